@@ -1,0 +1,161 @@
+// Package bus is what the tiers use of NATS: publish, subscribe, request, and word of every gap. It names the subjects.
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// MaxMessage is the most bytes put into one NATS message; the server's default limit is 1 MiB.
+const MaxMessage = 1 << 20
+
+// Config of a connection.
+type Config struct {
+	// URL of one or more servers, separated by commas.
+	URL string
+	// Name by which the server knows the connection.
+	Name string
+	Log  *slog.Logger
+}
+
+// Bus is one NATS connection that reconnects for ever. It is a lifecycle.Part, safe for concurrent use. Start succeeds
+// without a server: it connects when there is one.
+type Bus struct {
+	cfg  Config
+	conn *nats.Conn
+	gaps atomic.Uint64
+
+	mu    sync.Mutex
+	onGap []func()
+}
+
+// New makes a bus that is not connected yet.
+func New(cfg Config) *Bus { return &Bus{cfg: cfg} }
+
+// OnGap adds a function called, in a goroutine of the connection, whenever messages may have been missed: after
+// a reconnect and after a slow-consumer drop. It must not block.
+func (b *Bus) OnGap(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.onGap = append(b.onGap, f)
+}
+
+// Gaps is how often messages may have been missed.
+func (b *Bus) Gaps() uint64 { return b.gaps.Load() }
+
+func (b *Bus) gap() {
+	b.gaps.Add(1)
+	b.mu.Lock()
+	fs := b.onGap
+	b.mu.Unlock()
+	for _, f := range fs {
+		f()
+	}
+}
+
+// Start connects, or begins to try.
+func (b *Bus) Start(context.Context) error {
+	conn, err := nats.Connect(b.cfg.URL,
+		nats.Name(b.cfg.Name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(200*time.Millisecond),
+		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
+		nats.ReconnectBufSize(-1), // what can't be sent now is an error now
+		nats.PingInterval(time.Second),
+		nats.MaxPingsOutstanding(2),
+		nats.Timeout(2*time.Second),
+		nats.ConnectHandler(func(*nats.Conn) { b.gap() }),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			b.cfg.Log.Info("nats reconnected")
+			b.gap()
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.cfg.Log.Warn("nats disconnected", "error", err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			b.cfg.Log.Warn("nats error", "error", err, "subject", subject)
+			if errors.Is(err, nats.ErrSlowConsumer) {
+				b.gap()
+			}
+		}),
+	)
+	if err != nil {
+		return fmt.Errorf("nats: %w", err)
+	}
+	b.conn = conn
+	return nil
+}
+
+// Stop flushes what was published and closes the connection.
+func (b *Bus) Stop(ctx context.Context) error {
+	defer b.conn.Close()
+	if !b.Connected() {
+		return nil
+	}
+	return b.conn.FlushWithContext(ctx)
+}
+
+// Connected says whether there is a server now.
+func (b *Bus) Connected() bool { return b.conn != nil && b.conn.IsConnected() }
+
+// Check is a health check: nil while connected.
+func (b *Bus) Check() error {
+	if b.Connected() {
+		return nil
+	}
+	return errors.New("not connected to NATS")
+}
+
+// Publish hands data to the connection's buffer; UNAVAILABLE without a server. data may be reused afterwards.
+func (b *Bus) Publish(subject string, data []byte) error {
+	if err := b.conn.Publish(subject, data); err != nil {
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, 500*time.Millisecond, "nats: "+err.Error())
+	}
+	return nil
+}
+
+// Flush waits until the server has everything published so far.
+func (b *Bus) Flush(ctx context.Context) error { return b.conn.FlushWithContext(ctx) }
+
+// Subscribe calls handle for every message, one at a time, in the order received, in a goroutine of the
+// subscription. data is the handler's to keep. respond answers a request (it does nothing for a plain message).
+// At most pending messages or 64 MiB wait for handle; beyond that messages are dropped and OnGap is told.
+func (b *Bus) Subscribe(subject string, pending int, handle func(data []byte, respond func([]byte) error)) (unsubscribe func(), err error) {
+	sub, err := b.conn.Subscribe(subject, func(m *nats.Msg) {
+		handle(m.Data, func(reply []byte) error {
+			if m.Reply == "" {
+				return nil
+			}
+			return m.Respond(reply)
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("nats: subscribe %s: %w", subject, err)
+	}
+	if err := sub.SetPendingLimits(pending, 64<<20); err != nil {
+		return nil, fmt.Errorf("nats: subscribe %s: %w", subject, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil
+}
+
+// Request asks and waits for one answer. Nobody there, no server and no answer in time are UNAVAILABLE.
+func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	m, err := b.conn.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, 500*time.Millisecond, "nats: request: "+err.Error())
+	}
+	return m.Data, nil
+}

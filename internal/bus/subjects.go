@@ -1,0 +1,40 @@
+package bus
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// Subjects without an id.
+const (
+	// EdgeAnnounce carries meshv1.EdgeAnnounce from an edge to every router.
+	EdgeAnnounce = "pushmesh.edge.announce"
+	// EdgeDigest carries meshv1.EdgeDigest from an edge to every router.
+	EdgeDigest = "pushmesh.edge.digest"
+	// StoreBeat carries meshv1.StoreBeat from a store to every tier.
+	StoreBeat = "pushmesh.store.beat"
+	// NamespacesChanged carries nothing: whoever holds policies asks the store again.
+	NamespacesChanged = "pushmesh.namespaces.changed"
+)
+
+// EdgeFrames is the subject of meshv1.RouterFrame for one edge.
+func EdgeFrames(edge string) string { return "pushmesh.edge." + edge + ".frames" }
+
+// EdgeRequest is the subject of meshv1.EdgeRequest for one edge, answered with meshv1.EdgeReply.
+func EdgeRequest(edge string) string { return "pushmesh.edge." + edge + ".request" }
+
+// RouterSnapshot is the subject of meshv1.EdgeSnapshot for one router.
+func RouterSnapshot(router string) string { return "pushmesh.router." + router + ".snapshot" }
+
+// RouterPublish is the subject of meshv1.ClientPublish for one router, answered with meshv1.ClientPublishReply.
+func RouterPublish(router string) string { return "pushmesh.router." + router + ".publish" }
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// CheckID says what is wrong with the id of an edge, router, store or compute node: it is a part of subjects.
+func CheckID(id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("id %q: 1 to 64 of A-Z a-z 0-9 _ -", id)
+	}
+	return nil
+}

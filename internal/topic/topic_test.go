@@ -1,0 +1,130 @@
+package topic
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestCheck(t *testing.T) {
+	for _, ok := range []string{"a", "room/1/chat", "$dead/x", "ä/ö", strings.Repeat("x", 255)} {
+		if err := Check(ok); err != nil {
+			t.Errorf("Check(%q): %v", ok, err)
+		}
+	}
+	for _, bad := range []string{"", "/a", "a/", "a//b", "a/+", "#", "a\x00", "a\x7f", "\xff", strings.Repeat("x", 256)} {
+		if Check(bad) == nil {
+			t.Errorf("Check(%q) passed", bad)
+		}
+	}
+	for _, ok := range []string{"#", "+", "a/+/b", "a/#", "+/#"} {
+		if err := CheckFilter(ok); err != nil {
+			t.Errorf("CheckFilter(%q): %v", ok, err)
+		}
+	}
+	for _, bad := range []string{"#/a", "a+/b", "a/b#", "a/#/b", ""} {
+		if CheckFilter(bad) == nil {
+			t.Errorf("CheckFilter(%q) passed", bad)
+		}
+	}
+}
+
+func TestMatch(t *testing.T) {
+	for _, c := range []struct {
+		filter, topic string
+		want          bool
+	}{
+		{"a/#", "a", true},
+		{"a/#", "a/b/c", true},
+		{"a/+", "a", false},
+		{"a/+", "a/b", true},
+		{"a/+", "a/b/c", false},
+		{"+/b", "a/b", true},
+		{"#", "a/b", true},
+		{"#", "$dead/b", false},
+		{"+/b", "$dead/b", false},
+		{"$dead/#", "$dead/b", true},
+		{"a/b", "a/b", true},
+		{"a/b", "a", false},
+		{"a/b", "a/bc", false},
+	} {
+		if got := Match(c.filter, c.topic); got != c.want {
+			t.Errorf("Match(%q, %q) = %v", c.filter, c.topic, got)
+		}
+	}
+}
+
+var genLevel = rapid.SampledFrom([]string{"a", "b", "cc", "$x"})
+
+func genTopic(t *rapid.T) string {
+	return strings.Join(rapid.SliceOfN(genLevel, 1, 4).Draw(t, "levels"), "/")
+}
+
+func genFilter(t *rapid.T) string {
+	levels := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "cc", "$x", "+"}), 1, 4).Draw(t, "levels")
+	if rapid.Bool().Draw(t, "rest") {
+		levels = append(levels, "#")
+	}
+	return strings.Join(levels, "/")
+}
+
+// The index agrees with Match, whatever was added and removed before.
+func TestIndexAgreesWithMatch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var x Index[string]
+		held := map[string]bool{}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			f := genFilter(t)
+			if rapid.Bool().Draw(t, "add") {
+				if x.Add(f, f) == held[f] {
+					t.Fatalf("Add(%q) with held=%v", f, held[f])
+				}
+				held[f] = true
+			} else {
+				if x.Remove(f, f) != held[f] {
+					t.Fatalf("Remove(%q) with held=%v", f, held[f])
+				}
+				delete(held, f)
+			}
+			var want []string
+			topic := genTopic(t)
+			for f := range held {
+				if Match(f, topic) {
+					want = append(want, f)
+				}
+			}
+			got := x.Match(nil, topic)
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Fatalf("topic %q: got %q, want %q", topic, got, want)
+			}
+			if x.Len() != len(held) {
+				t.Fatalf("Len %d, held %d", x.Len(), len(held))
+			}
+		}
+		for f := range held {
+			x.Remove(f, f)
+		}
+		if !x.root.empty() {
+			t.Fatal("empty levels are left")
+		}
+	})
+}
+
+func FuzzMatch(f *testing.F) {
+	f.Add("a/+/#", "a/b/c")
+	f.Add("#", "$x")
+	f.Fuzz(func(t *testing.T, filter, topic string) {
+		if CheckFilter(filter) != nil || Check(topic) != nil {
+			return
+		}
+		var x Index[int]
+		x.Add(filter, 1)
+		if got := len(x.Match(nil, topic)) == 1; got != Match(filter, topic) {
+			t.Fatalf("index says %v for %q against %q", got, filter, topic)
+		}
+	})
+}

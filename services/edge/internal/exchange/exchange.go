@@ -1,0 +1,176 @@
+// Package exchange is the seam of an edge: what an event loop asks of the mesh, and what it is told.
+//
+// A loop never waits. Every method of Mesh returns at once; answers come back as an Event through
+// the mailbox of the loop that owns the connection. Everything that talks to NATS, the store or a router lives behind
+// Mesh, in goroutines; everything that touches a connection lives on its loop.
+package exchange
+
+import (
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Conn names a connection: its loop, its slot in the loop's slab, and the slot's generation. An event
+// for a connection that is gone (another generation) is a counted no-op.
+type Conn struct {
+	Loop uint16
+	Slot uint32
+	Gen  uint32
+}
+
+// Message is one message, encoded once for all subscribers of the edge. It is immutable and shared by reference.
+type Message struct {
+	Topic string
+	// Epoch and Seq are 0 for ephemeral messages.
+	Epoch uint64
+	Seq   uint64
+	// ExpiresAt is a Unix time in microseconds; 0: never.
+	ExpiresAt uint64
+	// Frame is the whole frame (header, topic, seq, body) without a tail; see proto/wire.
+	Frame []byte
+	// Traceparent of the message where it is sampled; "" otherwise.
+	Traceparent string
+}
+
+// Head of a durable topic. Head 0 says that nothing was ever published; Oldest is the lowest seq
+// retained, Head+1 where none is.
+type Head struct {
+	Topic  string
+	Epoch  uint64
+	Head   uint64
+	Oldest uint64
+}
+
+// Mesh is what a loop asks for. Methods never block and may be called on a loop; each may fail at once
+// (the mesh's own queue is full) only by posting the answer with an error. A loop index names who asks.
+type Mesh interface {
+	// Join says that a subscription of this loop wants filter (a topic or a filter with wildcards), and counts it. It is answered by
+	// Joined once every live router has the interest (500 ms at most). heads asks for the heads of the durable topics that
+	// match, read after that; more than limit topics (0: no limit) is TOO_MANY_TOPICS. Every Join is paired with one Leave,
+	// also when it fails.
+	Join(conn Conn, sub uint32, filter string, heads bool, limit int)
+	// Leave ends one Join of filter by this loop.
+	Leave(loop uint16, filter string)
+	// Read asks for messages of a durable topic from seq from on (inclusive), to seq to (0: the head), at most about maxBytes; answered by
+	// Range to this loop, once per call. Equal reads of the edge are shared, and served from recent messages where possible.
+	// epoch 0: whichever there is.
+	Read(loop uint16, topic string, epoch, from, to uint64, maxBytes int)
+	// Publish hands a client's message to a router; answered by Published.
+	Publish(conn Conn, id uint32, item *meshv1.ClientPublish_Item)
+	// Attach makes the connection the holder of session (user, name): an older holder yields first (500 ms). Answered by Attached.
+	Attach(conn Conn, user, name string, ttlSeconds uint32, connectionID uint64)
+	// Save merges w into what waits to be written for the session (at most a second; at once when now). With ref above 0 it is answered
+	// by Saved once it is stored. A stale generation is answered by Detached whatever ref is. w.Detach ends the hold.
+	Save(conn Conn, ref uint32, w *meshv1.SessionWrite, now bool)
+}
+
+// Event is something a loop is told.
+type Event interface{ event() }
+
+// Joined answers Join.
+type Joined struct {
+	Conn  Conn
+	Sub   uint32
+	Heads []Head
+	// Err is nil or says why the subscription fails (UNAVAILABLE: no store; TOO_MANY_TOPICS).
+	Err error
+}
+
+// Live is a run of messages that just came, for every subscription of the loop that matches. Durable messages of a topic come
+// in seq order and without holes as long as the loop has a Join for them and no Post was refused; a new epoch may begin at any time.
+// Ephemeral ones come in the order received.
+type Live struct {
+	Messages []*Message
+}
+
+// Range answers Read. Messages are in seq order and begin at the first seq at or after from that is retained. Fewer than asked for says that
+// maxBytes ended it, or that the head was reached (the last one's seq is Head).
+type Range struct {
+	Topic    string
+	From     uint64
+	Epoch    uint64
+	Head     uint64
+	Oldest   uint64
+	Messages []*Message
+	// Err: EPOCH_CHANGED (the epoch asked for is gone: Epoch, Head and Oldest tell of the present one); retryable ones otherwise.
+	Err error
+}
+
+// Published answers Publish.
+type Published struct {
+	Conn   Conn
+	ID     uint32
+	Result *meshv1.ClientPublishReply_Result
+}
+
+// Attached answers Attach.
+type Attached struct {
+	Conn       Conn
+	Generation uint64
+	Resumed    bool
+	Cursors    []*meshv1.SessionCursor
+	Filters    []string
+	Err        error
+}
+
+// Saved answers Save with a ref.
+type Saved struct {
+	Conn Conn
+	Ref  uint32
+	Err  error
+}
+
+// Detached says that the connection no longer holds its session: it flushes nothing more and closes with SESSION_TAKEN_OVER.
+type Detached struct {
+	Conn Conn
+}
+
+// Yield asks the connection that holds a session to hand in its last cursors with Save (w.Detach, now) and close with
+// SESSION_TAKEN_OVER, because another connection wants the session.
+type Yield struct {
+	Conn Conn
+}
+
+// Disconnect closes connections by client id or user (empty ones match nothing); Reply gets how many.
+type Disconnect struct {
+	ClientID string
+	User     string
+	Code     wirev1.Code
+	Reason   string
+	Reply    func(n int)
+}
+
+// Count asks how many of the loop's connections have a subscription that matches each topic.
+type Count struct {
+	Topics []string
+	Reply  func(counts []uint64)
+}
+
+// Drain makes the loop stop accepting, send GOAWAY with jitter up to JitterMS, save what its sessions hold, close its
+// connections and call Done. It ends by DeadlineMS (from now) whatever happens.
+type Drain struct {
+	JitterMS   uint32
+	DeadlineMS uint32
+	Addresses  []string
+	Done       func()
+}
+
+func (Joined) event()     {}
+func (Live) event()       {}
+func (Range) event()      {}
+func (Published) event()  {}
+func (Attached) event()   {}
+func (Saved) event()      {}
+func (Detached) event()   {}
+func (Yield) event()      {}
+func (Disconnect) event() {}
+func (Count) event()      {}
+func (Drain) event()      {}
+
+// Loop is a loop seen from outside.
+type Loop interface {
+	// Post puts an event into the loop's mailbox and never blocks. It is false where the mailbox is full: a durable
+	// Live becomes a hole (the next one shows it, and the loop reads the log), an ephemeral one is counted OVERLOADED. Other events
+	// have reserved room. Safe for concurrent use.
+	Post(e Event) bool
+}
