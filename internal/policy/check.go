@@ -1,0 +1,85 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Bounds of a policy's fields.
+const (
+	MaxRetention    = 366 * 24 * time.Hour
+	MaxDedupeWindow = 24 * time.Hour
+	// MaxMaxPayload leaves room for topic and headers in a frame and in a NATS message of 1 MiB.
+	MaxMaxPayload = 768 << 10
+	// MaxPrefix leaves room for "$dead/" in front of a prefix.
+	MaxPrefix = topic.MaxLen - len("$dead/")
+)
+
+// Check finds every fault of a namespace, joined with errors.Join.
+func Check(ns *pushmeshv1.Namespace) error {
+	errs := []error{checkPrefix(ns.GetPrefix())}
+	p := ns.GetPolicy()
+	if p == nil {
+		return errors.Join(append(errs, errors.New("policy is missing"))...)
+	}
+	errs = append(errs,
+		checkDuration("retention", p.GetRetention(), time.Second, MaxRetention),
+		checkDuration("ack_timeout", p.GetAckTimeout(), 10*time.Millisecond, time.Hour),
+		checkDuration("dedupe_window", p.GetDedupeWindow(), time.Second, MaxDedupeWindow),
+		checkMost("max_redeliveries", p.GetMaxRedeliveries(), 100),
+		checkMost("max_attempts", p.GetMaxAttempts(), 10_000),
+		checkMost("max_payload", p.GetMaxPayload(), MaxMaxPayload),
+		checkMost("producer_rate", p.GetProducerRate(), 10_000_000),
+		checkMost("producer_in_flight", p.GetProducerInFlight(), 1_000_000),
+	)
+	if t := p.GetDeadLetterTopic(); t != "" {
+		if err := topic.Check(t); err != nil {
+			errs = append(errs, fmt.Errorf("dead_letter_topic: %w", err))
+		}
+	}
+	if _, known := wirev1.Overflow_name[int32(p.GetOverflow())]; !known {
+		errs = append(errs, fmt.Errorf("overflow %d is not known", p.GetOverflow()))
+	}
+	return errors.Join(errs...)
+}
+
+func checkPrefix(prefix string) error {
+	if err := topic.Check(prefix); err != nil {
+		return fmt.Errorf("prefix: %w", err)
+	}
+	if len(prefix) > MaxPrefix {
+		return fmt.Errorf("prefix has %d bytes, at most %d", len(prefix), MaxPrefix)
+	}
+	if strings.HasPrefix(prefix, "$") {
+		return fmt.Errorf("prefix %q: what starts with $ is the mesh's own", prefix)
+	}
+	return nil
+}
+
+func checkDuration(name string, d *durationpb.Duration, low, high time.Duration) error {
+	if d == nil {
+		return nil
+	}
+	if err := d.CheckValid(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if v := d.AsDuration(); v != 0 && (v < low || v > high) {
+		return fmt.Errorf("%s is %v, must be %v to %v (0: the default)", name, v, low, high)
+	}
+	return nil
+}
+
+func checkMost(name string, v, most uint32) error {
+	if v > most {
+		return fmt.Errorf("%s is %d, at most %d", name, v, most)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+// Package policy says how the topics of each namespace behave, and follows changes of that.
+package policy
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Default is the namespace that holds the policy of topics no prefix covers.
+const Default = "default"
+
+// Defaults of a policy's fields.
+const (
+	DefaultRetention       = 24 * time.Hour
+	DefaultAckTimeout      = 2 * time.Second
+	DefaultDedupeWindow    = 2 * time.Minute
+	DefaultMaxRedeliveries = 2
+	DefaultMaxAttempts     = 16
+	DefaultMaxPayload      = 256 << 10
+)
+
+// Policy of one namespace with every default applied. It is never changed once made.
+type Policy struct {
+	// Prefix of the namespace; Default for topics that none covers.
+	Prefix          string
+	Durable         bool
+	Retention       time.Duration
+	AckTimeout      time.Duration
+	DedupeWindow    time.Duration
+	MaxRedeliveries uint32
+	MaxAttempts     uint32
+	DeadLetterTopic string
+	Overflow        wirev1.Overflow
+	Presence        bool
+	// MaxPayload in bytes.
+	MaxPayload int
+	// ProducerRate in messages a second and ProducerInFlight in messages; 0: the router's setting.
+	ProducerRate     int
+	ProducerInFlight int
+	ClientPublish    bool
+}
+
+// Builtin namespaces: they come with the mesh and stand wherever the store has not said otherwise.
+func Builtin() []*pushmeshv1.Namespace {
+	day := 24 * time.Hour
+	return []*pushmeshv1.Namespace{
+		{Prefix: Default, Builtin: true, Policy: &pushmeshv1.Policy{}},
+		{Prefix: "global", Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(day)}},
+		{Prefix: "room", Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(day)}},
+		{Prefix: "user", Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(7 * day)}},
+	}
+}
+
+// of applies the defaults to a namespace that passed Check.
+func of(ns *pushmeshv1.Namespace) *Policy {
+	p := ns.GetPolicy()
+	redeliveries := uint32(DefaultMaxRedeliveries)
+	if p != nil && p.MaxRedeliveries != nil {
+		redeliveries = p.GetMaxRedeliveries()
+	}
+	return &Policy{
+		Prefix:           ns.GetPrefix(),
+		Durable:          p.GetDurable(),
+		Retention:        duration(p.GetRetention(), DefaultRetention),
+		AckTimeout:       duration(p.GetAckTimeout(), DefaultAckTimeout),
+		DedupeWindow:     duration(p.GetDedupeWindow(), DefaultDedupeWindow),
+		MaxRedeliveries:  redeliveries,
+		MaxAttempts:      orDefault(p.GetMaxAttempts(), DefaultMaxAttempts),
+		DeadLetterTopic:  orDefault(p.GetDeadLetterTopic(), "$dead/"+ns.GetPrefix()),
+		Overflow:         p.GetOverflow(),
+		Presence:         p.GetPresence(),
+		MaxPayload:       int(orDefault(p.GetMaxPayload(), DefaultMaxPayload)),
+		ProducerRate:     int(p.GetProducerRate()),
+		ProducerInFlight: int(p.GetProducerInFlight()),
+		ClientPublish:    p.GetClientPublish(),
+	}
+}
+
+func duration(d *durationpb.Duration, otherwise time.Duration) time.Duration {
+	return orDefault(d.AsDuration(), otherwise)
+}
+
+func orDefault[V comparable](v, otherwise V) V {
+	var zero V
+	if v == zero {
+		return otherwise
+	}
+	return v
+}

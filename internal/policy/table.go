@@ -1,0 +1,44 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// Table finds the policy of a topic. It never changes, so it is safe for concurrent use.
+type Table struct {
+	byPrefix map[string]*Policy
+	fallback *Policy
+}
+
+// NewTable makes a table of namespaces that passed Check, over the built-in ones.
+func NewTable(namespaces []*pushmeshv1.Namespace) *Table {
+	t := &Table{byPrefix: map[string]*Policy{}}
+	for _, ns := range Builtin() {
+		t.byPrefix[ns.GetPrefix()] = of(ns)
+	}
+	for _, ns := range namespaces {
+		t.byPrefix[ns.GetPrefix()] = of(ns)
+	}
+	t.fallback = t.byPrefix[Default]
+	return t
+}
+
+// For is the policy of topic: that of the longest prefix of whole levels, else the one of Default; never nil.
+// Its cost grows with the topic's levels alone, and it allocates nothing.
+func (t *Table) For(topic string) *Policy {
+	for prefix := topic; ; {
+		if p := t.byPrefix[prefix]; p != nil {
+			return p
+		}
+		end := strings.LastIndexByte(prefix, '/')
+		if end < 0 {
+			return t.fallback
+		}
+		prefix = prefix[:end]
+	}
+}
+
+// Len is the number of namespaces.
+func (t *Table) Len() int { return len(t.byPrefix) }
