@@ -1,0 +1,111 @@
+// Package backend is what the store tier asks of a database. There are two: Postgres and SQLite; both pass
+// the suite in backendtest.
+//
+// Times are Unix microseconds unless they are a time.Time. Every method is safe for concurrent use except those of a
+// Writer, which has one owner at a time.
+package backend
+
+import "context"
+
+// Backend is one database.
+type Backend interface {
+	Log
+	Sessions
+	Namespaces
+	DeadLetters
+	Slices
+
+	// OpenWriter makes a writer, with a connection of its own where the database has connections. It owns no shard yet.
+	OpenWriter(ctx context.Context, owner Owner) (Writer, error)
+	// Owners says who claimed which shards last and has not released them (it may be dead since).
+	Owners(ctx context.Context) ([]Ownership, error)
+	// Fence ends every writer of one incarnation of a store: when it returns nil, none of them can commit any more and
+	// their shards can be claimed. Writers that are gone are no error. It never touches another incarnation.
+	Fence(ctx context.Context, storeID string, incarnation uint64) error
+	// NewEpoch begins a new incarnation of every shard's log: heads fall back to 0 under the new epoch, which must
+	// be greater than the present ones (ErrConflict). No shard may be owned meanwhile (ErrConflict).
+	NewEpoch(ctx context.Context, epoch uint64) error
+	// Ping says whether the database answers.
+	Ping(ctx context.Context) error
+	// Close ends everything, open writers included.
+	Close() error
+}
+
+// Owner is one run of a store process.
+type Owner struct {
+	StoreID     string
+	Incarnation uint64
+	// Address of its gRPC server, as others reach it.
+	Address string
+}
+
+// Ownership is one shard's owner.
+type Ownership struct {
+	Shard int
+	Owner
+}
+
+// Writer appends to the shards that it owns. Exclusiveness is the database's: a shard is owned by one writer at a time, and what
+// proves it (the connection that appends) is what loses it. After ErrUnknown or ErrLost from any
+// method the writer is of no more use: Close it and open another.
+type Writer interface {
+	// Claim takes those of shards that nobody owns, records the owner, and says which. All that this writer claimed before stay
+	// its own. It does not wait for shards held by others.
+	Claim(ctx context.Context, shards []int) (got []int, err error)
+	// Load tells what is known of owned shards: every shard, topic and producer as of the shard's last checkpoint, then the
+	// runs committed after it, per shard in the order of commits, then the marks committed after it (as producers). Epochs that
+	// are gone are left out.
+	Load(ctx context.Context, shards []int, into Loader) error
+	// Commit writes a batch in one transaction, durable when it returns nil. Its errors are ErrNotCommitted (the writer is still
+	// good), ErrLost (not committed, and never will be), ErrUnknown (ask Committed of a later writer that
+	// claimed the same shards).
+	Commit(ctx context.Context, b *Batch) error
+	// Committed says whether a batch is in the database. The answer is final if this writer owns a shard of that batch (the connection
+	// that sent it is gone then), for an hour after it was sent.
+	Committed(ctx context.Context, id BatchID) (bool, error)
+	// Checkpoint stores states, so that Load need not look at commits up to theirs. It never lowers what is stored.
+	Checkpoint(ctx context.Context, c *Checkpoint) error
+	// Release gives shards back.
+	Release(ctx context.Context, shards []int) error
+	// Close gives every shard back and ends the connection.
+	Close() error
+}
+
+// Loader takes what Load tells. Slices are the loader's to keep.
+type Loader interface {
+	LoadShard(Shard)
+	LoadTopic(Topic)
+	LoadProducer(Producer)
+	// LoadRun is told runs after the checkpoint.
+	LoadRun(Run)
+}
+
+// Log reads what writers committed.
+type Log interface {
+	// ReadRuns visits, in order of seq, the runs of a topic that hold any seq of from to to (inclusive), until visit returns false. Runs
+	// whose slices were dropped are left out. Packed is visit's to keep.
+	ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(Run) bool) error
+	// Oldest answers each question, in order: the first run of the topic whose At is not before NotBefore.
+	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
+	// Keys finds those of hashes that were committed and whose Until is after now.
+	Keys(ctx context.Context, hashes []KeyHash, now uint64) ([]Key, error)
+}
+
+// OldestQuestion of Log.Oldest.
+type OldestQuestion struct {
+	Topic            string
+	Epoch, NotBefore uint64
+}
+
+// OldestAnswer is the first retained seq of a topic and the time of its run; 0 and 0: none.
+type OldestAnswer struct{ Seq, At uint64 }
+
+// Slices of time that log rows and dedupe keys lie in; see Class and KeyClass.
+type Slices interface {
+	// MakeSlices makes the slices that commits need now and until at least one slice's width later.
+	// Commit never depends on it for correctness.
+	MakeSlices(ctx context.Context, now uint64) error
+	// DropSlices drops the slices whose End and Keep have passed, and old batch ids, and says how many slices. It gives up soon rather than
+	// make appends wait; the next call goes on.
+	DropSlices(ctx context.Context, now uint64) (dropped int, err error)
+}

@@ -1,0 +1,54 @@
+package backend
+
+import (
+	"context"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Sessions are owned by (user, name). A detached session whose time is over counts as absent, deleted or not.
+type Sessions interface {
+	// AttachSession raises the generation (a new session's first one is now, so that a deleted session's holder can never
+	// write to its successor) and makes the caller the holder. peek only looks: generation, holder, cursors, filters; ErrNotFound
+	// is never returned, an absent session peeks as an empty answer. ttl_s 0 is 7 days.
+	AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error)
+	// WriteCursors does every write, all in one transaction, and answers each with OK, SESSION_TAKEN_OVER (another generation holds it) or
+	// NOT_FOUND. Refused writes change nothing. A write replaces the cursors of the topics named. Dead letters go down with
+	// their write, once per (user, session, topic, epoch, seq), whichever write brings them.
+	WriteCursors(ctx context.Context, writes []*meshv1.SessionWrite, now uint64) ([]wirev1.Code, error)
+	// ListSessions without cursors, ordered by (user, name); user "": all. limit is at least 1. next "" says that it was the last page.
+	ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error)
+	// GetSession with cursors (head and lag left 0); ErrNotFound.
+	GetSession(ctx context.Context, user, name string, now uint64) (*pushmeshv1.Session, error)
+	// DeleteSession with everything of it except its dead letters; ErrNotFound.
+	DeleteSession(ctx context.Context, user, name string) error
+	// ExpireSessions deletes up to limit detached sessions whose time is over.
+	ExpireSessions(ctx context.Context, now uint64, limit int) (deleted int, err error)
+	// SessionEdges names the edges that hold any session.
+	SessionEdges(ctx context.Context) ([]string, error)
+	// DetachEdge lets go of every session that an edge holds since before now; their TTL begins. Generations stay, so that a holder that lives
+	// after all can still write.
+	DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error)
+}
+
+// Namespaces and the version of the whole set, which grows with every change.
+type Namespaces interface {
+	// SeedNamespaces puts those that are not there, marked builtin. Nothing new: the version stays.
+	SeedNamespaces(ctx context.Context, builtin []*pushmeshv1.Namespace) error
+	// PutNamespace sets a policy; what is stored (builtin kept, version set) is answered.
+	PutNamespace(ctx context.Context, ns *pushmeshv1.Namespace) (*pushmeshv1.Namespace, error)
+	// ListNamespaces ordered by prefix. have equal to the version answers the version alone.
+	ListNamespaces(ctx context.Context, have uint64) (version uint64, all []*pushmeshv1.Namespace, err error)
+	// DeleteNamespace; ErrNotFound; ErrConflict for a builtin one.
+	DeleteNamespace(ctx context.Context, prefix string) error
+}
+
+// DeadLetters that sessions gave up.
+type DeadLetters interface {
+	// ListDeadLetters with ids above after, ascending, whose topic matches filter ("": all). limit is at least 1.
+	ListDeadLetters(ctx context.Context, filter string, after uint64, limit int) ([]*meshv1.DeadLetter, error)
+	// DiscardDeadLetters deletes and says how many there were.
+	DiscardDeadLetters(ctx context.Context, ids []uint64) (int, error)
+}
