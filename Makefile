@@ -1,0 +1,62 @@
+# `make help` lists what there is. Each target is a script of its own or a line; tools and versions are pinned under tools/.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+BIN := bin
+DATA ?= data
+SAMPLE := deploy/sample/rooms.jsonl.gz
+# Static binaries: they run anywhere and need no C compiler to build.
+BUILD := CGO_ENABLED=0 go build -trimpath
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  %-16s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## build every binary into bin/
+	$(BUILD) -o $(BIN)/ ./cmd/pushmesh ./services/edge/cmd/edge ./services/router/cmd/router ./services/compute/cmd/compute ./services/store/cmd/store
+
+.PHONY: pushmesh
+pushmesh:
+	$(BUILD) -o $(BIN)/ ./cmd/pushmesh
+
+.PHONY: run
+run: pushmesh ## a whole mesh in one process, with a chat sample replayed through it; stays up
+	$(BIN)/pushmesh dev --data $(DATA) --replay $(SAMPLE)
+
+.PHONY: smoke
+smoke: pushmesh ## the same on free ports and a scratch folder, ending after the replay
+	@scripts/smoke
+
+.PHONY: test
+test: ## every test with the race detector, against private servers; installs what is missing
+	@scripts/test
+
+.PHONY: fuzz
+fuzz: ## every fuzz target, TIME=5s each
+	@scripts/fuzz $(or $(TIME),5s)
+
+.PHONY: lint
+lint: ## linters, schemas, generated code, go.mod files
+	@scripts/lint
+
+.PHONY: generate
+generate: ## generate Go code from proto/
+	@scripts/generate
+
+.PHONY: mesh
+mesh: build ## a mesh of separate processes on loopback with a real nats-server and Postgres; Ctrl-C ends it
+	@scripts/mesh
+
+.PHONY: compose-test
+compose-test: ## deploy/compose on a real Docker engine, up and down; needs root
+	@scripts/compose-test
+
+.PHONY: bench-baseline
+bench-baseline: build ## connections and fan-out of the edge beside redis-server and nats-server; JSON=FILE writes rows
+	@scripts/bench-baseline
+
+.PHONY: clean
+clean: ## remove what was built; data/ stays
+	rm -rf $(BIN)

@@ -1,0 +1,19 @@
+// Command report reads the output of `go test -json` and prints what a reader wants of it: a line a package with its
+// number of tests, everything a failed test said, and the sum. It fails on a failed test and on a skipped one.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	sum, err := report(os.Stdin, os.Stdout)
+	if err == nil {
+		err = sum.verdict()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "report:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func run(t *testing.T, lines ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	sum, err := report(strings.NewReader(strings.Join(lines, "\n")), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), sum.verdict()
+}
+
+func TestReportCountsAndHidesWhatPassed(t *testing.T) {
+	out, err := run(t,
+		`{"Action":"start","Package":"p"}`,
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"chatter\n"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}`,
+		`{"Action":"pass","Package":"p","Elapsed":0.1}`,
+		`{"Action":"start","Package":"q"}`,
+		`{"Action":"skip","Package":"q"}`,
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "ok  \tp\t0.10s\t1 tests\n?   \tq\t[no test files]\ntotal: 1 packages, 1 tests passed, 0 failed, 0 skipped\n"
+	if out != want {
+		t.Fatalf("got %q, want %q", out, want)
+	}
+}
+
+func TestReportFails(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lines []string
+		says  string // in the output
+		why   string // in the error
+	}{
+		{"a failed test", []string{
+			`{"Action":"start","Package":"p"}`,
+			`{"Action":"output","Package":"p","Test":"TestA","Output":"boom\n"}`,
+			`{"Action":"fail","Package":"p","Test":"TestA"}`,
+			`{"Action":"fail","Package":"p"}`,
+		}, "boom", "p"},
+		{"a skipped test", []string{
+			`{"Action":"start","Package":"p"}`,
+			`{"Action":"pass","Package":"p","Test":"TestB"}`,
+			`{"Action":"output","Package":"p","Test":"TestA","Output":"no database\n"}`,
+			`{"Action":"skip","Package":"p","Test":"TestA"}`,
+			`{"Action":"pass","Package":"p"}`,
+		}, "no database", "p.TestA"},
+		{"a panic", []string{
+			`{"Action":"start","Package":"p"}`,
+			`{"Action":"run","Package":"p","Test":"TestA"}`,
+			`{"Action":"output","Package":"p","Test":"TestA","Output":"panic: nil map\n"}`,
+			`{"Action":"fail","Package":"p"}`,
+		}, "panic: nil map", "p"},
+		{"a build that failed", []string{
+			`{"Action":"build-output","ImportPath":"p","Output":"p.go:1: syntax error\n"}`,
+			`{"Action":"build-fail","ImportPath":"p"}`,
+			`{"Action":"start","Package":"p"}`,
+			`{"Action":"output","Package":"p","Output":"FAIL\tp [build failed]\n"}`,
+			`{"Action":"fail","Package":"p"}`,
+		}, "syntax error", "p"},
+		{"a run that was cut off", []string{
+			`{"Action":"start","Package":"p"}`,
+			`{"Action":"pass","Package":"p","Test":"TestA"}`,
+		}, "", "no end"},
+		{"nothing at all", nil, "", "no test ran"},
+	} {
+		out, err := run(t, c.lines...)
+		if err == nil || !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: got error %v, want %q", c.name, err, c.why)
+		}
+		if !strings.Contains(out, c.says) {
+			t.Errorf("%s: got output %q, want %q in it", c.name, out, c.says)
+		}
+	}
+}
