@@ -69,22 +69,26 @@ type Event interface{ event() }
 
 // Joined answers Join.
 type Joined struct {
-	Conn  Conn
-	Sub   uint32
+	Conn Conn
+	Sub  uint32
+	// Heads are never behind the Live events posted to the loop before: a message above Head comes (or came late and is
+	// repaired) as a Live posted after this event.
 	Heads []Head
 	// Err is nil or says why the subscription fails (UNAVAILABLE: no store; TOO_MANY_TOPICS).
 	Err error
 }
 
 // Live is a run of messages that just came, for every subscription of the loop that matches. Durable messages of a topic come
-// in seq order and without holes as long as the loop has a Join for them and no Post was refused; a new epoch may begin at any time.
+// in seq order and without holes as long as the loop has a Join for them, retention took none and no Post was refused; a new epoch may begin at any time.
+// After a refused Post nothing of that topic is posted until the loop has room; what it missed is then sent again, or the last message alone, which shows the hole.
 // Ephemeral ones come in the order received.
 type Live struct {
 	Messages []*Message
 }
 
 // Range answers Read. Messages are in seq order and begin at the first seq at or after from that is retained. Fewer than asked for says that
-// maxBytes ended it, or that the head was reached (the last one's seq is Head).
+// maxBytes ended it, or that the head was reached (the last one's seq is Head). Head is never behind the Live events posted to the loop
+// before this one: a subscription that reads on until its position is Head has missed nothing, and the next Live continues it.
 type Range struct {
 	Topic    string
 	From     uint64
