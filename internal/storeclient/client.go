@@ -1,0 +1,161 @@
+// Package storeclient reaches the store's owners: it keeps the map of shards to stores, one gRPC connection
+// for each store, and sends every call where it belongs.
+package storeclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// retryAfter is what a caller is told where a shard has no owner: takeovers last a few seconds.
+const retryAfter = 250 * time.Millisecond
+
+// Config of a client.
+type Config struct {
+	// Seeds are addresses of some stores, host:port; the others are learnt.
+	Seeds []string
+	// DialOptions come after the client's own (no TLS, 16 MiB a message).
+	DialOptions []grpc.DialOption
+	Log         *slog.Logger
+}
+
+// Client is a lifecycle.Part, safe for concurrent use. It owns its connections (one for each store, at most maxStores) and one
+// goroutine that keeps the map fresh.
+type Client struct {
+	cfg   Config
+	kick  chan struct{}
+	group *lifecycle.Group
+	dials *dials
+
+	mu       sync.RWMutex
+	owners   [topic.Shards]string // "": none
+	answered map[string]time.Time // by address: the last answer to Owners
+	changed  chan struct{}        // closed at the next change of owners
+	waiting  []chan struct{}      // closed at the end of the next round that begins
+}
+
+// New makes a client that knows no owner yet.
+func New(cfg Config) *Client {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Client{
+		cfg:      cfg,
+		kick:     make(chan struct{}, 1),
+		group:    lifecycle.NewGroup(context.Background()),
+		dials:    newDials(cfg.DialOptions),
+		answered: map[string]time.Time{},
+		changed:  make(chan struct{}),
+	}
+}
+
+// Start begins to ask who owns what; it waits for no store.
+func (c *Client) Start(context.Context) error {
+	c.group.Go("storeclient-owners", c.keepFresh)
+	return nil
+}
+
+// Stop ends the goroutine and closes every connection: calls under way fail.
+func (c *Client) Stop(ctx context.Context) error {
+	return errors.Join(c.group.Stop(ctx), c.dials.close())
+}
+
+// Check is a health check: nil if an owner of every shard is known and has answered lately.
+func (c *Client) Check() error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	missing, silent := 0, map[string]bool{}
+	for _, addr := range c.owners {
+		switch {
+		case addr == "":
+			missing++
+		case time.Since(c.answered[addr]) > silentAfter:
+			silent[addr] = true
+		}
+	}
+	var errs []error
+	if missing > 0 {
+		errs = append(errs, fmt.Errorf("no store owns %d of %d shards", missing, topic.Shards))
+	}
+	for addr := range silent {
+		errs = append(errs, fmt.Errorf("store %s does not answer", addr))
+	}
+	return errors.Join(errs...)
+}
+
+// Owner of a shard: its address and a stub. UNAVAILABLE, retryable, where none is known.
+func (c *Client) Owner(shard int) (addr string, stub meshv1.StoreServiceClient, err error) {
+	c.mu.RLock()
+	addr = c.owners[shard]
+	c.mu.RUnlock()
+	if addr == "" {
+		c.Refresh()
+		return "", nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, fmt.Sprintf("no store owns shard %d now", shard))
+	}
+	if stub, err = c.dials.to(addr); err != nil {
+		return "", nil, err
+	}
+	return addr, stub, nil
+}
+
+// Changed is closed at the next change of the owner map. Take it before reading the map, so that no change is missed.
+func (c *Client) Changed() <-chan struct{} {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.changed
+}
+
+// Refresh asks Owners soon. Many calls make one round.
+func (c *Client) Refresh() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// refreshed waits for a round that begins after the call.
+func (c *Client) refreshed(ctx context.Context) error {
+	done := make(chan struct{})
+	c.mu.Lock()
+	c.waiting = append(c.waiting, done)
+	c.mu.Unlock()
+	c.Refresh()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.group.Context().Done():
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the store client has stopped")
+	}
+}
+
+// distinct owners, in the order of their first shard, and whether every shard has one.
+func (c *Client) distinct() (addrs []string, complete bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	complete = true
+	seen := map[string]bool{}
+	for _, addr := range c.owners {
+		switch {
+		case addr == "":
+			complete = false
+		case !seen[addr]:
+			seen[addr] = true
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs, complete
+}
