@@ -3,8 +3,9 @@ module github.com/pushmesh/pushmesh/services/store
 go 1.26.0
 
 require (
-	github.com/pushmesh/pushmesh/internal v0.0.0
+	github.com/google/go-cmp v0.7.0
 	github.com/pushmesh/pushmesh/proto v0.0.0
+	google.golang.org/protobuf v1.36.12
 )
 
 require (
@@ -13,7 +14,6 @@ require (
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/grpc v1.85.0 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace github.com/pushmesh/pushmesh/proto => ../../proto

@@ -1,0 +1,142 @@
+// Package backendtest is the suite that every backend.Backend passes.
+package backendtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// Database opens one database, the same at every call. A test has it open once at a time.
+type Database func(t *testing.T) backend.Backend
+
+// Run runs the suite. fresh makes a new, migrated, empty database for each test; what Database returned was closed by the
+// test, or is closed by t.Cleanup of fresh's own (closing twice must be allowed).
+func Run(t *testing.T, fresh func(t *testing.T) Database) {
+	for _, c := range []struct {
+		name string
+		run  func(t *testing.T, db Database)
+	}{
+		{"Epochs", testEpochs},
+		{"CommitAndLoad", testCommitAndLoad},
+		{"CommitIsAtomic", testCommitIsAtomic},
+		{"Committed", testCommitted},
+		{"Checkpoint", testCheckpoint},
+		{"CheckpointNeverLowers", testCheckpointNeverLowers},
+		{"ReopenAfterAbruptClose", testReopen},
+		{"ReadRuns", testReadRuns},
+		{"ReadRunsAcrossSlices", testReadAcrossSlices},
+		{"Keys", testKeys},
+		{"Oldest", testOldest},
+		{"DropSlices", testDropSlices},
+		{"ClaimIsExclusive", testClaimExclusive},
+		{"Takeover", testTakeover},
+		{"FenceOneIncarnation", testFenceIncarnation},
+		{"ReleaseAndClose", testReleaseAndClose},
+		{"NewEpoch", testNewEpoch},
+		{"SessionGenerations", testSessionGenerations},
+		{"SessionCursors", testSessionCursors},
+		{"SessionLifetime", testSessionLifetime},
+		{"SessionEdges", testSessionEdges},
+		{"SessionPages", testSessionPages},
+		{"DeadLettersOnce", testDeadLettersOnce},
+		{"DeadLetterList", testDeadLetterList},
+		{"Namespaces", testNamespaces},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, fresh(t)) })
+	}
+}
+
+// The tests' clock begins here; what the database's own clock says must not matter.
+var begin = uint64(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMicro())
+
+func after(d time.Duration) uint64 { return begin + uint64(d.Microseconds()) }
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func need(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func owner(id string) backend.Owner {
+	return backend.Owner{StoreID: id, Incarnation: 7, Address: id + ":7403"}
+}
+
+func writer(t *testing.T, b backend.Backend, o backend.Owner, shards ...int) backend.Writer {
+	t.Helper()
+	ctx := within(t)
+	w, err := b.OpenWriter(ctx, o)
+	need(t, err)
+	t.Cleanup(func() { _ = w.Close() })
+	got, err := w.Claim(ctx, shards)
+	need(t, err)
+	if fmt.Sprint(got) != fmt.Sprint(shards) {
+		t.Fatalf("claimed %v, want %v", got, shards)
+	}
+	return w
+}
+
+func closeNow(t *testing.T, c interface{ Close() error }) {
+	t.Helper()
+	need(t, c.Close())
+}
+
+func batchID() (id backend.BatchID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+// state is a Loader that keeps everything.
+type state struct {
+	shards    map[int]backend.Shard
+	topics    map[string]backend.Topic
+	producers map[string]backend.Producer
+	runs      []backend.Run
+}
+
+func (s *state) LoadShard(x backend.Shard) { s.shards[x.Shard] = x }
+func (s *state) LoadTopic(x backend.Topic) { s.topics[x.Topic] = x }
+func (s *state) LoadRun(x backend.Run)     { s.runs = append(s.runs, x) }
+
+func (s *state) LoadProducer(x backend.Producer) {
+	key := producerKey(x)
+	if have, ok := s.producers[key]; !ok || have.ProducerSeq < x.ProducerSeq {
+		s.producers[key] = x
+	}
+}
+
+func producerKey(x backend.Producer) string { return fmt.Sprintf("%s %x", x.Topic, x.ID) }
+
+func load(t *testing.T, w backend.Writer, shards ...int) *state {
+	t.Helper()
+	s := &state{shards: map[int]backend.Shard{}, topics: map[string]backend.Topic{}, producers: map[string]backend.Producer{}}
+	need(t, w.Load(within(t), shards, s))
+	for _, shard := range shards {
+		if s.shards[shard].Epoch == 0 {
+			t.Fatalf("shard %d was not told, or has no epoch", shard)
+		}
+	}
+	return s
+}
+
+// oneRun makes a batch with one run of n records.
+func oneRun(shard int, commit, epoch uint64, topic string, first uint64, n int, at uint64, class backend.Class) *backend.Batch {
+	return &backend.Batch{
+		ID: batchID(), At: at, Commits: []backend.Commit{{Shard: shard, Number: commit}},
+		Runs: []backend.Run{{
+			Shard: shard, Commit: commit, Topic: topic, Epoch: epoch, First: first, N: n, At: at, Class: class,
+			Packed: []byte(fmt.Sprintf("%s/%d+%d", topic, first, n)),
+		}},
+	}
+}
