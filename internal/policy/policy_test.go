@@ -89,7 +89,7 @@ func TestCheckReportsEveryFault(t *testing.T) {
 	}
 	for name, bad := range map[string]*pushmeshv1.Namespace{
 		"nil": nil, "own": ns("$x", &pushmeshv1.Policy{}), "wildcard": ns("a/+", &pushmeshv1.Policy{}), "no policy": ns("a", nil),
-		"long": ns(strings.Repeat("x", 250), &pushmeshv1.Policy{}),
+		"long":         ns(strings.Repeat("x", 250), &pushmeshv1.Policy{}),
 		"bad duration": ns("a", &pushmeshv1.Policy{Retention: &durationpb.Duration{Seconds: 1, Nanos: -1}}),
 	} {
 		if Check(bad) == nil {

@@ -160,7 +160,7 @@ func TestHeadsAreAskedOfTheOwners(t *testing.T) {
 	for _, h := range heads {
 		got = append(got, h.GetTopic())
 	}
-	want := append(named, "all/"+a.addr, "all/"+b.addr)
+	want := slices.Concat(named, []string{"all/" + a.addr, "all/" + b.addr})
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
