@@ -1,0 +1,233 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// readyWithin bounds a start, crash recovery included.
+const readyWithin = 60 * time.Second
+
+// Server is one private Postgres on 127.0.0.1, with fsync on. It is safe for concurrent use; it owns the process and
+// whatever lies in its folder.
+type Server struct {
+	dir  string
+	port int
+	bin  string
+	as   *account
+	// lifeline of a shared server: held so that it is not collected, which would close it.
+	lifeline io.Closer
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{} // closed once the process of cmd has ended
+}
+
+// New starts a server for one test, which may do to it what it likes; it ends with the test.
+func New(t testing.TB) *Server {
+	t.Helper()
+	dir, err := TempDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := Start(dir, 0)
+	if err != nil {
+		t.Fatalf("no Postgres for the test: install Debian's postgresql: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Start makes a cluster in dir where there is none and starts it on port (0: a free one). As root it runs as user postgres, who must be
+// able to reach dir (TempDir makes such a folder).
+func Start(dir string, port int) (*Server, error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	as, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	if port == 0 {
+		if port, err = freePort(); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{dir: dir, port: port, bin: bin, as: as}
+	if err := s.initialize(); err != nil {
+		return nil, err
+	}
+	return s, s.start()
+}
+
+// URL of the database "postgres".
+func (s *Server) URL() string {
+	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+}
+
+// Stop shuts down as an operator would (sessions are ended, a checkpoint is made).
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stop(func() error { return s.cmd.Process.Signal(syscall.SIGINT) })
+}
+
+// Kill ends every process of the server with SIGKILL, as a crash of the machine would.
+func (s *Server) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stop(func() error {
+		// Stopped first, the postmaster starts no further process.
+		return errors.Join(s.signal(syscall.SIGSTOP), s.signal(syscall.SIGKILL))
+	})
+}
+
+// Restart starts the server again on the same port and data; one that runs is stopped first.
+func (s *Server) Restart() error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	return s.start()
+}
+
+// Pause makes the server hang (SIGSTOP to each of its processes): connections stay, nothing answers.
+func (s *Server) Pause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.signal(syscall.SIGSTOP)
+}
+
+// Resume ends a Pause.
+func (s *Server) Resume() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.signal(syscall.SIGCONT)
+}
+
+func (s *Server) pid() int { return s.cmd.Process.Pid }
+
+func (s *Server) initialize() error {
+	data := filepath.Join(s.dir, "data")
+	if _, err := os.Stat(filepath.Join(data, "PG_VERSION")); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	if err := s.as.own(s.dir); err != nil {
+		return err
+	}
+	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8") // #nosec G204 -- all of it is ours
+	s.as.run(cmd, s.dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (s *Server) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	logFile, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // #nosec G304 -- the caller's folder
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logFile.Close() }()
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", filepath.Join(s.dir, "data"), "-p", strconv.Itoa(s.port), // #nosec G204 -- all of it is ours
+		"-h", "127.0.0.1", "-k", s.socketDir(), "-c", "max_connections=300", "-c", "shared_buffers=128MB")
+	s.as.run(cmd, s.dir)
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start postgres: %w", err)
+	}
+	done := make(chan struct{})
+	s.cmd, s.done = cmd, done
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(done)
+	}()
+	return s.ready()
+}
+
+// ready waits until the server answers.
+func (s *Server) ready() error {
+	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	defer cancel()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		conn, err := pgx.Connect(ctx, s.URL())
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-poll.C:
+		case <-s.done:
+			text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+			return fmt.Errorf("postgres ended at its start: %s", text[max(0, len(text)-2000):])
+		case <-ctx.Done():
+			return fmt.Errorf("postgres is not ready after %s: %w", readyWithin, err)
+		}
+	}
+}
+
+// stop has the process end by way of end and waits for it. s.mu is held.
+func (s *Server) stop(end func() error) error {
+	select {
+	case <-s.done:
+		return nil
+	default:
+	}
+	if err := end(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-s.done:
+		return nil
+	case <-time.After(readyWithin):
+		return errors.New("postgres does not end")
+	}
+}
+
+// socketDir is the folder of the Unix socket; "" (none) where its path would be too long for the kernel.
+func (s *Server) socketDir() string {
+	if len(s.dir) > 80 {
+		return ""
+	}
+	return s.dir
+}
+
+func freePort() (int, error) {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, errors.Join(errors.New("not a TCP address"), l.Close())
+	}
+	return addr.Port, l.Close()
+}
