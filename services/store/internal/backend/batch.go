@@ -59,7 +59,8 @@ func (r *Run) Last() uint64 { return r.First + uint64(r.N) - 1 }
 // KeyHash stands for a topic and a dedupe key.
 type KeyHash [16]byte
 
-// Key is a dedupe key that was used, and what came of it.
+// Key is a dedupe key that was used, and what came of it. The same hash may be committed again once the earlier one's
+// Until has passed; the greatest Until counts.
 type Key struct {
 	Shard       int
 	Hash        KeyHash

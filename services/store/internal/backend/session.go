@@ -15,8 +15,8 @@ type Sessions interface {
 	// is never returned, an absent session peeks as an empty answer. ttl_s 0 is 7 days.
 	AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error)
 	// WriteCursors does every write, all in one transaction, and answers each with OK, SESSION_TAKEN_OVER (another generation holds it) or
-	// NOT_FOUND. Refused writes change nothing. A write replaces the cursors of the topics named. Dead letters go down with
-	// their write, once per (user, session, topic, epoch, seq), whichever write brings them.
+	// NOT_FOUND. Refused writes change nothing. A write replaces the cursors of the topics named, and begins the TTL of a detached
+	// session anew. Dead letters go down with their write, once per (user, session, topic, epoch, seq), whichever write brings them.
 	WriteCursors(ctx context.Context, writes []*meshv1.SessionWrite, now uint64) ([]wirev1.Code, error)
 	// ListSessions without cursors, ordered by (user, name); user "": all. limit is at least 1. next "" says that it was the last page.
 	ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error)

@@ -120,6 +120,15 @@ func testKeys(t *testing.T, db Database) {
 			t.Errorf("after %s: %s", c.at, diff)
 		}
 	}
+	// Used again after its time was over, in the same slice: the later one counts.
+	w = writer(t, b, owner("b"), 3)
+	later := oneRun(3, 2, epoch, "x", 4, 1, after(3*time.Minute), backend.Day)
+	later.Keys = []backend.Key{key(1, 4*time.Minute)}
+	later.Keys[0].Seq = 44
+	need(t, w.Commit(within(t), later))
+	if again, err := b.Keys(within(t), all[2:3], after(3*time.Minute)); err != nil || len(again) != 1 || again[0].Seq != 44 {
+		t.Errorf("a key used again: %v %v", again, err)
+	}
 	if _, err := b.DropSlices(within(t), after(time.Hour)); err != nil {
 		t.Fatal(err)
 	}

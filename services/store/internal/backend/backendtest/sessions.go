@@ -196,8 +196,13 @@ func testSessionEdges(t *testing.T, db Database) {
 		t.Errorf("detached: %v", s)
 	}
 	wantCodes(t, write(t, b, begin, &meshv1.SessionWrite{User: "u", Name: "late", Generation: held.Generation}), ok)
-	// The holder lives after all: it may write, and its session does not expire under it.
+	// The holder lives after all: it may write, and that begins the TTL anew.
 	wantCodes(t, write(t, b, after(3*time.Second), &meshv1.SessionWrite{User: "u", Name: "0", Generation: s.Generation, Cursors: []*meshv1.SessionCursor{{Topic: "x", Floor: 1}}}), ok)
+	s, err = b.GetSession(within(t), "u", "0", after(4*time.Second))
+	need(t, err)
+	if s.ExpiresAt != after(63*time.Second) {
+		t.Errorf("expires at %d, want %d", s.ExpiresAt, after(63*time.Second))
+	}
 }
 
 func testSessionPages(t *testing.T, db Database) {
