@@ -60,7 +60,8 @@ type Mesh interface {
 	// Attach makes the connection the holder of session (user, name): an older holder yields first (500 ms). Answered by Attached.
 	Attach(conn Conn, user, name string, ttlSeconds uint32, connectionID uint64)
 	// Save merges w into what waits to be written for the session (at most a second; at once when now). With ref above 0 it is answered
-	// by Saved once it is stored. A stale generation is answered by Detached whatever ref is. w.Detach ends the hold.
+	// by Saved once it is stored. A stale generation is answered by Detached whatever ref is. w.Detach ends the hold; generation 0 with Detach gives up
+	// an Attach of this connection that is not answered yet.
 	Save(conn Conn, ref uint32, w *meshv1.SessionWrite, now bool)
 }
 
@@ -159,17 +160,21 @@ type Drain struct {
 	Done       func()
 }
 
-func (Joined) event()     {}
-func (Live) event()       {}
-func (Range) event()      {}
-func (Published) event()  {}
-func (Attached) event()   {}
-func (Saved) event()      {}
-func (Detached) event()   {}
-func (Yield) event()      {}
-func (Disconnect) event() {}
-func (Count) event()      {}
-func (Drain) event()      {}
+// PoliciesChanged says that what Config.PolicyFor answers may have changed.
+type PoliciesChanged struct{}
+
+func (Joined) event()          {}
+func (Live) event()            {}
+func (Range) event()           {}
+func (Published) event()       {}
+func (Attached) event()        {}
+func (Saved) event()           {}
+func (Detached) event()        {}
+func (Yield) event()           {}
+func (PoliciesChanged) event() {}
+func (Disconnect) event()      {}
+func (Count) event()           {}
+func (Drain) event()           {}
 
 // Loop is a loop seen from outside.
 type Loop interface {
