@@ -1,0 +1,152 @@
+package feed
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/topic"
+)
+
+// Add says that loop has its first join of filter.
+func (f *Feed) Add(loop int, filter string) {
+	bit := uint64(1) << loop
+	if topic.IsFilter(filter) {
+		f.wild.Add(filter, loop)
+		f.filters[filter] |= bit
+		f.wildGen++
+		return
+	}
+	f.exact[filter] |= bit
+	if st := f.topics[filter]; st != nil {
+		st.mask |= bit
+	}
+}
+
+// Remove says that loop has no join of filter left.
+func (f *Feed) Remove(loop int, filter string) {
+	bit := uint64(1) << loop
+	if topic.IsFilter(filter) {
+		f.wild.Remove(filter, loop)
+		f.wildGen++
+		f.sweep = true
+		if f.filters[filter] &^= bit; f.filters[filter] == 0 {
+			delete(f.filters, filter)
+			f.based.Remove(filter, true)
+			delete(f.complete, filter)
+		}
+		return
+	}
+	if f.exact[filter] &^= bit; f.exact[filter] == 0 {
+		delete(f.exact, filter)
+	}
+	if st := f.topics[filter]; st != nil {
+		st.maskGen = 0
+		f.dropUnwanted(st)
+	}
+}
+
+// maskOf is the set of loops that want a topic.
+func (f *Feed) maskOf(t string) uint64 {
+	mask := f.exact[t]
+	if f.wild.Len() > 0 {
+		f.scratch = f.wild.Match(f.scratch[:0], t)
+		for _, loop := range f.scratch {
+			mask |= 1 << loop
+		}
+	}
+	return mask
+}
+
+// mask is maskOf, remembered until wildcards change.
+func (f *Feed) mask(st *state) uint64 {
+	if gen := f.wildGen + 1; st.maskGen != gen {
+		st.mask, st.maskGen = f.maskOf(st.topic), gen
+	}
+	return st.mask
+}
+
+// covered says that a filter matches t whose topics were all given a state when it was joined: a topic unknown since appeared later, and
+// is owed from its first message on.
+func (f *Feed) covered(t string) bool {
+	return f.based.Len() > 0 && len(f.based.Match(nil, t)) > 0
+}
+
+// Expect says that the head of a durable topic is being asked for because of a join: until Expected its messages are held, unless it is known.
+func (f *Feed) Expect(t string) {
+	st := f.topics[t]
+	if st == nil {
+		if f.maskOf(t) == 0 {
+			return
+		}
+		st = f.add(t)
+	}
+	st.pending++
+}
+
+// Expected ends an Expect, after the head was given to Head or could not be had.
+func (f *Feed) Expected(t string) {
+	if st := f.topics[t]; st != nil && st.pending > 0 {
+		st.pending--
+	}
+}
+
+// Basing says that the topics of a filter with wildcards are being asked for.
+func (f *Feed) Basing() { f.basing++ }
+
+// Based ends a Basing: complete says that every topic of the filter that exists was given to Head.
+func (f *Feed) Based(filter string, complete bool) {
+	f.basing--
+	if complete && f.filters[filter] != 0 {
+		f.based.Add(filter, true)
+		f.complete[filter] = true
+	}
+}
+
+// IsBased says whether the topics of a filter were all asked for since its first join.
+func (f *Feed) IsBased(filter string) bool { return f.complete[filter] }
+
+// Topics that are joined by name and durable: those whose heads are to be compared with the store.
+func (f *Feed) Topics() []string {
+	var all []string
+	for t := range f.exact {
+		if f.topics[t] != nil || f.cfg.Durable(t) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// Filters with wildcards that are joined.
+func (f *Feed) Filters() []string {
+	all := make([]string, 0, len(f.filters))
+	for filter := range f.filters {
+		all = append(all, filter)
+	}
+	return all
+}
+
+// Wanted says whether a loop wants t.
+func (f *Feed) Wanted(t string) bool { return f.maskOf(t) != 0 }
+
+// Len is the number of durable topics that have a state.
+func (f *Feed) Len() int { return len(f.topics) }
+
+func (f *Feed) add(t string) *state {
+	st := &state{topic: t}
+	f.topics[t] = st
+	f.stats.Topics.Add(1)
+	return st
+}
+
+// dropUnwanted forgets a topic that no loop wants any more. Its entries in queues find it gone.
+func (f *Feed) dropUnwanted(st *state) {
+	if f.mask(st) != 0 {
+		return
+	}
+	f.recent.drop(st)
+	for loop := range st.owed {
+		delete(f.owing[loop], st)
+	}
+	st.gapAt = time.Time{}
+	delete(f.topics, st.topic)
+	f.stats.Topics.Add(-1)
+}

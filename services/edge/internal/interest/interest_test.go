@@ -1,0 +1,170 @@
+package interest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+)
+
+var start = time.UnixMicro(1_000_000)
+
+func TestChangesAreAnnouncedTogether(t *testing.T) {
+	table := New("e1", 7)
+	if !table.Join(start, 0, "a") || table.Join(start.Add(time.Millisecond), 0, "a") || !table.Join(start, 1, "a") {
+		t.Error("first joins of a loop are told wrongly")
+	}
+	table.Join(start, 0, "b")
+	table.Join(start, 0, "gone")
+	table.Leave(start, 0, "gone")
+	if at, ok := table.Due(); !ok || at != start.Add(Coalesce) {
+		t.Errorf("due at %v %v", at, ok)
+	}
+	got := table.Announce()
+	want := &meshv1.EdgeAnnounce{EdgeId: "e1", EdgeIncarnation: 7, Version: 1, Add: []string{"a", "b"}}
+	if len(got) != 1 || !proto.Equal(got[0], want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+	if _, ok := table.Due(); ok || table.Announced("a") != 1 || table.Announced("gone") != 0 {
+		t.Error("something is due, or announced wrongly")
+	}
+	table.Leave(start, 0, "a")
+	table.Leave(start, 0, "a")
+	if _, ok := table.Due(); ok {
+		t.Error("loop 1 still wants a")
+	}
+	table.Leave(start, 1, "a")
+	table.Leave(start, 1, "a") // once too often
+	got = table.Announce()
+	if len(got) != 1 || got[0].GetVersion() != 2 || !slices.Equal(got[0].GetRemove(), []string{"a"}) {
+		t.Fatalf("got %v", got)
+	}
+}
+
+func TestLargeChangesComeInParts(t *testing.T) {
+	table := New("e", 1)
+	for i := range 5000 {
+		table.Join(start, 0, fmt.Sprintf("%05d/%s", i, strings.Repeat("x", 240)))
+	}
+	all := table.Announce()
+	if len(all) < 2 {
+		t.Fatalf("%d announcements", len(all))
+	}
+	n := 0
+	for i, a := range all {
+		n += len(a.GetAdd())
+		if a.GetVersion() != uint64(i+1) || proto.Size(a) > maxPart+256 {
+			t.Errorf("announcement %d: version %d, %d bytes", i, a.GetVersion(), proto.Size(a))
+		}
+	}
+	parts := table.Snapshot()
+	m := 0
+	for i, p := range parts {
+		m += len(p.GetFilters())
+		if p.GetPart() != uint32(i) || p.GetParts() != uint32(len(parts)) || p.GetVersion() != table.Version() || proto.Size(p) > maxPart+256 {
+			t.Errorf("part %d of %d: %d bytes", p.GetPart(), p.GetParts(), proto.Size(p))
+		}
+	}
+	if n != 5000 || m != 5000 {
+		t.Errorf("%d announced, %d in the snapshot", n, m)
+	}
+}
+
+// A router that applies every announcement holds what the digest and a snapshot say, whatever joins and leaves were.
+func TestAnnouncementsDigestAndSnapshotAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := New("e", 1)
+		held := map[string]bool{}
+		joins := map[string][]int{}
+		version := uint64(0)
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			f := rapid.SampledFrom([]string{"a", "b", "c/+", "d/#"}).Draw(t, "filter")
+			loop := rapid.IntRange(0, 2).Draw(t, "loop")
+			switch rapid.SampledFrom([]string{"join", "leave", "announce"}).Draw(t, "step") {
+			case "join":
+				if table.Join(start, loop, f) == slices.Contains(joins[f], loop) {
+					t.Fatalf("first join of %s by %d told wrongly", f, loop)
+				}
+				joins[f] = append(joins[f], loop)
+			case "leave":
+				i := slices.Index(joins[f], loop)
+				if i >= 0 {
+					joins[f] = slices.Delete(joins[f], i, i+1)
+				}
+				if last := table.Leave(start, loop, f); last != (i >= 0 && !slices.Contains(joins[f], loop)) {
+					t.Fatalf("last leave of %s by %d told wrongly", f, loop)
+				}
+			case "announce":
+				for _, a := range table.Announce() {
+					if version++; a.GetVersion() != version {
+						t.Fatalf("version %d after %d", a.GetVersion(), version-1)
+					}
+					for _, f := range a.GetAdd() {
+						if held[f] {
+							t.Fatalf("%s was added twice", f)
+						}
+						held[f] = true
+					}
+					for _, f := range a.GetRemove() {
+						if !held[f] {
+							t.Fatalf("%s was removed twice", f)
+						}
+						delete(held, f)
+					}
+				}
+				for f, loops := range joins {
+					if held[f] != (len(loops) > 0) {
+						t.Fatalf("%s: %d joins, held %v", f, len(loops), held[f])
+					}
+				}
+			}
+			var hash uint64
+			var want []string
+			for f := range held {
+				hash += xxhash.Sum64String(f)
+				want = append(want, f)
+			}
+			if d := table.Digest(); d.GetCount() != uint64(len(held)) || d.GetHash() != hash || d.GetVersion() != version {
+				t.Fatalf("digest %v of %v", d, held)
+			}
+			got := table.Snapshot()[0].GetFilters()
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Fatalf("snapshot %v, want %v", got, want)
+			}
+		}
+	})
+}
+
+func TestGateOpensByVersionOrByTime(t *testing.T) {
+	var g Gate
+	g.Add(start, 3, Wait{Sub: 3})
+	g.Add(start.Add(time.Millisecond), 1, Wait{Sub: 1})
+	g.Add(start.Add(2*time.Millisecond), 2, Wait{Sub: 2})
+	if out := g.Applied(0); len(out) != 0 {
+		t.Errorf("%v too early", out)
+	}
+	if out := g.Applied(2); len(out) != 2 || out[0].Sub != 1 || out[1].Sub != 2 {
+		t.Errorf("got %v", out)
+	}
+	if at, ok := g.Next(); !ok || at != start.Add(Patience) {
+		t.Errorf("next %v %v", at, ok)
+	}
+	if out := g.Late(start.Add(Patience - 1)); len(out) != 0 {
+		t.Errorf("%v before its time", out)
+	}
+	if out := g.Late(start.Add(Patience)); len(out) != 1 || out[0].Sub != 3 {
+		t.Errorf("got %v", out)
+	}
+	if _, ok := g.Next(); ok || g.Len() != 0 {
+		t.Error("something is held")
+	}
+}

@@ -1,0 +1,189 @@
+// Package routers knows which routers are alive and whether everything they sent has come. It does no I/O: frames and the time are
+// put in, and what follows from them comes out.
+package routers
+
+import (
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+)
+
+// SilentAfter is how long a router may send nothing before it counts as gone.
+const SilentAfter = 2 * time.Second
+
+// Reason why deliveries may have been missed; "" says that none were.
+type Reason string
+
+// Reasons to compare heads with the store.
+const (
+	Hole        Reason = "hole"
+	Incarnation Reason = "incarnation"
+	Silent      Reason = "silent"
+)
+
+// Verdict about a frame.
+type Verdict struct {
+	// Foreign frames are meant for another incarnation of this edge, or come from an earlier one of the router: drop them.
+	Foreign bool
+	// Old batches were numbered before one that came already: what is ephemeral in them would be seen twice.
+	Old bool
+	// Missed says why deliveries may have been missed.
+	Missed Reason
+	// Applied says that the router is new, or has applied more than before.
+	Applied bool
+}
+
+type router struct {
+	incarnation uint64
+	n           uint64
+	applied     uint64
+	seen        time.Time
+}
+
+// Set of live routers. It is not safe for concurrent use.
+type Set struct {
+	edgeIncarnation uint64
+	live            map[string]*router
+	// left keeps the incarnations of routers that said goodbye or fell silent, so that their return is told from a first
+	// appearance. Bounded by maxLeft.
+	left map[string]uint64
+}
+
+// maxLeft bounds the memory of routers that are gone; beyond it all are forgotten, which costs a comparison of heads at most.
+const maxLeft = 1024
+
+// New makes a set for an edge of this incarnation.
+func New(edgeIncarnation uint64) *Set {
+	return &Set{edgeIncarnation: edgeIncarnation, live: map[string]*router{}, left: map[string]uint64{}}
+}
+
+// Take notes a frame.
+func (s *Set) Take(now time.Time, f *meshv1.RouterFrame) Verdict {
+	if f.GetEdgeIncarnation() != s.edgeIncarnation {
+		return Verdict{Foreign: true}
+	}
+	var v Verdict
+	r := s.live[f.GetRouterId()]
+	switch {
+	case r == nil:
+		if before, known := s.left[f.GetRouterId()]; known {
+			if f.GetRouterIncarnation() < before {
+				return Verdict{Foreign: true}
+			}
+			v.Missed = Incarnation // it was away: what it sent meanwhile may be lost
+			delete(s.left, f.GetRouterId())
+		}
+		r = &router{incarnation: f.GetRouterIncarnation()}
+		if v.Missed != "" {
+			r.n = f.GetN()
+		}
+		s.live[f.GetRouterId()] = r
+		v.Applied = true
+	case f.GetRouterIncarnation() < r.incarnation:
+		return Verdict{Foreign: true}
+	case f.GetRouterIncarnation() > r.incarnation:
+		*r = router{incarnation: f.GetRouterIncarnation(), n: f.GetN()}
+		v.Missed, v.Applied = Incarnation, true
+	}
+	r.seen = now
+	if f.GetAppliedVersion() > r.applied {
+		r.applied, v.Applied = f.GetAppliedVersion(), true
+	}
+	if v.Missed == "" {
+		v.Missed, v.Old = r.number(f)
+	}
+	if f.GetLeaving() {
+		s.drop(f.GetRouterId())
+		v.Applied = true
+	}
+	return v
+}
+
+// number compares the frame's n with the batches that came.
+func (r *router) number(f *meshv1.RouterFrame) (missed Reason, old bool) {
+	batch := len(f.GetDeliveries()) > 0 || len(f.GetCheckTopics()) > 0
+	expected := r.n
+	if batch {
+		expected++
+	}
+	if f.GetN() > expected {
+		missed = Hole
+	}
+	old = batch && f.GetN() <= r.n
+	r.n = max(r.n, f.GetN())
+	return missed, old
+}
+
+// Expire drops the routers that have been silent too long, and says how many.
+func (s *Set) Expire(now time.Time) int {
+	n := 0
+	for id, r := range s.live {
+		if now.Sub(r.seen) >= SilentAfter {
+			s.drop(id)
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Set) drop(id string) {
+	if len(s.left) >= maxLeft {
+		clear(s.left)
+	}
+	s.left[id] = s.live[id].incarnation
+	delete(s.live, id)
+}
+
+// Len is the number of live routers.
+func (s *Set) Len() int { return len(s.live) }
+
+// Applied is the version that every live router has applied; any is false where there is no live router.
+func (s *Set) Applied() (version uint64, any bool) {
+	version = ^uint64(0)
+	for _, r := range s.live {
+		version = min(version, r.applied)
+	}
+	return version, len(s.live) > 0
+}
+
+// Laggards counts the live routers that have not applied version.
+func (s *Set) Laggards(version uint64) int {
+	n := 0
+	for _, r := range s.live {
+		if r.applied < version {
+			n++
+		}
+	}
+	return n
+}
+
+// IDs of the live routers, in no order.
+func (s *Set) IDs() []string {
+	ids := make([]string, 0, len(s.live))
+	for id := range s.live {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Pick chooses one of ids for key: the same one for as long as it is among them (rendezvous hashing). "" of none.
+func Pick(ids []string, key uint64) string {
+	best, high := "", uint64(0)
+	for _, id := range ids {
+		if h := mix(xxhash.Sum64String(id) ^ key); best == "" || h > high || h == high && id < best {
+			best, high = id, h
+		}
+	}
+	return best
+}
+
+// mix is the finalizer of MurmurHash3: without it, close keys would choose alike.
+func mix(h uint64) uint64 {
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
