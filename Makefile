@@ -11,11 +11,15 @@ BUILD := CGO_ENABLED=0 go build -trimpath
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  %-16s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: ## build every binary into bin/
 	$(BUILD) -o $(BIN)/ ./cmd/pushmesh ./services/edge/cmd/edge ./services/router/cmd/router ./services/compute/cmd/compute ./services/store/cmd/store
+
+.PHONY: images-bin
+images-bin: build
+	GOWORK=off CGO_ENABLED=0 go build -C tools/nats-server -trimpath -o $(abspath $(BIN))/nats-server github.com/nats-io/nats-server/v2
 
 .PHONY: pushmesh
 pushmesh:
