@@ -51,7 +51,8 @@ generate: ## generate Go code from proto/
 
 .PHONY: mesh
 mesh: build ## a mesh of separate processes on loopback with a real nats-server and Postgres; Ctrl-C ends it
-	@scripts/mesh
+	@scripts/setup test
+	@exec $(BIN)/pushmesh mesh --bin $(BIN) --nats-server "$$(scripts/tool nats-server)" $(MESH_ARGS)
 
 .PHONY: compose-test
 compose-test: ## deploy/compose on a real Docker engine, up and down; needs root
