@@ -1,0 +1,84 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// A stored state is replaced by a greater (epoch, position) alone.
+const (
+	putTopic = `INSERT INTO topic_head (topic, shard, epoch, head, oldest) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (topic) DO UPDATE SET epoch = excluded.epoch, head = excluded.head, oldest = excluded.oldest
+		WHERE (excluded.epoch, excluded.head, excluded.oldest) > (epoch, head, oldest)`
+	putProducer = `INSERT INTO producer (topic, id, shard, producer_seq, epoch, seq, at) VALUES (?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (topic, id) DO UPDATE SET producer_seq = excluded.producer_seq, epoch = excluded.epoch, seq = excluded.seq, at = excluded.at
+		WHERE (excluded.epoch, excluded.producer_seq) > (epoch, producer_seq)`
+	putShard    = "UPDATE shard SET commit_no = ?1 WHERE shard = ?2 AND epoch = ?3 AND commit_no < ?1"
+	forgetMarks = "DELETE FROM producer_mark WHERE shard = ? AND commit_no <= ?"
+)
+
+// checkpointRows is how many rows go in one transaction: an append waits for at most one.
+const checkpointRows = 1000
+
+// Checkpoint stores states in several transactions, the shards' commit numbers in the last: cut short, it covers nothing new.
+func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
+	for topics := c.Topics; len(topics) > 0; {
+		n := min(len(topics), checkpointRows)
+		part := topics[:n]
+		topics = topics[n:]
+		if err := w.owned(ctx, len(part), func(i int) int { return part[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
+			t := &part[i]
+			_, err := tx.ExecContext(ctx, putTopic, t.Topic, t.Shard, int64(t.Epoch), int64(t.Head), int64(t.Oldest))
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	for producers := c.Producers; len(producers) > 0; {
+		n := min(len(producers), checkpointRows)
+		part := producers[:n]
+		producers = producers[n:]
+		if err := w.owned(ctx, len(part), func(i int) int { return part[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
+			p := &part[i]
+			_, err := tx.ExecContext(ctx, putProducer, p.Topic, p.ID[:], p.Shard, int64(p.ProducerSeq), int64(p.Epoch), int64(p.Seq), int64(p.At))
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if c.ForgetBefore > 0 {
+		if _, err := w.b.write.ExecContext(ctx, "DELETE FROM producer WHERE at < ?", int64(c.ForgetBefore)); err != nil {
+			return fmt.Errorf("sqlite: forget producers: %w", err)
+		}
+	}
+	return w.owned(ctx, len(c.Shards), func(i int) int { return c.Shards[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
+		s := c.Shards[i]
+		if _, err := tx.ExecContext(ctx, putShard, int64(s.Commit), s.Shard, int64(s.Epoch)); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, forgetMarks, s.Shard, int64(s.Commit))
+		return err
+	})
+}
+
+// owned does each of n things in one transaction, while the shards that they concern are this writer's.
+func (w *Writer) owned(ctx context.Context, n int, shard func(i int) int, do func(ctx context.Context, tx *sql.Tx, i int) error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range n {
+		if err := w.check(shard(i)); err != nil {
+			return err
+		}
+	}
+	return inTx(ctx, w.b.write, func(tx *sql.Tx) error {
+		for i := range n {
+			if err := do(ctx, tx, i); err != nil {
+				return fmt.Errorf("sqlite: checkpoint: %w", err)
+			}
+		}
+		return nil
+	})
+}

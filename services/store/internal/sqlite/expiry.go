@@ -1,0 +1,122 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+func (s *session) public() *pushmeshv1.Session {
+	return &pushmeshv1.Session{
+		User: s.user, Name: s.name, Generation: s.generation, Edge: s.edge, ConnectionId: uint64(s.conn),
+		AttachedAt: s.attachedAt, ExpiresAt: s.expiresAt,
+	}
+}
+
+// GetSession with its cursors.
+func (b *Backend) GetSession(ctx context.Context, user, name string, now uint64) (*pushmeshv1.Session, error) {
+	s, err := findSession(ctx, b.read, user, name, now)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return nil, fmt.Errorf("session %w", backend.ErrNotFound)
+	}
+	all, err := cursors(ctx, b.read, user, name)
+	if err != nil {
+		return nil, err
+	}
+	p := s.public()
+	for _, c := range all {
+		p.Cursors = append(p.Cursors, &pushmeshv1.Cursor{Topic: c.GetTopic(), Epoch: c.GetEpoch(), Floor: c.GetFloor()})
+	}
+	return p, nil
+}
+
+// ListSessions without cursors. A page token is the last (user, name) of the page before, as JSON.
+func (b *Backend) ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error) {
+	var after [2]string
+	if pageToken != "" {
+		if err := json.Unmarshal([]byte(pageToken), &after); err != nil {
+			return nil, "", fmt.Errorf("%w: page token", backend.ErrConflict)
+		}
+	}
+	rows, err := b.read.QueryContext(ctx, "SELECT "+sessionColumns+` FROM session WHERE (user, name) > (?1, ?2) AND (?3 = '' OR user = ?3)
+		AND (expires_at = 0 OR expires_at > ?4) ORDER BY user, name LIMIT ?5`, after[0], after[1], user, int64(now), limit)
+	if err != nil {
+		return nil, "", fmt.Errorf("sqlite: sessions: %w", err)
+	}
+	if err := scan(rows, func() error {
+		var s session
+		err := rows.Scan(s.fields()...)
+		page = append(page, s.public())
+		return err
+	}); err != nil {
+		return nil, "", err
+	}
+	if len(page) == limit {
+		last := page[limit-1]
+		token, err := json.Marshal([2]string{last.GetUser(), last.GetName()})
+		if err != nil {
+			return nil, "", fmt.Errorf("sqlite: page token: %w", err)
+		}
+		next = string(token)
+	}
+	return page, next, nil
+}
+
+// ExpireSessions deletes sessions whose time is over.
+func (b *Backend) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted int, err error) {
+	err = inTx(ctx, b.write, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, "SELECT user, name FROM session WHERE expires_at > 0 AND expires_at <= ? LIMIT ?", int64(now), limit)
+		if err != nil {
+			return fmt.Errorf("sqlite: expire sessions: %w", err)
+		}
+		var over [][2]string
+		if err := scan(rows, func() error {
+			var s [2]string
+			err := rows.Scan(&s[0], &s[1])
+			over = append(over, s)
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, s := range over {
+			if err := deleteSession(ctx, tx, s[0], s[1]); err != nil {
+				return err
+			}
+		}
+		deleted = len(over)
+		return nil
+	})
+	return deleted, err
+}
+
+// SessionEdges names the edges that hold any session.
+func (b *Backend) SessionEdges(ctx context.Context) (edges []string, err error) {
+	rows, err := b.read.QueryContext(ctx, "SELECT DISTINCT edge FROM session WHERE edge <> ''")
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: session edges: %w", err)
+	}
+	err = scan(rows, func() error {
+		var e string
+		err := rows.Scan(&e)
+		edges = append(edges, e)
+		return err
+	})
+	return edges, err
+}
+
+// DetachEdge lets go of the sessions that an edge holds since before now.
+func (b *Backend) DetachEdge(ctx context.Context, edgeID string, now uint64) (int, error) {
+	res, err := b.write.ExecContext(ctx, "UPDATE session SET edge = '', connection = 0, expires_at = ?2 + ttl WHERE edge = ?1 AND edge <> '' AND attached_at < ?2", edgeID, int64(now))
+	if err != nil {
+		return 0, fmt.Errorf("sqlite: detach edge: %w", err)
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}

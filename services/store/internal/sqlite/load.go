@@ -1,0 +1,119 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// Load tells what is known of shards. It asks for all shards at once and picks: a store of one file owns all or nearly all.
+func (w *Writer) Load(ctx context.Context, shards []int, into backend.Loader) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.check(shards...); err != nil {
+		return err
+	}
+	wanted := make(map[int]bool, len(shards))
+	for _, s := range shards {
+		wanted[s] = true
+	}
+	l := loading{b: w.b, wanted: wanted, into: into}
+	for _, load := range []func(context.Context) error{l.shards, l.topics, l.producers, l.runs, l.marks} {
+		if err := load(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type loading struct {
+	b      *Backend
+	wanted map[int]bool
+	into   backend.Loader
+}
+
+// query reads with the connection that writes, so that all of it is as of one moment.
+func (l *loading) query(ctx context.Context, query string, each func(rows *sql.Rows) error) error {
+	rows, err := l.b.write.QueryContext(ctx, query)
+	if err != nil {
+		return fmt.Errorf("sqlite: load: %w", err)
+	}
+	return scan(rows, func() error { return each(rows) })
+}
+
+func (l *loading) shards(ctx context.Context) error {
+	return l.query(ctx, "SELECT shard, epoch, commit_no FROM shard", func(rows *sql.Rows) error {
+		var s backend.Shard
+		err := rows.Scan(&s.Shard, &s.Epoch, &s.Commit)
+		if err == nil && l.wanted[s.Shard] {
+			l.into.LoadShard(s)
+		}
+		return err
+	})
+}
+
+func (l *loading) topics(ctx context.Context) error {
+	const query = "SELECT t.shard, t.topic, t.epoch, t.head, t.oldest FROM topic_head t JOIN shard s ON s.shard = t.shard AND s.epoch = t.epoch"
+	return l.query(ctx, query, func(rows *sql.Rows) error {
+		var t backend.Topic
+		err := rows.Scan(&t.Shard, &t.Topic, &t.Epoch, &t.Head, &t.Oldest)
+		if err == nil && l.wanted[t.Shard] {
+			l.into.LoadTopic(t)
+		}
+		return err
+	})
+}
+
+const positionColumns = "p.shard, p.topic, p.id, p.producer_seq, p.epoch, p.seq, p.at"
+
+func (l *loading) position(rows *sql.Rows) error {
+	var p backend.Producer
+	var id sql.RawBytes
+	err := rows.Scan(&p.Shard, &p.Topic, &id, &p.ProducerSeq, &p.Epoch, &p.Seq, &p.At)
+	copy(p.ID[:], id)
+	if err == nil && l.wanted[p.Shard] {
+		l.into.LoadProducer(p)
+	}
+	return err
+}
+
+func (l *loading) producers(ctx context.Context) error {
+	return l.query(ctx, "SELECT "+positionColumns+" FROM producer p JOIN shard s ON s.shard = p.shard AND s.epoch = p.epoch", l.position)
+}
+
+func (l *loading) marks(ctx context.Context) error {
+	return l.query(ctx, "SELECT "+positionColumns+` FROM shard s JOIN producer_mark p ON p.shard = s.shard AND p.commit_no > s.commit_no AND p.epoch = s.epoch
+		ORDER BY p.shard, p.commit_no`, l.position)
+}
+
+func (l *loading) runs(ctx context.Context) error {
+	l.b.slices.mu.RLock()
+	tables := l.b.slices.of(logKind, 0)
+	l.b.slices.mu.RUnlock()
+	var all []backend.Run
+	for _, t := range tables {
+		// CROSS JOIN keeps the order: a look into the index for each shard, not a walk through the slice.
+		query := fmt.Sprintf(`SELECT r.shard, r.commit_no, r.topic, r.epoch, r.first, r.last, r.at, %d, r.packed
+			FROM shard s CROSS JOIN %s r ON r.shard = s.shard AND r.commit_no > s.commit_no AND r.epoch = s.epoch`, t.class, t.name())
+		if err := l.query(ctx, query, func(rows *sql.Rows) error {
+			r, err := scanRun(rows)
+			if l.wanted[r.Shard] {
+				all = append(all, r)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	slices.SortStableFunc(all, func(x, y backend.Run) int {
+		return cmp.Or(cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.Commit, y.Commit), cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.First, y.First))
+	})
+	for _, r := range all {
+		l.into.LoadRun(r)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// owners says which writer owns which shard. One process has the file, so its memory is enough.
+type owners struct {
+	mu     sync.Mutex
+	shards map[int]*Writer
+}
+
+func (o *owners) init() { o.shards = map[int]*Writer{} }
+
+func (o *owners) claim(w *Writer, shards []int) (got []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, shard := range shards {
+		if have := o.shards[shard]; have == nil || have == w {
+			o.shards[shard] = w
+			got = append(got, shard)
+		}
+	}
+	return got
+}
+
+func (o *owners) release(w *Writer, shards []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, shard := range shards {
+		if o.shards[shard] == w {
+			delete(o.shards, shard)
+		}
+	}
+}
+
+func (o *owners) owns(w *Writer, shard int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.shards[shard] == w
+}
+
+func (o *owners) any() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.shards) > 0
+}
+
+// fence takes everything from the writers of owners chosen, once their commit under way has ended.
+func (o *owners) fence(chosen func(backend.Owner) bool) {
+	o.mu.Lock()
+	var found []*Writer
+	for _, w := range o.shards {
+		if chosen(w.owner) && !slices.Contains(found, w) {
+			found = append(found, w)
+		}
+	}
+	o.mu.Unlock()
+	for _, w := range found {
+		w.end()
+	}
+}
+
+// Owners says who owns which shards.
+func (b *Backend) Owners(context.Context) ([]backend.Ownership, error) {
+	o := &b.owners
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []backend.Ownership
+	for shard, w := range o.shards {
+		all = append(all, backend.Ownership{Shard: shard, Owner: w.owner})
+	}
+	return all, nil
+}
+
+// Fence ends the writers of one incarnation of a store.
+func (b *Backend) Fence(_ context.Context, storeID string, incarnation uint64) error {
+	b.owners.fence(func(o backend.Owner) bool { return o.StoreID == storeID && o.Incarnation == incarnation })
+	return nil
+}
+
+// NewEpoch begins a new incarnation of every shard's log.
+func (b *Backend) NewEpoch(ctx context.Context, epoch uint64) error {
+	if b.owners.any() {
+		return fmt.Errorf("sqlite: %w: shards are owned", backend.ErrConflict)
+	}
+	res, err := b.write.ExecContext(ctx,
+		"UPDATE shard SET epoch = ?1 WHERE (SELECT max(epoch) FROM shard) < ?1", int64(epoch))
+	if err != nil {
+		return fmt.Errorf("sqlite: new epoch: %w", err)
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return fmt.Errorf("sqlite: %w: the epoch is not greater than the present one", backend.ErrConflict)
+	}
+	return nil
+}

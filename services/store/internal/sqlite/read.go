@@ -1,0 +1,172 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// pageRuns is how many runs one query reads: it bounds memory, and how long the read transaction keeps the WAL from being reset.
+const pageRuns = 16
+
+// ReadRuns visits the runs of a topic that hold any of the seqs.
+func (b *Backend) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
+	to = min(to, math.MaxInt64)
+	for from <= to {
+		page, err := b.readPage(ctx, topic, epoch, from, to)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			if !visit(r) {
+				return nil
+			}
+		}
+		if len(page) < pageRuns {
+			return nil
+		}
+		from = page[len(page)-1].Last() + 1
+	}
+	return nil
+}
+
+func (b *Backend) readPage(ctx context.Context, topic string, epoch, from, to uint64) (page []backend.Run, err error) {
+	b.slices.mu.RLock()
+	defer b.slices.mu.RUnlock()
+	query := union(b.slices.of(logKind, 0), func(s sliceTable) string {
+		return fmt.Sprintf("SELECT shard, commit_no, topic, epoch, first, last, at, %d AS class, packed FROM %s WHERE topic = ?1 AND epoch = ?2 AND last >= ?3 AND first <= ?4",
+			s.class, s.name())
+	})
+	if query == "" {
+		return nil, nil
+	}
+	rows, err := b.read.QueryContext(ctx, fmt.Sprintf("%s ORDER BY last LIMIT %d", query, pageRuns), topic, int64(epoch), int64(from), int64(to))
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: read log: %w", err)
+	}
+	err = scan(rows, func() error {
+		r, err := scanRun(rows)
+		page = append(page, r)
+		return err
+	})
+	return page, err
+}
+
+func scanRun(rows *sql.Rows) (r backend.Run, err error) {
+	var last uint64
+	err = rows.Scan(&r.Shard, &r.Commit, &r.Topic, &r.Epoch, &r.First, &last, &r.At, &r.Class, &r.Packed)
+	r.N = int(last - r.First + 1)
+	return r, err
+}
+
+func union(tables []sliceTable, query func(sliceTable) string) string {
+	parts := make([]string, len(tables))
+	for i, t := range tables {
+		parts[i] = query(t)
+	}
+	return strings.Join(parts, " UNION ALL ")
+}
+
+// Oldest answers each question.
+func (b *Backend) Oldest(ctx context.Context, questions []backend.OldestQuestion) ([]backend.OldestAnswer, error) {
+	answers := make([]backend.OldestAnswer, len(questions))
+	for i, q := range questions {
+		if err := b.oldest(ctx, q, &answers[i]); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+func (b *Backend) oldest(ctx context.Context, q backend.OldestQuestion, into *backend.OldestAnswer) error {
+	b.slices.mu.RLock()
+	defer b.slices.mu.RUnlock()
+	query := union(b.slices.of(logKind, q.NotBefore), func(s sliceTable) string {
+		return fmt.Sprintf("SELECT first, last, at FROM %s WHERE topic = ?1 AND epoch = ?2 AND at >= ?3", s.name())
+	})
+	if query == "" {
+		return nil
+	}
+	var last uint64
+	err := b.read.QueryRowContext(ctx, query+" ORDER BY last LIMIT 1", q.Topic, int64(q.Epoch), int64(q.NotBefore)).Scan(&into.Seq, &last, &into.At)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("sqlite: oldest: %w", err)
+	}
+	return nil
+}
+
+// hashesPerQuery bounds one query of Keys.
+const hashesPerQuery = 256
+
+// Keys finds dedupe keys.
+func (b *Backend) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) (found []backend.Key, err error) {
+	for len(hashes) > 0 {
+		n := min(len(hashes), hashesPerQuery)
+		if found, err = b.keys(ctx, hashes[:n], now, found); err != nil {
+			return nil, err
+		}
+		hashes = hashes[n:]
+	}
+	return latest(found), nil
+}
+
+// latest keeps, of each hash, the key that is remembered longest.
+func latest(keys []backend.Key) []backend.Key {
+	at := make(map[backend.KeyHash]int, len(keys))
+	kept := keys[:0]
+	for _, k := range keys {
+		i, ok := at[k.Hash]
+		switch {
+		case !ok:
+			at[k.Hash] = len(kept)
+			kept = append(kept, k)
+		case kept[i].Until < k.Until:
+			kept[i] = k
+		}
+	}
+	return kept
+}
+
+func (b *Backend) keys(ctx context.Context, hashes []backend.KeyHash, now uint64, found []backend.Key) ([]backend.Key, error) {
+	b.slices.mu.RLock()
+	defer b.slices.mu.RUnlock()
+	args := []any{int64(now)}
+	for i := range hashes {
+		args = append(args, hashes[i][:])
+	}
+	in := "(?2" + numbered(3, len(hashes)-1) + ")"
+	query := union(b.slices.of(keyKind, now), func(s sliceTable) string {
+		return fmt.Sprintf("SELECT shard, hash, epoch, seq, message_id, published_at, until, %d FROM %s WHERE hash IN %s AND until > ?1", s.class, s.name(), in)
+	})
+	if query == "" {
+		return found, nil
+	}
+	rows, err := b.read.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: keys: %w", err)
+	}
+	err = scan(rows, func() error {
+		var k backend.Key
+		var hash, id sql.RawBytes
+		err := rows.Scan(&k.Shard, &hash, &k.Epoch, &k.Seq, &id, &k.PublishedAt, &k.Until, &k.Class)
+		copy(k.Hash[:], hash)
+		copy(k.MessageID[:], id)
+		found = append(found, k)
+		return err
+	})
+	return found, err
+}
+
+// numbered is ",?from,?from+1…" with n parameters.
+func numbered(from, n int) string {
+	var s strings.Builder
+	for i := range n {
+		fmt.Fprintf(&s, ",?%d", from+i)
+	}
+	return s.String()
+}

@@ -1,0 +1,155 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+const defaultTTL = 7 * 24 * time.Hour
+
+// querier is a connection pool or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// session is a row. conn holds a fixed64 in SQLite's signed integer.
+type session struct {
+	user, name            string
+	generation            uint64
+	edge                  string
+	conn                  int64
+	attachedAt, expiresAt uint64
+}
+
+const sessionColumns = "user, name, generation, edge, connection, attached_at, expires_at"
+
+func (s *session) fields() []any {
+	return []any{&s.user, &s.name, &s.generation, &s.edge, &s.conn, &s.attachedAt, &s.expiresAt}
+}
+
+// findSession finds a session that is held or whose time is not over; nil where there is none.
+func findSession(ctx context.Context, q querier, user, name string, now uint64) (*session, error) {
+	var s session
+	err := q.QueryRowContext(ctx, "SELECT "+sessionColumns+" FROM session WHERE user = ? AND name = ? AND (expires_at = 0 OR expires_at > ?)",
+		user, name, int64(now)).Scan(s.fields()...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: session: %w", err)
+	}
+	return &s, nil
+}
+
+// AttachSession makes the caller the holder.
+func (b *Backend) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (resp *meshv1.AttachSessionResponse, err error) {
+	if req.GetPeek() {
+		return attachAnswer(ctx, b.read, req, now)
+	}
+	err = inTx(ctx, b.write, func(tx *sql.Tx) error {
+		if resp, err = attachAnswer(ctx, tx, req, now); err != nil {
+			return err
+		}
+		if resp.GetResumed() {
+			resp.Generation++
+		} else {
+			if err := deleteSession(ctx, tx, req.GetUser(), req.GetName()); err != nil {
+				return err
+			}
+			resp.Generation = now
+		}
+		ttl := time.Duration(req.GetTtlS()) * time.Second
+		if ttl == 0 {
+			ttl = defaultTTL
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO session (user, name, generation, edge, connection, attached_at, ttl, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, 0)
+			ON CONFLICT (user, name) DO UPDATE SET generation = excluded.generation, edge = excluded.edge, connection = excluded.connection,
+			attached_at = excluded.attached_at, ttl = excluded.ttl, expires_at = 0`,
+			req.GetUser(), req.GetName(), int64(resp.GetGeneration()), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), ttl.Microseconds())
+		if err != nil {
+			return fmt.Errorf("sqlite: attach: %w", err)
+		}
+		return nil
+	})
+	return resp, err
+}
+
+// attachAnswer tells of a session as it is before the attach.
+func attachAnswer(ctx context.Context, q querier, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error) {
+	resp := &meshv1.AttachSessionResponse{}
+	s, err := findSession(ctx, q, req.GetUser(), req.GetName(), now)
+	if err != nil || s == nil {
+		return resp, err
+	}
+	resp.Generation, resp.Resumed = s.generation, true
+	resp.PreviousEdge, resp.PreviousConnectionId = s.edge, uint64(s.conn)
+	if resp.Cursors, err = cursors(ctx, q, s.user, s.name); err != nil {
+		return nil, err
+	}
+	resp.Filters, err = filters(ctx, q, s.user, s.name)
+	return resp, err
+}
+
+func cursors(ctx context.Context, q querier, user, name string) (all []*meshv1.SessionCursor, err error) {
+	rows, err := q.QueryContext(ctx, "SELECT cursor FROM session_cursor WHERE user = ? AND name = ? ORDER BY topic", user, name)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: cursors: %w", err)
+	}
+	err = scan(rows, func() error {
+		var packed sql.RawBytes
+		if err := rows.Scan(&packed); err != nil {
+			return err
+		}
+		c := &meshv1.SessionCursor{}
+		all = append(all, c)
+		return proto.Unmarshal(packed, c)
+	})
+	return all, err
+}
+
+func filters(ctx context.Context, q querier, user, name string) (all []string, err error) {
+	rows, err := q.QueryContext(ctx, "SELECT filter FROM session_filter WHERE user = ? AND name = ? ORDER BY filter", user, name)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: filters: %w", err)
+	}
+	err = scan(rows, func() error {
+		var f string
+		err := rows.Scan(&f)
+		all = append(all, f)
+		return err
+	})
+	return all, err
+}
+
+// deleteSession deletes what there is of a session.
+func deleteSession(ctx context.Context, tx *sql.Tx, user, name string) error {
+	for _, table := range []string{"session", "session_cursor", "session_filter"} {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE user = ? AND name = ?", user, name); err != nil {
+			return fmt.Errorf("sqlite: delete session: %w", err)
+		}
+	}
+	return nil
+}
+
+// DeleteSession deletes a session.
+func (b *Backend) DeleteSession(ctx context.Context, user, name string) error {
+	return inTx(ctx, b.write, func(tx *sql.Tx) error {
+		s, err := findSession(ctx, tx, user, name, 0)
+		if err != nil {
+			return err
+		}
+		if s == nil {
+			return fmt.Errorf("session %w", backend.ErrNotFound)
+		}
+		return deleteSession(ctx, tx, user, name)
+	})
+}
