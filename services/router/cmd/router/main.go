@@ -1,0 +1,33 @@
+// Command router runs one node of the router tier.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/services/router"
+)
+
+func main() {
+	err := run(context.Background(), os.Args[1:])
+	if err != nil && !errors.Is(err, settings.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "router:", err)
+	}
+	os.Exit(settings.ExitCode(err))
+}
+
+func run(ctx context.Context, args []string) error {
+	var s router.Settings
+	if err := settings.Parse(&s, "router", "Takes publishes over gRPC and routes messages to edges.", args, os.Stdout); err != nil {
+		return err
+	}
+	r, err := router.New(ctx, s)
+	if err != nil {
+		return err
+	}
+	return lifecycle.Run(ctx, r, s.Grace)
+}

@@ -1,0 +1,88 @@
+package api
+
+import (
+	"context"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// NamespaceStore is what Namespace needs of the store (storeclient.Client).
+type NamespaceStore interface {
+	PutNamespace(ctx context.Context, req *meshv1.PutNamespaceRequest) (*meshv1.PutNamespaceResponse, error)
+	ListNamespaces(ctx context.Context, req *meshv1.ListNamespacesRequest) (*meshv1.ListNamespacesResponse, error)
+	DeleteNamespace(ctx context.Context, req *meshv1.DeleteNamespaceRequest) (*meshv1.DeleteNamespaceResponse, error)
+}
+
+// Namespace is pushmesh.v1.NamespaceService.
+type Namespace struct {
+	pushmeshv1.UnimplementedNamespaceServiceServer
+	store   NamespaceStore
+	changed func()
+}
+
+// NewNamespace makes the service. changed is called after each change.
+func NewNamespace(store NamespaceStore, changed func()) *Namespace {
+	return &Namespace{store: store, changed: changed}
+}
+
+// Put implements NamespaceService.
+func (n *Namespace) Put(ctx context.Context, req *pushmeshv1.NamespaceServicePutRequest) (*pushmeshv1.NamespaceServicePutResponse, error) {
+	if err := policy.Check(req.GetNamespace()); err != nil {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
+	}
+	resp, err := n.store.PutNamespace(ctx, &meshv1.PutNamespaceRequest{Namespace: req.GetNamespace()})
+	if err != nil {
+		return nil, code.From(err)
+	}
+	n.changed()
+	return &pushmeshv1.NamespaceServicePutResponse{Namespace: resp.GetNamespace()}, nil
+}
+
+// Get implements NamespaceService.
+func (n *Namespace) Get(ctx context.Context, req *pushmeshv1.NamespaceServiceGetRequest) (*pushmeshv1.NamespaceServiceGetResponse, error) {
+	all, err := n.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range all {
+		if ns.GetPrefix() == req.GetPrefix() {
+			return &pushmeshv1.NamespaceServiceGetResponse{Namespace: ns}, nil
+		}
+	}
+	return nil, code.New(wirev1.Code_CODE_NOT_FOUND, "no such namespace")
+}
+
+// List implements NamespaceService.
+func (n *Namespace) List(ctx context.Context, _ *pushmeshv1.NamespaceServiceListRequest) (*pushmeshv1.NamespaceServiceListResponse, error) {
+	all, err := n.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pushmeshv1.NamespaceServiceListResponse{Namespaces: all}, nil
+}
+
+func (n *Namespace) all(ctx context.Context) ([]*pushmeshv1.Namespace, error) {
+	resp, err := n.store.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{})
+	if err != nil {
+		return nil, code.From(err)
+	}
+	return resp.GetNamespaces(), nil
+}
+
+// Delete implements NamespaceService.
+func (n *Namespace) Delete(ctx context.Context, req *pushmeshv1.NamespaceServiceDeleteRequest) (*pushmeshv1.NamespaceServiceDeleteResponse, error) {
+	for _, b := range policy.Builtin() {
+		if b.GetPrefix() == req.GetPrefix() {
+			return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "a built-in namespace can be changed, not deleted")
+		}
+	}
+	if _, err := n.store.DeleteNamespace(ctx, &meshv1.DeleteNamespaceRequest{Prefix: req.GetPrefix()}); err != nil {
+		return nil, code.From(err)
+	}
+	n.changed()
+	return &pushmeshv1.NamespaceServiceDeleteResponse{}, nil
+}

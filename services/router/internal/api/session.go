@@ -1,0 +1,127 @@
+package api
+
+import (
+	"context"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/interest"
+)
+
+// SessionStore is what Session needs of the store (storeclient.Client).
+type SessionStore interface {
+	ListSessions(ctx context.Context, req *meshv1.ListSessionsRequest) (*meshv1.ListSessionsResponse, error)
+	GetSession(ctx context.Context, req *meshv1.GetSessionRequest) (*meshv1.GetSessionResponse, error)
+	DeleteSession(ctx context.Context, req *meshv1.DeleteSessionRequest) (*meshv1.DeleteSessionResponse, error)
+	Heads(ctx context.Context, topics, filters []string, limit uint32) ([]*meshv1.Head, error)
+}
+
+const (
+	defaultSessions = 100
+	maxSessions     = 1000
+)
+
+// Session is pushmesh.v1.SessionService.
+type Session struct {
+	pushmeshv1.UnimplementedSessionServiceServer
+	store SessionStore
+	edges Edges
+	via   Requester
+}
+
+// NewSession makes the service.
+func NewSession(store SessionStore, edges Edges, via Requester) *Session {
+	return &Session{store: store, edges: edges, via: via}
+}
+
+// List implements SessionService.
+func (s *Session) List(ctx context.Context, req *pushmeshv1.SessionServiceListRequest) (*pushmeshv1.SessionServiceListResponse, error) {
+	limit := req.GetLimit()
+	switch {
+	case limit == 0:
+		limit = defaultSessions
+	case limit > maxSessions:
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "limit is at most 1,000")
+	}
+	resp, err := s.store.ListSessions(ctx, &meshv1.ListSessionsRequest{User: req.GetUser(), Limit: limit, PageToken: req.GetPageToken()})
+	if err != nil {
+		return nil, code.From(err)
+	}
+	return &pushmeshv1.SessionServiceListResponse{Sessions: resp.GetSessions(), NextPageToken: resp.GetNextPageToken()}, nil
+}
+
+// Get implements SessionService. Heads are those of now: what lies between a cursor's reading and theirs counts as lag.
+func (s *Session) Get(ctx context.Context, req *pushmeshv1.SessionServiceGetRequest) (*pushmeshv1.SessionServiceGetResponse, error) {
+	resp, err := s.store.GetSession(ctx, &meshv1.GetSessionRequest{User: req.GetUser(), Name: req.GetName()})
+	if err != nil {
+		return nil, code.From(err)
+	}
+	session := resp.GetSession()
+	topics := make([]string, 0, len(session.GetCursors()))
+	for _, c := range session.GetCursors() {
+		topics = append(topics, c.GetTopic())
+	}
+	if len(topics) == 0 {
+		return &pushmeshv1.SessionServiceGetResponse{Session: session}, nil
+	}
+	heads, err := s.store.Heads(ctx, topics, nil, 0)
+	if err != nil {
+		return nil, code.From(err)
+	}
+	byTopic := make(map[string]*meshv1.Head, len(heads))
+	for _, h := range heads {
+		byTopic[h.GetTopic()] = h
+	}
+	for _, c := range session.GetCursors() {
+		fillLag(c, byTopic[c.GetTopic()])
+	}
+	return &pushmeshv1.SessionServiceGetResponse{Session: session}, nil
+}
+
+// fillLag turns what the store said into head and lag. The store leaves in lag how many are ACKed above floor. A cursor
+// of an epoch that is gone has everything before it.
+func fillLag(c *pushmeshv1.Cursor, head *meshv1.Head) {
+	acked := c.GetLag()
+	c.Head, c.Lag = head.GetHead(), 0
+	if head.GetEpoch() != c.GetEpoch() {
+		c.Lag = c.GetHead()
+		return
+	}
+	if done := c.GetFloor() + acked; c.GetHead() > done {
+		c.Lag = c.GetHead() - done
+	}
+}
+
+// Delete implements SessionService.
+func (s *Session) Delete(ctx context.Context, req *pushmeshv1.SessionServiceDeleteRequest) (*pushmeshv1.SessionServiceDeleteResponse, error) {
+	if _, err := s.store.DeleteSession(ctx, &meshv1.DeleteSessionRequest{User: req.GetUser(), Name: req.GetName()}); err != nil {
+		return nil, code.From(err)
+	}
+	return &pushmeshv1.SessionServiceDeleteResponse{}, nil
+}
+
+// Disconnect implements SessionService: every live edge is asked. Where one does not answer the call fails, retryable, since connections
+// may be left.
+func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequest) (*pushmeshv1.DisconnectResponse, error) {
+	if req.GetClientId() == "" && req.GetUser() == "" {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id or user is needed")
+	}
+	if _, known := wirev1.Code_name[int32(req.GetCode())]; !known {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "code is not known")
+	}
+	ask := &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Disconnect{Disconnect: &meshv1.DisconnectClients{
+		ClientId: req.GetClientId(), User: req.GetUser(), Code: req.GetCode(), Reason: req.GetReason(),
+	}}}
+	requests := map[interest.Edge]*meshv1.EdgeRequest{}
+	for _, e := range s.edges.Edges() {
+		requests[e] = ask
+	}
+	resp := &pushmeshv1.DisconnectResponse{}
+	silent := askEdges(ctx, s.via, requests, func(_ interest.Edge, reply *meshv1.EdgeReply) { resp.Disconnected += reply.GetDisconnected() })
+	if silent > 0 {
+		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, askTimeout, "some edges did not answer: connections may be left")
+	}
+	return resp, nil
+}

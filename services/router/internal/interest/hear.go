@@ -1,0 +1,228 @@
+package interest
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+)
+
+// meet finds the edge that speaks; nil where it is one that was replaced or took its leave.
+func (t *Table) meet(now time.Time, id string, incarnation uint64) *edge {
+	e := t.edges[id]
+	if e != nil {
+		switch {
+		case incarnation < e.Incarnation:
+			return nil
+		case incarnation == e.Incarnation:
+			e.heard = now
+			return e
+		}
+		t.drop(e)
+	}
+	if f, ok := t.left[id]; ok && incarnation <= f.incarnation {
+		return nil
+	}
+	if t.edges == nil {
+		t.edges = map[string]*edge{}
+	}
+	e = &edge{Edge: Edge{ID: id, Incarnation: incarnation}, heard: now}
+	t.edges[id] = e
+	t.events = append(t.events, Event{Kind: Joined, Edge: e.Edge})
+	return e
+}
+
+func (t *Table) drop(e *edge) {
+	t.discard(e)
+	t.retire(e.active)
+	e.active = nil
+	delete(t.edges, e.ID)
+	t.events = append(t.events, Event{Kind: Left, Edge: e.Edge})
+}
+
+// discard throws away a snapshot that is on its way.
+func (t *Table) discard(e *edge) {
+	if e.staging != nil {
+		t.retire(e.staging.view)
+		e.staging = nil
+	}
+}
+
+// begin makes a view live as the edge's present one.
+func (t *Table) begin(e *edge, v *view) {
+	t.retire(e.active)
+	v.live = true
+	e.active = v
+}
+
+// Announce takes in a change. Versions are strict: a gap asks for a snapshot.
+func (t *Table) Announce(now time.Time, a *meshv1.EdgeAnnounce) {
+	e := t.meet(now, a.GetEdgeId(), a.GetEdgeIncarnation())
+	if e == nil || a.GetVersion() == 0 {
+		return
+	}
+	if e.active == nil && a.GetVersion() == 1 { // the first word of this life: before it there was nothing
+		if v := t.newView(e, 0); v != nil {
+			t.begin(e, v)
+		}
+	}
+	if e.active == nil || a.GetVersion() > e.active.version {
+		e.hold(a)
+	}
+	t.advance(now, e)
+}
+
+func (e *edge) hold(a *meshv1.EdgeAnnounce) {
+	if e.pending[a.GetVersion()] != nil {
+		return
+	}
+	size := len(a.GetAdd()) + len(a.GetRemove())
+	if len(e.pending) >= maxPending || e.pendingFilters+size > maxPendingFilters {
+		e.pending, e.pendingFilters = nil, 0 // the gap that this makes asks for a snapshot
+	}
+	if e.pending == nil {
+		e.pending = map[uint64]*meshv1.EdgeAnnounce{}
+	}
+	e.pending[a.GetVersion()] = a
+	e.pendingFilters += size
+}
+
+// advance applies what can be applied, asks for a snapshot where something is missing, and answers.
+func (t *Table) advance(now time.Time, e *edge) {
+	missing := e.active == nil
+	if !missing {
+		t.catchUp(e, e.active)
+		for version := range e.pending {
+			if version > e.active.version {
+				missing = true
+				break
+			}
+		}
+	}
+	e.trim()
+	t.answer(e)
+	if missing {
+		t.ask(now, e)
+	}
+}
+
+// catchUp applies pending announcements that follow v without a gap.
+func (t *Table) catchUp(e *edge, v *view) {
+	for a := e.pending[v.version+1]; a != nil; a = e.pending[v.version+1] {
+		t.apply(v, a)
+	}
+}
+
+// trim forgets announcements that nothing on its way may still need.
+func (e *edge) trim() {
+	var done uint64 // every version up to here is in whatever may be used
+	switch {
+	case e.staging != nil:
+		done = e.staging.view.version
+	case !e.want && e.active != nil:
+		done = e.active.version
+	}
+	if done == 0 {
+		return
+	}
+	for version, a := range e.pending {
+		if version <= done {
+			delete(e.pending, version)
+			e.pendingFilters -= len(a.GetAdd()) + len(a.GetRemove())
+		}
+	}
+}
+
+// Digest compares what the edge holds with the table.
+func (t *Table) Digest(now time.Time, d *meshv1.EdgeDigest) {
+	if d.GetLeaving() {
+		t.leave(now, d)
+		return
+	}
+	e := t.meet(now, d.GetEdgeId(), d.GetEdgeIncarnation())
+	if e == nil {
+		return
+	}
+	e.connections, e.draining = d.GetConnections(), d.GetDraining()
+	if e.active == nil && d.GetCount() == 0 {
+		if v := t.newView(e, d.GetVersion()); v != nil {
+			t.begin(e, v)
+			t.advance(now, e)
+		}
+	}
+	switch v := e.active; {
+	case v == nil:
+		t.ask(now, e)
+	case d.GetVersion() > v.version:
+		if e.behind <= v.version {
+			e.behind, e.behindAt = d.GetVersion(), now
+		}
+	case d.GetVersion() < v.version: // overtaken by an announcement
+	case d.GetCount() != v.count || d.GetHash() != v.hash:
+		t.ask(now, e)
+	default:
+		e.want = false
+		t.discard(e)
+		e.trim()
+	}
+}
+
+func (t *Table) leave(now time.Time, d *meshv1.EdgeDigest) {
+	e := t.edges[d.GetEdgeId()]
+	if e != nil && e.Incarnation > d.GetEdgeIncarnation() {
+		return
+	}
+	if e != nil {
+		t.drop(e)
+	}
+	if t.left == nil {
+		t.left = map[string]farewell{}
+	}
+	t.left[d.GetEdgeId()] = farewell{d.GetEdgeIncarnation(), now}
+}
+
+// Snapshot takes in one part of an edge's whole interest. Only one that was asked for counts: another's versions say nothing
+// about what is pending.
+func (t *Table) Snapshot(now time.Time, s *meshv1.EdgeSnapshot) {
+	e := t.meet(now, s.GetEdgeId(), s.GetEdgeIncarnation())
+	if e == nil || !e.want || s.GetPart() >= s.GetParts() || s.GetParts() > maxSnapshotParts {
+		return
+	}
+	if s.GetPart() == 0 {
+		t.discard(e)
+		v := t.newView(e, s.GetVersion())
+		if v == nil {
+			return
+		}
+		e.staging = &staging{view: v, parts: s.GetParts()}
+		e.trim()
+	}
+	st := e.staging
+	if st == nil || s.GetVersion() != st.view.version || s.GetParts() != st.parts || s.GetPart() < st.next {
+		return // of another snapshot, or doubled
+	}
+	if s.GetPart() > st.next {
+		t.discard(e) // one got lost: this one can't be completed
+		return
+	}
+	st.next++
+	e.asked = now
+	for _, f := range s.GetFilters() {
+		t.add(st.view, f)
+	}
+	if st.next == st.parts {
+		t.complete(now, e)
+	}
+}
+
+// complete puts the snapshot in the place of the present view, unless that is newer and what lies between is unknown.
+func (t *Table) complete(now time.Time, e *edge) {
+	v := e.staging.view
+	t.catchUp(e, v)
+	if e.active != nil && v.version < e.active.version {
+		t.discard(e)
+		return
+	}
+	e.staging, e.want = nil, false
+	t.begin(e, v)
+	t.advance(now, e)
+}

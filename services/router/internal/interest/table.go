@@ -1,0 +1,188 @@
+// Package interest is the router's table of which edges want which topics, kept from what edges announce.
+//
+// It has no I/O: what edges say and the time are inputs, what has to be answered is an output (Take). The caller serialises
+// everything but Lookup and the other readers, which may run beside each other.
+package interest
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+)
+
+// Times of rule 1.
+const (
+	// SilentAfter is how long an edge may say nothing before it is dropped.
+	SilentAfter = 3 * time.Second
+	// SuspectFor is how long the router keeps silent edges when a third or more went silent together, while its own
+	// connection works. After that they are gone, and it was not the router.
+	SuspectFor = 10 * time.Second
+	// Hearing is how long a new router listens for digests before it can be ready: a digest period and some.
+	Hearing = 1200 * time.Millisecond
+	// askAgain is when a snapshot is asked for again if nothing of it came.
+	askAgain = 500 * time.Millisecond
+	// behindFor is how long a digest may be ahead of the announcements, which come on another subject.
+	behindFor = 200 * time.Millisecond
+)
+
+// Bounds of what is kept of one edge while a snapshot is on its way; beyond, another snapshot is asked for.
+const (
+	maxPending        = 1 << 16
+	maxPendingFilters = 1 << 20
+	maxSnapshotParts  = 1 << 14
+)
+
+// Edge names one life of an edge process.
+type Edge struct {
+	ID          string
+	Incarnation uint64
+}
+
+// Kind of an Event.
+type Kind uint8
+
+const (
+	// Joined says that an edge is known from now on.
+	Joined Kind = iota
+	// Answer says that an edge has to hear Applied, and Want.
+	Answer
+	// Left says that an edge is gone.
+	Left
+)
+
+// Event is something to be done for an edge.
+type Event struct {
+	Kind    Kind
+	Edge    Edge
+	Applied uint64
+	// Want asks the edge for a snapshot.
+	Want bool
+}
+
+// Table is the interest of every edge. The zero Table is empty and ready to use.
+type Table struct {
+	topics topics
+	wild   topic.Index[slot]
+	views  []*view // by slot; nil: free
+	swept  int     // part to be swept next
+	dead   []*view
+
+	edges  map[string]*edge
+	left   map[string]farewell
+	events []Event
+
+	connectedAt  time.Time // zero: not connected
+	firstAt      time.Time
+	suspectSince time.Time
+	ready        bool
+}
+
+type farewell struct {
+	incarnation uint64
+	at          time.Time
+}
+
+// edge is what the table knows of one life of an edge.
+type edge struct {
+	Edge
+	heard  time.Time
+	active *view // nil: nothing known yet
+	// pending holds announcements that can't be applied yet, and, while a snapshot is wanted, those that it may not contain.
+	pending        map[uint64]*meshv1.EdgeAnnounce
+	pendingFilters int
+
+	want     bool
+	asked    time.Time
+	staging  *staging
+	behind   uint64 // version that a digest named and the announcements have not reached
+	behindAt time.Time
+
+	connections uint32
+	draining    bool
+}
+
+// Lookup appends the edges that want topic, each once. The topic must be valid.
+func (t *Table) Lookup(dst []Edge, topic string) []Edge {
+	var buf [16]slot
+	from := len(dst)
+	for _, s := range t.topics.match(buf[:0], topic) {
+		if v := t.views[s]; v.live {
+			dst = append(dst, v.edge.Edge)
+		}
+	}
+	if t.wild.Len() == 0 {
+		return dst
+	}
+	for _, s := range t.wild.Match(buf[:0], topic) {
+		if v := t.views[s]; v.live && !contains(dst[from:], v.edge.Edge) {
+			dst = append(dst, v.edge.Edge)
+		}
+	}
+	return dst
+}
+
+func contains(list []Edge, e Edge) bool {
+	for i := range list {
+		if list[i] == e {
+			return true
+		}
+	}
+	return false
+}
+
+// Take appends the events since the last Take and forgets them.
+func (t *Table) Take(dst []Event) []Event {
+	dst = append(dst, t.events...)
+	t.events = t.events[:0]
+	return dst
+}
+
+// Edges appends every edge known.
+func (t *Table) Edges(dst []Edge) []Edge {
+	for _, e := range t.edges {
+		dst = append(dst, e.Edge)
+	}
+	return dst
+}
+
+// Stats of the table.
+type Stats struct {
+	Edges, Entries int
+	Connections    uint64
+	// Suspecting itself; Missing is how many edges' tables the router doesn't have.
+	Suspecting bool
+	Missing    int
+}
+
+// Stats counts.
+func (t *Table) Stats() Stats {
+	s := Stats{Edges: len(t.edges), Suspecting: !t.suspectSince.IsZero()}
+	for _, e := range t.edges {
+		s.Connections += uint64(e.connections)
+		if e.active == nil {
+			s.Missing++
+			continue
+		}
+		s.Entries += int(e.active.count)
+	}
+	return s
+}
+
+func (t *Table) answer(e *edge) {
+	ev := Event{Kind: Answer, Edge: e.Edge}
+	if e.active != nil {
+		ev.Applied = e.active.version
+	}
+	t.events = append(t.events, ev)
+}
+
+// ask wants a snapshot of e, and says so unless that was just done.
+func (t *Table) ask(now time.Time, e *edge) {
+	if e.want && now.Sub(e.asked) < askAgain {
+		return
+	}
+	e.want, e.asked = true, now
+	t.answer(e)
+	t.events[len(t.events)-1].Want = true
+}

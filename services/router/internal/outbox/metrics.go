@@ -1,0 +1,31 @@
+package outbox
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	batches    prometheus.Counter
+	holes      *prometheus.CounterVec
+	batchItems prometheus.Histogram
+	batchBytes prometheus.Histogram
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		batches: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_router_batches_total", Help: "Numbered batches handed to NATS.",
+		}),
+		holes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_router_batches_lost_total", Help: "Numbered batches that no edge will get, by reason.",
+		}, []string{"code"}),
+		batchItems: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pushmesh_router_batch_items", Help: "Deliveries in a batch.", Buckets: prometheus.ExponentialBuckets(1, 4, 8),
+		}),
+		batchBytes: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pushmesh_router_batch_bytes", Help: "Bytes of a batch.", Buckets: prometheus.ExponentialBuckets(256, 4, 7),
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.batches, m.holes, m.batchItems, m.batchBytes)
+	}
+	return m
+}

@@ -1,0 +1,105 @@
+package publish
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Bounds of a message.
+const (
+	MaxTopics      = 10_000
+	maxHeaders     = 64
+	maxHeaderBytes = 8 << 10
+	maxDedupeKey   = 256
+	maxPriority    = 9
+	producerIDSize = 16
+)
+
+func invalid(format string, args ...any) error {
+	return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf(format, args...))
+}
+
+// checkTopic refuses what is no topic, and what is the mesh's own.
+func checkTopic(name string) error {
+	if err := topic.Check(name); err != nil {
+		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+	}
+	if name[0] == '$' {
+		return code.New(wirev1.Code_CODE_FORBIDDEN, "topics that start with $ are the mesh's own")
+	}
+	return nil
+}
+
+// checkMessage refuses what is wrong with a message whatever its topic.
+func checkMessage(m *pushmeshv1.PublishRequest) error {
+	switch {
+	case m == nil:
+		return invalid("message is missing")
+	case m.GetDeliverAt() != nil:
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, "deliver_at: scheduled messages are not supported")
+	case len(m.GetFeatures()) > 0:
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, "features: ranked delivery is not supported")
+	case m.GetPriority() > maxPriority:
+		return invalid("priority is %d, at most %d", m.GetPriority(), maxPriority)
+	case len(m.GetDedupeKey()) > maxDedupeKey:
+		return invalid("dedupe_key has %d bytes, at most %d", len(m.GetDedupeKey()), maxDedupeKey)
+	case len(m.GetTopics()) > MaxTopics:
+		return invalid("topics names %d, at most %d", len(m.GetTopics()), MaxTopics)
+	case len(m.GetTopics()) > 0 && m.GetTopic() != "":
+		return invalid("topic and topics exclude each other")
+	}
+	if ttl := m.GetTtl(); ttl != nil && (ttl.CheckValid() != nil || ttl.AsDuration() <= 0) {
+		return invalid("ttl must be above 0")
+	}
+	return checkHeaders(m.GetHeaders())
+}
+
+func checkHeaders(headers map[string]string) error {
+	if len(headers) > maxHeaders {
+		return invalid("%d headers, at most %d", len(headers), maxHeaders)
+	}
+	size := 0
+	for k, v := range headers {
+		if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return invalid("header %q: a name is not empty, and both are UTF-8", k)
+		}
+		size += len(k) + len(v)
+	}
+	if size > maxHeaderBytes {
+		return invalid("headers have %d bytes in all, at most %d", size, maxHeaderBytes)
+	}
+	return nil
+}
+
+func checkPayload(p *policy.Policy, payload []byte) error {
+	if len(payload) > p.MaxPayload {
+		return code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE,
+			fmt.Sprintf("payload has %d bytes, at most %d in namespace %s", len(payload), p.MaxPayload, p.Prefix))
+	}
+	return nil
+}
+
+func checkProducer(id []byte, seq uint64) error {
+	switch {
+	case len(id) != 0 && len(id) != producerIDSize:
+		return invalid("producer_id has %d bytes, must be %d", len(id), producerIDSize)
+	case len(id) == 0 && seq != 0:
+		return invalid("producer_seq without producer_id")
+	}
+	return nil
+}
+
+// expiry is when a message published now ends, in Unix microseconds; 0: never.
+func expiry(now time.Time, m *pushmeshv1.PublishRequest) uint64 {
+	if m.GetTtl() == nil {
+		return 0
+	}
+	return uint64(now.Add(m.GetTtl().AsDuration()).UnixMicro())
+}

@@ -1,0 +1,93 @@
+package publish
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/admission"
+	"github.com/pushmesh/pushmesh/services/router/internal/appender"
+	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+)
+
+// job is one message for one topic on its way through the store: one allocation for all that it needs.
+type job struct {
+	publisher *Publisher
+	sealed    *sealed
+	slot      admission.Slot
+	began     time.Time
+	ref       uint64
+	to        Receiver
+	item      appender.Item
+	append    meshv1.AppendItem
+}
+
+// submit sends an admitted message on its way; the receiver hears of it once.
+func (p *Publisher) submit(began time.Time, m *Message, s *sealed, topic string, pol *policy.Policy, slot admission.Slot, ref uint64, to Receiver) {
+	if !pol.Durable {
+		p.routeEphemeral(s, topic)
+		s.end()
+		slot.Release()
+		p.metrics.published(began, wirev1.Code_CODE_OK)
+		to.Published(ref, &Result{MessageID: s.id})
+		return
+	}
+	j := &job{publisher: p, sealed: s, slot: slot, began: began, ref: ref, to: to}
+	a := &j.append
+	a.Topic, a.Body, a.MessageId = topic, s.body, s.id
+	a.PublishedAt, a.ExpiresAt, a.Traceparent = s.publishedAt, s.expiresAt, s.traceparent
+	a.DedupeKey = m.Request.GetDedupeKey()
+	if m.ProducerSeq > 0 {
+		a.ProducerId, a.ProducerSeq = m.ProducerID, m.ProducerSeq
+	}
+	j.item.Req, j.item.Sink = a, j
+	if err := p.cfg.Appender.Submit(&j.item); err != nil {
+		j.finish(refusal(err))
+	}
+}
+
+func (p *Publisher) routeEphemeral(s *sealed, topic string) {
+	if p.cfg.Routes.Route(&outbox.Delivery{Topic: topic, ExpiresAt: s.expiresAt, Body: s.body}) == 0 {
+		p.metrics.noSubscriber.Inc()
+	}
+}
+
+// Appended implements appender.Sink. Interest is looked up here, after the commit, and never before.
+func (j *job) Appended(res *meshv1.AppendResult, unknown bool) {
+	topic := j.append.GetTopic()
+	if unknown {
+		j.publisher.cfg.Routes.CheckTopic(topic)
+	}
+	switch {
+	case res.GetCode() != wirev1.Code_CODE_OK:
+		j.finish(&Result{
+			Code: res.GetCode(), Error: res.GetError(), RetryAfter: time.Duration(res.GetRetryAfterMs()) * time.Millisecond,
+		})
+		return
+	case res.GetDuplicate():
+		// What the log has under that seq is the first publish, which this one need not equal byte for byte: edges that
+		// did not get it read it there.
+		j.publisher.cfg.Routes.CheckTopic(topic)
+	default:
+		j.publisher.cfg.Routes.Route(&outbox.Delivery{
+			Topic: topic, Epoch: res.GetEpoch(), Seq: res.GetSeq(), ExpiresAt: j.sealed.expiresAt, Body: j.sealed.body,
+		})
+	}
+	id := j.sealed.id
+	if res.GetDuplicate() && len(res.GetMessageId()) > 0 {
+		id = res.GetMessageId()
+	}
+	j.finish(&Result{MessageID: id, Seq: res.GetSeq(), Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate()})
+}
+
+func (j *job) finish(res *Result) {
+	if res.Code != wirev1.Code_CODE_OK && res.Error == "" {
+		res.Error = code.Name(res.Code)
+	}
+	j.sealed.end()
+	j.slot.Release()
+	j.publisher.metrics.published(j.began, res.Code)
+	j.to.Published(j.ref, res)
+}

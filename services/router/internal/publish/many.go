@@ -1,0 +1,67 @@
+package publish
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// many gathers the results of one payload for many topics.
+type many struct {
+	results []*pushmeshv1.TopicResult
+	left    atomic.Int64
+	id      []byte
+	ref     uint64
+	to      Receiver
+}
+
+// Published implements Receiver for one topic: ref is its place.
+func (g *many) Published(ref uint64, res *Result) {
+	g.results[ref] = &pushmeshv1.TopicResult{Seq: res.Seq, Epoch: res.Epoch, Duplicate: res.Duplicate, Code: res.Code, Error: res.Error}
+	if g.left.Add(-1) == 0 {
+		g.to.Published(g.ref, &Result{MessageID: g.id, Topics: g.results})
+	}
+}
+
+// publishMany publishes one payload to many topics, which share the message's id. Topics are admitted by namespace, all or none; one refused
+// has its reason in its result.
+func (p *Publisher) publishMany(now time.Time, m *Message) {
+	topics := m.Request.GetTopics()
+	s, err := p.seal(now, m)
+	if err != nil {
+		p.refuse(now, m, err)
+		return
+	}
+	g := &many{results: make([]*pushmeshv1.TopicResult, len(topics)), id: s.id, ref: m.Ref, to: m.To}
+	g.left.Store(int64(len(topics)))
+	refuse := func(i int, err error) {
+		p.refuse(now, &Message{Ref: uint64(i), To: g}, err)
+	}
+	groups := map[*policy.Policy][]int{}
+	for i, topic := range topics {
+		pol, err := p.check(m, topic)
+		if err != nil {
+			refuse(i, err)
+			continue
+		}
+		groups[pol] = append(groups[pol], i)
+	}
+	// The span of all ends with the call's own part: topics are answered one by one.
+	s.end()
+	s.span = nil
+	for pol, places := range groups {
+		slot, err := p.cfg.Admission.Admit(now, m.Producer, pol, len(places))
+		if err != nil {
+			for _, i := range places {
+				refuse(i, err)
+			}
+			continue
+		}
+		for _, i := range places {
+			p.submit(now, m, s, topics[i], pol, slot.One(), uint64(i), g)
+		}
+	}
+}
+

@@ -1,0 +1,51 @@
+package publish
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+type metrics struct {
+	// total by code; the vector's lookup would cost more than the count.
+	total        map[wirev1.Code]prometheus.Counter
+	seconds      prometheus.Histogram
+	noSubscriber prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "pushmesh_router_publishes_total", Help: "Messages answered, by code; one for each topic.",
+	}, []string{"code"})
+	unrouted := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "pushmesh_router_unrouted_total", Help: "Ephemeral messages that nobody got, by reason.",
+	}, []string{"code"})
+	m := &metrics{
+		total: map[wirev1.Code]prometheus.Counter{},
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pushmesh_router_publish_seconds", Help: "From a message's arrival to its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 12),
+		}),
+		noSubscriber: unrouted.WithLabelValues(code.Name(wirev1.Code_CODE_NO_SUBSCRIBER)),
+	}
+	for number := range wirev1.Code_name {
+		c := wirev1.Code(number)
+		m.total[c] = total.WithLabelValues(code.Name(c))
+	}
+	if reg != nil {
+		reg.MustRegister(total, unrouted, m.seconds)
+	}
+	return m
+}
+
+func (m *metrics) published(began time.Time, c wirev1.Code) {
+	counter := m.total[c]
+	if counter == nil {
+		counter = m.total[wirev1.Code_CODE_INTERNAL]
+	}
+	counter.Inc()
+	m.seconds.Observe(time.Since(began).Seconds())
+}

@@ -1,0 +1,201 @@
+// Package publish takes messages from backends and from edges' clients: it checks and admits them, has durable ones appended,
+// and routes them to whoever wants them after the commit.
+package publish
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/google/uuid"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/router/internal/admission"
+	"github.com/pushmesh/pushmesh/services/router/internal/appender"
+	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+)
+
+// Routes is what a publisher needs of the switchboard. Neither call blocks.
+type Routes interface {
+	Route(d *outbox.Delivery) int
+	CheckTopic(topic string)
+}
+
+// Policies says how topics behave now (policy.Watch).
+type Policies interface{ Table() *policy.Table }
+
+// Config of a Publisher.
+type Config struct {
+	Policies  Policies
+	Admission *admission.Admission
+	Appender  *appender.Appender
+	Routes    Routes
+	Telemetry *telemetry.Telemetry
+}
+
+// Publisher is safe for concurrent use.
+type Publisher struct {
+	cfg     Config
+	metrics *metrics
+	tracer  trace.Tracer
+	tracing bool // spans go somewhere
+}
+
+// New makes a publisher.
+func New(cfg Config) *Publisher {
+	_, off := cfg.Telemetry.Tracers.(noop.TracerProvider)
+	return &Publisher{
+		cfg: cfg, metrics: newMetrics(cfg.Telemetry.Registry),
+		tracer: cfg.Telemetry.Tracer("services/router"), tracing: !off,
+	}
+}
+
+// Result of one message.
+type Result struct {
+	Code       wirev1.Code
+	Error      string
+	RetryAfter time.Duration
+	MessageID  []byte
+	Seq, Epoch uint64
+	Duplicate  bool
+	// Topics has one result for each of PublishRequest.topics.
+	Topics []*pushmeshv1.TopicResult
+}
+
+// Receiver is told the result of the message ref, once, from any goroutine. It must not block.
+type Receiver interface {
+	Published(ref uint64, res *Result)
+}
+
+// Message is what somebody wants published.
+type Message struct {
+	// Context carries the span that the message belongs to.
+	Context context.Context
+	// Producer is who is held to the limits; From is the user who publishes over the edge, empty for backends.
+	Producer, From string
+	// FromClient is true where only namespaces that allow it take the message.
+	FromClient  bool
+	Request     *pushmeshv1.PublishRequest
+	ProducerID  []byte
+	ProducerSeq uint64
+	Ref         uint64
+	To          Receiver
+}
+
+// Publish takes a message; its Receiver is told the result, maybe before Publish returns.
+func (p *Publisher) Publish(m *Message) {
+	now := time.Now()
+	if err := checkMessage(m.Request); err != nil {
+		p.refuse(now, m, err)
+		return
+	}
+	if err := checkProducer(m.ProducerID, m.ProducerSeq); err != nil {
+		p.refuse(now, m, err)
+		return
+	}
+	if len(m.Request.GetTopics()) > 0 {
+		p.publishMany(now, m)
+		return
+	}
+	pol, err := p.check(m, m.Request.GetTopic())
+	if err != nil {
+		p.refuse(now, m, err)
+		return
+	}
+	slot, err := p.cfg.Admission.Admit(now, m.Producer, pol, 1)
+	if err != nil {
+		p.refuse(now, m, err)
+		return
+	}
+	sealed, err := p.seal(now, m)
+	if err != nil {
+		slot.Release()
+		p.refuse(now, m, err)
+		return
+	}
+	p.submit(now, m, sealed, m.Request.GetTopic(), pol, slot, m.Ref, m.To)
+}
+
+// check refuses a topic, or the message there.
+func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {
+	if err := checkTopic(topic); err != nil {
+		return nil, err
+	}
+	pol := p.cfg.Policies.Table().For(topic)
+	if m.FromClient && !pol.ClientPublish {
+		return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish in namespace "+pol.Prefix)
+	}
+	return pol, checkPayload(pol, m.Request.GetPayload())
+}
+
+// sealed is a message in the form in which every subscriber will get it.
+type sealed struct {
+	id          []byte
+	body        []byte
+	publishedAt uint64
+	expiresAt   uint64
+	traceparent string
+	span        trace.Span // nil: none
+}
+
+// seal encodes the message once, for good.
+func (p *Publisher) seal(now time.Time, m *Message) (*sealed, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, code.New(wirev1.Code_CODE_INTERNAL, "message id: "+err.Error())
+	}
+	s := &sealed{id: id[:], publishedAt: uint64(now.UnixMicro()), expiresAt: expiry(now, m.Request)}
+	s.traceparent, s.span = p.trace(m)
+	s.body, err = wire.Body(&wirev1.Message{
+		Payload: m.Request.GetPayload(), PublishedAt: s.publishedAt, Id: s.id, Headers: m.Request.GetHeaders(),
+		Priority: m.Request.GetPriority(), Traceparent: s.traceparent, From: m.From,
+	})
+	if err != nil {
+		s.end()
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "message can't be encoded: "+err.Error())
+	}
+	return s, nil
+}
+
+// trace finds the message's trace, and opens the span from here to its routing where spans go somewhere.
+func (p *Publisher) trace(m *Message) (traceparent string, span trace.Span) {
+	ctx := m.Context
+	if tp := m.Request.GetTraceparent(); tp != "" {
+		ctx = telemetry.WithTraceparent(ctx, tp)
+	}
+	if p.tracing {
+		ctx, span = p.tracer.Start(ctx, "publish", trace.WithSpanKind(trace.SpanKindProducer))
+	}
+	return telemetry.Traceparent(ctx), span
+}
+
+func (s *sealed) end() {
+	if s.span != nil {
+		s.span.End()
+	}
+}
+
+func (p *Publisher) refuse(began time.Time, m *Message, err error) {
+	p.metrics.published(began, code.Of(err))
+	m.To.Published(m.Ref, refusal(err))
+}
+
+func refusal(err error) *Result {
+	e := code.From(err)
+	return &Result{Code: e.Code, Error: e.Message, RetryAfter: e.RetryAfter}
+}
+
+// Err is nil for a message that was published.
+func (r *Result) Err() error {
+	if r.Code == wirev1.Code_CODE_OK {
+		return nil
+	}
+	return &code.Error{Code: r.Code, Message: r.Error, RetryAfter: r.RetryAfter}
+}

@@ -1,0 +1,29 @@
+package switchboard
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	routed, checks, wanted, bad prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, s *Switchboard) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "pushmesh_router_" + name, Help: help})
+	}
+	gauge := func(name, help string, read func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pushmesh_router_" + name, Help: help}, read)
+	}
+	m := &metrics{
+		routed: counter("deliveries_total", "Messages queued for an edge, once for each."),
+		checks: counter("check_topics_total", "Edges told to compare a topic's head with the store."),
+		wanted: counter("snapshots_wanted_total", "Times an edge's whole interest was asked for."),
+		bad:    counter("bad_messages_total", "Messages from edges that could not be decoded."),
+	}
+	if reg != nil {
+		reg.MustRegister(m.routed, m.checks, m.wanted, m.bad,
+			gauge("edges", "Edges in the table.", func() float64 { return float64(s.stats().Edges) }),
+			gauge("interest_entries", "Topics and filters wanted, summed over edges.", func() float64 { return float64(s.stats().Entries) }),
+			gauge("edge_connections", "Connections that the edges say they hold.", func() float64 { return float64(s.stats().Connections) }))
+	}
+	return m
+}

@@ -1,0 +1,204 @@
+// Package switchboard connects the router with the edges over NATS: it hears what they want, and routes to those that want it.
+package switchboard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/router/internal/interest"
+	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+)
+
+const (
+	tickEvery = 100 * time.Millisecond
+	// pending is how many messages of one subject may wait.
+	pending = 64 << 10
+)
+
+// Config of a Switchboard.
+type Config struct {
+	RouterID    string
+	Incarnation uint64
+	Bus         *bus.Bus
+	Log         *slog.Logger
+	Registry    prometheus.Registerer
+}
+
+// Switchboard is a lifecycle.Part, safe for concurrent use. The bus must be started before it.
+type Switchboard struct {
+	cfg     Config
+	out     *outbox.Outbox
+	metrics *metrics
+	group   *lifecycle.Group
+	leave   []func()
+	encoded sync.Pool // of *[]byte
+
+	mu    sync.RWMutex
+	table interest.Table
+}
+
+// New makes a switchboard that knows no edge.
+func New(cfg Config) *Switchboard {
+	s := &Switchboard{
+		cfg:     cfg,
+		out:     outbox.New(outbox.Config{RouterID: cfg.RouterID, Incarnation: cfg.Incarnation, Bus: cfg.Bus, Registry: cfg.Registry}),
+		encoded: sync.Pool{New: func() any { return new([]byte) }},
+	}
+	s.metrics = newMetrics(cfg.Registry, s)
+	return s
+}
+
+// Start subscribes and begins to tick.
+func (s *Switchboard) Start(context.Context) error {
+	s.group = lifecycle.NewGroup(context.Background())
+	for subject, hear := range map[string]func([]byte){
+		bus.EdgeAnnounce:                    hear(s, s.announce),
+		bus.EdgeDigest:                      hear(s, s.digest),
+		bus.RouterSnapshot(s.cfg.RouterID): hear(s, s.snapshot),
+	} {
+		leave, err := s.cfg.Bus.Subscribe(subject, pending, func(data []byte, _ func([]byte) error) { hear(data) })
+		if err != nil {
+			s.unsubscribe()
+			return err
+		}
+		s.leave = append(s.leave, leave)
+	}
+	s.group.Go("switchboard-tick", s.run)
+	return nil
+}
+
+// Stop tells the edges that this router leaves, and waits until NATS has everything.
+func (s *Switchboard) Stop(ctx context.Context) error {
+	s.unsubscribe()
+	err := errors.Join(s.group.Stop(ctx), s.out.Leave(ctx))
+	if s.cfg.Bus.Connected() {
+		err = errors.Join(err, s.cfg.Bus.Flush(ctx))
+	}
+	return err
+}
+
+func (s *Switchboard) unsubscribe() {
+	for _, leave := range s.leave {
+		leave()
+	}
+}
+
+// hear decodes messages of one kind and lets the table take them in.
+func hear[M any, P interface {
+	*M
+	proto.Message
+}](s *Switchboard, take func(time.Time, P)) func([]byte) {
+	return func(data []byte) {
+		m := P(new(M))
+		if err := proto.Unmarshal(data, m); err != nil {
+			s.metrics.bad.Inc()
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		take(time.Now(), m)
+		s.act()
+	}
+}
+
+func (s *Switchboard) announce(now time.Time, m *meshv1.EdgeAnnounce) { s.table.Announce(now, m) }
+func (s *Switchboard) digest(now time.Time, m *meshv1.EdgeDigest)     { s.table.Digest(now, m) }
+func (s *Switchboard) snapshot(now time.Time, m *meshv1.EdgeSnapshot) { s.table.Snapshot(now, m) }
+
+func (s *Switchboard) run(ctx context.Context) {
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			s.mu.Lock()
+			s.table.Tick(now, s.cfg.Bus.Connected())
+			s.act()
+			s.mu.Unlock()
+			s.out.Beat(now)
+		}
+	}
+}
+
+// act does what the table asks for. s.mu is held, so that an edge has its queue before anyone can look it up.
+func (s *Switchboard) act() {
+	for _, ev := range s.table.Take(nil) {
+		switch ev.Kind {
+		case interest.Joined:
+			s.cfg.Log.Info("edge joined", "edge", ev.Edge.ID, "incarnation", ev.Edge.Incarnation)
+			s.out.Open(ev.Edge)
+		case interest.Left:
+			s.cfg.Log.Info("edge gone", "edge", ev.Edge.ID, "incarnation", ev.Edge.Incarnation)
+			s.out.Close(ev.Edge)
+		case interest.Answer:
+			if ev.Want {
+				s.metrics.wanted.Inc()
+			}
+			s.out.Answer(ev.Edge, ev.Applied, ev.Want)
+		}
+	}
+}
+
+// Route queues d for every edge that wants its topic now, and says for how many. It never blocks.
+func (s *Switchboard) Route(d *outbox.Delivery) int {
+	var buf [16]interest.Edge
+	edges := s.Interested(buf[:0], d.Topic)
+	if len(edges) == 0 {
+		return 0
+	}
+	b := s.encoded.Get().(*[]byte)
+	*b = outbox.AppendDelivery((*b)[:0], d)
+	for _, e := range edges {
+		if s.out.Deliver(e, *b) {
+			s.metrics.routed.Inc()
+		}
+	}
+	s.encoded.Put(b)
+	return len(edges)
+}
+
+// CheckTopic tells every edge that wants the topic to compare its head with the store.
+func (s *Switchboard) CheckTopic(topic string) {
+	for _, e := range s.Interested(nil, topic) {
+		s.metrics.checks.Inc()
+		s.out.Check(e, topic)
+	}
+}
+
+// Interested appends the edges that want topic.
+func (s *Switchboard) Interested(dst []interest.Edge, topic string) []interest.Edge {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.table.Lookup(dst, topic)
+}
+
+// Edges is every live edge.
+func (s *Switchboard) Edges() []interest.Edge {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.table.Edges(nil)
+}
+
+// Check is a health check: nil while the table can be trusted.
+func (s *Switchboard) Check() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.table.Ready(time.Now())
+}
+
+func (s *Switchboard) stats() interest.Stats {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.table.Stats()
+}

@@ -1,0 +1,130 @@
+// Package router is the mesh's front door and switchboard: it serves the public gRPC API, has durable messages appended by the
+// store tier, knows which edges want a topic, and sends each of them one copy over NATS.
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/storeclient"
+	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/services/router/internal/admission"
+	"github.com/pushmesh/pushmesh/services/router/internal/api"
+	"github.com/pushmesh/pushmesh/services/router/internal/appender"
+	"github.com/pushmesh/pushmesh/services/router/internal/publish"
+	"github.com/pushmesh/pushmesh/services/router/internal/switchboard"
+)
+
+// Router is one node of the router tier. It is a lifecycle.Part.
+type Router struct {
+	lifecycle.Stack
+	settings Settings
+	front    *front
+	http     *health.Server
+}
+
+// New makes a router; nothing runs before Start.
+func New(ctx context.Context, s Settings) (*Router, error) {
+	if err := s.Check(); err != nil {
+		return nil, fmt.Errorf("router settings: %w", err)
+	}
+	s = s.withDefaults()
+	tel, err := telemetry.New(ctx, telemetry.Config{
+		Service: "router", Instance: s.ID, Version: s.Version, SampleRatio: s.TraceRatio, LogLevel: s.LogLevel,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &Router{settings: s}
+	r.assemble(s, tel)
+	return r, nil
+}
+
+// assemble puts the parts in the order in which they start; they stop in reverse: the front first, and what carries its
+// answers and deliveries after it.
+func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
+	var (
+		mesh   = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Log: tel.Log})
+		stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Log: tel.Log})
+		watch  = policy.NewWatch(stores, mesh, tel.Log)
+		app    = appender.New(appender.Config{Owners: stores, Registry: tel.Registry})
+		edges  = switchboard.New(switchboard.Config{
+			RouterID: s.ID, Incarnation: uint64(time.Now().UnixMicro()), Bus: mesh, Log: tel.Log, Registry: tel.Registry,
+		})
+		admit = admission.New(admission.Config{
+			Producer: admission.Limits{Rate: s.ProducerRate, InFlight: s.ProducerInFlight},
+			Overall:  admission.Limits{Rate: s.MaxRate, InFlight: s.MaxInFlight},
+			Routers:  s.Routers, Registry: tel.Registry,
+		})
+		publisher = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel})
+		clients   = publish.NewClients(publisher, mesh, s.ID)
+		rank      = api.NewRank(s.ID, s.Computes, tel.DialOption())
+		checks    = &health.Checks{}
+	)
+	r.front = &front{
+		listen: s.Listen, checks: checks, telemetry: tel,
+		publish: publish.NewService(publisher), clients: clients,
+		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
+		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh), rank: rank,
+	}
+	r.http = health.NewServer(s.HTTP, checks, tel.Registry)
+
+	checks.Require("serving", r.front.check)
+	checks.Require("nats", mesh.Check)
+	checks.Require("interest", edges.Check)
+	checks.Report("store", stores.Check)
+	checks.Report("namespaces", watch.Check)
+	if len(s.Computes) > 0 {
+		checks.Report("compute", rank.Check)
+	}
+
+	r.Add("telemetry", tel)
+	r.Add("http", r.http)
+	r.Add("nats", mesh)
+	r.Add("store client", stores)
+	r.Add("policies", watch)
+	r.Add("switchboard", edges)
+	r.Add("appender", app)
+	r.Add("compute client", rank)
+	r.Add("clients", clients)
+	r.Add("front", r.front)
+}
+
+// Addr is the address of the gRPC API.
+func (r *Router) Addr() string { return r.front.addr() }
+
+// HTTPAddr is the address of health, metrics and pprof.
+func (r *Router) HTTPAddr() string { return r.http.Addr() }
+
+// ID is the router's name in the mesh.
+func (r *Router) ID() string { return r.settings.ID }
+
+func dialOptions(tel *telemetry.Telemetry) []grpc.DialOption {
+	return []grpc.DialOption{
+		tel.DialOption(),
+		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(4 << 20),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+	}
+}
+
+var errStopping = errors.New("the router stops")
+
+// stopping is set by a planned stop: not ready from then on.
+type stopping struct{ atomic.Bool }
+
+func (s *stopping) err() error {
+	if s.Load() {
+		return errStopping
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package router
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/settings"
+)
+
+// Settings of a router. New applies the defaults to zero values, so that a program may set only what it means to.
+type Settings struct {
+	ID               string        `help:"Name of this router, unique in the mesh. Default: host name and a random suffix."`
+	Listen           string        `help:"Address of the public gRPC API." default:":7401"`
+	HTTP             string        `name:"http" help:"Address of health, metrics and pprof." default:":7481"`
+	Advertise        string        `help:"Address at which others reach the gRPC API. Default: the one listened on."`
+	NATS             string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
+	Stores           []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
+	Computes         []string      `help:"Addresses of the compute nodes, host:port."`
+	ProducerRate     int           `help:"Messages a second that one producer may publish, unless a namespace says otherwise." default:"1000"`
+	ProducerInFlight int           `help:"Messages that one producer may have unanswered." default:"50"`
+	MaxRate          int           `help:"Messages a second for all producers together; 0: no limit." default:"0"`
+	MaxInFlight      int           `help:"Messages in work for all producers together." default:"100000"`
+	Routers          int           `help:"Routers that share the limits: each enforces its part." default:"1"`
+	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
+	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
+	// Version of the program, for traces.
+	Version string `kong:"-"`
+}
+
+// withDefaults fills in what is zero as the flags would.
+func (s Settings) withDefaults() Settings {
+	s.ID = cmp.Or(s.ID, randomID("router"))
+	s.Listen = cmp.Or(s.Listen, ":7401")
+	s.HTTP = cmp.Or(s.HTTP, ":7481")
+	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")
+	if len(s.Stores) == 0 {
+		s.Stores = []string{"127.0.0.1:7403"}
+	}
+	s.ProducerRate = cmp.Or(s.ProducerRate, 1000)
+	s.ProducerInFlight = cmp.Or(s.ProducerInFlight, 50)
+	s.MaxInFlight = cmp.Or(s.MaxInFlight, 100_000)
+	s.Routers = cmp.Or(s.Routers, 1)
+	s.LogLevel = cmp.Or(s.LogLevel, "info")
+	s.Grace = cmp.Or(s.Grace, 15*time.Second)
+	return s
+}
+
+// Check finds every fault.
+func (s *Settings) Check() error {
+	d := s.withDefaults()
+	errs := []error{
+		bus.CheckID(d.ID),
+		checkAddr("listen", d.Listen),
+		checkAddr("http", d.HTTP),
+		settings.Range("producer-rate", d.ProducerRate, 1, 100_000_000),
+		settings.Range("producer-in-flight", d.ProducerInFlight, 1, 10_000_000),
+		settings.Range("max-rate", d.MaxRate, 0, 100_000_000),
+		settings.Range("max-in-flight", d.MaxInFlight, 1, 10_000_000),
+		settings.Range("routers", d.Routers, 1, 1000),
+		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
+		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
+	}
+	if d.Advertise != "" {
+		errs = append(errs, checkAddr("advertise", d.Advertise))
+	}
+	for _, addr := range d.Stores {
+		errs = append(errs, checkAddr("stores", addr))
+	}
+	for _, addr := range d.Computes {
+		errs = append(errs, checkAddr("computes", addr))
+	}
+	return errors.Join(errs...)
+}
+
+func checkAddr(flag, addr string) error {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return fmt.Errorf("--%s %q: must be host:port: %w", flag, addr, err)
+	}
+	return nil
+}
+
+var notInID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
+// randomID is a name that no other process has.
+func randomID(tier string) string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = tier
+	}
+	host = notInID.ReplaceAllString(host, "-")
+	suffix := make([]byte, 4)
+	_, _ = rand.Read(suffix) // never fails
+	return host[:min(len(host), 48)] + "-" + hex.EncodeToString(suffix)
+}
