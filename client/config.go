@@ -1,0 +1,108 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+)
+
+// SubscriberConfig of NewSubscriber. Only Addrs is required.
+type SubscriberConfig struct {
+	// Addrs of edges, host:port. One is picked at random; the others are tried in turn when it fails.
+	Addrs []string
+	// ClientID, at most 64 bytes; empty: the edge makes one.
+	ClientID string
+	// Session names a durable session, for subscriptions FromSession.
+	Session string
+	// SessionTTL is how long the session lives without a connection; 0: the mesh's default.
+	SessionTTL time.Duration
+	// Token proves who this is; asked for before every connection.
+	Token func(context.Context) (string, error)
+	// ReceiveWindow is the most un-ACKed messages on the connection; 0: 256.
+	ReceiveWindow int
+	// Heartbeat wished for; 0: the edge's default.
+	Heartbeat time.Duration
+	// Agent names the program to the mesh's operators.
+	Agent string
+	// Profile is used by rankings.
+	Profile map[string]float64
+	// AckDelay is how long an ACK may wait for others to share a frame with; 0: 2 ms.
+	AckDelay time.Duration
+	// MinBackoff and MaxBackoff bound the wait between rounds over Addrs; 0: 100 ms and 10 s.
+	MinBackoff, MaxBackoff time.Duration
+	// DialTimeout bounds a dial with its handshake; 0: 5 s.
+	DialTimeout time.Duration
+	// CloseTimeout bounds how long Close waits for a handler; 0: 5 s.
+	CloseTimeout time.Duration
+	// Dial replaces the plain TCP dialler.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Inline runs handlers on the goroutine that reads the connection: half the goroutines and no copy of a message.
+	// A handler must then neither block nor wait for anything that comes over the same connection (Publish, Unsubscribe).
+	Inline bool
+	// OnGap is told of messages that will not come, and of positions that were lost. It is called on the goroutine
+	// of handlers or of the reader and must not block.
+	OnGap func(Gap)
+	// OnConnect is called after every Welcome, OnDisconnect after every end of a connection. They must not block.
+	OnConnect    func(Connection)
+	OnDisconnect func(error)
+}
+
+// Connection says what an edge answered to Hello.
+type Connection struct {
+	ID       uint64
+	Edge     string
+	ClientID string
+	User     string
+	// Resumed is true where the session existed before.
+	Resumed  bool
+	Features []string
+}
+
+// Gap names messages of a subscription that a handler will not see.
+type Gap struct {
+	Filter string
+	// Topic is empty where a whole subscription with wildcards is concerned.
+	Topic string
+	// Epoch that holds now.
+	Epoch uint64
+	// From and To are the seqs, inclusive, where they are known (0, 0: they are not).
+	From, To uint64
+	// Missed is how many can no longer be had, as far as the mesh knows.
+	Missed uint64
+	// Code says why.
+	Code Code
+}
+
+func (c *SubscriberConfig) setDefaults() error {
+	if len(c.Addrs) == 0 {
+		return errors.New("pushmesh: SubscriberConfig.Addrs is empty")
+	}
+	if len(c.ClientID) > 64 {
+		return errors.New("pushmesh: SubscriberConfig.ClientID has more than 64 bytes")
+	}
+	if c.ReceiveWindow < 0 || c.ReceiveWindow > 1<<20 {
+		return errors.New("pushmesh: SubscriberConfig.ReceiveWindow must be 0 to 1,048,576")
+	}
+	setDefault(&c.ReceiveWindow, 256)
+	setDefault(&c.AckDelay, 2*time.Millisecond)
+	setDefault(&c.MinBackoff, 100*time.Millisecond)
+	setDefault(&c.MaxBackoff, 10*time.Second)
+	c.MaxBackoff = max(c.MaxBackoff, c.MinBackoff)
+	setDefault(&c.DialTimeout, 5*time.Second)
+	setDefault(&c.CloseTimeout, 5*time.Second)
+	setDefault(&c.Agent, "pushmesh-go")
+	if c.Dial == nil {
+		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,275 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// steady is how long a connection must have lived for the next backoff to begin anew.
+const steady = 2 * time.Second
+
+// goAway is the edge's wish that the connection be made again elsewhere.
+type goAway struct {
+	why       *Error
+	addresses []string
+	due       time.Time // when to come back; zero: whenever
+}
+
+func (g *goAway) Error() string { return "told to go away: " + g.why.Error() }
+func (g *goAway) Unwrap() error { return g.why }
+
+func decodeGoAway(body []byte) *goAway {
+	var m wirev1.GoAway
+	if proto.Unmarshal(body, &m) != nil {
+		return &goAway{why: &Error{Code: wirev1.Code_CODE_DRAINING}}
+	}
+	g := &goAway{why: &Error{Code: m.GetCode(), Message: m.GetReason()}, addresses: m.GetAddresses()}
+	if ms := m.GetReconnectAfterMs(); ms > 0 {
+		g.why.RetryAfter = time.Duration(ms) * time.Millisecond
+		g.due = time.Now().Add(g.why.RetryAfter)
+	}
+	return g
+}
+
+// run connects, reads until the connection ends, and does so again.
+func (s *Subscriber) run() {
+	defer close(s.ended)
+	route := newRoute(s.cfg.Addrs)
+	wait := backoff{low: s.cfg.MinBackoff, high: s.cfg.MaxBackoff}
+	for s.ctx.Err() == nil {
+		l, err := s.open(s.ctx, route.next())
+		if err == nil {
+			began := time.Now()
+			err = s.serve(l)
+			if time.Since(began) >= steady {
+				wait.reset()
+			}
+			if s.cfg.OnDisconnect != nil && s.ctx.Err() == nil {
+				s.cfg.OnDisconnect(err)
+			}
+		} else if s.final(err) == nil && !route.round() && !asked(err) {
+			continue // another address may do at once
+		}
+		if final := s.final(err); final != nil {
+			s.finish(final)
+			return
+		}
+		var away *goAway
+		if errors.As(err, &away) {
+			route.detour(away.addresses)
+		}
+		pause(s.ctx, wait.next(err))
+	}
+	s.finish(nil)
+}
+
+// serve owns one connection until it ends.
+func (s *Subscriber) serve(l *link) error {
+	s.settleOld()
+	s.mu.Lock()
+	s.stats.Connects++
+	s.link, s.client = l, l.welcome.GetClientId()
+	for _, sub := range s.subs {
+		s.sendSubscribe(l, sub)
+	}
+	s.publishingConnected()
+	s.unlock()
+	if s.ctx.Err() != nil {
+		_ = l.conn.SetReadDeadline(time.Now()) // Close came before the link was known to it
+	}
+	l.startPings()
+	if s.cfg.OnConnect != nil {
+		w := l.welcome
+		s.cfg.OnConnect(Connection{
+			ID: w.GetConnectionId(), Edge: w.GetEdge(), ClientID: w.GetClientId(), User: w.GetUser(),
+			Resumed: w.GetResumed(), Features: w.GetFeatures(),
+		})
+	}
+	err := l.w.flush()
+	if err == nil {
+		err = s.read(l)
+	}
+	s.disconnected(l, errors.As(err, new(*goAway)))
+	return err
+}
+
+// settleOld waits for the handler that still has a durable message of the last connection, so that what is asked
+// for again is exactly what no handler has dealt with.
+func (s *Subscriber) settleOld() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue.dropDurable()
+	s.dealt = true
+	for s.handling && !s.closing {
+		s.changed.Wait()
+	}
+	s.dealt = false
+	s.queue.dropDurable()
+}
+
+// disconnected takes a connection that ended out of everything.
+func (s *Subscriber) disconnected(l *link, planned bool) {
+	closing := s.ctx.Err() != nil
+	if closing {
+		s.waitHandlers()
+	}
+	if closing || planned {
+		s.mu.Lock()
+		s.flushAcks()
+		s.mu.Unlock()
+		l.hangUp(250 * time.Millisecond)
+	}
+	l.close()
+	s.mu.Lock()
+	defer s.unlock()
+	s.link = nil
+	s.flushAcks()
+	for _, sub := range s.subs {
+		sub.sent = false
+		if sub.unasked != nil {
+			sub.end(nil)
+		}
+	}
+	s.publishingBroken()
+}
+
+// waitHandlers gives the handler that runs CloseTimeout to return, and its context's end after that.
+func (s *Subscriber) waitHandlers() {
+	late := time.AfterFunc(s.cfg.CloseTimeout, func() {
+		s.handlerCancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.abandoned = true
+		s.changed.Broadcast()
+	})
+	defer late.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.dispatching && !s.abandoned {
+		s.changed.Wait()
+	}
+}
+
+// finish ends every subscription and publish.
+func (s *Subscriber) finish(err error) {
+	s.waitHandlers()
+	s.handlerCancel()
+	s.cancel()
+	s.mu.Lock()
+	defer s.unlock()
+	s.err, s.closing = err, true
+	if s.flushTimer != nil {
+		s.flushTimer.Stop()
+	}
+	for _, sub := range s.subs {
+		sub.end(s.endError())
+	}
+	s.publishingBroken()
+	s.changed.Broadcast()
+}
+
+// final is the refusal in err that trying again can't help; nil where it can.
+func (s *Subscriber) final(err error) *Error {
+	var e *Error
+	if !errors.As(err, &e) || e.Retryable() || e.Code == wirev1.Code_CODE_OK {
+		return nil
+	}
+	renew := e.Code == wirev1.Code_CODE_UNAUTHENTICATED || e.Code == wirev1.Code_CODE_TOKEN_EXPIRED
+	if renew && s.cfg.Token != nil {
+		return nil // the next connection asks for a fresh one
+	}
+	return e
+}
+
+// asked says whether the edge named a time to come back.
+func asked(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.RetryAfter > 0
+}
+
+// backoff doubles from low to high, with jitter.
+type backoff struct {
+	low, high time.Duration
+	tries     int
+}
+
+func (b *backoff) reset() { b.tries = 0 }
+
+// next is how long to wait after err: what the edge asked for, or half to all of the doubled wait.
+func (b *backoff) next(err error) time.Duration {
+	d := b.high
+	if b.tries < 20 {
+		d = min(b.low<<b.tries, b.high)
+	}
+	b.tries++
+	d = d/2 + rand.N(d/2+1)
+	var away *goAway
+	if errors.As(err, &away) && !away.due.IsZero() {
+		return max(time.Until(away.due), 0) // jittered by the edge already
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return max(d, e.RetryAfter)
+	}
+	return d
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// route picks addresses in turn, from a random one on; those of a GoAway come first, once.
+type route struct {
+	mu      sync.Mutex
+	addrs   []string
+	at      int
+	tried   int
+	special []string
+}
+
+func newRoute(addrs []string) *route { return &route{addrs: addrs, at: rand.IntN(len(addrs))} }
+
+func (r *route) next() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.special) > 0 {
+		a := r.special[0]
+		r.special = r.special[1:]
+		return a
+	}
+	a := r.addrs[r.at%len(r.addrs)]
+	r.at++
+	r.tried++
+	return a
+}
+
+// round says whether every address has been tried since it said so last.
+func (r *route) round() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tried < len(r.addrs) || len(r.special) > 0 {
+		return false
+	}
+	r.tried = 0
+	return true
+}
+
+// detour tries these before the configured ones.
+func (r *route) detour(addrs []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.special = append([]string(nil), addrs...)
+	rand.Shuffle(len(r.special), func(i, j int) { r.special[i], r.special[j] = r.special[j], r.special[i] })
+}

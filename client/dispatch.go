@@ -1,0 +1,172 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// enqueue hands an item to the goroutine that runs handlers, which lives only while there is work. The reader waits
+// while the queue is full: TCP then tells the edge. Un-ACKed messages alone never fill it, for the window is smaller.
+func (s *Subscriber) enqueue(it item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.queue.len() > 0 && (s.queue.len() >= s.cfg.ReceiveWindow+64 || s.queue.bytes+it.size > maxQueueBytes) && !s.closing {
+		s.changed.Wait()
+	}
+	if s.closing {
+		return
+	}
+	s.queue.push(it)
+	if !s.dispatching {
+		s.dispatching = true
+		go s.dispatch()
+	}
+}
+
+// dispatch runs handlers until nothing waits.
+func (s *Subscriber) dispatch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.queue.len() > 0 && !s.closing {
+		it := s.queue.pop()
+		if s.queue.len() == s.cfg.ReceiveWindow/2 {
+			s.changed.Broadcast()
+		}
+		s.deal(it)
+	}
+	s.dispatching = false
+	s.changed.Broadcast()
+}
+
+// deal hands one item over. Called with s.mu held, which it lets go around handlers.
+func (s *Subscriber) deal(it item) {
+	defer func() {
+		if len(s.gaps) > 0 {
+			s.unlock()
+			s.mu.Lock()
+		}
+	}()
+	if it.progress != nil {
+		s.progress(it.progress)
+		return
+	}
+	d := it.d
+	t := s.topic(d.Topic)
+	s.handling = d.Seq > 0
+	for _, c := range t.cursors { // forget copies the slice, so that this one stays whole
+		if t.wants(c, d.subs) && !c.sub.ending() {
+			s.hand(t, c, d)
+		}
+	}
+	if s.handling {
+		s.handling = false
+		s.settle(t, d)
+		if s.dealt {
+			s.changed.Broadcast()
+		}
+	}
+}
+
+// hand gives a message to one subscription's handler, unless it has had it.
+func (s *Subscriber) hand(t *topicState, c *cursor, d *Delivery) {
+	if d.Seq > 0 && c.done.has(d.Seq) {
+		s.stats.Repeated++
+		return
+	}
+	epoch := c.epoch
+	d.Epoch, d.Filter = epoch, c.sub.Filter()
+	s.mu.Unlock()
+	err := run(s.handlerCtx, c.sub.handler, d)
+	s.mu.Lock()
+	s.stats.Delivered++
+	if d.Seq == 0 || c.epoch != epoch && epoch != 0 {
+		return
+	}
+	if err == nil || !c.sub.request.GetAck() {
+		c.succeeded(d.Seq)
+		return
+	}
+	if given, some := c.failed(d.Seq); some {
+		s.gap(Gap{Filter: c.sub.Filter(), Topic: t.name, Epoch: c.epoch, From: given.lo, To: given.hi,
+			Missed: given.hi - given.lo + 1, Code: wirev1.Code_CODE_ATTEMPTS_EXHAUSTED})
+	}
+	c.nack = err
+}
+
+// settle ACKs a message that every subscription concerned has had, or Nacks it.
+func (s *Subscriber) settle(t *topicState, d *Delivery) {
+	var wanted bool
+	var nack error
+	through, epoch := true, uint64(0)
+	for _, c := range t.cursors {
+		if !c.sub.request.GetAck() || !t.wants(c, d.subs) {
+			continue
+		}
+		wanted, epoch = true, c.epoch
+		through = through && c.owed.empty()
+		if c.nack != nil {
+			nack, c.nack = c.nack, nil
+		}
+	}
+	switch {
+	case !wanted:
+	case nack != nil:
+		s.nack(t, d, nack)
+	case len(d.subs) == 0:
+		t.plain.epoch = epoch
+		s.ack(&t.plain, d.Seq, through)
+	default:
+		for _, c := range t.cursors {
+			if c.sub.request.GetAck() && t.wants(c, d.subs) {
+				c.acks.epoch = c.epoch
+				s.ack(&c.acks, d.Seq, c.owed.empty())
+			}
+		}
+	}
+}
+
+// nack asks for a message again. The ACKs before it go first.
+func (s *Subscriber) nack(t *topicState, d *Delivery, why error) {
+	l := s.link
+	if l == nil {
+		return
+	}
+	s.flushAcks()
+	n := &wirev1.Nack{Topic: t.name, Seq: d.Seq, Reason: truncate(why.Error(), 256)}
+	if len(d.subs) > 0 {
+		n.Sub = d.subs[0]
+	}
+	var after *nackError
+	if errors.As(why, &after) {
+		n.DelayMs = uint32(max(after.after.Milliseconds(), 0))
+	}
+	s.stats.Nacked++
+	s.mu.Unlock()
+	_ = l.w.send(wirev1.FrameType_FRAME_TYPE_NACK, n) // a failed write closes the connection; the reader reports it
+	s.mu.Lock()
+}
+
+// run calls a handler. A panic is the handler's error: one bad message must not end the process, nor be ACKed.
+func run(ctx context.Context, h Handler, d *Delivery) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("handler panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return h(ctx, d)
+}
+
+// truncate cuts s to at most n bytes of whole runes.
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}

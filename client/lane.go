@@ -1,0 +1,162 @@
+package pushmesh
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// maxClashes bounds how often a message takes the next number because the mesh says its number is taken.
+const maxClashes = 64
+
+// maxFaults is how often a message is sent again after INTERNAL.
+const maxFaults = 20
+
+// maxStrays is how often the first message of a lane may be OUT_OF_ORDER before the mesh is taken to have forgotten the producer.
+const maxStrays = 3
+
+// outgoing is a message that has no answer yet. It belongs to its lane; guarded by Producer.mu.
+type outgoing struct {
+	lane    *lane
+	request *pushmeshv1.PublishRequest
+	done    func(Result, error)
+	ref     uint64 // while it flies; 0: it doesn't
+	seq     uint64 // producer_seq of the last time it was sent
+	sentAt  time.Time
+	unknown bool // the mesh may have it: it keeps its number until the mesh says
+	clashes int
+	faults  int // INTERNAL answers
+	// ephemeral as the caller knows it.
+	ephemeral bool
+}
+
+// lane is one topic of a producer: messages leave it in order and carry numbers without holes. When one is refused the lane
+// goes back: it waits until all that flew are answered and sends again from the first.
+type lane struct {
+	topic string
+	// last is the highest number that the mesh took, sent the highest that is in flight or was.
+	last, sent uint64
+	waiting    []*outgoing // not answered, in order; those that fly come first
+	flying     int
+	back       bool      // refused: nothing is sent while flying > 0
+	held       time.Time // nothing is sent before
+	queued     bool      // in Producer.ready
+	kind       kind
+	strays     int
+}
+
+// kind of a topic, known from its answers.
+type kind uint8
+
+const (
+	unknownKind kind = iota
+	durable
+	ephemeral
+)
+
+// enqueue puts a message at the end of its lane, once there is room.
+func (p *Producer) enqueue(ctx context.Context, m Message, done func(Result, error)) (*outgoing, error) {
+	o := &outgoing{request: request(m), done: done, ephemeral: m.Ephemeral}
+	p.mu.Lock()
+	for {
+		if p.closing || p.err != nil {
+			defer p.mu.Unlock()
+			if p.err != nil {
+				return nil, p.err
+			}
+			return nil, ErrClosed
+		}
+		if p.room(m.Topic) {
+			break
+		}
+		changed := p.changed
+		p.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		p.mu.Lock()
+	}
+	defer p.mu.Unlock()
+	l := p.topics[m.Topic]
+	if l == nil {
+		l = &lane{topic: m.Topic}
+		p.topics[m.Topic] = l
+	}
+	o.lane = l
+	l.waiting = append(l.waiting, o)
+	p.size++
+	p.queue(l)
+	p.nudge()
+	return o, nil
+}
+
+// room says whether one more message fits. A producer that has numbered very many topics starts over under a new id
+// rather than remember them all, which it can do while nothing is unanswered.
+func (p *Producer) room(topic string) bool {
+	if p.size >= p.cfg.Buffer {
+		return false
+	}
+	if p.topics[topic] != nil || len(p.topics) < maxProducerTopics {
+		return true
+	}
+	if p.size > 0 {
+		return false
+	}
+	p.newID()
+	p.topics = map[string]*lane{}
+	return true
+}
+
+// queue has the sender look at a lane.
+func (p *Producer) queue(l *lane) {
+	if !l.queued && len(l.waiting) > l.flying {
+		l.queued = true
+		p.ready = append(p.ready, l)
+	}
+}
+
+// next is the message of a lane to send now; nil: none yet, and at says when to look again (zero: when something changes).
+func (l *lane) next(now time.Time) (o *outgoing, at time.Time) {
+	if l.flying >= len(l.waiting) || l.back && l.flying > 0 {
+		return nil, time.Time{}
+	}
+	if now.Before(l.held) {
+		return nil, l.held
+	}
+	if l.back {
+		l.back, l.sent = false, l.last
+	}
+	return l.waiting[l.flying], time.Time{}
+}
+
+// withdraw takes a message back that the mesh can't have. It says whether it did.
+func (p *Producer) withdraw(o *outgoing) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.ref != 0 || o.unknown {
+		return false
+	}
+	return p.remove(o)
+}
+
+// remove takes a message out of its lane; later ones that have not flown move up, numbers included.
+func (p *Producer) remove(o *outgoing) bool {
+	l := o.lane
+	for i, w := range l.waiting {
+		if w == o {
+			copy(l.waiting[i:], l.waiting[i+1:])
+			l.waiting[len(l.waiting)-1] = nil
+			l.waiting = l.waiting[:len(l.waiting)-1]
+			if len(l.waiting) == 0 {
+				l.waiting = nil
+			}
+			p.size--
+			p.resolved()
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,32 @@
+package pushmesh
+
+import "time"
+
+// Message is what is published.
+type Message struct {
+	Topic   string
+	Payload []byte
+	Headers map[string]string
+	// DedupeKey: a second publish with this key within the namespace's window answers with the first's Result.
+	DedupeKey string
+	// Priority, 0 to 9, orders between topics. Producers only.
+	Priority uint32
+	// TTL after which the message need not be delivered; 0: while it is retained. Producers only.
+	TTL time.Duration
+	// Traceparent is the W3C context that the message belongs to. Producers only.
+	Traceparent string
+	// Ephemeral says that the topic is not durable: when the connection breaks before the answer, the publish fails
+	// instead of being repeated. A Producer learns it from the topic's first answer too. Producers only.
+	Ephemeral bool
+}
+
+// Result of a publish.
+type Result struct {
+	// MessageID is a UUIDv7.
+	MessageID []byte
+	// Seq in the topic; 0: ephemeral.
+	Seq   uint64
+	Epoch uint64
+	// Duplicate: it had been published before; the rest is that of the first time.
+	Duplicate bool
+}

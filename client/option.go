@@ -1,0 +1,52 @@
+package pushmesh
+
+import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
+// Option of a subscription.
+type Option func(*wirev1.Subscribe)
+
+// Position is a place in a topic's log: everything up to Seq is had.
+type Position struct {
+	Topic string
+	Epoch uint64
+	Seq   uint64
+}
+
+// WithAck has every message ACKed after its handler returned nil, and redelivered until it was.
+func WithAck() Option { return func(s *wirev1.Subscribe) { s.Ack = true } }
+
+// FromEarliest starts with the oldest message that is retained.
+func FromEarliest() Option {
+	return func(s *wirev1.Subscribe) { s.Start = wirev1.Start_START_EARLIEST }
+}
+
+// FromLast starts with the last n messages.
+func FromLast(n uint64) Option {
+	return func(s *wirev1.Subscribe) { s.Start, s.Seq = wirev1.Start_START_LAST_N, n }
+}
+
+// FromSeq starts after seq of the epoch (0: whichever holds).
+func FromSeq(epoch, seq uint64) Option {
+	return func(s *wirev1.Subscribe) { s.Start, s.Epoch, s.Seq = wirev1.Start_START_AFTER_SEQ, epoch, seq }
+}
+
+// FromSession goes on where SubscriberConfig.Session stands; a new session starts at the head.
+func FromSession() Option { return func(s *wirev1.Subscribe) { s.Start = wirev1.Start_START_SESSION } }
+
+// FromPositions goes on after the positions; topics that are not named start at their head.
+func FromPositions(positions ...Position) Option {
+	return func(s *wirev1.Subscribe) {
+		for _, p := range positions {
+			s.Positions = append(s.Positions, &wirev1.Position{Topic: p.Topic, Epoch: p.Epoch, Seq: p.Seq})
+		}
+	}
+}
+
+// WithWindow is the most un-ACKed messages of the subscription; by default the connection's.
+func WithWindow(n uint32) Option { return func(s *wirev1.Subscribe) { s.ReceiveWindow = n } }
+
+// WithOverflow says what happens when the subscription can't keep up.
+func WithOverflow(o wirev1.Overflow) Option { return func(s *wirev1.Subscribe) { s.Overflow = o } }
+
+// WithoutEcho leaves out what this very connection publishes.
+func WithoutEcho() Option { return func(s *wirev1.Subscribe) { s.NoEcho = true } }

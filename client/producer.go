@@ -1,0 +1,201 @@
+package pushmesh
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// ProducerConfig of NewProducer. Only Addrs is required.
+type ProducerConfig struct {
+	// Addrs of routers, host:port. One is picked at random; the others are tried in turn when it fails.
+	Addrs []string
+	// DialOptions of gRPC; none: plaintext.
+	DialOptions []grpc.DialOption
+	// Window is the most messages unanswered; the router may allow fewer. 0: what the router allows.
+	Window int
+	// Buffer is the most messages that wait or are unanswered; beyond it publishing blocks. 0: 1,024.
+	Buffer int
+	// MinBackoff and MaxBackoff bound the wait between rounds over Addrs; 0: 50 ms and 5 s.
+	MinBackoff, MaxBackoff time.Duration
+	// AnswerTimeout after which a router that leaves a message unanswered is given up; 0: 15 s.
+	AnswerTimeout time.Duration
+	// CloseTimeout bounds how long Close waits for answers; 0: 10 s.
+	CloseTimeout time.Duration
+}
+
+const (
+	// defaultInFlight is what a router allows that doesn't say otherwise.
+	defaultInFlight = 50
+	// maxProducerTopics is how many topics one producer id numbers. At the bound the producer takes a new id, once
+	// nothing is unanswered.
+	maxProducerTopics = 1 << 16
+	producerIDSize    = 16
+)
+
+// Producer publishes over one pipelined stream to a router: in order for each topic, and exactly once to durable ones,
+// whichever processes are killed in between. A message is sent again until it is answered; numbers for each topic let the
+// mesh tell a repetition. It is safe for concurrent use: what one goroutine publishes to a topic keeps its order.
+type Producer struct {
+	cfg    ProducerConfig
+	ctx    context.Context // of streams; ends with Close
+	cancel context.CancelFunc
+	ended  chan struct{}
+
+	mu      sync.Mutex
+	wake    chan struct{} // 1: the sender has something to look at
+	changed chan struct{} // closed and replaced when a message was answered
+	id      []byte
+	topics  map[string]*lane
+	ready   []*lane // lanes with something to send, each once
+	size    int     // messages not answered
+	flying  int     // messages sent and not answered
+	window  int
+	refs    map[uint64]*outgoing // flying, by ref
+	lastRef uint64
+	held    time.Time // nothing is sent before
+	looked  time.Time // for messages that wait too long
+	renew   bool      // a new id is wanted, once nothing flies
+	closing bool
+	err     error // why it ended
+}
+
+// NewProducer makes a producer that connects in the background and keeps trying until Close.
+func NewProducer(cfg ProducerConfig) (*Producer, error) {
+	if len(cfg.Addrs) == 0 {
+		return nil, errors.New("pushmesh: ProducerConfig.Addrs is empty")
+	}
+	if cfg.Window < 0 || cfg.Buffer < 0 {
+		return nil, errors.New("pushmesh: ProducerConfig.Window and Buffer must not be negative")
+	}
+	setDefault(&cfg.Buffer, 1024)
+	setDefault(&cfg.MinBackoff, 50*time.Millisecond)
+	setDefault(&cfg.MaxBackoff, 5*time.Second)
+	setDefault(&cfg.AnswerTimeout, 15*time.Second)
+	setDefault(&cfg.CloseTimeout, 10*time.Second)
+	if len(cfg.DialOptions) == 0 {
+		cfg.DialOptions = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
+	p := &Producer{
+		cfg: cfg, ended: make(chan struct{}), wake: make(chan struct{}, 1), changed: make(chan struct{}),
+		topics: map[string]*lane{}, refs: map[uint64]*outgoing{}, window: defaultInFlight,
+	}
+	p.allow(0)
+	p.newID()
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	go p.run()
+	return p, nil
+}
+
+// Publish publishes a message and waits for the answer. Where ctx ends first, a message that was not sent is withdrawn;
+// one that was sent may be published nevertheless, as the error then says (it wraps ctx's).
+func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
+	type outcome struct {
+		result Result
+		err    error
+	}
+	done := make(chan outcome, 1)
+	o, err := p.enqueue(ctx, m, func(r Result, err error) { done <- outcome{r, err} })
+	if err != nil {
+		return Result{}, err
+	}
+	select {
+	case a := <-done:
+		return a.result, a.err
+	case <-ctx.Done():
+	}
+	if p.withdraw(o) {
+		return Result{}, ctx.Err()
+	}
+	select {
+	case a := <-done: // it was answered meanwhile
+		return a.result, a.err
+	default:
+		return Result{}, &unknownOutcome{ctx.Err()}
+	}
+}
+
+// PublishAsync publishes a message and calls done with the answer, from a goroutine of the producer that must not be
+// blocked. It waits while Buffer messages are unanswered; ctx bounds that wait alone.
+func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Result, error)) error {
+	_, err := p.enqueue(ctx, m, done)
+	return err
+}
+
+// Flush waits until everything published before has been answered, well or not.
+func (p *Producer) Flush(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		size, changed := p.size, p.changed
+		p.mu.Unlock()
+		if size == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close refuses new messages, waits for the answers of the others (CloseTimeout at most) and ends. It returns an error
+// where messages were left without an answer; their callbacks got one.
+func (p *Producer) Close() error {
+	p.mu.Lock()
+	p.closing = true
+	p.resolved()
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.CloseTimeout)
+	defer cancel()
+	err := p.Flush(ctx)
+	p.cancel()
+	<-p.ended
+	if err != nil {
+		return errors.New("pushmesh: messages were left without an answer")
+	}
+	return nil
+}
+
+// unknownOutcome is a context's end after the message had been sent.
+type unknownOutcome struct{ err error }
+
+func (e *unknownOutcome) Error() string {
+	return "pushmesh: no answer yet, the message may have been published: " + e.err.Error()
+}
+func (e *unknownOutcome) Unwrap() error { return e.err }
+
+func (p *Producer) newID() {
+	p.id = make([]byte, producerIDSize)
+	_, _ = rand.Read(p.id) // never fails since Go 1.24
+}
+
+// allow sets the window to what the router allows; 0: it didn't say.
+func (p *Producer) allow(n int) {
+	if n <= 0 {
+		n = defaultInFlight
+	}
+	if p.cfg.Window > 0 {
+		n = min(n, p.cfg.Window)
+	}
+	p.window = n
+}
+
+// nudge has the sender look again.
+func (p *Producer) nudge() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// resolved wakes Flush and whoever waits for room. Called with p.mu held.
+func (p *Producer) resolved() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}

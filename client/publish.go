@@ -1,0 +1,126 @@
+package pushmesh
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// publishing is a Publish that waits for its answer.
+type publishing struct{ done chan answer }
+
+type answer struct {
+	result Result
+	err    *Error
+}
+
+// Publish publishes over the subscriber's connection and waits for the answer; it waits for a connection and for room in the
+// edge's publish window too. When the connection breaks first, a message with a DedupeKey is published again; without
+// one the *Error says Unknown. Backends use a Producer.
+func (s *Subscriber) Publish(ctx context.Context, m Message) (Result, error) {
+	for {
+		p, err := s.startPublish(ctx, m)
+		if err != nil {
+			return Result{}, err
+		}
+		select {
+		case a := <-p.done:
+			if a.err == nil {
+				return a.result, nil
+			}
+			if a.err.Unknown && m.DedupeKey != "" {
+				continue
+			}
+			return Result{}, a.err
+		case <-ctx.Done():
+			return Result{}, ctx.Err()
+		}
+	}
+}
+
+func (s *Subscriber) startPublish(ctx context.Context, m Message) (*publishing, error) {
+	for {
+		s.mu.Lock()
+		if s.closing || s.err != nil {
+			defer s.mu.Unlock()
+			return nil, s.endError()
+		}
+		if l := s.link; l != nil && len(s.pubs) < s.publishWindow() {
+			p := &publishing{done: make(chan answer, 1)}
+			s.lastID++
+			id := s.lastID
+			s.pubs[id] = p
+			s.mu.Unlock()
+			err := l.w.send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{
+				Id: id, Topic: m.Topic, Payload: m.Payload, Headers: m.Headers, DedupeKey: m.DedupeKey,
+			})
+			if e, ok := err.(*Error); ok { // can't be encoded: nothing was sent
+				s.mu.Lock()
+				s.answered(id, Result{}, e)
+				s.mu.Unlock()
+			}
+			return p, nil
+		}
+		change := s.pubChange
+		s.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *Subscriber) publishWindow() int {
+	if w := s.link.welcome.GetPublishWindow(); w > 0 {
+		return int(w)
+	}
+	return 16
+}
+
+// publishingChanged wakes everybody who waits for a connection or for room. Called with s.mu held, as are the next ones.
+func (s *Subscriber) publishingChanged() {
+	close(s.pubChange)
+	s.pubChange = make(chan struct{})
+}
+
+func (s *Subscriber) publishingConnected() {
+	s.pubs = map[uint32]*publishing{}
+	s.publishingChanged()
+}
+
+// publishingBroken answers what the connection took with it.
+func (s *Subscriber) publishingBroken() {
+	for id := range s.pubs {
+		s.answered(id, Result{}, &Error{
+			Code: wirev1.Code_CODE_UNAVAILABLE, Message: "the connection broke before the answer", Unknown: true,
+		})
+	}
+	s.publishingChanged()
+}
+
+func (s *Subscriber) answered(id uint32, r Result, err *Error) {
+	p := s.pubs[id]
+	if p == nil {
+		return
+	}
+	full := s.link != nil && len(s.pubs) >= s.publishWindow()
+	delete(s.pubs, id)
+	p.done <- answer{r, err}
+	if full {
+		s.publishingChanged()
+	}
+}
+
+func (r *reader) published(body []byte) error {
+	var m wirev1.Published
+	if proto.Unmarshal(body, &m) != nil {
+		return errBadMessage
+	}
+	r.s.mu.Lock()
+	defer r.s.unlock()
+	r.s.answered(m.GetId(), Result{MessageID: m.GetMessageId(), Seq: m.GetSeq(), Epoch: m.GetEpoch(), Duplicate: m.GetDuplicate()}, nil)
+	return nil
+}

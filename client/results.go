@@ -1,0 +1,200 @@
+package pushmesh
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// defaultHold is how long a refusal that names no time holds sending.
+const defaultHold = 50 * time.Millisecond
+
+// results takes a batch of answers and calls back. leave says that the router wants to be left.
+func (p *Producer) results(rs []*pushmeshv1.PublishStreamResponse_Result, answered *bool) (leave bool) {
+	var calls []func()
+	now := time.Now()
+	p.mu.Lock()
+	for _, r := range rs {
+		o := p.refs[r.GetRef()]
+		if o == nil {
+			continue
+		}
+		*answered = *answered || r.GetCode() != wirev1.Code_CODE_DRAINING
+		p.landed(o)
+		if call := p.judge(o, r, now); call != nil {
+			calls = append(calls, call)
+		}
+		leave = leave || r.GetCode() == wirev1.Code_CODE_DRAINING
+		p.queue(o.lane)
+	}
+	p.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+	p.nudge()
+	return leave
+}
+
+// landed notes that a message flies no more.
+func (p *Producer) landed(o *outgoing) {
+	delete(p.refs, o.ref)
+	o.ref = 0
+	o.lane.flying--
+	p.flying--
+}
+
+// judge decides what an answer means for its message and its lane; the function calls back.
+func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result, now time.Time) func() {
+	l := o.lane
+	hold := r.GetRetryAfter().AsDuration()
+	if hold <= 0 {
+		hold = defaultHold
+	}
+	switch c := r.GetCode(); {
+	case c == wirev1.Code_CODE_OK:
+		return p.accepted(o, r.GetResponse())
+	case c == wirev1.Code_CODE_OUT_OF_ORDER:
+		p.stray(o, now)
+	case c == wirev1.Code_CODE_RATE_LIMITED || c == wirev1.Code_CODE_OVERLOADED:
+		l.back = true
+		p.held = later(p.held, now.Add(hold)) // the limit is the producer's, not the topic's
+	case c == wirev1.Code_CODE_INTERNAL:
+		o.unknown = true
+		if o.faults++; o.faults > maxFaults || p.ephemeral(o) {
+			return p.refused(o, &Error{Code: c, Message: r.GetError(), Unknown: true})
+		}
+		l.back, l.held = true, later(l.held, now.Add(hold))
+	case retryable(c):
+		l.back, l.held = true, later(l.held, now.Add(hold))
+	default:
+		return p.refused(o, &Error{Code: c, Message: r.GetError()})
+	}
+	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// accepted resolves a message that the mesh took. One that can't have been taken before but is called a duplicate has met the
+// number of an earlier message whose fate was unknown: it takes the next number instead of that message's result.
+func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) func() {
+	l := o.lane
+	l.last = max(l.last, o.seq)
+	l.strays = 0
+	if m.GetDuplicate() && !o.unknown && o.request.GetDedupeKey() == "" && o.clashes < maxClashes {
+		o.clashes++
+		l.back = true
+		return nil
+	}
+	l.kind = durable
+	if m.GetSeq() == 0 && !m.GetScheduled() {
+		l.kind = ephemeral
+	}
+	p.remove(o)
+	result := Result{MessageID: m.GetMessageId(), Seq: m.GetSeq(), Epoch: m.GetEpoch(), Duplicate: m.GetDuplicate()}
+	return func() { o.done(result, nil) }
+}
+
+// refused resolves a message that the mesh will never take. Its number goes to the next one, unless the mesh may have
+// used it.
+func (p *Producer) refused(o *outgoing, err *Error) func() {
+	l := o.lane
+	l.back = true
+	if o.unknown {
+		err.Unknown = true
+		l.last = max(l.last, o.seq)
+	}
+	p.remove(o)
+	return func() { o.done(Result{}, err) }
+}
+
+// stray handles OUT_OF_ORDER: normal behind a refused message; of the first message of a lane it means, when it
+// does not go away, that the mesh has forgotten this producer.
+func (p *Producer) stray(o *outgoing, now time.Time) {
+	l := o.lane
+	l.back = true
+	if l.waiting[0] != o || o.seq != l.last+1 {
+		return
+	}
+	l.strays++
+	l.held = later(l.held, now.Add(time.Duration(l.strays)*defaultHold))
+	p.renew = p.renew || l.strays > maxStrays
+}
+
+// startOver takes a new producer id. Nothing flies. What the mesh may have under the old id can't be told apart any more:
+// it fails rather than risk being published twice.
+func (p *Producer) startOver() {
+	p.renew = false
+	p.newID()
+	var calls []func()
+	for _, l := range p.topics {
+		for _, o := range append([]*outgoing(nil), l.waiting...) {
+			if o.unknown {
+				calls = append(calls, p.refused(o, &Error{Code: wirev1.Code_CODE_OUT_OF_ORDER, Message: "the mesh has forgotten this producer"}))
+			}
+		}
+		l.last, l.sent, l.back, l.strays = 0, 0, false, 0
+	}
+	p.callLater(calls)
+}
+
+// ephemeral says whether a message must not be sent again while its outcome is unknown.
+func (p *Producer) ephemeral(o *outgoing) bool { return o.ephemeral || o.lane.kind == ephemeral }
+
+// grounded takes what flew when a stream broke back into its lanes: in order, with the numbers it had.
+func (p *Producer) grounded() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var calls []func()
+	for _, o := range p.refs {
+		p.landed(o)
+		o.unknown, o.lane.back = true, true
+		if p.ephemeral(o) {
+			calls = append(calls, p.refused(o, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "the stream broke before the answer"}))
+		}
+		p.queue(o.lane)
+	}
+	p.callLater(calls)
+}
+
+// end answers everything with err.
+func (p *Producer) end(err error) {
+	p.mu.Lock()
+	p.err = err
+	var calls []func()
+	for _, l := range p.topics {
+		for _, o := range append([]*outgoing(nil), l.waiting...) {
+			o, failure := o, err
+			if o.unknown {
+				failure = &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "the producer ended before the answer", Unknown: true}
+				if e, ok := err.(*Error); ok {
+					failure = &Error{Code: e.Code, Message: e.Message, Unknown: true}
+				}
+			}
+			p.remove(o)
+			calls = append(calls, func() { o.done(Result{}, failure) })
+		}
+	}
+	p.resolved()
+	p.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+}
+
+// callLater calls back without p.mu, which the caller holds.
+func (p *Producer) callLater(calls []func()) {
+	if len(calls) == 0 {
+		return
+	}
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	for _, call := range calls {
+		call()
+	}
+}

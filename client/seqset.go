@@ -1,0 +1,92 @@
+package pushmesh
+
+import (
+	"math"
+	"sort"
+)
+
+// maxSpans bounds a seqset. At the bound the two lowest spans become one.
+const maxSpans = 1024
+
+// span is an inclusive range of seqs.
+type span struct{ lo, hi uint64 }
+
+// seqset is a set of seqs as ascending spans that neither overlap nor touch. What arrives in order costs O(1).
+type seqset struct{ spans []span }
+
+func (s *seqset) empty() bool { return len(s.spans) == 0 }
+
+// min is the lowest member; 0 where there is none.
+func (s *seqset) min() uint64 {
+	if len(s.spans) == 0 {
+		return 0
+	}
+	return s.spans[0].lo
+}
+
+// at is the index of the first span that ends at or after seq.
+func (s *seqset) at(seq uint64) int {
+	if n := len(s.spans); n == 0 || s.spans[n-1].hi < seq {
+		return n
+	}
+	return sort.Search(len(s.spans), func(i int) bool { return s.spans[i].hi >= seq })
+}
+
+func (s *seqset) has(seq uint64) bool {
+	i := s.at(seq)
+	return i < len(s.spans) && s.spans[i].lo <= seq
+}
+
+// add puts lo..hi in. Beyond maxSpans the gap between the two lowest spans is filled: what lies there
+// counts as a member from then on. It says whether that happened.
+func (s *seqset) add(lo, hi uint64) (filled bool) {
+	hi = min(hi, math.MaxUint64-1) // so that hi+1 below can't wrap
+	if hi < lo {
+		return false
+	}
+	if n := len(s.spans); n > 0 && s.spans[n-1].hi+1 == lo { // the usual case
+		s.spans[n-1].hi = hi
+		return false
+	}
+	from := lo
+	if from > 0 {
+		from-- // a span that ends just below is joined
+	}
+	i := s.at(from)
+	j := i
+	for j < len(s.spans) && s.spans[j].lo <= hi+1 {
+		lo, hi = min(lo, s.spans[j].lo), max(hi, s.spans[j].hi)
+		j++
+	}
+	s.splice(i, j, span{lo, hi})
+	if len(s.spans) <= maxSpans {
+		return false
+	}
+	s.splice(0, 2, span{s.spans[0].lo, s.spans[1].hi})
+	return true
+}
+
+// remove takes lo..hi out.
+func (s *seqset) remove(lo, hi uint64) {
+	i := s.at(lo)
+	j := i
+	var left []span
+	for j < len(s.spans) && s.spans[j].lo <= hi {
+		if s.spans[j].lo < lo {
+			left = append(left, span{s.spans[j].lo, lo - 1})
+		}
+		if s.spans[j].hi > hi {
+			left = append(left, span{hi + 1, s.spans[j].hi})
+		}
+		j++
+	}
+	if i != j {
+		s.splice(i, j, left...)
+	}
+}
+
+// splice replaces spans[i:j].
+func (s *seqset) splice(i, j int, with ...span) {
+	tail := append([]span(nil), s.spans[j:]...)
+	s.spans = append(append(s.spans[:i], with...), tail...)
+}

@@ -1,0 +1,229 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// inFlightHeader is where a router says how many messages may be unanswered.
+const inFlightHeader = "pushmesh-in-flight"
+
+// A request carries at most so many messages, and stops growing after so many payload bytes.
+const (
+	maxBatch      = 256
+	maxBatchBytes = 512 << 10
+)
+
+func request(m Message) *pushmeshv1.PublishRequest {
+	r := &pushmeshv1.PublishRequest{
+		Topic: m.Topic, Payload: m.Payload, Headers: m.Headers, DedupeKey: m.DedupeKey, Priority: m.Priority, Traceparent: m.Traceparent,
+	}
+	if m.TTL > 0 {
+		r.Ttl = durationpb.New(m.TTL)
+	}
+	return r
+}
+
+// run keeps a stream open until Close.
+func (p *Producer) run() {
+	defer close(p.ended)
+	route := newRoute(p.cfg.Addrs)
+	wait := backoff{low: p.cfg.MinBackoff, high: p.cfg.MaxBackoff}
+	for p.ctx.Err() == nil {
+		answered, err := p.stream(route.next())
+		p.grounded()
+		if answered {
+			wait.reset()
+		}
+		e := fromStatus(err)
+		if p.ctx.Err() == nil && !e.Retryable() {
+			p.end(e)
+			return
+		}
+		if answered || route.round() {
+			pause(p.ctx, wait.next(e))
+		}
+	}
+	p.end(ErrClosed)
+}
+
+// stream publishes over one connection until it breaks. answered says whether it was good for anything.
+func (p *Producer) stream(addr string) (answered bool, err error) {
+	conn, err := grpc.NewClient(addr, p.cfg.DialOptions...)
+	if err != nil {
+		return false, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: err.Error()}
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	received := make(chan struct{})
+	var recvErr error
+	defer func() {
+		cancel()
+		_ = conn.Close() // the stream's own error says more
+		if err == nil {
+			err = recvErr
+		}
+	}()
+	st, err := pushmeshv1.NewPublishServiceClient(conn).PublishStream(ctx)
+	if err != nil {
+		return false, err
+	}
+	go func() {
+		defer close(received)
+		answered, recvErr = p.receive(st)
+	}()
+	err = p.send(st, received)
+	cancel()
+	<-received
+	if err == nil || errors.Is(err, io.EOF) { // EOF of Send: Recv knows why
+		err = recvErr
+	}
+	return answered, err
+}
+
+// send sends what may be sent until the stream ends. A nil error means that receive knows why.
+func (p *Producer) send(st grpc.BidiStreamingClient[pushmeshv1.PublishStreamRequest, pushmeshv1.PublishStreamResponse], received <-chan struct{}) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		req, at, err := p.gather(time.Now())
+		if err != nil {
+			return err
+		}
+		if req != nil {
+			if err := st.Send(req); err != nil {
+				return err
+			}
+			continue
+		}
+		timer.Reset(max(time.Until(at), time.Millisecond))
+		select {
+		case <-p.wake:
+		case <-timer.C:
+		case <-received:
+			return nil
+		case <-p.ctx.Done():
+			return p.ctx.Err()
+		}
+	}
+}
+
+// gather takes the messages to send now: one of each lane in turn, so that none waits for another's backlog. Without
+// any, at says when to look again.
+func (p *Producer) gather(now time.Time) (req *pushmeshv1.PublishStreamRequest, at time.Time, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at = now.Add(p.cfg.AnswerTimeout / 4)
+	if p.overdue(now) {
+		return nil, at, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "the router leaves messages unanswered"}
+	}
+	if p.renew {
+		if p.flying > 0 {
+			return nil, at, nil
+		}
+		p.startOver()
+	}
+	if now.Before(p.held) {
+		return nil, earlier(at, p.held), nil
+	}
+	size := 0
+	for tries := len(p.ready); tries > 0 && p.flying < p.window && size < maxBatchBytes; {
+		l := p.ready[0]
+		p.ready = p.ready[1:]
+		l.queued = false
+		o, later := l.next(now)
+		if o == nil {
+			tries--
+			if !later.IsZero() {
+				at = earlier(at, later)
+				p.queue(l)
+			}
+			continue
+		}
+		if req == nil {
+			req = &pushmeshv1.PublishStreamRequest{ProducerId: p.id}
+		}
+		req.Batch = append(req.Batch, p.launch(o, now))
+		size += len(o.request.GetPayload()) + len(l.topic) + 64
+		p.queue(l)
+		if len(req.GetBatch()) == maxBatch {
+			break
+		}
+		tries = len(p.ready)
+	}
+	if len(p.ready) == 0 {
+		p.ready = nil
+	}
+	return req, at, nil
+}
+
+// overdue says whether a message waits for its answer for too long. It looks a few times per AnswerTimeout.
+func (p *Producer) overdue(now time.Time) bool {
+	if now.Sub(p.looked) < p.cfg.AnswerTimeout/8 {
+		return false
+	}
+	p.looked = now
+	for _, o := range p.refs {
+		if now.Sub(o.sentAt) >= p.cfg.AnswerTimeout {
+			return true
+		}
+	}
+	return false
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// launch numbers a message. One whose fate is unknown keeps its number, or it would be published twice: the mesh may have
+// taken it and messages after it.
+func (p *Producer) launch(o *outgoing, now time.Time) *pushmeshv1.PublishStreamRequest_Item {
+	l := o.lane
+	if !o.unknown {
+		o.seq = l.sent + 1
+	}
+	l.sent = max(l.sent, o.seq)
+	l.flying++
+	p.flying++
+	p.lastRef++
+	o.ref, o.sentAt = p.lastRef, now
+	p.refs[o.ref] = o
+	return &pushmeshv1.PublishStreamRequest_Item{Ref: o.ref, Message: o.request, ProducerSeq: o.seq}
+}
+
+// receive takes answers until the stream ends.
+func (p *Producer) receive(st grpc.BidiStreamingClient[pushmeshv1.PublishStreamRequest, pushmeshv1.PublishStreamResponse]) (answered bool, err error) {
+	if md, err := st.Header(); err == nil {
+		if v := md.Get(inFlightHeader); len(v) == 1 {
+			n, _ := strconv.Atoi(v[0]) // what is no number says nothing
+			p.mu.Lock()
+			p.allow(n)
+			p.mu.Unlock()
+			p.nudge()
+		}
+	}
+	for {
+		resp, err := st.Recv()
+		if errors.Is(err, io.EOF) {
+			return answered, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "the router ended the stream"}
+		}
+		if err != nil {
+			return answered, err
+		}
+		leave := p.results(resp.GetResults(), &answered)
+		if leave {
+			return answered, &Error{Code: wirev1.Code_CODE_DRAINING, Message: "the router is draining"}
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package pushmesh
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// Subscriber is one client of the mesh: a connection that is made again whenever it breaks, and the subscriptions on it.
+// It owns one goroutine that connects and reads, and while handlers have work, one that runs them. It is safe for concurrent use.
+type Subscriber struct {
+	cfg    SubscriberConfig
+	ctx    context.Context // of dials and waits; ends with Close
+	cancel context.CancelFunc
+	// Of handlers; ends when Close has waited long enough for them.
+	handlerCtx    context.Context
+	handlerCancel context.CancelFunc
+	ended         chan struct{} // closed when the reading goroutine has ended
+
+	mu      sync.Mutex
+	changed *sync.Cond // the queue got room, a handler returned, closing
+	link    *link      // nil: not connected
+	err     error      // why it ended
+	closing bool
+	client  string // client_id of the last Welcome
+	lastID  uint32
+	subs    map[uint32]*Subscription
+	topics  map[string]*topicState
+
+	queue       queue
+	dispatching bool // the goroutine of handlers runs
+	handling    bool // a handler has a durable message
+	dealt       bool // somebody waits for handling to end
+	abandoned   bool // Close waits for handlers no longer
+
+	dirty      []*ackRun
+	flushTimer *time.Timer
+	flushArmed bool
+	acked      uint64
+
+	pubs      map[uint32]*publishing
+	pubChange chan struct{} // closed and replaced when the connection or the room for publishing changes
+	stats     Stats
+	gaps      []Gap    // for OnGap
+	scratch   Delivery // of Inline
+}
+
+// Stats counts since NewSubscriber.
+type Stats struct {
+	Connected bool
+	// Connects is the number of Welcomes.
+	Connects uint64
+	// Delivered to handlers, Repeated not handed over again, Acked and Nacked.
+	Delivered, Repeated, Acked, Nacked uint64
+	// RTT of the last Ping; 0: none was answered yet.
+	RTT time.Duration
+}
+
+// NewSubscriber makes a subscriber that connects in the background and keeps trying until Close, or until the mesh
+// refuses it for good (see Done and Err).
+func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	s := &Subscriber{
+		cfg: cfg, ended: make(chan struct{}), subs: map[uint32]*Subscription{}, topics: map[string]*topicState{},
+		pubChange: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.handlerCtx, s.handlerCancel = context.WithCancel(context.Background())
+	s.changed = sync.NewCond(&s.mu)
+	go s.run()
+	return s, nil
+}
+
+// Start adds a subscription without waiting; see Subscription.Ready. It fails only where filter or options can't work.
+func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscription, error) {
+	sub := &Subscription{
+		s: s, handler: h, request: &wirev1.Subscribe{Filter: filter},
+		ready: make(chan struct{}), ended: make(chan struct{}),
+	}
+	for _, o := range opts {
+		o(sub.request)
+	}
+	if err := sub.checkOptions(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	if s.closing || s.err != nil {
+		defer s.mu.Unlock()
+		return nil, s.endError()
+	}
+	s.lastID++
+	sub.request.Id = s.lastID
+	s.subs[s.lastID] = sub
+	for _, t := range s.topics {
+		if match(filter, t.name) {
+			t.add(sub)
+		}
+	}
+	l := s.link
+	if l != nil {
+		s.sendSubscribe(l, sub)
+	}
+	s.mu.Unlock()
+	if l != nil {
+		_ = l.w.flush() // a failed write closes the connection; the reader reports it
+	}
+	return sub, nil
+}
+
+// Subscribe adds a subscription and waits until the mesh has promised to deliver; ctx bounds that wait alone.
+func (s *Subscriber) Subscribe(ctx context.Context, filter string, h Handler, opts ...Option) (*Subscription, error) {
+	sub, err := s.Start(filter, h, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := sub.Ready(ctx); err != nil {
+		s.mu.Lock()
+		sub.end(err)
+		s.mu.Unlock()
+		return nil, err
+	}
+	return sub, nil
+}
+
+// Done is closed when the subscriber has ended.
+func (s *Subscriber) Done() <-chan struct{} { return s.ended }
+
+// Err says why the mesh refused the subscriber for good; nil while it works and after Close.
+func (s *Subscriber) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Stats of now.
+func (s *Subscriber) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.Acked = s.acked
+	if s.link != nil {
+		st.Connected, st.RTT = true, time.Duration(s.link.rtt.Load())*time.Microsecond
+	}
+	return st
+}
+
+// Close lets the handler that runs finish (CloseTimeout at most), sends the ACKs that wait and hangs up. What waited for
+// a handler is left un-ACKed. It must not be called by a handler.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	s.closing = true
+	s.changed.Broadcast()
+	l := s.link
+	s.mu.Unlock()
+	s.cancel()
+	if l != nil {
+		_ = l.conn.SetReadDeadline(time.Now()) // wakes the reader; it fails only on a closed connection
+	}
+	select {
+	case <-s.ended:
+	case <-time.After(s.cfg.CloseTimeout + time.Second):
+		if l != nil {
+			l.close()
+		}
+	}
+	return s.Err()
+}
+
+func (s *Subscriber) endError() error {
+	if s.err != nil {
+		return s.err
+	}
+	return ErrClosed
+}
+
+func (s *Subscriber) clientID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cfg.ClientID == "" {
+		return s.client // the name an edge gave stays
+	}
+	return s.cfg.ClientID
+}
+
+// sendSubscribe appends a Subscribe to the link's buffer. Called with s.mu held.
+func (s *Subscriber) sendSubscribe(l *link, sub *Subscription) {
+	sub.sent = true
+	m := sub.frame()
+	var bad error
+	l.w.append(func(b []byte) []byte {
+		out, err := wire.Append(b, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m)
+		bad = err
+		return out
+	})
+	if bad != nil {
+		sub.end(&Error{Code: wirev1.Code_CODE_INVALID_ARGUMENT, Message: bad.Error()})
+	}
+}
+
+// gap notes what OnGap is told once the lock is let go. Called with s.mu held.
+func (s *Subscriber) gap(g Gap) {
+	if s.cfg.OnGap != nil {
+		s.gaps = append(s.gaps, g)
+	}
+}
+
+// unlock lets s.mu go and tells OnGap what was noted under it.
+func (s *Subscriber) unlock() {
+	gaps := s.gaps
+	s.gaps = nil
+	s.mu.Unlock()
+	for _, g := range gaps {
+		s.cfg.OnGap(g)
+	}
+}
+
+func decodeError(body []byte) *Error {
+	var m wirev1.Error
+	if proto.Unmarshal(body, &m) != nil {
+		return &Error{Code: wirev1.Code_CODE_INTERNAL, Message: "an Error that can't be decoded"}
+	}
+	return &Error{Code: m.GetCode(), Message: m.GetMessage(), RetryAfter: time.Duration(m.GetRetryAfterMs()) * time.Millisecond}
+}

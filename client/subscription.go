@@ -1,0 +1,261 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Handler deals with one message. A nil error has it ACKed; another one Nacked, so that it comes again (see NackAfter).
+// Without WithAck the error is ignored. Handlers of a Subscriber run one at a time, in the order of arrival; ctx ends with Close.
+type Handler func(ctx context.Context, d *Delivery) error
+
+// maxPositions is how many topics a resume may name: the mesh refuses more (TOO_MANY_TOPICS).
+const maxPositions = 1000
+
+// Subscription is one filter with its handler. It outlives connections.
+type Subscription struct {
+	s       *Subscriber
+	request *wirev1.Subscribe // as first asked for, with id
+	handler Handler
+
+	// Guarded by Subscriber.mu.
+	active  bool // Subscribed has come at least once
+	sent    bool // Subscribe is on the present connection
+	unasked chan struct{}
+	err     error
+
+	ready chan struct{} // closed at the first Subscribed or at the end
+	ended chan struct{} // closed at the end
+}
+
+// Filter as subscribed.
+func (sub *Subscription) Filter() string { return sub.request.GetFilter() }
+
+// Ready waits for the mesh's promise: every message whose publish begins after Ready returned nil is delivered.
+func (sub *Subscription) Ready(ctx context.Context) error {
+	select {
+	case <-sub.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return sub.Err()
+}
+
+// Done is closed once no more messages will come: unsubscribed, refused for good, or the Subscriber has ended.
+func (sub *Subscription) Done() <-chan struct{} { return sub.ended }
+
+// Err says why the subscription ended; nil while it goes on and after Unsubscribe.
+func (sub *Subscription) Err() error {
+	sub.s.mu.Lock()
+	defer sub.s.mu.Unlock()
+	return sub.err
+}
+
+// Positions of the topics seen so far, good for FromPositions.
+func (sub *Subscription) Positions() []Position {
+	sub.s.mu.Lock()
+	defer sub.s.mu.Unlock()
+	var out []Position
+	for _, p := range sub.positions() {
+		out = append(out, Position{Topic: p.GetTopic(), Epoch: p.GetEpoch(), Seq: p.GetSeq()})
+	}
+	return out
+}
+
+// Unsubscribe ends the subscription and waits until the edge has confirmed it.
+func (sub *Subscription) Unsubscribe(ctx context.Context) error {
+	s := sub.s
+	s.mu.Lock()
+	l := s.link
+	if sub.ending() || l == nil || !sub.sent {
+		sub.end(nil)
+		s.mu.Unlock()
+		return nil
+	}
+	if sub.unasked == nil {
+		sub.unasked = make(chan struct{})
+	}
+	s.mu.Unlock()
+	// Without a connection there is nothing to confirm: connectionLost ends the subscription.
+	_ = l.w.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()})
+	select {
+	case <-sub.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (sub *Subscription) ending() bool {
+	select {
+	case <-sub.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// end closes the subscription. Called with s.mu held; may be called often.
+func (sub *Subscription) end(err error) {
+	if sub.ending() {
+		return
+	}
+	sub.err = err
+	if err == ErrClosed && sub.active {
+		sub.err = nil
+	}
+	close(sub.ended)
+	if !sub.active {
+		if sub.err == nil {
+			sub.err = ErrClosed
+		}
+		close(sub.ready)
+	}
+	sub.s.forget(sub)
+}
+
+// positions of all cursors with something to say. Called with s.mu held.
+func (sub *Subscription) positions() []*wirev1.Position {
+	var out []*wirev1.Position
+	for name, t := range sub.s.topics {
+		for _, c := range t.cursors {
+			if c.sub == sub && (c.epoch != 0 || c.high > 0) {
+				out = append(out, &wirev1.Position{Topic: name, Epoch: c.epoch, Seq: c.position()})
+			}
+		}
+	}
+	return out
+}
+
+// frame to send on a new connection: the first request, or one that resumes. Called with s.mu held.
+func (sub *Subscription) frame() *wirev1.Subscribe {
+	if !sub.active || sub.request.GetStart() == wirev1.Start_START_SESSION {
+		return sub.request
+	}
+	positions := sub.positions()
+	if len(positions) == 0 {
+		return sub.request
+	}
+	again := proto.CloneOf(sub.request)
+	again.Start, again.Seq, again.Epoch, again.Positions = wirev1.Start_START_LIVE, 0, 0, nil
+	if len(positions) > maxPositions {
+		sub.s.gap(Gap{Filter: sub.Filter(), Code: wirev1.Code_CODE_TOO_MANY_TOPICS})
+		return again
+	}
+	again.Positions = positions
+	return again
+}
+
+// subscribed takes the edge's word of where the subscription stands. Called with s.mu held.
+func (sub *Subscription) subscribed(m *wirev1.Subscribed) {
+	resumed := sub.active
+	if !wild(sub.Filter()) {
+		sub.stand(sub.Filter(), m.GetEpoch(), m.GetHead(), m.GetRecovered(), m.GetMissed(), resumed)
+	} else if len(m.GetPositions()) == 0 && (m.GetMissed() > 0) {
+		sub.s.gap(Gap{Filter: sub.Filter(), Missed: m.GetMissed(), Code: wirev1.Code_CODE_RETENTION})
+	}
+	for _, p := range m.GetPositions() {
+		sub.stand(p.GetTopic(), p.GetEpoch(), p.GetHead(), p.GetRecovered(), p.GetMissed(), resumed)
+	}
+	if !sub.active {
+		sub.active = true
+		close(sub.ready)
+	}
+}
+
+// stand places the cursor of one topic.
+func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool, missed uint64, resumed bool) {
+	t := sub.s.topic(topic)
+	c := t.cursor(sub)
+	if c == nil || epoch == 0 { // an ephemeral topic has neither epoch nor positions
+		return
+	}
+	asked := sub.asked(resumed)
+	switch {
+	case c.epoch == 0 && c.high == 0:
+		c.restart(epoch, sub.startSeq(topic, head))
+		if sub.request.GetStart() == wirev1.Start_START_SESSION {
+			c.done = seqset{} // what the session still lacks may lie anywhere
+		}
+	case c.epoch != 0 && c.epoch != epoch:
+		c.restart(epoch, 0)
+		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: epoch, Missed: missed, Code: wirev1.Code_CODE_EPOCH_CHANGED})
+		c.head = head
+		return
+	}
+	c.epoch, c.head = epoch, head
+	if asked && !recovered || missed > 0 {
+		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: epoch, Missed: missed, Code: wirev1.Code_CODE_RETENTION})
+	}
+}
+
+// asked says whether the Subscribe just answered named a position, so that recovered=false is a loss.
+func (sub *Subscription) asked(resumed bool) bool {
+	start := sub.request.GetStart()
+	if start == wirev1.Start_START_SESSION {
+		return false // missed says it all
+	}
+	return resumed || start == wirev1.Start_START_AFTER_SEQ || len(sub.request.GetPositions()) > 0
+}
+
+// startSeq is the position before the first message that the first request asked for.
+func (sub *Subscription) startSeq(topic string, head uint64) uint64 {
+	r := sub.request
+	for _, p := range r.GetPositions() {
+		if p.GetTopic() == topic {
+			return p.GetSeq()
+		}
+	}
+	switch r.GetStart() {
+	case wirev1.Start_START_EARLIEST, wirev1.Start_START_SESSION:
+		return 0
+	case wirev1.Start_START_AFTER_SEQ:
+		return r.GetSeq()
+	case wirev1.Start_START_LAST_N:
+		return head - min(head, r.GetSeq())
+	}
+	return head
+}
+
+// refused takes an Error that names the subscription: it tries again where that can help. Called with s.mu held.
+func (sub *Subscription) refused(e *Error) {
+	sub.sent = false
+	if !e.Retryable() {
+		sub.end(e)
+		return
+	}
+	s, l := sub.s, sub.s.link
+	time.AfterFunc(max(e.RetryAfter, s.cfg.MinBackoff), func() {
+		s.mu.Lock()
+		again := s.link == l && l != nil && !sub.ending() && !sub.sent
+		if again {
+			s.sendSubscribe(l, sub)
+		}
+		s.mu.Unlock()
+		if again {
+			_ = l.w.flush() // a failed write closes the connection; the reader reports it
+		}
+	})
+}
+
+// checkOptions refuses what can't work before anything is sent.
+func (sub *Subscription) checkOptions() error {
+	if err := checkFilter(sub.Filter()); err != nil {
+		return err
+	}
+	if sub.handler == nil {
+		return errors.New("pushmesh: no handler")
+	}
+	if sub.request.GetStart() == wirev1.Start_START_SESSION && sub.s.cfg.Session == "" {
+		return errors.New("pushmesh: FromSession needs SubscriberConfig.Session")
+	}
+	if len(sub.request.GetPositions()) > maxPositions {
+		return &Error{Code: wirev1.Code_CODE_TOO_MANY_TOPICS, Message: "at most 1,000 positions"}
+	}
+	return nil
+}
