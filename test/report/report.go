@@ -46,6 +46,7 @@ func (s *summary) verdict() error {
 // reader gathers what tests say until it is known whether anyone wants to read it.
 type reader struct {
 	out     io.Writer
+	verbose bool
 	sum     summary
 	said    map[string][]string // by package and test, "" being the package itself
 	tests   map[string]int      // by package
@@ -55,8 +56,8 @@ type reader struct {
 func key(pkg, test string) string { return pkg + "\x00" + test }
 
 // report prints while it reads and returns the sum.
-func report(in io.Reader, out io.Writer) (*summary, error) {
-	r := &reader{out: out, said: map[string][]string{}, tests: map[string]int{}, running: map[string]bool{}}
+func report(in io.Reader, out io.Writer, verbose bool) (*summary, error) {
+	r := &reader{out: out, verbose: verbose, said: map[string][]string{}, tests: map[string]int{}, running: map[string]bool{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -107,6 +108,9 @@ func (r *reader) testEnded(e event) {
 	case "pass":
 		r.sum.passed++
 		r.tests[e.Package]++
+		if r.verbose && !strings.Contains(e.Test, "/") {
+			fmt.Fprintf(r.out, "--- PASS: %s (%.2fs)\n", e.Test, e.Elapsed)
+		}
 	case "fail":
 		r.sum.failed++
 		r.tests[e.Package]++

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-func run(t *testing.T, lines ...string) (string, error) {
+func run(t *testing.T, verbose bool, lines ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	sum, err := report(strings.NewReader(strings.Join(lines, "\n")), &out)
+	sum, err := report(strings.NewReader(strings.Join(lines, "\n")), &out, verbose)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -17,7 +17,7 @@ func run(t *testing.T, lines ...string) (string, error) {
 }
 
 func TestReportCountsAndHidesWhatPassed(t *testing.T) {
-	out, err := run(t,
+	out, err := run(t, false,
 		`{"Action":"start","Package":"p"}`,
 		`{"Action":"run","Package":"p","Test":"TestA"}`,
 		`{"Action":"output","Package":"p","Test":"TestA","Output":"chatter\n"}`,
@@ -32,6 +32,21 @@ func TestReportCountsAndHidesWhatPassed(t *testing.T) {
 	}
 	want := "ok  \tp\t0.10s\t1 tests\n?   \tq\t[no test files]\ntotal: 1 packages, 1 tests passed, 0 failed, 0 skipped\n"
 	if out != want {
+		t.Fatalf("got %q, want %q", out, want)
+	}
+}
+
+func TestReportNamesWhatPassed(t *testing.T) {
+	out, err := run(t, true,
+		`{"Action":"start","Package":"p"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA/sub","Elapsed":0.5}`,
+		`{"Action":"pass","Package":"p","Test":"TestA","Elapsed":0.5}`,
+		`{"Action":"pass","Package":"p","Elapsed":0.6}`,
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "--- PASS: TestA (0.50s)\nok  \tp\t0.60s\t2 tests\n"; !strings.HasPrefix(out, want) {
 		t.Fatalf("got %q, want %q", out, want)
 	}
 }
@@ -75,7 +90,7 @@ func TestReportFails(t *testing.T) {
 		}, "", "no end"},
 		{"nothing at all", nil, "", "no test ran"},
 	} {
-		out, err := run(t, c.lines...)
+		out, err := run(t, false, c.lines...)
 		if err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: got error %v, want %q", c.name, err, c.why)
 		}
