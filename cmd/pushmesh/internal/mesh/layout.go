@@ -1,0 +1,82 @@
+package mesh
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+)
+
+// How many of the tiers that scale out.
+const (
+	edges   = 2
+	routers = 2
+)
+
+// natsPort is the fixed port of nats-server, after those of the tiers.
+const natsPort = 7404
+
+// layout decides every process's address and arguments before any is started, so that each can be started again with the same ones.
+func (m *Mesh) layout() error {
+	p := &ports{free: m.set.FreePorts}
+	err := m.place(p)
+	if released := p.release(); err == nil {
+		err = released
+	}
+	return err
+}
+
+func (m *Mesh) place(p *ports) error {
+	natsAddr, err := p.addr(natsPort)
+	if err != nil {
+		return err
+	}
+	_, port, err := net.SplitHostPort(natsAddr)
+	if err != nil {
+		return err
+	}
+	m.add(&process{name: "nats", addr: natsAddr, path: m.set.NATSServer, args: []string{"-a", host, "-p", port}})
+	m.state.NATS = "nats://" + natsAddr
+
+	store, err := m.tier(p, "store", "store-1", 7403, "--nats", m.state.NATS, "--db", m.state.Postgres)
+	if err != nil {
+		return err
+	}
+	compute, err := m.tier(p, "compute", "compute-1", 7402)
+	if err != nil {
+		return err
+	}
+	m.state.Stores, m.state.Computes = []string{store}, []string{compute}
+	for i := range routers {
+		addr, err := m.tier(p, "router", fmt.Sprintf("router-%d", i+1), 7401+10*i,
+			"--nats", m.state.NATS, "--stores", store, "--computes", compute,
+			"--producer-rate", strconv.Itoa(m.set.ProducerRate), "--producer-in-flight", strconv.Itoa(m.set.ProducerInFlight))
+		if err != nil {
+			return err
+		}
+		m.state.Routers = append(m.state.Routers, addr)
+	}
+	for i := range edges {
+		addr, err := m.tier(p, "edge", fmt.Sprintf("edge-%d", i+1), 7400+10*i, "--nats", m.state.NATS, "--stores", store)
+		if err != nil {
+			return err
+		}
+		m.state.Edges = append(m.state.Edges, addr)
+	}
+	return nil
+}
+
+func (m *Mesh) tier(p *ports, binary, id string, port int, more ...string) (addr string, err error) {
+	addr, err = p.addr(port)
+	if err != nil {
+		return "", err
+	}
+	httpAddr, err := p.addr(port + 80)
+	if err != nil {
+		return "", err
+	}
+	args := append([]string{"--id", id, "--listen", addr, "--http", httpAddr, "--log-level", m.set.LogLevel}, more...)
+	m.add(&process{name: id, addr: addr, http: httpAddr, path: m.set.binary(binary), args: args})
+	return addr, nil
+}
+
+func (m *Mesh) add(p *process) { m.processes = append(m.processes, p) }

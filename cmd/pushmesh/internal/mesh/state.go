@@ -1,0 +1,64 @@
+package mesh
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// StateFile is the name of the file in Settings.Dir that says what runs, for scripts and chaos tests. It is replaced, whole, at every change.
+const StateFile = "state.json"
+
+// State is what StateFile holds.
+type State struct {
+	Pid       int            `json:"pid"` // of the launcher
+	Edges     []string       `json:"edges"`
+	Routers   []string       `json:"routers"`
+	Stores    []string       `json:"stores"`
+	Computes  []string       `json:"computes"`
+	NATS      string         `json:"nats"`
+	Postgres  string         `json:"postgres"`
+	Processes []ProcessState `json:"processes"`
+}
+
+// ProcessState is one process: with path and args a script can start it again after it killed it.
+type ProcessState struct {
+	Name string   `json:"name"`
+	Pid  int      `json:"pid"`
+	Addr string   `json:"addr"`
+	HTTP string   `json:"http,omitempty"`
+	Log  string   `json:"log"`
+	Path string   `json:"path"`
+	Args []string `json:"args"`
+}
+
+func (p *process) state() ProcessState {
+	return ProcessState{Name: p.name, Pid: p.pid(), Addr: p.addr, HTTP: p.http, Log: p.log, Path: p.path, Args: p.args}
+}
+
+// write replaces the file: a reader sees the old one or the new one.
+func (s State) write(dir string) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	next := filepath.Join(dir, StateFile+".next")
+	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	if err := os.Rename(next, filepath.Join(dir, StateFile)); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
+}
+
+// ReadState reads the state file of a mesh in dir.
+func ReadState(dir string) (State, error) {
+	var s State
+	text, err := os.ReadFile(filepath.Join(dir, StateFile))
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(text, &s)
+}

@@ -1,0 +1,93 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// readBuffer is shared by all connections that are being read right now: an idle one owns none.
+const readBuffer = 64 << 10
+
+var buffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
+
+// inbox cuts what comes on a connection into frames. A read goes straight to the socket when it is readable, into a borrowed
+// buffer; the beginning of a frame that is not whole waits in rest.
+type inbox struct {
+	raw  syscall.RawConn
+	rest []byte
+	try  func(fd uintptr) bool
+
+	buf *[readBuffer]byte
+	n   int
+	err error
+}
+
+func newInbox(conn *net.TCPConn) (*inbox, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	in := &inbox{raw: raw}
+	in.try = in.tryRead
+	return in, nil
+}
+
+func (in *inbox) tryRead(fd uintptr) bool {
+	in.buf = buffers.Get().(*[readBuffer]byte)
+	for {
+		in.n, in.err = syscall.Read(int(fd), in.buf[:])
+		if !errors.Is(in.err, syscall.EINTR) {
+			break
+		}
+	}
+	if errors.Is(in.err, syscall.EAGAIN) {
+		buffers.Put(in.buf)
+		in.buf = nil
+		return false
+	}
+	return true
+}
+
+// read waits for bytes and hands every whole frame that has come to handle, then calls it once with type 0: the end of the
+// batch. Bodies are valid during the call alone.
+func (in *inbox) read(handle func(t wirev1.FrameType, body []byte) error) error {
+	if err := in.raw.Read(in.try); err != nil {
+		return err
+	}
+	buf := in.buf
+	in.buf = nil
+	defer buffers.Put(buf)
+	switch {
+	case in.err != nil:
+		return fmt.Errorf("read: %w", in.err)
+	case in.n == 0:
+		return io.EOF
+	}
+	data := buf[:in.n]
+	if len(in.rest) > 0 {
+		in.rest = append(in.rest, data...)
+		data = in.rest
+	}
+	for {
+		n, t, ok := wire.Header(data)
+		if !ok || len(data) < wire.HeaderSize+n {
+			break
+		}
+		if err := handle(t, data[wire.HeaderSize:wire.HeaderSize+n]); err != nil {
+			return err
+		}
+		data = data[wire.HeaderSize+n:]
+	}
+	in.rest = append(in.rest[:0], data...) // data may lie in rest itself: append moves it to the front
+	if len(in.rest) == 0 && cap(in.rest) > readBuffer {
+		in.rest = nil
+	}
+	return handle(0, nil)
+}
