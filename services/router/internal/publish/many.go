@@ -64,4 +64,3 @@ func (p *Publisher) publishMany(now time.Time, m *Message) {
 		}
 	}
 }
-

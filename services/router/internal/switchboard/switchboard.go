@@ -61,8 +61,8 @@ func New(cfg Config) *Switchboard {
 func (s *Switchboard) Start(context.Context) error {
 	s.group = lifecycle.NewGroup(context.Background())
 	for subject, hear := range map[string]func([]byte){
-		bus.EdgeAnnounce:                    hear(s, s.announce),
-		bus.EdgeDigest:                      hear(s, s.digest),
+		bus.EdgeAnnounce:                   hear(s, s.announce),
+		bus.EdgeDigest:                     hear(s, s.digest),
 		bus.RouterSnapshot(s.cfg.RouterID): hear(s, s.snapshot),
 	} {
 		leave, err := s.cfg.Bus.Subscribe(subject, pending, func(data []byte, _ func([]byte) error) { hear(data) })

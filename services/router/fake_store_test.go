@@ -1,0 +1,297 @@
+package router
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+const fakeEpoch = 42
+
+// fakeLog is a log in memory that several fake stores can share, so that a shard can change its owner.
+type fakeLog struct {
+	mu         sync.Mutex
+	records    map[string][]*meshv1.LogRecord
+	byKey      map[string]*meshv1.AppendResult // topic and dedupe key, or producer and seq
+	namespaces []*pushmeshv1.Namespace
+	version    uint64
+	sessions   map[string]*pushmeshv1.Session
+}
+
+func newFakeLog() *fakeLog {
+	return &fakeLog{records: map[string][]*meshv1.LogRecord{}, byKey: map[string]*meshv1.AppendResult{}, version: 1, sessions: map[string]*pushmeshv1.Session{}}
+}
+
+func (l *fakeLog) append(it *meshv1.AppendItem) *meshv1.AppendResult {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := ""
+	if it.GetDedupeKey() != "" {
+		key = it.GetTopic() + "\x00" + it.GetDedupeKey()
+	}
+	if first := l.byKey[key]; first != nil && key != "" {
+		return &meshv1.AppendResult{
+			Ref: it.GetRef(), Epoch: first.GetEpoch(), Seq: first.GetSeq(), MessageId: first.GetMessageId(), Duplicate: true,
+		}
+	}
+	log := append(l.records[it.GetTopic()], &meshv1.LogRecord{ExpiresAt: it.GetExpiresAt(), Body: slices.Clone(it.GetBody())})
+	log[len(log)-1].Seq = uint64(len(log))
+	l.records[it.GetTopic()] = log
+	res := &meshv1.AppendResult{Ref: it.GetRef(), Epoch: fakeEpoch, Seq: uint64(len(log)), MessageId: slices.Clone(it.GetMessageId())}
+	if key != "" {
+		l.byKey[key] = res
+	}
+	return res
+}
+
+func (l *fakeLog) topic(name string) []*meshv1.LogRecord {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.records[name])
+}
+
+// fakeStore is a store over real gRPC.
+type fakeStore struct {
+	meshv1.UnimplementedStoreServiceServer
+	log  *fakeLog
+	addr string
+
+	mu       sync.Mutex
+	srv      *grpc.Server
+	owns     func(shard int) bool
+	map_     []*meshv1.OwnersResponse_Range // what it says of owners; nil: itself
+	swallow  int                            // items that are appended and then the stream breaks before an answer
+	drop     int                            // items with which the stream breaks before they are appended
+	streams  int
+	refusing wirev1.Code
+	gate     chan struct{} // non-nil: appends wait for it
+}
+
+func startStore(tb testing.TB, log *fakeLog) *fakeStore {
+	tb.Helper()
+	s := &fakeStore{log: log, owns: func(int) bool { return true }}
+	s.listen(tb, "127.0.0.1:0")
+	return s
+}
+
+func (s *fakeStore) listen(tb testing.TB, addr string) {
+	tb.Helper()
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	srv := grpc.NewServer(grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20))
+	meshv1.RegisterStoreServiceServer(srv, s)
+	s.mu.Lock()
+	s.addr, s.srv = l.Addr().String(), srv
+	s.mu.Unlock()
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	tb.Cleanup(func() {
+		srv.Stop()
+		if err := <-served; err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
+// kill ends the server: connections break.
+func (s *fakeStore) kill() {
+	s.mu.Lock()
+	srv := s.srv
+	s.mu.Unlock()
+	srv.Stop()
+}
+
+func (s *fakeStore) set(f func(*fakeStore)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+}
+
+func (s *fakeStore) streamsSeen() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams
+}
+
+func all(addr string) []*meshv1.OwnersResponse_Range {
+	return []*meshv1.OwnersResponse_Range{{First: 0, Last: topic.Shards - 1, StoreId: "s", Address: addr}}
+}
+
+func (s *fakeStore) Owners(context.Context, *meshv1.OwnersRequest) (*meshv1.OwnersResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.map_ != nil {
+		return &meshv1.OwnersResponse{Ranges: s.map_}, nil
+	}
+	return &meshv1.OwnersResponse{Ranges: all(s.addr)}, nil
+}
+
+func (s *fakeStore) Append(stream grpc.BidiStreamingServer[meshv1.AppendRequest, meshv1.AppendResponse]) error {
+	s.set(func(s *fakeStore) { s.streams++ })
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		gate := s.gate
+		s.mu.Unlock()
+		if gate != nil {
+			select {
+			case <-gate:
+			case <-stream.Context().Done():
+				return stream.Context().Err()
+			}
+		}
+		resp := &meshv1.AppendResponse{}
+		for _, it := range req.GetItems() {
+			res, err := s.take(it)
+			if err != nil {
+				return err
+			}
+			resp.Results = append(resp.Results, res)
+		}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *fakeStore) take(it *meshv1.AppendItem) (*meshv1.AppendResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.drop > 0:
+		s.drop--
+		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "dropped")
+	case !s.owns(topic.Shard(it.GetTopic())):
+		return &meshv1.AppendResult{Ref: it.GetRef(), Code: wirev1.Code_CODE_CONFLICT, Error: "not the owner"}, nil
+	case s.refusing != wirev1.Code_CODE_OK:
+		return &meshv1.AppendResult{Ref: it.GetRef(), Code: s.refusing, Error: "refused", RetryAfterMs: 70}, nil
+	}
+	res := s.log.append(it)
+	if s.swallow > 0 {
+		s.swallow--
+		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "swallowed")
+	}
+	return res, nil
+}
+
+func (s *fakeStore) ReadLog(req *meshv1.ReadLogRequest, stream grpc.ServerStreamingServer[meshv1.ReadLogResponse]) error {
+	if req.GetEpoch() != 0 && req.GetEpoch() != fakeEpoch {
+		return code.New(wirev1.Code_CODE_EPOCH_CHANGED, "another epoch")
+	}
+	log := s.log.topic(req.GetTopic())
+	resp := &meshv1.ReadLogResponse{Epoch: fakeEpoch, Head: uint64(len(log)), Oldest: 1}
+	for _, r := range log {
+		if r.GetSeq() < req.GetFromSeq() {
+			continue
+		}
+		resp.Records = append(resp.Records, r)
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+		resp = &meshv1.ReadLogResponse{}
+	}
+	return nil
+}
+
+func (s *fakeStore) Heads(_ context.Context, req *meshv1.HeadsRequest) (*meshv1.HeadsResponse, error) {
+	resp := &meshv1.HeadsResponse{}
+	for _, t := range req.GetTopics() {
+		resp.Heads = append(resp.Heads, &meshv1.Head{Topic: t, Epoch: fakeEpoch, Head: uint64(len(s.log.topic(t))), Oldest: 1})
+	}
+	return resp, nil
+}
+
+func (s *fakeStore) ListNamespaces(_ context.Context, req *meshv1.ListNamespacesRequest) (*meshv1.ListNamespacesResponse, error) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	resp := &meshv1.ListNamespacesResponse{Version: s.log.version}
+	if req.GetHaveVersion() != s.log.version {
+		resp.Namespaces = append(policy.Builtin(), s.log.namespaces...)
+	}
+	return resp, nil
+}
+
+func (s *fakeStore) PutNamespace(_ context.Context, req *meshv1.PutNamespaceRequest) (*meshv1.PutNamespaceResponse, error) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.log.version++
+	s.log.namespaces = append(slices.DeleteFunc(s.log.namespaces, func(ns *pushmeshv1.Namespace) bool {
+		return ns.GetPrefix() == req.GetNamespace().GetPrefix()
+	}), req.GetNamespace())
+	return &meshv1.PutNamespaceResponse{Namespace: req.GetNamespace()}, nil
+}
+
+func (s *fakeStore) DeleteNamespace(_ context.Context, req *meshv1.DeleteNamespaceRequest) (*meshv1.DeleteNamespaceResponse, error) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	n := len(s.log.namespaces)
+	s.log.version++
+	s.log.namespaces = slices.DeleteFunc(s.log.namespaces, func(ns *pushmeshv1.Namespace) bool { return ns.GetPrefix() == req.GetPrefix() })
+	if len(s.log.namespaces) == n {
+		return nil, code.New(wirev1.Code_CODE_NOT_FOUND, "no such namespace")
+	}
+	return &meshv1.DeleteNamespaceResponse{}, nil
+}
+
+func (s *fakeStore) ListSessions(_ context.Context, req *meshv1.ListSessionsRequest) (*meshv1.ListSessionsResponse, error) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	resp := &meshv1.ListSessionsResponse{}
+	for key, session := range s.log.sessions {
+		if strings.HasPrefix(key, req.GetUser()) {
+			resp.Sessions = append(resp.Sessions, session)
+		}
+	}
+	return resp, nil
+}
+
+func (s *fakeStore) GetSession(_ context.Context, req *meshv1.GetSessionRequest) (*meshv1.GetSessionResponse, error) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	session := s.log.sessions[req.GetUser()+"/"+req.GetName()]
+	if session == nil {
+		return nil, code.New(wirev1.Code_CODE_NOT_FOUND, "no such session")
+	}
+	return &meshv1.GetSessionResponse{Session: session}, nil
+}
+
+func (s *fakeStore) DeleteSession(_ context.Context, req *meshv1.DeleteSessionRequest) (*meshv1.DeleteSessionResponse, error) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	delete(s.log.sessions, req.GetUser()+"/"+req.GetName())
+	return &meshv1.DeleteSessionResponse{}, nil
+}
+
+// eventually polls until f is nil.
+func eventually(tb testing.TB, what string, f func() error) {
+	tb.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("%s: %v", what, err)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
