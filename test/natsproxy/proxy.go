@@ -39,6 +39,9 @@ func Start(t testing.TB, target string) *Proxy {
 	return p
 }
 
+// Addr that clients connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
 // URL to give to NATS clients.
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 

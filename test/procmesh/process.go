@@ -151,3 +151,29 @@ func (p *Process) Readyz(ctx context.Context) (status int, body string, err erro
 
 // Log is the end of what the process wrote.
 func (p *Process) Log() string { return p.log.tail(4000) }
+
+// Status asks /readyz?verbose once; 0 where nobody answers.
+func (p *Process) Status() (status int, body string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	status, body, err := p.Readyz(ctx)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return status, body
+}
+
+// Await polls until ok, 30 s at most; what names it in the failure.
+func Await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+// Package harness runs a whole mesh in the test's own process: every tier, an embedded NATS server and SQLite, on
+// free ports, ended with the test. Tests that kill processes use procmesh.
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/services/compute"
+	"github.com/pushmesh/pushmesh/services/edge"
+	"github.com/pushmesh/pushmesh/services/router"
+	"github.com/pushmesh/pushmesh/services/store"
+	"github.com/pushmesh/pushmesh/test/natsproxy"
+)
+
+// Options of a mesh; zero values: one of each tier, SQLite, no proxy.
+type Options struct {
+	Edges, Routers int
+	// DB of the store; "": a SQLite file.
+	DB string
+	// Proxy puts a fault proxy between all tiers and NATS.
+	Proxy bool
+}
+
+// Mesh is a running mesh.
+type Mesh struct {
+	Proxy       *natsproxy.Proxy
+	EdgeAddrs   []string
+	RouterAddrs []string
+}
+
+// Start starts a mesh and waits until every edge knows every router.
+func Start(t testing.TB, o Options) *Mesh {
+	t.Helper()
+	m := &Mesh{}
+	nats := startNATS(t)
+	if o.Proxy {
+		m.Proxy = natsproxy.Start(t, nats)
+		nats = m.Proxy.Addr()
+	}
+	url := "nats://" + nats
+	if o.DB == "" {
+		o.DB = "sqlite:" + filepath.Join(t.TempDir(), "store.db")
+	}
+	const any = "127.0.0.1:0"
+	ctx := t.Context()
+	st, err := store.New(ctx, store.Settings{ID: "store-1", Listen: any, HTTP: any, NATS: url, DB: o.DB, LogLevel: "error"})
+	start(t, "store", st, err)
+	co, err := compute.New(ctx, compute.Settings{ID: "compute-1", Listen: any, HTTP: any, LogLevel: "error"})
+	start(t, "compute", co, err)
+	for i := range max(1, o.Routers) {
+		r, err := router.New(ctx, router.Settings{
+			ID: fmt.Sprintf("router-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: []string{st.Addr()}, Computes: []string{co.Addr()},
+			ProducerRate: 1_000_000, ProducerInFlight: 10_000, LogLevel: "error",
+		})
+		start(t, "router", r, err)
+		m.RouterAddrs = append(m.RouterAddrs, r.Addr())
+	}
+	for i := range max(1, o.Edges) {
+		e, err := edge.New(ctx, edge.Settings{
+			ID: fmt.Sprintf("edge-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: []string{st.Addr()}, LogLevel: "error",
+		})
+		start(t, "edge", e, err)
+		m.EdgeAddrs = append(m.EdgeAddrs, e.Addr())
+	}
+	m.settle(t)
+	return m
+}
+
+func start(t testing.TB, name string, p lifecycle.Part, err error) {
+	t.Helper()
+	if err == nil {
+		err = p.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := p.Stop(ctx); err != nil {
+			t.Errorf("stop %s: %v", name, err)
+		}
+	})
+}
+
+func startNATS(t testing.TB) (addr string) {
+	t.Helper()
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(srv.Shutdown)
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("nats-server is not ready")
+	}
+	return srv.Addr().String()
+}
+
+// settle publishes through every router until the durable path works: the store owns its shards, and the routers know it.
+func (m *Mesh) settle(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i := range m.RouterAddrs {
+		api := pushmeshv1.NewPublishServiceClient(m.dial(t, m.RouterAddrs[i]))
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			_, err := api.Publish(ctx, &pushmeshv1.PublishRequest{Topic: "room/harness"})
+			if err == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				t.Fatalf("the mesh did not settle: %v", errors.Join(ctx.Err(), err))
+			case <-tick.C:
+			}
+		}
+	}
+}
+
+// EdgeAddr is the first edge's address.
+func (m *Mesh) EdgeAddr() string { return m.EdgeAddrs[0] }
+
+// RouterAddr is the first router's address.
+func (m *Mesh) RouterAddr() string { return m.RouterAddrs[0] }
+
+// Router is a connection to the first router.
+func (m *Mesh) Router(t testing.TB) *grpc.ClientConn { return m.dial(t, m.RouterAddrs[0]) }
+
+func (m *Mesh) dial(t testing.TB, addr string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// Publish publishes one message and waits for its answer.
+func (m *Mesh) Publish(t testing.TB, topic, payload string) *pushmeshv1.PublishResponse {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	res, err := pushmeshv1.NewPublishServiceClient(m.Router(t)).Publish(ctx, &pushmeshv1.PublishRequest{Topic: topic, Payload: []byte(payload)})
+	if err != nil {
+		t.Fatalf("publish to %s: %v", topic, err)
+	}
+	return res
+}
+
+// PublishBatch publishes "1" to "n" to topic in one request of a stream and waits for all answers.
+func (m *Mesh) PublishBatch(t testing.TB, topic string, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	stream, err := pushmeshv1.NewPublishServiceClient(m.Router(t)).PublishStream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &pushmeshv1.PublishStreamRequest{}
+	for i := 1; i <= n; i++ {
+		req.Batch = append(req.Batch, &pushmeshv1.PublishStreamRequest_Item{
+			Ref: uint64(i), Message: &pushmeshv1.PublishRequest{Topic: topic, Payload: []byte(strconv.Itoa(i))},
+		})
+	}
+	if err := stream.Send(req); err != nil {
+		t.Fatal(err)
+	}
+	for answered := 0; answered < n; {
+		res, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range res.GetResults() {
+			if r.GetCode() != 0 {
+				t.Fatalf("ref %d: %v %s", r.GetRef(), r.GetCode(), r.GetError())
+			}
+			answered++
+		}
+	}
+}
