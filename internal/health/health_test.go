@@ -1,29 +1,15 @@
 package health
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
-
-func serve(t *testing.T, checks *Checks) (url string) {
-	t.Helper()
-	s := NewServer("127.0.0.1:0", checks, prometheus.NewRegistry())
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	return "http://" + s.Addr()
-}
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
@@ -41,50 +27,35 @@ func get(t *testing.T, url string) (int, string) {
 
 func TestReadyzNamesWhatIsMissing(t *testing.T) {
 	var checks Checks
-	var nats, table error
-	checks.Require("table", func() error { return table })
-	checks.Report("nats", func() error { return nats })
-	url := serve(t, &checks)
-
-	if status, body := get(t, url+"/readyz?verbose"); status != 200 || body != "nats: ok\ntable: ok\nready\n" {
-		t.Fatalf("got %d %q", status, body)
+	var broken atomic.Bool
+	checks.Require("loops", func() error {
+		if broken.Load() {
+			return errors.New("no turn for 6 s")
+		}
+		return nil
+	})
+	checks.Report("nats", func() error { return errors.New("not connected") })
+	s := NewServer("127.0.0.1:0", &checks, prometheus.NewRegistry())
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	nats = errors.New("not connected")
-	if status, body := get(t, url+"/readyz?verbose"); status != 200 || body != "nats: degraded: not connected\ntable: ok\nready\n" {
-		t.Fatalf("got %d %q", status, body)
+	defer func() {
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	base := "http://" + s.Addr()
+	if status, body := get(t, base+"/readyz?verbose"); status != 200 || !strings.Contains(body, "loops: ok\nnats: degraded: not connected\nready") {
+		t.Fatalf("%d %q", status, body)
 	}
-	table = errors.New("two edges unknown")
-	if status, body := get(t, url+"/readyz?verbose"); status != 503 || !strings.Contains(body, "table: missing: two edges unknown\n") {
-		t.Fatalf("got %d %q", status, body)
+	broken.Store(true)
+	if status, body := get(t, base+"/readyz?verbose"); status != 503 || !strings.Contains(body, "loops: missing: no turn for 6 s") {
+		t.Fatalf("%d %q", status, body)
 	}
-	if status, body := get(t, url+"/readyz"); status != 503 || body != "not ready\n" {
-		t.Fatalf("got %d %q", status, body)
+	if status, _ := get(t, base+"/livez"); status != 200 {
+		t.Fatalf("livez %d", status)
 	}
-	if status, body := get(t, url+"/livez"); status != 200 || body != "ok\n" {
-		t.Fatalf("got %d %q", status, body)
-	}
-}
-
-func TestCommandProbes(t *testing.T) {
-	var checks Checks
-	missing := errors.New("gone")
-	checks.Require("nats", func() error { return missing })
-	url := serve(t, &checks)
-
-	if asked, err := Command(t.Context(), []string{"--listen", ":0"}); asked || err != nil {
-		t.Fatalf("got %v, %v", asked, err)
-	}
-	if asked, err := Command(t.Context(), []string{"health"}); !asked || err == nil {
-		t.Fatalf("without a URL: %v, %v", asked, err)
-	}
-	if asked, err := Command(t.Context(), []string{"health", url + "/readyz?verbose"}); !asked || err == nil || !strings.Contains(err.Error(), "nats: missing: gone") {
-		t.Fatalf("not ready: %v, %v", asked, err)
-	}
-	missing = nil
-	if asked, err := Command(t.Context(), []string{"health", url + "/readyz"}); !asked || err != nil {
-		t.Fatalf("ready: %v, %v", asked, err)
-	}
-	if err := Probe(t.Context(), "http://127.0.0.1:1/"); err == nil {
-		t.Fatal("nobody there, and no error")
+	if status, _ := get(t, base+"/metrics"); status != 200 {
+		t.Fatalf("metrics %d", status)
 	}
 }
