@@ -1,0 +1,102 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// letterLock makes dead letters commit in the order of their ids, so that a reader who pages by id misses none.
+const letterLock = 0x7075736a
+
+// letterPage is how many letters are read at a time where a filter may leave some out.
+const letterPage = 256
+
+func queueLetters(q *pgx.Batch, letters []*meshv1.DeadLetter) {
+	if len(letters) == 0 {
+		return
+	}
+	q.Queue(`SELECT pg_advisory_xact_lock($1, 0)`, int32(letterLock))
+	var epochs, seqs, ats []int64
+	var reasons, attempts []int32
+	var topics, users, sessions []string
+	var bodies [][]byte
+	for _, l := range letters {
+		epochs, seqs, ats = append(epochs, int64(l.GetEpoch())), append(seqs, int64(l.GetSeq())), append(ats, int64(l.GetAt()))
+		reasons, attempts = append(reasons, int32(l.GetReason())), append(attempts, int32(l.GetAttempts()))
+		topics, users, sessions = append(topics, l.GetTopic()), append(users, l.GetUser()), append(sessions, l.GetSession())
+		body := l.GetBody()
+		if body == nil {
+			body = []byte{}
+		}
+		bodies = append(bodies, body)
+	}
+	q.Queue(`INSERT INTO pushmesh.dead_letter (epoch, seq, at, reason, attempts, topic, user_id, session, body)
+		SELECT epoch, seq, at, reason, attempts, topic, user_id, session, body
+		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[], $5::int[], $6::text[], $7::text[], $8::text[], $9::bytea[])
+			WITH ORDINALITY AS l (epoch, seq, at, reason, attempts, topic, user_id, session, body, i)
+		ORDER BY i ON CONFLICT DO NOTHING`, epochs, seqs, ats, reasons, attempts, topics, users, sessions, bodies)
+}
+
+// ListDeadLetters narrows by the filter's first levels in SQL and matches the rest here.
+func (d *DB) ListDeadLetters(ctx context.Context, filter string, after uint64, limit int) (found []*meshv1.DeadLetter, err error) {
+	for {
+		page, err := query(ctx, d, scanLetter, `
+			SELECT id, topic, epoch, seq, body, reason, attempts, user_id, session, at FROM pushmesh.dead_letter
+			WHERE id > $1 AND starts_with(topic, $2) ORDER BY id LIMIT $3`, int64(after), literal(filter), max(limit, letterPage))
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range page {
+			if filter == "" || topic.Match(filter, l.GetTopic()) {
+				if found = append(found, l); len(found) == limit {
+					return found, nil
+				}
+			}
+			after = l.GetId()
+		}
+		if len(page) < max(limit, letterPage) {
+			return found, nil
+		}
+	}
+}
+
+// literal is what every topic that matches begins with.
+func literal(filter string) string {
+	if i := strings.IndexAny(filter, "+#"); i >= 0 {
+		return strings.TrimSuffix(filter[:i], "/") // "a/#" matches "a" as well
+	}
+	return filter
+}
+
+func scanLetter(row pgx.CollectableRow) (*meshv1.DeadLetter, error) {
+	var id, epoch, seq, at int64
+	var reason, attempts int32
+	l := &meshv1.DeadLetter{}
+	err := row.Scan(&id, &l.Topic, &epoch, &seq, &l.Body, &reason, &attempts, &l.User, &l.Session, &at)
+	l.Id, l.Epoch, l.Seq, l.At = uint64(id), uint64(epoch), uint64(seq), uint64(at)
+	l.Reason, l.Attempts = wirev1.Code(reason), uint32(attempts)
+	return l, err
+}
+
+// DiscardDeadLetters deletes by id.
+func (d *DB) DiscardDeadLetters(ctx context.Context, ids []uint64) (n int, err error) {
+	which := make([]int64, len(ids))
+	for i, id := range ids {
+		which[i] = int64(id)
+	}
+	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `DELETE FROM pushmesh.dead_letter WHERE id = ANY($1)`, which)
+		n = int(tag.RowsAffected())
+		return err
+	})
+	return n, err
+}
+
+var _ backend.DeadLetters = (*DB)(nil)

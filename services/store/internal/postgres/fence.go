@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// Owners reads the record; the locks are what counts.
+func (d *DB) Owners(ctx context.Context) ([]backend.Ownership, error) {
+	return query(ctx, d, func(row pgx.CollectableRow) (o backend.Ownership, err error) {
+		var incarnation int64
+		err = row.Scan(&o.Shard, &o.StoreID, &incarnation, &o.Address)
+		o.Incarnation = uint64(incarnation)
+		return o, err
+	}, `SELECT shard, store_id, incarnation, address FROM pushmesh.owner ORDER BY shard`)
+}
+
+// Fence terminates the backends of an incarnation and waits until they are gone: with them go their locks.
+func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) error {
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		live, err := query(ctx, d, pgx.RowTo[bool], `
+			SELECT pg_terminate_backend(a.pid) FROM pushmesh.writer AS w
+			JOIN pg_stat_activity AS a ON a.pid = w.pid AND a.backend_start = w.backend_start
+			WHERE w.store_id = $1 AND w.incarnation = $2`, storeID, int64(incarnation))
+		if err != nil {
+			return fmt.Errorf("postgres: fence %s: %w", storeID, err)
+		}
+		if len(live) == 0 {
+			break
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return fmt.Errorf("postgres: fence %s: %d backends still run: %w", storeID, len(live), ctx.Err())
+		}
+	}
+	return d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var q pgx.Batch
+		q.Queue(`DELETE FROM pushmesh.writer AS w WHERE store_id = $1 AND incarnation = $2 AND NOT EXISTS (
+			SELECT FROM pg_stat_activity AS a WHERE a.pid = w.pid AND a.backend_start = w.backend_start)`, storeID, int64(incarnation))
+		// A shard that is locked was claimed again meanwhile.
+		q.Queue(`DELETE FROM pushmesh.owner WHERE store_id = $1 AND incarnation = $2 AND shard NOT IN (
+			SELECT objid::int FROM pg_locks WHERE locktype = 'advisory' AND classid = $3 AND objsubid = 2
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, storeID, int64(incarnation), uint32(lockClass))
+		return tx.SendBatch(ctx, &q).Close()
+	})
+}
+
+// endRemains terminates backends of writers that this process lost: their connections are closed on our side, but a server that
+// hung or a network that went away may not know yet.
+func (d *DB) endRemains(ctx context.Context, conn *pgx.Conn) error {
+	d.mu.Lock()
+	remains := slices.Clone(d.remains)
+	d.mu.Unlock()
+	for _, p := range remains {
+		var live bool
+		err := conn.QueryRow(ctx, `SELECT EXISTS (
+			SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2)`, p.pid, p.start).Scan(&live)
+		if err != nil {
+			return fmt.Errorf("postgres: end a lost writer: %w", err)
+		}
+		if live { // asked again by the next writer, until it is seen to be gone
+			continue
+		}
+		d.mu.Lock()
+		d.remains = slices.DeleteFunc(d.remains, func(q process) bool { return q == p })
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+// NewEpoch takes every shard's lock for as long as it works, so that nobody owns one meanwhile.
+func (d *DB) NewEpoch(ctx context.Context, epoch uint64) error {
+	return d.do(ctx, func(_ context.Context, conn *pgxpool.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
+		defer cancel()
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return newEpoch(ctx, tx, epoch) })
+	})
+}
+
+func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
+	var free bool
+	if err := tx.QueryRow(ctx, `SELECT bool_and(pg_try_advisory_xact_lock($1, shard)) FROM pushmesh.shard`, int32(lockClass)).Scan(&free); err != nil {
+		return err
+	}
+	if !free {
+		return fmt.Errorf("%w: a shard is owned by a store", backend.ErrConflict)
+	}
+	var newest int64
+	if err := tx.QueryRow(ctx, `SELECT greatest((SELECT max(epoch) FROM pushmesh.shard), (SELECT max(epoch) FROM pushmesh.topic))`).Scan(&newest); err != nil {
+		return err
+	}
+	if int64(epoch) <= newest {
+		return fmt.Errorf("%w: epoch %d is not after %d", backend.ErrConflict, epoch, newest)
+	}
+	// Commit numbers go on after the old epoch's: they number what is in the log.
+	var q pgx.Batch
+	q.Queue(`UPDATE pushmesh.shard AS s SET epoch = $1,
+		covered = greatest(s.covered, (SELECT max(l.commit) FROM pushmesh.log AS l WHERE l.shard = s.shard))`, int64(epoch))
+	q.Queue(`DELETE FROM pushmesh.topic`)
+	q.Queue(`DELETE FROM pushmesh.producer`)
+	q.Queue(`DELETE FROM pushmesh.mark`)
+	return errors.Join(tx.SendBatch(ctx, &q).Close())
+}

@@ -1,0 +1,102 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// A page of runs is read whole before visit sees it, so that a slow reader holds no connection: a page has few rows while they are
+// large and more while they are small.
+const (
+	firstPage   = 32
+	largestPage = 1024
+	smallPage   = 256 << 10 // bytes below which the next page is twice as long
+)
+
+const readRuns = `
+	SELECT class, shard, commit, topic, epoch, first_seq, last_seq, at, packed FROM pushmesh.log
+	WHERE topic = $1 AND epoch = $2 AND last_seq >= $3 AND first_seq <= $4
+	ORDER BY last_seq LIMIT $5`
+
+// ReadRuns asks each slice's index once for every page.
+func (d *DB) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
+	for limit := firstPage; from <= to; {
+		page, bytes, err := d.readPage(ctx, topic, epoch, from, to, limit)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			if !visit(r) {
+				return nil
+			}
+		}
+		if len(page) < limit {
+			return nil
+		}
+		from = page[len(page)-1].Last() + 1
+		if bytes < smallPage {
+			limit = min(2*limit, largestPage)
+		}
+	}
+	return nil
+}
+
+func (d *DB) readPage(ctx context.Context, topic string, epoch, from, to uint64, limit int) (page []backend.Run, bytes int, err error) {
+	err = d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, readRuns, topic, int64(epoch), int64(from), int64(to), limit)
+		var r runRow
+		return each(rows, err, r.columns(), func() {
+			page = append(page, r.run())
+			bytes += len(r.packed)
+		})
+	})
+	return page, bytes, err
+}
+
+// Oldest asks one question for each topic, all in one statement; slices that ended before NotBefore are not looked at.
+func (d *DB) Oldest(ctx context.Context, questions []backend.OldestQuestion) ([]backend.OldestAnswer, error) {
+	answers := make([]backend.OldestAnswer, len(questions))
+	topics, epochs, since := make([]string, len(questions)), make([]int64, len(questions)), make([]int64, len(questions))
+	for i, q := range questions {
+		topics[i], epochs[i], since[i] = q.Topic, int64(q.Epoch), int64(q.NotBefore)
+	}
+	err := d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `
+			SELECT q.i, l.first_seq, l.at
+			FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS q (topic, epoch, since, i)
+			CROSS JOIN LATERAL (
+				SELECT first_seq, at FROM pushmesh.log
+				WHERE topic = q.topic AND epoch = q.epoch AND at >= q.since ORDER BY last_seq LIMIT 1) AS l`, topics, epochs, since)
+		var i, first, at int64
+		return each(rows, err, []any{&i, &first, &at}, func() {
+			answers[i-1] = backend.OldestAnswer{Seq: uint64(first), At: uint64(at)}
+		})
+	})
+	return answers, err
+}
+
+// Keys looks in both classes; slices that ended are not looked at.
+func (d *DB) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error) {
+	ids := make([][16]byte, len(hashes))
+	for i, h := range hashes {
+		ids[i] = h
+	}
+	return query(ctx, d, scanKey, `
+		      SELECT 0, shard, hash, message_id, epoch, seq, published_at, until FROM pushmesh.key_short WHERE hash = ANY($1) AND until > $2
+		UNION ALL SELECT 1, shard, hash, message_id, epoch, seq, published_at, until FROM pushmesh.key_long WHERE hash = ANY($1) AND until > $2`,
+		ids, int64(now))
+}
+
+func scanKey(row pgx.CollectableRow) (k backend.Key, err error) {
+	var hash [16]byte
+	var class int32
+	var epoch, seq, published, until int64
+	err = row.Scan(&class, &k.Shard, &hash, &k.MessageID, &epoch, &seq, &published, &until)
+	k.Class, k.Hash = backend.KeyClass(class), hash
+	k.Epoch, k.Seq, k.PublishedAt, k.Until = uint64(epoch), uint64(seq), uint64(published), uint64(until)
+	return k, err
+}

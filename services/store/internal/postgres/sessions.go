@@ -1,0 +1,229 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pushmesh/pushmesh/internal/storeclient"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+const defaultTTL = 7 * 24 * time.Hour
+
+// session is a row of pushmesh.session. edge "": nobody holds it, and expiresAt counts.
+type session struct {
+	user, name string
+	generation uint64
+	edge       string
+	connection uint64
+	attachedAt uint64
+	expiresAt  uint64
+	ttl        uint64
+}
+
+const sessionColumns = ` user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl `
+
+func scanSession(row pgx.CollectableRow) (*session, error) {
+	var generation, connection, attached, expires, ttl int64
+	s := &session{}
+	err := row.Scan(&s.user, &s.name, &generation, &s.edge, &connection, &attached, &expires, &ttl)
+	s.generation, s.connection, s.attachedAt = uint64(generation), uint64(connection), uint64(attached)
+	s.expiresAt, s.ttl = uint64(expires), uint64(ttl)
+	return s, err
+}
+
+// over says whether nobody holds the session and its time has passed: it counts as absent.
+func (s *session) over(now uint64) bool { return s.edge == "" && s.expiresAt <= now }
+
+func (s *session) public() *pushmeshv1.Session {
+	out := &pushmeshv1.Session{
+		User: s.user, Name: s.name, Generation: s.generation, Edge: s.edge, ConnectionId: s.connection, AttachedAt: s.attachedAt,
+	}
+	if s.edge == "" {
+		out.ExpiresAt = s.expiresAt
+	}
+	return out
+}
+
+// getSession is nil where there is none. lock is "" or "FOR UPDATE".
+func getSession(ctx context.Context, tx pgx.Tx, user, name, lock string) (*session, error) {
+	rows, err := tx.Query(ctx, `SELECT`+sessionColumns+`FROM pushmesh.session WHERE user_id = $1 AND name = $2 `+lock, user, name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := pgx.CollectExactlyOneRow(rows, scanSession)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // absent
+	}
+	return s, err
+}
+
+// AttachSession raises the generation under the row's lock.
+func (d *DB) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (resp *meshv1.AttachSessionResponse, err error) {
+	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if req.GetPeek() {
+			resp, err = peek(ctx, tx, req, now)
+		} else {
+			resp, err = attach(ctx, tx, req, now)
+		}
+		return err
+	})
+	return resp, err
+}
+
+func peek(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error) {
+	s, err := getSession(ctx, tx, req.GetUser(), req.GetName(), "")
+	if err != nil || s == nil || s.over(now) {
+		return &meshv1.AttachSessionResponse{}, err
+	}
+	return attached1(ctx, tx, s, s.generation)
+}
+
+func attach(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error) {
+	ttl := uint64(defaultTTL.Microseconds())
+	if req.GetTtlS() != 0 {
+		ttl = uint64(req.GetTtlS()) * uint64(time.Second.Microseconds())
+	}
+	// The row is made first, so that two attaches of a new session wait for each other. One made here is over at once.
+	if _, err := tx.Exec(ctx, `
+		INSERT INTO pushmesh.session (user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl)
+		VALUES ($1, $2, 0, '', 0, 0, 0, 0) ON CONFLICT DO NOTHING`, req.GetUser(), req.GetName()); err != nil {
+		return nil, err
+	}
+	s, err := getSession(ctx, tx, req.GetUser(), req.GetName(), "FOR UPDATE")
+	if err != nil {
+		return nil, err
+	}
+	// A new session's first generation is the time, so that it is above that of a deleted one of this name.
+	generation := max(now, s.generation+1)
+	if _, err := tx.Exec(ctx, `
+		UPDATE pushmesh.session SET generation = $3, edge = $4, connection_id = $5, attached_at = $6, expires_at = 0, ttl = $7
+		WHERE user_id = $1 AND name = $2`,
+		req.GetUser(), req.GetName(), int64(generation), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), int64(ttl)); err != nil {
+		return nil, err
+	}
+	if s.over(now) {
+		return &meshv1.AttachSessionResponse{Generation: generation}, clearSession(ctx, tx, []string{s.user}, []string{s.name})
+	}
+	return attached1(ctx, tx, s, generation)
+}
+
+// attached1 answers with what the session had before.
+func attached1(ctx context.Context, tx pgx.Tx, s *session, generation uint64) (*meshv1.AttachSessionResponse, error) {
+	resp := &meshv1.AttachSessionResponse{Generation: generation, Resumed: true, PreviousEdge: s.edge, PreviousConnectionId: s.connection}
+	var err error
+	if resp.Cursors, err = cursorsOf(ctx, tx, s.user, s.name); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, `SELECT filter FROM pushmesh.session_filter WHERE user_id = $1 AND name = $2 ORDER BY filter`, s.user, s.name)
+	if err != nil {
+		return nil, err
+	}
+	resp.Filters, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return resp, err
+}
+
+// clearSession deletes what belongs to sessions, by their users and names.
+func clearSession(ctx context.Context, tx pgx.Tx, users, names []string) error {
+	var q pgx.Batch
+	for _, table := range []string{"cursor", "session_filter"} {
+		q.Queue(`DELETE FROM pushmesh.`+table+` AS c USING unnest($1::text[], $2::text[]) AS s (user_id, name)
+			WHERE c.user_id = s.user_id AND c.name = s.name`, users, names)
+	}
+	return tx.SendBatch(ctx, &q).Close()
+}
+
+// GetSession with cursors.
+func (d *DB) GetSession(ctx context.Context, user, name string, now uint64) (out *pushmeshv1.Session, err error) {
+	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		s, err := getSession(ctx, tx, user, name, "")
+		if err != nil {
+			return err
+		}
+		if s == nil || s.over(now) {
+			return backend.ErrNotFound
+		}
+		cursors, err := cursorsOf(ctx, tx, user, name)
+		out = s.public()
+		for _, c := range cursors {
+			out.Cursors = append(out.Cursors, &pushmeshv1.Cursor{Topic: c.GetTopic(), Epoch: c.GetEpoch(), Floor: c.GetFloor()})
+		}
+		return err
+	})
+	return out, err
+}
+
+// ListSessions pages by key.
+func (d *DB) ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error) {
+	afterUser, afterName, err := storeclient.ParsePageToken(pageToken)
+	if err != nil {
+		return nil, "", err
+	}
+	found, err := query(ctx, d, scanSession, `SELECT`+sessionColumns+`FROM pushmesh.session
+		WHERE (user_id, name) > ($1, $2) AND ($3 = '' OR user_id = $3) AND (edge <> '' OR expires_at > $4)
+		ORDER BY user_id, name LIMIT $5`, afterUser, afterName, user, int64(now), limit+1)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, s := range found[:min(len(found), limit)] {
+		page = append(page, s.public())
+	}
+	if len(found) > limit {
+		next = storeclient.PageToken(found[limit-1].user, found[limit-1].name)
+	}
+	return page, next, nil
+}
+
+// DeleteSession with everything of it but its dead letters.
+func (d *DB) DeleteSession(ctx context.Context, user, name string) error {
+	return d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `DELETE FROM pushmesh.session WHERE user_id = $1 AND name = $2`, user, name)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return backend.ErrNotFound
+		}
+		return clearSession(ctx, tx, []string{user}, []string{name})
+	})
+}
+
+// ExpireSessions leaves those that somebody is about to change.
+func (d *DB) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted int, err error) {
+	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			DELETE FROM pushmesh.session WHERE (user_id, name) IN (
+				SELECT user_id, name FROM pushmesh.session WHERE edge = '' AND expires_at <= $1
+				ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+			RETURNING user_id, name`, int64(now), limit)
+		var users, names []string
+		var user, name string
+		if err := each(rows, err, []any{&user, &name}, func() { users, names = append(users, user), append(names, name) }); err != nil {
+			return err
+		}
+		deleted = len(users)
+		return clearSession(ctx, tx, users, names)
+	})
+	return deleted, err
+}
+
+// SessionEdges names the edges that hold a session.
+func (d *DB) SessionEdges(ctx context.Context) ([]string, error) {
+	return query(ctx, d, pgx.RowTo[string], `SELECT DISTINCT edge FROM pushmesh.session WHERE edge <> ''`)
+}
+
+// DetachEdge begins the TTL of what a dead edge held.
+func (d *DB) DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error) {
+	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			UPDATE pushmesh.session SET edge = '', connection_id = 0, expires_at = $2 + ttl WHERE edge = $1 AND attached_at < $2`, edgeID, int64(now))
+		detached = int(tag.RowsAffected())
+		return err
+	})
+	return detached, err
+}

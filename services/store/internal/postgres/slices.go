@@ -1,0 +1,265 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// sliceLock is the first key of the advisory locks around slices: one store makes them at a time, one drops.
+const (
+	sliceLock = 0x70757369
+	making    = 0
+	dropping  = 1
+)
+
+// Batch ids are kept for an hour, in slices of half an hour.
+const (
+	batchWidth = 30 * time.Minute
+	batchKeep  = time.Hour
+)
+
+// slice is one partition: [Start, End) of a table.
+type slice struct {
+	table string
+	backend.Slice
+}
+
+// name of the partition says its table and its start.
+func (s slice) name() string { return s.table + "_" + strconv.FormatUint(s.Start, 10) }
+
+func batchSlice(at uint64) backend.Slice {
+	w := uint64(batchWidth.Microseconds())
+	return backend.Slice{Start: at - at%w, End: at - at%w + w}
+}
+
+// MakeSlices makes what commits need now and until one width later.
+func (d *DB) MakeSlices(ctx context.Context, now uint64) error {
+	var want []slice
+	add := func(table string, from, to backend.Slice) {
+		for ; from.Start <= to.Start; from = from.Next() {
+			want = append(want, slice{table, from})
+		}
+	}
+	for c := range backend.Classes {
+		this := c.Slice(now)
+		add("log_"+c.String(), this, this.Next())
+	}
+	for c := range backend.KeyClasses {
+		add("key_"+c.String(), c.Slice(now), c.Reach(now).Next())
+	}
+	this := batchSlice(now)
+	add("batch", this, this.Next())
+	return d.makeSlices(ctx, want)
+}
+
+// slicesFor makes the slices of a batch, which came at a time for which none were made ahead.
+func (d *DB) slicesFor(ctx context.Context, b *backend.Batch) error {
+	want := []slice{{"batch", batchSlice(b.At)}}
+	seen := map[string]bool{}
+	add := func(s slice) {
+		if !seen[s.name()] {
+			seen[s.name()] = true
+			want = append(want, s)
+		}
+	}
+	for i := range b.Runs {
+		add(slice{"log_" + b.Runs[i].Class.String(), b.Runs[i].Class.Slice(b.Runs[i].At)})
+	}
+	for i := range b.Keys {
+		add(slice{"key_" + b.Keys[i].Class.String(), b.Keys[i].Class.Slice(b.Keys[i].Until)})
+	}
+	return d.makeSlices(ctx, want)
+}
+
+// makeSlices makes those that are missing, in one transaction. ATTACH PARTITION lets inserts and reads go on.
+func (d *DB) makeSlices(ctx context.Context, want []slice) error {
+	return d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, int32(sliceLock), int32(making)); err != nil {
+			return fmt.Errorf("postgres: make slices: %w", err)
+		}
+		have, err := partitions(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, s := range want {
+			if _, ok := have[s.name()]; ok {
+				continue
+			}
+			sql := fmt.Sprintf(`CREATE TABLE pushmesh.%[1]s (LIKE pushmesh.%[2]s INCLUDING ALL);
+				ALTER TABLE pushmesh.%[2]s ATTACH PARTITION pushmesh.%[1]s FOR VALUES FROM (%[3]d) TO (%[4]d)`, s.name(), s.table, s.Start, s.End)
+			if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return fmt.Errorf("postgres: make slice %s: %w", s.name(), err)
+			}
+		}
+		return nil
+	})
+}
+
+// state of a partition on its way out.
+type state int
+
+const (
+	attached state = iota
+	detaching
+	detached
+)
+
+// partitions by name.
+func partitions(ctx context.Context, tx interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+},
+) (map[string]state, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT c.relname, coalesce(i.inhdetachpending, false), i.inhrelid IS NULL
+		FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace LEFT JOIN pg_inherits AS i ON i.inhrelid = c.oid
+		WHERE n.nspname = 'pushmesh' AND c.relkind = 'r' AND c.relname ~ '^(log_[a-z]+|key_[a-z]+|batch)_[0-9]+$'`)
+	all := map[string]state{}
+	var name string
+	var pending, alone bool
+	err = each(rows, err, []any{&name, &pending, &alone}, func() {
+		switch {
+		case alone:
+			all[name] = detached
+		case pending:
+			all[name] = detaching
+		default:
+			all[name] = attached
+		}
+	})
+	return all, err
+}
+
+// over finds the slice of a partition's name, and whether nothing in it is needed at now.
+func over(name string, now uint64) (s slice, yes bool) {
+	table, start, _ := cutLast(name)
+	at, err := strconv.ParseUint(start, 10, 64)
+	if err != nil {
+		return slice{}, false
+	}
+	s.table = table
+	var keep time.Duration
+	switch {
+	case table == "batch":
+		s.Slice, keep = batchSlice(at), batchKeep
+	case strings.HasPrefix(table, "log_"):
+		for c := range backend.Classes {
+			if table == "log_"+c.String() {
+				s.Slice, keep = c.Slice(at), c.Keep()
+			}
+		}
+	default:
+		for c := range backend.KeyClasses {
+			if table == "key_"+c.String() {
+				s.Slice = c.Slice(at)
+			}
+		}
+	}
+	return s, s.End != 0 && s.End+uint64(keep.Microseconds()) <= now
+}
+
+func cutLast(name string) (before, after string, found bool) {
+	i := strings.LastIndexByte(name, '_')
+	if i < 0 {
+		return name, "", false
+	}
+	return name[:i], name[i+1:], true
+}
+
+// dropTimeout bounds how long anything may wait for the locks of a drop.
+const dropTimeout = 100 * time.Millisecond
+
+// DropSlices takes old slices out of their tables and drops them. Whoever reads one makes it wait for the next call, never an append.
+func (d *DB) DropSlices(ctx context.Context, now uint64) (dropped int, err error) {
+	err = d.do(ctx, func(_ context.Context, conn *pgxpool.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
+		defer cancel()
+		dropped, err = dropSlices(ctx, conn.Conn(), now)
+		return err
+	})
+	return dropped, err
+}
+
+func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64) (dropped int, err error) {
+	var mine bool
+	if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, $2)`, int32(sliceLock), int32(dropping)).Scan(&mine); err != nil || !mine {
+		return 0, err // another store is at it
+	}
+	defer func() {
+		_, resetErr := conn.Exec(ctx, fmt.Sprintf(`RESET lock_timeout; SELECT pg_advisory_unlock(%d, %d)`, sliceLock, dropping), pgx.QueryExecModeSimpleProtocol)
+		if resetErr != nil {
+			err = errors.Join(err, resetErr, conn.Close(ctx)) // it must not go back to the pool like this
+		}
+	}()
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`SET lock_timeout = %d`, dropTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return 0, err
+	}
+	all, err := partitions(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	blocked := map[string]bool{} // tables with a detachment that can't be ended now: they allow no second one
+	for name, st := range all {
+		if st == detaching {
+			if err := dropOne(ctx, conn, name, st, now, &dropped, blocked); err != nil {
+				return dropped, err
+			}
+		}
+	}
+	for name, st := range all {
+		if st != detaching {
+			if err := dropOne(ctx, conn, name, st, now, &dropped, blocked); err != nil {
+				return dropped, err
+			}
+		}
+	}
+	return dropped, nil
+}
+
+func dropOne(ctx context.Context, conn *pgx.Conn, name string, st state, now uint64, dropped *int, blocked map[string]bool) error {
+	s, yes := over(name, now)
+	if !yes || st != detached && blocked[s.table] {
+		return nil
+	}
+	steps := []string{
+		attached:  fmt.Sprintf(`ALTER TABLE pushmesh.%s DETACH PARTITION pushmesh.%s CONCURRENTLY`, s.table, name),
+		detaching: fmt.Sprintf(`ALTER TABLE pushmesh.%s DETACH PARTITION pushmesh.%s FINALIZE`, s.table, name),
+	}
+	if st != detached {
+		switch ok, err := gently(ctx, conn, steps[st]); {
+		case err != nil:
+			return fmt.Errorf("postgres: detach %s: %w", name, err)
+		case !ok:
+			blocked[s.table] = true
+			return nil
+		}
+	}
+	ok, err := gently(ctx, conn, `DROP TABLE pushmesh.`+name)
+	if err != nil {
+		return fmt.Errorf("postgres: drop %s: %w", name, err)
+	}
+	if ok {
+		*dropped++
+	}
+	return nil
+}
+
+// gently runs a statement that gives up where a lock is held too long: false.
+func gently(ctx context.Context, conn *pgx.Conn, sql string) (bool, error) {
+	_, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	if pgCode(err) == "55P03" {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,51 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// process is a Postgres backend; its start tells it from the next one with the same pid.
+type process struct {
+	pid   int32
+	start time.Time
+}
+
+// oldest version that has what we use: DETACH CONCURRENTLY, pg_terminate_backend with a timeout.
+const oldestVersion = 140000
+
+// sound finds every reason not to trust a server with what is acknowledged, and says which backend was asked.
+func (d *DB) sound(ctx context.Context, conn *pgx.Conn) (process, error) {
+	var (
+		p             process
+		version       int
+		commit, fsync string
+		standby       bool
+	)
+	err := conn.QueryRow(ctx, `
+		SELECT a.pid, a.backend_start, current_setting('server_version_num')::int, current_setting('synchronous_commit'),
+		       current_setting('fsync'), pg_is_in_recovery()
+		FROM pg_stat_activity AS a WHERE a.pid = pg_backend_pid()`).
+		Scan(&p.pid, &p.start, &version, &commit, &fsync, &standby)
+	if err != nil {
+		return p, fmt.Errorf("postgres: check the server: %w", err)
+	}
+	var errs []error
+	if version < oldestVersion {
+		errs = append(errs, fmt.Errorf("postgres: version %d, at least %d is needed", version, oldestVersion))
+	}
+	if commit != "on" && commit != "remote_apply" {
+		errs = append(errs, fmt.Errorf("postgres: synchronous_commit is %q: what is acknowledged could be lost; set it to on", commit))
+	}
+	if fsync != "on" && !d.cfg.AllowNoFsync {
+		errs = append(errs, fmt.Errorf("postgres: fsync is %q: what is acknowledged could be lost; set it to on, or allow it", fsync))
+	}
+	if standby {
+		errs = append(errs, errors.New("postgres: the server is a standby: it can't be written to"))
+	}
+	return p, errors.Join(errs...)
+}

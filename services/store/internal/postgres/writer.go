@@ -1,0 +1,270 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// lockClass is the first key of the advisory locks; the second is the shard.
+const lockClass = 0x70757368 // "push"
+
+// writer owns one connection, whose backend holds the advisory lock of every shard in owned. Losing the connection loses
+// them: nothing can be committed through it any more, which is why owned need not be checked against the database.
+type writer struct {
+	db      *DB
+	owner   backend.Owner
+	conn    *pgx.Conn
+	process process
+
+	mu     sync.Mutex // one owner uses the writer, but DB.Close may come at any time
+	owned  map[int]bool
+	failed bool // of no more use
+	closed bool
+}
+
+// OpenWriter makes a connection for a writer and records which backend serves it.
+func (d *DB) OpenWriter(ctx context.Context, owner backend.Owner) (backend.Writer, error) {
+	leave, err := d.guard.enter()
+	if err != nil {
+		return nil, err
+	}
+	w, err := d.openWriter(ctx, owner)
+	switch {
+	case err == nil || !away(err):
+		leave(answered)
+	case errors.Is(ctx.Err(), context.Canceled):
+		leave(abandoned)
+	default:
+		leave(silent)
+		err = unavailable(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errors.Join(errors.New("postgres: closed"), w.conn.Close(ctx))
+	}
+	d.writers[w] = struct{}{}
+	return w, nil
+}
+
+func (d *DB) openWriter(ctx context.Context, owner backend.Owner) (*writer, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+statementTimeout)
+	defer cancel()
+	cfg := d.conns.Copy()
+	cfg.RuntimeParams["application_name"] = "pushmesh-writer"
+	// Whatever makes an append wait (a slice that is dropped) must give way: the batch is tried again.
+	cfg.RuntimeParams["lock_timeout"] = "1000"
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: connect: %w", err)
+	}
+	w := &writer{db: d, owner: owner, conn: conn, owned: map[int]bool{}}
+	if err := w.begin(ctx); err != nil {
+		_ = conn.Close(ctx)
+		return nil, err
+	}
+	return w, nil
+}
+
+// begin checks the server (another one may answer than at the start), records the writer, forgets those that are gone, and ends
+// what is left of writers that this store lost.
+func (w *writer) begin(ctx context.Context) (err error) {
+	if w.process, err = w.db.sound(ctx, w.conn); err != nil {
+		return err
+	}
+	if err := w.db.endRemains(ctx, w.conn); err != nil {
+		return err
+	}
+	var b pgx.Batch
+	b.Queue(`DELETE FROM pushmesh.writer AS w WHERE NOT EXISTS (
+		SELECT FROM pg_stat_activity AS a WHERE a.pid = w.pid AND a.backend_start = w.backend_start)`)
+	b.Queue(`INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)`,
+		w.process.pid, w.process.start, w.owner.StoreID, int64(w.owner.Incarnation))
+	if err := w.conn.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("postgres: record the writer: %w", err)
+	}
+	return nil
+}
+
+// Claim takes the locks that are free. Without shards it is a question whether the connection still stands.
+func (w *writer) Claim(ctx context.Context, shards []int) (got []int, err error) {
+	err = w.use(ctx, statementTimeout, func(ctx context.Context) error {
+		got, err = w.claim(ctx, shards)
+		return err
+	})
+	return got, err
+}
+
+func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error) {
+	var ask []int32
+	for _, s := range shards {
+		if !w.owned[s] && !slices.Contains(ask, int32(s)) {
+			ask = append(ask, int32(s))
+		}
+	}
+	rows, err := w.conn.Query(ctx, `SELECT s, pg_try_advisory_lock($1, s) FROM unnest($2::int[]) AS s`, int32(lockClass), ask)
+	if err != nil {
+		return nil, err
+	}
+	var shard int32
+	var locked bool
+	var fresh []int32
+	if _, err := pgx.ForEachRow(rows, []any{&shard, &locked}, func() error {
+		if locked {
+			w.owned[int(shard)] = true
+			fresh = append(fresh, shard)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	if _, err := w.conn.Exec(ctx, `
+		INSERT INTO pushmesh.owner (shard, store_id, incarnation, address) SELECT s, $2, $3, $4 FROM unnest($1::int[]) AS s
+		ON CONFLICT (shard) DO UPDATE SET store_id = excluded.store_id, incarnation = excluded.incarnation,
+			address = excluded.address, claimed_at = excluded.claimed_at`,
+		fresh, w.owner.StoreID, int64(w.owner.Incarnation), w.owner.Address); err != nil {
+		return nil, err
+	}
+	for _, s := range shards {
+		if w.owned[s] {
+			got = append(got, s)
+		}
+	}
+	return got, nil
+}
+
+// Release gives shards back: the record first, so that a successor's is never deleted.
+func (w *writer) Release(ctx context.Context, shards []int) error {
+	return w.use(ctx, statementTimeout, func(ctx context.Context) error { return w.release(ctx, shards) })
+}
+
+func (w *writer) release(ctx context.Context, shards []int) error {
+	var mine []int32
+	for _, s := range shards {
+		if w.owned[s] {
+			mine = append(mine, int32(s))
+		}
+	}
+	if _, err := w.conn.Exec(ctx, `DELETE FROM pushmesh.owner WHERE shard = ANY($1)`, mine); err != nil {
+		return err
+	}
+	for _, s := range mine {
+		delete(w.owned, int(s))
+	}
+	_, err := w.conn.Exec(ctx, `SELECT pg_advisory_unlock($1, s) FROM unnest($2::int[]) AS s`, int32(lockClass), mine)
+	return err
+}
+
+// Close gives every shard back. What a failed writer leaves behind is ended by the next one.
+func (w *writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	w.db.mu.Lock()
+	delete(w.db.writers, w)
+	w.db.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	defer cancel()
+	if w.failed || w.conn.IsClosed() {
+		_ = w.conn.Close(ctx) // it is broken already
+		return nil
+	}
+	var all []int
+	for s := range w.owned {
+		all = append(all, s)
+	}
+	err := w.release(ctx, all)
+	if err == nil {
+		_, err = w.conn.Exec(ctx, `DELETE FROM pushmesh.writer WHERE pid = $1 AND backend_start = $2`, w.process.pid, w.process.start)
+	}
+	if err != nil && away(err) {
+		err = nil // the database is gone, and the locks with it
+	}
+	if closeErr := w.conn.Close(ctx); closeErr != nil && err == nil && !away(closeErr) {
+		err = closeErr
+	}
+	return err
+}
+
+// use runs f, anything but a commit, on the writer's connection: where that breaks, the writer is lost.
+func (w *writer) use(ctx context.Context, timeout time.Duration, f func(ctx context.Context) error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.usable(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", backend.ErrNotCommitted, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := f(ctx)
+	if err == nil {
+		return nil
+	}
+	if w.broken(err) {
+		w.lose()
+		return fmt.Errorf("%w: postgres: %w", backend.ErrLost, err)
+	}
+	return fmt.Errorf("postgres: %w", err)
+}
+
+func (w *writer) usable() error {
+	if w.closed {
+		return fmt.Errorf("%w: the writer is closed", backend.ErrLost)
+	}
+	if w.failed || w.conn.IsClosed() {
+		w.lose()
+		return fmt.Errorf("%w: the connection is gone", backend.ErrLost)
+	}
+	return nil
+}
+
+// broken says whether the connection can't be used any more after err.
+func (w *writer) broken(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Severity != "ERROR" || w.conn.IsClosed()
+	}
+	return w.conn.IsClosed() || away(err)
+}
+
+// lose gives the writer up. w.mu is held. Its backend may live on for a while, with locks: the next writer ends it.
+func (w *writer) lose() {
+	if w.failed {
+		return
+	}
+	w.failed = true
+	clear(w.owned)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = w.conn.Close(ctx) // at once, without a word to a server that may hang
+	w.db.mu.Lock()
+	defer w.db.mu.Unlock()
+	delete(w.db.writers, w)
+	w.db.remains = append(w.db.remains, w.process)
+}
+
+// requires says whether the writer owns all of these shards.
+func (w *writer) requires(shards ...int) error {
+	for _, s := range shards {
+		if !w.owned[s] {
+			return fmt.Errorf("%w: shard %d is not this writer's", backend.ErrLost, s)
+		}
+	}
+	return nil
+}
