@@ -52,6 +52,7 @@ type fakeEdge struct {
 	filters    map[string]bool
 	version    uint64
 	mute       bool // answers no snapshot and sends no digest
+	discard    bool // counts frames without decoding them
 	last       map[uint64]uint64
 	applied    uint64
 	holes      int
@@ -148,13 +149,16 @@ func (e *fakeEdge) want(filters ...string) {
 }
 
 func (e *fakeEdge) frame(data []byte, _ func([]byte) error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.discard {
+		return
+	}
 	var f meshv1.RouterFrame
 	if err := proto.Unmarshal(data, &f); err != nil {
 		e.tb.Errorf("frame: %v", err)
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if f.GetEdgeIncarnation() != e.incarnation || f.GetRouterId() == "" || f.GetRouterIncarnation() == 0 {
 		e.tb.Errorf("frame of %q for incarnation %d, mine is %d", f.GetRouterId(), f.GetEdgeIncarnation(), e.incarnation)
 	}

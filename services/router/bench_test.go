@@ -1,0 +1,64 @@
+package router
+
+import (
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// BenchmarkPublishStream is durable publishing of 256 B through one PublishStream in batches of 64, a window of 4,096 unanswered, a store in memory
+// behind real gRPC, and one edge that gets everything.
+func BenchmarkPublishStream(b *testing.B) {
+	m := startMesh(b, func(s *Settings) { s.ProducerRate, s.ProducerInFlight = 100_000_000, 1_000_000 })
+	e := startEdge(b, m.nats.ClientURL(), "a", "r1")
+	e.want("room/#")
+	e.read(func(e *fakeEdge) { e.discard = true })
+	stream, err := m.pub.PublishStream(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	payload := make([]byte, 256)
+	topics := make([]string, 100)
+	for i := range topics {
+		topics[i] = fmt.Sprintf("room/%d", i)
+	}
+	const batch, window = 64, 4096
+	tokens := make(chan struct{}, window/batch)
+	done := make(chan error, 1)
+	b.ResetTimer()
+	go func() {
+		answered := 0
+		for answered < b.N {
+			resp, err := stream.Recv()
+			if err != nil {
+				done <- err
+				return
+			}
+			for range resp.GetResults() {
+				if answered++; answered%batch == 0 {
+					<-tokens
+				}
+			}
+		}
+		done <- nil
+	}()
+	for ref := 0; ref < b.N; {
+		tokens <- struct{}{}
+		req := &pushmeshv1.PublishStreamRequest{}
+		for ; len(req.Batch) < batch && ref < b.N; ref++ {
+			req.Batch = append(req.Batch, &pushmeshv1.PublishStreamRequest_Item{
+				Ref: uint64(ref), Message: &pushmeshv1.PublishRequest{Topic: topics[ref%len(topics)], Payload: payload},
+			})
+		}
+		if err := stream.Send(req); err != nil && err != io.EOF {
+			b.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+}
