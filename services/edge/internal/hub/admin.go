@@ -1,0 +1,66 @@
+package hub
+
+import (
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// disconnect closes the connections of a client or user, looking at some slots at a time.
+type disconnect struct {
+	event exchange.Disconnect
+	next  uint32
+	n     int
+}
+
+func (j *disconnect) step(h *Hub) bool {
+	for range fanSlice {
+		if j.next >= h.slab.len() {
+			if j.event.Reply != nil {
+				j.event.Reply(j.n)
+			}
+			return true
+		}
+		c := h.slab.get(j.next)
+		j.next++
+		// Without authentication no connection has a user.
+		if c.state != stateOpen || j.event.ClientID == "" || c.clientID != j.event.ClientID {
+			continue
+		}
+		j.n++
+		why := j.event.Code
+		if why == wirev1.Code_CODE_OK {
+			why = wirev1.Code_CODE_CANCELLED
+		}
+		h.fail(c, why, j.event.Reason)
+	}
+	return false
+}
+
+// count counts, for one topic at a time, the connections with a subscription that matches it.
+type count struct {
+	event  exchange.Count
+	counts []uint64
+}
+
+func (j *count) step(h *Hub) bool {
+	if len(j.counts) == len(j.event.Topics) {
+		j.event.Reply(j.counts)
+		return true
+	}
+	name := j.event.Topics[len(j.counts)]
+	seen := map[*conn]struct{}{}
+	if ts := h.topics[name]; ts != nil {
+		for _, t := range ts.tracks {
+			seen[t.c] = struct{}{}
+		}
+	}
+	if checkTopic(name) == nil {
+		for _, s := range h.matching(nil, name) {
+			if s.active {
+				seen[s.c] = struct{}{}
+			}
+		}
+	}
+	j.counts = append(j.counts, uint64(len(seen)))
+	return false
+}

@@ -1,0 +1,176 @@
+package hub
+
+import (
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// offer hands a live message to a track.
+func (h *Hub) offer(t *track, m *exchange.Message) {
+	if t.epoch != m.Epoch && !h.epochOf(t, m) {
+		return
+	}
+	if t.behind || m.Seq <= t.pos || t.c.draining {
+		return
+	}
+	if m.Seq != t.pos+1 {
+		if t.overflow != wirev1.Overflow_OVERFLOW_CONFLATE {
+			h.fallBehind(t)
+			return
+		}
+		h.skipLatest(t)
+		h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_CONFLATED)
+	}
+	if why := h.take(t, m); why != wirev1.Code_CODE_OK {
+		h.overflow(t, m, why)
+	}
+}
+
+// epochOf makes the track one of the message's epoch; false where the message is of an older one.
+func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
+	switch {
+	case t.epoch == 0:
+		t.epoch, t.pos = m.Epoch, m.Seq-1
+		if t.kind == kindSession {
+			t.cur = &cursor.Cursor{Epoch: m.Epoch, Floor: t.pos}
+			h.cursorChanged(t)
+		}
+	case m.Epoch < t.epoch:
+		return false
+	default:
+		h.newEpoch(t, m.Epoch)
+	}
+	return true
+}
+
+// newEpoch begins again at the log's new beginning. What is still queued of the old one goes out first.
+func (h *Hub) newEpoch(t *track, epoch uint64) {
+	h.nameHole(t)
+	t.epoch, t.pos, t.latest = epoch, 0, nil
+	t.behind = false
+	h.releaseRange(t)
+	h.push(t.c, item{kind: itemGap, t: t, b: h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED))})
+	if t.cur != nil {
+		t.cur = &cursor.Cursor{Epoch: epoch}
+		h.cursorChanged(t)
+	}
+	h.forgetOldWindow(t)
+}
+
+// take hands on the message after pos, or names it a hole. OK: done, and pos has moved; otherwise
+// why not now: QUEUE_FULL, MEMORY_BUDGET, or SLOW_CONSUMER for a full window.
+func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
+	if t.cur != nil && t.cur.Has(m.Seq) {
+		t.pos = m.Seq
+		return wirev1.Code_CODE_OK
+	}
+	if m.ExpiresAt != 0 && m.ExpiresAt <= h.wall {
+		h.expired(t, m)
+		return wirev1.Code_CODE_OK
+	}
+	if t.overflow == wirev1.Overflow_OVERFLOW_CONFLATE {
+		h.conflate(t, m)
+		return wirev1.Code_CODE_OK
+	}
+	return h.deliver(t, m)
+}
+
+// deliver queues a first delivery.
+func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
+	c := t.c
+	if t.ack && (c.unacked >= c.window || t.window > 0 && t.unacked >= t.window) {
+		return wirev1.Code_CODE_SLOW_CONSUMER
+	}
+	if t.cur != nil && !t.cur.Open(m.Seq) {
+		return wirev1.Code_CODE_SLOW_CONSUMER
+	}
+	if c.out.n > 0 {
+		if why := h.full(c, len(m.Frame)); why != wirev1.Code_CODE_OK {
+			return why
+		}
+	}
+	it := item{kind: itemMessage, m: m, t: t}
+	if t.cur != nil {
+		if n := t.cur.Attempts(m.Seq); n > 0 {
+			if n >= h.policy(t.topic).MaxAttempts {
+				h.giveUp(t, m, n, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
+				t.pos = m.Seq
+				return wirev1.Code_CODE_OK
+			}
+			it.attempt = uint16(min(n, 65535))
+		}
+	}
+	if t.holeTo > 0 {
+		h.nameHole(t)
+	}
+	if t.ack {
+		h.opened(t, m, it.attempt)
+	}
+	t.pos = m.Seq
+	h.push(c, it)
+	return wirev1.Code_CODE_OK
+}
+
+// overflow does what the subscription asked for where a live message found the queue or the window full.
+func (h *Hub) overflow(t *track, m *exchange.Message, why wirev1.Code) {
+	switch {
+	case why == wirev1.Code_CODE_SLOW_CONSUMER:
+		h.fallBehind(t)
+	case t.overflow == wirev1.Overflow_OVERFLOW_DISCONNECT:
+		h.fail(t.c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
+	case t.overflow == wirev1.Overflow_OVERFLOW_DROP_OLDEST:
+		h.dropOldest(t, m, why)
+	default:
+		h.purge(t, false)
+		h.fallBehind(t)
+	}
+}
+
+// fallBehind makes the track read on from the log.
+func (h *Hub) fallBehind(t *track) {
+	t.behind = true
+	h.stats.Behind++
+	h.run(t)
+}
+
+// purge drops the track's queued first deliveries and steps back to before them; all drops everything of it.
+func (h *Hub) purge(t *track, all bool) {
+	if t.queued == 0 && !all {
+		return
+	}
+	c, begin := t.c, uint32(0)
+	if !all {
+		// What stands before a change of epoch can't be read again.
+		for i := range c.out.n {
+			if it := c.out.at(i); it.t == t && it.kind == itemGap && it.from == 0 {
+				begin = i + 1
+			}
+		}
+	}
+	for i := begin; i < c.out.n; i++ {
+		it := c.out.at(i)
+		if it.t != t || c.out.begun(i) || it.m != nil && it.m.Seq == 0 && !all || it.kind != itemGap && it.kind != itemMessage || it.again && !all {
+			continue
+		}
+		if !all {
+			h.stepBack(t, it)
+		}
+		h.account(c, it, -1)
+		*it = item{}
+		c.out.dead++
+	}
+	if c.out.dead > 64 {
+		h.compact(c)
+	}
+}
+
+func (h *Hub) stepBack(t *track, it *item) {
+	seq := it.from
+	if it.kind == itemMessage {
+		seq = it.m.Seq
+		h.unopened(t, seq)
+	}
+	t.pos = min(t.pos, seq-1)
+	t.holeFrom, t.holeTo = 0, 0
+}

@@ -1,0 +1,146 @@
+package hub
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// firstOptional is the lowest frame type that an edge which doesn't know it skips.
+const firstOptional = 0x80
+
+// Heard says that bytes have come, whole frames or not.
+func (h *Hub) Heard(slot uint32) { h.slab.get(slot).heard = h.now }
+
+// Feed handles the whole frames that b begins with, at most budget of them, and says how many bytes they were. It stops early where
+// the connection holds reading or closes; the caller keeps what was not used. more says that a whole frame may be left.
+func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
+	c := h.slab.get(slot)
+	for ; budget > 0; budget-- {
+		switch {
+		case c.state == stateClosing || c.state == stateFree:
+			return len(b), false
+		case h.holds(c):
+			return used, true
+		case c.state == stateNew && !h.detect(c, b[used:]):
+			return used, false
+		}
+		n, t, ok := wire.Header(b[used:])
+		if !ok {
+			return used, false
+		}
+		if n > h.lim.MaxFrame {
+			h.fail(c, wirev1.Code_CODE_FRAME_TOO_LARGE, "a frame's body is longer than max_frame")
+			return len(b), false
+		}
+		if len(b)-used < wire.HeaderSize+n {
+			return used, false
+		}
+		body := b[used+wire.HeaderSize : used+wire.HeaderSize+n]
+		used += wire.HeaderSize + n
+		h.stats.Frames++
+		h.frame(c, t, body)
+	}
+	return used, true
+}
+
+// detect looks at the first bytes of a connection; false where they are too few or not ours.
+func (h *Hub) detect(c *conn, b []byte) bool {
+	p, more := wire.Detect(b)
+	switch {
+	case more:
+		return false
+	case p == wire.Push:
+		c.state = stateHello
+		return true
+	case p == wire.Unknown:
+		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "the first frame is Hello, at most 4 KiB")
+	default:
+		h.fail(c, wirev1.Code_CODE_UNSUPPORTED, "this edge speaks the push protocol alone")
+	}
+	return false
+}
+
+// frame handles one frame. body is the caller's: what is kept of it is copied.
+func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) {
+	if c.state == stateHello {
+		h.hello(c, body) // detect saw that it is one
+		return
+	}
+	ok := true
+	switch t {
+	case wirev1.FrameType_FRAME_TYPE_ACK:
+		ok = h.ackFrame(c, body)
+	case wirev1.FrameType_FRAME_TYPE_PING:
+		ok = h.ping(c, body)
+	case wirev1.FrameType_FRAME_TYPE_NACK:
+		ok = decode(body, func(m *wirev1.Nack) { h.nack(c, m) })
+	case wirev1.FrameType_FRAME_TYPE_SUBSCRIBE:
+		ok = decode(body, func(m *wirev1.Subscribe) { h.subscribe(c, m) })
+	case wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE:
+		ok = decode(body, func(m *wirev1.Unsubscribe) { h.unsubscribe(c, m) })
+	case wirev1.FrameType_FRAME_TYPE_PUBLISH:
+		ok = decode(body, func(m *wirev1.Publish) { h.publish(c, m) })
+	case wirev1.FrameType_FRAME_TYPE_CLAIM:
+		ok = decode(body, func(m *wirev1.Claim) { h.unsupported(c, m.GetId(), "claims") })
+	case wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN:
+		ok = decode(body, func(m *wirev1.RefreshToken) { h.unsupported(c, m.GetId(), "tokens") })
+	case wirev1.FrameType_FRAME_TYPE_HELLO:
+		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "a second Hello")
+	default:
+		if t < firstOptional {
+			h.fail(c, wirev1.Code_CODE_UNKNOWN_FRAME, "the frame's type is not one that a client sends")
+		}
+	}
+	if !ok {
+		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "a frame's body can't be decoded")
+	}
+}
+
+// decode hands f the message of body; false where it is malformed.
+func decode[M any, P interface {
+	*M
+	proto.Message
+}](body []byte, f func(P)) bool {
+	m := P(new(M))
+	if proto.Unmarshal(body, m) != nil {
+		return false
+	}
+	f(m)
+	return true
+}
+
+// unsupported answers a request that later versions serve. Without an id it can't be answered alone.
+func (h *Hub) unsupported(c *conn, id uint32, what string) {
+	if id == 0 {
+		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
+		return
+	}
+	h.refuse(c, id, code.New(wirev1.Code_CODE_UNSUPPORTED, what+" are not supported"))
+}
+
+// ping answers with what was sent, decoded in place.
+func (h *Hub) ping(c *conn, body []byte) bool {
+	var at uint64
+	for len(body) > 0 {
+		num, typ, n := protowire.ConsumeTag(body)
+		if n < 0 {
+			return false
+		}
+		body = body[n:]
+		if num == 1 && typ == protowire.Fixed64Type {
+			at, n = protowire.ConsumeFixed64(body)
+		} else {
+			n = protowire.ConsumeFieldValue(num, typ, body)
+		}
+		if n < 0 {
+			return false
+		}
+		body = body[n:]
+	}
+	h.control(c, wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{SentAt: at})
+	return true
+}

@@ -1,0 +1,125 @@
+package hub
+
+import (
+	"encoding/hex"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// Features of this edge, as Welcome lists them.
+var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack"}
+
+const (
+	minHeartbeat     = 1000
+	maxHeartbeat     = 600_000
+	defaultHeartbeat = 30_000
+	maxWindow        = 65_536
+	maxClientID      = 64
+	maxSession       = 255
+	// attachTimeout is how long the mesh has to answer Attach.
+	attachTimeout = 10 * time.Second
+)
+
+func (h *Hub) hello(c *conn, body []byte) {
+	var m wirev1.Hello
+	if err := proto.Unmarshal(body, &m); err != nil {
+		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "Hello can't be decoded")
+		return
+	}
+	if why := checkHello(&m); why != nil {
+		h.fail(c, why.Code, why.Message)
+		return
+	}
+	c.id, c.clientID = newID(), m.GetClientId()
+	if c.clientID == "" {
+		c.clientID = madeUpID()
+	}
+	c.heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
+	c.window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)
+	if m.GetSession() == "" {
+		h.welcome(c, false)
+		return
+	}
+	c.state = stateWaiting
+	c.deadline = h.now + int64(attachTimeout)
+	h.wheel.Set(c.slot, c.deadline)
+	c.sess = &session{user: "client:" + c.clientID, name: m.GetSession()}
+	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), c.id)
+}
+
+func checkHello(m *wirev1.Hello) *code.Error {
+	switch {
+	case m.GetVersion() != wire.Version:
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, "this edge speaks version 1")
+	case len(m.GetClientId()) > maxClientID:
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id is longer than 64 bytes")
+	case len(m.GetSession()) > maxSession:
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "session is longer than 255 bytes")
+	case hasControl(m.GetClientId()) || hasControl(m.GetSession()):
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id and session hold no control characters")
+	case len(m.GetProfile()) > 0:
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, "ranking is not supported: profile must be empty")
+	}
+	return nil
+}
+
+func hasControl(s string) bool {
+	for _, r := range s {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+			return true
+		}
+	}
+	return false
+}
+
+// welcome opens the connection.
+func (h *Hub) welcome(c *conn, resumed bool) {
+	c.state, c.deadline = stateOpen, 0
+	h.wheel.Set(c.slot, c.heard+c.patience())
+	h.control(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{
+		ConnectionId: c.id, Edge: h.cfg.EdgeID, HeartbeatMs: c.heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
+		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
+	})
+	if h.drain != nil {
+		h.drainConn(c)
+	}
+}
+
+// patience is how long the connection may be silent, in nanoseconds: 2.5 heartbeats.
+func (c *conn) patience() int64 { return int64(c.heartbeat) * int64(time.Millisecond) * 5 / 2 }
+
+func clamp(v, low, high, otherwise uint32) uint32 {
+	if v == 0 {
+		return otherwise
+	}
+	return min(max(v, low), high)
+}
+
+func madeUpID() string {
+	var b [8]byte
+	for i, v := 0, rand.Uint64(); i < len(b); i, v = i+1, v>>8 {
+		b[i] = byte(v)
+	}
+	return "c-" + hex.EncodeToString(b[:])
+}
+
+// checkTopic is a refusal for a bad topic.
+func checkTopic(t string) *code.Error {
+	if err := topic.Check(t); err != nil {
+		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+	}
+	return nil
+}
+
+// failErr closes the connection with the reason of err.
+func (h *Hub) failErr(c *conn, err error) {
+	e := code.From(err)
+	h.fail(c, e.Code, e.Message)
+}

@@ -1,0 +1,345 @@
+package hub
+
+import (
+	"math/bits"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+const (
+	// maxControl is how many bytes of answers a connection may owe before reading from it waits.
+	maxControl = 128 << 10
+	// closeTimeout is how long a closing connection has for its last bytes.
+	closeTimeout = 2 * time.Second
+	// gatherItems and gatherBytes bound one write. An item takes at most three pieces, and a kernel takes 1,024.
+	gatherItems = 340
+	gatherBytes = 512 << 10
+)
+
+type itemKind uint8
+
+const (
+	itemDead    itemKind = iota // was dropped in the middle of the queue
+	itemControl                 // a frame of the edge's own
+	itemMessage
+	itemGap  // a Progress of a track: seqs that will not come. from 0: a new epoch
+	itemRest // of a message whose beginning was sent
+)
+
+// item is one thing owed to a connection. Messages are shared by reference; only what differs between
+// subscribers is written out, and only when it leaves.
+type item struct {
+	m       *exchange.Message
+	t       *track // of a durable message or a gap
+	b       []byte // of control, gap and rest
+	from    uint64 // of a gap
+	sub     uint32 // of an ephemeral message with subs
+	attempt uint16
+	kind    itemKind
+	again   bool // a redelivery
+}
+
+func (it *item) cost() int {
+	if it.m != nil {
+		return len(it.m.Frame)
+	}
+	return len(it.b)
+}
+
+// outbox is what is owed to one connection, in order. Its ring is borrowed from the hub and given back when empty.
+type outbox struct {
+	buf     []item
+	head    uint32
+	n       uint32 // items, dead ones included
+	dead    uint32
+	msgs    uint32
+	bytes   int
+	control int // bytes of control
+	off     int // of the first item, already sent
+}
+
+func (o *outbox) at(i uint32) *item { return &o.buf[(o.head+i)&uint32(len(o.buf)-1)] }
+
+// begun says whether some bytes of the first item have left: it can't be dropped any more.
+func (o *outbox) begun(i uint32) bool { return i == 0 && (o.off > 0 || o.at(0).kind == itemRest) }
+
+// rings keeps the rings that no connection uses, by size.
+type rings [17][][]item
+
+const ringsKept = 512
+
+func (r *rings) take(size int) []item {
+	class := bits.TrailingZeros(uint(size))
+	if class < len(r) && len(r[class]) > 0 {
+		last := len(r[class]) - 1
+		buf := r[class][last]
+		r[class] = r[class][:last]
+		return buf
+	}
+	return make([]item, size)
+}
+
+func (r *rings) give(buf []item) {
+	class := bits.TrailingZeros(uint(len(buf)))
+	if len(buf) == 0 || class >= len(r) || len(r[class]) >= ringsKept {
+		return
+	}
+	r[class] = append(r[class], buf)
+}
+
+func (h *Hub) push(c *conn, it item) {
+	o := &c.out
+	if int(o.n) == len(o.buf) {
+		grown := h.rings.take(max(4, 2*len(o.buf)))
+		for i := range o.n {
+			grown[i] = *o.at(i)
+			*o.at(i) = item{}
+		}
+		h.rings.give(o.buf)
+		o.buf, o.head = grown, 0
+	}
+	*o.at(o.n) = it
+	o.n++
+	h.account(c, &it, 1)
+	if !c.dirty {
+		h.markDirty(c)
+	}
+}
+
+func (h *Hub) account(c *conn, it *item, sign int) {
+	cost := it.cost() * sign
+	c.out.bytes += cost
+	h.stats.QueuedBytes += int64(cost)
+	switch it.kind {
+	case itemControl:
+		c.out.control += cost
+	case itemMessage, itemRest:
+		c.out.msgs += uint32(sign)
+		if it.t != nil {
+			it.t.queued += uint32(sign)
+		}
+	}
+}
+
+// kill drops the i-th item; it must not have begun.
+func (h *Hub) kill(c *conn, i uint32) {
+	it := c.out.at(i)
+	h.account(c, it, -1)
+	*it = item{}
+	c.out.dead++
+	if c.out.dead > 64 && c.out.dead > c.out.n/2 {
+		h.compact(c)
+	}
+}
+
+// compact closes the gaps that dead items left.
+func (h *Hub) compact(c *conn) {
+	o := &c.out
+	kept := uint32(0)
+	for i := range o.n {
+		if it := *o.at(i); it.kind != itemDead {
+			*o.at(kept) = it
+			kept++
+		}
+	}
+	for i := kept; i < o.n; i++ {
+		*o.at(i) = item{}
+	}
+	o.n, o.dead = kept, 0
+}
+
+func (h *Hub) popHead(c *conn) {
+	o := &c.out
+	*o.at(0) = item{}
+	o.head = (o.head + 1) & uint32(len(o.buf)-1)
+	o.n--
+	o.off = 0
+	if o.n == 0 {
+		h.rings.give(o.buf)
+		o.buf, o.head = nil, 0
+	}
+}
+
+// freeQueue drops all that is owed.
+func (h *Hub) freeQueue(c *conn) {
+	for c.out.n > 0 {
+		h.account(c, c.out.at(0), -1)
+		h.popHead(c)
+	}
+	c.out = outbox{}
+}
+
+// dropQueue drops what need not be sent before the last words of a connection.
+func (h *Hub) dropQueue(c *conn) {
+	for i := range c.out.n {
+		if it := c.out.at(i); it.kind != itemDead && !c.out.begun(i) && it.kind != itemControl {
+			h.account(c, it, -1)
+			*it = item{}
+			c.out.dead++
+		}
+	}
+}
+
+// full says whether a message of so many bytes must wait, and why. An empty queue takes any.
+func (h *Hub) full(c *conn, size int) wirev1.Code {
+	o := &c.out
+	switch {
+	case o.n == 0:
+		return wirev1.Code_CODE_OK
+	case int(o.msgs) >= h.lim.QueueMessages || o.bytes+size > h.lim.QueueBytes && o.msgs > 0:
+		return wirev1.Code_CODE_QUEUE_FULL
+	case h.stats.QueuedBytes+int64(size) > int64(h.lim.LoopQueueBytes):
+		return wirev1.Code_CODE_MEMORY_BUDGET
+	}
+	return wirev1.Code_CODE_OK
+}
+
+// drained says whether the queue has come down far enough for reading on from the log.
+func (h *Hub) drained(c *conn) bool {
+	return c.out.bytes <= h.lim.QueueBytes/4 && int(c.out.msgs) <= h.lim.QueueMessages/4
+}
+
+// control owes the connection a frame of the edge's own.
+func (h *Hub) control(c *conn, t wirev1.FrameType, m proto.Message) {
+	h.push(c, item{kind: itemControl, b: h.encode(t, m)})
+}
+
+// encode makes a frame in the arena. Messages of the edge's own always encode: their strings were checked.
+func (h *Hub) encode(t wirev1.FrameType, m proto.Message) []byte {
+	if cap(h.arena)-len(h.arena) < 256 {
+		h.arena = make([]byte, 0, 8<<10)
+	}
+	at := len(h.arena)
+	out, err := wire.Append(h.arena[at:at:cap(h.arena)], t, m)
+	if err != nil {
+		out, _ = wire.Append(nil, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_INTERNAL})
+		return out
+	}
+	if at+len(out) <= cap(h.arena) {
+		h.arena = h.arena[:at+len(out)]
+	}
+	return out[:len(out):len(out)]
+}
+
+// Gather appends to dst what the next write of the connection should hold. The pieces are good until the hub is used
+// again, by Wrote or otherwise.
+func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
+	o := &h.slab.get(slot).out
+	h.sizes, h.scratch = h.sizes[:0], h.scratch[:0]
+	bytes := 0
+	for i := uint32(0); i < o.n && len(h.sizes) < gatherItems && bytes < gatherBytes; i++ {
+		it, size := o.at(i), 0
+		switch it.kind {
+		case itemDead:
+		case itemControl, itemGap, itemRest:
+			b := it.b
+			if i == 0 {
+				b = b[o.off:]
+			}
+			dst, size = append(dst, b), len(b)
+		case itemMessage:
+			if it.plain() {
+				b := it.m.Frame
+				if i == 0 {
+					b = b[o.off:]
+				}
+				dst, size = append(dst, b), len(b)
+				break
+			}
+			head, tail := h.ends(it)
+			body := it.m.Frame[wire.HeaderSize:]
+			dst, size = append(dst, head, body, tail), len(head)+len(body)+len(tail)
+		}
+		h.sizes = append(h.sizes, size)
+		bytes += size
+	}
+	return dst
+}
+
+// plain says whether a message is sent as it is shared.
+func (it *item) plain() bool {
+	return it.attempt == 0 && it.sub == 0 && (it.t == nil || it.t.kind == kindPlain)
+}
+
+// ends makes the header and the tail of a message with fields of its own, in the scratch.
+func (h *Hub) ends(it *item) (head, tail []byte) {
+	at := len(h.scratch)
+	h.scratch = append(h.scratch, 0, 0, 0, 0)
+	h.scratch = wire.AppendTail(h.scratch, uint32(it.attempt), 0, h.subsOf(it))
+	head, tail = h.scratch[at:at+wire.HeaderSize], h.scratch[at+wire.HeaderSize:]
+	wire.PutHeader(head, len(it.m.Frame)-wire.HeaderSize+len(tail), wirev1.FrameType_FRAME_TYPE_MESSAGE)
+	return head, tail
+}
+
+func (h *Hub) subsOf(it *item) []uint32 {
+	h.ids = h.ids[:0]
+	if it.sub != 0 {
+		h.ids = append(h.ids, it.sub)
+	} else if it.t != nil {
+		h.ids = it.t.ids(h.ids)
+	}
+	return h.ids
+}
+
+// Wrote says that the first n bytes of what Gather gave have left for the kernel.
+func (h *Hub) Wrote(slot uint32, n int) {
+	c := h.slab.get(slot)
+	held := h.holds(c)
+	for _, size := range h.sizes {
+		if c.out.n == 0 || n < size {
+			break
+		}
+		n -= size
+		it := *c.out.at(0)
+		h.popHead(c)
+		if it.kind == itemDead {
+			c.out.dead--
+			continue
+		}
+		h.account(c, &it, -1)
+		h.left(c, &it)
+	}
+	if n > 0 {
+		h.begin(c, n)
+	}
+	if c.waiting > 0 && h.drained(c) {
+		h.wake(c)
+	}
+	if held && !h.holds(c) {
+		h.resumed = append(h.resumed, c.slot)
+	}
+}
+
+// begin notes that n bytes of the first item have left, and the rest has not.
+func (h *Hub) begin(c *conn, n int) {
+	it := c.out.at(0)
+	if it.kind != itemMessage || it.plain() {
+		c.out.off += n
+		return
+	}
+	// What differs between subscribers may change until the rest is sent; these bytes must not.
+	h.scratch = h.scratch[:0]
+	head, tail := h.ends(it)
+	whole := make([]byte, 0, len(it.m.Frame)+len(tail))
+	whole = append(append(append(whole, head...), it.m.Frame[wire.HeaderSize:]...), tail...)
+	it.kind, it.b = itemRest, whole[n:]
+}
+
+// left is told of each item once all its bytes have left for the kernel.
+func (h *Hub) left(c *conn, it *item) {
+	if it.kind != itemMessage && it.kind != itemRest {
+		return
+	}
+	h.stats.Deliveries++
+	if it.again {
+		h.stats.Redeliveries++
+	}
+	if it.t != nil {
+		h.sent(c, it)
+	}
+}

@@ -1,0 +1,249 @@
+package hub
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+const (
+	// replaySlice is how many messages one track that is behind gets before the others have their turn.
+	replaySlice = 64
+	// readAgain is when a failed read is tried again.
+	readAgain = 500 * time.Millisecond
+	// pinnedRanges is how many ranges may wait, read already, for a window to open; beyond, they are read again.
+	pinnedRanges = 1024
+)
+
+// run puts a track that is behind in line.
+func (h *Hub) run(t *track) {
+	if !t.runs && !t.gone {
+		t.runs = true
+		h.runnable.push(t)
+	}
+}
+
+// replaySlice lets the next track in line go on, and says how much it did.
+func (h *Hub) replaySlice() int {
+	t, ok := h.runnable.pop()
+	if !ok {
+		return 0
+	}
+	t.runs = false
+	if t.gone || !t.behind || t.reading || t.c.draining || t.c.state != stateOpen {
+		return 1
+	}
+	if t.rng == nil {
+		h.ask(t)
+		return 1
+	}
+	return 1 + h.handOn(t)
+}
+
+// ask reads on from the log, when windows and queue have room and no other track waits for the same.
+func (h *Hub) ask(t *track) {
+	if t.retryAt > h.now {
+		return
+	}
+	t.retryAt = 0
+	if !h.ready(t) {
+		h.waitFor(t)
+		return
+	}
+	ts, from := t.topic, t.pos+1
+	t.asked, t.reading = from, true
+	if ts.readers == nil {
+		ts.readers = map[uint64][]*track{}
+	}
+	waiting := ts.readers[from]
+	ts.readers[from] = append(waiting, t)
+	if len(waiting) == 0 {
+		h.stats.LogReads++
+		h.mesh.Read(h.cfg.Loop, ts.name, t.epoch, from, 0, h.lim.ReadBytes)
+	}
+}
+
+// ready says whether there is room enough for reading on to be worth it.
+func (h *Hub) ready(t *track) bool {
+	c := t.c
+	if t.ack {
+		if c.window-min(c.window, c.unacked) < max(1, c.window/2) {
+			return false
+		}
+		if t.window > 0 && t.window-min(t.window, t.unacked) < max(1, t.window/2) {
+			return false
+		}
+	}
+	if t.cur != nil && !t.cur.Open(t.pos+1) {
+		return false
+	}
+	return h.drained(c)
+}
+
+// ranged takes a range that was read, for all who wait for it.
+func (h *Hub) ranged(e *exchange.Range) {
+	ts := h.topics[e.Topic]
+	if ts == nil {
+		return
+	}
+	waiting := ts.readers[e.From]
+	delete(ts.readers, e.From)
+	if len(waiting) > 0 {
+		h.jobs.push(&arrival{e: e, waiting: waiting})
+	}
+}
+
+// arrival gives a range to those who wait for it, some at a time.
+type arrival struct {
+	e       *exchange.Range
+	waiting []*track
+}
+
+func (j *arrival) step(h *Hub) bool {
+	n := min(len(j.waiting), fanSlice)
+	for _, t := range j.waiting[:n] {
+		h.arrived(t, j.e)
+	}
+	j.waiting = j.waiting[n:]
+	return len(j.waiting) == 0
+}
+
+func (h *Hub) arrived(t *track, e *exchange.Range) {
+	t.reading = false
+	if t.gone || !t.behind {
+		return
+	}
+	if e.Err != nil && code.Of(e.Err) != wirev1.Code_CODE_EPOCH_CHANGED || e.Epoch < t.epoch {
+		h.readLater(t)
+		return
+	}
+	switch {
+	case t.epoch == 0:
+		t.epoch = e.Epoch
+	case e.Epoch > t.epoch:
+		h.newEpoch(t, e.Epoch)
+		t.behind = true
+	case e.Err != nil:
+		h.readLater(t)
+		return
+	}
+	if e.Err == nil && e.From <= t.pos+1 {
+		t.rng, t.rngAt = e, 0
+		h.pinned++
+	}
+	h.run(t)
+}
+
+func (h *Hub) readLater(t *track) {
+	t.retryAt = h.now + int64(readAgain)
+	h.wheel.Sooner(t.c.slot, t.retryAt)
+}
+
+// handOn gives the track some of its range.
+func (h *Hub) handOn(t *track) (done int) {
+	for ; done < replaySlice; t.rngAt++ {
+		if t.rngAt == len(t.rng.Messages) {
+			h.rangeEnds(t)
+			return done
+		}
+		m := t.rng.Messages[t.rngAt]
+		if m.Seq <= t.pos {
+			continue
+		}
+		done++
+		if m.Seq > t.pos+1 {
+			h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
+		}
+		if h.take(t, m) != wirev1.Code_CODE_OK {
+			h.waitFor(t)
+			if h.pinned > pinnedRanges {
+				h.releaseRange(t)
+			}
+			return done
+		}
+	}
+	h.run(t)
+	return done
+}
+
+// rangeEnds decides how it goes on behind a range: the track is level with the live stream, or reads again.
+func (h *Hub) rangeEnds(t *track) {
+	rng, ts := t.rng, t.topic
+	h.releaseRange(t)
+	if rng.Oldest > t.pos+1 {
+		h.hole(t, t.pos+1, rng.Oldest-1, wirev1.Code_CODE_RETENTION)
+	}
+	head := rng.Head
+	if ts.epoch == t.epoch {
+		head = max(head, ts.last)
+	}
+	switch {
+	case t.pos < head && len(rng.Messages) == 0:
+		h.readLater(t) // the log is not as far as it says: don't spin
+	case t.pos < head:
+		h.run(t)
+	case ts.epoch > t.epoch:
+		h.newEpoch(t, ts.epoch)
+		h.fallBehind(t)
+	default:
+		t.behind = false
+		h.stats.Resumed++
+	}
+}
+
+func (h *Hub) releaseRange(t *track) {
+	if t.rng != nil {
+		t.rng = nil
+		h.pinned--
+	}
+}
+
+// waitFor makes the track wait until a window or the queue opens.
+func (h *Hub) waitFor(t *track) {
+	if !t.waits {
+		t.waits = true
+		t.c.waiting++
+	}
+}
+
+func (h *Hub) notWaiting(t *track) {
+	if t.waits {
+		t.waits = false
+		t.c.waiting--
+	}
+}
+
+// wake has the waiting tracks of a connection looked at.
+func (h *Hub) wake(c *conn) {
+	if !c.waking && c.waiting > 0 {
+		c.waking = true
+		h.wakes = append(h.wakes, c)
+	}
+}
+
+func (h *Hub) wakeSlice() int {
+	if len(h.wakes) == 0 {
+		return 0
+	}
+	c := h.wakes[len(h.wakes)-1]
+	h.wakes = h.wakes[:len(h.wakes)-1]
+	c.waking = false
+	if c.state == stateFree {
+		h.released(c)
+		return 1
+	}
+	for _, t := range c.tracks {
+		switch {
+		case !t.waits:
+		case t.latest != nil:
+			h.notWaiting(t)
+			h.tryLatest(t)
+		case h.ready(t):
+			h.notWaiting(t)
+			h.run(t)
+		}
+	}
+	return 1 + len(c.tracks)/8
+}

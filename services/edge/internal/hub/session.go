@@ -1,0 +1,213 @@
+package hub
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// saveDelay is how long changed cursors gather before they are handed to the mesh.
+const saveDelay = 200 * time.Millisecond
+
+// session is the durable session that a connection holds.
+type session struct {
+	user, name string
+	generation uint64 // 0: not attached yet
+	// cursors of topics that no track has taken up.
+	cursors map[string]*meshv1.SessionCursor
+	filters []string
+	saveAt  int64 // 0: nothing has changed
+	changed []*track
+	letters []*meshv1.DeadLetter
+	// waiting are subscriptions whose first position is being stored, by ref.
+	waiting map[uint32]*sub
+}
+
+// detachRef is the ref of the last Save of a connection that is drained.
+const detachRef = ^uint32(0)
+
+func (h *Hub) cursorChanged(t *track) {
+	s := t.c.sess
+	if s == nil || t.kind != kindSession || t.cur == nil {
+		return
+	}
+	if !t.changed {
+		t.changed = true
+		s.changed = append(s.changed, t)
+	}
+	h.saveSoon(t.c)
+}
+
+func (h *Hub) saveSoon(c *conn) {
+	if c.sess.saveAt == 0 {
+		c.sess.saveAt = h.now + int64(saveDelay)
+		h.wheel.Sooner(c.slot, c.sess.saveAt)
+	}
+}
+
+// save hands in what has changed.
+func (h *Hub) save(c *conn) {
+	s := c.sess
+	s.saveAt = 0
+	if c.detached || len(s.changed) == 0 && len(s.letters) == 0 {
+		return
+	}
+	h.mesh.Save(h.handle(c), 0, h.collect(s), false)
+}
+
+// collect makes a write of everything that has changed.
+func (h *Hub) collect(s *session) *meshv1.SessionWrite {
+	w := sessionWrite(s)
+	w.DeadLetters, s.letters = s.letters, nil
+	for _, t := range s.changed {
+		t.changed = false
+		w.Cursors = append(w.Cursors, h.encodeCursor(t))
+	}
+	clear(s.changed)
+	s.changed = s.changed[:0]
+	return w
+}
+
+// encodeCursor takes the attempts of what is un-ACKed now into account.
+func (h *Hub) encodeCursor(t *track) *meshv1.SessionCursor {
+	out := t.cur.Encode(t.topic.name)
+	if t.win == nil {
+		return out
+	}
+	for i := range t.win.live() {
+		e := &t.win.live()[i]
+		n := uint32(e.attempt)
+		if e.sends > 0 && !e.queued {
+			n++
+		}
+		if e.m == nil || n == 0 || e.m.Epoch != t.cur.Epoch {
+			continue
+		}
+		if out.Attempts == nil {
+			out.Attempts = map[uint64]uint32{}
+		}
+		out.Attempts[e.seq] = n
+	}
+	return out
+}
+
+// letGo ends the hold: the last positions are handed in at once.
+func (h *Hub) letGo(c *conn) { h.letGoRef(c, 0) }
+
+func (h *Hub) letGoRef(c *conn, ref uint32) {
+	s := c.sess
+	if s == nil || c.detached {
+		return
+	}
+	c.detached = true
+	for _, t := range c.tracks {
+		if t.kind == kindSession && t.cur != nil && t.unacked > 0 && !t.changed {
+			t.changed = true
+			s.changed = append(s.changed, t)
+		}
+	}
+	w := h.collect(s)
+	w.Detach = true
+	h.mesh.Save(h.handle(c), ref, w, true)
+}
+
+// attached goes on with Hello once the session is held.
+func (h *Hub) attached(c *conn, e exchange.Attached) {
+	if c.state != stateWaiting {
+		h.stats.StaleEvents++
+		return
+	}
+	if e.Err != nil {
+		c.detached = true // nothing is held
+		h.failErr(c, e.Err)
+		return
+	}
+	s := c.sess
+	s.generation, s.filters = e.Generation, e.Filters
+	s.cursors = make(map[string]*meshv1.SessionCursor, len(e.Cursors))
+	for _, cur := range e.Cursors {
+		s.cursors[cur.GetTopic()] = cur
+	}
+	h.welcome(c, e.Resumed)
+	h.resumed = append(h.resumed, c.slot)
+}
+
+// takeCursor finds where the session stands in a topic; nil where it has no position there. A track that takes it up owns it.
+func (s *session) takeCursor(topic string) *cursor.Cursor {
+	stored := s.cursors[topic]
+	if stored == nil {
+		return nil
+	}
+	delete(s.cursors, topic)
+	return cursor.New(stored)
+}
+
+// resumeTrack gives a track of the session its place in a topic that appeared later.
+func (h *Hub) resumeTrack(t *track, epoch uint64) {
+	t.cur = t.c.sess.takeCursor(t.topic.name)
+	if t.cur == nil || t.cur.Epoch != epoch {
+		t.cur = &cursor.Cursor{Epoch: epoch}
+		h.cursorChanged(t)
+	}
+	t.epoch, t.pos = epoch, t.cur.Floor
+}
+
+// giveUp makes a message a dead letter of the session, which settles it. Without a session it is let go.
+func (h *Hub) giveUp(t *track, m *exchange.Message, attempts uint32, why wirev1.Code) {
+	s := t.c.sess
+	if t.cur == nil || s == nil {
+		return
+	}
+	h.stats.DeadLetters++
+	s.letters = append(s.letters, &meshv1.DeadLetter{
+		Topic: m.Topic, Epoch: m.Epoch, Seq: m.Seq, Body: bodyOf(m), Reason: why, Attempts: attempts,
+		User: s.user, Session: s.name, At: h.wall,
+	})
+	t.cur.Settle(m.Seq, m.Seq)
+	h.cursorChanged(t)
+}
+
+// bodyOf cuts the frame's header and head (topic, seq) off.
+func bodyOf(m *exchange.Message) []byte {
+	var head [wire.HeaderSize + 300]byte
+	n := wire.HeaderSize + len(wire.AppendHead(head[:0], m.Topic, m.Seq))
+	return slices.Clone(m.Frame[min(n, len(m.Frame)):])
+}
+
+// saved goes on with a subscription whose first position is stored.
+func (h *Hub) saved(e exchange.Saved) {
+	if e.Ref == detachRef {
+		h.drainSaved()
+		return
+	}
+	h.forConn(e.Conn, func(c *conn) {
+		if c.sess == nil || c.sess.waiting[e.Ref] == nil {
+			h.stats.StaleEvents++
+			return
+		}
+		s := c.sess.waiting[e.Ref]
+		delete(c.sess.waiting, e.Ref)
+		if s.dead {
+			return
+		}
+		if e.Err != nil {
+			h.refuseSub(s, e.Err)
+			return
+		}
+		h.activate(s)
+	})
+}
+
+func (h *Hub) detached(c *conn) {
+	c.detached = true
+	h.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
+}
+
+func (h *Hub) yield(c *conn) {
+	h.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
+}

@@ -1,0 +1,41 @@
+package hub
+
+import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
+// Codes is the room of a counter by code.
+const Codes = 64
+
+// ByCode counts by wirev1.Code.
+type ByCode [Codes]uint64
+
+func (b *ByCode) add(c wirev1.Code, n uint64) {
+	if c >= 0 && c < Codes {
+		b[c] += n
+	}
+}
+
+// Stats are plain counters of one hub, copied for whoever reads them.
+type Stats struct {
+	Connections   int64 // held now
+	Subscriptions int64 // held now
+	Topics        int64 // with a subscription of their own, or durable and seen under a wildcard
+	Unacked       int64 // messages in windows now
+	QueuedBytes   int64 // owed to connections now
+
+	Deliveries   uint64 // Message frames that left for the kernel
+	Redeliveries uint64 // of them, with attempt above 0 on this connection
+	Frames       uint64 // frames read
+	Behind       uint64 // times a subscription fell behind
+	Resumed      uint64 // times one came level again
+	LogReads     uint64 // ranges asked for
+	Acks         uint64 // messages ACKed
+	Nacks        uint64
+	StaleAcks    uint64 // entries of a wrong epoch, or for nothing that was un-ACKed
+	AckTimeouts  uint64 // messages that left a window un-ACKed
+	DeadLetters  uint64
+	StaleEvents  uint64 // events for connections that were gone
+
+	Drops   ByCode // messages that did not come, by why
+	Closes  ByCode // connections; OK: the client ended it
+	Refused ByCode // requests answered with an Error
+}

@@ -1,0 +1,232 @@
+package hub
+
+import (
+	"slices"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// sub is one subscription of one connection.
+type sub struct {
+	c        *conn
+	id       uint32 // the client's
+	ref      uint32 // names it to the mesh; never used twice on a connection
+	at       int    // in filter.subs, with wildcards
+	filter   string
+	kind     trackKind
+	overflow wirev1.Overflow
+	ack      bool
+	wildcard bool
+	active   bool // Subscribed was sent
+	headless bool // it does not know the heads of its topics, and begins with what comes first
+	dead     bool
+	window   uint32
+	topics   int    // tracks at topics that it did not name
+	start    *start // until it is active
+}
+
+// bounded says whether it may match a limited number of topics.
+func (s *sub) bounded() bool { return s.wildcard && (s.ack || s.kind != kindPlain) }
+
+func (c *conn) subByID(id uint32) *sub {
+	for _, s := range c.subs {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
+	if m.GetId() == 0 {
+		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
+		return
+	}
+	if why := h.checkSubscribe(c, m); why != nil {
+		h.refuse(c, m.GetId(), why)
+		return
+	}
+	c.nextRef++
+	s := &sub{
+		c: c, id: m.GetId(), ref: c.nextRef, filter: m.GetFilter(), overflow: m.GetOverflow(), ack: m.GetAck(),
+		wildcard: topic.IsFilter(m.GetFilter()), start: startOf(m),
+	}
+	if w := m.GetReceiveWindow(); w > 0 && w < c.window {
+		s.window = w
+	}
+	s.kind = s.start.kind()
+	c.subs = append(c.subs, s)
+	h.stats.Subscriptions++
+	heads, limit := true, h.lim.WildcardTopics
+	if s.wildcard {
+		h.addWild(s)
+	} else {
+		ts := h.topic(s.filter)
+		ts.exact++
+		s.filter = ts.name
+		heads, limit = h.policy(ts).Durable, 0
+	}
+	h.mesh.Join(h.handle(c), s.ref, s.filter, heads, limit)
+}
+
+func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
+	invalid := func(text string) *code.Error { return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, text) }
+	unsupported := func(text string) *code.Error { return code.New(wirev1.Code_CODE_UNSUPPORTED, text) }
+	switch {
+	case c.inUse(m.GetId()):
+		return invalid("the id is in use")
+	case m.GetGroup() != "":
+		return unsupported("groups are not supported")
+	case m.GetWhere() != "":
+		return unsupported("content filters are not supported")
+	case m.GetRankTopK() != 0:
+		return unsupported("ranked delivery is not supported")
+	case m.GetNoEcho():
+		return unsupported("no_echo is not supported")
+	case len(c.subs) >= h.lim.Subscriptions:
+		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "the connection has as many subscriptions as it may")
+	case c.draining:
+		return code.New(wirev1.Code_CODE_DRAINING, "the edge is stopping")
+	}
+	if err := topic.CheckFilter(m.GetFilter()); err != nil {
+		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+	}
+	wildcard := topic.IsFilter(m.GetFilter())
+	switch {
+	case m.GetStart() < 0 || m.GetStart() > wirev1.Start_START_SESSION:
+		return invalid("there is no such start")
+	case m.GetOverflow() < 0 || m.GetOverflow() > wirev1.Overflow_OVERFLOW_DISCONNECT:
+		return invalid("there is no such overflow")
+	case m.GetStart() == wirev1.Start_START_SESSION && c.sess == nil:
+		return invalid("Hello named no session")
+	case m.GetStart() == wirev1.Start_START_AFTER_SEQ && wildcard && m.GetSeq() > 0 && len(m.GetPositions()) == 0:
+		return invalid("a filter with wildcards is resumed by positions")
+	case len(m.GetPositions()) > h.lim.WildcardTopics:
+		return code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "more positions than topics that a filter may match")
+	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST && (m.GetAck() || m.GetStart() == wirev1.Start_START_SESSION) &&
+		(wildcard || h.cfg.PolicyFor(m.GetFilter()).Durable):
+		return unsupported("nothing is dropped on a durable topic with ack or a session")
+	}
+	for _, p := range m.GetPositions() {
+		if why := checkTopic(p.GetTopic()); why != nil {
+			return why
+		}
+		if !topic.Match(m.GetFilter(), p.GetTopic()) {
+			return invalid("a position's topic does not match the filter")
+		}
+	}
+	return nil
+}
+
+// inUse says whether an id stands for something that is not over.
+func (c *conn) inUse(id uint32) bool { return c.subByID(id) != nil || slices.Contains(c.pubs, id) }
+
+// joined goes on with a subscription: routers know of it, and these are its heads.
+func (h *Hub) joined(c *conn, e exchange.Joined) {
+	i := slices.IndexFunc(c.subs, func(s *sub) bool { return s.ref == e.Sub })
+	if i < 0 || c.subs[i].dead || c.subs[i].active {
+		h.stats.StaleEvents++
+		return
+	}
+	s := c.subs[i]
+	switch {
+	case e.Err != nil && s.wildcard && !s.bounded() && !s.headless:
+		// Plain live subscriptions go on without heads: too many topics to name, or no store to ask.
+		h.mesh.Leave(h.cfg.Loop, s.filter)
+		s.headless = true
+		h.mesh.Join(h.handle(c), s.ref, s.filter, false, 0)
+	case e.Err != nil:
+		h.refuseSub(s, e.Err)
+	default:
+		s.start.heads = e.Heads
+		if s.kind == kindSession && h.storeFirst(s) {
+			return
+		}
+		h.activate(s)
+	}
+}
+
+// refuseSub ends a subscription that never was active.
+func (h *Hub) refuseSub(s *sub, err error) {
+	h.forgetSub(s)
+	h.refuse(s.c, s.id, code.From(err))
+}
+
+// forgetSub takes a subscription without tracks out of every list.
+func (h *Hub) forgetSub(s *sub) {
+	c := s.c
+	s.dead, s.active = true, false
+	if i := slices.Index(c.subs, s); i >= 0 {
+		c.subs = slices.Delete(c.subs, i, i+1)
+	}
+	if s.wildcard {
+		h.dropWild(s)
+	} else if ts := h.topics[s.filter]; ts != nil {
+		ts.exact--
+		h.letGoTopic(ts)
+	}
+	h.stats.Subscriptions--
+	h.mesh.Leave(h.cfg.Loop, s.filter)
+}
+
+func (h *Hub) unsubscribe(c *conn, m *wirev1.Unsubscribe) {
+	s := c.subByID(m.GetId())
+	switch {
+	case m.GetId() == 0:
+		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
+	case s == nil || s.dead:
+		h.refuse(c, m.GetId(), code.New(wirev1.Code_CODE_NOT_FOUND, "there is no such subscription"))
+	default:
+		h.endSub(s, wirev1.Code_CODE_OK, "")
+	}
+}
+
+// endSub takes a subscription apart, some tracks at a time, and says so at the end.
+func (h *Hub) endSub(s *sub, why wirev1.Code, reason string) {
+	if s.dead {
+		return
+	}
+	s.dead, s.active = true, false
+	h.jobs.push(&ending{s: s, at: len(s.c.tracks), why: why, reason: reason})
+}
+
+type ending struct {
+	s      *sub
+	at     int
+	why    wirev1.Code
+	reason string
+	topics []string // that the session has no cursor for any more
+}
+
+func (j *ending) step(h *Hub) bool {
+	s, c := j.s, j.s.c
+	if c.state != stateOpen || !slices.Contains(c.subs, s) {
+		return true // its connection is taken apart as a whole
+	}
+	j.at = min(j.at, len(c.tracks))
+	for n := 0; j.at > 0 && n < teardownSlice; n++ {
+		j.at--
+		t := c.tracks[j.at]
+		if !t.has(s) || h.unshare(t, s) {
+			continue
+		}
+		if t.kind == kindSession {
+			j.topics = append(j.topics, t.topic.name)
+			t.cur = nil
+			c.sess.changed = slices.DeleteFunc(c.sess.changed, func(o *track) bool { return o == t })
+		}
+		h.dropTrack(t)
+	}
+	if j.at > 0 {
+		return false
+	}
+	h.forgetSub(s)
+	if s.kind == kindSession {
+		h.dropFilter(s, j.topics)
+	}
+	h.control(c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: s.id, Code: j.why, Reason: j.reason})
+	return true
+}

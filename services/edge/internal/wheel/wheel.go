@@ -1,0 +1,105 @@
+// Package wheel is a coarse timing wheel: one due time per numbered owner, no timer and no allocation
+// for each. A time is kept to within one tick, never early.
+package wheel
+
+const buckets = 512 // a power of two; times further away than this many ticks stay for another round
+
+// Wheel is used by one goroutine. Owners are small numbers (slots of a slab); times are nanoseconds from any fixed point.
+type Wheel struct {
+	tick  int64
+	now   uint32 // the last tick that was taken
+	heads [buckets]uint32
+	nodes []node
+	due   []uint32 // taken from the wheel, not fired yet
+}
+
+// node is one owner's place. Links are owner+1, so that 0 is none; due 0 is not set.
+type node struct{ prev, next, due uint32 }
+
+// New makes a wheel with ticks of so many nanoseconds.
+func New(tick int64) *Wheel { return &Wheel{tick: tick} }
+
+// Set makes owner due at the time given, whatever it was before.
+func (w *Wheel) Set(owner uint32, at int64) {
+	due := w.tickOf(at)
+	if int(owner) < len(w.nodes) {
+		if w.nodes[owner].due == due {
+			return
+		}
+		w.Clear(owner)
+	}
+	for int(owner) >= len(w.nodes) {
+		w.nodes = append(w.nodes, node{})
+	}
+	head := &w.heads[due%buckets]
+	w.nodes[owner] = node{next: *head, due: due}
+	if *head != 0 {
+		w.nodes[*head-1].prev = owner + 1
+	}
+	*head = owner + 1
+}
+
+// Sooner makes owner due at the time given unless it is due earlier.
+func (w *Wheel) Sooner(owner uint32, at int64) {
+	if int(owner) < len(w.nodes) {
+		if due := w.nodes[owner].due; due != 0 && due <= w.tickOf(at) {
+			return
+		}
+	}
+	w.Set(owner, at)
+}
+
+// Clear takes owner off the wheel.
+func (w *Wheel) Clear(owner uint32) {
+	if int(owner) >= len(w.nodes) || w.nodes[owner].due == 0 {
+		return
+	}
+	n := w.nodes[owner]
+	if n.prev != 0 {
+		w.nodes[n.prev-1].next = n.next
+	} else {
+		w.heads[n.due%buckets] = n.next
+	}
+	if n.next != 0 {
+		w.nodes[n.next-1].prev = n.prev
+	}
+	w.nodes[owner] = node{}
+}
+
+// Advance fires what is due, at most budget owners, and says whether more is due already. An owner that fires
+// is off the wheel. One that was cleared after it came due may still fire: fire looks at its own deadlines.
+func (w *Wheel) Advance(now int64, budget int, fire func(owner uint32)) (more bool) {
+	for ; budget > 0; budget-- {
+		if len(w.due) == 0 && !w.collect(now) {
+			return false
+		}
+		owner := w.due[len(w.due)-1]
+		w.due = w.due[:len(w.due)-1]
+		fire(owner)
+	}
+	return len(w.due) > 0 || int64(w.now) < now/w.tick
+}
+
+// collect takes the owners of the next tick that has any; false where time has not come that far.
+func (w *Wheel) collect(now int64) bool {
+	for int64(w.now) < now/w.tick {
+		w.now++
+		for link := w.heads[w.now%buckets]; link != 0; {
+			owner := link - 1
+			link = w.nodes[owner].next
+			if w.nodes[owner].due <= w.now {
+				w.Clear(owner)
+				w.due = append(w.due, owner)
+			}
+		}
+		if len(w.due) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// tickOf rounds up and is never a tick that was taken already.
+func (w *Wheel) tickOf(at int64) uint32 {
+	return max(uint32((at+w.tick-1)/w.tick), w.now+1)
+}
