@@ -1,0 +1,33 @@
+// Command compute runs one node of the compute tier.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/services/compute"
+)
+
+func main() {
+	err := run(context.Background(), os.Args[1:])
+	if err != nil && !errors.Is(err, settings.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "compute:", err)
+	}
+	os.Exit(settings.ExitCode(err))
+}
+
+func run(ctx context.Context, args []string) error {
+	var s compute.Settings
+	if err := settings.Parse(&s, "compute", "Ranks candidates in a bounded CPU pool.", args, os.Stdout); err != nil {
+		return err
+	}
+	c, err := compute.New(ctx, s)
+	if err != nil {
+		return err
+	}
+	return lifecycle.Run(ctx, c, s.Grace)
+}

@@ -1,0 +1,158 @@
+// Package compute is the tier that ranks, off every I/O path: a bounded CPU pool behind gRPC that refuses rather than
+// queue without end.
+package compute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	grpchealth "google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/compute/internal/pool"
+	"github.com/pushmesh/pushmesh/services/compute/internal/ranking"
+)
+
+const (
+	// maxReceive lets 100,000 candidates with some tens of features in.
+	maxReceive = 64 << 20
+	// maxCost bounds what all jobs together may need: some seconds of a core, some hundred megabytes of candidates.
+	maxCost = 100_000_000
+	// shortCost is about what fits into a slice.
+	shortCost = 20_000
+)
+
+// Compute is one node of the compute tier. It is a lifecycle.Part.
+type Compute struct {
+	lifecycle.Stack
+	front *front
+	http  *health.Server
+}
+
+// New makes a compute node; nothing runs before Start.
+func New(ctx context.Context, s Settings) (*Compute, error) {
+	if err := s.Check(); err != nil {
+		return nil, fmt.Errorf("compute settings: %w", err)
+	}
+	s = s.withDefaults()
+	tel, err := telemetry.New(ctx, telemetry.Config{
+		Service: "compute", Instance: s.ID, Version: s.Version, SampleRatio: s.TraceRatio, LogLevel: s.LogLevel,
+	})
+	if err != nil {
+		return nil, err
+	}
+	workers := pool.New(pool.Config{
+		Workers: s.Workers, Queue: [pool.Lanes]int{pool.Short: s.ShortQueue, pool.Long: s.LongQueue},
+		MaxCost: maxCost, ShortCost: shortCost,
+		OnPanic: func(reason any, stack []byte) {
+			tel.Log.Error("a job panicked", "reason", reason, "stack", string(stack))
+		},
+	})
+	checks := &health.Checks{}
+	c := &Compute{
+		front: &front{listen: s.Listen, tel: tel, pool: workers, service: ranking.New(workers, tel.Registry)},
+		http:  health.NewServer(s.HTTP, checks, tel.Registry),
+	}
+	checks.Require("serving", c.front.check)
+	c.Add("telemetry", tel)
+	c.Add("http", c.http)
+	c.Add("workers", workers)
+	c.Add("front", c.front)
+	return c, nil
+}
+
+// Addr is the address of the gRPC API.
+func (c *Compute) Addr() string { return c.front.addr() }
+
+// HTTPAddr is the address of health, metrics and pprof.
+func (c *Compute) HTTPAddr() string { return c.http.Addr() }
+
+// front is the gRPC server. It is a lifecycle.Part that owns the listener and the goroutine that serves it.
+type front struct {
+	listen  string
+	tel     *telemetry.Telemetry
+	pool    *pool.Pool
+	service *ranking.Service
+
+	serving  atomic.Bool
+	listener net.Listener
+	server   *grpc.Server
+	health   *grpchealth.Server
+	served   chan error
+}
+
+func (f *front) check() error {
+	if !f.serving.Load() {
+		return errors.New("the node starts or stops")
+	}
+	return nil
+}
+
+func (f *front) addr() string {
+	if f.listener == nil {
+		return ""
+	}
+	return f.listener.Addr().String()
+}
+
+// Start listens and serves.
+func (f *front) Start(ctx context.Context) error {
+	var err error
+	if f.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen); err != nil {
+		return err
+	}
+	f.server = grpc.NewServer(
+		f.tel.ServerOption(),
+		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)
+	meshv1.RegisterComputeServiceServer(f.server, f.service)
+	f.health = grpchealth.NewServer()
+	grpc_health_v1.RegisterHealthServer(f.server, f.health)
+	reflection.Register(f.server)
+	f.served = make(chan error, 1)
+	go func() { f.served <- f.server.Serve(f.listener) }()
+	f.serving.Store(true)
+	f.tel.Log.Info("compute serves", "grpc", f.addr())
+	return nil
+}
+
+// Stop is a planned one: not ready, GOAWAY, refusals for what is new, answers for what is under way. Jobs that have not
+// ended when two thirds of the time are over are answered UNAVAILABLE.
+func (f *front) Stop(ctx context.Context) error {
+	f.serving.Store(false)
+	f.health.Shutdown()
+	patience, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		patience, cancel = context.WithTimeout(ctx, time.Until(deadline)*2/3)
+	}
+	defer cancel()
+	f.pool.Drain()
+	late := context.AfterFunc(patience, f.pool.Abandon)
+	defer late()
+	done := make(chan struct{})
+	go func() {
+		f.server.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return <-f.served
+	case <-ctx.Done():
+		f.server.Stop()
+		<-done
+		return errors.Join(errors.New("some calls had to be cut off"), <-f.served)
+	}
+}

@@ -1,0 +1,348 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+const patience = 10 * time.Second
+
+// task counts its slices down; each tells the test whose it was.
+type task struct {
+	left int
+	each func()
+}
+
+func (t *task) Step(time.Duration) (bool, error) {
+	if t.each != nil {
+		t.each()
+	}
+	t.left--
+	return t.left <= 0, nil
+}
+
+// gate is a task that tells when it runs and waits to be let go.
+type gate struct{ entered, leave chan struct{} }
+
+func newGate() *gate { return &gate{make(chan struct{}), make(chan struct{})} }
+
+func (g *gate) Step(time.Duration) (bool, error) {
+	close(g.entered)
+	<-g.leave
+	return true, nil
+}
+
+func start(t *testing.T, cfg Config) *Pool {
+	t.Helper()
+	if cfg.MaxCost == 0 {
+		cfg.MaxCost = 1 << 30
+	}
+	if cfg.Queue == ([Lanes]int{}) {
+		cfg.Queue = [Lanes]int{4096, 4096}
+	}
+	p := New(cfg)
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := p.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// queue runs tasks in the background and waits until they are queued.
+func queue(t *testing.T, p *Pool, ctx context.Context, caller string, cost, n int, each func()) (results chan error) {
+	t.Helper()
+	results = make(chan error, n)
+	before := p.depth()
+	for range n {
+		go func() {
+			_, err := p.Do(ctx, caller, cost, &task{left: 3, each: each})
+			results <- err
+		}()
+	}
+	until(t, func() bool { return p.depth() == before+n })
+	return results
+}
+
+func (p *Pool) depth() int { return p.Depth(Short) + p.Depth(Long) }
+
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain")
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+func occupy(t *testing.T, p *Pool) *gate {
+	t.Helper()
+	g := newGate()
+	go func() { _, _ = p.Do(context.Background(), "gate", 1, g) }()
+	<-g.entered
+	return g
+}
+
+func TestOneJobBesideAThousandWaitsTwoTurns(t *testing.T) {
+	for _, lane := range []Lane{Short, Long} {
+		p := start(t, Config{Workers: 1, ShortCost: 10})
+		g := occupy(t, p)
+		var mu sync.Mutex
+		var turns []string
+		note := func(who string) func() {
+			return func() {
+				mu.Lock()
+				defer mu.Unlock()
+				turns = append(turns, who)
+			}
+		}
+		cost := 1
+		if lane == Long {
+			cost = 1000
+		}
+		many := queue(t, p, t.Context(), "many", cost, 1000, note("many"))
+		one := queue(t, p, t.Context(), "one", cost, 1, note("one"))
+		close(g.leave)
+		if err := <-one; err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		since := 0
+		ran := 0
+		for _, who := range turns {
+			if since++; since > 2 {
+				t.Fatalf("%v: the one waited more than two turns: %v", lane, turns[:min(len(turns), 20)])
+			}
+			if who == "one" {
+				since = 0
+				if ran++; ran == 3 {
+					break
+				}
+			}
+		}
+		mu.Unlock()
+		if ran != 3 {
+			t.Fatalf("%v: %d of 3 slices", lane, ran)
+		}
+		for range 1000 {
+			if err := <-many; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestLanesAlternate(t *testing.T) {
+	p := start(t, Config{Workers: 1, ShortCost: 10})
+	g := occupy(t, p)
+	var longs atomic.Int32
+	long := queue(t, p, t.Context(), "a", 1000, 100, func() { longs.Add(1) })
+	short := queue(t, p, t.Context(), "a", 1, 1, nil)
+	close(g.leave)
+	if err := <-short; err != nil {
+		t.Fatal(err)
+	}
+	if n := longs.Load(); n > 6 {
+		t.Fatalf("a short job of 3 slices came after %d slices of long ones", n)
+	}
+	for range 100 {
+		if err := <-long; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFullQueueRefusesAtOnce(t *testing.T) {
+	p := start(t, Config{Workers: 1, Queue: [Lanes]int{4, 4}, ShortCost: 10, MaxCost: 1000})
+	g := occupy(t, p)
+	a := queue(t, p, t.Context(), "a", 1, 2, nil)
+	refused := func(why, caller string, cost int) {
+		t.Helper()
+		began := time.Now()
+		_, err := p.Do(t.Context(), caller, cost, &task{left: 1})
+		var e *code.Error
+		if !errors.As(err, &e) || e.Code != wirev1.Code_CODE_OVERLOADED || e.RetryAfter <= 0 {
+			t.Fatalf("%s: %v", why, err)
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Fatalf("%s: refused after %v", why, d)
+		}
+	}
+	refused("a has its half", "a", 1)
+	b := queue(t, p, t.Context(), "b", 1, 2, nil)
+	refused("the lane is full", "c", 1)
+	refused("too much work", "c", 1000)
+	c := queue(t, p, t.Context(), "c", 100, 1, nil) // the other lane has room
+	close(g.leave)
+	for _, r := range []chan error{a, a, b, b, c} {
+		if err := <-r; err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, func() bool { return p.Cost() == 0 })
+}
+
+func TestDeadlineAndCancellation(t *testing.T) {
+	p := start(t, Config{Workers: 1})
+	g := occupy(t, p)
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := queue(t, p, ctx, "a", 1, 5, func() { t.Error("a cancelled job ran") })
+	deadline, release := context.WithTimeout(t.Context(), time.Millisecond)
+	defer release()
+	if _, err := p.Do(deadline, "b", 1, &task{left: 1}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	cancel()
+	for range 5 {
+		if err := <-waiting; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	if p.depth() != 0 {
+		t.Fatalf("%d jobs wait for nobody", p.depth())
+	}
+	close(g.leave)
+
+	running, stop := context.WithCancel(t.Context())
+	var steps atomic.Int32
+	_, err := p.Do(running, "a", 1, &task{left: 1 << 30, each: func() {
+		if steps.Add(1) == 3 {
+			stop()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) || steps.Load() > 4 {
+		t.Fatalf("%v after %d slices", err, steps.Load())
+	}
+}
+
+type bomb struct{}
+
+func (bomb) Step(time.Duration) (bool, error) { panic("boom") }
+
+func TestPanicIsAnsweredOnceAndTheWorkerGoesOn(t *testing.T) {
+	var panics atomic.Int32
+	p := start(t, Config{Workers: 1, OnPanic: func(any, []byte) { panics.Add(1) }})
+	for range 3 {
+		if _, err := p.Do(t.Context(), "a", 1, bomb{}); code.Of(err) != wirev1.Code_CODE_INTERNAL {
+			t.Fatal(err)
+		}
+		if _, err := p.Do(t.Context(), "a", 1, &task{left: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := panics.Load(); n != 3 {
+		t.Fatalf("%d panics told", n)
+	}
+}
+
+func TestStopAnswersEverything(t *testing.T) {
+	for _, patient := range []bool{true, false} {
+		p := New(Config{Workers: 2, Queue: [Lanes]int{100, 100}, MaxCost: 1 << 30})
+		if err := p.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		g, h := occupy(t, p), occupy(t, p)
+		results := queue(t, p, t.Context(), "a", 1, 20, nil)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		stopped := make(chan error)
+		go func() { stopped <- p.Stop(ctx) }()
+		until(t, func() bool {
+			_, err := p.Do(t.Context(), "late", 1, &task{left: 1})
+			return code.Of(err) == wirev1.Code_CODE_UNAVAILABLE
+		})
+		want := wirev1.Code_CODE_OK
+		if !patient {
+			cancel()
+			want = wirev1.Code_CODE_UNAVAILABLE
+			until(t, func() bool { return p.depth() == 0 })
+		}
+		close(g.leave)
+		close(h.leave)
+		for range 20 {
+			if err := <-results; code.Of(err) != want {
+				t.Fatalf("%v, want %v", err, want)
+			}
+		}
+		if err := <-stopped; err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+}
+
+func TestTimes(t *testing.T) {
+	p := start(t, Config{Workers: 1})
+	g := occupy(t, p)
+	got := make(chan Times, 1)
+	go func() {
+		times, err := p.Do(context.Background(), "a", 1, &task{left: 2, each: func() { spin(2 * time.Millisecond) }})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- times
+	}()
+	until(t, func() bool { return p.depth() == 1 })
+	spin(5 * time.Millisecond)
+	close(g.leave)
+	if times := <-got; times.Waited < 5*time.Millisecond || times.Ran < 4*time.Millisecond {
+		t.Fatalf("%+v", times)
+	}
+}
+
+func spin(d time.Duration) {
+	for began := time.Now(); time.Since(began) < d; {
+		continue
+	}
+}
+
+// Callers of every kind at once: everything is answered, and nothing is left behind.
+func TestStress(t *testing.T) {
+	p := start(t, Config{Workers: 4, Queue: [Lanes]int{64, 16}, ShortCost: 5, MaxCost: 500})
+	var wg sync.WaitGroup
+	var refused, finished, cancelled atomic.Int32
+	for c := range 16 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range 200 {
+				ctx, cancel := context.WithCancel(context.Background())
+				if i%7 == c%7 {
+					cancel()
+				}
+				_, err := p.Do(ctx, fmt.Sprint("caller ", c), 1+i%10, &task{left: 1 + i%3})
+				cancel()
+				switch {
+				case err == nil:
+					finished.Add(1)
+				case errors.Is(err, context.Canceled):
+					cancelled.Add(1)
+				case code.Of(err) == wirev1.Code_CODE_OVERLOADED:
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	if finished.Load() == 0 || cancelled.Load() == 0 {
+		t.Fatal(finished.Load(), cancelled.Load(), refused.Load())
+	}
+	if p.depth() != 0 || p.Cost() != 0 {
+		t.Fatalf("left behind: %d jobs, cost %d", p.depth(), p.Cost())
+	}
+}

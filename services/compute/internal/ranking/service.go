@@ -1,0 +1,92 @@
+// Package ranking serves meshv1.ComputeService on a pool.
+package ranking
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/compute/internal/pool"
+	"github.com/pushmesh/pushmesh/services/compute/internal/score"
+)
+
+// maxCaller is the most bytes of a caller's name.
+const maxCaller = 128
+
+// Service answers RankJob.
+type Service struct {
+	meshv1.UnimplementedComputeServiceServer
+	pool *pool.Pool
+	jobs *prometheus.CounterVec
+	wait prometheus.Histogram
+	run  prometheus.Histogram
+}
+
+// New makes a service and registers its metrics.
+func New(p *pool.Pool, reg prometheus.Registerer) *Service {
+	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
+	s := &Service{
+		pool: p,
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_compute_jobs_total", Help: "Ranking jobs by how they ended.",
+		}, []string{"code"}),
+		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pushmesh_compute_wait_seconds", Help: "How long jobs waited for their first slice.", Buckets: buckets,
+		}),
+		run: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pushmesh_compute_run_seconds", Help: "CPU time of jobs, over all slices.", Buckets: buckets,
+		}),
+	}
+	reg.MustRegister(s.jobs, s.wait, s.run)
+	for l := range pool.Lanes {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "pushmesh_compute_queue_depth", Help: "Jobs that wait.", ConstLabels: prometheus.Labels{"lane": l.String()},
+		}, func() float64 { return float64(p.Depth(l)) }))
+	}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pushmesh_compute_queued_cost", Help: "Estimated steps of the jobs that wait or run.",
+	}, func() float64 { return float64(p.Cost()) }))
+	return s
+}
+
+// RankJob implements meshv1.ComputeServiceServer.
+func (s *Service) RankJob(ctx context.Context, req *meshv1.RankJobRequest) (*meshv1.RankJobResponse, error) {
+	resp, err := s.rank(ctx, req)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = code.New(wirev1.Code_CODE_EXPIRED, "the deadline came before the ranking was done")
+	}
+	refusal := code.From(err)
+	s.jobs.WithLabelValues(code.Name(code.Of(err))).Inc()
+	if refusal != nil {
+		return nil, refusal
+	}
+	return resp, nil
+}
+
+func (s *Service) rank(ctx context.Context, req *meshv1.RankJobRequest) (*meshv1.RankJobResponse, error) {
+	if len(req.GetCaller()) > maxCaller {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "caller has more than 128 bytes")
+	}
+	job, err := score.New(req.GetRank(), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	times, err := s.pool.Do(ctx, req.GetCaller(), score.Cost(req.GetRank()), job)
+	if times.Waited > 0 {
+		s.wait.Observe(times.Waited.Seconds())
+	}
+	if times.Ran > 0 {
+		s.run.Observe(times.Ran.Seconds())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &meshv1.RankJobResponse{
+		Rank: job.Response(), WaitedUs: uint64(times.Waited.Microseconds()), RanUs: uint64(times.Ran.Microseconds()),
+	}, nil
+}
