@@ -255,7 +255,8 @@ func TestTopicThatAppearsUnderAFilterIsOwedFromItsBeginning(t *testing.T) {
 	b.Add(0, "r/+")
 	b.Basing()
 	b.Head(b.now, exchange.Head{Topic: "r/old", Epoch: 1, Head: 3, Oldest: 1})
-	b.Based("r/+", true)
+	b.BasingDone()
+	b.Based("r/+")
 	b.log["r/new"] = &log{epoch: 1, head: 3, oldest: 1}
 	b.log["r/quiet"] = &log{epoch: 1, head: 1, oldest: 1}
 	b.deliver("r/old", 1, 4)

@@ -92,10 +92,12 @@ func (f *Feed) Expected(t string) {
 // Basing says that the topics of a filter with wildcards are being asked for.
 func (f *Feed) Basing() { f.basing++ }
 
-// Based ends a Basing: complete says that every topic of the filter that exists was given to Head.
-func (f *Feed) Based(filter string, complete bool) {
-	f.basing--
-	if complete && f.filters[filter] != 0 {
+// BasingDone ends a Basing.
+func (f *Feed) BasingDone() { f.basing-- }
+
+// Based says that every topic of a filter that exists was given to Head since the filter was joined.
+func (f *Feed) Based(filter string) {
+	if f.filters[filter] != 0 {
 		f.based.Add(filter, true)
 		f.complete[filter] = true
 	}
@@ -122,6 +124,12 @@ func (f *Feed) Filters() []string {
 		all = append(all, filter)
 	}
 	return all
+}
+
+// Known says whether everything of a durable topic that comes from now on is owed to the loops.
+func (f *Feed) Known(t string) bool {
+	st := f.topics[t]
+	return st != nil && st.known
 }
 
 // Wanted says whether a loop wants t.

@@ -1,0 +1,77 @@
+package edgetest
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+)
+
+// NATS is a server in this process.
+type NATS struct {
+	t    testing.TB
+	port int
+
+	mu  sync.Mutex
+	srv *server.Server
+}
+
+// NewNATS starts a server; it ends with the test.
+func NewNATS(t testing.TB) *NATS {
+	n := &NATS{t: t, port: server.RANDOM_PORT}
+	n.Up()
+	t.Cleanup(n.Down)
+	return n
+}
+
+// URL of the server, the same after Down and Up.
+func (n *NATS) URL() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.srv.ClientURL()
+}
+
+// Up starts it.
+func (n *NATS) Up() {
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: n.port, NoLog: true, NoSigs: true})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(Patience) {
+		n.t.Fatal("the NATS server does not start")
+	}
+	n.port = srv.Addr().(*net.TCPAddr).Port
+	n.mu.Lock()
+	n.srv = srv
+	n.mu.Unlock()
+}
+
+// Down stops it.
+func (n *NATS) Down() {
+	n.mu.Lock()
+	srv := n.srv
+	n.mu.Unlock()
+	srv.Shutdown()
+	srv.WaitForShutdown()
+}
+
+// Bus connected to it; it ends with the test.
+func (n *NATS) Bus(name string) *bus.Bus {
+	b := bus.New(bus.Config{URL: n.URL(), Name: name, Log: slog.New(slog.DiscardHandler)})
+	if err := b.Start(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		_ = b.Stop(ctx) // the server may be gone already
+	})
+	WaitFor(n.t, "NATS", b.Check)
+	return b
+}

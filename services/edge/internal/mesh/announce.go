@@ -1,0 +1,62 @@
+package mesh
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+)
+
+// snapshotEvery bounds how often one router is sent everything.
+const snapshotEvery = 200 * time.Millisecond
+
+// announce tells routers what changed. A lost announcement is found by the next digest, which repairs it.
+func (m *Mesh) announce() {
+	for _, a := range m.table.Announce() {
+		m.publishTo(bus.EdgeAnnounce, a)
+		m.stats.Announcements.Add(1)
+	}
+	waits := m.unannounced
+	m.unannounced = nil
+	for _, w := range waits {
+		m.admit(w)
+	}
+}
+
+// digest says what routers should hold.
+func (m *Mesh) digest() {
+	m.announce() // a digest is compared with what was announced
+	d := m.table.Digest()
+	d.Connections = uint32(m.cfg.Connections())
+	d.Draining, d.Leaving = m.draining, m.leaving
+	m.publishTo(bus.EdgeDigest, d)
+}
+
+// snapshot sends a router everything, as of the last announcement.
+func (m *Mesh) snapshot(router string) {
+	if bus.CheckID(router) != nil || m.now.Sub(m.snapshots[router]) < snapshotEvery {
+		return
+	}
+	for id, at := range m.snapshots {
+		if m.now.Sub(at) > time.Minute {
+			delete(m.snapshots, id)
+		}
+	}
+	m.snapshots[router] = m.now
+	m.announce()
+	for _, part := range m.table.Snapshot() {
+		m.publishTo(bus.RouterSnapshot(router), part)
+	}
+	m.stats.Snapshots.Add(1)
+}
+
+func (m *Mesh) publishTo(subject string, msg proto.Message) {
+	data, err := proto.Marshal(msg)
+	if err == nil {
+		err = m.cfg.Bus.Publish(subject, data)
+	}
+	if err != nil { // without NATS nobody is told; the digests after its return repair that
+		m.stats.Unsent.Add(1)
+	}
+}

@@ -1,0 +1,303 @@
+// Package mesh is an edge's side of everything beyond its loops: it implements exchange.Mesh with NATS, the routers and the store behind it.
+package mesh
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
+	"github.com/pushmesh/pushmesh/services/edge/internal/history"
+	"github.com/pushmesh/pushmesh/services/edge/internal/interest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/publish"
+	"github.com/pushmesh/pushmesh/services/edge/internal/routers"
+	"github.com/pushmesh/pushmesh/services/edge/internal/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
+)
+
+// Store is what the mesh needs of the store: storeclient.Client has it.
+type Store interface {
+	history.Store
+	sessions.Store
+}
+
+// Config of a mesh.
+type Config struct {
+	ID string
+	// Incarnation is the Unix time in microseconds at which this process began.
+	Incarnation uint64
+	Bus         *bus.Bus
+	Store       Store
+	// Durable says whether the policy of a topic makes it durable. It is called by the mesh's goroutine.
+	Durable func(topic string) bool
+	// Connections of the edge now.
+	Connections func() int
+	Log         *slog.Logger
+	Tracer      trace.Tracer
+	// Traced says that spans go somewhere: then every message's traceparent is looked up.
+	Traced bool
+	// ReadsAtATime bounds the reads of logs for subscribers that catch up; 0: 16.
+	ReadsAtATime int
+	// Feed bounds what the feed holds; its Loops and Durable are set by the mesh.
+	Feed feed.Config
+	// BackstopEvery is how often the heads of all durable topics are compared whatever happens; 0: 25 s, so that none waits longer than 30 s.
+	BackstopEvery time.Duration
+}
+
+// Sizes of the mesh's queues.
+const (
+	framesWaiting  = 64      // batches; behind them NATS holds back up to 64 MiB, then drops and says so
+	joinsWaiting   = 200_000 // subscriptions that wait for an answer
+	readsWaiting   = 65_536
+	repairsAtATime = 4 // reads of the feed's own, beside those of subscribers
+)
+
+// digestEvery and tick are the paces of the mesh's own clock.
+const (
+	digestEvery = time.Second
+	tick        = 100 * time.Millisecond
+)
+
+// Mesh is a lifecycle.Part. One goroutine owns the table of interest, the routers and the feed; others wait for the store.
+// Its exchange.Mesh methods may be called once SetLoops was.
+type Mesh struct {
+	cfg   Config
+	loops []*outlet
+	group *lifecycle.Group
+	stats Stats
+
+	ops    *serial.Queue
+	frames chan batch
+
+	resumes *history.Reader
+	repairs *history.Reader
+
+	sessions *sessions.Sessions
+	publish  *publish.Publisher
+
+	waiting  atomic.Int64             // joins not answered yet
+	routerID atomic.Pointer[[]string] // the live routers
+	leave    []func()
+
+	// The goroutine's own.
+	now         time.Time
+	table       *interest.Table
+	gate        interest.Gate
+	unannounced []interest.Wait
+	routers     *routers.Set
+	feed        *feed.Feed
+	joins       joins
+	check       check
+	graceUntil  time.Time // no router may have been heard yet
+	othersUntil time.Time // some may not have been
+	nextDigest  time.Time
+	nextTick    time.Time
+	snapshots   map[string]time.Time // when a router was sent the last one
+	draining    bool
+	leaving     bool
+}
+
+// New makes a mesh.
+func New(cfg Config) *Mesh {
+	if cfg.ReadsAtATime == 0 {
+		cfg.ReadsAtATime = 16
+	}
+	if cfg.BackstopEvery == 0 {
+		cfg.BackstopEvery = 25 * time.Second
+	}
+	m := &Mesh{
+		cfg: cfg, ops: serial.New(), frames: make(chan batch, framesWaiting),
+		table: interest.New(cfg.ID, cfg.Incarnation), routers: routers.New(cfg.Incarnation),
+		snapshots: map[string]time.Time{},
+	}
+	m.joins = joins{topics: map[string][]interest.Wait{}, filters: map[string][]interest.Wait{}}
+	m.check = check{topics: map[string]bool{}, reasons: map[string]bool{}}
+	m.routerID.Store(&[]string{})
+	return m
+}
+
+// SetLoops says who is served. It is called once, before Start and before any loop runs.
+func (m *Mesh) SetLoops(loops []exchange.Loop) {
+	m.cfg.Feed.Loops, m.cfg.Feed.Durable = len(loops), m.cfg.Durable
+	m.feed = feed.New(m.cfg.Feed)
+	for _, l := range loops {
+		m.loops = append(m.loops, &outlet{loop: l})
+	}
+	m.sessions = sessions.New(sessions.Config{
+		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.post, Yield: m.askToYield, Log: m.cfg.Log,
+	})
+	m.publish = publish.New(publish.Config{
+		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.liveRouters, Post: m.post,
+	})
+}
+
+func (m *Mesh) liveRouters() []string { return *m.routerID.Load() }
+
+// post hands an event that is no Live to a loop.
+func (m *Mesh) post(loop uint16, e exchange.Event) {
+	if int(loop) < len(m.loops) {
+		m.loops[loop].post(e)
+	}
+}
+
+// Start subscribes to what routers and others send, and begins to beat.
+func (m *Mesh) Start(ctx context.Context) error {
+	m.resumes = history.NewReader(m.cfg.Store, m.cfg.ReadsAtATime, readsWaiting, m.cfg.Traced)
+	m.repairs = history.NewReader(m.cfg.Store, repairsAtATime, readsWaiting, m.cfg.Traced)
+	m.group = lifecycle.NewGroup(context.Background())
+	if err := errors.Join(m.sessions.Start(ctx), m.publish.Start(ctx)); err != nil {
+		return err
+	}
+	frames, err := m.cfg.Bus.Subscribe(bus.EdgeFrames(m.cfg.ID), 1<<16, m.receive)
+	if err != nil {
+		return err
+	}
+	requests, err := m.cfg.Bus.Subscribe(bus.EdgeRequest(m.cfg.ID), 1<<12, m.request)
+	if err != nil {
+		return err
+	}
+	m.leave = []func(){frames, requests}
+	m.cfg.Bus.OnGap(func() { m.ops.Do(m.gap) })
+	m.group.Go("edge-mesh", m.run)
+	m.group.Go("edge-mesh-outlets", m.drainOutlets)
+	return nil
+}
+
+// Stop ends the mesh: cursors that wait are written first, as far as ctx allows, and routers are told.
+func (m *Mesh) Stop(ctx context.Context) error {
+	errs := []error{m.sessions.Stop(ctx), m.publish.Stop(ctx)}
+	m.do(ctx, func() {
+		m.leaving = true
+		m.digest()
+	})
+	for _, leave := range m.leave {
+		leave()
+	}
+	errs = append(errs, m.group.Stop(ctx), m.resumes.Stop(ctx), m.repairs.Stop(ctx))
+	return errors.Join(errs...)
+}
+
+// Drain tells routers that the edge is about to leave.
+func (m *Mesh) Drain(ctx context.Context) {
+	m.do(ctx, func() {
+		m.draining = true
+		m.digest()
+	})
+}
+
+// Flush writes all cursors that wait, as far as ctx allows.
+func (m *Mesh) Flush(ctx context.Context) error { return m.sessions.Flush(ctx) }
+
+// do runs f in the mesh's goroutine and waits for it, or for ctx.
+func (m *Mesh) do(ctx context.Context, f func()) {
+	done := make(chan struct{})
+	m.ops.Do(func() {
+		f()
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-m.group.Context().Done():
+	}
+}
+
+func (m *Mesh) run(ctx context.Context) {
+	m.now = time.Now()
+	m.connected()
+	m.check.next = m.now.Add(m.cfg.BackstopEvery)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case b := <-m.frames:
+			m.now = time.Now()
+			m.take(b)
+		case <-m.ops.Ready():
+			m.now = time.Now()
+			m.ops.Run()
+		case <-timer.C:
+			m.now = time.Now()
+		}
+		m.advance()
+		timer.Reset(max(time.Until(m.next()), 0))
+	}
+}
+
+// advance does what is due, and hands on what came out.
+func (m *Mesh) advance() {
+	if !m.now.Before(m.nextTick) {
+		m.nextTick = m.now.Add(tick)
+		m.clock()
+	}
+	if at, ok := m.table.Due(); ok && !m.now.Before(at) {
+		m.announce()
+	}
+	if !m.now.Before(m.nextDigest) {
+		m.nextDigest = m.now.Add(digestEvery)
+		m.digest()
+	}
+	if at, ok := m.gate.Next(); ok && !m.now.Before(at) {
+		m.late()
+	}
+	m.feed.Advance(m.now)
+	m.askHeads()
+	m.runCheck()
+	m.handOn()
+}
+
+// clock is what has to be looked at from time to time alone.
+func (m *Mesh) clock() {
+	if n := m.routers.Expire(m.now); n > 0 {
+		m.cfg.Log.Warn("routers fell silent", "routers", n)
+		m.checkAll(string(routers.Silent))
+		m.routersChanged()
+	}
+	if !m.now.Before(m.check.next) {
+		m.checkAll("backstop")
+	}
+	m.openGate()
+	m.stats.Filters.Store(int64(m.table.Len()))
+}
+
+// next is when advance has something to do.
+func (m *Mesh) next() time.Time {
+	at := m.nextTick
+	for _, due := range []func() (time.Time, bool){m.table.Due, m.gate.Next, m.feed.Next, m.owingDue} {
+		if t, ok := due(); ok && t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// Routers is the number of live routers, as far as is known.
+func (m *Mesh) Routers() int { return len(m.liveRouters()) }
+
+var _ exchange.Mesh = (*Mesh)(nil)
+
+// Publish hands a client's message to a router.
+func (m *Mesh) Publish(conn exchange.Conn, id uint32, item *meshv1.ClientPublish_Item) {
+	m.publish.Publish(conn, id, item)
+}
+
+// Attach makes the connection the holder of a session.
+func (m *Mesh) Attach(conn exchange.Conn, user, name string, ttlSeconds uint32, connectionID uint64) {
+	m.sessions.Attach(conn, user, name, ttlSeconds, connectionID)
+}
+
+// Save merges w into what waits to be written for its session.
+func (m *Mesh) Save(conn exchange.Conn, ref uint32, w *meshv1.SessionWrite, now bool) {
+	m.sessions.Save(conn, ref, w, now)
+}

@@ -1,0 +1,444 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/storeclient"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/edgetest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// loop keeps the events it is told.
+type loop struct {
+	mu     sync.Mutex
+	full   bool
+	events []exchange.Event
+	onPost func(exchange.Event)
+}
+
+func (l *loop) Post(e exchange.Event) bool {
+	l.mu.Lock()
+	live, isLive := e.(exchange.Live)
+	if isLive && l.full {
+		l.mu.Unlock()
+		return false
+	}
+	_ = live
+	l.events = append(l.events, e)
+	f := l.onPost
+	l.mu.Unlock()
+	if f != nil {
+		f(e)
+	}
+	return true
+}
+
+func (l *loop) fill(full bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.full = full
+}
+
+// live is what came of a topic, as "seq seq …"; a new epoch is marked.
+func (l *loop) live(topic string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	epoch := uint64(edgetest.Epoch)
+	for _, e := range l.events {
+		live, ok := e.(exchange.Live)
+		if !ok {
+			continue
+		}
+		for _, m := range live.Messages {
+			if m.Topic != topic {
+				continue
+			}
+			if m.Epoch != epoch && m.Epoch != 0 {
+				epoch = m.Epoch
+				out = append(out, "new")
+			}
+			out = append(out, fmt.Sprint(m.Seq))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// next takes out the first event of a kind, waiting for it.
+func next[E exchange.Event](t testing.TB, l *loop) E {
+	t.Helper()
+	var found E
+	edgetest.WaitFor(t, fmt.Sprintf("a %T", found), func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for i, e := range l.events {
+			if one, ok := e.(E); ok {
+				found = one
+				l.events = slices.Delete(l.events, i, i+1)
+				return nil
+			}
+		}
+		return fmt.Errorf("%d other events", len(l.events))
+	})
+	return found
+}
+
+type world struct {
+	t      *testing.T
+	nats   *edgetest.NATS
+	store  *edgetest.Store
+	router *edgetest.Router
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, nats: edgetest.NewNATS(t), store: edgetest.NewStore(t)}
+	w.router = edgetest.NewRouter(t, w.nats, "r1", "e1")
+	return w
+}
+
+func durable(topic string) bool { return strings.HasPrefix(topic, "room/") }
+
+// edge starts a mesh with fake loops.
+func (w *world) edge(id string, loops int, change ...func(*Config)) (*Mesh, []*loop) {
+	w.t.Helper()
+	client := storeclient.New(storeclient.Config{Seeds: []string{w.store.Addr()}, Log: slog.New(slog.DiscardHandler)})
+	if err := client.Start(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	cfg := Config{
+		ID: id, Incarnation: uint64(time.Now().UnixMicro()), Bus: w.nats.Bus(id), Store: client, Durable: durable,
+		Connections: func() int { return 3 }, Log: slog.New(slog.DiscardHandler), Tracer: noop.NewTracerProvider().Tracer(""),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	m := New(cfg)
+	fakes, as := make([]*loop, loops), make([]exchange.Loop, loops)
+	for i := range fakes {
+		fakes[i] = &loop{}
+		as[i] = fakes[i]
+	}
+	m.SetLoops(as)
+	if err := m.Start(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), edgetest.Patience)
+		defer cancel()
+		if err := m.Stop(ctx); err != nil {
+			w.t.Error(err)
+		}
+		if err := client.Stop(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	edgetest.WaitFor(w.t, "the store's owners", client.Check)
+	return m, fakes
+}
+
+func conn(loop uint16, slot uint32) exchange.Conn { return exchange.Conn{Loop: loop, Slot: slot, Gen: 1} }
+
+// join joins and waits for the answer.
+func join(t testing.TB, m *Mesh, l *loop, filter string) exchange.Joined {
+	t.Helper()
+	m.Join(conn(0, 1), 1, filter, true, 0)
+	j := next[exchange.Joined](t, l)
+	if j.Err != nil {
+		t.Fatal(j.Err)
+	}
+	return j
+}
+
+func waitLive(t testing.TB, l *loop, topic, want string) {
+	t.Helper()
+	edgetest.WaitFor(t, "messages of "+topic, func() error {
+		if got := l.live(topic); got != want {
+			return fmt.Errorf("got %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+func TestJoinIsAnsweredOnceRoutersKnowIt(t *testing.T) {
+	w := newWorld(t)
+	w.store.Publish("room/1", 3)
+	m, loops := w.edge("e1", 2)
+	j := join(t, m, loops[0], "room/1")
+	if want := (exchange.Head{Topic: "room/1", Epoch: edgetest.Epoch, Head: 3, Oldest: 1}); len(j.Heads) != 1 || j.Heads[0] != want {
+		t.Errorf("heads %+v", j.Heads)
+	}
+	w.router.WaitHolds("room/1")
+	m.Join(conn(1, 7), 2, "cursor/+", false, 0)
+	if j := next[exchange.Joined](t, loops[1]); j.Err != nil || j.Sub != 2 || j.Conn != conn(1, 7) {
+		t.Errorf("%+v", j)
+	}
+	w.router.Send(append(w.store.Publish("room/1", 2), &meshv1.Delivery{Topic: "cursor/a"})...)
+	waitLive(t, loops[0], "room/1", "4 5")
+	waitLive(t, loops[1], "cursor/a", "0")
+	if got := loops[1].live("room/1"); got != "" {
+		t.Errorf("a loop got %q of a topic it does not want", got)
+	}
+	m.Leave(0, "room/1")
+	w.router.WaitHolds("cursor/+")
+}
+
+func TestLaggingRouterDelaysAJoinByItsPatienceAlone(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1)
+	join(t, m, loops[0], "room/0")
+	w.router.Deafen(1)
+	begin := time.Now()
+	join(t, m, loops[0], "room/1")
+	if d := time.Since(begin); d < 200*time.Millisecond || m.stats.Laggards.Load() != 1 {
+		t.Errorf("answered after %v, %d laggards", d, m.stats.Laggards.Load())
+	}
+	w.router.WaitHolds("room/0", "room/1") // by digest and snapshot
+	if m.stats.Snapshots.Load() == 0 {
+		t.Error("no snapshot was sent")
+	}
+}
+
+func TestFiltersAreAnsweredWithTheirTopics(t *testing.T) {
+	w := newWorld(t)
+	w.store.Publish("room/1", 3)
+	w.store.Publish("room/2", 1)
+	m, loops := w.edge("e1", 1)
+	j := join(t, m, loops[0], "room/+")
+	slices.SortFunc(j.Heads, func(a, b exchange.Head) int { return strings.Compare(a.Topic, b.Topic) })
+	if len(j.Heads) != 2 || j.Heads[0].Head != 3 || j.Heads[1].Topic != "room/2" {
+		t.Errorf("heads %+v", j.Heads)
+	}
+	m.Join(conn(0, 1), 2, "room/#", true, 1)
+	if j := next[exchange.Joined](t, loops[0]); code.Of(j.Err) != wirev1.Code_CODE_TOO_MANY_TOPICS {
+		t.Errorf("%+v", j)
+	}
+	// The first messages of a topic that appears later are lost.
+	w.store.Publish("room/3", 2)
+	w.router.Lose()
+	w.router.Beat()
+	waitLive(t, loops[0], "room/3", "1 2")
+}
+
+func TestLostBatchesAreRepaired(t *testing.T) {
+	for name, lose := range map[string]func(w *world){
+		"a middle one": func(w *world) {
+			w.store.Publish("room/1", 2)
+			w.router.Lose()
+			w.router.Send(w.store.Publish("room/other", 1)...)
+		},
+		"the last one, shown by a beat": func(w *world) {
+			w.store.Publish("room/1", 2)
+			w.router.Lose()
+			w.router.Beat()
+		},
+		"an append of unknown outcome": func(w *world) {
+			w.store.Publish("room/1", 2)
+			w.router.Check("room/1")
+		},
+		"by a router that restarts": func(w *world) {
+			w.store.Publish("room/1", 2)
+			w.router.Restart()
+			w.router.Beat()
+		},
+		"by a router that falls silent": func(w *world) {
+			w.store.Publish("room/1", 2)
+			w.router.Mute(true)
+		},
+		"with NATS": func(w *world) {
+			w.nats.Down()
+			w.store.Publish("room/1", 2)
+			w.nats.Up()
+		},
+		"by a hole in the topic": func(w *world) {
+			w.router.Send(w.store.Publish("room/1", 2)[1])
+		},
+		"in an epoch that is gone": func(w *world) {
+			w.store.NewEpoch()
+			w.store.Publish("room/1", 2)
+			w.router.Lose()
+			w.router.Beat()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			m, loops := w.edge("e1", 1)
+			join(t, m, loops[0], "room/1")
+			w.router.Send(w.store.Publish("room/1", 1)...)
+			waitLive(t, loops[0], "room/1", "1")
+			lose(w)
+			if strings.Contains(name, "epoch") {
+				waitLive(t, loops[0], "room/1", "1 new 1 2")
+			} else {
+				waitLive(t, loops[0], "room/1", "1 2 3")
+			}
+			w.router.Mute(false)
+			w.router.Restart() // and everything goes on
+			w.router.WaitHolds("room/1")
+			w.router.Send(w.store.Publish("room/1", 1)...)
+			waitLive(t, loops[0], "room/1", map[bool]string{false: "1 2 3 4", true: "1 new 1 2 3"}[strings.Contains(name, "epoch")])
+		})
+	}
+}
+
+func TestBackstopComparesWhateverHappens(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1, func(c *Config) { c.BackstopEvery = 300 * time.Millisecond })
+	join(t, m, loops[0], "room/1")
+	w.store.Publish("room/1", 1)
+	waitLive(t, loops[0], "room/1", "1")
+	if m.stats.Checks()["backstop"] == 0 {
+		t.Error("not by the backstop")
+	}
+}
+
+func TestDuplicatesAndDisorderAreInvisible(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1)
+	join(t, m, loops[0], "room/1")
+	d := w.store.Publish("room/1", 4)
+	w.router.Send(d[1], d[2], d[0], d[0], d[2])
+	w.router.Send(d[3], d[1])
+	waitLive(t, loops[0], "room/1", "1 2 3 4")
+}
+
+func TestEdgeWorksWithoutNATS(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1)
+	w.nats.Down()
+	edgetest.WaitFor(t, "the end of NATS", func() error {
+		if m.cfg.Bus.Connected() {
+			return fmt.Errorf("still connected")
+		}
+		return nil
+	})
+	w.store.Publish("room/1", 3)
+	if j := join(t, m, loops[0], "room/1"); j.Heads[0].Head != 3 || m.stats.WithoutRouter.Load() == 0 {
+		t.Errorf("%+v", j)
+	}
+	m.Read(0, "room/1", edgetest.Epoch, 2, 0, 1<<20)
+	if r := next[exchange.Range](t, loops[0]); r.Err != nil || len(r.Messages) != 2 || r.Head != 3 {
+		t.Errorf("%+v", r)
+	}
+	m.Publish(conn(0, 1), 9, &meshv1.ClientPublish_Item{Topic: "chat"})
+	if p := next[exchange.Published](t, loops[0]); p.ID != 9 || p.Result.GetCode() != wirev1.Code_CODE_UNAVAILABLE || p.Result.GetRetryAfterMs() == 0 {
+		t.Errorf("%+v", p)
+	}
+	w.nats.Up()
+	w.router.WaitHolds("room/1")
+	waitLive(t, loops[0], "room/1", "")
+}
+
+func TestStoreAwayAndBack(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1)
+	join(t, m, loops[0], "room/1")
+	w.store.Down()
+	w.router.Send(&meshv1.Delivery{Topic: "room/1", Epoch: edgetest.Epoch, Seq: 3})
+	m.Join(conn(0, 1), 5, "room/2", true, 0)
+	m.Read(0, "room/1", edgetest.Epoch, 1, 0, 1<<20)
+	if j := next[exchange.Joined](t, loops[0]); code.Of(j.Err) != wirev1.Code_CODE_UNAVAILABLE || j.Sub != 5 {
+		t.Errorf("%+v", j)
+	}
+	if r := next[exchange.Range](t, loops[0]); code.Of(r.Err) != wirev1.Code_CODE_UNAVAILABLE || r.From != 1 {
+		t.Errorf("%+v", r)
+	}
+	m.Join(conn(0, 1), 6, "cursor/1", true, 0)
+	if j := next[exchange.Joined](t, loops[0]); j.Err != nil {
+		t.Errorf("an ephemeral topic needs the store: %v", j.Err)
+	}
+	w.store.Publish("room/1", 3)
+	w.store.Up()
+	waitLive(t, loops[0], "room/1", "1 2 3")
+}
+
+func TestRefusedRunsComeAgain(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1)
+	join(t, m, loops[0], "room/1")
+	m.Join(conn(0, 1), 2, "cursor/1", false, 0)
+	next[exchange.Joined](t, loops[0])
+	loops[0].fill(true)
+	w.router.Send(append(w.store.Publish("room/1", 2), &meshv1.Delivery{Topic: "cursor/1"})...)
+	edgetest.WaitFor(t, "a refusal", func() error {
+		if m.stats.Overloaded.Load() != 1 {
+			return fmt.Errorf("%d ephemeral messages lost", m.stats.Overloaded.Load())
+		}
+		return nil
+	})
+	loops[0].fill(false)
+	waitLive(t, loops[0], "room/1", "1 2")
+	if loops[0].live("cursor/1") != "" {
+		t.Error("the ephemeral message came")
+	}
+}
+
+func TestReadsAreSharedAndServedFromRecentMessages(t *testing.T) {
+	w := newWorld(t)
+	d := w.store.Publish("room/1", 3)
+	m, loops := w.edge("e1", 1)
+	join(t, m, loops[0], "room/1")
+	w.router.Send(w.store.Publish("room/1", 2)...)
+	w.router.Send(d...)
+	waitLive(t, loops[0], "room/1", "4 5")
+	m.Read(0, "room/1", edgetest.Epoch, 4, 0, 1<<20)
+	if r := next[exchange.Range](t, loops[0]); r.Err != nil || len(r.Messages) != 2 || w.store.Calls("ReadLog") != 0 {
+		t.Errorf("%+v after %d reads of the log", r, w.store.Calls("ReadLog"))
+	}
+	m.Read(0, "room/1", edgetest.Epoch, 1, 3, 1<<20)
+	if r := next[exchange.Range](t, loops[0]); r.Err != nil || len(r.Messages) != 3 || r.Head != 5 {
+		t.Errorf("%+v", r)
+	}
+	m.Read(0, "room/1", 7, 1, 3, 1<<20)
+	if r := next[exchange.Range](t, loops[0]); code.Of(r.Err) != wirev1.Code_CODE_EPOCH_CHANGED || r.Epoch != edgetest.Epoch || r.Head != 5 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestClientsMessagesKeepTheirOrder(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1)
+	edgetest.WaitFor(t, "a router", func() error {
+		if m.Routers() == 0 {
+			return fmt.Errorf("none")
+		}
+		return nil
+	})
+	const n = 500
+	for i := range uint32(n) {
+		m.Publish(conn(0, 1), i+1, &meshv1.ClientPublish_Item{Topic: "chat", DedupeKey: fmt.Sprint(i)})
+	}
+	for i := range uint32(n) {
+		if p := next[exchange.Published](t, loops[0]); p.ID != i+1 || p.Result.GetSeq() != uint64(i+1) {
+			t.Fatalf("answer %d: %+v", i, p)
+		}
+	}
+	for i, it := range w.router.Published() {
+		if it.GetDedupeKey() != fmt.Sprint(i) {
+			t.Fatalf("item %d is %v", i, it)
+		}
+	}
+}
+
+func TestDigestTellsOfDrainingAndLeaving(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.edge("e1", 1)
+	m.Drain(t.Context())
+	edgetest.WaitFor(t, "draining", func() error {
+		if d := w.router.Digest(); !d.GetDraining() || d.GetLeaving() || d.GetConnections() != 3 {
+			return fmt.Errorf("%v", d)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,128 @@
+package mesh
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// requestTimeout bounds how long loops have to answer; who asked waits about as long.
+const requestTimeout = 450 * time.Millisecond
+
+// requestsAtATime bounds the requests being answered; beyond it they are dropped, and whoever asked gives up by its own time.
+const requestsAtATime = 64
+
+// request answers a router or another edge. It runs in the goroutine of the NATS subscription.
+func (m *Mesh) request(data []byte, respond func([]byte) error) {
+	req := &meshv1.EdgeRequest{}
+	if err := proto.Unmarshal(data, req); err != nil {
+		m.stats.BadFrames.Add(1)
+		return
+	}
+	if m.stats.requests.Add(1) > requestsAtATime {
+		m.stats.requests.Add(-1)
+		m.stats.RefusedRequests.Add(1)
+		return
+	}
+	m.group.Go("edge-mesh-request", func(ctx context.Context) {
+		defer m.stats.requests.Add(-1)
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		reply, err := proto.Marshal(m.reply(ctx, req))
+		if err == nil {
+			err = respond(reply)
+		}
+		if err != nil {
+			m.cfg.Log.Debug("request not answered", "error", err)
+		}
+	})
+}
+
+func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) *meshv1.EdgeReply {
+	switch r := req.GetRequest().(type) {
+	case *meshv1.EdgeRequest_Count:
+		return &meshv1.EdgeReply{Counts: m.count(ctx, r.Count.GetTopics())}
+	case *meshv1.EdgeRequest_Yield:
+		return &meshv1.EdgeReply{Yielded: m.sessions.Yield(ctx, r.Yield.GetUser(), r.Yield.GetName())}
+	case *meshv1.EdgeRequest_Disconnect:
+		return &meshv1.EdgeReply{Disconnected: m.disconnect(ctx, r.Disconnect)}
+	}
+	return &meshv1.EdgeReply{}
+}
+
+// tally waits for one answer of each loop.
+type tally struct {
+	mu   sync.Mutex
+	left int
+	done chan struct{}
+}
+
+func (t *tally) add(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+	if t.left--; t.left == 0 {
+		close(t.done)
+	}
+}
+
+func (t *tally) wait(ctx context.Context) {
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+	}
+}
+
+func (m *Mesh) count(ctx context.Context, topics []string) []uint64 {
+	sums := make([]uint64, len(topics))
+	t := &tally{left: len(m.loops), done: make(chan struct{})}
+	for i := range m.loops {
+		m.post(uint16(i), exchange.Count{Topics: topics, Reply: func(counts []uint64) {
+			t.add(func() {
+				for j := range min(len(counts), len(sums)) {
+					sums[j] += counts[j]
+				}
+			})
+		}})
+	}
+	t.wait(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]uint64(nil), sums...)
+}
+
+func (m *Mesh) disconnect(ctx context.Context, d *meshv1.DisconnectClients) uint32 {
+	total := 0
+	t := &tally{left: len(m.loops), done: make(chan struct{})}
+	for i := range m.loops {
+		m.post(uint16(i), exchange.Disconnect{
+			ClientID: d.GetClientId(), User: d.GetUser(), Code: d.GetCode(), Reason: d.GetReason(),
+			Reply: func(n int) { t.add(func() { total += n }) },
+		})
+	}
+	t.wait(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return uint32(total)
+}
+
+// askToYield asks another edge to give up a session.
+func (m *Mesh) askToYield(ctx context.Context, edge, user, name string) bool {
+	if bus.CheckID(edge) != nil || !m.cfg.Bus.Connected() {
+		return false
+	}
+	req, err := proto.Marshal(&meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Yield{Yield: &meshv1.YieldSession{User: user, Name: name}}})
+	if err != nil {
+		return false
+	}
+	data, err := m.cfg.Bus.Request(ctx, bus.EdgeRequest(edge), req)
+	reply := &meshv1.EdgeReply{}
+	return err == nil && proto.Unmarshal(data, reply) == nil && reply.GetYielded()
+}

@@ -1,0 +1,56 @@
+package mesh
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Stats of a mesh may be read at any time.
+type Stats struct {
+	// Filters and topics announced now.
+	Filters atomic.Int64
+	// Frames taken, with Deliveries in them; BadFrames can't be read, ForeignFrames were meant for another incarnation.
+	Frames, Deliveries, BadFrames, ForeignFrames atomic.Uint64
+	// Gaps of NATS: connects and drops.
+	Gaps atomic.Uint64
+	// Announcements and Snapshots sent; Unsent could not be because there is no NATS.
+	Announcements, Snapshots, Unsent atomic.Uint64
+	// WithoutRouter joins were answered while there was no router; Laggards are routers that joins did not wait for to the end.
+	WithoutRouter, Laggards atomic.Uint64
+	// RefusedJoins (OVERLOADED) and FailedJoins, those included.
+	RefusedJoins, FailedJoins atomic.Uint64
+	// LargeFilters match too many topics to be followed one by one.
+	LargeFilters atomic.Uint64
+	// HeadErrors are questions about heads that the store did not answer, Late topics were behind it.
+	HeadErrors, Late atomic.Uint64
+	RefusedReads     atomic.Uint64
+	// RefusedRuns found a loop's mailbox full; the ephemeral messages in them are lost and Overloaded.
+	RefusedRuns, Overloaded atomic.Uint64
+
+	// RefusedRequests came while too many were being answered.
+	RefusedRequests atomic.Uint64
+	requests        atomic.Int64
+
+	mu     sync.Mutex
+	checks map[string]uint64
+}
+
+func (s *Stats) check(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.checks == nil {
+		s.checks = map[string]uint64{}
+	}
+	s.checks[reason]++
+}
+
+// Checks of heads so far, by reason.
+func (s *Stats) Checks() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[string]uint64, len(s.checks))
+	for reason, n := range s.checks {
+		out[reason] = n
+	}
+	return out
+}

@@ -1,0 +1,187 @@
+package sessions
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// attach of a connection to a session.
+type attach struct {
+	conn         exchange.Conn
+	ttl          uint32
+	connectionID uint64
+	givenUp      bool // the connection is gone
+}
+
+// attachTimeout bounds one question to the store, attachPauses lie between attempts: a takeover of shards takes a few seconds.
+const attachTimeout = 5 * time.Second
+
+var attachPauses = []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second}
+
+// Attach makes conn the holder of a session, after the present holder gave it up or did not answer.
+func (s *Sessions) Attach(conn exchange.Conn, user, name string, ttl uint32, connectionID uint64) {
+	admitted := s.ops.TryDo(attachesWaiting, func() {
+		one := s.get(key{user, name})
+		one.attaches = append(one.attaches, &attach{conn: conn, ttl: ttl, connectionID: connectionID})
+		if len(one.attaches) == 1 {
+			s.begin(one)
+		}
+	})
+	if !admitted {
+		s.cfg.Post(conn.Loop, exchange.Attached{
+			Conn: conn, Err: code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "too many sessions are being resumed"),
+		})
+	}
+}
+
+// begin asks the holder on this edge to yield, else looks for one elsewhere; then the session is raised.
+func (s *Sessions) begin(one *session) {
+	a := one.attaches[0]
+	if !one.held {
+		s.raise(one, a, true)
+		return
+	}
+	freed := make(chan struct{})
+	one.freed = append(one.freed, func() { close(freed) })
+	s.cfg.Post(one.conn.Loop, exchange.Yield{Conn: one.conn})
+	s.group.Go("edge-sessions-yield", func(ctx context.Context) {
+		patience := time.NewTimer(yieldPatience)
+		defer patience.Stop()
+		select {
+		case <-freed:
+		case <-patience.C:
+		case <-ctx.Done():
+		}
+		s.ops.Do(func() { s.raise(one, a, false) })
+	})
+}
+
+// raise has the store make a the holder.
+func (s *Sessions) raise(one *session, a *attach, elsewhere bool) {
+	s.group.Go("edge-sessions-attach", func(ctx context.Context) {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		case <-ctx.Done():
+		}
+		if elsewhere {
+			s.yieldElsewhere(ctx, one.key)
+		}
+		resp, err := s.ask(ctx, &meshv1.AttachSessionRequest{
+			User: one.user, Name: one.name, EdgeId: s.cfg.Edge, ConnectionId: a.connectionID, TtlS: a.ttl,
+		})
+		s.ops.Do(func() { s.attached(one, a, resp, err) })
+	})
+}
+
+func (s *Sessions) yieldElsewhere(ctx context.Context, k key) {
+	peek, err := s.ask(ctx, &meshv1.AttachSessionRequest{User: k.user, Name: k.name, EdgeId: s.cfg.Edge, Peek: true})
+	if err != nil || peek.GetPreviousEdge() == "" || peek.GetPreviousEdge() == s.cfg.Edge {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, yieldPatience)
+	defer cancel()
+	if !s.cfg.Yield(ctx, peek.GetPreviousEdge(), k.user, k.name) {
+		s.cfg.Log.Debug("session not yielded", "edge", peek.GetPreviousEdge())
+	}
+}
+
+func (s *Sessions) ask(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
+	for n := 0; ; n++ {
+		once, cancel := context.WithTimeout(ctx, attachTimeout)
+		resp, err := s.cfg.Store.AttachSession(once, req)
+		cancel()
+		if err == nil || !code.Retryable(code.Of(err)) || n == len(attachPauses) {
+			return resp, err
+		}
+		select {
+		case <-time.After(attachPauses[n]):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *Sessions) attached(one *session, a *attach, resp *meshv1.AttachSessionResponse, err error) {
+	one.attaches = one.attaches[1:]
+	switch {
+	case err != nil && !a.givenUp:
+		s.cfg.Post(a.conn.Loop, exchange.Attached{Conn: a.conn, Err: code.From(err)})
+	case err == nil:
+		s.hold(one, a, resp)
+	}
+	if len(one.attaches) > 0 {
+		s.begin(one)
+		return
+	}
+	s.forget(one)
+}
+
+// hold makes a the holder; an older one on this edge that did not yield in time has lost it.
+func (s *Sessions) hold(one *session, a *attach, resp *meshv1.AttachSessionResponse) {
+	if one.held {
+		s.lost(one)
+	}
+	s.Attaches.Add(1)
+	s.Held.Add(1)
+	one.held, one.conn, one.generation = true, a.conn, resp.GetGeneration()
+	if a.givenUp {
+		s.detach(one)
+		return
+	}
+	s.cfg.Post(a.conn.Loop, exchange.Attached{
+		Conn: a.conn, Generation: resp.GetGeneration(), Resumed: resp.GetResumed(),
+		Cursors: resp.GetCursors(), Filters: resp.GetFilters(),
+	})
+}
+
+// giveUp ends an attach whose connection is gone, whether it has been answered meanwhile or not.
+func (s *Sessions) giveUp(one *session, conn exchange.Conn) {
+	if one == nil {
+		return
+	}
+	for _, a := range one.attaches {
+		if a.conn == conn {
+			a.givenUp = true
+		}
+	}
+	if one.held && one.conn == conn {
+		s.detach(one)
+	}
+}
+
+// detach ends the hold of a connection that is gone.
+func (s *Sessions) detach(one *session) {
+	if one.pending == nil {
+		one.pending = newPending(one.generation)
+	}
+	one.pending.detach = true
+	one.due = time.Time{}
+	s.dirty[one] = true
+}
+
+// Yield asks the connection here that holds a session to give it up; true once it did, within ctx.
+func (s *Sessions) Yield(ctx context.Context, user, name string) bool {
+	freed := make(chan bool, 1)
+	s.ops.Do(func() {
+		one := s.all[key{user, name}]
+		if one == nil || !one.held {
+			freed <- false
+			return
+		}
+		one.freed = append(one.freed, func() { freed <- true })
+		s.cfg.Post(one.conn.Loop, exchange.Yield{Conn: one.conn})
+	})
+	select {
+	case ok := <-freed:
+		return ok
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,157 @@
+package sessions
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+)
+
+// Bounds of writing.
+const (
+	writesAtATime  = 4
+	writesInABatch = 256
+	bytesInABatch  = 1 << 20
+	writeTimeout   = 5 * time.Second
+	firstPause     = 250 * time.Millisecond
+	longestPause   = 4 * time.Second
+	// triesOfRefs is how often a write is tried before those who wait for it are told of the trouble. It is tried on after that.
+	triesOfRefs = 4
+)
+
+// unit is one session's write under way.
+type unit struct {
+	of *session
+	p  *pending
+}
+
+// flush begins to write what is due.
+func (s *Sessions) flush(now time.Time) {
+	for s.writes < writesAtATime {
+		batch := s.batch(now)
+		if len(batch) == 0 {
+			break
+		}
+		s.begun(batch)
+	}
+	if len(s.dirty) == 0 && s.writes == 0 && len(s.flushed) > 0 {
+		flushed := s.flushed
+		s.flushed = nil
+		for _, f := range flushed {
+			f()
+		}
+	}
+}
+
+func (s *Sessions) batch(now time.Time) []unit {
+	var out []unit
+	size := 0
+	for one := range s.dirty {
+		if one.writing || one.due.After(now) {
+			continue
+		}
+		out = append(out, unit{one, one.pending})
+		size += one.pending.size
+		one.pending, one.writing = nil, true
+		delete(s.dirty, one)
+		if len(out) == writesInABatch || size >= bytesInABatch {
+			break
+		}
+	}
+	return out
+}
+
+func (s *Sessions) begun(batch []unit) {
+	req := &meshv1.WriteCursorsRequest{}
+	for _, u := range batch {
+		req.Writes = append(req.Writes, u.p.write(u.of.user, u.of.name))
+	}
+	s.writes++
+	s.group.Go("edge-sessions-write", func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+		resp, err := s.cfg.Store.WriteCursors(ctx, req)
+		if err == nil && len(resp.GetCodes()) != len(batch) {
+			err = code.New(wirev1.Code_CODE_INTERNAL, fmt.Sprintf("%d answers to %d writes", len(resp.GetCodes()), len(batch)))
+		}
+		s.ops.Do(func() {
+			s.writes--
+			for i, u := range batch {
+				if err != nil {
+					s.written(u, code.Of(err))
+				} else {
+					s.written(u, resp.GetCodes()[i])
+				}
+			}
+		})
+	})
+}
+
+func (s *Sessions) written(u unit, c wirev1.Code) {
+	one := u.of
+	one.writing = false
+	current := one.held && one.generation == u.p.generation
+	switch {
+	case c == wirev1.Code_CODE_OK:
+		s.Written.Add(1)
+		s.answer(u.p.refs, nil)
+		if u.p.detach && current {
+			s.discard(one)
+			s.end(one)
+		}
+	case c == wirev1.Code_CODE_SESSION_TAKEN_OVER, c == wirev1.Code_CODE_NOT_FOUND, !current:
+		s.Stale.Add(1)
+		s.answer(u.p.refs, errTakenOver)
+		if current {
+			s.lost(one)
+		}
+	case !code.Retryable(c) && c != wirev1.Code_CODE_CONFLICT && !u.p.detach:
+		s.Dropped.Add(1)
+		s.cfg.Log.Error("cursors refused by the store", "code", code.Name(c))
+		s.answer(u.p.refs, code.New(c, "the store refused the session's positions"))
+	default:
+		s.again(u, c)
+	}
+	s.forget(one)
+}
+
+// again keeps a write that failed under what came since, and tries later.
+func (s *Sessions) again(u unit, c wirev1.Code) {
+	s.Failed.Add(1)
+	one := u.of
+	u.p.tries++
+	if u.p.tries == triesOfRefs {
+		s.answer(u.p.refs, code.Retry(c, time.Second, "the store is away"))
+		u.p.refs = nil
+	}
+	if one.pending != nil {
+		one.pending.before(u.p)
+	} else {
+		one.pending = u.p
+	}
+	pause := min(firstPause<<min(one.pending.tries-1, 8), longestPause)
+	one.due = time.Now().Add(pause)
+	s.dirty[one] = true
+	s.bound(one)
+}
+
+// Flush writes everything that waits now, and returns once it is stored or ctx ends.
+func (s *Sessions) Flush(ctx context.Context) error {
+	done := make(chan struct{})
+	s.ops.Do(func() {
+		for one := range s.dirty {
+			one.due = time.Time{}
+		}
+		s.flushed = append(s.flushed, func() { close(done) })
+	})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("cursors not written: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,228 @@
+// Package sessions holds the durable sessions of an edge's connections: who has one, taking it over from its older holder, and writing
+// cursors, many at a time.
+package sessions
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/serial"
+)
+
+// Store is what sessions need of the store.
+type Store interface {
+	AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error)
+	WriteCursors(ctx context.Context, req *meshv1.WriteCursorsRequest) (*meshv1.WriteCursorsResponse, error)
+}
+
+// Config of Sessions.
+type Config struct {
+	Edge  string
+	Store Store
+	// Post hands an event to a loop.
+	Post func(loop uint16, e exchange.Event)
+	// Yield asks another edge to give a session up, and says whether it did.
+	Yield func(ctx context.Context, edge, user, name string) bool
+	Log   *slog.Logger
+	// FlushEvery is how long a write may wait for others; 0: 1 s.
+	FlushEvery time.Duration
+}
+
+// Bounds and paces.
+const (
+	attachesWaiting = 100_000
+	attachesAtATime = 64
+	yieldPatience   = 500 * time.Millisecond
+	scanEvery       = 50 * time.Millisecond
+	maxPending      = 1 << 20 // bytes of one session; beyond, cursors are let go: that costs redelivery, no loss
+)
+
+// Sessions is a lifecycle.Part; its methods never block but for Flush, Yield and Stop. One goroutine owns everything.
+type Sessions struct {
+	cfg   Config
+	ops   *serial.Queue
+	group *lifecycle.Group
+	slots chan struct{} // attaches under way
+
+	// Its own.
+	all     map[key]*session
+	dirty   map[*session]bool
+	writes  int      // WriteCursors under way
+	flushed []func() // called once nothing is dirty
+
+	// Held sessions now.
+	Held atomic.Int64
+	// Written writes, Stale ones that a newer holder made void, Failed ones that are tried again, and writes Dropped at a bound.
+	Written, Stale, Failed, Dropped atomic.Uint64
+	// Attaches and TakenOver sessions.
+	Attaches, TakenOver atomic.Uint64
+}
+
+type key struct{ user, name string }
+
+// session that is held here, being attached, or has something to be written.
+type session struct {
+	key
+	held       bool
+	conn       exchange.Conn
+	generation uint64
+
+	attaches []*attach // the first is under way
+	pending  *pending
+	due      time.Time
+	writing  bool
+	freed    []func() // called when the hold ends
+}
+
+// New makes sessions.
+func New(cfg Config) *Sessions {
+	if cfg.FlushEvery == 0 {
+		cfg.FlushEvery = time.Second
+	}
+	return &Sessions{
+		cfg: cfg, ops: serial.New(), slots: make(chan struct{}, attachesAtATime),
+		all: map[key]*session{}, dirty: map[*session]bool{},
+	}
+}
+
+// Start begins to serve.
+func (s *Sessions) Start(context.Context) error {
+	s.group = lifecycle.NewGroup(context.Background())
+	s.group.Go("edge-sessions", s.run)
+	return nil
+}
+
+// Stop writes what waits, as far as ctx allows, and ends.
+func (s *Sessions) Stop(ctx context.Context) error {
+	return errors.Join(s.Flush(ctx), s.group.Stop(ctx))
+}
+
+func (s *Sessions) run(ctx context.Context) {
+	ticker := time.NewTicker(scanEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.ops.Ready():
+			s.ops.Run()
+		case <-ticker.C:
+		}
+		s.flush(time.Now())
+	}
+}
+
+func (s *Sessions) get(k key) *session {
+	one := s.all[k]
+	if one == nil {
+		one = &session{key: k}
+		s.all[k] = one
+	}
+	return one
+}
+
+// forget drops a session of which nothing is left to do.
+func (s *Sessions) forget(one *session) {
+	if !one.held && len(one.attaches) == 0 && one.pending == nil && !one.writing {
+		delete(s.all, one.key)
+	}
+}
+
+// Save merges w, which is its to keep, into what waits for the session.
+func (s *Sessions) Save(conn exchange.Conn, r uint32, w *meshv1.SessionWrite, now bool) {
+	s.ops.Do(func() { s.save(conn, r, w, now) })
+}
+
+func (s *Sessions) save(conn exchange.Conn, r uint32, w *meshv1.SessionWrite, now bool) {
+	one := s.all[key{w.GetUser(), w.GetName()}]
+	if w.GetGeneration() == 0 && w.GetDetach() {
+		s.giveUp(one, conn)
+		return
+	}
+	if one == nil || !one.held || one.generation != w.GetGeneration() {
+		s.Stale.Add(1)
+		s.cfg.Post(conn.Loop, exchange.Detached{Conn: conn})
+		s.answer([]ref{{conn, r}}, errTakenOver)
+		return
+	}
+	if one.pending == nil {
+		one.pending = newPending(one.generation)
+		one.due = time.Now().Add(s.cfg.FlushEvery)
+	}
+	one.pending.merge(w)
+	s.bound(one)
+	if r > 0 {
+		one.pending.refs = append(one.pending.refs, ref{conn, r})
+	}
+	if now && one.pending.tries == 0 {
+		one.due = time.Time{}
+	}
+	s.dirty[one] = true
+}
+
+var errTakenOver = code.New(wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
+
+// bound lets go of what a session can't have stored for long: its messages come again.
+func (s *Sessions) bound(one *session) {
+	p := one.pending
+	if p.size <= maxPending {
+		return
+	}
+	if p.tries == 0 { // a busy session, not a store that is away: write at once
+		one.due = time.Time{}
+		return
+	}
+	s.Dropped.Add(1)
+	s.answer(p.refs, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "the store is away and too much waits for it"))
+	fresh := newPending(p.generation)
+	fresh.detach, fresh.tries = p.detach, p.tries
+	one.pending = fresh
+}
+
+func (s *Sessions) answer(refs []ref, err error) {
+	for _, r := range refs {
+		if r.ref > 0 {
+			s.cfg.Post(r.conn.Loop, exchange.Saved{Conn: r.conn, Ref: r.ref, Err: err})
+		}
+	}
+}
+
+// end of a hold: whoever waits for it goes on.
+func (s *Sessions) end(one *session) {
+	if one.held {
+		one.held = false
+		s.Held.Add(-1)
+	}
+	freed := one.freed
+	one.freed = nil
+	for _, f := range freed {
+		f()
+	}
+}
+
+// lost ends a hold that a newer one made void.
+func (s *Sessions) lost(one *session) {
+	s.TakenOver.Add(1)
+	s.cfg.Post(one.conn.Loop, exchange.Detached{Conn: one.conn})
+	s.discard(one)
+	s.end(one)
+}
+
+// discard lets go of what would be refused as stale.
+func (s *Sessions) discard(one *session) {
+	if one.pending != nil {
+		s.Stale.Add(1)
+		s.answer(one.pending.refs, errTakenOver)
+		one.pending = nil
+	}
+	delete(s.dirty, one)
+}
