@@ -1,0 +1,201 @@
+package interest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+)
+
+// model is an edge as it ought to be: it answers wishes for snapshots, digests every second, and its words go through a bad network.
+type model struct {
+	id          string
+	incarnation uint64
+	version     uint64
+	filters     map[string]bool
+}
+
+// world is a table, its edges, and what is on its way to the table.
+type world struct {
+	t     *rapid.T
+	table Table
+	now   time.Time
+	edges map[string]*model
+	wire  []proto.Message
+	bad   bool // the network loses, doubles and reorders
+	life  uint64
+}
+
+func (w *world) say(m proto.Message) {
+	if !w.bad {
+		w.wire = append(w.wire, m)
+		return
+	}
+	switch rapid.SampledFrom([]string{"ok", "ok", "ok", "lost", "doubled", "early"}).Draw(w.t, "network") {
+	case "lost":
+	case "doubled":
+		w.wire = append(w.wire, m, m)
+	case "early":
+		at := rapid.IntRange(0, len(w.wire)).Draw(w.t, "at")
+		w.wire = slices.Insert(w.wire, at, m)
+	default:
+		w.wire = append(w.wire, m)
+	}
+}
+
+// arrive hands up to n messages to the table and lets edges answer its wishes.
+func (w *world) arrive(n int) {
+	for ; n > 0 && len(w.wire) > 0; n-- {
+		m := w.wire[0]
+		w.wire = w.wire[1:]
+		switch m := m.(type) {
+		case *meshv1.EdgeAnnounce:
+			w.table.Announce(w.now, m)
+		case *meshv1.EdgeDigest:
+			w.table.Digest(w.now, m)
+		case *meshv1.EdgeSnapshot:
+			w.table.Snapshot(w.now, m)
+		}
+		w.answer()
+	}
+}
+
+func (w *world) answer() {
+	for _, ev := range w.table.Take(nil) {
+		e := w.edges[ev.Edge.ID]
+		if ev.Want && e != nil && e.incarnation == ev.Edge.Incarnation {
+			w.snapshot(e)
+		}
+	}
+}
+
+func (w *world) snapshot(e *model) {
+	filters := slices.Sorted(maps.Keys(e.filters))
+	const parts = 3
+	for part := range parts {
+		s := &meshv1.EdgeSnapshot{EdgeId: e.id, EdgeIncarnation: e.incarnation, Version: e.version, Part: uint32(part), Parts: parts}
+		for i, f := range filters {
+			if i%parts == part {
+				s.Filters = append(s.Filters, f)
+			}
+		}
+		w.say(s)
+	}
+}
+
+func (w *world) digest(e *model) {
+	d := &meshv1.EdgeDigest{EdgeId: e.id, EdgeIncarnation: e.incarnation, Version: e.version, Count: uint64(len(e.filters))}
+	for f := range e.filters {
+		d.Hash += xxhash.Sum64String(f)
+	}
+	w.say(d)
+}
+
+var pool = []string{"a", "a/b", "a/b/c", "b", "+", "a/+", "a/#", "#", "+/b", "$x/y", "$x/+"}
+
+func (w *world) change(e *model) {
+	e.version++
+	a := &meshv1.EdgeAnnounce{EdgeId: e.id, EdgeIncarnation: e.incarnation, Version: e.version}
+	for _, f := range rapid.SliceOfNDistinct(rapid.SampledFrom(pool), 1, 3, rapid.ID[string]).Draw(w.t, "filters") {
+		if e.filters[f] {
+			delete(e.filters, f)
+			a.Remove = append(a.Remove, f)
+		} else {
+			e.filters[f] = true
+			a.Add = append(a.Add, f)
+		}
+	}
+	w.say(a)
+}
+
+func (w *world) restart(id string) {
+	w.life++
+	w.edges[id] = &model{id: id, incarnation: w.life, filters: map[string]bool{}}
+}
+
+// settle lets two digest periods pass on a good network.
+func (w *world) settle() {
+	w.bad = false
+	for tick := range 20 {
+		w.now = w.now.Add(100 * time.Millisecond)
+		w.table.Tick(w.now, true)
+		w.answer()
+		if tick%10 == 0 {
+			for _, e := range w.edges {
+				w.digest(e)
+			}
+		}
+		w.arrive(len(w.wire) + 1000)
+	}
+}
+
+func (w *world) verify() {
+	for _, topic := range []string{"a", "a/b", "a/b/c", "b", "c", "c/b", "$x/y"} {
+		var want Table
+		for _, e := range w.edges {
+			want.Announce(w.now, &meshv1.EdgeAnnounce{
+				EdgeId: e.id, EdgeIncarnation: e.incarnation, Version: 1, Add: slices.Collect(maps.Keys(e.filters)),
+			})
+		}
+		if got, want := names(&w.table, topic), names(&want, topic); !slices.Equal(got, want) {
+			w.t.Fatalf("%s goes to %v, want %v", topic, got, want)
+		}
+	}
+	entries := 0
+	for _, e := range w.edges {
+		entries += len(e.filters)
+	}
+	if s := w.table.Stats(); s.Entries != entries || s.Edges != len(w.edges) {
+		w.t.Fatalf("%+v, want %d entries of %d edges", s, entries, len(w.edges))
+	}
+	if err := w.table.Ready(w.now); err != nil {
+		w.t.Fatalf("not ready: %v", err)
+	}
+}
+
+func names(t *Table, topic string) []string {
+	var list []string
+	for _, e := range t.Lookup(nil, topic) {
+		list = append(list, fmt.Sprint(e))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Whatever the network did before, and whichever edges were killed in the middle of what, the table is right two digest periods after it is good again.
+func TestConvergesWithinTwoDigestPeriods(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{t: t, now: zero, edges: map[string]*model{}, bad: true}
+		w.table.Tick(w.now, true)
+		ids := []string{"e1", "e2", "e3", "e4", "e5", "e6"}
+		for _, id := range ids {
+			w.restart(id)
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			e := w.edges[rapid.SampledFrom(ids).Draw(t, "edge")]
+			switch rapid.SampledFrom([]string{"change", "change", "change", "digest", "arrive", "arrive", "tick", "restart"}).Draw(t, "step") {
+			case "change":
+				w.change(e)
+			case "digest":
+				w.digest(e)
+			case "arrive":
+				w.arrive(rapid.IntRange(1, 5).Draw(t, "n"))
+			case "tick":
+				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 700).Draw(t, "ms")) * time.Millisecond)
+				w.table.Tick(w.now, true)
+				w.answer()
+			case "restart":
+				w.restart(e.id)
+			}
+		}
+		w.settle()
+		w.verify()
+	})
+}
