@@ -22,6 +22,7 @@ type lane struct {
 	on     *stream
 	out    int // items on that stream without an answer
 	order  uint64
+	taken  uint64 // highest order of an item that is, or may be, in the log
 	moving bool
 	held   []*Item
 	stale  string // owner that said it isn't, though the map may still name it
@@ -88,6 +89,9 @@ func (l *lane) answered(it *Item, res *meshv1.AppendResult) {
 	}
 	l.mu.Lock()
 	l.out--
+	if res.GetCode() == wirev1.Code_CODE_OK {
+		l.taken = max(l.taken, it.order)
+	}
 	if conflict {
 		l.moving, l.stale = true, l.on.addr
 	}
@@ -107,7 +111,11 @@ func (l *lane) answered(it *Item, res *meshv1.AppendResult) {
 // broke takes back the items that a stream did not answer; sent ones may be in the log.
 func (l *lane) broke(items []*Item, sent func(*Item) bool) {
 	var back []*Item
+	var taken uint64
 	for _, it := range items {
+		if sent(it) {
+			taken = max(taken, it.order)
+		}
 		switch {
 		case sent(it) && it.mayRepeat() && !it.retried:
 			it.retried = true
@@ -123,6 +131,7 @@ func (l *lane) broke(items []*Item, sent func(*Item) bool) {
 	}
 	l.mu.Lock()
 	l.out -= len(items)
+	l.taken = max(l.taken, taken)
 	l.moving = true
 	l.held = append(l.held, back...)
 	idle := l.out == 0
@@ -144,12 +153,24 @@ func (l *lane) move(giveUp bool) bool {
 	held := l.held
 	slices.SortFunc(held, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
 	l.held, l.moving, l.stale = nil, false, ""
-	for len(held) > 0 && err == nil && !giveUp && l.put(addr, stub, held[0]) {
-		held = held[1:]
+	var refused []*Item
+	for i, it := range held {
+		if l.overtaken(it) {
+			refused = append(refused, it)
+			continue
+		}
+		if err != nil || giveUp || !l.put(addr, stub, it) {
+			refused = append(refused, held[i:]...)
+			break
+		}
 	}
 	l.mu.Unlock()
-	for _, it := range held {
-		l.appender.fail(it, "no store owns the shard now", it.retried)
+	for _, it := range refused {
+		l.appender.fail(it, "the shard's owner is changing", it.retried)
 	}
 	return true
 }
+
+// overtaken says that sending it now would turn the order round: the owner refused it, and took a later one since it had become the
+// owner again. An item whose outcome is unknown is most likely in its right place already.
+func (l *lane) overtaken(it *Item) bool { return !it.retried && it.order < l.taken }
