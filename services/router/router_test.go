@@ -85,7 +85,7 @@ func (m *mesh) readyz(tb testing.TB) (bool, string) {
 func (m *mesh) ready(tb testing.TB) {
 	tb.Helper()
 	eventually(tb, "ready", func() error {
-		if ok, text := m.readyz(tb); !ok || strings.Contains(text, "degraded") {
+		if ok, text := m.readyz(tb); !ok || strings.Contains(text, "store: degraded") {
 			return errors.New(text)
 		}
 		return nil
