@@ -3,6 +3,7 @@ package policy
 import (
 	"strings"
 
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
@@ -42,3 +43,35 @@ func (t *Table) For(topic string) *Policy {
 
 // Len is the number of namespaces.
 func (t *Table) Len() int { return len(t.byPrefix) }
+
+// AnyDurable says whether a valid filter may match a topic whose policy is durable.
+func (t *Table) AnyDurable(filter string) bool {
+	if !topic.IsFilter(filter) {
+		return t.For(filter).Durable
+	}
+	for prefix, p := range t.byPrefix {
+		if p.Durable && (prefix == Default || meets(filter, prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// meets says whether a filter may match a topic under prefix.
+func meets(filter, prefix string) bool {
+	for {
+		f, frest, fmore := strings.Cut(filter, "/")
+		p, prest, pmore := strings.Cut(prefix, "/")
+		switch {
+		case f == "#":
+			return true
+		case f != "+" && f != p:
+			return false
+		case !pmore:
+			return true
+		case !fmore:
+			return false
+		}
+		filter, prefix = frest, prest
+	}
+}

@@ -55,16 +55,17 @@ type flight struct {
 	done []func(exchange.Range)
 }
 
-// NewReader makes a reader of which workers reads may be under way and waiting more may wait.
-func NewReader(store Store, workers, waiting int, traced bool) *Reader {
-	r := &Reader{
-		store: store, traced: traced, queue: make(chan *flight, waiting), flights: map[Key]*flight{},
-		group: lifecycle.NewGroup(context.Background()),
-	}
+// NewReader makes a reader of which waiting reads may wait.
+func NewReader(store Store, waiting int, traced bool) *Reader {
+	return &Reader{store: store, traced: traced, queue: make(chan *flight, waiting), flights: map[Key]*flight{}}
+}
+
+// Start begins to read, at most workers at a time.
+func (r *Reader) Start(workers int) {
+	r.group = lifecycle.NewGroup(context.Background())
 	for range workers {
 		r.group.Go("edge-history", r.work)
 	}
-	return r
 }
 
 // Stop ends reads under way.

@@ -55,7 +55,8 @@ func (m *Mesh) runCheck() {
 	}
 	r := &round{all: c.all, reasons: c.reasons}
 	if c.all {
-		r.topics, r.filters = m.feed.Topics(), m.feed.Filters()
+		r.topics = m.feed.Topics()
+		r.filters = slices.DeleteFunc(m.feed.Filters(), func(f string) bool { return !m.feed.IsBased(f) && !m.cfg.DurableAny(f) })
 		c.next = m.now.Add(m.cfg.BackstopEvery)
 	} else {
 		r.topics = make([]string, 0, len(c.topics))

@@ -118,7 +118,7 @@ func (m *Mesh) late() {
 func (m *Mesh) pass(w interest.Wait) {
 	switch {
 	case topic.IsFilter(w.Filter):
-		if !w.Heads && m.feed.IsBased(w.Filter) {
+		if !m.cfg.DurableAny(w.Filter) || !w.Heads && m.feed.IsBased(w.Filter) {
 			m.answer(w, nil, nil)
 			return
 		}
@@ -136,7 +136,7 @@ func (m *Mesh) answer(w interest.Wait, heads []exchange.Head, err error) {
 	if err != nil {
 		m.stats.FailedJoins.Add(1)
 	}
-	m.post(w.Conn.Loop, exchange.Joined{Conn: w.Conn, Sub: w.Sub, Heads: heads, Err: err})
+	m.Post(w.Conn.Loop, exchange.Joined{Conn: w.Conn, Sub: w.Sub, Heads: heads, Err: err})
 }
 
 // askHeads asks the store for those who wait, as long as few questions are under way: whoever comes meanwhile is asked for together.

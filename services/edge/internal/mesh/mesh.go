@@ -39,6 +39,8 @@ type Config struct {
 	Store       Store
 	// Durable says whether the policy of a topic makes it durable. It is called by the mesh's goroutine.
 	Durable func(topic string) bool
+	// DurableAny says whether a filter may match a topic that is durable. It is called by the mesh's goroutine.
+	DurableAny func(filter string) bool
 	// Connections of the edge now.
 	Connections func() int
 	Log         *slog.Logger
@@ -119,6 +121,8 @@ func New(cfg Config) *Mesh {
 		table: interest.New(cfg.ID, cfg.Incarnation), routers: routers.New(cfg.Incarnation),
 		snapshots: map[string]time.Time{},
 	}
+	m.resumes = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
+	m.repairs = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
 	m.joins = joins{topics: map[string][]interest.Wait{}, filters: map[string][]interest.Wait{}}
 	m.check = check{topics: map[string]bool{}, reasons: map[string]bool{}}
 	m.routerID.Store(&[]string{})
@@ -133,17 +137,17 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 		m.loops = append(m.loops, &outlet{loop: l})
 	}
 	m.sessions = sessions.New(sessions.Config{
-		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.post, Yield: m.askToYield, Log: m.cfg.Log,
+		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Log: m.cfg.Log,
 	})
 	m.publish = publish.New(publish.Config{
-		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.liveRouters, Post: m.post,
+		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.liveRouters, Post: m.Post,
 	})
 }
 
 func (m *Mesh) liveRouters() []string { return *m.routerID.Load() }
 
-// post hands an event that is no Live to a loop.
-func (m *Mesh) post(loop uint16, e exchange.Event) {
+// Post hands an event that is no Live to a loop, if need be once it has room.
+func (m *Mesh) Post(loop uint16, e exchange.Event) {
 	if int(loop) < len(m.loops) {
 		m.loops[loop].post(e)
 	}
@@ -151,8 +155,8 @@ func (m *Mesh) post(loop uint16, e exchange.Event) {
 
 // Start subscribes to what routers and others send, and begins to beat.
 func (m *Mesh) Start(ctx context.Context) error {
-	m.resumes = history.NewReader(m.cfg.Store, m.cfg.ReadsAtATime, readsWaiting, m.cfg.Traced)
-	m.repairs = history.NewReader(m.cfg.Store, repairsAtATime, readsWaiting, m.cfg.Traced)
+	m.resumes.Start(m.cfg.ReadsAtATime)
+	m.repairs.Start(repairsAtATime)
 	m.group = lifecycle.NewGroup(context.Background())
 	if err := errors.Join(m.sessions.Start(ctx), m.publish.Start(ctx)); err != nil {
 		return err
@@ -194,8 +198,8 @@ func (m *Mesh) Drain(ctx context.Context) {
 	})
 }
 
-// Flush writes all cursors that wait, as far as ctx allows.
-func (m *Mesh) Flush(ctx context.Context) error { return m.sessions.Flush(ctx) }
+// PoliciesChanged has topics that are durable now followed. It does not wait.
+func (m *Mesh) PoliciesChanged() { m.ops.Do(func() { m.checkAll("policies") }) }
 
 // do runs f in the mesh's goroutine and waits for it, or for ctx.
 func (m *Mesh) do(ctx context.Context, f func()) {

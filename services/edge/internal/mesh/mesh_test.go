@@ -16,8 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/edgetest"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
 
 // loop keeps the events it is told.
@@ -30,12 +30,10 @@ type loop struct {
 
 func (l *loop) Post(e exchange.Event) bool {
 	l.mu.Lock()
-	live, isLive := e.(exchange.Live)
-	if isLive && l.full {
+	if _, live := e.(exchange.Live); live && l.full {
 		l.mu.Unlock()
 		return false
 	}
-	_ = live
 	l.events = append(l.events, e)
 	f := l.onPost
 	l.mu.Unlock()
@@ -119,6 +117,7 @@ func (w *world) edge(id string, loops int, change ...func(*Config)) (*Mesh, []*l
 	}
 	cfg := Config{
 		ID: id, Incarnation: uint64(time.Now().UnixMicro()), Bus: w.nats.Bus(id), Store: client, Durable: durable,
+		DurableAny:  func(filter string) bool { return !strings.HasPrefix(filter, "cursor/") },
 		Connections: func() int { return 3 }, Log: slog.New(slog.DiscardHandler), Tracer: noop.NewTracerProvider().Tracer(""),
 	}
 	for _, f := range change {
@@ -148,7 +147,9 @@ func (w *world) edge(id string, loops int, change ...func(*Config)) (*Mesh, []*l
 	return m, fakes
 }
 
-func conn(loop uint16, slot uint32) exchange.Conn { return exchange.Conn{Loop: loop, Slot: slot, Gen: 1} }
+func conn(loop uint16, slot uint32) exchange.Conn {
+	return exchange.Conn{Loop: loop, Slot: slot, Gen: 1}
+}
 
 // join joins and waits for the answer.
 func join(t testing.TB, m *Mesh, l *loop, filter string) exchange.Joined {

@@ -16,19 +16,19 @@ func (m *Mesh) Read(loop uint16, topic string, epoch, from, to uint64, maxBytes 
 	admitted := m.ops.TryDo(4*readsWaiting, func() {
 		if r, ok := m.feed.Recent(topic, epoch, from, to, maxBytes); ok {
 			m.handOn()
-			m.post(loop, r)
+			m.Post(loop, r)
 			return
 		}
 		k := history.Key{Topic: topic, Epoch: epoch, From: from, To: to, MaxBytes: maxBytes}
 		m.resumes.Read(k, func(r exchange.Range) {
 			m.ops.Do(func() {
 				m.handOn() // what was delivered by now is known to the answer
-				m.post(loop, m.feed.Ahead(r))
+				m.Post(loop, m.feed.Ahead(r))
 			})
 		})
 	})
 	if !admitted {
 		m.stats.RefusedReads.Add(1)
-		m.post(loop, exchange.Range{Topic: topic, From: from, Err: code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "too much waits at this edge")})
+		m.Post(loop, exchange.Range{Topic: topic, From: from, Err: code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "too much waits at this edge")})
 	}
 }

@@ -84,7 +84,7 @@ func (m *Mesh) count(ctx context.Context, topics []string) []uint64 {
 	sums := make([]uint64, len(topics))
 	t := &tally{left: len(m.loops), done: make(chan struct{})}
 	for i := range m.loops {
-		m.post(uint16(i), exchange.Count{Topics: topics, Reply: func(counts []uint64) {
+		m.Post(uint16(i), exchange.Count{Topics: topics, Reply: func(counts []uint64) {
 			t.add(func() {
 				for j := range min(len(counts), len(sums)) {
 					sums[j] += counts[j]
@@ -102,7 +102,7 @@ func (m *Mesh) disconnect(ctx context.Context, d *meshv1.DisconnectClients) uint
 	total := 0
 	t := &tally{left: len(m.loops), done: make(chan struct{})}
 	for i := range m.loops {
-		m.post(uint16(i), exchange.Disconnect{
+		m.Post(uint16(i), exchange.Disconnect{
 			ClientID: d.GetClientId(), User: d.GetUser(), Code: d.GetCode(), Reason: d.GetReason(),
 			Reply: func(n int) { t.add(func() { total += n }) },
 		})

@@ -101,9 +101,14 @@ func (s *Sessions) Start(context.Context) error {
 	return nil
 }
 
-// Stop writes what waits, as far as ctx allows, and ends.
+// lastWrites bounds how long Stop waits for a store that is away.
+const lastWrites = 3 * time.Second
+
+// Stop writes what waits, as far as ctx and the store allow, and ends.
 func (s *Sessions) Stop(ctx context.Context) error {
-	return errors.Join(s.Flush(ctx), s.group.Stop(ctx))
+	within, cancel := context.WithTimeout(ctx, lastWrites)
+	defer cancel()
+	return errors.Join(s.Flush(within), s.group.Stop(ctx))
 }
 
 func (s *Sessions) run(ctx context.Context) {

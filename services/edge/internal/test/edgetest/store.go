@@ -277,6 +277,8 @@ const Patience = 10 * time.Second
 func WaitFor(t testing.TB, what string, f func() error) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)
+	pace := time.NewTicker(2 * time.Millisecond)
+	defer pace.Stop()
 	for {
 		err := f()
 		if err == nil {
@@ -285,6 +287,6 @@ func WaitFor(t testing.TB, what string, f func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: %v", what, err)
 		}
-		time.Sleep(2 * time.Millisecond)
+		<-pace.C
 	}
 }

@@ -1,0 +1,26 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+func TestAnyDurable(t *testing.T) {
+	table := NewTable([]*pushmeshv1.Namespace{
+		{Prefix: "a/b", Policy: &pushmeshv1.Policy{Durable: true}},
+		{Prefix: "room/cursors", Policy: &pushmeshv1.Policy{}},
+	})
+	for filter, want := range map[string]bool{
+		"#": true, "+/x": true, "room/1": true, "room/+": true, "room/cursors": false, "cursor/+": false, "cursor/#": false,
+		"a/+": true, "a/#": true, "a/+/c": true, "a/c/#": false, "+": true, "a/b/#": true, "x/+/b": false,
+	} {
+		if got := table.AnyDurable(filter); got != want {
+			t.Errorf("AnyDurable(%q) = %v", filter, got)
+		}
+	}
+	all := NewTable([]*pushmeshv1.Namespace{{Prefix: Default, Policy: &pushmeshv1.Policy{Durable: true}}})
+	if !all.AnyDurable("cursor/+") {
+		t.Error("the default policy is durable")
+	}
+}

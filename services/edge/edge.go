@@ -1,0 +1,179 @@
+// Package edge holds the connections of subscribers. Event loops own them; the mesh behind the loops tells routers what is wanted, puts what
+// they send in order, and asks the store.
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/storeclient"
+	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
+	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
+)
+
+// Edge is one node of the edge tier. It is a lifecycle.Part.
+type Edge struct {
+	settings Settings
+	tel      *telemetry.Telemetry
+	stack    lifecycle.Stack
+	checks   health.Checks
+	http     *health.Server
+
+	bus      *bus.Bus
+	stores   *storeclient.Client
+	policies *policy.Watch
+	mesh     *mesh.Mesh
+	loops    []*loop.Loop
+
+	draining atomic.Bool
+}
+
+// New makes an edge. Its address is bound, and answers once the edge is started.
+func New(ctx context.Context, s Settings) (*Edge, error) {
+	s = s.withDefaults()
+	if err := s.Check(); err != nil {
+		return nil, fmt.Errorf("edge settings: %w", err)
+	}
+	tel, err := telemetry.New(ctx, telemetry.Config{
+		Service: "edge", Instance: s.ID, Version: s.Version, SampleRatio: s.TraceRatio, LogLevel: s.LogLevel,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e := &Edge{settings: s, tel: tel}
+	if err := e.assemble(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// assemble makes the parts and puts them in the order in which they start; they stop in reverse.
+func (e *Edge) assemble() error {
+	s, tel := e.settings, e.tel
+	e.bus = bus.New(bus.Config{URL: s.NATS, Name: "edge " + s.ID, Log: tel.Log})
+	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Log: tel.Log})
+	e.policies = policy.NewWatch(e.stores, e.bus, tel.Log)
+	_, untraced := tel.Tracers.(noop.TracerProvider)
+	e.mesh = mesh.New(mesh.Config{
+		ID: s.ID, Incarnation: uint64(time.Now().UnixMicro()), Bus: e.bus, Store: e.stores,
+		Durable:     func(topic string) bool { return e.policies.Table().For(topic).Durable },
+		DurableAny:  func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
+		Connections: e.connections, Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes,
+	})
+	loops, err := loop.NewAll(loop.Config{
+		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s),
+		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
+	}, s.Loops)
+	if err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
+	e.loops = loops
+	seen := make([]exchange.Loop, len(loops))
+	for i, l := range loops {
+		seen[i] = l
+	}
+	e.mesh.SetLoops(seen)
+	e.policies.OnChange(e.policiesChanged)
+	e.http = health.NewServer(s.HTTP, &e.checks, tel.Registry)
+	tel.Registry.MustRegister(e.metrics())
+	e.report()
+
+	e.stack.Add("telemetry", tel)
+	e.stack.Add("http", e.http)
+	e.stack.Add("nats", e.bus)
+	e.stack.Add("store client", e.stores)
+	e.stack.Add("policies", e.policies)
+	e.stack.Add("mesh", e.mesh)
+	for i, l := range loops {
+		e.stack.Add(fmt.Sprintf("loop %d", i), l)
+	}
+	return nil
+}
+
+func limits(s Settings) loop.Limits {
+	each := func(n int) int { return max((n+s.Loops-1)/s.Loops, 1) }
+	return loop.Limits{
+		MaxFrame: s.MaxFrame, Connections: each(s.MaxConnections), Subscriptions: s.MaxSubscriptions,
+		LoopQueueBytes: each(s.QueueMemory), HandshakeTimeout: s.HandshakeTimeout,
+	}
+}
+
+func (e *Edge) policiesChanged(*policy.Table) {
+	e.mesh.PoliciesChanged()
+	for i := range e.loops {
+		e.mesh.Post(uint16(i), exchange.PoliciesChanged{})
+	}
+}
+
+// report says what makes the edge not ready, and what it can do without for a while.
+func (e *Edge) report() {
+	e.checks.Require("loops", func() error {
+		var errs []error
+		for _, l := range e.loops {
+			errs = append(errs, l.Check())
+		}
+		return errors.Join(errs...)
+	})
+	e.checks.Require("draining", func() error {
+		if e.draining.Load() {
+			return errors.New("the edge is stopping")
+		}
+		return nil
+	})
+	e.checks.Report("nats", e.bus.Check)
+	e.checks.Report("store", e.stores.Check)
+	e.checks.Report("namespaces", e.policies.Check)
+	e.checks.Report("routers", func() error {
+		if e.mesh.Routers() == 0 {
+			return errors.New("no router is alive")
+		}
+		return nil
+	})
+}
+
+// ID is the edge's name in the mesh.
+func (e *Edge) ID() string { return e.settings.ID }
+
+// Addr is the address for subscribers.
+func (e *Edge) Addr() string { return e.loops[0].Addr() }
+
+// HTTPAddr is the address of health, metrics and pprof; known once started.
+func (e *Edge) HTTPAddr() string { return e.http.Addr() }
+
+// Start starts every part; connections are taken once it returns. Neither NATS nor a store need be there.
+func (e *Edge) Start(ctx context.Context) error {
+	if err := e.stack.Start(ctx); err != nil {
+		return err
+	}
+	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops))
+	return nil
+}
+
+func (e *Edge) connections() int {
+	n := int64(0)
+	for _, l := range e.loops {
+		n += l.Stats().Connections
+	}
+	return int(n)
+}
+
+func dialOptions(tel *telemetry.Telemetry) []grpc.DialOption {
+	return []grpc.DialOption{
+		tel.DialOption(),
+		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(4 << 20),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+	}
+}

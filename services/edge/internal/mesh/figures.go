@@ -1,0 +1,90 @@
+package mesh
+
+import (
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/services/edge/internal/history"
+)
+
+// Figure is one number for metrics.
+type Figure struct {
+	Name, Help   string
+	Gauge        bool
+	Label, Value string // "": none
+	N            float64
+}
+
+// Figures of everything behind the loops. It may be called at any time once SetLoops was.
+func (m *Mesh) Figures() []Figure {
+	s, f, ss, p := &m.stats, m.feed.Stats(), m.sessions, m.publish
+	gauge := func(name, help string, n float64) Figure { return Figure{Name: name, Help: help, Gauge: true, N: n} }
+	count := func(name, help string, n uint64) Figure { return Figure{Name: name, Help: help, N: float64(n)} }
+	labelled := func(name, help, label, value string, n uint64) Figure {
+		return Figure{Name: name, Help: help, Label: label, Value: value, N: float64(n)}
+	}
+	coded := func(name, help string, c wirev1.Code, n uint64) Figure {
+		return labelled(name, help, "code", code.Name(c), n)
+	}
+	out := []Figure{
+		gauge("interest_filters", "Topics and filters announced to routers.", float64(s.Filters.Load())),
+		gauge("routers", "Live routers.", float64(m.Routers())),
+		gauge("joins_waiting", "Subscriptions that wait for routers or heads.", float64(m.waiting.Load())),
+		gauge("durable_topics", "Durable topics followed.", float64(f.Topics.Load())),
+		gauge("sessions", "Durable sessions held.", float64(ss.Held.Load())),
+		count("frames_total", "Frames of routers.", s.Frames.Load()),
+		count("bad_frames_total", "Frames and requests that can't be read.", s.BadFrames.Load()),
+		count("foreign_frames_total", "Frames for another incarnation.", s.ForeignFrames.Load()),
+		count("routed_total", "Messages that routers sent.", s.Deliveries.Load()),
+		count("unwanted_total", "Messages that no loop wanted any more.", f.Unwanted.Load()),
+		count("duplicates_total", "Messages that had come before.", f.Duplicates.Load()),
+		count("old_epoch_total", "Messages of an epoch that is gone.", f.Old.Load()),
+		count("epochs_total", "Epochs that began under subscribers.", f.Epochs.Load()),
+		count("nats_gaps_total", "Connects of NATS and drops by it.", s.Gaps.Load()),
+		count("announcements_total", "Announcements of interest.", s.Announcements.Load()),
+		count("snapshots_total", "Snapshots of interest sent to routers.", s.Snapshots.Load()),
+		count("unsent_total", "Announcements, digests and snapshots that could not be sent.", s.Unsent.Load()),
+		count("laggards_total", "Routers that a subscription was not held back for any longer.", s.Laggards.Load()),
+		count("joins_without_router_total", "Subscriptions answered while there was no router.", s.WithoutRouter.Load()),
+		count("joins_failed_total", "Subscriptions that failed at the mesh.", s.FailedJoins.Load()),
+		count("large_filters_total", "Filters that match too many topics to be followed one by one.", s.LargeFilters.Load()),
+		count("head_errors_total", "Questions about heads that the store did not answer.", s.HeadErrors.Load()),
+		count("late_topics_total", "Topics found behind the store.", s.Late.Load()),
+		count("holes_total", "Holes that led to a read of the log.", f.Holes.Load()),
+		count("repaired_total", "Messages that came from the log to fill a hole.", f.Repaired.Load()),
+		count("repair_errors_total", "Holes whose read failed and is tried again.", f.ReadErrors.Load()),
+		count("phantoms_total", "Holes that the log can't fill.", f.Phantoms.Load()),
+		count("held_dropped_total", "Messages ahead of a hole beyond what may be held.", f.HeldDropped.Load()),
+		count("ring_reads_total", "Ranges answered from recent messages.", f.RingReads.Load()),
+		count("refused_runs_total", "Runs of messages that found a loop's mailbox full.", s.RefusedRuns.Load()),
+		coded("mesh_refused_total", "Work refused or lost behind the loops, by why.", wirev1.Code_CODE_OVERLOADED,
+			s.Overloaded.Load()+s.RefusedJoins.Load()+s.RefusedReads.Load()+s.RefusedRequests.Load()),
+		count("attaches_total", "Sessions attached.", ss.Attaches.Load()),
+		count("takeovers_total", "Sessions lost to another connection.", ss.TakenOver.Load()),
+		count("session_writes_total", "Writes of sessions stored.", ss.Written.Load()),
+		count("session_writes_stale_total", "Writes of sessions that a newer holder made void.", ss.Stale.Load()),
+		count("session_writes_failed_total", "Writes of sessions that are tried again.", ss.Failed.Load()),
+		count("session_writes_dropped_total", "Writes of sessions given up, at the cost of redelivery.", ss.Dropped.Load()),
+		coded("client_publishes_total", "Messages of clients, by outcome.", wirev1.Code_CODE_OK, p.Sent.Load()),
+		coded("client_publishes_total", "Messages of clients, by outcome.", wirev1.Code_CODE_OVERLOADED, p.Refused.Load()),
+		coded("client_publishes_total", "Messages of clients, by outcome.", wirev1.Code_CODE_UNAVAILABLE, p.Unavailable.Load()),
+	}
+	for reason, n := range s.Checks() {
+		out = append(out, labelled("head_checks_total", "Comparisons of heads with the store, by what caused them.", "reason", reason, n))
+	}
+	return append(out, m.readerFigures()...)
+}
+
+func (m *Mesh) readerFigures() []Figure {
+	var out []Figure
+	for name, r := range map[string]*history.Reader{"resume": m.resumes, "repair": m.repairs} {
+		out = append(out,
+			Figure{Name: "reads_waiting", Help: "Reads of logs that wait.", Gauge: true, Label: "for", Value: name, N: float64(r.Waiting())},
+			Figure{Name: "store_reads_total", Help: "Reads of logs asked of the store.", Label: "for", Value: name, N: float64(r.Reads.Load())},
+			Figure{Name: "shared_reads_total", Help: "Reads answered by one under way.", Label: "for", Value: name, N: float64(r.Shared.Load())},
+			Figure{Name: "refused_reads_total", Help: "Reads refused because too many wait.", Label: "for", Value: name, N: float64(r.Refused.Load())},
+			Figure{Name: "failed_reads_total", Help: "Reads that the store did not answer.", Label: "for", Value: name, N: float64(r.Failed.Load())},
+		)
+	}
+	return out
+}

@@ -1,0 +1,137 @@
+package edge
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
+	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
+	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
+)
+
+// collector reads plain counters at scrape, so that counting costs the loops nothing.
+type collector struct {
+	loops func() []loop.Stats
+	mesh  func() []mesh.Figure
+}
+
+func (e *Edge) metrics() prometheus.Collector {
+	return &collector{mesh: e.mesh.Figures, loops: func() []loop.Stats {
+		all := make([]loop.Stats, len(e.loops))
+		for i, l := range e.loops {
+			all[i] = l.Stats()
+		}
+		return all
+	}}
+}
+
+// Describe sends nothing: the set depends on what has happened, which makes the collector unchecked.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends everything.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	all := c.loops()
+	for _, f := range sums {
+		total := 0.0
+		for i := range all {
+			total += f.of(&all[i])
+		}
+		send(ch, f.name, f.help, f.kind, total)
+	}
+	for _, f := range byCode {
+		var total hub.ByCode
+		for i := range all {
+			for k, n := range f.of(&all[i]) {
+				total[k] += n
+			}
+		}
+		sendByCode(ch, f.name, f.help, total)
+	}
+	sendLag(ch, all)
+	for _, f := range c.mesh() {
+		kind := prometheus.CounterValue
+		if f.Gauge {
+			kind = prometheus.GaugeValue
+		}
+		var labels, values []string
+		if f.Label != "" {
+			labels, values = []string{f.Label}, []string{f.Value}
+		}
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pushmesh_edge_"+f.Name, f.Help, labels, nil), kind, f.N, values...)
+	}
+}
+
+func send(ch chan<- prometheus.Metric, name, help string, kind prometheus.ValueType, v float64) {
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pushmesh_edge_"+name, help, nil, nil), kind, v)
+}
+
+func sendByCode(ch chan<- prometheus.Metric, name, help string, counts hub.ByCode) {
+	desc := prometheus.NewDesc("pushmesh_edge_"+name, help, []string{"code"}, nil)
+	for k, n := range counts {
+		if n > 0 {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), code.Name(wirev1.Code(k)))
+		}
+	}
+}
+
+// sendLag sends the worst loop's quantiles: of its last 100 samples, and since start.
+func sendLag(ch chan<- prometheus.Metric, all []loop.Stats) {
+	var recent, ever loop.Quantiles
+	worst := func(a, b loop.Quantiles) loop.Quantiles {
+		return loop.Quantiles{P50: max(a.P50, b.P50), P95: max(a.P95, b.P95), P99: max(a.P99, b.P99), Max: max(a.Max, b.Max)}
+	}
+	for i := range all {
+		recent, ever = worst(recent, all[i].Lag.Recent()), worst(ever, all[i].Lag.SinceStart())
+	}
+	desc := prometheus.NewDesc("pushmesh_edge_loop_lag_seconds", "Lag of the worst loop, sampled every 100 ms.", []string{"of", "quantile"}, nil)
+	for of, q := range map[string]loop.Quantiles{"last_100": recent, "start": ever} {
+		for name, v := range map[string]float64{"0.5": q.P50.Seconds(), "0.95": q.P95.Seconds(), "0.99": q.P99.Seconds(), "1": q.Max.Seconds()} {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, of, name)
+		}
+	}
+}
+
+type sum struct {
+	name, help string
+	kind       prometheus.ValueType
+	of         func(*loop.Stats) float64
+}
+
+var sums = []sum{
+	{"connections", "Connections held.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Connections) }},
+	{"subscriptions", "Subscriptions held.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Subscriptions) }},
+	{"topics", "Topics that loops hold, each counted once for every loop.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Topics) }},
+	{"unacked_messages", "Messages sent and not ACKed yet.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Unacked) }},
+	{"queued_bytes", "Bytes owed to connections.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.QueuedBytes) }},
+	{"deliveries_total", "Message frames that left for the kernel.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Deliveries) }},
+	{"redeliveries_total", "Message frames sent again.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Redeliveries) }},
+	{"frames_read_total", "Frames of clients.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Frames) }},
+	{"behind_total", "Times that a subscription fell behind.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Behind) }},
+	{"resumed_total", "Times that a subscription came level with its topic again.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Resumed) }},
+	{"log_reads_total", "Ranges that loops asked for.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.LogReads) }},
+	{"acks_total", "Messages ACKed.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Acks) }},
+	{"nacks_total", "Messages Nacked.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Nacks) }},
+	{"stale_acks_total", "ACKs of nothing that was un-ACKed.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.StaleAcks) }},
+	{"ack_timeouts_total", "Messages that left a window un-ACKed.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.AckTimeouts) }},
+	{"dead_letters_total", "Messages given up by sessions.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.DeadLetters) }},
+	{"stale_events_total", "Answers for connections that were gone.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Stats.StaleEvents) }},
+	{"accepts_total", "Connections accepted.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Accepts) }},
+	{"accept_full_total", "Times that no descriptor was left for a connection.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.AcceptFull) }},
+	{"socket_reads_total", "Reads of sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Reads) }},
+	{"socket_read_bytes_total", "Bytes read of sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.ReadBytes) }},
+	{"socket_writes_total", "Writes to sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Writes) }},
+	{"socket_write_bytes_total", "Bytes written to sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.WriteBytes) }},
+	{"loop_turns_total", "Turns of event loops.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Turns) }},
+	{"loop_lag_warnings_total", "Samples of loop lag above 50 ms.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Lag.Warnings) }},
+	{"mailbox_refused_total", "Events that found a loop's mailbox full.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.MailboxRefused) }},
+}
+
+var byCode = []struct {
+	name, help string
+	of         func(*loop.Stats) *hub.ByCode
+}{
+	{"drops_total", "Messages that did not come, by why.", func(s *loop.Stats) *hub.ByCode { return &s.Drops }},
+	{"closes_total", "Connections ended, by why; OK: by the client.", func(s *loop.Stats) *hub.ByCode { return &s.Closes }},
+	{"refused_total", "Requests of clients that were refused, by why.", func(s *loop.Stats) *hub.ByCode { return &s.Refused }},
+}

@@ -1,0 +1,120 @@
+package edge
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
+)
+
+// Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to.
+type Settings struct {
+	ID               string        `help:"Name of this edge, unique in the mesh. Default: host name and a random suffix."`
+	Listen           string        `help:"Address for subscribers (TCP)." default:":7400"`
+	HTTP             string        `name:"http" help:"Address of health, metrics and pprof." default:":7480"`
+	Advertise        string        `help:"Where subscribers may go when this edge stops, host:port, separated by commas. GOAWAY names it."`
+	NATS             string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
+	Stores           []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
+	Loops            int           `help:"Event loops; 0: one per core." default:"0"`
+	MaxConnections   int           `help:"Connections held; more are refused." default:"1000000"`
+	MaxSubscriptions int           `help:"Subscriptions of one connection." default:"1000"`
+	MaxFrame         int           `help:"Bytes of a frame's body that a client may send." default:"1048576"`
+	QueueMemory      int           `help:"Bytes that may wait for all connections together." default:"1073741824"`
+	HandshakeTimeout time.Duration `help:"How long a client has for its Hello." default:"5s"`
+	Resumes          int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
+	Drain            time.Duration `help:"How long a planned stop waits for connections to end." default:"10s"`
+	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
+	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
+	// Version of the program, for traces.
+	Version string `kong:"-"`
+}
+
+// withDefaults fills in what is zero as the flags would.
+func (s Settings) withDefaults() Settings {
+	s.ID = cmp.Or(s.ID, randomID())
+	s.Listen = cmp.Or(s.Listen, ":7400")
+	s.HTTP = cmp.Or(s.HTTP, ":7480")
+	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")
+	if len(s.Stores) == 0 {
+		s.Stores = []string{"127.0.0.1:7403"}
+	}
+	s.Loops = cmp.Or(s.Loops, min(runtime.GOMAXPROCS(0), feed.MaxLoops))
+	s.MaxConnections = cmp.Or(s.MaxConnections, 1_000_000)
+	s.MaxSubscriptions = cmp.Or(s.MaxSubscriptions, 1000)
+	s.MaxFrame = cmp.Or(s.MaxFrame, 1<<20)
+	s.QueueMemory = cmp.Or(s.QueueMemory, 1<<30)
+	s.HandshakeTimeout = cmp.Or(s.HandshakeTimeout, 5*time.Second)
+	s.Resumes = cmp.Or(s.Resumes, 16)
+	s.Grace = cmp.Or(s.Grace, 15*time.Second)
+	s.Drain = cmp.Or(s.Drain, min(10*time.Second, s.Grace*2/3))
+	s.LogLevel = cmp.Or(s.LogLevel, "info")
+	return s
+}
+
+// Check finds every fault.
+func (s *Settings) Check() error {
+	d := s.withDefaults()
+	errs := []error{
+		bus.CheckID(d.ID),
+		checkAddr("listen", d.Listen),
+		checkAddr("http", d.HTTP),
+		settings.Range("loops", d.Loops, 1, feed.MaxLoops),
+		settings.Range("max-connections", d.MaxConnections, 1, 10_000_000),
+		settings.Range("max-subscriptions", d.MaxSubscriptions, 1, 100_000),
+		settings.Range("max-frame", d.MaxFrame, 4<<10, 16<<20-1),
+		settings.Range("queue-memory", d.QueueMemory, 1<<20, 1<<40),
+		settings.Range("handshake-timeout", d.HandshakeTimeout.Seconds(), 0.1, 300),
+		settings.Range("resumes", d.Resumes, 1, 1024),
+		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
+		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
+		settings.Range("drain", d.Drain.Seconds(), 0.05, d.Grace.Seconds()),
+	}
+	for _, addr := range d.Stores {
+		errs = append(errs, checkAddr("stores", addr))
+	}
+	for _, addr := range d.advertised() {
+		errs = append(errs, checkAddr("advertise", addr))
+	}
+	return errors.Join(errs...)
+}
+
+// advertised addresses, one by one.
+func (s *Settings) advertised() []string {
+	if s.Advertise == "" {
+		return nil
+	}
+	return strings.Split(s.Advertise, ",")
+}
+
+func checkAddr(flag, addr string) error {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return fmt.Errorf("--%s %q: must be host:port: %w", flag, addr, err)
+	}
+	return nil
+}
+
+var notInID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
+// randomID is a name that no other process has.
+func randomID() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "edge"
+	}
+	host = notInID.ReplaceAllString(host, "-")
+	suffix := make([]byte, 4)
+	_, _ = rand.Read(suffix) // never fails
+	return host[:min(len(host), 48)] + "-" + hex.EncodeToString(suffix)
+}
