@@ -50,7 +50,7 @@ type Ownership struct {
 // method the writer is of no more use: Close it and open another.
 type Writer interface {
 	// Claim takes those of shards that nobody owns, records the owner, and says which. All that this writer claimed before stay
-	// its own. It does not wait for shards held by others.
+	// its own. It does not wait for shards held by others. Without shards it asks whether the writer is still good.
 	Claim(ctx context.Context, shards []int) (got []int, err error)
 	// Load tells what is known of owned shards: every shard, topic and producer as of the shard's last checkpoint, then the
 	// runs committed after it, per shard in the order of commits, then the marks committed after it (as producers). Epochs that

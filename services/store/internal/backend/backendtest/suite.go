@@ -49,6 +49,9 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, fresh(t)) })
 	}
+	for _, c := range logTests {
+		t.Run(c.name, func(t *testing.T) { c.run(t, fresh(t)) })
+	}
 }
 
 // The tests' clock begins here; what the database's own clock says must not matter.

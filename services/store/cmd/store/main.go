@@ -1,0 +1,33 @@
+// Command store runs one node of the store tier.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/services/store"
+)
+
+func main() {
+	err := run(context.Background(), os.Args[1:])
+	if err != nil && !errors.Is(err, settings.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "store:", err)
+	}
+	os.Exit(settings.ExitCode(err))
+}
+
+func run(ctx context.Context, args []string) error {
+	var s store.Settings
+	if err := settings.Parse(&s, "store", "Persists durable messages, sessions, policies and dead letters.", args, os.Stdout); err != nil {
+		return err
+	}
+	st, err := store.New(ctx, s)
+	if err != nil {
+		return err
+	}
+	return lifecycle.Run(ctx, st, s.Grace)
+}

@@ -1,0 +1,531 @@
+package backendtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/run"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
+)
+
+// logTests are those of the log above the backend: what a store's callers see.
+var logTests = []struct {
+	name string
+	run  func(t *testing.T, db Database)
+}{
+	{"LogConcurrentAppenders", testConcurrentAppenders},
+	{"LogGroupCommit", testGroupCommit},
+	{"LogDedupe", testDedupe},
+	{"LogDedupeConcurrent", testDedupeConcurrent},
+	{"LogDedupeReopen", testDedupeReopen},
+	{"LogOrdered", testOrdered},
+	{"LogOrderedReopen", testOrderedReopen},
+	{"LogOrderedDuplicateByKey", testOrderedByKey},
+	{"LogReadRange", testReadRange},
+	{"LogHeads", testHeads},
+	{"LogRetention", testRetention},
+	{"LogTakeover", testLogTakeover},
+	{"LogReopen", testLogReopen},
+}
+
+func openLog(t *testing.T, db Database, clock *Clock) (*Log, backend.Backend) {
+	t.Helper()
+	b := db(t)
+	l := OpenLog(t, b, owner("a"), 2, clock.Now)
+	l.WaitReady(t)
+	return l, b
+}
+
+func testConcurrentAppenders(t *testing.T, db Database) {
+	l, _ := openLog(t, db, NewClock())
+	const callers, each = 8, 100
+	topics := []string{"room/1", "room/2", "room/3"}
+	seen := map[string][]string{} // by topic, bodies in order of seq
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			s := NewSink()
+			for i := range each {
+				item := Item(topics[i%len(topics)], fmt.Sprintf("%d/%d", c, i))
+				item.Ref = uint64(i) + 1
+				l.Log.Append([]*meshv1.AppendItem{item}, s)
+			}
+			last := map[string]uint64{}
+			for i := range each {
+				r := s.Wait(t, uint64(i)+1)
+				if r.GetCode() != wirev1.Code_CODE_OK {
+					t.Errorf("%v", r)
+					return
+				}
+				topic := topics[i%len(topics)]
+				if r.GetSeq() <= last[topic] {
+					t.Errorf("caller %d: seq %d after %d in %s", c, r.GetSeq(), last[topic], topic)
+				}
+				last[topic] = r.GetSeq()
+				mu.Lock()
+				for len(seen[topic]) < int(r.GetSeq()) {
+					seen[topic] = append(seen[topic], "")
+				}
+				seen[topic][r.GetSeq()-1] = fmt.Sprintf("%d/%d", c, i)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	total := 0
+	for _, topic := range topics {
+		if diff := cmp.Diff(seen[topic], l.Bodies(t, topic)); diff != "" {
+			t.Errorf("%s: what was answered and what is in the log differ: %s", topic, diff)
+		}
+		total += len(seen[topic])
+	}
+	if total != callers*each {
+		t.Errorf("%d messages, want %d", total, callers*each)
+	}
+}
+
+// Gate wraps a backend so that commits wait for leave, and are counted.
+type Gate struct {
+	backend.Backend
+	Entered chan int // runs of a commit that wants to begin
+	Leave   chan error
+}
+
+// NewGate makes a gate that every commit must pass: it sends on Entered, then takes from Leave; an error stands for the commit.
+func NewGate(b backend.Backend) *Gate {
+	return &Gate{Backend: b, Entered: make(chan int), Leave: make(chan error)}
+}
+
+// OpenWriter makes a writer behind the gate.
+func (g *Gate) OpenWriter(ctx context.Context, o backend.Owner) (backend.Writer, error) {
+	w, err := g.Backend.OpenWriter(ctx, o)
+	return &gated{w, g}, err
+}
+
+type gated struct {
+	backend.Writer
+	gate *Gate
+}
+
+func (g *gated) Commit(ctx context.Context, b *backend.Batch) error {
+	n := 0
+	for i := range b.Runs {
+		n += b.Runs[i].N
+	}
+	g.gate.Entered <- n
+	if err := <-g.gate.Leave; err != nil {
+		return err
+	}
+	return g.Writer.Commit(ctx, b)
+}
+
+func testGroupCommit(t *testing.T, db Database) {
+	gate := NewGate(db(t))
+	l := OpenLog(t, gate, owner("a"), 1, NewClock().Now)
+	l.WaitReady(t)
+	s := NewSink()
+	put := func(ref uint64) {
+		item := Item(fmt.Sprintf("room/%d", ref%7), "x")
+		item.Ref = ref
+		l.Log.Append([]*meshv1.AppendItem{item}, s)
+	}
+	put(1)
+	if n := <-gate.Entered; n != 1 {
+		t.Fatalf("an idle log waits for company: %d messages in the first commit", n)
+	}
+	for ref := uint64(2); ref <= 101; ref++ {
+		put(ref)
+	}
+	gate.Leave <- nil
+	if n := <-gate.Entered; n != 100 {
+		t.Errorf("the second commit has %d messages, want the 100 that gathered", n)
+	}
+	gate.Leave <- nil
+	for ref := uint64(1); ref <= 101; ref++ {
+		wantOK(t, s.Wait(t, ref))
+	}
+}
+
+func keyed(topic, key string) *meshv1.AppendItem {
+	item := Item(topic, "of "+key)
+	item.DedupeKey = key
+	return item
+}
+
+// same says that b repeats a's result as a duplicate.
+func same(t *testing.T, a, b *meshv1.AppendResult) {
+	t.Helper()
+	wantOK(t, a, b)
+	if a.GetDuplicate() || !b.GetDuplicate() || a.GetSeq() != b.GetSeq() || a.GetEpoch() != b.GetEpoch() || !bytes.Equal(a.GetMessageId(), b.GetMessageId()) ||
+		a.GetPublishedAt() != b.GetPublishedAt() {
+		t.Errorf("%v is no duplicate of %v", b, a)
+	}
+}
+
+func testDedupe(t *testing.T, db Database) {
+	clock := NewClock()
+	l, _ := openLog(t, db, clock)
+	first := l.Append(t, keyed("room/1", "k1"), keyed("room/1", "k2"), keyed("room/2", "k1"), keyed("room/1", "k1"))
+	same(t, first[0], first[3])
+	if first[1].GetSeq() != 2 || first[2].GetSeq() != 1 || first[2].GetDuplicate() {
+		t.Errorf("other keys and topics: %v", first)
+	}
+	clock.Add(time.Minute)
+	same(t, first[0], l.Append(t, keyed("room/1", "k1"))[0])
+	clock.Add(time.Minute) // the window of two minutes is over
+	if r := l.Append(t, keyed("room/1", "k1"))[0]; r.GetDuplicate() || r.GetSeq() != 3 {
+		t.Errorf("after the window: %v", r)
+	}
+	if got := len(l.Bodies(t, "room/1")); got != 3 {
+		t.Errorf("%d messages in the log, want 3", got)
+	}
+}
+
+// The second request waits for the first, and has the same end.
+func testDedupeConcurrent(t *testing.T, db Database) {
+	gate := NewGate(db(t))
+	l := OpenLog(t, gate, owner("a"), 1, NewClock().Now)
+	l.WaitReady(t)
+	one, two := NewSink(), NewSink()
+	a, b := keyed("room/1", "k"), keyed("room/1", "k")
+	a.Ref, b.Ref = 1, 1
+	l.Log.Append([]*meshv1.AppendItem{a}, one)
+	<-gate.Entered
+	l.Log.Append([]*meshv1.AppendItem{b}, two)
+	two.mu.Lock()
+	early := len(two.by)
+	two.mu.Unlock()
+	if early != 0 {
+		t.Error("the second request was answered before the first was committed")
+	}
+	gate.Leave <- fmt.Errorf("%w: by the test", backend.ErrNotCommitted)
+	if r := one.Wait(t, 1); r.GetCode() != wirev1.Code_CODE_UNAVAILABLE || r.GetRetryAfterMs() == 0 {
+		t.Errorf("the first, not committed: %v", r)
+	}
+	<-gate.Entered // now the second is the first
+	c := keyed("room/1", "k")
+	c.Ref = 2
+	l.Log.Append([]*meshv1.AppendItem{c}, two)
+	gate.Leave <- nil
+	first := two.Wait(t, 1)
+	same(t, first, two.Wait(t, 2))
+	if first.GetSeq() != 1 {
+		t.Errorf("seq %d after a commit that failed, want 1", first.GetSeq())
+	}
+}
+
+func testDedupeReopen(t *testing.T, db Database) {
+	clock := NewClock()
+	l, b := openLog(t, db, clock)
+	first := l.Append(t, keyed("room/1", "k1"), keyed("user/1/x", "k2"))
+	l.Close(t)
+	closeNow(t, b)
+	l, _ = openLog(t, db, clock)
+	again := l.Append(t, keyed("room/1", "k1"), keyed("room/1", "new"), keyed("user/1/x", "k2"), keyed("room/1", "new"))
+	same(t, first[0], again[0])
+	same(t, first[1], again[2])
+	same(t, again[1], again[3])
+}
+
+func ordered(producer byte, topic string, n uint64) *meshv1.AppendItem {
+	item := Item(topic, fmt.Sprintf("%d:%d", producer, n))
+	item.ProducerId, item.ProducerSeq = bytes.Repeat([]byte{producer}, 16), n
+	return item
+}
+
+func testOrdered(t *testing.T, db Database) {
+	l, _ := openLog(t, db, NewClock())
+	first := l.Append(t, ordered(1, "room/1", 1), ordered(2, "room/1", 1), ordered(1, "room/1", 2), ordered(1, "room/2", 1), ordered(1, "room/1", 2))
+	wantOK(t, first...)
+	same(t, first[2], first[4])
+	again := l.Append(t, ordered(1, "room/1", 1), ordered(1, "room/1", 2), ordered(1, "room/1", 3), ordered(2, "room/1", 1))
+	same(t, first[0], again[0])
+	same(t, first[2], again[1])
+	same(t, first[1], again[3])
+	if again[2].GetSeq() != 4 {
+		t.Errorf("the next one: %v", again[2])
+	}
+	// 5 is missing: it and all later ones are refused until it comes.
+	late := l.Append(t, ordered(1, "room/1", 5), ordered(1, "room/1", 6), ordered(1, "room/2", 2), ordered(3, "room/1", 2))
+	for i, want := range []wirev1.Code{wirev1.Code_CODE_OUT_OF_ORDER, wirev1.Code_CODE_OUT_OF_ORDER, wirev1.Code_CODE_OK, wirev1.Code_CODE_OUT_OF_ORDER} {
+		if late[i].GetCode() != want {
+			t.Errorf("late %d: %v, want %s", i, late[i], want)
+		}
+	}
+	wantOK(t, l.Append(t, ordered(1, "room/1", 4), ordered(1, "room/1", 5), ordered(1, "room/1", 6))...)
+	want := []string{"1:1", "2:1", "1:2", "1:3", "1:4", "1:5", "1:6"}
+	if diff := cmp.Diff(want, l.Bodies(t, "room/1")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func testOrderedReopen(t *testing.T, db Database) {
+	for _, abrupt := range []bool{false, true} { // with a checkpoint of everything, and without
+		name := fmt.Sprintf("room/%v", abrupt)
+		l, b := openLog(t, db, NewClock())
+		var items []*meshv1.AppendItem
+		for n := uint64(1); n <= 2500; n++ {
+			items = append(items, ordered(1, name, n))
+		}
+		first := l.Append(t, items...)
+		wantOK(t, first...)
+		if !abrupt {
+			l.Close(t)
+		}
+		closeNow(t, b)
+		l.Close(t)
+		l, b = openLog(t, db, NewClock())
+		again := l.Append(t, ordered(1, name, 2500), ordered(1, name, 17), ordered(1, name, 2502), ordered(1, name, 2501))
+		same(t, first[2499], again[0])
+		same(t, first[16], again[1])
+		if again[2].GetCode() != wirev1.Code_CODE_OUT_OF_ORDER {
+			t.Errorf("a number too high after the reopen: %v", again[2])
+		}
+		if again[3].GetSeq() != 2501 || again[3].GetDuplicate() {
+			t.Errorf("the next number after the reopen: %v", again[3])
+		}
+		l.Close(t)
+		closeNow(t, b)
+	}
+}
+
+// A new producer repeats, by dedupe key, what another one published: its numbers go on, and are known after a reopen.
+func testOrderedByKey(t *testing.T, db Database) {
+	l, b := openLog(t, db, NewClock())
+	both := func(producer byte, n uint64, key string) *meshv1.AppendItem {
+		item := ordered(producer, "room/1", n)
+		item.DedupeKey = key
+		return item
+	}
+	first := l.Append(t, both(1, 1, "k1"), both(1, 2, "k2"))
+	again := l.Append(t, both(2, 1, "k1"), both(2, 2, "k2"), both(2, 3, "k3"))
+	same(t, first[0], again[0])
+	same(t, first[1], again[1])
+	if again[2].GetSeq() != 3 || again[2].GetDuplicate() {
+		t.Errorf("a new key: %v", again[2])
+	}
+	same(t, first[0], l.Append(t, both(3, 1, "k1"))[0])
+	closeNow(t, b)
+	l.Close(t)
+	l, _ = openLog(t, db, NewClock())
+	r := l.Append(t, both(3, 3, "k5"), both(3, 2, "k4"))
+	if r[0].GetCode() != wirev1.Code_CODE_OUT_OF_ORDER || r[1].GetSeq() != 4 {
+		t.Errorf("after the reopen: %v", r)
+	}
+	if got := len(l.Bodies(t, "room/1")); got != 4 {
+		t.Errorf("%d messages, want 4", got)
+	}
+}
+
+func readSeqs(t *testing.T, l *Log, topic string, epoch, from, to uint64, most int) (seqs []uint64, p shardlog.Position, err error) {
+	t.Helper()
+	err = l.Read(within(t), topic, epoch, from, to, func(at shardlog.Position) error { p = at; return nil }, func(seq uint64, _ *run.Record) bool {
+		seqs = append(seqs, seq)
+		return len(seqs) < most
+	})
+	return seqs, p, err
+}
+
+func testReadRange(t *testing.T, db Database) {
+	l, _ := openLog(t, db, NewClock())
+	for range 10 {
+		var items []*meshv1.AppendItem
+		for range 10 {
+			items = append(items, Item("room/1", strings.Repeat("x", 100)))
+		}
+		wantOK(t, l.Append(t, items...)...)
+	}
+	for _, c := range []struct {
+		from, to    uint64
+		most        int
+		first, last uint64
+	}{{0, 0, 999, 1, 100}, {15, 25, 999, 15, 25}, {95, 0, 999, 95, 100}, {15, 90, 3, 15, 17}, {100, 200, 999, 100, 100}, {101, 0, 999, 0, 0}} {
+		seqs, p, err := readSeqs(t, l, "room/1", 0, c.from, c.to, c.most)
+		need(t, err)
+		var want []uint64
+		for s := c.first; s > 0 && s <= c.last; s++ {
+			want = append(want, s)
+		}
+		if !slices.Equal(seqs, want) || p.Head != 100 || p.Oldest != 1 {
+			t.Errorf("%+v: %v, position %+v", c, seqs, p)
+		}
+	}
+	_, p, err := readSeqs(t, l, "room/2", 0, 0, 0, 9)
+	if err != nil || p.Head != 0 || p.Epoch == 0 {
+		t.Errorf("a topic nobody published to: %+v %v", p, err)
+	}
+	if _, _, err := readSeqs(t, l, "room/1", p.Epoch+1, 0, 0, 9); code.Of(err) != wirev1.Code_CODE_EPOCH_CHANGED {
+		t.Errorf("an epoch that is gone: %v", err)
+	}
+	if _, _, err := readSeqs(t, l, "room//1", 0, 0, 0, 9); code.Of(err) != wirev1.Code_CODE_BAD_TOPIC {
+		t.Errorf("a bad topic: %v", err)
+	}
+}
+
+func testHeads(t *testing.T, db Database) {
+	l, _ := openLog(t, db, NewClock())
+	for topic, n := range map[string]int{"room/1": 3, "room/2": 1, "user/1/x": 2} {
+		for range n {
+			wantOK(t, l.Append(t, Item(topic, "x"))...)
+		}
+	}
+	heads := func(topics, filters []string, limit int) map[string]uint64 {
+		t.Helper()
+		all, err := l.Heads(within(t), topics, filters, limit)
+		need(t, err)
+		by := map[string]uint64{}
+		for _, h := range all {
+			if _, twice := by[h.GetTopic()]; twice || h.GetEpoch() == 0 || h.GetOldest() != 1 {
+				t.Errorf("head %v (twice: %v)", h, twice)
+			}
+			by[h.GetTopic()] = h.GetHead()
+		}
+		return by
+	}
+	for _, c := range []struct {
+		topics, filters []string
+		limit           int
+		want            map[string]uint64
+	}{
+		{[]string{"room/1", "never"}, nil, 0, map[string]uint64{"room/1": 3, "never": 0}},
+		{nil, []string{"room/#"}, 2, map[string]uint64{"room/1": 3, "room/2": 1}},
+		{[]string{"room/1", "room/1"}, []string{"room/+", "+/1", "#"}, 0, map[string]uint64{"room/1": 3, "room/2": 1, "user/1/x": 2}},
+		{nil, []string{"none/#"}, 0, map[string]uint64{}},
+	} {
+		if diff := cmp.Diff(c.want, heads(c.topics, c.filters, c.limit)); diff != "" {
+			t.Errorf("%v %v: %s", c.topics, c.filters, diff)
+		}
+	}
+	if _, err := l.Heads(within(t), nil, []string{"#"}, 2); code.Of(err) != wirev1.Code_CODE_TOO_MANY_TOPICS {
+		t.Errorf("three topics, at most two: %v", err)
+	}
+	if _, err := l.Heads(within(t), nil, []string{"a/#/b"}, 0); code.Of(err) != wirev1.Code_CODE_BAD_TOPIC {
+		t.Errorf("a bad filter: %v", err)
+	}
+}
+
+// Retention is logical: what is too old is not had any more, whether its slice is there or not; the head stays.
+func testRetention(t *testing.T, db Database) {
+	clock := NewClock()
+	l, b := openLog(t, db, clock)
+	oldest := func() uint64 {
+		t.Helper()
+		all, err := l.Heads(within(t), []string{"room/1"}, nil, 0)
+		need(t, err)
+		if all[0].GetHead() != 3 {
+			t.Errorf("head %d", all[0].GetHead())
+		}
+		return all[0].GetOldest()
+	}
+	for range 3 {
+		wantOK(t, l.Append(t, Item("room/1", "x"))...)
+		clock.Add(8 * time.Hour)
+	}
+	if got := oldest(); got != 1 { // 24, 16 and 8 hours old; rooms keep 24
+		t.Errorf("oldest %d, want 1", got)
+	}
+	clock.Add(time.Hour)
+	if got := oldest(); got != 2 {
+		t.Errorf("oldest %d, want 2", got)
+	}
+	if seqs, _, err := readSeqs(t, l, "room/1", 0, 1, 0, 9); err != nil || !slices.Equal(seqs, []uint64{2, 3}) {
+		t.Errorf("read %v %v", seqs, err)
+	}
+	clock.Add(48 * time.Hour)
+	if got := oldest(); got != 4 {
+		t.Errorf("oldest %d, want 4: none is retained", got)
+	}
+	l.Close(t)
+	if _, err := b.DropSlices(within(t), uint64(clock.Now().UnixMicro())); err != nil {
+		t.Fatal(err)
+	}
+	closeNow(t, b)
+	l, _ = openLog(t, db, clock)
+	if got := oldest(); got != 4 {
+		t.Errorf("oldest %d after a reopen, want 4", got)
+	}
+	if r := l.Append(t, Item("room/1", "x"))[0]; r.GetSeq() != 4 {
+		t.Errorf("after everything was dropped: %v, want seq 4", r)
+	}
+}
+
+func testLogTakeover(t *testing.T, db Database) {
+	b := db(t)
+	clock := NewClock()
+	old := OpenLog(t, b, owner("a"), 2, clock.Now)
+	old.WaitReady(t)
+	wantOK(t, old.Append(t, Item("room/1", "a1"), Item("room/1", "a2"))...)
+	next := OpenLog(t, b, owner("b"), 2, clock.Now)
+	if r := next.Append(t, Item("room/1", "x"))[0]; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE {
+		t.Errorf("a store that waits for a shard: %v", r)
+	}
+	old.Hold(true) // as one that can't be reached
+	need(t, b.Fence(within(t), "a", 7))
+	next.WaitReady(t)
+	wantOK(t, next.Append(t, Item("room/1", "b1"))...)
+	if r := old.Append(t, Item("room/1", "late"))[0]; r.GetCode() == wirev1.Code_CODE_OK {
+		t.Errorf("the old owner appended: %v", r)
+	}
+	if diff := cmp.Diff([]string{"a1", "a2", "b1"}, next.Bodies(t, "room/1")); diff != "" {
+		t.Error(diff)
+	}
+	next.Want(AllShards()[:512])
+	old.Want(AllShards()[512:])
+	old.Hold(false)
+	old.WaitReady(t)
+	all := append(old.Owned(), next.Owned()...)
+	slices.Sort(all)
+	if !slices.Equal(all, AllShards()) {
+		t.Errorf("%d shards are owned by the two", len(all))
+	}
+}
+
+func testLogReopen(t *testing.T, db Database) {
+	l, b := openLog(t, db, NewClock())
+	var items []*meshv1.AppendItem
+	for i := range 500 {
+		items = append(items, Item(fmt.Sprintf("room/%d", i%50), fmt.Sprint(i)))
+	}
+	first := l.Append(t, items...)
+	wantOK(t, first...)
+	before, err := l.Heads(within(t), nil, []string{"#"}, 0)
+	need(t, err)
+	closeNow(t, b) // abruptly: no checkpoint
+	l.Close(t)
+	l, _ = openLog(t, db, NewClock())
+	after, err := l.Heads(within(t), nil, []string{"#"}, 0)
+	need(t, err)
+	if diff := cmp.Diff(byTopic(before), byTopic(after), protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+	for i := range 50 {
+		if got := l.Bodies(t, fmt.Sprintf("room/%d", i)); len(got) != 10 || got[9] != fmt.Sprint(450+i) {
+			t.Errorf("room/%d: %v", i, got)
+		}
+	}
+	if r := l.Append(t, Item("room/7", "next"))[0]; r.GetSeq() != 11 {
+		t.Errorf("after the reopen: %v", r)
+	}
+}
+
+func byTopic(hs []*meshv1.Head) map[string]*meshv1.Head {
+	by := map[string]*meshv1.Head{}
+	for _, h := range hs {
+		by[h.GetTopic()] = h
+	}
+	return by
+}

@@ -1,0 +1,190 @@
+// Package housekeeping does what time asks for: slices made ahead and dropped, sessions expired, those of edges that are gone let go.
+package housekeeping
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+const (
+	slicesEvery   = time.Minute
+	sessionsEvery = 10 * time.Second
+	// edgeSilence is how long an edge may send no digest before the sessions it holds are let go; it sends one a second.
+	edgeSilence = time.Minute
+	// expireLimit bounds one transaction.
+	expireLimit = 500
+	jobTimeout  = 30 * time.Second
+)
+
+// Database is what is kept in order.
+type Database interface {
+	backend.Slices
+	ExpireSessions(ctx context.Context, now uint64, limit int) (int, error)
+	SessionEdges(ctx context.Context) ([]string, error)
+	DetachEdge(ctx context.Context, edgeID string, now uint64) (int, error)
+}
+
+// Config of a Keeper.
+type Config struct {
+	Backend Database
+	// Bus is nil where there is no NATS: then no edge is taken for gone.
+	Bus *bus.Bus
+	// Mine says whether this store is the one of all that keeps this database in order.
+	Mine func() bool
+	Now  func() time.Time
+	Log  *slog.Logger
+}
+
+// Keeper is a lifecycle.Part. It owns two goroutines and a subscription.
+type Keeper struct {
+	cfg   Config
+	group *lifecycle.Group
+	leave func()
+
+	mu    sync.Mutex
+	edges map[string]time.Time // last digest
+	since time.Time            // digests were heard without a gap
+}
+
+// New makes a keeper that has not begun.
+func New(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, leave: func() {}, edges: map[string]time.Time{}}
+}
+
+// Start makes the slices that are needed now, and begins.
+func (k *Keeper) Start(ctx context.Context) error {
+	if err := k.cfg.Backend.MakeSlices(ctx, k.now()); err != nil {
+		k.cfg.Log.Warn("slices are not made ahead", "error", err) // a commit makes its own
+	}
+	k.since = k.cfg.Now()
+	if k.cfg.Bus != nil {
+		leave, err := k.cfg.Bus.Subscribe(bus.EdgeDigest, 4096, func(data []byte, _ func([]byte) error) { k.hear(data) })
+		if err != nil {
+			return err
+		}
+		k.leave = leave
+		k.cfg.Bus.OnGap(k.gap)
+	}
+	k.group = lifecycle.NewGroup(context.Background())
+	k.group.Go("housekeeping-slices", func(ctx context.Context) { k.every(ctx, slicesEvery, k.Slices) })
+	k.group.Go("housekeeping-sessions", func(ctx context.Context) { k.every(ctx, sessionsEvery, k.Sessions) })
+	return nil
+}
+
+// Stop ends it.
+func (k *Keeper) Stop(ctx context.Context) error {
+	k.leave()
+	return k.group.Stop(ctx)
+}
+
+func (k *Keeper) now() uint64 { return uint64(k.cfg.Now().UnixMicro()) }
+
+func (k *Keeper) gap() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.since = k.cfg.Now()
+}
+
+func (k *Keeper) hear(data []byte) {
+	d := &meshv1.EdgeDigest{}
+	if err := proto.Unmarshal(data, d); err != nil {
+		k.cfg.Log.Warn("digest of an edge", "error", err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.edges[d.GetEdgeId()] = k.cfg.Now()
+}
+
+func (k *Keeper) every(ctx context.Context, pace time.Duration, job func(context.Context) error) {
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if !k.cfg.Mine() {
+			continue
+		}
+		timeout, cancel := context.WithTimeout(ctx, jobTimeout)
+		if err := job(timeout); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Warn("housekeeping", "error", err)
+		}
+		cancel()
+	}
+}
+
+// Slices makes those to come and drops those that are over.
+func (k *Keeper) Slices(ctx context.Context) error {
+	if err := k.cfg.Backend.MakeSlices(ctx, k.now()); err != nil {
+		return err
+	}
+	dropped, err := k.cfg.Backend.DropSlices(ctx, k.now())
+	if dropped > 0 {
+		k.cfg.Log.Info("slices dropped", "slices", dropped)
+	}
+	return err
+}
+
+// Sessions lets go of what gone edges hold, and deletes what is over.
+func (k *Keeper) Sessions(ctx context.Context) error {
+	if err := k.letGo(ctx); err != nil {
+		return err
+	}
+	for {
+		n, err := k.cfg.Backend.ExpireSessions(ctx, k.now(), expireLimit)
+		if err != nil || n < expireLimit {
+			return err
+		}
+	}
+}
+
+func (k *Keeper) letGo(ctx context.Context) error {
+	if k.cfg.Bus == nil || !k.cfg.Bus.Connected() {
+		return nil
+	}
+	holders, err := k.cfg.Backend.SessionEdges(ctx)
+	if err != nil {
+		return err
+	}
+	for _, edge := range k.silent(holders) {
+		n, err := k.cfg.Backend.DetachEdge(ctx, edge, k.now())
+		if err != nil {
+			return err
+		}
+		k.cfg.Log.Info("sessions of a silent edge are let go", "edge", edge, "sessions", n)
+	}
+	return nil
+}
+
+// silent is those of edges that were unheard for long, by one who would have heard them.
+func (k *Keeper) silent(edges []string) (gone []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.cfg.Now()
+	if now.Sub(k.since) < edgeSilence {
+		return nil
+	}
+	for edge, at := range k.edges {
+		if now.Sub(at) > 10*edgeSilence {
+			delete(k.edges, edge)
+		}
+	}
+	for _, edge := range edges {
+		if now.Sub(k.edges[edge]) >= edgeSilence {
+			gone = append(gone, edge)
+		}
+	}
+	return gone
+}

@@ -1,0 +1,88 @@
+// Package ownership divides the shards among the stores that live: each beats over NATS, takes its share of what nobody owns, and
+// fences an owner that fell silent.
+package ownership
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// Spread is the share of one store: the shards, in as many equal ranges as there are stores, go to the stores in the order of their
+// ids. Every store that sees the same ones comes to the same answer.
+func Spread(ids []string, me string) []int {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	i, found := slices.BinarySearch(ids, me)
+	if !found {
+		return nil
+	}
+	first, end := i*topic.Shards/len(ids), (i+1)*topic.Shards/len(ids)
+	share := make([]int, 0, end-first)
+	for s := first; s < end; s++ {
+		share = append(share, s)
+	}
+	return share
+}
+
+// heard is the last beat of another store, and when it came.
+type heard struct {
+	beat *meshv1.StoreBeat
+	at   time.Time
+}
+
+// living names the stores heard within silence that take part.
+func living(beats map[string]heard, now time.Time) (ids []string) {
+	for id, h := range beats {
+		if now.Sub(h.at) < silence && !h.beat.GetLeaving() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// run is one incarnation of a store.
+type run struct {
+	id          string
+	incarnation uint64
+}
+
+// silent names the owners of wanted shards that must be fenced: other runs than the living ones. judge says whether this store was reachable long
+// enough to know who is silent; another incarnation of its own id is always over.
+func silent(records []backend.Ownership, wanted []int, me run, beats map[string]heard, now time.Time, judge bool) (over []run) {
+	for _, r := range records {
+		owner := run{r.StoreID, r.Incarnation}
+		if owner == me || slices.Contains(over, owner) {
+			continue
+		}
+		if _, mine := slices.BinarySearch(wanted, r.Shard); !mine {
+			continue
+		}
+		h, known := beats[owner.id]
+		lives := known && h.beat.GetStoreIncarnation() == owner.incarnation && now.Sub(h.at) < silence
+		if owner.id == me.id || judge && !lives {
+			over = append(over, owner)
+		}
+	}
+	return over
+}
+
+// ranges joins shards with the same owner.
+func ranges(owners map[int]backend.Owner) (all []*meshv1.OwnersResponse_Range) {
+	for s := range topic.Shards {
+		o, ok := owners[s]
+		if !ok {
+			continue
+		}
+		if n := len(all) - 1; n >= 0 && all[n].GetLast() == uint32(s)-1 && all[n].GetStoreId() == o.StoreID && all[n].GetAddress() == o.Address {
+			all[n].Last = uint32(s)
+			continue
+		}
+		all = append(all, &meshv1.OwnersResponse_Range{First: uint32(s), Last: uint32(s), StoreId: o.StoreID, Address: o.Address})
+	}
+	return all
+}

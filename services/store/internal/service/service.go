@@ -1,0 +1,79 @@
+// Package service answers meshv1.StoreService from a backend and the log above it.
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
+)
+
+// Owners says who owns which shards.
+type Owners interface {
+	Owners() []*meshv1.OwnersResponse_Range
+}
+
+// Config of a Service.
+type Config struct {
+	Backend backend.Backend
+	Log     *shardlog.Log
+	Owners  Owners
+	// Changed is called after a change of namespaces; it must not block.
+	Changed func()
+	Now     func() time.Time
+	Logger  *slog.Logger
+}
+
+// Service answers every call of meshv1.StoreService.
+type Service struct {
+	meshv1.UnimplementedStoreServiceServer
+	cfg Config
+	// ending is closed when streams should end.
+	ending chan struct{}
+}
+
+// New makes a service.
+func New(cfg Config) *Service { return &Service{cfg: cfg, ending: make(chan struct{})} }
+
+// Register adds it to a gRPC server.
+func (s *Service) Register(r grpc.ServiceRegistrar) { meshv1.RegisterStoreServiceServer(r, s) }
+
+// End ends the append streams once what they have unanswered is answered. It is called once.
+func (s *Service) End() { close(s.ending) }
+
+func (s *Service) now() uint64 { return uint64(s.cfg.Now().UnixMicro()) }
+
+// Owners answers as far as this store knows.
+func (s *Service) Owners(context.Context, *meshv1.OwnersRequest) (*meshv1.OwnersResponse, error) {
+	return &meshv1.OwnersResponse{Ranges: s.cfg.Owners.Owners()}, nil
+}
+
+// refused gives every error of the backend its code: callers learn whether trying again helps.
+func (s *Service) refused(ctx context.Context, doing string, err error) error {
+	var known *code.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, backend.ErrNotFound):
+		return code.New(wirev1.Code_CODE_NOT_FOUND, err.Error())
+	case errors.Is(err, backend.ErrConflict):
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
+	case ctx.Err() != nil:
+		return code.From(ctx.Err())
+	}
+	s.cfg.Logger.Warn("the database refused", "doing", doing, "error", err)
+	return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, doing+": "+err.Error())
+}
+
+// retryAfter is when to come back after the database failed.
+const retryAfter = 250 * time.Millisecond

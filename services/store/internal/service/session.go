@@ -1,0 +1,142 @@
+package service
+
+import (
+	"context"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Bounds of sessions.
+const (
+	maxName     = 255
+	defaultPage = 100
+	maxPage     = 1000
+	maxTTL      = 366 * 24 * 3600 // seconds
+)
+
+// session checks a session's key, and that its shard is this store's.
+func (s *Service) session(user, name string) error {
+	if user == "" || name == "" || len(user) > maxName || len(name) > maxName {
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "user and name of a session have 1 to 255 bytes")
+	}
+	return s.cfg.Log.Owns(topic.SessionShard(user, name))
+}
+
+// AttachSession makes the caller the holder.
+func (s *Service) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
+	if err := s.session(req.GetUser(), req.GetName()); err != nil {
+		return nil, err
+	}
+	if !req.GetPeek() && req.GetEdgeId() == "" {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "edge_id is missing")
+	}
+	if req.GetTtlS() > maxTTL {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "ttl_s is more than 366 days")
+	}
+	resp, err := s.cfg.Backend.AttachSession(ctx, req, s.now())
+	return resp, s.refused(ctx, "attach session", err)
+}
+
+// WriteCursors writes what is this store's to write; each other entry is answered with its own code.
+func (s *Service) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsRequest) (*meshv1.WriteCursorsResponse, error) {
+	codes := make([]wirev1.Code, len(req.GetWrites()))
+	var writes []*meshv1.SessionWrite
+	var at []int
+	for i, w := range req.GetWrites() {
+		if err := s.session(w.GetUser(), w.GetName()); err != nil {
+			codes[i] = code.Of(err)
+			continue
+		}
+		writes, at = append(writes, w), append(at, i)
+	}
+	if len(writes) > 0 {
+		written, err := s.cfg.Backend.WriteCursors(ctx, writes, s.now())
+		if err != nil {
+			return nil, s.refused(ctx, "write cursors", err)
+		}
+		for i, c := range written {
+			codes[at[i]] = c
+		}
+	}
+	return &meshv1.WriteCursorsResponse{Codes: codes}, nil
+}
+
+// ListSessions of every shard: sessions of one database are all seen by each of its stores.
+func (s *Service) ListSessions(ctx context.Context, req *meshv1.ListSessionsRequest) (*meshv1.ListSessionsResponse, error) {
+	page, next, err := s.cfg.Backend.ListSessions(ctx, req.GetUser(), pageSize(req.GetLimit()), req.GetPageToken(), s.now())
+	if err != nil {
+		return nil, s.refused(ctx, "list sessions", err)
+	}
+	return &meshv1.ListSessionsResponse{Sessions: page, NextPageToken: next}, nil
+}
+
+func pageSize(limit uint32) int {
+	if limit == 0 {
+		return defaultPage
+	}
+	return int(min(limit, maxPage))
+}
+
+// GetSession with cursors.
+func (s *Service) GetSession(ctx context.Context, req *meshv1.GetSessionRequest) (*meshv1.GetSessionResponse, error) {
+	if err := s.session(req.GetUser(), req.GetName()); err != nil {
+		return nil, err
+	}
+	found, err := s.cfg.Backend.GetSession(ctx, req.GetUser(), req.GetName(), s.now())
+	if err != nil {
+		return nil, s.refused(ctx, "get session", err)
+	}
+	return &meshv1.GetSessionResponse{Session: found}, nil
+}
+
+// DeleteSession deletes a session; its holder's next write is answered NOT_FOUND.
+func (s *Service) DeleteSession(ctx context.Context, req *meshv1.DeleteSessionRequest) (*meshv1.DeleteSessionResponse, error) {
+	if err := s.session(req.GetUser(), req.GetName()); err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Backend.DeleteSession(ctx, req.GetUser(), req.GetName()); err != nil {
+		return nil, s.refused(ctx, "delete session", err)
+	}
+	return &meshv1.DeleteSessionResponse{}, nil
+}
+
+// ListDeadLetters of every shard.
+func (s *Service) ListDeadLetters(ctx context.Context, req *meshv1.ListDeadLettersRequest) (*meshv1.ListDeadLettersResponse, error) {
+	if f := req.GetFilter(); f != "" {
+		if err := topic.CheckFilter(f); err != nil {
+			return nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+		}
+	}
+	found, err := s.cfg.Backend.ListDeadLetters(ctx, req.GetFilter(), req.GetAfterId(), pageSize(req.GetLimit()))
+	if err != nil {
+		return nil, s.refused(ctx, "list dead letters", err)
+	}
+	return &meshv1.ListDeadLettersResponse{DeadLetters: fitting(found)}, nil
+}
+
+// fitting cuts a page so that it keeps below gRPC's limit of 4 MiB; the caller goes on after the last id.
+func fitting(all []*meshv1.DeadLetter) []*meshv1.DeadLetter {
+	size := 0
+	for i, d := range all {
+		size += len(d.GetBody()) + 1024
+		if i > 0 && size > 2<<20 {
+			return all[:i]
+		}
+	}
+	return all
+}
+
+// DiscardDeadLetters deletes.
+func (s *Service) DiscardDeadLetters(ctx context.Context, req *meshv1.DiscardDeadLettersRequest) (*meshv1.DiscardDeadLettersResponse, error) {
+	if len(req.GetIds()) > maxPage {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "at most 1,000 ids at a time")
+	}
+	n, err := s.cfg.Backend.DiscardDeadLetters(ctx, req.GetIds())
+	if err != nil {
+		return nil, s.refused(ctx, "discard dead letters", err)
+	}
+	return &meshv1.DiscardDeadLettersResponse{Discarded: uint32(n)}, nil
+}

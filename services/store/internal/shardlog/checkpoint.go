@@ -1,0 +1,151 @@
+package shardlog
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+const (
+	// checkpointEvery and checkpointAfter messages bound what a takeover has to read again.
+	checkpointEvery = 10 * time.Second
+	checkpointAfter = 100_000
+	// checkpointPart is how many states are stored between two commits: an append waits for that at most.
+	checkpointPart = 500
+	// producersKept is how long the position of a silent producer is known.
+	producersKept = 8 * 24 * time.Hour
+	forgetEvery   = time.Hour
+)
+
+// checkpointer stores heads and positions piece by piece. The shards' commit numbers, as they were when it began, go last:
+// what was appended since is read again at a takeover, which does no harm.
+type checkpointer struct {
+	messages int // since the last began
+	begunAt  time.Time
+	forgotAt time.Time
+	rest     *backend.Checkpoint // what is still to be stored
+}
+
+func (c *checkpointer) noticed(messages int) { c.messages += messages }
+
+func (c *checkpointer) due(now time.Time) bool {
+	return c.messages >= checkpointAfter || now.Sub(c.begunAt) >= checkpointEvery
+}
+
+// checkpoint does the next piece, if it is time.
+func (l *lane) checkpoint(ctx context.Context) {
+	c := &l.checkpoints
+	if l.writer == nil {
+		return
+	}
+	if c.rest == nil {
+		if now := l.now(); !c.due(now) {
+			return
+		}
+		l.beginCheckpoint()
+	}
+	l.storePart(ctx)
+}
+
+// checkpointAll does one from beginning to end; what fails is read again at the next takeover.
+func (l *lane) checkpointAll(ctx context.Context) {
+	l.beginCheckpoint()
+	for l.writer != nil && l.checkpoints.rest != nil && ctx.Err() == nil {
+		l.storePart(ctx)
+	}
+}
+
+func (l *lane) beginCheckpoint() {
+	c, now := &l.checkpoints, l.now()
+	rest := l.state.dirty()
+	if c.rest != nil { // one was under way: its states are still to be stored
+		rest.Topics = append(c.rest.Topics, rest.Topics...)
+		rest.Producers = append(c.rest.Producers, rest.Producers...)
+	}
+	if now.Sub(c.forgotAt) >= forgetEvery {
+		c.forgotAt = now
+		rest.ForgetBefore = uint64(now.Add(-producersKept).UnixMicro())
+		l.state.forget(rest.ForgetBefore)
+	}
+	c.rest, c.messages, c.begunAt = rest, 0, now
+}
+
+func (l *lane) storePart(ctx context.Context) {
+	c := &l.checkpoints
+	part := &backend.Checkpoint{}
+	if n := min(len(c.rest.Topics), checkpointPart); n > 0 {
+		part.Topics, c.rest.Topics = c.rest.Topics[:n], c.rest.Topics[n:]
+	}
+	if n := min(len(c.rest.Producers), checkpointPart-len(part.Topics)); n > 0 {
+		part.Producers, c.rest.Producers = c.rest.Producers[:n], c.rest.Producers[n:]
+	}
+	last := len(c.rest.Topics)+len(c.rest.Producers) == 0
+	if last {
+		part.Shards, part.ForgetBefore = c.rest.Shards, c.rest.ForgetBefore
+		c.rest = nil
+	}
+	err := l.writer.Checkpoint(ctx, part)
+	switch {
+	case err == nil:
+	case errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnknown):
+		l.lose(err)
+	default:
+		l.log.Warn("checkpoint", "error", err)
+		c.rest = nil
+		l.state.soil()
+	}
+}
+
+// dirty is a copy of what changed since the last call.
+func (s *state) dirty() *backend.Checkpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &backend.Checkpoint{}
+	for n, sh := range s.shards {
+		if sh.dirty {
+			sh.dirty = false
+			c.Shards = append(c.Shards, backend.Shard{Shard: n, Epoch: sh.epoch, Commit: sh.commit})
+		}
+	}
+	for name, t := range s.topics {
+		if t.dirty {
+			t.dirty = false
+			c.Topics = append(c.Topics, backend.Topic{Shard: t.shard, Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest})
+		}
+	}
+	for key, p := range s.producers {
+		if p.dirty {
+			p.dirty = false
+			c.Producers = append(c.Producers, backend.Producer{
+				Shard: p.shard, Topic: key.topic, ID: key.id, ProducerSeq: p.producerSeq, Epoch: p.epoch, Seq: p.seq, At: p.at,
+			})
+		}
+	}
+	return c
+}
+
+// soil marks everything as changed: a checkpoint failed, and the next one must not leave out what this one held.
+func (s *state) soil() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sh := range s.shards {
+		sh.dirty = true
+	}
+	for _, t := range s.topics {
+		t.dirty = true
+	}
+	for _, p := range s.producers {
+		p.dirty = true
+	}
+}
+
+// forget drops positions of producers that were silent since before a time.
+func (s *state) forget(before uint64) {
+	for key, p := range s.producers {
+		if p.at < before {
+			delete(s.producers, key)
+		}
+	}
+}

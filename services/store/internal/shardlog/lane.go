@@ -1,0 +1,303 @@
+package shardlog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// Bounds of a lane and of one group commit.
+const (
+	maxQueued      = 16_384
+	maxQueuedBytes = 32 << 20
+	maxBatch       = 4096
+	maxBatchBytes  = 4 << 20
+	// maxProducers is how many positions of ordered producers a lane remembers.
+	maxProducers = 500_000
+)
+
+// tick is how often a lane that has nothing to do looks after its shards; a wish for other shards is seen at once.
+const tick = 250 * time.Millisecond
+
+// lane owns one writer, the state of its shards, and the goroutine that appends. Callers reach it through the queue.
+type lane struct {
+	name     string
+	backend  backend.Backend
+	owner    backend.Owner
+	policies func() *policy.Table
+	now      func() time.Time
+	log      *slog.Logger
+	metrics  *Metrics
+	traces   traces
+
+	state *state
+	kick  chan struct{} // something is queued, or wanted changed
+
+	mu       sync.Mutex
+	queue    []*entry
+	bytes    int
+	wanted   map[int]bool
+	hold     bool // claim nothing new
+	draining bool
+	away     error // why the database can't be written to now; nil: it can
+	changed  chan struct{}
+
+	writer      backend.Writer // the goroutine's own, as is all below
+	checkpoints checkpointer
+	warned      bool
+}
+
+func newLane(name string, cfg Config) *lane {
+	return &lane{
+		name: name, backend: cfg.Backend, owner: cfg.Owner, policies: cfg.Policies, now: cfg.Now, log: cfg.Log, metrics: cfg.Metrics,
+		traces: traces{cfg.Tracer}, state: newState(), kick: make(chan struct{}, 1), wanted: map[int]bool{}, changed: make(chan struct{}),
+		away: errors.New("no shards claimed yet"),
+	}
+}
+
+func (l *lane) wake() {
+	select {
+	case l.kick <- struct{}{}:
+	default: // it wakes up anyway
+	}
+}
+
+// submit queues items for one sink; those refused are answered at once.
+func (l *lane) submit(entries []*entry) {
+	var refused []*meshv1.AppendResult
+	l.mu.Lock()
+	for _, e := range entries {
+		if err := l.admit(e); err != nil {
+			refused = append(refused, refusalOf(e, err))
+			continue
+		}
+		l.queue = append(l.queue, e)
+		l.bytes += e.size()
+	}
+	depth := len(l.queue)
+	l.mu.Unlock()
+	l.wake()
+	l.metrics.queued(l.name, depth)
+	if len(refused) > 0 {
+		l.metrics.answered(refused)
+		entries[0].sink.Results(refused)
+	}
+}
+
+// admit says why an entry can't be queued. l.mu is held.
+func (l *lane) admit(e *entry) error {
+	switch {
+	case l.draining:
+		return code.Retry(wirev1.Code_CODE_DRAINING, unavailableRetry, "the store stops")
+	case !l.wanted[e.shard]:
+		return code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard")
+	case l.away != nil:
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database is away: "+l.away.Error())
+	case !l.state.owns(e.shard):
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the shard is not claimed yet")
+	case len(l.queue) >= maxQueued || l.bytes+e.size() > maxQueuedBytes:
+		return code.Retry(wirev1.Code_CODE_OVERLOADED, overloadedRetry, "too much is waiting for its commit")
+	}
+	return nil
+}
+
+// take is the next group: what is queued, within bounds.
+func (l *lane) take() (group []*entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, size := 0, 0
+	for n < len(l.queue) && n < maxBatch {
+		size += l.queue[n].size()
+		if n > 0 && size > maxBatchBytes {
+			break
+		}
+		l.bytes -= l.queue[n].size()
+		n++
+	}
+	group = l.queue[:n:n]
+	l.queue = l.queue[n:]
+	if len(l.queue) == 0 {
+		l.queue = nil
+	}
+	return group
+}
+
+// want says which shards this lane should own.
+func (l *lane) want(shards []int) {
+	l.mu.Lock()
+	l.wanted = make(map[int]bool, len(shards))
+	for _, s := range shards {
+		l.wanted[s] = true
+	}
+	l.mu.Unlock()
+	l.wake()
+}
+
+// wantedNow is a sorted copy, and whether new shards may be claimed.
+func (l *lane) wantedNow() (all []int, hold bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all = make([]int, 0, len(l.wanted))
+	for s := range l.wanted {
+		all = append(all, s)
+	}
+	slices.Sort(all)
+	return all, l.hold
+}
+
+// setAway notes why the database can't be written to, and refuses what is queued. Nil: it can.
+func (l *lane) setAway(why error) {
+	l.mu.Lock()
+	l.away = why
+	l.tell()
+	var refused []*entry
+	if why != nil {
+		refused, l.queue, l.bytes = l.queue, nil, 0
+	}
+	l.mu.Unlock()
+	l.refuse(refused, func(*entry) error {
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database is away: "+why.Error())
+	})
+}
+
+// tell wakes whoever waits for a change of what is owned. l.mu is held.
+func (l *lane) tell() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *lane) refuse(entries []*entry, why func(*entry) error) {
+	if len(entries) == 0 {
+		return
+	}
+	results := make([]*meshv1.AppendResult, len(entries))
+	for i, e := range entries {
+		results[i] = refusalOf(e, why(e))
+	}
+	l.answer(entries, results)
+}
+
+// answer gives every sink its results, in order.
+func (l *lane) answer(entries []*entry, results []*meshv1.AppendResult) {
+	l.metrics.answered(results)
+	bySink := map[Sink][]*meshv1.AppendResult{}
+	var order []Sink
+	for i, e := range entries {
+		if bySink[e.sink] == nil {
+			order = append(order, e.sink)
+		}
+		bySink[e.sink] = append(bySink[e.sink], results[i])
+	}
+	for _, s := range order {
+		s.Results(bySink[s])
+	}
+	l.traces.appended(entries, results, l.now())
+}
+
+// run is the lane's goroutine. When ctx ends it finishes what is queued, gives the shards back and returns.
+func (l *lane) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-l.kick:
+			l.tendIfDue(ctx)
+		case <-timer.C:
+			l.tend(ctx)
+			timer.Reset(tick)
+		}
+		for l.appendGroup(context.WithoutCancel(ctx)) {
+			l.checkpoint(ctx)
+		}
+	}
+	l.finish(context.WithoutCancel(ctx))
+}
+
+// appendGroup commits one group; false where nothing was queued.
+func (l *lane) appendGroup(ctx context.Context) bool {
+	group := l.take()
+	if len(group) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	if err := l.lookUp(ctx, group); err != nil {
+		l.refuse(group, func(*entry) error {
+			return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "dedupe keys: "+err.Error())
+		})
+		return true
+	}
+	var id backend.BatchID
+	_, _ = rand.Read(id[:]) // it never fails
+	p := newPlan(l.state, group, id, uint64(l.now().UnixMicro()), l.policies(), maxProducers)
+	if err := l.findFirsts(ctx, p, group); err != nil {
+		l.log.Warn("first results of duplicates could not be read", "error", err)
+	}
+	if len(p.batch.Commits) == 0 {
+		l.answer(group, p.results)
+		return true
+	}
+	l.commit(ctx, p, group)
+	return true
+}
+
+func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
+	if l.writer == nil {
+		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database is away"))
+		return
+	}
+	begun := time.Now()
+	err := l.writer.Commit(ctx, p.batch)
+	l.metrics.committed(time.Since(begun), len(group), err)
+	switch {
+	case err == nil:
+		l.state.apply(p, group)
+		l.checkpoints.noticed(len(group))
+		l.answer(group, p.results)
+	case errors.Is(err, backend.ErrNotCommitted):
+		l.log.Warn("not committed", "error", err, "messages", len(group))
+		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database did not commit"))
+	case errors.Is(err, backend.ErrLost):
+		l.lose(err)
+		l.failed(p, group, code.New(wirev1.Code_CODE_CONFLICT, "another store took the shard"))
+	default:
+		l.lose(err)
+		l.resolve(ctx, p, group, err)
+	}
+}
+
+// failed answers those that hung on a commit that did not happen; the others have their results.
+func (l *lane) failed(p *plan, group []*entry, why error) {
+	for i, e := range group {
+		if p.waits[i] {
+			p.results[i] = refusalOf(e, why)
+		}
+	}
+	l.answer(group, p.results)
+}
+
+// lose ends a writer that is of no more use, and forgets what it owned.
+func (l *lane) lose(why error) {
+	l.log.Warn("the writer is lost", "error", why)
+	if l.writer != nil {
+		if err := l.writer.Close(); err != nil {
+			l.log.Debug("close of a lost writer", "error", err)
+		}
+		l.writer = nil
+	}
+	l.state.drop(func(int) bool { return true })
+	l.checkpoints = checkpointer{}
+	l.setAway(fmt.Errorf("the connection that appends is lost: %w", why))
+}

@@ -1,0 +1,169 @@
+package shardlog
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// Config of a Log.
+type Config struct {
+	Backend backend.Backend
+	Owner   backend.Owner
+	// Writers is how many lanes append side by side; a shard belongs to lane shard % Writers.
+	Writers  int
+	Policies func() *policy.Table
+	// Now is the clock; nil: the real one.
+	Now     func() time.Time
+	Log     *slog.Logger
+	Metrics *Metrics
+	Tracer  trace.Tracer
+}
+
+// Log is every shard that this store owns. It is a lifecycle.Part; it owns a goroutine and a writer for each lane.
+type Log struct {
+	cfg   Config
+	lanes []*lane
+	group *lifecycle.Group
+}
+
+// New makes a log that owns nothing yet.
+func New(cfg Config) *Log {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	g := &Log{cfg: cfg}
+	for i := range cfg.Writers {
+		g.lanes = append(g.lanes, newLane(strconv.Itoa(i), cfg))
+	}
+	return g
+}
+
+// Start starts the lanes.
+func (g *Log) Start(context.Context) error {
+	g.group = lifecycle.NewGroup(context.Background())
+	for _, l := range g.lanes {
+		g.group.Go("shardlog-lane-"+l.name, l.run)
+	}
+	return nil
+}
+
+// Drain refuses what comes from now on.
+func (g *Log) Drain() {
+	for _, l := range g.lanes {
+		l.mu.Lock()
+		l.draining = true
+		l.mu.Unlock()
+	}
+}
+
+// Stop commits what is queued, gives the shards back and ends.
+func (g *Log) Stop(ctx context.Context) error {
+	g.Drain()
+	return g.group.Stop(ctx)
+}
+
+// Want says which shards this store should own.
+func (g *Log) Want(shards []int) {
+	each := make([][]int, len(g.lanes))
+	for _, s := range shards {
+		each[s%len(g.lanes)] = append(each[s%len(g.lanes)], s)
+	}
+	for i, l := range g.lanes {
+		l.want(each[i])
+	}
+}
+
+// Hold says whether no further shards may be claimed; what is owned stays.
+func (g *Log) Hold(hold bool) {
+	for _, l := range g.lanes {
+		l.mu.Lock()
+		l.hold = hold
+		l.mu.Unlock()
+	}
+}
+
+// Owned shards: those that can be appended to.
+func (g *Log) Owned() (all []int) {
+	for _, l := range g.lanes {
+		all = append(all, l.state.owned()...)
+	}
+	return sorted(all)
+}
+
+// Check says which lanes can't append, and why.
+func (g *Log) Check() error {
+	for _, l := range g.lanes {
+		l.mu.Lock()
+		why, wanted := l.away, len(l.wanted)
+		l.mu.Unlock()
+		if why != nil && wanted > 0 {
+			return why
+		}
+		if owned := len(l.state.owned()); owned < wanted {
+			return fmt.Errorf("lane %s owns %d of %d shards", l.name, owned, wanted)
+		}
+	}
+	return nil
+}
+
+// Ready waits until every wanted shard is owned.
+func (g *Log) Ready(ctx context.Context) error {
+	for _, l := range g.lanes {
+		for {
+			l.mu.Lock()
+			changed, away, wanted := l.changed, l.away, len(l.wanted)
+			l.mu.Unlock()
+			if wanted == 0 || away == nil && len(l.state.owned()) >= wanted {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("shards are not claimed: %w", ctx.Err())
+			case <-changed:
+			}
+		}
+	}
+	return nil
+}
+
+func (g *Log) lane(shard int) *lane { return g.lanes[shard%len(g.lanes)] }
+
+// Append takes items of one caller; each gets exactly one result at sink, those of one topic in the order given.
+func (g *Log) Append(items []*meshv1.AppendItem, sink Sink) {
+	groups := make([][]*entry, len(g.lanes))
+	var bad []*meshv1.AppendResult
+	now := g.cfg.Now()
+	for _, item := range items {
+		e := &entry{item: item, sink: sink, at: now}
+		if err := check(item); err != nil {
+			bad = append(bad, refusalOf(e, err))
+			continue
+		}
+		e.shard = topic.Shard(item.GetTopic())
+		if item.GetDedupeKey() != "" {
+			e.key = hashKey(item.GetTopic(), item.GetDedupeKey())
+		}
+		lane := e.shard % len(g.lanes)
+		groups[lane] = append(groups[lane], e)
+	}
+	if len(bad) > 0 {
+		g.cfg.Metrics.answered(bad)
+		sink.Results(bad)
+	}
+	for i, group := range groups {
+		if len(group) > 0 {
+			g.lanes[i].submit(group)
+		}
+	}
+}

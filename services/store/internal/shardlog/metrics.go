@@ -1,0 +1,105 @@
+package shardlog
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// Metrics of all lanes of a store.
+type Metrics struct {
+	appends    *prometheus.CounterVec
+	duplicates prometheus.Counter
+	batch      prometheus.Histogram
+	seconds    prometheus.Histogram
+	failures   *prometheus.CounterVec
+	depth      *prometheus.GaugeVec
+}
+
+// NewMetrics registers them.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		appends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_store_appends_total", Help: "Messages answered, by code.",
+		}, []string{"code"}),
+		duplicates: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_store_append_duplicates_total", Help: "Messages answered with the result of an earlier publish.",
+		}),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pushmesh_store_commit_messages", Help: "Messages in one group commit.", Buckets: prometheus.ExponentialBuckets(1, 2, 13),
+		}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pushmesh_store_commit_seconds", Help: "How long a group commit took.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_store_commit_failures_total", Help: "Group commits that failed, by outcome.",
+		}, []string{"outcome"}),
+		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pushmesh_store_queue_messages", Help: "Messages that wait for their group commit.",
+		}, []string{"lane"}),
+	}
+	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.failures, m.depth)
+	return m
+}
+
+func (m *Metrics) answered(results []*meshv1.AppendResult) {
+	var counts [64]int
+	duplicates := 0
+	for _, r := range results {
+		counts[r.GetCode()&63]++
+		if r.GetDuplicate() {
+			duplicates++
+		}
+	}
+	for c, n := range counts {
+		if n > 0 {
+			m.appends.WithLabelValues(code.Name(wirev1.Code(c))).Add(float64(n))
+		}
+	}
+	m.duplicates.Add(float64(duplicates))
+}
+
+func (m *Metrics) committed(took time.Duration, messages int, err error) {
+	m.seconds.Observe(took.Seconds())
+	m.batch.Observe(float64(messages))
+	switch {
+	case err == nil:
+	case errors.Is(err, backend.ErrNotCommitted):
+		m.failures.WithLabelValues("not_committed").Inc()
+	case errors.Is(err, backend.ErrLost):
+		m.failures.WithLabelValues("lost").Inc()
+	default:
+		m.failures.WithLabelValues("unknown").Inc()
+	}
+}
+
+func (m *Metrics) queued(lane string, depth int) { m.depth.WithLabelValues(lane).Set(float64(depth)) }
+
+// traces adds a span to the traces of messages that are sampled: from the queue to the answer.
+type traces struct{ tracer trace.Tracer }
+
+func (t traces) appended(entries []*entry, results []*meshv1.AppendResult, now time.Time) {
+	for i, e := range entries {
+		if e.item.GetTraceparent() == "" {
+			continue
+		}
+		ctx := telemetry.WithTraceparent(context.Background(), e.item.GetTraceparent())
+		_, span := t.tracer.Start(ctx, "store.append", trace.WithTimestamp(e.at), trace.WithAttributes(
+			attribute.String("pushmesh.code", code.Name(results[i].GetCode())), attribute.Int64("pushmesh.seq", int64(results[i].GetSeq()))))
+		if results[i].GetCode() != wirev1.Code_CODE_OK {
+			span.SetStatus(codes.Error, results[i].GetError())
+		}
+		span.End(trace.WithTimestamp(now))
+	}
+}

@@ -1,0 +1,210 @@
+package shardlog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/run"
+)
+
+// oldestSlack bounds how late a passed retention is noticed: the smaller of this and a twentieth of it.
+const oldestSlack = 10 * time.Second
+
+// Heads answers for the topics named, which must be of owned shards, and for the owned ones that match a filter, each once. More than
+// limit matches (0: any number) are refused.
+func (g *Log) Heads(ctx context.Context, topics, filters []string, limit int) ([]*meshv1.Head, error) {
+	heads := make([]*meshv1.Head, 0, len(topics))
+	seen := make(map[string]bool, len(topics))
+	var stale []*meshv1.Head
+	take := func(name string) error {
+		if seen[name] {
+			return nil
+		}
+		seen[name] = true
+		h, fresh, err := g.head(name)
+		if err != nil {
+			return err
+		}
+		heads = append(heads, h)
+		if !fresh {
+			stale = append(stale, h)
+		}
+		return nil
+	}
+	for _, name := range topics {
+		if err := topic.Check(name); err != nil {
+			return nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+		}
+		if err := take(name); err != nil {
+			return nil, err
+		}
+	}
+	matches, err := g.match(filters, limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range matches {
+		if err := take(name); err != nil && code.Of(err) != wirev1.Code_CODE_CONFLICT { // lost since it matched
+			return nil, err
+		}
+	}
+	return heads, g.refresh(ctx, stale)
+}
+
+// head of a topic as memory has it; fresh says whether its oldest is.
+func (g *Log) head(name string) (h *meshv1.Head, fresh bool, err error) {
+	n := topic.Shard(name)
+	l := g.lane(n)
+	l.state.mu.RLock()
+	defer l.state.mu.RUnlock()
+	sh := l.state.shards[n]
+	if sh == nil {
+		return nil, false, l.notOwned(n)
+	}
+	t := l.state.topics[name]
+	if t == nil || t.epoch != sh.epoch {
+		return &meshv1.Head{Topic: name, Epoch: sh.epoch, Oldest: 1}, true, nil
+	}
+	h = &meshv1.Head{Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest}
+	return h, t.oldest > t.head || t.oldestAt != 0 && t.oldestAt >= g.notBefore(name, true), nil
+}
+
+// notOwned says why a shard can't be read here: another store has it, or none has it now.
+func (l *lane) notOwned(shard int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wanted[shard] {
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the shard is not claimed")
+	}
+	return code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard")
+}
+
+// notBefore is the time before which a topic's messages are no longer retained.
+func (g *Log) notBefore(name string, slack bool) uint64 {
+	keep := g.cfg.Policies().For(name).Retention
+	if slack {
+		keep += min(oldestSlack, keep/20)
+	}
+	return uint64(g.cfg.Now().Add(-keep).UnixMicro())
+}
+
+func (g *Log) match(filters []string, limit int) (names []string, err error) {
+	if len(filters) == 0 {
+		return nil, nil
+	}
+	var index topic.Index[int]
+	for i, f := range filters {
+		if err := topic.CheckFilter(f); err != nil {
+			return nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+		}
+		index.Add(f, i)
+	}
+	var found []int
+	for _, l := range g.lanes {
+		l.state.mu.RLock()
+		for name := range l.state.topics {
+			if found = index.Match(found[:0], name); len(found) > 0 {
+				names = append(names, name)
+			}
+		}
+		l.state.mu.RUnlock()
+	}
+	if limit > 0 && len(names) > limit {
+		return nil, code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, fmt.Sprintf("%d topics match, at most %d", len(names), limit))
+	}
+	return names, nil
+}
+
+// refresh asks the database for the oldest retained seq of topics whose known one may have passed.
+func (g *Log) refresh(ctx context.Context, stale []*meshv1.Head) error {
+	if len(stale) == 0 {
+		return nil
+	}
+	questions := make([]backend.OldestQuestion, len(stale))
+	for i, h := range stale {
+		questions[i] = backend.OldestQuestion{Topic: h.GetTopic(), Epoch: h.GetEpoch(), NotBefore: g.notBefore(h.GetTopic(), false)}
+	}
+	answers, err := g.cfg.Backend.Oldest(ctx, questions)
+	if err != nil {
+		return fmt.Errorf("oldest: %w", err)
+	}
+	for i, h := range stale {
+		s := g.lane(topic.Shard(h.GetTopic())).state
+		s.mu.Lock()
+		s.retained(h, answers[i])
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// retained takes an answer of the database into the head asked about and into the state. Oldest never falls.
+func (s *state) retained(h *meshv1.Head, a backend.OldestAnswer) {
+	if a.Seq == 0 || a.Seq > h.GetHead() { // nothing was retained when the head was read
+		a = backend.OldestAnswer{Seq: h.GetHead() + 1}
+	}
+	h.Oldest = max(h.GetOldest(), a.Seq)
+	t := s.topics[h.GetTopic()]
+	if t == nil || t.epoch != h.GetEpoch() || a.Seq < t.oldest {
+		return
+	}
+	t.dirty = t.dirty || a.Seq != t.oldest
+	t.oldest, t.oldestAt = a.Seq, a.At
+}
+
+// Position says where a read begins and ends.
+type Position struct {
+	Epoch, Head, Oldest uint64
+}
+
+// Read visits the records of a topic from seq from to seq to (0: the head), as far as they are retained, until visit returns false. begin is told the
+// topic's position first. An epoch (not 0) that is not the present one is refused.
+func (g *Log) Read(ctx context.Context, name string, epoch, from, to uint64, begin func(Position) error, visit func(seq uint64, r *run.Record) bool) error {
+	heads, err := g.Heads(ctx, []string{name}, nil, 0)
+	if err != nil {
+		return err
+	}
+	h := heads[0]
+	if epoch != 0 && epoch != h.GetEpoch() {
+		return code.New(wirev1.Code_CODE_EPOCH_CHANGED, fmt.Sprintf("the topic's epoch is %d now", h.GetEpoch()))
+	}
+	if err := begin(Position{h.GetEpoch(), h.GetHead(), h.GetOldest()}); err != nil {
+		return err
+	}
+	from = max(from, h.GetOldest(), 1)
+	if to == 0 || to > h.GetHead() {
+		to = h.GetHead()
+	}
+	if from > to {
+		return nil
+	}
+	var bad error
+	err = g.cfg.Backend.ReadRuns(ctx, name, h.GetEpoch(), from, to, func(r backend.Run) bool {
+		more := true
+		bad = run.Each(r.Packed, func(i int, rec *run.Record) bool {
+			if seq := r.First + uint64(i); seq >= from && seq <= to {
+				more = visit(seq, rec)
+			}
+			return more
+		})
+		return more && bad == nil
+	})
+	if bad != nil {
+		return fmt.Errorf("log of a topic: %w", bad)
+	}
+	return err
+}
+
+// Owns says whether a shard is this store's now; the error says who to ask.
+func (g *Log) Owns(shard int) error {
+	l := g.lane(shard)
+	if l.state.owns(shard) {
+		return nil
+	}
+	return l.notOwned(shard)
+}

@@ -1,0 +1,165 @@
+// Package shardlog decides what is appended where: it numbers messages, recognises what was published before, keeps the order of
+// ordered producers, and gathers the appends of all callers into group commits. It is the same above every backend.
+package shardlog
+
+import (
+	"sync"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/run"
+)
+
+// state is what a lane knows of its shards: loaded when a shard is claimed, changed by its own commits alone. The lane's goroutine is the only
+// writer; shards and topics are also read by others, under mu.
+type state struct {
+	mu     sync.RWMutex
+	shards map[int]*shard
+	topics map[string]*topicState
+
+	producers map[producerKey]*position // the lane's own, as is keys
+	keys      keyCache
+}
+
+type shard struct {
+	epoch  uint64
+	commit uint64
+	dirty  bool
+}
+
+// topicState of a topic that was published to.
+type topicState struct {
+	shard int
+	epoch uint64
+	head  uint64
+	// oldest may still be retained, all below is not. oldestAt is the time of its run; 0: not known.
+	oldest, oldestAt uint64
+	dirty            bool
+}
+
+type producerKey struct {
+	id    backend.ProducerID
+	topic string
+}
+
+// position is the last number taken from an ordered producer in a topic.
+type position struct {
+	shard       int
+	producerSeq uint64
+	epoch, seq  uint64
+	at          uint64
+	dirty       bool
+}
+
+func newState() *state {
+	return &state{shards: map[int]*shard{}, topics: map[string]*topicState{}, producers: map[producerKey]*position{}}
+}
+
+// owns says whether a shard is loaded.
+func (s *state) owns(n int) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.shards[n] != nil
+}
+
+func (s *state) owned() []int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]int, 0, len(s.shards))
+	for n := range s.shards {
+		all = append(all, n)
+	}
+	return all
+}
+
+// drop forgets shards.
+func (s *state) drop(gone func(shard int) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := range s.shards {
+		if gone(n) {
+			delete(s.shards, n)
+		}
+	}
+	for name, t := range s.topics {
+		if gone(t.shard) {
+			delete(s.topics, name)
+		}
+	}
+	for key, p := range s.producers {
+		if gone(p.shard) {
+			delete(s.producers, key)
+		}
+	}
+}
+
+// merge takes what was loaded of shards that were not owned before. Keys used before now are looked up in the database.
+func (s *state) merge(loaded *state, now uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n, x := range loaded.shards {
+		s.shards[n] = x
+	}
+	for name, t := range loaded.topics {
+		s.topics[name] = t
+	}
+	for key, p := range loaded.producers {
+		s.producers[key] = p
+	}
+	s.keys.since(now)
+}
+
+// loader fills a state from what a backend tells; a bad run is remembered in err.
+type loader struct {
+	*state
+	err error
+}
+
+func (l *loader) LoadShard(x backend.Shard) {
+	l.shards[x.Shard] = &shard{epoch: x.Epoch, commit: x.Commit}
+}
+
+func (l *loader) LoadTopic(x backend.Topic) {
+	l.topics[x.Topic] = &topicState{shard: x.Shard, epoch: x.Epoch, head: x.Head, oldest: max(x.Oldest, 1)}
+}
+
+func (l *loader) LoadProducer(x backend.Producer) {
+	l.moved(producerKey{x.ID, x.Topic}, position{shard: x.Shard, producerSeq: x.ProducerSeq, epoch: x.Epoch, seq: x.Seq, at: x.At})
+}
+
+// LoadRun brings heads and producers up to a run that no checkpoint covers.
+func (l *loader) LoadRun(r backend.Run) {
+	if s := l.shards[r.Shard]; s != nil {
+		s.commit, s.dirty = max(s.commit, r.Commit), true
+	}
+	l.extended(&r)
+	err := run.Each(r.Packed, func(i int, rec *run.Record) bool {
+		if rec.ProducerSeq != 0 {
+			l.moved(producerKey{rec.Producer, r.Topic}, position{
+				shard: r.Shard, producerSeq: rec.ProducerSeq, epoch: r.Epoch, seq: r.First + uint64(i), at: r.At, dirty: true,
+			})
+		}
+		return true
+	})
+	if err != nil && l.err == nil {
+		l.err = err
+	}
+}
+
+// extended moves a topic's head to the end of a run.
+func (s *state) extended(r *backend.Run) {
+	t := s.topics[r.Topic]
+	if t == nil || t.epoch != r.Epoch {
+		t = &topicState{shard: r.Shard, epoch: r.Epoch, oldest: r.First, oldestAt: r.At}
+		s.topics[r.Topic] = t
+	}
+	if t.head+1 == t.oldest { // nothing was retained before this run
+		t.oldestAt = r.At
+	}
+	t.head, t.dirty = max(t.head, r.Last()), true
+}
+
+func (s *state) moved(key producerKey, to position) {
+	if p := s.producers[key]; p == nil || p.epoch < to.epoch || p.producerSeq < to.producerSeq {
+		s.producers[key] = &to
+	}
+}

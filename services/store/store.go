@@ -1,0 +1,107 @@
+// Package store is the tier that persists: the log of durable topics, sessions, policies and dead letters, each shard owned by
+// one store, on Postgres or SQLite.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/telemetry"
+)
+
+// Store is one node of the store tier. It is a lifecycle.Part.
+type Store struct {
+	lifecycle.Stack
+	core *core
+	http *health.Server
+}
+
+// New makes a store; nothing runs before Start. Start waits for the database (health, metrics and the reason are served meanwhile), and then
+// a little for the shards.
+func New(ctx context.Context, s Settings) (*Store, error) {
+	if err := s.Check(); err != nil {
+		return nil, fmt.Errorf("store settings: %w", err)
+	}
+	s = s.withDefaults()
+	tel, err := telemetry.New(ctx, telemetry.Config{
+		Service: "store", Instance: s.ID, Version: s.Version, SampleRatio: s.TraceRatio, LogLevel: s.LogLevel,
+	})
+	if err != nil {
+		return nil, err
+	}
+	checks := &health.Checks{}
+	c := newCore(s, tel)
+	st := &Store{core: c, http: health.NewServer(s.HTTP, checks, tel.Registry)}
+	checks.Require("serving", c.checkServing)
+	checks.Require("shards", c.checkShards)
+	checks.Require(c.databaseName(), c.checkDatabase)
+	st.Add("telemetry", tel)
+	st.Add("http", st.http)
+	if !s.Standalone {
+		c.bus = bus.New(bus.Config{URL: s.NATS, Name: "store-" + s.ID, Log: tel.Log})
+		checks.Report("nats", c.bus.Check)
+		st.Add("nats", c.bus)
+	}
+	st.Add("core", c)
+	return st, nil
+}
+
+// Addr is the address of the gRPC API.
+func (s *Store) Addr() string { return s.core.addr() }
+
+// HTTPAddr is the address of health, metrics and pprof.
+func (s *Store) HTTPAddr() string { return s.http.Addr() }
+
+// pulse is what is known of the database: asked every second by a goroutine of its own. It is a lifecycle.Part.
+type pulse struct {
+	ask   func(ctx context.Context) error
+	group *lifecycle.Group
+	last  atomic.Pointer[error]
+}
+
+const (
+	pulseEvery   = time.Second
+	pulseTimeout = 2 * time.Second
+)
+
+// Start begins to ask.
+func (p *pulse) Start(context.Context) error {
+	p.group = lifecycle.NewGroup(context.Background())
+	p.group.Go("store-pulse", func(ctx context.Context) {
+		ticker := time.NewTicker(pulseEvery)
+		defer ticker.Stop()
+		for {
+			p.beat(ctx)
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+	return nil
+}
+
+func (p *pulse) beat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
+	defer cancel()
+	err := p.ask(ctx)
+	p.last.Store(&err)
+}
+
+// Stop ends it.
+func (p *pulse) Stop(ctx context.Context) error { return p.group.Stop(ctx) }
+
+// check is the last answer.
+func (p *pulse) check() error {
+	if last := p.last.Load(); last != nil {
+		return *last
+	}
+	return errors.New("not asked yet")
+}
