@@ -78,7 +78,7 @@ func New(cfg Config) *Hub {
 	}
 	cfg.Limits.defaults()
 	return &Hub{
-		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), topics: map[string]*topicState{}, filters: map[string]*filter{},
+		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), topics: map[string]*topicState{}, filters: map[string]*filter{}, wildLog: wildLog{base: 1},
 		scratch: make([]byte, 0, 16<<10),
 	}
 }

@@ -199,9 +199,9 @@ func (h *Hub) full(c *conn, size int) wirev1.Code {
 	return wirev1.Code_CODE_OK
 }
 
-// drained says whether the queue has come down far enough for reading on from the log.
+// drained says whether the queue is short enough for more from the log: who is behind costs an eighth of the queue at most.
 func (h *Hub) drained(c *conn) bool {
-	return c.out.bytes <= h.lim.QueueBytes/4 && int(c.out.msgs) <= h.lim.QueueMessages/4
+	return c.out.bytes <= h.lim.QueueBytes/8 && int(c.out.msgs) <= h.lim.QueueMessages/8
 }
 
 // control owes the connection a frame of the edge's own.
@@ -280,7 +280,7 @@ func (h *Hub) subsOf(it *item) []uint32 {
 	h.ids = h.ids[:0]
 	if it.sub != 0 {
 		h.ids = append(h.ids, it.sub)
-	} else if it.t != nil {
+	} else if it.t != nil && it.t.kind != kindPlain {
 		h.ids = it.t.ids(h.ids)
 	}
 	return h.ids

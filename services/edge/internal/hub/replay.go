@@ -156,7 +156,7 @@ func (h *Hub) handOn(t *track) (done int) {
 		if m.Seq > t.pos+1 {
 			h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
 		}
-		if h.take(t, m) != wirev1.Code_CODE_OK {
+		if !h.drained(t.c) || h.take(t, m) != wirev1.Code_CODE_OK {
 			h.waitFor(t)
 			if h.pinned > pinnedRanges {
 				h.releaseRange(t)

@@ -50,10 +50,9 @@ type wildLog struct {
 
 const wildLogKept = 4096
 
-func (l *wildLog) next() uint64 { return max(l.base, 1) + uint64(len(l.subs)) }
+func (l *wildLog) next() uint64 { return l.base + uint64(len(l.subs)) }
 
 func (l *wildLog) add(s *sub) {
-	l.base = max(l.base, 1)
 	if len(l.subs) >= wildLogKept {
 		half := len(l.subs) / 2
 		l.base += uint64(half)
@@ -67,7 +66,7 @@ func (h *Hub) missing(dst []*sub, ts *topicState) []*sub {
 	l := &h.wildLog
 	at := ts.wildAt
 	ts.wildAt = l.next()
-	if at < max(l.base, 1) {
+	if at < l.base {
 		return h.matching(dst, ts.name)
 	}
 	for _, s := range l.subs[at-l.base:] {

@@ -1,0 +1,279 @@
+package hub
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
+)
+
+// tester is what *testing.T and *rapid.T have in common.
+type tester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Fatal(args ...any)
+}
+
+// world is a hub with a mesh in memory and a clock of its own.
+type world struct {
+	t     tester
+	h     *Hub
+	mesh  *meshtest.Mesh
+	mail  []exchange.Event
+	now   int64
+	table *policy.Table
+}
+
+const wallStart = 1_700_000_000_000_000
+
+func newWorld(t tester, lim Limits) *world {
+	w := &world{t: t, now: int64(time.Hour)}
+	w.table = policy.NewTable([]*pushmeshv1.Namespace{
+		{Prefix: "open", Policy: &pushmeshv1.Policy{Durable: true, ClientPublish: true, MaxPayload: 64}},
+	})
+	w.mesh = meshtest.New(func(e exchange.Event) { w.mail = append(w.mail, e) })
+	w.h = New(Config{Loop: 3, EdgeID: "edge-1", Mesh: w.mesh, PolicyFor: func(name string) *policy.Policy { return w.table.For(name) }, Limits: lim})
+	w.pass(0)
+	return w
+}
+
+// pass lets time go by, tick by tick.
+func (w *world) pass(d time.Duration) {
+	for end := w.now + int64(d); ; w.now += int64(Tick) {
+		w.now = min(w.now, end)
+		w.h.SetTime(w.now, wallStart+uint64(w.now/1000))
+		for w.h.Tick(1000) {
+		}
+		w.settle()
+		if w.now == end {
+			return
+		}
+	}
+}
+
+// settle hands events on until nothing is left to do.
+func (w *world) settle() {
+	for n := 0; ; n++ {
+		if n > 100_000 {
+			w.t.Fatal("the hub never comes to rest")
+		}
+		mail := w.mail
+		w.mail = nil
+		for _, e := range mail {
+			w.h.Event(e)
+		}
+		if !w.h.Work(100) && len(w.mail) == 0 {
+			w.h.Dirty(nil)
+			return
+		}
+	}
+}
+
+// client is the other end of one connection.
+type client struct {
+	w     *world
+	slot  uint32
+	gen   uint32
+	in    []byte // bytes the hub has sent, not decoded
+	kept  []byte // bytes sent to the hub that it has not used
+	slow  bool   // takes nothing
+	got   []frame
+	ended bool
+}
+
+type frame struct {
+	t wirev1.FrameType
+	m proto.Message
+}
+
+func (w *world) dial() *client {
+	slot, gen := w.h.Open()
+	return &client{w: w, slot: slot, gen: gen}
+}
+
+// connect also says Hello and takes Welcome.
+func (w *world) connect(hello *wirev1.Hello) *client {
+	w.t.Helper()
+	c := w.dial()
+	hello.Version = 1
+	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, hello)
+	c.expect("Welcome")
+	return c
+}
+
+func (c *client) send(t wirev1.FrameType, m proto.Message) {
+	c.w.t.Helper()
+	b, err := wire.Append(nil, t, m)
+	if err != nil {
+		c.w.t.Fatal(err)
+	}
+	c.bytes(b)
+}
+
+func (c *client) bytes(b []byte) {
+	c.kept = append(c.kept, b...)
+	c.w.h.Heard(c.slot)
+	c.feed()
+	c.w.settle()
+	c.take()
+}
+
+func (c *client) feed() {
+	for !c.w.h.Status(c.slot).Hold {
+		used, more := c.w.h.Feed(c.slot, c.kept, 10)
+		c.kept = c.kept[used:]
+		if !more {
+			return
+		}
+	}
+}
+
+// take receives what the hub owes, unless the client is slow.
+func (c *client) take() {
+	for !c.slow && !c.ended && c.w.h.Gen(c.slot) == c.gen {
+		bufs := c.w.h.Gather(c.slot, nil)
+		n := 0
+		for _, b := range bufs {
+			c.in = append(c.in, b...)
+			n += len(b)
+		}
+		c.w.h.Wrote(c.slot, n)
+		for _, slot := range c.w.h.Resumed(nil) {
+			if slot == c.slot {
+				c.feed()
+			}
+		}
+		c.w.settle()
+		st := c.w.h.Status(c.slot)
+		if !st.Owes {
+			if st.Closing && !st.Gone {
+				c.ended = true
+				c.w.h.Gone(c.slot)
+				c.w.settle()
+			}
+			break
+		}
+	}
+	c.decode()
+}
+
+func (c *client) decode() {
+	for {
+		n, t, ok := wire.Header(c.in)
+		if !ok || len(c.in) < wire.HeaderSize+n {
+			return
+		}
+		m := newMessage(t)
+		if m == nil {
+			c.w.t.Fatalf("the hub sent a frame of type %v", t)
+		}
+		if err := proto.Unmarshal(c.in[wire.HeaderSize:wire.HeaderSize+n], m); err != nil {
+			c.w.t.Fatalf("%v: %v", t, err)
+		}
+		c.in = c.in[wire.HeaderSize+n:]
+		c.got = append(c.got, frame{t, m})
+	}
+}
+
+func newMessage(t wirev1.FrameType) proto.Message {
+	switch t {
+	case wirev1.FrameType_FRAME_TYPE_WELCOME:
+		return &wirev1.Welcome{}
+	case wirev1.FrameType_FRAME_TYPE_SUBSCRIBED:
+		return &wirev1.Subscribed{}
+	case wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED:
+		return &wirev1.Unsubscribed{}
+	case wirev1.FrameType_FRAME_TYPE_MESSAGE:
+		return &wirev1.Message{}
+	case wirev1.FrameType_FRAME_TYPE_PONG:
+		return &wirev1.Pong{}
+	case wirev1.FrameType_FRAME_TYPE_PUBLISHED:
+		return &wirev1.Published{}
+	case wirev1.FrameType_FRAME_TYPE_ERROR:
+		return &wirev1.Error{}
+	case wirev1.FrameType_FRAME_TYPE_GO_AWAY:
+		return &wirev1.GoAway{}
+	case wirev1.FrameType_FRAME_TYPE_PROGRESS:
+		return &wirev1.Progress{}
+	}
+	return nil
+}
+
+// text of a frame, short enough for stories.
+func (f frame) text() string {
+	switch m := f.m.(type) {
+	case *wirev1.Welcome:
+		if m.GetResumed() {
+			return "Welcome resumed"
+		}
+		return "Welcome"
+	case *wirev1.Subscribed:
+		out := fmt.Sprintf("Subscribed %d head=%d", m.GetId(), m.GetHead())
+		if !m.GetRecovered() || m.GetMissed() > 0 {
+			out += fmt.Sprintf(" recovered=%v missed=%d", m.GetRecovered(), m.GetMissed())
+		}
+		slices.SortFunc(m.Positions, func(a, b *wirev1.Subscribed_TopicPosition) int { return strings.Compare(a.GetTopic(), b.GetTopic()) })
+		for _, p := range m.GetPositions() {
+			out += fmt.Sprintf(" %s:%d", p.GetTopic(), p.GetHead())
+		}
+		return out
+	case *wirev1.Unsubscribed:
+		return fmt.Sprintf("Unsubscribed %d", m.GetId())
+	case *wirev1.Message:
+		out := fmt.Sprintf("%s/%d", m.GetTopic(), m.GetSeq())
+		if m.GetSeq() == 0 {
+			out = m.GetTopic() + "=" + string(m.GetPayload())
+		}
+		if m.GetAttempt() > 0 {
+			out += fmt.Sprintf(" attempt=%d", m.GetAttempt())
+		}
+		if len(m.GetSubs()) > 0 {
+			out += fmt.Sprintf(" subs=%v", m.GetSubs())
+		}
+		return out
+	case *wirev1.Published:
+		return fmt.Sprintf("Published %d", m.GetId())
+	case *wirev1.Error:
+		return fmt.Sprintf("Error %s ref=%d", strings.TrimPrefix(m.GetCode().String(), "CODE_"), m.GetRef())
+	case *wirev1.GoAway:
+		return "GoAway"
+	case *wirev1.Pong:
+		return fmt.Sprintf("Pong %d", m.GetSentAt())
+	case *wirev1.Progress:
+		return fmt.Sprintf("Progress %s %d..%d %s", m.GetTopic(), m.GetFrom(), m.GetTo(), strings.TrimPrefix(m.GetCode().String(), "CODE_"))
+	}
+	return f.t.String()
+}
+
+// expect takes what came and compares it.
+func (c *client) expect(want ...string) {
+	c.w.t.Helper()
+	c.w.settle()
+	c.take()
+	var got []string
+	for _, f := range c.got {
+		got = append(got, f.text())
+	}
+	c.got = nil
+	if !slices.Equal(got, want) {
+		c.w.t.Fatalf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func (c *client) subscribe(m *wirev1.Subscribe) { c.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m) }
+
+func (c *client) ack(name string, seq uint64, through bool) {
+	c.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: name, Seq: seq, Through: through}}})
+}
+
+var _ tester = (*testing.T)(nil)

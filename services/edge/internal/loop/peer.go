@@ -1,0 +1,238 @@
+package loop
+
+import (
+	"errors"
+
+	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+)
+
+// peer is the socket of the connection in a slot. An idle one has no buffer.
+type peer struct {
+	fd        int // -1: none
+	gen       uint32
+	readable  bool // the socket may have more
+	writable  bool // the socket may take more
+	hungUp    bool // the peer sends no more, so that reading goes on to the end
+	fed       bool // partial may hold a whole frame
+	reading   bool // in loop.reads
+	flushing  bool // in loop.flushes
+	shut      bool // the edge sends no more
+	partial   []byte
+	discarded int
+}
+
+const (
+	peerChunk = 256
+	// lingerBytes is how much of what a closing connection still sends is read, so that its last words are not lost to a reset.
+	lingerBytes = 8 << 20
+)
+
+type peers struct{ chunks []*[peerChunk]peer }
+
+func (s *peers) len() uint32 { return uint32(len(s.chunks) * peerChunk) }
+
+func (s *peers) get(slot uint32) *peer {
+	if int(slot/peerChunk) >= len(s.chunks) {
+		return nil
+	}
+	return &s.chunks[slot/peerChunk][slot%peerChunk]
+}
+
+func (s *peers) make(slot uint32) *peer {
+	for int(slot/peerChunk) >= len(s.chunks) {
+		c := new([peerChunk]peer)
+		for i := range c {
+			c[i].fd = -1
+		}
+		s.chunks = append(s.chunks, c)
+	}
+	return s.get(slot)
+}
+
+func (l *Loop) wantRead(slot uint32, p *peer) {
+	if !p.reading {
+		p.reading = true
+		l.reads = append(l.reads, slot)
+	}
+}
+
+func (l *Loop) wantFlush(slot uint32, p *peer) {
+	if !p.flushing {
+		p.flushing = true
+		l.flushes = append(l.flushes, slot)
+	}
+}
+
+// read gives connections their turn to be read; what is left of the list waits for the next turn.
+func (l *Loop) read() {
+	n := min(len(l.reads), readBudget)
+	l.slots = append(l.slots[:0], l.reads[:n]...)
+	l.reads = l.reads[:copy(l.reads, l.reads[n:])]
+	for _, slot := range l.slots {
+		p := l.peers.get(slot)
+		p.reading = false
+		if p.fd >= 0 {
+			l.readPeer(slot, p)
+		}
+	}
+}
+
+// readPeer handles what is left of the last read, then reads once.
+func (l *Loop) readPeer(slot uint32, p *peer) {
+	st := l.hub.Status(slot)
+	if st.Closing {
+		l.discard(slot, p)
+		return
+	}
+	if st.Hold {
+		return // Resumed names the slot
+	}
+	if p.fed {
+		p.fed = false
+		if !l.feed(slot, p, nil) {
+			return
+		}
+	}
+	if !p.readable {
+		return
+	}
+	n, err := poll.Read(p.fd, l.buf)
+	l.stats.Reads++
+	switch {
+	case errors.Is(err, poll.ErrAgain):
+		p.readable = false
+		return
+	case err != nil || n == 0:
+		l.end(slot, p)
+		return
+	}
+	l.stats.ReadBytes += uint64(n)
+	l.hub.Heard(slot)
+	if n < len(l.buf) && !p.hungUp {
+		p.readable = false // more would be a new edge
+	}
+	if l.feed(slot, p, l.buf[:n]) && p.readable {
+		l.wantRead(slot, p)
+	}
+}
+
+// feed gives the hub whole frames and keeps the rest. False where reading must not go on now.
+func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
+	b := fresh
+	if len(p.partial) > 0 {
+		p.partial = append(p.partial, fresh...)
+		b = p.partial
+	}
+	used, more := l.hub.Feed(slot, b, feedBudget)
+	if used > 0 || len(p.partial) == 0 {
+		l.keep(p, b[used:])
+	}
+	if !more {
+		return true
+	}
+	p.fed = true
+	if !l.hub.Status(slot).Hold {
+		l.wantRead(slot, p)
+	}
+	return false
+}
+
+// keep holds on to bytes that are not used yet. rest may lie in partial itself.
+func (l *Loop) keep(p *peer, rest []byte) {
+	switch {
+	case len(rest) > 0:
+		p.partial = append(p.partial[:0], rest...)
+	case cap(p.partial) > 0:
+		p.partial = nil
+	}
+}
+
+// discard reads what a closing connection still sends.
+func (l *Loop) discard(slot uint32, p *peer) {
+	p.partial = nil
+	for range 4 {
+		n, err := poll.Read(p.fd, l.buf)
+		if errors.Is(err, poll.ErrAgain) {
+			p.readable = false
+			return
+		}
+		p.discarded += n
+		if err != nil || n == 0 || p.discarded > lingerBytes {
+			l.end(slot, p)
+			return
+		}
+	}
+	l.wantRead(slot, p)
+}
+
+// flush writes what is owed to connections, one write each, and ends those that are done.
+func (l *Loop) flush() {
+	l.slots = l.hub.Dirty(l.slots[:0])
+	for _, slot := range l.slots {
+		if p := l.peers.get(slot); p.fd >= 0 {
+			l.wantFlush(slot, p)
+		}
+	}
+	n := min(len(l.flushes), flushBudget)
+	l.slots = append(l.slots[:0], l.flushes[:n]...)
+	l.flushes = l.flushes[:copy(l.flushes, l.flushes[n:])]
+	for _, slot := range l.slots {
+		p := l.peers.get(slot)
+		p.flushing = false
+		if p.fd >= 0 {
+			l.flushPeer(slot, p)
+		}
+	}
+}
+
+func (l *Loop) flushPeer(slot uint32, p *peer) {
+	st := l.hub.Status(slot)
+	if st.Owes && p.writable && !l.write(slot, p) {
+		l.end(slot, p)
+		return
+	}
+	if st.Owes {
+		st = l.hub.Status(slot)
+	}
+	switch {
+	case st.Overdue:
+		l.end(slot, p)
+	case st.Owes && p.writable:
+		l.wantFlush(slot, p)
+	case st.Closing && !st.Owes && !p.shut:
+		l.sayGoodbye(slot, p)
+	}
+}
+
+// write is one write; false where the socket is broken.
+func (l *Loop) write(slot uint32, p *peer) bool {
+	l.bufs = l.hub.Gather(slot, l.bufs[:0])
+	n, err := l.writer.Write(p.fd, l.bufs)
+	clear(l.bufs)
+	l.stats.Writes++
+	if errors.Is(err, poll.ErrAgain) {
+		p.writable = false
+		return true
+	}
+	l.stats.WriteBytes += uint64(n)
+	l.hub.Wrote(slot, n)
+	return err == nil
+}
+
+// sayGoodbye ends the edge's side; the peer's last bytes are read for a while, so that it gets ours.
+func (l *Loop) sayGoodbye(slot uint32, p *peer) {
+	p.shut = true
+	if poll.EndWrites(p.fd) != nil {
+		l.end(slot, p)
+		return
+	}
+	p.readable = true
+	l.wantRead(slot, p)
+}
+
+// end closes the socket and tells the hub.
+func (l *Loop) end(slot uint32, p *peer) {
+	poll.Close(p.fd)
+	*p = peer{fd: -1, reading: p.reading, flushing: p.flushing}
+	l.hub.Gone(slot)
+}

@@ -1,0 +1,32 @@
+package loop
+
+import "github.com/pushmesh/pushmesh/services/edge/internal/hub"
+
+// Stats are a loop's counters as of the last 100 ms.
+type Stats struct {
+	hub.Stats
+	Lag Lag
+
+	Turns       uint64
+	Accepts     uint64
+	AcceptFull  uint64 // times that no descriptor was left for a connection
+	Reads       uint64
+	ReadBytes   uint64
+	Writes      uint64
+	WriteBytes  uint64
+	StaleEvents uint64 // epoll events for connections that were gone
+	PollErrors  uint64
+	// MailboxRefused counts events that found the mailbox full.
+	MailboxRefused uint64
+}
+
+// Stats may be called by anyone at any time.
+func (l *Loop) Stats() Stats { return *l.snapshot.Load() }
+
+// publishStats makes a copy that others may read, so that counting takes no atomic operation.
+func (l *Loop) publishStats() {
+	s := l.stats
+	s.Stats = l.hub.Stats()
+	s.MailboxRefused = l.box.Refused()
+	l.snapshot.Store(&s)
+}

@@ -1,0 +1,123 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// backlog is what the kernel may hold for accept; it lowers this to net.core.somaxconn.
+const backlog = 4096
+
+// Bind makes a TCP socket of its own for addr that shares the port with others of this process (SO_REUSEPORT), and says which
+// address it has. It takes connections once Listen was called.
+func Bind(ctx context.Context, addr string) (fd int, bound netip.AddrPort, err error) {
+	at, err := resolve(ctx, addr)
+	if err != nil {
+		return -1, bound, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	family, sa := sockaddr(at)
+	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, bound, os.NewSyscallError("socket", err)
+	}
+	if bound, err = bind(fd, sa); err != nil {
+		return -1, bound, fmt.Errorf("listen on %s: %w", addr, errors.Join(err, unix.Close(fd)))
+	}
+	return fd, bound, nil
+}
+
+func bind(fd int, sa unix.Sockaddr) (bound netip.AddrPort, err error) {
+	for _, option := range []int{unix.SO_REUSEADDR, unix.SO_REUSEPORT} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1); err != nil {
+			return bound, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	if err := unix.Bind(fd, sa); err != nil {
+		return bound, os.NewSyscallError("bind", err)
+	}
+	got, err := unix.Getsockname(fd)
+	if err != nil {
+		return bound, os.NewSyscallError("getsockname", err)
+	}
+	switch got := got.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(got.Addr), uint16(got.Port)), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(got.Addr), uint16(got.Port)), nil
+	}
+	return bound, errors.New("not a TCP socket")
+}
+
+// Listen begins to take connections.
+func Listen(fd int) error { return os.NewSyscallError("listen", unix.Listen(fd, backlog)) }
+
+// resolve finds the address; an empty host is every address of both families.
+func resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if host == "" {
+		host = "::"
+		if !hasIPv6() {
+			host = "0.0.0.0"
+		}
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(ips[0].Unmap(), uint16(n)), nil
+}
+
+func hasIPv6() bool {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return unix.Bind(fd, &unix.SockaddrInet6{}) == nil
+}
+
+func sockaddr(at netip.AddrPort) (family int, sa unix.Sockaddr) {
+	if at.Addr().Is4() {
+		return unix.AF_INET, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+	}
+	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+}
+
+// ErrFull says that the process or the system has no descriptor left.
+var ErrFull = errors.New("poll: too many open files")
+
+// Accept takes a connection that waits; ErrAgain where none does.
+func Accept(listener int) (fd int, err error) {
+	for {
+		fd, _, err = unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			// It is told what it owes in one write each turn: nothing is gained by waiting for more.
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+			return fd, nil
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+			return -1, ErrFull
+		default:
+			return -1, again("accept4", err)
+		}
+	}
+}
+
+// EndWrites tells the peer that nothing more comes; what it sends can still be read.
+func EndWrites(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) }
+
+// Close closes a descriptor.
+func Close(fd int) { _ = unix.Close(fd) }
