@@ -57,6 +57,8 @@ type Manager struct {
 	group *lifecycle.Group
 	leave func()
 	kick  chan struct{}
+	// wished says that the log knows of a share; only look, one call at a time, uses it.
+	wished bool
 
 	mu        sync.Mutex
 	beats     map[string]heard
@@ -70,8 +72,8 @@ func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, leave: func() {}, kick: make(chan struct{}, 1), beats: map[string]heard{}}
 }
 
-// Start begins to beat and to claim. It does not wait for any shard.
-func (m *Manager) Start(context.Context) error {
+// Start looks around once, and begins to beat and to claim. It does not wait for any shard.
+func (m *Manager) Start(ctx context.Context) error {
 	if m.cfg.Bus != nil {
 		leave, err := m.cfg.Bus.Subscribe(bus.StoreBeat, 1024, func(data []byte, _ func([]byte) error) { m.hear(data) })
 		if err != nil {
@@ -79,6 +81,7 @@ func (m *Manager) Start(context.Context) error {
 		}
 		m.leave = leave
 	}
+	m.look(ctx)
 	m.group = lifecycle.NewGroup(context.Background())
 	m.group.Go("ownership-beat", func(ctx context.Context) { every(ctx, nil, func() { m.beat() }) })
 	m.group.Go("ownership-look", func(ctx context.Context) { every(ctx, m.kick, func() { m.look(ctx) }) })
@@ -176,7 +179,8 @@ func (m *Manager) look(ctx context.Context) {
 	m.mu.Unlock()
 
 	m.cfg.Shards.Hold(!reachable)
-	if reachable {
+	if reachable || !m.wished { // held or not, callers are told to come back
+		m.wished = true
 		m.cfg.Shards.Want(share)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
