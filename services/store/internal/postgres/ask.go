@@ -17,7 +17,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// do runs f on a connection of the pool, behind the guard, within statementTimeout.
+// do runs f on a connection of the pool, behind the guard, within statementTimeout. Where a connection turns out to be broken (the
+// server was restarted meanwhile) it runs f once more on a new one: whatever f does must bear that.
 func (d *DB) do(ctx context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	leave, err := d.guard.enter()
 	if err != nil {
@@ -25,6 +26,10 @@ func (d *DB) do(ctx context.Context, f func(ctx context.Context, conn *pgxpool.C
 	}
 	began := time.Now()
 	err = d.onConn(ctx, f)
+	if err != nil && away(err) && ctx.Err() == nil && time.Since(began) < statementTimeout/4 {
+		d.pool.Reset() // the others are likely broken as well
+		err = d.onConn(ctx, f)
+	}
 	switch {
 	case err == nil || !away(err):
 		leave(answered)
@@ -34,7 +39,7 @@ func (d *DB) do(ctx context.Context, f func(ctx context.Context, conn *pgxpool.C
 		return err
 	}
 	leave(silent)
-	d.pool.Reset() // the others are likely gone as well
+	d.pool.Reset()
 	return unavailable(err)
 }
 
@@ -43,7 +48,7 @@ func (d *DB) onConn(ctx context.Context, f func(ctx context.Context, conn *pgxpo
 	defer cancel()
 	conn, err := d.pool.Acquire(acquire)
 	if err != nil {
-		if acquire.Err() != nil && ctx.Err() == nil {
+		if acquire.Err() != nil && ctx.Err() == nil && d.pool.Stat().AcquiredConns() == maxConns {
 			return code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter,
 				fmt.Sprintf("postgres: none of %d connections was free within %s", maxConns, acquireTimeout))
 		}

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
+
+// idleBeforeCheck is how long a connection is trusted without having answered.
+const idleBeforeCheck = time.Second
 
 // noPartition is check_violation: what an insert says that finds no slice for its time.
 const noPartition = "23514"
@@ -66,8 +70,12 @@ func (w *writer) commit(ctx context.Context, b *backend.Batch) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	if err := w.alive(ctx); err != nil {
+		return err
+	}
 	err := w.send(ctx, b)
 	if err == nil {
+		w.used = time.Now()
 		return nil
 	}
 	// The COMMIT went out with the rest, so the server may have done it unless it said otherwise, on a connection that
@@ -85,6 +93,19 @@ func (w *writer) commit(ctx context.Context, b *backend.Batch) error {
 		return fmt.Errorf("%w: postgres: %w", backend.ErrLost, err)
 	}
 	return fmt.Errorf("%w: postgres: %w", backend.ErrUnknown, err)
+}
+
+// alive asks a connection that has been idle for a while whether it still stands: a write to one that broke meanwhile would seem to
+// succeed, and the outcome be unknown.
+func (w *writer) alive(ctx context.Context) error {
+	if time.Since(w.used) < idleBeforeCheck {
+		return nil
+	}
+	if err := w.conn.Ping(ctx); err != nil {
+		w.lose()
+		return fmt.Errorf("%w: postgres: %w", backend.ErrLost, err)
+	}
+	return nil
 }
 
 func (w *writer) send(ctx context.Context, b *backend.Batch) error {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -56,6 +55,9 @@ func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) erro
 	})
 }
 
+// endWithin is how long a new writer waits for the end of a lost one.
+const endWithin = 500 * time.Millisecond
+
 // endRemains terminates backends of writers that this process lost: their connections are closed on our side, but a server that
 // hung or a network that went away may not know yet.
 func (d *DB) endRemains(ctx context.Context, conn *pgx.Conn) error {
@@ -63,13 +65,16 @@ func (d *DB) endRemains(ctx context.Context, conn *pgx.Conn) error {
 	remains := slices.Clone(d.remains)
 	d.mu.Unlock()
 	for _, p := range remains {
-		var live bool
-		err := conn.QueryRow(ctx, `SELECT EXISTS (
-			SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2)`, p.pid, p.start).Scan(&live)
+		rows, err := conn.Query(ctx, `SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2`,
+			p.pid, p.start, endWithin.Milliseconds())
 		if err != nil {
 			return fmt.Errorf("postgres: end a lost writer: %w", err)
 		}
-		if live { // asked again by the next writer, until it is seen to be gone
+		ended, err := pgx.CollectRows(rows, pgx.RowTo[bool])
+		if err != nil {
+			return fmt.Errorf("postgres: end a lost writer: %w", err)
+		}
+		if slices.Contains(ended, false) { // asked again by the next writer
 			continue
 		}
 		d.mu.Lock()
@@ -110,5 +115,5 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 	q.Queue(`DELETE FROM pushmesh.topic`)
 	q.Queue(`DELETE FROM pushmesh.producer`)
 	q.Queue(`DELETE FROM pushmesh.mark`)
-	return errors.Join(tx.SendBatch(ctx, &q).Close())
+	return tx.SendBatch(ctx, &q).Close()
 }

@@ -132,6 +132,9 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	pool.MaxConnIdleTime = 30 * time.Second
 	pool.MaxConnLifetime, pool.MaxConnLifetimeJitter = 27*time.Minute, 6*time.Minute // 30 minutes ± 10 %
 	pool.HealthCheckPeriod = 15 * time.Second
+	// A question before each question would hang as long as the question itself; broken connections are all dropped at the
+	// first error instead.
+	pool.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	pool.ConnConfig.ConnectTimeout = connectTimeout
 	params := pool.ConnConfig.RuntimeParams
 	if params["application_name"] == "" {
@@ -143,7 +146,7 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	params["tcp_user_timeout"] = "5000"
 	params["idle_in_transaction_session_timeout"] = "10000"
 	if _, none := cfg.Tracers.(noop.TracerProvider); cfg.Tracers != nil && !none {
-		pool.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(cfg.Tracers), otelpgx.WithTrimSQLInSpanName())
+		pool.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(cfg.Tracers))
 	}
 	return pool, nil
 }

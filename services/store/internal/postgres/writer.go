@@ -27,7 +27,8 @@ type writer struct {
 
 	mu     sync.Mutex // one owner uses the writer, but DB.Close may come at any time
 	owned  map[int]bool
-	failed bool // of no more use
+	used   time.Time // the last answer to a commit
+	failed bool      // of no more use
 	closed bool
 }
 

@@ -1,0 +1,149 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/pgtest"
+)
+
+// execute runs statements one by one, outside any transaction.
+func execute(t *testing.T, url string, statements ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	need(t, err)
+	defer func() { need(t, conn.Close(context.Background())) }()
+	for _, sql := range statements {
+		_, err := conn.Exec(t.Context(), sql)
+		need(t, err)
+	}
+}
+
+func TestServersThatWouldLoseMessagesAreRefused(t *testing.T) {
+	server := pgtest.New(t)
+	open := func(allow bool) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		d, err := Open(ctx, Config{URL: server.URL(), AllowNoFsync: allow})
+		if err == nil {
+			need(t, d.Close())
+		}
+		return err
+	}
+	execute(t, server.URL(), `ALTER DATABASE postgres SET synchronous_commit = off`)
+	if err := open(true); err == nil || !strings.Contains(err.Error(), "synchronous_commit") {
+		t.Errorf("synchronous_commit=off: %v", err)
+	}
+	execute(t, server.URL(), `ALTER DATABASE postgres RESET synchronous_commit`, `ALTER SYSTEM SET fsync = off`)
+	need(t, server.Restart())
+	if err := open(false); err == nil || !strings.Contains(err.Error(), "fsync") {
+		t.Errorf("fsync=off: %v", err)
+	}
+	need(t, open(true))
+}
+
+// A server that changed its mind is refused by the next writer.
+func TestWritersCheckTheServerAgain(t *testing.T) {
+	url := pgtest.URL(t)
+	d := open(t, url)
+	name := url[strings.LastIndex(url, "/")+1:]
+	name, _, _ = strings.Cut(name, "?")
+	execute(t, url, `ALTER DATABASE `+name+` SET synchronous_commit = off`)
+	if w, err := d.OpenWriter(t.Context(), owner("a")); err == nil {
+		need(t, w.Close())
+		t.Error("a writer was opened on a server with synchronous_commit=off")
+	}
+}
+
+func TestStoresMayStartTogether(t *testing.T) {
+	url := pgtest.URL(t)
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			d, err := Open(ctx, Config{URL: url})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := errors.Join(d.Ping(ctx), d.MakeSlices(ctx, now()), d.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Open waits for a server that is still starting, and only as long as it was told to.
+func TestOpenWaitsForTheServer(t *testing.T) {
+	server := pgtest.New(t)
+	need(t, server.Stop())
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, Config{URL: server.URL()}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without a server: %v", err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		d, err := Open(ctx, Config{URL: server.URL()})
+		if err == nil {
+			err = d.Close()
+		}
+		opened <- err
+	}()
+	need(t, server.Restart())
+	need(t, <-opened)
+}
+
+func TestABadURLIsAnErrorAtOnce(t *testing.T) {
+	for _, bad := range []string{"postgres://[", "postgres://u@127.0.0.1:1/db?pool_max_conns=x"} {
+		if _, err := Open(t.Context(), Config{URL: bad}); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
+	}
+}
+
+func TestNothingIsLeftAfterClose(t *testing.T) {
+	base := pgtest.URL(t)
+	u, err := url.Parse(base)
+	need(t, err)
+	registry := prometheus.NewRegistry()
+	d, err := Open(t.Context(), Config{URL: base, Registry: registry})
+	need(t, err)
+	w, err := d.OpenWriter(t.Context(), owner("a"))
+	need(t, err)
+	_, err = w.Claim(t.Context(), []int{1, 2})
+	need(t, err)
+	families, err := registry.Gather()
+	need(t, err)
+	if len(families) != 5 {
+		t.Errorf("%d metrics", len(families))
+	}
+	need(t, d.Close())
+	need(t, d.Close()) // again: nothing to do
+	need(t, registry.Register(poolStats{d.pool, d.guard}))
+
+	conn, err := pgx.Connect(t.Context(), base)
+	need(t, err)
+	defer func() { need(t, conn.Close(context.Background())) }()
+	var left, writers, owners int
+	deadline := time.Now().Add(5 * time.Second)
+	for left = 1; left > 0 && time.Now().Before(deadline); {
+		need(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()`, u.Path[1:]).Scan(&left))
+	}
+	need(t, conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pushmesh.writer), (SELECT count(*) FROM pushmesh.owner)`).Scan(&writers, &owners))
+	if left+writers+owners != 0 {
+		t.Errorf("left: %d connections, %d writers, %d owners", left, writers, owners)
+	}
+}
