@@ -182,10 +182,13 @@ func (h *Hub) Work(budget int) (more bool) {
 		}
 		budget -= n
 	}
-	return h.busy()
+	return h.queued()
 }
 
-func (h *Hub) busy() bool {
+// Busy says whether Work, Dirty or Resumed have something to do.
+func (h *Hub) Busy() bool { return len(h.dirty) > 0 || len(h.resumed) > 0 || h.queued() }
+
+func (h *Hub) queued() bool {
 	return h.starts.len() > 0 || h.fan.active() || h.lives.len() > 0 || h.runnable.len() > 0 || len(h.wakes) > 0 || h.jobs.len() > 0
 }
 

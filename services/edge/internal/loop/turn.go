@@ -71,7 +71,7 @@ func (l *Loop) turn(busy bool) (more bool) {
 	l.accept()
 	l.read()
 	l.takeMail()
-	worked := l.hub.Work(workBudget)
+	l.hub.Work(workBudget)
 	l.timers()
 	l.resume()
 	l.setTime() // ACK timers start when bytes leave, not when the turn began
@@ -85,7 +85,8 @@ func (l *Loop) turn(busy bool) (more bool) {
 		l.publishStats()
 	}
 	l.stats.Turns++
-	return worked || l.accepts || l.ticks || len(l.reads) > 0 || len(l.flushes) > 0 || l.mailAt < len(l.mail) || !l.box.Empty()
+	// Asked last: what was flushed may have opened a window or a queue.
+	return l.hub.Busy() || l.accepts || l.ticks || len(l.reads) > 0 || len(l.flushes) > 0 || l.mailAt < len(l.mail) || !l.box.Empty()
 }
 
 func (l *Loop) setTime() {
