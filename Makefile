@@ -6,8 +6,8 @@ MAKEFLAGS += --no-builtin-rules
 BIN := bin
 DATA ?= data
 SAMPLE := deploy/sample/rooms.jsonl.gz
-# Static binaries: they run anywhere and need no C compiler to build.
-BUILD := CGO_ENABLED=0 go build -trimpath
+# Plain, so that tests and linters share the compiled packages; images get static binaries.
+BUILD := go build
 
 .PHONY: help
 help: ## list the targets
@@ -18,7 +18,8 @@ build: ## build every binary into bin/
 	$(BUILD) -o $(BIN)/ ./cmd/pushmesh ./services/edge/cmd/edge ./services/router/cmd/router ./services/compute/cmd/compute ./services/store/cmd/store
 
 .PHONY: images-bin
-images-bin: build
+images-bin:
+	@$(MAKE) --no-print-directory build BUILD="CGO_ENABLED=0 go build -trimpath"
 	GOWORK=off CGO_ENABLED=0 go build -C tools/nats-server -trimpath -o $(abspath $(BIN))/nats-server github.com/nats-io/nats-server/v2
 
 .PHONY: pushmesh
