@@ -86,6 +86,8 @@ func (l *lane) storePart(ctx context.Context) {
 		part.Shards, part.ForgetBefore = c.rest.Shards, c.rest.ForgetBefore
 		c.rest = nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout) // a stop does not cut it off
+	defer cancel()
 	err := l.writer.Checkpoint(ctx, part)
 	switch {
 	case err == nil:

@@ -271,7 +271,8 @@ func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
 		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database did not commit"))
 	case errors.Is(err, backend.ErrLost):
 		l.lose(err)
-		l.failed(p, group, code.New(wirev1.Code_CODE_CONFLICT, "another store took the shard"))
+		// Who has the shards now, the next request says.
+		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the connection that appends is lost"))
 	default:
 		l.lose(err)
 		l.resolve(ctx, p, group, err)

@@ -79,6 +79,11 @@ func (l *lane) claim(ctx context.Context) error {
 	if hold {
 		missing = nil
 	}
+	if len(missing) == 0 { // a question that is cut off would cost the connection
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+		defer cancel()
+	}
 	got, err := l.writer.Claim(ctx, missing)
 	if err != nil {
 		return fmt.Errorf("claim: %w", err)

@@ -42,10 +42,11 @@ func (s sliceTable) columns() int {
 	return 7
 }
 
-// verb: a key may come again in the same slice, once its time was over.
+// verb: a key may come again in the same slice, once its time was over. OR ROLLBACK spares a log's rows the journal that SQLite keeps so
+// that it could undo one statement alone; a batch is undone whole.
 func (s sliceTable) verb() string {
 	if s.kind == logKind {
-		return "INSERT"
+		return "INSERT OR ROLLBACK"
 	}
 	return "INSERT OR REPLACE"
 }
