@@ -1,4 +1,4 @@
-// Command compute runs one node of the compute tier.
+// Command compute runs one node of the compute tier; `compute health URL` says how one is.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/compute"
@@ -21,6 +22,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if asked, err := health.Command(ctx, args); asked {
+		return err
+	}
 	var s compute.Settings
 	if err := settings.Parse(&s, "compute", "Ranks candidates in a bounded CPU pool.", args, os.Stdout); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Command edge runs one node of the edge tier.
+// Command edge runs one node of the edge tier; `edge health URL` says how one is.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/edge"
@@ -21,6 +22,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if asked, err := health.Command(ctx, args); asked {
+		return err
+	}
 	var s edge.Settings
 	if err := settings.Parse(&s, "edge", "Holds the connections of subscribers and delivers messages to them.", args, os.Stdout); err != nil {
 		return err

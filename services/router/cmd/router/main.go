@@ -1,4 +1,4 @@
-// Command router runs one node of the router tier.
+// Command router runs one node of the router tier; `router health URL` says how one is.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/router"
@@ -21,6 +22,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if asked, err := health.Command(ctx, args); asked {
+		return err
+	}
 	var s router.Settings
 	if err := settings.Parse(&s, "router", "Takes publishes over gRPC and routes messages to edges.", args, os.Stdout); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Command store runs one node of the store tier.
+// Command store runs one node of the store tier; `store health URL` says how one is.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/store"
@@ -21,6 +22,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if asked, err := health.Command(ctx, args); asked {
+		return err
+	}
 	var s store.Settings
 	if err := settings.Parse(&s, "store", "Persists durable messages, sessions, policies and dead letters.", args, os.Stdout); err != nil {
 		return err

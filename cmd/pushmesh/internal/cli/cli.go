@@ -1,0 +1,76 @@
+// Package cli is the grammar of the pushmesh command and what each subcommand does.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/pushmesh/pushmesh/internal/settings"
+)
+
+const description = `Deliver messages from backends to very many connected clients.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 time is over (sub --count not reached within --timeout).
+Addresses come from --router and --edge, or from PUSHMESH_ROUTER and PUSHMESH_EDGE.`
+
+// grammar is every subcommand. Its tags are the help texts.
+type grammar struct {
+	Dev       devCmd       `cmd:"" help:"Run a whole mesh in this process: all four tiers, NATS and a database."`
+	Pub       pubCmd       `cmd:"" help:"Publish a message, or one for each line of the input."`
+	Sub       subCmd       `cmd:"" help:"Subscribe and print what comes."`
+	History   historyCmd   `cmd:"" help:"Print what a durable topic's log holds."`
+	Namespace namespaceCmd `cmd:"" help:"Change and show the policies of topic prefixes."`
+	Replay    replayCmd    `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
+	Mesh      meshCmd      `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
+	Health    healthCmd    `cmd:"" help:"Ask a process how it is: exit code 0 where it is ready."`
+	Version   versionCmd   `cmd:"" help:"Print the version."`
+}
+
+// stdio is where a command reads and writes.
+type stdio struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// Main runs the command that args name and returns the exit code of the process.
+func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	err := run(ctx, args, stdio{in, out, errOut})
+	if err != nil && !errors.Is(err, settings.ErrHelp) && !errors.Is(err, errReported) {
+		fmt.Fprintln(errOut, "pushmesh: "+explain(err))
+	}
+	return exitCode(err)
+}
+
+func run(ctx context.Context, args []string, io stdio) error {
+	helped := false
+	var g grammar
+	parser, err := kong.New(&g,
+		kong.Name("pushmesh"), kong.Description(description),
+		kong.Writers(io.out, io.err), kong.Exit(func(int) { helped = true }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.UsageOnError())
+	if err != nil {
+		return fmt.Errorf("grammar: %w", err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	if helped {
+		return settings.ErrHelp
+	}
+	if err != nil {
+		return &settings.UsageError{Err: fmt.Errorf("%w (pushmesh COMMAND --help says more)", err)}
+	}
+	ctx, release := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer release()
+	context.AfterFunc(ctx, release) // a second signal ends the process at once
+	command.BindTo(ctx, (*context.Context)(nil))
+	return command.Run(io)
+}

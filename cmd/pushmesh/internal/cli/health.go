@@ -1,0 +1,21 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/pushmesh/pushmesh/internal/health"
+)
+
+type healthCmd struct {
+	URL string `arg:"" help:"Where its health is served, like http://127.0.0.1:7480/readyz."`
+}
+
+func (healthCmd) Help() string {
+	return `For containers whose image holds one binary and no shell. Every tier's binary has the same command.
+
+  pushmesh health http://127.0.0.1:7480/readyz
+  pushmesh health 'http://127.0.0.1:7481/readyz?verbose'`
+}
+
+// Run asks once.
+func (c *healthCmd) Run(ctx context.Context, _ stdio) error { return health.Probe(ctx, c.URL) }
