@@ -94,7 +94,8 @@ func (p *Publisher) Publish(conn exchange.Conn, id uint32, it *meshv1.ClientPubl
 	for k, v := range it.GetHeaders() {
 		size += int64(len(k) + len(v))
 	}
-	if p.items.Add(1) > itemsWaiting || p.bytes.Add(size) > bytesWaiting {
+	items, bytes := p.items.Add(1), p.bytes.Add(size)
+	if items > itemsWaiting || bytes > bytesWaiting {
 		p.Refused.Add(1)
 		p.answer(conn, item{id: id, size: size}, failed(code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, "too many messages of clients wait")))
 		return

@@ -1,0 +1,201 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// store answers as its functions say.
+type store struct {
+	mu    sync.Mutex
+	calls int
+	read  func(call int, req *meshv1.ReadLogRequest) ([]*meshv1.ReadLogResponse, error)
+	heads func(topics, filters []string) ([]*meshv1.Head, error)
+}
+
+func (s *store) ReadLog(_ context.Context, req *meshv1.ReadLogRequest, take func(*meshv1.ReadLogResponse) error) error {
+	s.mu.Lock()
+	s.calls++
+	call := s.calls
+	s.mu.Unlock()
+	resps, err := s.read(call, req)
+	for _, r := range resps {
+		if err := take(r); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (s *store) Heads(_ context.Context, topics, filters []string, _ uint32) ([]*meshv1.Head, error) {
+	return s.heads(topics, filters)
+}
+
+func responses(seqs ...uint64) []*meshv1.ReadLogResponse {
+	out := []*meshv1.ReadLogResponse{{Epoch: 5, Head: 9, Oldest: 1}}
+	for _, seq := range seqs {
+		out = append(out, &meshv1.ReadLogResponse{Records: []*meshv1.LogRecord{{Seq: seq, ExpiresAt: 77}}})
+	}
+	return out
+}
+
+func read(r *Reader, k Key) exchange.Range {
+	got := make(chan exchange.Range, 1)
+	r.Read(k, func(out exchange.Range) { got <- out })
+	return <-got
+}
+
+func started(t *testing.T, s Store, workers, waiting int) *Reader {
+	r := NewReader(s, waiting, false)
+	r.Start(workers)
+	t.Cleanup(func() {
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func TestEqualReadsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		s := &store{read: func(_ int, req *meshv1.ReadLogRequest) ([]*meshv1.ReadLogResponse, error) {
+			<-gate
+			return responses(req.GetFromSeq(), req.GetFromSeq()+1), nil
+		}}
+		r := started(t, s, 1, 2)
+		var mu sync.Mutex
+		got := map[uint64]int{}
+		ask := func(from uint64) {
+			r.Read(Key{Topic: "t", From: from}, func(out exchange.Range) {
+				mu.Lock()
+				defer mu.Unlock()
+				if code.Of(out.Err) == wirev1.Code_CODE_OVERLOADED {
+					got[0]++
+				} else {
+					got[out.Messages[0].Seq]++
+				}
+			})
+		}
+		ask(1)
+		synctest.Wait() // under way: it no longer waits
+		for range 9 {
+			ask(1)
+		}
+		ask(3)
+		ask(5)
+		ask(7) // one too many
+		close(gate)
+		synctest.Wait()
+		if fmt.Sprint(got) != "map[0:1 1:10 3:1 5:1]" || s.calls != 3 || r.Shared.Load() != 9 || r.Refused.Load() != 1 {
+			t.Errorf("answers %v after %d reads", got, s.calls)
+		}
+	})
+}
+
+func TestReadsAreTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{read: func(call int, req *meshv1.ReadLogRequest) ([]*meshv1.ReadLogResponse, error) {
+			if call < 3 || req.GetTopic() == "away" {
+				return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "away")
+			}
+			return responses(4), nil
+		}}
+		r := started(t, s, 1, 9)
+		if out := read(r, Key{Topic: "t", From: 4}); out.Err != nil || len(out.Messages) != 1 || out.Head != 9 || out.Epoch != 5 || out.From != 4 {
+			t.Errorf("%+v", out)
+		}
+		if out := read(r, Key{Topic: "away", From: 4}); code.Of(out.Err) != wirev1.Code_CODE_UNAVAILABLE || s.calls != 6 {
+			t.Errorf("%+v after %d calls", out, s.calls)
+		}
+	})
+}
+
+func TestPartOfARangeIsAnAnswer(t *testing.T) {
+	s := &store{read: func(int, *meshv1.ReadLogRequest) ([]*meshv1.ReadLogResponse, error) {
+		return responses(4, 5), code.New(wirev1.Code_CODE_UNAVAILABLE, "away in the middle")
+	}}
+	out := read(started(t, s, 1, 9), Key{Topic: "t", From: 4})
+	if out.Err != nil || len(out.Messages) != 2 || out.Messages[1].Seq != 5 || out.Messages[1].ExpiresAt != 77 {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestEpochThatIsGoneComesWithThePresentOne(t *testing.T) {
+	s := &store{
+		read: func(int, *meshv1.ReadLogRequest) ([]*meshv1.ReadLogResponse, error) {
+			return nil, code.New(wirev1.Code_CODE_EPOCH_CHANGED, "gone")
+		},
+		heads: func([]string, []string) ([]*meshv1.Head, error) {
+			return []*meshv1.Head{{Topic: "t", Epoch: 6, Head: 2, Oldest: 1}}, nil
+		},
+	}
+	out := read(started(t, s, 1, 9), Key{Topic: "t", Epoch: 5, From: 4})
+	if code.Of(out.Err) != wirev1.Code_CODE_EPOCH_CHANGED || out.Epoch != 6 || out.Head != 2 {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestFiltersThatMatchTooMuchAreFoundOneByOne(t *testing.T) {
+	s := &store{heads: func(_, filters []string) ([]*meshv1.Head, error) {
+		if slices.Contains(filters, "big") {
+			return nil, code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "too many")
+		}
+		var out []*meshv1.Head
+		for _, f := range filters {
+			out = append(out, &meshv1.Head{Topic: f, Head: 1})
+		}
+		return out, nil
+	}}
+	heads, tooMany, err := HeadsUnder(t.Context(), s, []string{"a", "b", "big", "c", "d"})
+	if err != nil || len(heads) != 4 || !slices.Equal(tooMany, []string{"big"}) {
+		t.Errorf("%v %v %v", heads, tooMany, err)
+	}
+}
+
+func TestEncodedMessages(t *testing.T) {
+	want := &wirev1.Message{Topic: "t", Seq: 3, Payload: []byte("x"), Traceparent: "00-a-b-01", From: "ann"}
+	body, err := wire.Body(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Encode("t", 1, 3, 9, body, true)
+	var got wirev1.Message
+	if err := proto.Unmarshal(m.Frame[wire.HeaderSize:], &got); err != nil || !proto.Equal(&got, want) {
+		t.Errorf("%v %v", &got, err)
+	}
+	if m.Traceparent != want.GetTraceparent() || Encode("t", 1, 3, 9, body, false).Traceparent != "" {
+		t.Errorf("traceparent %q", m.Traceparent)
+	}
+	if Encode("t", 1, 1, 0, make([]byte, wire.MaxBody), false) != nil {
+		t.Error("a frame beyond the protocol's bound")
+	}
+}
+
+func FuzzTraceparent(f *testing.F) {
+	body, _ := wire.Body(&wirev1.Message{Payload: []byte("x"), Headers: map[string]string{"a": "b"}, Traceparent: "tp"})
+	f.Add(body)
+	f.Add([]byte{0x4a, 0xff})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var m wirev1.Message
+		if proto.Unmarshal(body, &m) != nil {
+			traceparent(body) // whatever it says, it ends
+			return
+		}
+		if got := traceparent(body); got != "" && m.GetTraceparent() == "" {
+			t.Fatalf("found %q", got)
+		}
+	})
+}

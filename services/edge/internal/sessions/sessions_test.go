@@ -1,0 +1,363 @@
+package sessions
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// bench runs Sessions in a bubble of fake time, with a store that answers as told.
+type bench struct {
+	*Sessions
+	t          *testing.T
+	events     chan exchange.Event
+	generation uint64
+	holder     string
+	away       bool
+	writes     []*meshv1.WriteCursorsRequest
+	refuse     wirev1.Code
+	yielded    []string
+	lock       chan struct{}
+}
+
+// in runs a test with a started bench.
+func in(t *testing.T, f func(b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, events: make(chan exchange.Event, 1000), lock: make(chan struct{}, 1)}
+		b.Sessions = New(Config{
+			Edge: "e1", Store: b, Log: slog.New(slog.DiscardHandler),
+			Post: func(_ uint16, e exchange.Event) { b.events <- e },
+			Yield: func(_ context.Context, edge, user, name string) bool {
+				b.locked(func() { b.yielded = append(b.yielded, edge+" "+user+" "+name) })
+				return true
+			},
+		})
+		if err := b.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := b.Stop(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}()
+		f(b)
+	})
+}
+
+func (b *bench) locked(f func()) {
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
+	f()
+}
+
+func (b *bench) AttachSession(_ context.Context, req *meshv1.AttachSessionRequest) (resp *meshv1.AttachSessionResponse, err error) {
+	b.locked(func() {
+		switch {
+		case b.away:
+			err = code.New(wirev1.Code_CODE_UNAVAILABLE, "away")
+		case req.GetPeek():
+			resp = &meshv1.AttachSessionResponse{PreviousEdge: b.holder}
+		default:
+			b.generation++
+			b.holder = req.GetEdgeId()
+			resp = &meshv1.AttachSessionResponse{Generation: b.generation, Resumed: b.generation > 1}
+		}
+	})
+	return resp, err
+}
+
+func (b *bench) WriteCursors(_ context.Context, req *meshv1.WriteCursorsRequest) (resp *meshv1.WriteCursorsResponse, err error) {
+	b.locked(func() {
+		if b.away {
+			err = code.New(wirev1.Code_CODE_UNAVAILABLE, "away")
+			return
+		}
+		b.writes = append(b.writes, req)
+		resp = &meshv1.WriteCursorsResponse{}
+		for range req.GetWrites() {
+			resp.Codes = append(resp.Codes, b.refuse)
+		}
+	})
+	return resp, err
+}
+
+func (b *bench) set(f func()) { b.locked(f) }
+
+func (b *bench) written() (out []*meshv1.SessionWrite) {
+	b.locked(func() {
+		for _, req := range b.writes {
+			out = append(out, req.GetWrites()...)
+		}
+	})
+	return out
+}
+
+func conn(slot uint32) exchange.Conn { return exchange.Conn{Slot: slot, Gen: 1} }
+
+// expect waits for the next event, which must be want.
+func (b *bench) expect(want exchange.Event) {
+	b.t.Helper()
+	got := <-b.events
+	if fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", want) {
+		b.t.Fatalf("got %#v, want %#v", got, want)
+	}
+}
+
+func (b *bench) attach(slot uint32) uint64 {
+	b.t.Helper()
+	b.Attach(conn(slot), "u", "s", 0, uint64(slot))
+	a, ok := (<-b.events).(exchange.Attached)
+	if !ok || a.Err != nil || a.Conn != conn(slot) {
+		b.t.Fatalf("%+v", a)
+	}
+	return a.Generation
+}
+
+func write(generation uint64, floor uint64) *meshv1.SessionWrite {
+	return &meshv1.SessionWrite{User: "u", Name: "s", Generation: generation, Cursors: []*meshv1.SessionCursor{{Topic: "t", Floor: floor}}}
+}
+
+func TestSavesAreMergedForASecond(t *testing.T) {
+	in(t, func(b *bench) {
+		g := b.attach(1)
+		for floor := range uint64(50) {
+			b.Save(conn(1), 0, write(g, floor), false)
+		}
+		pass(900 * time.Millisecond)
+		if n := len(b.written()); n != 0 {
+			t.Errorf("%d writes early", n)
+		}
+		pass(200 * time.Millisecond)
+		if w := b.written(); len(w) != 1 || w[0].GetCursors()[0].GetFloor() != 49 {
+			t.Errorf("%v", w)
+		}
+		b.Save(conn(1), 7, write(g, 60), true)
+		b.expect(exchange.Saved{Conn: conn(1), Ref: 7})
+		if w := b.written(); len(w) != 2 {
+			t.Errorf("%v", w)
+		}
+	})
+}
+
+func TestOlderHolderOnTheSameEdgeYields(t *testing.T) {
+	in(t, func(b *bench) {
+		g := b.attach(1)
+		b.Save(conn(1), 0, write(g, 5), false)
+		b.Attach(conn(2), "u", "s", 0, 2)
+		b.expect(exchange.Yield{Conn: conn(1)})
+		last := write(g, 6)
+		last.Detach = true
+		b.Save(conn(1), 0, last, true)
+		b.expect(exchange.Attached{Conn: conn(2), Generation: 2, Resumed: true})
+		if w := b.written(); len(w) != 1 || !w[0].GetDetach() || w[0].GetCursors()[0].GetFloor() != 6 {
+			t.Errorf("%v", w)
+		}
+		b.Save(conn(1), 3, write(g, 9), true)
+		b.expect(exchange.Detached{Conn: conn(1)})
+		b.expect(exchange.Saved{Conn: conn(1), Ref: 3, Err: errTakenOver})
+		if len(b.yielded) != 0 {
+			t.Errorf("asked elsewhere: %v", b.yielded)
+		}
+	})
+}
+
+func TestHolderThatDoesNotYieldLosesTheSession(t *testing.T) {
+	in(t, func(b *bench) {
+		g := b.attach(1)
+		begin := time.Now()
+		b.Attach(conn(2), "u", "s", 0, 2)
+		b.expect(exchange.Yield{Conn: conn(1)})
+		b.Save(conn(1), 4, write(g, 5), false)
+		b.expect(exchange.Detached{Conn: conn(1)})
+		b.expect(exchange.Saved{Conn: conn(1), Ref: 4, Err: errTakenOver})
+		b.expect(exchange.Attached{Conn: conn(2), Generation: 2, Resumed: true})
+		if d := time.Since(begin); d != yieldPatience {
+			t.Errorf("after %v", d)
+		}
+		if w := b.written(); len(w) != 0 {
+			t.Errorf("%v was written", w)
+		}
+	})
+}
+
+func TestHolderElsewhereIsAsked(t *testing.T) {
+	in(t, func(b *bench) {
+		b.set(func() { b.holder, b.generation = "e2", 4 })
+		if g := b.attach(1); g != 5 || !slices.Equal(b.yielded, []string{"e2 u s"}) {
+			t.Errorf("generation %d, asked %v", g, b.yielded)
+		}
+	})
+}
+
+func TestYieldForAnotherEdge(t *testing.T) {
+	in(t, func(b *bench) {
+		if b.Yield(b.t.Context(), "u", "s") {
+			t.Error("yielded what is not held")
+		}
+		g := b.attach(1)
+		answer := make(chan bool)
+		go func() { answer <- b.Yield(b.t.Context(), "u", "s") }()
+		b.expect(exchange.Yield{Conn: conn(1)})
+		last := write(g, 6)
+		last.Detach = true
+		b.Save(conn(1), 0, last, true)
+		if !<-answer || len(b.written()) != 1 {
+			t.Error("answered before the last cursors were stored")
+		}
+		synctest.Wait()
+		if b.Held.Load() != 0 {
+			t.Error("still held")
+		}
+	})
+}
+
+func TestStaleGenerationDetaches(t *testing.T) {
+	in(t, func(b *bench) {
+		g := b.attach(1)
+		b.set(func() { b.refuse = wirev1.Code_CODE_SESSION_TAKEN_OVER })
+		b.Save(conn(1), 2, write(g, 5), true)
+		b.expect(exchange.Saved{Conn: conn(1), Ref: 2, Err: errTakenOver})
+		b.expect(exchange.Detached{Conn: conn(1)})
+	})
+}
+
+func TestStoreAwayKeepsCursorsAndTellsThoseWhoWait(t *testing.T) {
+	in(t, func(b *bench) {
+		g := b.attach(1)
+		b.set(func() { b.away = true })
+		b.Save(conn(1), 1, write(g, 5), true)
+		saved := (<-b.events).(exchange.Saved)
+		if code.Of(saved.Err) != wirev1.Code_CODE_UNAVAILABLE {
+			t.Errorf("%+v", saved)
+		}
+		b.Save(conn(1), 0, write(g, 8), false)
+		b.Attach(conn(2), "other", "s", 0, 2)
+		if a := (<-b.events).(exchange.Attached); code.Of(a.Err) != wirev1.Code_CODE_UNAVAILABLE {
+			t.Errorf("%+v", a)
+		}
+		pass(10 * time.Second)
+		b.set(func() { b.away = false })
+		pass(longestPause + time.Second)
+		if w := b.written(); len(w) != 1 || w[0].GetCursors()[0].GetFloor() != 8 {
+			t.Errorf("%v", w)
+		}
+	})
+}
+
+func TestWhatCannotBeStoredIsBounded(t *testing.T) {
+	in(t, func(b *bench) {
+		g := b.attach(1)
+		b.set(func() { b.away = true })
+		b.Save(conn(1), 0, write(g, 1), true)
+		pass(time.Second)
+		large := write(g, 2)
+		large.DeadLetters = []*meshv1.DeadLetter{{Body: make([]byte, maxPending)}}
+		large.Detach = true
+		b.Save(conn(1), 9, large, true)
+		pass(time.Second)
+		b.set(func() { b.away = false })
+		pass(longestPause + time.Second)
+		if w := b.written(); len(w) != 1 || len(w[0].GetDeadLetters()) != 0 || !w[0].GetDetach() || b.Dropped.Load() != 1 {
+			t.Errorf("%d writes, %d dropped", len(w), b.Dropped.Load())
+		}
+	})
+}
+
+func TestAttachGivenUpEndsTheHold(t *testing.T) {
+	in(t, func(b *bench) {
+		b.Attach(conn(1), "u", "s", 0, 1)
+		b.Save(conn(1), 0, &meshv1.SessionWrite{User: "u", Name: "s", Detach: true}, true)
+		pass(time.Second)
+		if w := b.written(); len(w) != 1 || !w[0].GetDetach() || w[0].GetGeneration() != 1 || b.Held.Load() != 0 {
+			t.Errorf("%v, %d held", w, b.Held.Load())
+		}
+	})
+}
+
+func TestManySessionsShareAWrite(t *testing.T) {
+	in(t, func(b *bench) {
+		for i := range uint32(300) {
+			b.Attach(conn(i), fmt.Sprint("u", i), "s", 0, 1)
+			g := (<-b.events).(exchange.Attached).Generation
+			w := write(g, 1)
+			w.User = fmt.Sprint("u", i)
+			b.Save(conn(i), 0, w, false)
+		}
+		pass(2 * time.Second)
+		if n := len(b.written()); n != 300 || len(b.writes) > 30 {
+			t.Errorf("%d sessions in %d requests", n, len(b.writes))
+		}
+	})
+}
+
+// Whatever is merged in whatever parts, the result of writing it is that of writing every part in turn.
+func TestMergingIsWritingInTurn(t *testing.T) {
+	type state struct {
+		cursors map[string]uint64
+		filters map[string]bool
+	}
+	apply := func(s *state, w *meshv1.SessionWrite) {
+		for _, c := range w.GetCursors() {
+			s.cursors[c.GetTopic()] = c.GetFloor()
+		}
+		for _, t := range w.GetRemoveTopics() {
+			delete(s.cursors, t)
+		}
+		for _, f := range w.GetAddFilters() {
+			s.filters[f] = true
+		}
+		for _, f := range w.GetRemoveFilters() {
+			delete(s.filters, f)
+		}
+	}
+	name := rapid.SampledFrom([]string{"a", "b", "c"})
+	rapid.Check(t, func(t *rapid.T) {
+		one, two := &state{map[string]uint64{}, map[string]bool{}}, &state{map[string]uint64{}, map[string]bool{}}
+		older, newer := newPending(1), newPending(1)
+		n := rapid.IntRange(1, 20).Draw(t, "writes")
+		cut := rapid.IntRange(0, n).Draw(t, "cut")
+		for i := range n {
+			w := &meshv1.SessionWrite{}
+			topic, filter := name.Draw(t, "topic"), name.Draw(t, "filter")
+			if rapid.Bool().Draw(t, "cursor") {
+				w.Cursors = []*meshv1.SessionCursor{{Topic: topic, Floor: uint64(i)}}
+			} else {
+				w.RemoveTopics = []string{topic}
+			}
+			if rapid.Bool().Draw(t, "add") {
+				w.AddFilters = []string{filter}
+			} else {
+				w.RemoveFilters = []string{filter}
+			}
+			apply(one, w)
+			if i < cut {
+				older.merge(w)
+			} else {
+				newer.merge(w)
+			}
+		}
+		newer.before(older)
+		apply(two, newer.write("u", "s"))
+		if fmt.Sprint(one) != fmt.Sprint(two) {
+			t.Fatalf("in turn %v, merged %v", one, two)
+		}
+		if newer.size < proto.Size(newer.write("", ""))-8 {
+			t.Fatal("the size is no upper bound")
+		}
+	})
+}
+
+// pass lets fake time pass.
+func pass(d time.Duration) { <-time.After(d) }
