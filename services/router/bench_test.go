@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -52,7 +53,7 @@ func BenchmarkPublishStream(b *testing.B) {
 				Ref: uint64(ref), Message: &pushmeshv1.PublishRequest{Topic: topics[ref%len(topics)], Payload: payload},
 			})
 		}
-		if err := stream.Send(req); err != nil && err != io.EOF {
+		if err := stream.Send(req); err != nil && !errors.Is(err, io.EOF) {
 			b.Fatal(err)
 		}
 	}

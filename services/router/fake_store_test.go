@@ -47,10 +47,10 @@ func (l *fakeLog) append(it *meshv1.AppendItem) *meshv1.AppendResult {
 			Ref: it.GetRef(), Epoch: first.GetEpoch(), Seq: first.GetSeq(), MessageId: first.GetMessageId(), Duplicate: true,
 		}
 	}
-	log := append(l.records[it.GetTopic()], &meshv1.LogRecord{ExpiresAt: it.GetExpiresAt(), Body: slices.Clone(it.GetBody())})
-	log[len(log)-1].Seq = uint64(len(log))
-	l.records[it.GetTopic()] = log
-	res := &meshv1.AppendResult{Ref: it.GetRef(), Epoch: fakeEpoch, Seq: uint64(len(log)), MessageId: slices.Clone(it.GetMessageId())}
+	seq := uint64(len(l.records[it.GetTopic()]) + 1)
+	l.records[it.GetTopic()] = append(l.records[it.GetTopic()],
+		&meshv1.LogRecord{Seq: seq, ExpiresAt: it.GetExpiresAt(), Body: slices.Clone(it.GetBody())})
+	res := &meshv1.AppendResult{Ref: it.GetRef(), Epoch: fakeEpoch, Seq: seq, MessageId: slices.Clone(it.GetMessageId())}
 	if key != "" {
 		l.byKey[key] = res
 	}

@@ -363,3 +363,7 @@ func TestEntriesOfTheDeadAreFreed(t *testing.T) {
 	}
 	s.expect("t/1", "a.20", "b.1")
 }
+
+func announcement(edge string, add []string) *meshv1.EdgeAnnounce {
+	return &meshv1.EdgeAnnounce{EdgeId: edge, EdgeIncarnation: 1, Version: 1, Add: add}
+}

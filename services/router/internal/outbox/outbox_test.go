@@ -155,7 +155,7 @@ func TestARefusedBatchLeavesAHoleThatTheBeatNames(t *testing.T) {
 		o.Deliver(edge, delivery(1))
 		synctest.Wait()
 		n.set(func(n *nats) { n.refuse = false })
-		time.Sleep(400 * time.Millisecond) // of the bubble's clock
+		<-time.After(400 * time.Millisecond) // of the bubble's clock
 		o.Beat(time.Now())
 		synctest.Wait()
 		if f := n.last(); f.GetN() != 1 || len(f.GetDeliveries()) != 0 {
@@ -208,7 +208,7 @@ func TestAnswersGatherForFiveMilliseconds(t *testing.T) {
 		if c := n.count(); c != 1 {
 			t.Fatalf("%d frames at once", c)
 		}
-		time.Sleep(answerEvery)
+		<-time.After(answerEvery)
 		synctest.Wait()
 		f := n.last()
 		if c := n.count(); c != 2 || f.GetAppliedVersion() != 100 || f.GetN() != 0 {
@@ -222,7 +222,7 @@ func TestAnswersGatherForFiveMilliseconds(t *testing.T) {
 		if f := n.last(); !f.GetWantSnapshot() {
 			t.Errorf("last %v", f)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		o.Beat(time.Now())
 		synctest.Wait()
 		if f := n.last(); f.GetWantSnapshot() {
@@ -234,7 +234,7 @@ func TestAnswersGatherForFiveMilliseconds(t *testing.T) {
 func TestEveryEdgeHearsAtLeastEveryHalfSecond(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		for range 100 {
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 			o.Beat(time.Now())
 			synctest.Wait()
 		}

@@ -96,10 +96,11 @@ func (s *Switchboard) unsubscribe() {
 func hear[M any, P interface {
 	*M
 	proto.Message
+	GetEdgeId() string
 }](s *Switchboard, take func(time.Time, P)) func([]byte) {
 	return func(data []byte) {
 		m := P(new(M))
-		if err := proto.Unmarshal(data, m); err != nil {
+		if proto.Unmarshal(data, m) != nil || bus.CheckID(m.GetEdgeId()) != nil {
 			s.metrics.bad.Inc()
 			return
 		}

@@ -1,0 +1,51 @@
+package switchboard
+
+import (
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+)
+
+func encode(tb testing.TB, m proto.Message) []byte {
+	tb.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// What edges send, or anything else on their subjects, never breaks the table.
+func FuzzHear(f *testing.F) {
+	f.Add(encode(f, &meshv1.EdgeAnnounce{EdgeId: "a", EdgeIncarnation: 1, Version: 1, Add: []string{"x", "y/#", "", "+#"}}), uint8(0))
+	f.Add(encode(f, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 1, Version: 2, Count: 3, Hash: 4}), uint8(1))
+	f.Add(encode(f, &meshv1.EdgeSnapshot{EdgeId: "a", EdgeIncarnation: 1, Version: 2, Parts: 2, Filters: []string{"x"}}), uint8(2))
+	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
+		mesh := bus.New(bus.Config{URL: "nats://127.0.0.1:1", Name: "fuzz", Log: quiet()})
+		if err := mesh.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s := New(Config{RouterID: "r", Incarnation: 1, Bus: mesh, Log: quiet(), Registry: prometheus.NewRegistry()})
+		hears := []func([]byte){hear(s, s.announce), hear(s, s.digest), hear(s, s.snapshot)}
+		for i := range hears {
+			hears[(int(kind)+i)%len(hears)](data)
+		}
+		s.Route(&outbox.Delivery{Topic: "x"})
+		s.CheckTopic("y/1")
+		if err := s.out.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := mesh.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
