@@ -37,6 +37,9 @@ const (
 	asksAtATime    = 4
 )
 
+// laggingMost bounds the filters kept of joins that were answered late.
+const laggingMost = 65_536
+
 // joins wait for heads, by what they joined.
 type joins struct {
 	topics  map[string][]interest.Wait
@@ -90,6 +93,7 @@ func (m *Mesh) admit(w interest.Wait) {
 
 // openGate passes on the joins that every live router has applied.
 func (m *Mesh) openGate() {
+	m.caughtUp()
 	if m.gate.Len() == 0 {
 		return
 	}
@@ -109,8 +113,33 @@ func (m *Mesh) openGate() {
 // late passes on the joins that routers took too long for.
 func (m *Mesh) late() {
 	for _, w := range m.gate.Late(m.now) {
-		m.stats.Laggards.Add(uint64(max(m.routers.Laggards(m.table.Announced(w.Filter)), 1)))
+		version := m.table.Announced(w.Filter)
+		m.stats.Laggards.Add(uint64(max(m.routers.Laggards(version), 1)))
+		m.lagging = append(m.lagging, lag{version, w.Filter})
 		m.pass(w)
+	}
+}
+
+// lag is a filter whose join was answered before every live router had applied the version that announced it: what such a
+// router routed meanwhile did not come here.
+type lag struct {
+	version uint64
+	filter  string
+}
+
+// caughtUp has the topics of late filters compared, once every live router has applied their versions.
+func (m *Mesh) caughtUp() {
+	applied, _ := m.routers.Applied()
+	for len(m.lagging) > 0 && m.lagging[0].version <= applied {
+		if f := m.lagging[0].filter; topic.IsFilter(f) {
+			m.checkAll("laggard")
+		} else {
+			m.checkSome("laggard", []string{f})
+		}
+		m.lagging = m.lagging[1:]
+	}
+	if len(m.lagging) > laggingMost { // the backstop finds the others
+		m.lagging = m.lagging[len(m.lagging)-laggingMost:]
 	}
 }
 

@@ -95,6 +95,7 @@ type Mesh struct {
 	table       *interest.Table
 	gate        interest.Gate
 	unannounced []interest.Wait
+	lagging     []lag // by version
 	routers     *routers.Set
 	feed        *feed.Feed
 	joins       joins
