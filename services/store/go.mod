@@ -70,3 +70,6 @@ require (
 replace github.com/pushmesh/pushmesh/proto => ../../proto
 
 replace github.com/pushmesh/pushmesh/internal => ../../internal
+
+// Asked for by the tests of modernc.org/sqlite alone, and not to be had.
+replace github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50 => github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe

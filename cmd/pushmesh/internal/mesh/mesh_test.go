@@ -170,7 +170,7 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "edge-1 ended before it was ready") {
+	if err := m.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "edge-1: ended before it was ready") {
 		t.Fatalf("got %v", err)
 	}
 	if got, err := os.ReadFile(ends); err != nil || !strings.Contains(string(got), "nats-server") {

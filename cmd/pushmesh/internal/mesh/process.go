@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/readiness"
 )
 
 // process is one child: it owns the operating system's process, its log file and the goroutine that waits for its end.
@@ -103,45 +104,35 @@ func (p *process) stop(grace time.Duration) error {
 	return nil
 }
 
-// ready waits until the process says it is; its early end is an error.
+// ready waits until the process says that it is and misses nothing; its early end is an error.
 func (p *process) ready(ctx context.Context) error {
-	tick := time.NewTicker(50 * time.Millisecond)
+	var err error
+	if p.http != "" {
+		err = readiness.Await(ctx, p.http, p.ended())
+	} else {
+		err = p.listens(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w; see %s", p.name, err, p.log)
+	}
+	return nil
+}
+
+// listens waits until the process takes connections.
+func (p *process) listens(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		last := p.probe(ctx)
-		if last == nil {
-			return nil
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.addr)
+		if err == nil {
+			return conn.Close()
 		}
 		select {
 		case <-p.ended():
-			return fmt.Errorf("%s ended before it was ready; see %s", p.name, p.log)
+			return errors.New("ended before it was ready")
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready (%w); see %s", p.name, last, p.log)
+			return err
 		case <-tick.C:
 		}
 	}
-}
-
-func (p *process) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if p.http == "" {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.addr)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.http+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	if answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("/readyz: %s", answer.Status)
-	}
-	return errors.Join(err, answer.Body.Close())
 }

@@ -17,7 +17,7 @@ type Settings struct {
 	Bin        string // folder of the binaries edge, router, compute and store: bin
 	NATSServer string // path or name of nats-server: nats-server
 	Postgres   string // URL of a database; empty: a private server is started
-	Dir        string // folder for logs and the state file: mesh
+	Dir        string // folder for logs and the state file: data/mesh
 
 	FreePorts bool // instead of API.md's and those 10 higher
 	Restart   bool // start again what died, after RestartAfter
@@ -33,7 +33,7 @@ type Settings struct {
 func (s Settings) withDefaults() Settings {
 	set(&s.Bin, "bin")
 	set(&s.NATSServer, "nats-server")
-	set(&s.Dir, "mesh")
+	set(&s.Dir, "data/mesh")
 	set(&s.ProducerRate, 100_000)
 	set(&s.ProducerInFlight, 10_000)
 	set(&s.LogLevel, "info")

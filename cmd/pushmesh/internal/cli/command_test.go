@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/dev"
+)
+
+// patience bounds every wait of these tests; nothing comes near it.
+const patience = 30 * time.Second
+
+// safeBuffer is written by a command and read by a test.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// command is a command that runs.
+type command struct {
+	t        *testing.T
+	out, err safeBuffer
+	cancel   context.CancelFunc
+	ended    chan struct{}
+	code     int
+}
+
+func start(t *testing.T, in io.Reader, args ...string) *command {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &command{t: t, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(c.ended)
+		c.code = Main(ctx, args, in, &c.out, &c.err)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-c.ended
+	})
+	return c
+}
+
+// wait for the end, and the exit code.
+func (c *command) wait() int {
+	c.t.Helper()
+	select {
+	case <-c.ended:
+	case <-time.After(patience):
+		c.t.Fatalf("does not end; out %q err %q", c.out.String(), c.err.String())
+	}
+	return c.code
+}
+
+// says waits until the output or what it says about itself holds text.
+func (c *command) says(text string) {
+	c.t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !strings.Contains(c.out.String()+c.err.String(), text) {
+		select {
+		case <-tick.C:
+		case <-c.ended:
+			if !strings.Contains(c.out.String()+c.err.String(), text) {
+				c.t.Fatalf("ended without saying %q; out %q err %q", text, c.out.String(), c.err.String())
+			}
+		case <-deadline:
+			c.t.Fatalf("does not say %q; out %q err %q", text, c.out.String(), c.err.String())
+		}
+	}
+}
+
+// must run a command to its end, which is good, and returns its output.
+func must(t *testing.T, in string, args ...string) string {
+	t.Helper()
+	c := start(t, strings.NewReader(in), args...)
+	if code := c.wait(); code != 0 {
+		t.Fatalf("%v: exit code %d, out %q, err %q", args, code, c.out.String(), c.err.String())
+	}
+	return c.out.String()
+}
+
+// running is a mesh in this process, and the flags that lead to it.
+type running struct {
+	mesh         *dev.Mesh
+	addrs        dev.Addrs
+	edge, router []string
+	stop         func()
+}
+
+func startMesh(t *testing.T, data string) *running {
+	t.Helper()
+	m, err := dev.New(dev.Settings{Data: data, LogLevel: "error"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stop := sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := m.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	a := m.Addrs()
+	return &running{m, a, []string{"--edge", a.Edge}, []string{"--router", a.Router}, stop}
+}
+
+// with is a command's arguments and the flags that lead to a mesh.
+func with(flags []string, args ...string) []string { return slices.Concat(args, flags) }

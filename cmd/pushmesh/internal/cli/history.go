@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+type historyCmd struct {
+	Topic string `arg:"" help:"Topic to read."`
+	From  uint64 `placeholder:"SEQ" help:"First seq to print; the oldest retained by default."`
+	Limit uint64 `placeholder:"N" help:"Print at most N messages; all up to the head by default."`
+	Epoch uint64 `placeholder:"EPOCH" help:"Fail with EPOCH_CHANGED unless the log still has this epoch."`
+	routerFlag
+	formatFlag
+}
+
+func (historyCmd) Help() string {
+	return `A line is TOPIC, SEQ and PAYLOAD, separated by tabs.
+
+  pushmesh history room/7/chat
+  pushmesh history room/7/chat --from 100 --limit 10 --format json`
+}
+
+// Run prints the messages.
+func (c *historyCmd) Run(ctx context.Context, stdio stdio) error {
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	err = c.read(ctx, pushmeshv1.NewHistoryServiceClient(conn), stdio.out)
+	return errors.Join(err, conn.Close())
+}
+
+func (c *historyCmd) read(ctx context.Context, history pushmeshv1.HistoryServiceClient, out io.Writer) error {
+	stream, err := history.Read(ctx, &pushmeshv1.ReadRequest{Topic: c.Topic, Epoch: c.Epoch, FromSeq: c.From, Limit: c.Limit})
+	if err != nil {
+		return err
+	}
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, m := range part.GetMessages() {
+			if err := c.print(out, shownStored(m)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func shownStored(m *pushmeshv1.StoredMessage) *shownMessage {
+	s := &shownMessage{
+		Topic: m.GetTopic(), Epoch: m.GetEpoch(), Seq: m.GetSeq(), ID: showID(m.GetId()), PublishedAt: showTime(m.GetPublishedAt()),
+		Headers: m.GetHeaders(), Priority: m.GetPriority(), From: m.GetFrom(),
+	}
+	s.setPayload(m.GetPayload())
+	return s
+}

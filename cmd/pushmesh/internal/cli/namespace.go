@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+type namespaceCmd struct {
+	Put    namespacePut    `cmd:"" help:"Set the policy of a prefix. What no flag names gets its default."`
+	Get    namespaceGet    `cmd:"" help:"Show the policy of a prefix."`
+	List   namespaceList   `cmd:"" help:"Show all policies."`
+	Delete namespaceDelete `cmd:"" help:"Remove the policy of a prefix; built-in ones stay."`
+}
+
+func (namespaceCmd) Help() string {
+	return `A namespace is a topic prefix of whole levels; the longest one that matches a topic wins. "default" holds the policy
+of topics that no prefix covers.
+
+  pushmesh namespace put orders --durable --retention 168h --ack-timeout 5s
+  pushmesh namespace get orders
+  pushmesh namespace list --format json
+  pushmesh namespace delete orders`
+}
+
+type namespacePut struct {
+	Prefix           string        `arg:"" help:"Topic prefix, like orders or tenant/7."`
+	Durable          bool          `help:"Keep messages in the log."`
+	Retention        time.Duration `placeholder:"D" help:"How long they stay (24h; at most 8784h)."`
+	AckTimeout       time.Duration `placeholder:"D" help:"Redeliver what is not ACKed for so long (2s)."`
+	MaxRedeliveries  *uint32       `placeholder:"N" help:"Redeliveries on one connection (2)."`
+	MaxAttempts      uint32        `placeholder:"N" help:"Attempts over all connections before the dead-letter topic (16)."`
+	DeadLetterTopic  string        `placeholder:"TOPIC" help:"Where given-up messages go ($$dead/PREFIX)."`
+	Overflow         string        `enum:"default,drop-oldest,conflate,disconnect" default:"default" help:"For subscribers that can't keep up: default, drop-oldest, conflate or disconnect."`
+	Presence         bool          `help:"Presence is kept for its topics."`
+	MaxPayload       uint32        `placeholder:"BYTES" help:"Largest payload (262144)."`
+	ProducerRate     uint32        `placeholder:"N" help:"Messages a second from one producer (the router's setting)."`
+	ProducerInFlight uint32        `placeholder:"N" help:"Unanswered messages of one producer (the router's setting)."`
+	ClientPublish    bool          `help:"Clients may publish over their connection."`
+	DedupeWindow     time.Duration `placeholder:"D" help:"How long dedupe keys are remembered (2m; at most 24h)."`
+	routerFlag
+	formatFlag
+}
+
+func (c *namespacePut) policy() *pushmeshv1.Policy {
+	return &pushmeshv1.Policy{
+		Durable: c.Durable, Retention: duration(c.Retention), AckTimeout: duration(c.AckTimeout), MaxRedeliveries: c.MaxRedeliveries,
+		MaxAttempts: c.MaxAttempts, DeadLetterTopic: c.DeadLetterTopic, Overflow: overflows[c.Overflow], Presence: c.Presence,
+		MaxPayload: c.MaxPayload, ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight, ClientPublish: c.ClientPublish,
+		DedupeWindow: duration(c.DedupeWindow),
+	}
+}
+
+var overflows = map[string]wirev1.Overflow{
+	"default":     wirev1.Overflow_OVERFLOW_DEFAULT,
+	"drop-oldest": wirev1.Overflow_OVERFLOW_DROP_OLDEST,
+	"conflate":    wirev1.Overflow_OVERFLOW_CONFLATE,
+	"disconnect":  wirev1.Overflow_OVERFLOW_DISCONNECT,
+}
+
+// duration is d for the wire; 0 is unset there, which means the default.
+func duration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+func (namespacePut) Help() string {
+	return `A policy is replaced as a whole.
+
+  pushmesh namespace put orders --durable --retention 168h --ack-timeout 5s --max-attempts 5
+  pushmesh namespace put ticks --overflow conflate`
+}
+
+// Run sets the policy and prints it.
+func (c *namespacePut) Run(ctx context.Context, stdio stdio) error {
+	return withNamespaces(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.NamespaceServiceClient) error {
+		answer, err := api.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{
+			Namespace: &pushmeshv1.Namespace{Prefix: c.Prefix, Policy: c.policy()},
+		})
+		if err != nil {
+			return err
+		}
+		return printNamespaces(stdio.out, c.formatFlag, answer.GetNamespace())
+	})
+}
+
+type namespaceGet struct {
+	Prefix string `arg:"" help:"Topic prefix."`
+	routerFlag
+	formatFlag
+}
+
+func (namespaceGet) Help() string {
+	return `  pushmesh namespace get orders
+  pushmesh namespace get room --format json`
+}
+
+// Run prints the policy.
+func (c *namespaceGet) Run(ctx context.Context, stdio stdio) error {
+	return withNamespaces(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.NamespaceServiceClient) error {
+		answer, err := api.Get(ctx, &pushmeshv1.NamespaceServiceGetRequest{Prefix: c.Prefix})
+		if err != nil {
+			return err
+		}
+		return printNamespaces(stdio.out, c.formatFlag, answer.GetNamespace())
+	})
+}
+
+type namespaceList struct {
+	routerFlag
+	formatFlag
+}
+
+func (namespaceList) Help() string {
+	return `  pushmesh namespace list
+  pushmesh namespace list --format json`
+}
+
+// Run prints every policy.
+func (c *namespaceList) Run(ctx context.Context, stdio stdio) error {
+	return withNamespaces(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.NamespaceServiceClient) error {
+		answer, err := api.List(ctx, &pushmeshv1.NamespaceServiceListRequest{})
+		if err != nil {
+			return err
+		}
+		return printNamespaces(stdio.out, c.formatFlag, answer.GetNamespaces()...)
+	})
+}
+
+type namespaceDelete struct {
+	Prefix string `arg:"" help:"Topic prefix."`
+	routerFlag
+}
+
+func (namespaceDelete) Help() string {
+	return `Its topics follow the next shorter prefix from then on.
+
+  pushmesh namespace delete orders`
+}
+
+// Run removes the policy.
+func (c *namespaceDelete) Run(ctx context.Context, _ stdio) error {
+	return withNamespaces(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.NamespaceServiceClient) error {
+		_, err := api.Delete(ctx, &pushmeshv1.NamespaceServiceDeleteRequest{Prefix: c.Prefix})
+		return err
+	})
+}
+
+func withNamespaces(ctx context.Context, f routerFlag, call func(context.Context, pushmeshv1.NamespaceServiceClient) error) error {
+	conn, err := f.dial()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return errors.Join(call(ctx, pushmeshv1.NewNamespaceServiceClient(conn)), conn.Close())
+}
+
+func printNamespaces(w io.Writer, f formatFlag, all ...*pushmeshv1.Namespace) error {
+	if f.Format == "json" {
+		for _, n := range all {
+			if err := writeJSON(w, shownPolicy(n)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return namespaceTable(w, all)
+}

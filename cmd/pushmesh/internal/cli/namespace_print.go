@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// shownNamespace is a namespace as JSON prints it; what is left out has its default.
+type shownNamespace struct {
+	Prefix           string  `json:"prefix"`
+	Version          uint64  `json:"version"`
+	Builtin          bool    `json:"builtin,omitempty"`
+	Durable          bool    `json:"durable"`
+	Retention        string  `json:"retention,omitempty"`
+	AckTimeout       string  `json:"ack_timeout,omitempty"`
+	MaxRedeliveries  *uint32 `json:"max_redeliveries,omitempty"`
+	MaxAttempts      uint32  `json:"max_attempts,omitempty"`
+	DeadLetterTopic  string  `json:"dead_letter_topic,omitempty"`
+	Overflow         string  `json:"overflow"`
+	Presence         bool    `json:"presence,omitempty"`
+	MaxPayload       uint32  `json:"max_payload,omitempty"`
+	ProducerRate     uint32  `json:"producer_rate,omitempty"`
+	ProducerInFlight uint32  `json:"producer_in_flight,omitempty"`
+	ClientPublish    bool    `json:"client_publish,omitempty"`
+	DedupeWindow     string  `json:"dedupe_window,omitempty"`
+}
+
+func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
+	p := n.GetPolicy()
+	s := shownNamespace{
+		Prefix: n.GetPrefix(), Version: n.GetVersion(), Builtin: n.GetBuiltin(), Durable: p.GetDurable(),
+		Retention: showDuration(p.GetRetention().AsDuration()), AckTimeout: showDuration(p.GetAckTimeout().AsDuration()),
+		MaxAttempts: p.GetMaxAttempts(), DeadLetterTopic: p.GetDeadLetterTopic(), Presence: p.GetPresence(),
+		MaxPayload: p.GetMaxPayload(), ProducerRate: p.GetProducerRate(), ProducerInFlight: p.GetProducerInFlight(),
+		ClientPublish: p.GetClientPublish(), DedupeWindow: showDuration(p.GetDedupeWindow().AsDuration()),
+		Overflow: strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(p.GetOverflow().String(), "OVERFLOW_")), "_", "-"),
+	}
+	if p != nil && p.MaxRedeliveries != nil {
+		s.MaxRedeliveries = p.MaxRedeliveries
+	}
+	return s
+}
+
+func showDuration(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+func namespaceTable(w io.Writer, all []*pushmeshv1.Namespace) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PREFIX\tDURABLE\tRETENTION\tACK TIMEOUT\tOVERFLOW\tVERSION\tBUILT IN")
+	for _, n := range all {
+		s := shownPolicy(n)
+		fmt.Fprintf(t, "%s\t%v\t%s\t%s\t%s\t%d\t%v\n",
+			s.Prefix, s.Durable, orDash(s.Retention), orDash(s.AckTimeout), s.Overflow, s.Version, s.Builtin)
+	}
+	return t.Flush()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+type pubCmd struct {
+	Topic     string        `arg:"" help:"Topic to publish to."`
+	Payload   *string       `arg:"" optional:"" help:"The message; standard input without it."`
+	Lines     bool          `help:"Publish every line of the input as a message, in order and each once."`
+	File      string        `type:"existingfile" placeholder:"FILE" help:"Read the input from a file."`
+	Header    []string      `sep:"none" placeholder:"NAME=VALUE" help:"Header; may be given often."`
+	TTL       time.Duration `name:"ttl" placeholder:"D" help:"After this time the message need not be delivered."`
+	DedupeKey string        `placeholder:"KEY" help:"A second publish with this key answers with the first result."`
+	Priority  uint32        `placeholder:"0-9" help:"Orders between topics."`
+	Timeout   time.Duration `default:"15s" placeholder:"D" help:"How long to wait for an answer (${default})."`
+	routerFlag
+	formatFlag
+}
+
+func (pubCmd) Help() string {
+	return `Prints the seq (- for an ephemeral topic) and the id of each message once it is on disk.
+
+  pushmesh pub room/7/chat 'hello'
+  pushmesh pub user/ann/inbox --file letter.txt --header kind=letter --ttl 1h
+  pushmesh pub orders/new 'order 17' --dedupe-key order-17 --format json
+  tail -f app.log | pushmesh pub room/ops/log --lines`
+}
+
+func (c *pubCmd) check() error {
+	switch {
+	case c.Payload != nil && (c.Lines || c.File != ""):
+		return usage("PAYLOAD excludes --lines and --file")
+	case c.Lines && c.DedupeKey != "":
+		return usage("--dedupe-key is for one message, not for --lines")
+	case c.Priority > 9:
+		return usage("--priority is %d, must be 0 to 9", c.Priority)
+	case c.TTL < 0 || c.Timeout <= 0:
+		return usage("--ttl is not below 0, --timeout above 0")
+	}
+	return nil
+}
+
+// Run publishes.
+func (c *pubCmd) Run(ctx context.Context, stdio stdio) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	headers, err := keyValues("header", c.Header)
+	if err != nil {
+		return err
+	}
+	in := stdio.in
+	if c.File != "" {
+		f, err := os.Open(c.File)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	if c.Lines {
+		return c.publishLines(ctx, in, stdio.out, headers)
+	}
+	var payload []byte
+	if c.Payload != nil {
+		payload = []byte(*c.Payload)
+	} else if payload, err = io.ReadAll(in); err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	return c.publishOne(ctx, stdio.out, payload, headers)
+}
+
+func (c *pubCmd) publishOne(ctx context.Context, out io.Writer, payload []byte, headers map[string]string) error {
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	req := &pushmeshv1.PublishRequest{Topic: c.Topic, Payload: payload, Headers: headers, DedupeKey: c.DedupeKey, Priority: c.Priority}
+	if c.TTL > 0 {
+		req.Ttl = durationpb.New(c.TTL)
+	}
+	answer, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, req)
+	if err := errors.Join(err, conn.Close()); err != nil {
+		return err
+	}
+	return c.printResult(out, pushmesh.Result{
+		MessageID: answer.GetMessageId(), Seq: answer.GetSeq(), Epoch: answer.GetEpoch(), Duplicate: answer.GetDuplicate(),
+	})
+}
+
+// shownResult is what `pub --format json` prints.
+type shownResult struct {
+	Topic     string `json:"topic"`
+	Epoch     uint64 `json:"epoch,omitempty"`
+	Seq       uint64 `json:"seq,omitempty"`
+	ID        string `json:"id"`
+	Duplicate bool   `json:"duplicate,omitempty"`
+}
+
+func (c *pubCmd) printResult(out io.Writer, r pushmesh.Result) error {
+	if c.Format == "json" {
+		return writeJSON(out, shownResult{Topic: c.Topic, Epoch: r.Epoch, Seq: r.Seq, ID: showID(r.MessageID), Duplicate: r.Duplicate})
+	}
+	seq := "-"
+	if r.Seq > 0 {
+		seq = fmt.Sprint(r.Seq)
+	}
+	duplicate := ""
+	if r.Duplicate {
+		duplicate = "\tduplicate"
+	}
+	_, err := fmt.Fprintf(out, "%s\t%s%s\n", seq, showID(r.MessageID), duplicate)
+	return err
+}

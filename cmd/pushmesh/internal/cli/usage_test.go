@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is wrong is said, with the exit code that scripts look at, before anything is connected.
+func TestWrongUsage(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.jsonl")
+	if err := os.WriteFile(bad, []byte("nope"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"bogus"}, 2, "unexpected argument bogus"},
+		{[]string{"sub"}, 2, "<filter>"},
+		{[]string{"pub"}, 2, "<topic>"},
+		{[]string{"pub", "a", "x", "--lines"}, 2, "excludes"},
+		{[]string{"pub", "a", "--lines", "--dedupe-key", "k"}, 2, "--dedupe-key is for one message"},
+		{[]string{"pub", "a", "x", "--priority", "10"}, 2, "must be 0 to 9"},
+		{[]string{"pub", "a", "x", "--header", "novalue"}, 2, "NAME=VALUE"},
+		{[]string{"pub", "a", "x", "--ttl", "soon"}, 2, "--ttl"},
+		{[]string{"pub", "a", "--file", "/does/not/exist"}, 2, "/does/not/exist"},
+		{[]string{"sub", "a", "--from", "yesterday"}, 2, "EPOCH:SEQ"},
+		{[]string{"sub", "a", "--from", "x:1"}, 2, "epoch is a number"},
+		{[]string{"sub", "a", "--from", "0"}, 2, "EPOCH:SEQ"},
+		{[]string{"sub", "a", "--from", "1", "--last", "2"}, 2, "exclude each other"},
+		{[]string{"sub", "a", "--session", "s"}, 2, "--client-id"},
+		{[]string{"sub", "a", "--from", "session"}, 2, "--session"},
+		{[]string{"sub", "a", "--format", "xml"}, 2, "--format"},
+		{[]string{"namespace", "put", "a", "--overflow", "explode"}, 2, "--overflow"},
+		{[]string{"dev", "--exit"}, 2, "goes with --replay"},
+		{[]string{"dev", "--ports-from", "70000"}, 2, "--ports-from"},
+		{[]string{"dev", "--edge-listen", "nowhere"}, 2, "--edge-listen"},
+		{[]string{"replay", "/does/not/exist"}, 2, "/does/not/exist"},
+		{[]string{"replay", bad}, 1, "line 1"},
+		{[]string{"replay", bad, "--fraction", "2"}, 2, "--fraction"},
+		{[]string{"mesh", "--bin", "/does/not/exist", "--nats-server", "/does/not/exist"}, 2, "--nats-server"},
+		// Nobody listens on port 1.
+		{[]string{"pub", "a", "x", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
+		{[]string{"pub", "a", "x", "--router", "127.0.0.1:1"}, 1, "trying again may help"},
+		{[]string{"namespace", "list", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
+		{[]string{"history", "a", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
+		{[]string{"sub", "a", "--edge", "127.0.0.1:1", "--timeout", "300ms"}, 3, "connection refused"},
+		{[]string{"sub", "a//b", "--edge", "127.0.0.1:1"}, 1, "BAD_TOPIC"},
+	} {
+		cmd := start(t, strings.NewReader(""), c.args...)
+		if code := cmd.wait(); code != c.code || !strings.Contains(cmd.err.String(), c.says) {
+			t.Errorf("%v: exit code %d, says %q; want %d and %q", c.args, code, cmd.err.String(), c.code, c.says)
+		}
+	}
+}
+
+// What the mesh refuses is said with its Code and whether trying again helps.
+func TestRefusals(t *testing.T) {
+	m := startMesh(t, t.TempDir())
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{with(m.router, "pub", "a//b", "x"), "BAD_TOPIC"},
+		{with(m.router, "pub", "room/+/chat", "x"), "BAD_TOPIC"},
+		{with(m.router, "pub", "room/1/chat", strings.Repeat("x", 300_000)), "PAYLOAD_TOO_LARGE"},
+		{with(m.router, "history", "room/1/chat", "--epoch", "5"), "EPOCH_CHANGED"},
+		{with(m.router, "history", "#"), "BAD_TOPIC"},
+		{with(m.router, "namespace", "get", "nowhere"), "NOT_FOUND"},
+		{with(m.router, "namespace", "put", "a//b"), ""},
+		{with(m.router, "namespace", "put", "orders", "--retention", "9000h"), "INVALID_ARGUMENT"},
+	} {
+		cmd := start(t, strings.NewReader(""), c.args...)
+		if code := cmd.wait(); code != 1 || !strings.Contains(cmd.err.String(), c.says) || !strings.Contains(cmd.err.String(), "will not help") {
+			t.Errorf("%.100s: exit code %d, says %q; want %q", c.args, code, cmd.err.String(), c.says)
+		}
+	}
+}
+
+func TestCountNotReachedIsATimeout(t *testing.T) {
+	m := startMesh(t, t.TempDir())
+	cmd := start(t, nil, with(m.edge, "sub", "room/1/chat", "--count", "1", "--timeout", "500ms")...)
+	if code := cmd.wait(); code != 3 || !strings.Contains(cmd.err.String(), "0 messages came") {
+		t.Errorf("exit code %d, says %q", code, cmd.err.String())
+	}
+	cmd = start(t, nil, with(m.edge, "sub", "room/1/chat", "--timeout", "500ms")...)
+	if code := cmd.wait(); code != 0 {
+		t.Errorf("without --count: exit code %d, says %q", code, cmd.err.String())
+	}
+}
+
+func TestHelpHasExamples(t *testing.T) {
+	for _, name := range []string{
+		"dev", "pub", "sub", "history", "replay", "mesh", "version",
+		"namespace put", "namespace get", "namespace list", "namespace delete",
+	} {
+		out := must(t, "", append(strings.Fields(name), "--help")...)
+		if !strings.Contains(out, "    pushmesh "+name) && !strings.Contains(out, "make "+name) {
+			t.Errorf("no example in the help of %s:\n%s", name, out)
+		}
+	}
+	if out := must(t, ""); !strings.Contains(out, "Exit codes") {
+		t.Errorf("without arguments: %s", out)
+	}
+}

@@ -1,0 +1,47 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// natsReady is how long the embedded server may take to listen.
+const natsReady = 10 * time.Second
+
+// natsServer is an embedded NATS server on a free port of loopback, without JetStream: the fast path, nothing is kept in it. It is a lifecycle.Part.
+type natsServer struct {
+	srv *server.Server
+}
+
+// Start listens.
+func (n *natsServer) Start(context.Context) error {
+	srv, err := server.NewServer(&server.Options{
+		ServerName: "pushmesh-dev", Host: Host, Port: server.RANDOM_PORT,
+		NoSigs: true, NoLog: true, NoSystemAccount: true,
+		MaxPending: 256 << 20, // an edge in the same process catches up sooner than it pays to drop it
+	})
+	if err != nil {
+		return fmt.Errorf("nats: %w", err)
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(natsReady) {
+		srv.Shutdown()
+		return errors.New("nats: not ready in time")
+	}
+	n.srv = srv
+	return nil
+}
+
+// URL for clients, once started.
+func (n *natsServer) URL() string { return n.srv.ClientURL() }
+
+// Stop ends the server and waits for it.
+func (n *natsServer) Stop(context.Context) error {
+	n.srv.Shutdown()
+	n.srv.WaitForShutdown()
+	return nil
+}

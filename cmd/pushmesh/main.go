@@ -1,0 +1,13 @@
+// Command pushmesh is the command-line tool of a mesh, and a whole mesh in one process.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli"
+)
+
+func main() {
+	os.Exit(cli.Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
