@@ -72,6 +72,7 @@ func (s *Subscriber) run() {
 
 // serve owns one connection until it ends.
 func (s *Subscriber) serve(l *link) error {
+	l.startPings()
 	s.settleOld()
 	s.mu.Lock()
 	s.stats.Connects++
@@ -84,7 +85,6 @@ func (s *Subscriber) serve(l *link) error {
 	if s.ctx.Err() != nil {
 		_ = l.conn.SetReadDeadline(time.Now()) // Close came before the link was known to it
 	}
-	l.startPings()
 	if s.cfg.OnConnect != nil {
 		w := l.welcome
 		s.cfg.OnConnect(Connection{

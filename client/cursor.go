@@ -12,8 +12,6 @@ type cursor struct {
 	epoch uint64
 	// high is the highest seq handed over or named by Progress: where to resume.
 	high uint64
-	// head at the time of Subscribed: up to there messages may come from the log, for this subscription alone.
-	head uint64
 	// done was handed over with success, or will not come.
 	done seqset
 	// owed was handed over and refused by the handler: the resume must not skip it.
@@ -33,7 +31,7 @@ func (c *cursor) position() uint64 {
 
 // restart begins at seq of an epoch, forgetting everything.
 func (c *cursor) restart(epoch, seq uint64) {
-	c.epoch, c.high, c.head = epoch, seq, 0
+	c.epoch, c.high = epoch, seq
 	c.done, c.owed = seqset{}, seqset{}
 	c.done.add(0, seq)
 }

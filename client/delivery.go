@@ -72,9 +72,10 @@ func (d *Delivery) decode(body []byte, intern func([]byte) string) error {
 			if n < 0 {
 				return errBadMessage
 			}
-			if num == 4 {
+			switch num {
+			case 4:
 				d.publishedAt = v
-			} else if num == 10 {
+			case 10:
 				d.Score = math.Float64frombits(v)
 			}
 			body = body[n:]

@@ -57,8 +57,9 @@ func (s *Subscriber) deal(it item) {
 	d := it.d
 	t := s.topic(d.Topic)
 	s.handling = d.Seq > 0
-	for _, c := range t.cursors { // forget copies the slice, so that this one stays whole
-		if t.wants(c, d.subs) && !c.sub.ending() {
+	s.involved = t.involved(s.involved[:0], d)
+	for _, c := range s.involved {
+		if !c.sub.ending() {
 			s.hand(t, c, d)
 		}
 	}
@@ -91,8 +92,10 @@ func (s *Subscriber) hand(t *topicState, c *cursor, d *Delivery) {
 		return
 	}
 	if given, some := c.failed(d.Seq); some {
-		s.gap(Gap{Filter: c.sub.Filter(), Topic: t.name, Epoch: c.epoch, From: given.lo, To: given.hi,
-			Missed: given.hi - given.lo + 1, Code: wirev1.Code_CODE_ATTEMPTS_EXHAUSTED})
+		s.gap(Gap{
+			Filter: c.sub.Filter(), Topic: t.name, Epoch: c.epoch, From: given.lo, To: given.hi,
+			Missed: given.hi - given.lo + 1, Code: wirev1.Code_CODE_ATTEMPTS_EXHAUSTED,
+		})
 	}
 	c.nack = err
 }
@@ -102,8 +105,8 @@ func (s *Subscriber) settle(t *topicState, d *Delivery) {
 	var wanted bool
 	var nack error
 	through, epoch := true, uint64(0)
-	for _, c := range t.cursors {
-		if !c.sub.request.GetAck() || !t.wants(c, d.subs) {
+	for _, c := range s.involved {
+		if !c.sub.request.GetAck() {
 			continue
 		}
 		wanted, epoch = true, c.epoch
@@ -117,11 +120,11 @@ func (s *Subscriber) settle(t *topicState, d *Delivery) {
 	case nack != nil:
 		s.nack(t, d, nack)
 	case len(d.subs) == 0:
-		t.plain.epoch = epoch
+		t.plain.epoch, t.plain.sub = epoch, t.plainSub()
 		s.ack(&t.plain, d.Seq, through)
 	default:
-		for _, c := range t.cursors {
-			if c.sub.request.GetAck() && t.wants(c, d.subs) {
+		for _, c := range s.involved {
+			if c.sub.request.GetAck() {
 				c.acks.epoch = c.epoch
 				s.ack(&c.acks, d.Seq, c.owed.empty())
 			}
@@ -137,7 +140,7 @@ func (s *Subscriber) nack(t *topicState, d *Delivery, why error) {
 	}
 	s.flushAcks()
 	n := &wirev1.Nack{Topic: t.name, Seq: d.Seq, Reason: truncate(why.Error(), 256)}
-	if len(d.subs) > 0 {
+	if n.Sub = t.plainSub(); len(d.subs) > 0 {
 		n.Sub = d.subs[0]
 	}
 	var after *nackError

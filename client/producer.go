@@ -54,6 +54,7 @@ type Producer struct {
 	topics  map[string]*lane
 	ready   []*lane // lanes with something to send, each once
 	size    int     // messages not answered
+	calling int     // answered, and their callbacks not called yet
 	flying  int     // messages sent and not answered
 	window  int
 	refs    map[uint64]*outgoing // flying, by ref
@@ -127,13 +128,14 @@ func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Result
 	return err
 }
 
-// Flush waits until everything published before has been answered, well or not.
+// Flush waits until everything published before has been answered, well or not, and the callbacks have returned: a callback
+// must not call it.
 func (p *Producer) Flush(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		size, changed := p.size, p.changed
+		left, changed := p.size+p.calling, p.changed
 		p.mu.Unlock()
-		if size == 0 {
+		if left == 0 {
 			return nil
 		}
 		select {

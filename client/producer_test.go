@@ -96,12 +96,12 @@ func TestExactlyOnceThroughBreaksAndRefusals(t *testing.T) {
 		chance := func(percent int) bool { return rng.IntN(100) < percent } // the router's lock guards it
 		r.drop = func(*pushmeshv1.PublishStreamRequest_Item) bool { return chance(1) }
 		r.decide = func(*pushmeshv1.PublishStreamRequest_Item) *streamResult {
-			switch {
-			case chance(1):
+			switch rng.IntN(100) {
+			case 0:
 				return refusal(wirev1.Code_CODE_RATE_LIMITED, time.Millisecond)
-			case chance(1):
+			case 1:
 				return refusal(wirev1.Code_CODE_UNAVAILABLE, time.Millisecond)
-			case chance(1):
+			case 2:
 				return refusal(wirev1.Code_CODE_OVERLOADED, 0)
 			}
 			return nil
@@ -354,11 +354,12 @@ func TestHopelessStreamEndsTheProducer(t *testing.T) {
 
 func waitUntil(t *testing.T, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatal("waited in vain")
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -374,7 +375,9 @@ func emptyServer(t *testing.T) string {
 	go func() { served <- srv.Serve(ln) }()
 	t.Cleanup(func() {
 		srv.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
 	return ln.Addr().String()
 }

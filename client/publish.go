@@ -2,6 +2,7 @@ package pushmesh
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/protobuf/proto"
 
@@ -56,7 +57,8 @@ func (s *Subscriber) startPublish(ctx context.Context, m Message) (*publishing, 
 			err := l.w.send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{
 				Id: id, Topic: m.Topic, Payload: m.Payload, Headers: m.Headers, DedupeKey: m.DedupeKey,
 			})
-			if e, ok := err.(*Error); ok { // can't be encoded: nothing was sent
+			var e *Error
+			if errors.As(err, &e) { // can't be encoded: nothing was sent
 				s.mu.Lock()
 				s.answered(id, Result{}, e)
 				s.mu.Unlock()

@@ -1,6 +1,7 @@
 package pushmesh
 
 import (
+	"errors"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -28,10 +29,8 @@ func (p *Producer) results(rs []*pushmeshv1.PublishStreamResponse_Result, answer
 		leave = leave || r.GetCode() == wirev1.Code_CODE_DRAINING
 		p.queue(o.lane)
 	}
+	p.callBack(calls)
 	p.mu.Unlock()
-	for _, call := range calls {
-		call()
-	}
 	p.nudge()
 	return leave
 }
@@ -140,7 +139,7 @@ func (p *Producer) startOver() {
 		}
 		l.last, l.sent, l.back, l.strays = 0, 0, false, 0
 	}
-	p.callLater(calls)
+	p.callBack(calls)
 }
 
 // ephemeral says whether a message must not be sent again while its outcome is unknown.
@@ -159,7 +158,7 @@ func (p *Producer) grounded() {
 		}
 		p.queue(o.lane)
 	}
-	p.callLater(calls)
+	p.callBack(calls)
 }
 
 // end answers everything with err.
@@ -169,10 +168,10 @@ func (p *Producer) end(err error) {
 	var calls []func()
 	for _, l := range p.topics {
 		for _, o := range append([]*outgoing(nil), l.waiting...) {
-			o, failure := o, err
+			failure := err
 			if o.unknown {
 				failure = &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "the producer ended before the answer", Unknown: true}
-				if e, ok := err.(*Error); ok {
+				if e := (*Error)(nil); errors.As(err, &e) {
 					failure = &Error{Code: e.Code, Message: e.Message, Unknown: true}
 				}
 			}
@@ -180,20 +179,23 @@ func (p *Producer) end(err error) {
 			calls = append(calls, func() { o.done(Result{}, failure) })
 		}
 	}
+	p.callBack(calls)
 	p.resolved()
 	p.mu.Unlock()
-	for _, call := range calls {
-		call()
-	}
 }
 
-// callLater calls back without p.mu, which the caller holds.
-func (p *Producer) callLater(calls []func()) {
+// callBack lets p.mu, which the caller holds, go meanwhile. Flush waits for the callbacks too.
+func (p *Producer) callBack(calls []func()) {
 	if len(calls) == 0 {
 		return
 	}
+	p.calling += len(calls)
 	p.mu.Unlock()
-	defer p.mu.Lock()
+	defer func() {
+		p.mu.Lock()
+		p.calling -= len(calls)
+		p.resolved()
+	}()
 	for _, call := range calls {
 		call()
 	}

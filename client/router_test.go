@@ -57,7 +57,9 @@ func newFakeRouter(t *testing.T) *fakeRouter {
 	go func() { served <- srv.Serve(ln) }()
 	t.Cleanup(func() {
 		srv.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
 	return r
 }

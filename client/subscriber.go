@@ -38,6 +38,7 @@ type Subscriber struct {
 	dealt       bool // somebody waits for handling to end
 	abandoned   bool // Close waits for handlers no longer
 
+	involved   []*cursor // of deal
 	dirty      []*ackRun
 	flushTimer *time.Timer
 	flushArmed bool
@@ -191,8 +192,8 @@ func (s *Subscriber) clientID() string {
 
 // sendSubscribe appends a Subscribe to the link's buffer. Called with s.mu held.
 func (s *Subscriber) sendSubscribe(l *link, sub *Subscription) {
-	sub.sent = true
 	m := sub.frame()
+	sub.sent, sub.plain = true, m.GetStart() == wirev1.Start_START_LIVE && len(m.GetPositions()) == 0
 	var bad error
 	l.w.append(func(b []byte) []byte {
 		out, err := wire.Append(b, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m)

@@ -26,6 +26,7 @@ type Subscription struct {
 	// Guarded by Subscriber.mu.
 	active  bool // Subscribed has come at least once
 	sent    bool // Subscribe is on the present connection
+	plain   bool // it asked for what is live: its messages name no subscription
 	unasked chan struct{}
 	err     error
 
@@ -106,7 +107,7 @@ func (sub *Subscription) end(err error) {
 		return
 	}
 	sub.err = err
-	if err == ErrClosed && sub.active {
+	if errors.Is(err, ErrClosed) && sub.active {
 		sub.err = nil
 	}
 	close(sub.ended)
@@ -185,10 +186,9 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 	case c.epoch != 0 && c.epoch != epoch:
 		c.restart(epoch, 0)
 		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: epoch, Missed: missed, Code: wirev1.Code_CODE_EPOCH_CHANGED})
-		c.head = head
 		return
 	}
-	c.epoch, c.head = epoch, head
+	c.epoch = epoch
 	if asked && !recovered || missed > 0 {
 		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: epoch, Missed: missed, Code: wirev1.Code_CODE_RETENTION})
 	}

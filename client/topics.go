@@ -1,6 +1,10 @@
 package pushmesh
 
-import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
+import (
+	"slices"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
 
 // maxTopics bounds how many topics a Subscriber keeps cursors of. Beyond it the cursors of some topic are forgotten,
 // which a resume reports as any other position it has lost: as messages from the head on.
@@ -85,25 +89,54 @@ func (s *Subscriber) forget(sub *Subscription) {
 	}
 }
 
-// wants says whether a message is for the cursor. One that names no subscription is for those that are live; a cursor
-// that still reads the log up to the head it was told gets messages of its own, unless it is alone.
-func (t *topicState) wants(c *cursor, subs []uint32) bool {
-	if len(subs) == 0 {
-		return len(t.cursors) == 1 || c.high >= c.head
-	}
-	for _, id := range subs {
-		if id == c.sub.request.GetId() {
-			return true
+// involved appends the cursors that a message is for.
+func (t *topicState) involved(out []*cursor, d *Delivery) []*cursor {
+	plain := t.anyPlain()
+	for _, c := range t.cursors {
+		if t.wants(c, d, plain) {
+			out = append(out, c)
 		}
 	}
-	return false
+	return out
+}
+
+func (t *topicState) anyPlain() bool {
+	return slices.ContainsFunc(t.cursors, func(c *cursor) bool { return c.sub.plain })
+}
+
+// wants says whether a message is for the cursor. One that names no subscription is for the plain ones. Another one gets
+// messages of its own; it takes a plain one only where that comes next, so that it misses nothing where an edge counts
+// it as plain once it has caught up.
+func (t *topicState) wants(c *cursor, d *Delivery, plain bool) bool {
+	if len(d.subs) > 0 {
+		return slices.Contains(d.subs, c.sub.request.GetId())
+	}
+	return c.sub.plain || !plain || d.Seq > 0 && d.Seq == c.high+1
+}
+
+// plainSub names a plain subscription where the topic has others too: ACKs without a name would count for these.
+func (t *topicState) plainSub() uint32 {
+	id, others := uint32(0), false
+	for _, c := range t.cursors {
+		if !c.sub.plain {
+			others = true
+		} else if id == 0 || c.sub.request.GetAck() {
+			id = c.sub.request.GetId()
+		}
+	}
+	if others {
+		return id
+	}
+	return 0
 }
 
 // progress has the cursors concerned take note of seqs that will not come.
 func (s *Subscriber) progress(p *wirev1.Progress) {
 	t := s.topic(p.GetTopic())
+	plain := t.anyPlain()
 	for _, c := range t.cursors {
-		if len(p.GetSubs()) > 0 && !t.wants(c, p.GetSubs()) {
+		// What doesn't come to the plain subscriptions may come to others.
+		if named := len(p.GetSubs()) > 0; named && !slices.Contains(p.GetSubs(), c.sub.request.GetId()) || !named && plain && !c.sub.plain {
 			continue
 		}
 		restarted := c.progress(p)

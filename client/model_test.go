@@ -1,0 +1,204 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// modelEdge keeps WIRE's promises over a finished log of n messages, and breaks connections at random: whoever names
+// positions gets everything behind them; a Nacked message comes again, with attempt + 1; un-ACKed ones come again at random.
+type modelEdge struct {
+	rng    *rand.Rand
+	n      uint64
+	retain bool            // a session: what was ACKed doesn't come again
+	floor  map[uint64]bool // ACKed, or named as not to come
+	holes  map[uint64]bool
+	breaks int
+	// acked checks that a message has been dealt with.
+	acked func(seq uint64)
+}
+
+func (m *modelEdge) serve(conn net.Conn) error {
+	var subID uint32
+	unacked := map[uint64]uint32{}
+	send := func(t wirev1.FrameType, msg proto.Message) {
+		frame, err := wire.Append(nil, t, msg)
+		if err == nil {
+			_, _ = conn.Write(frame)
+		}
+	}
+	next, life := uint64(0), 5+m.rng.IntN(60)
+	deliver := func(seq uint64, attempt uint32) {
+		unacked[seq] = attempt
+		send(wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "room/a", Seq: seq, Attempt: attempt, Subs: []uint32{subID}})
+	}
+	for {
+		if m.breaks > 0 && life <= 0 {
+			m.breaks--
+			return errors.New("broken")
+		}
+		life--
+		_ = conn.SetReadDeadline(time.Now().Add(time.Duration(m.rng.IntN(3)) * time.Millisecond))
+		t, body, err := wire.Read(conn, nil, wire.MaxBody)
+		var ne net.Error
+		switch {
+		case errors.As(err, &ne) && ne.Timeout():
+			if subID == 0 {
+				continue
+			}
+			if next == m.n && m.breaks == 0 && len(unacked) == 0 {
+				return nil
+			}
+			switch m.rng.IntN(6) {
+			case 0: // an ACK timer
+				for seq, attempt := range unacked {
+					deliver(seq, attempt+1)
+					break
+				}
+			case 1: // a hole
+				if next < m.n && m.rng.IntN(10) == 0 {
+					next++
+					m.floor[next], m.holes[next] = true, true
+					send(wirev1.FrameType_FRAME_TYPE_PROGRESS, &wirev1.Progress{Topic: "room/a", Epoch: 7, From: next, To: next, Code: wirev1.Code_CODE_EXPIRED, Subs: []uint32{subID}})
+				}
+			default:
+				for range m.rng.IntN(5) {
+					if next < m.n && len(unacked) < 16 {
+						next++
+						if !m.retain || !m.floor[next] {
+							deliver(next, 0)
+						}
+					}
+				}
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		switch t {
+		case wirev1.FrameType_FRAME_TYPE_HELLO:
+			send(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{Version: 1, HeartbeatMs: 30000})
+		case wirev1.FrameType_FRAME_TYPE_SUBSCRIBE:
+			var s wirev1.Subscribe
+			if err := proto.Unmarshal(body, &s); err != nil {
+				return err
+			}
+			subID = s.GetId()
+			if p := s.GetPositions(); len(p) > 0 {
+				next = p[0].GetSeq()
+			}
+			send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: subID, Epoch: 7, Head: m.n, Recovered: true})
+		case wirev1.FrameType_FRAME_TYPE_ACK:
+			var a wirev1.Ack
+			if err := proto.Unmarshal(body, &a); err != nil {
+				return err
+			}
+			for _, e := range a.GetEntries() {
+				for seq := range unacked {
+					if seq == e.GetSeq() || e.GetThrough() && seq < e.GetSeq() {
+						delete(unacked, seq)
+						if !m.floor[seq] {
+							m.acked(seq)
+						}
+						m.floor[seq] = true
+					}
+				}
+			}
+		case wirev1.FrameType_FRAME_TYPE_NACK:
+			var n wirev1.Nack
+			if err := proto.Unmarshal(body, &n); err != nil {
+				return err
+			}
+			if attempt, ok := unacked[n.GetSeq()]; ok {
+				deliver(n.GetSeq(), attempt+1)
+			}
+		}
+	}
+}
+
+// Whatever breaks, and whatever the handler refuses: every message is dealt with exactly once, and every one is ACKed after that
+// and not before.
+func TestModelOfRecovery(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(seed, 2))
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := &modelEdge{rng: rng, n: 300, retain: seed%2 == 1, floor: map[uint64]bool{}, holes: map[uint64]bool{}, breaks: 8}
+			over := make(chan struct{})
+			serve := func() {
+				defer close(over)
+				for {
+					conn, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					err = m.serve(conn)
+					_ = conn.Close()
+					if err == nil {
+						return
+					}
+				}
+			}
+			var mu sync.Mutex
+			dealt, first := map[uint64]int{}, uint64(0)
+			m.acked = func(seq uint64) {
+				mu.Lock()
+				defer mu.Unlock()
+				if dealt[seq] == 0 {
+					t.Errorf("%d was ACKed before a handler had dealt with it", seq)
+				}
+			}
+			refuse := rand.New(rand.NewPCG(seed, 3))
+			cfg := SubscriberConfig{Addrs: []string{ln.Addr().String()}, Inline: seed%3 == 0, MaxBackoff: 5 * time.Millisecond}
+			opts := []Option{WithAck(), FromEarliest()}
+			if m.retain {
+				cfg.Session = "s"
+				opts = []Option{WithAck(), FromSession()}
+			}
+			go serve()
+			s := newTestSubscriber(t, cfg)
+			start(t, s, "room/a", func(_ context.Context, d *Delivery) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if refuse.IntN(10) == 0 {
+					return errors.New("not now")
+				}
+				if dealt[d.Seq]++; dealt[d.Seq] > 1 {
+					t.Errorf("%d was handed over again", d.Seq)
+				}
+				first = max(first, d.Seq)
+				return nil
+			}, opts...)
+			select {
+			case <-over:
+			case <-time.After(30 * time.Second):
+				mu.Lock()
+				defer mu.Unlock()
+				t.Fatalf("%d of %d dealt with, highest %d; stats %+v", len(dealt), m.n, first, s.Stats())
+			}
+			_ = ln.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			for seq := uint64(1); seq <= m.n; seq++ {
+				if dealt[seq] == 0 && !m.holes[seq] {
+					t.Errorf("%d was lost", seq)
+				}
+			}
+		})
+	}
+}
