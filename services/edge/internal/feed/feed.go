@@ -33,8 +33,11 @@ func (c Config) withDefaults() Config {
 		at *int
 		to int
 	}{
-		{&c.RingMessages, 512}, {&c.RingTopicBytes, 512 << 10}, {&c.RingBytes, 64 << 20},
-		{&c.HeldMessages, 1024}, {&c.HeldBytes, 1 << 20},
+		{&c.RingMessages, 512},
+		{&c.RingTopicBytes, 512 << 10},
+		{&c.RingBytes, 64 << 20},
+		{&c.HeldMessages, 1024},
+		{&c.HeldBytes, 1 << 20},
 	} {
 		if *d.at == 0 {
 			*d.at = d.to

@@ -91,8 +91,7 @@ func (f *Feed) wait(now time.Time, st *state, d time.Duration) {
 
 // expire takes what is due from a queue. Entries of topics that settled or were forgotten meanwhile are passed over.
 func (f *Feed) expire(now time.Time, queue []due) []due {
-	n := len(queue)
-	for i := 0; i < n; i++ {
+	for range len(queue) {
 		d := queue[0]
 		if d.at.After(now) {
 			return queue

@@ -5,7 +5,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/code"
 )
 
 // snapshotEvery bounds how often one router is sent everything.
@@ -20,6 +23,10 @@ func (m *Mesh) announce() {
 	waits := m.unannounced
 	m.unannounced = nil
 	for _, w := range waits {
+		if m.table.Announced(w.Filter) == 0 { // everyone left before it was announced
+			m.answer(w, nil, code.New(wirev1.Code_CODE_CANCELLED, "the subscription ended"))
+			continue
+		}
 		m.admit(w)
 	}
 }

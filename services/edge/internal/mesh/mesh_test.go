@@ -10,12 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
@@ -193,6 +196,50 @@ func TestJoinIsAnsweredOnceRoutersKnowIt(t *testing.T) {
 	}
 	m.Leave(0, "room/1")
 	w.router.WaitHolds("cursor/+")
+}
+
+func TestJoinThatIsLeftAtOnceIsAnsweredToo(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1)
+	join(t, m, loops[0], "room/0") // routers were heard
+	for i := range uint32(100) {
+		m.Join(conn(0, 1), i, "room/1", true, 0)
+		m.Leave(0, "room/1")
+		if j := next[exchange.Joined](t, loops[0]); j.Sub != i {
+			t.Fatalf("%+v", j)
+		}
+	}
+	w.router.WaitHolds("room/0")
+	if n := m.waiting.Load(); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+}
+
+func TestSampledMessagesHaveASpan(t *testing.T) {
+	w := newWorld(t)
+	spans := tracetest.NewSpanRecorder()
+	provider := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
+	m, loops := w.edge("e1", 1, func(c *Config) { c.Tracer, c.Traced = provider.Tracer(""), true })
+	join(t, m, loops[0], "room/1")
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	d := w.store.Publish("room/1", 2)
+	var err error
+	if d[1].Body, err = wire.Body(&wirev1.Message{Traceparent: parent}); err != nil {
+		t.Fatal(err)
+	}
+	w.router.Send(d...)
+	waitLive(t, loops[0], "room/1", "1 2")
+	edgetest.WaitFor(t, "a span", func() error {
+		ended := spans.Ended()
+		if len(ended) != 1 {
+			return fmt.Errorf("%d spans", len(ended))
+		}
+		if s := ended[0]; s.Name() != "pushmesh.edge.deliver" || s.Parent().SpanID().String() != "b7ad6b7169203331" ||
+			s.SpanContext().TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
 }
 
 func TestLaggingRouterDelaysAJoinByItsPatienceAlone(t *testing.T) {
