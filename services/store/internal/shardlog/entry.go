@@ -18,7 +18,7 @@ const (
 	unavailableRetry = 250 * time.Millisecond
 )
 
-// Sink takes the results of a caller's items. Results must not block.
+// Sink takes the results of a caller's items. Results must not block. A sink is a pointer: it is known by its identity.
 type Sink interface{ Results([]*meshv1.AppendResult) }
 
 // entry is an item on its way.
