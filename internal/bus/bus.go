@@ -34,6 +34,8 @@ type Bus struct {
 	cfg  Config
 	conn *nats.Conn
 	gaps atomic.Uint64
+	// stopping is set by Stop.
+	stopping atomic.Bool
 
 	mu    sync.Mutex
 	onGap []func()
@@ -80,7 +82,11 @@ func (b *Bus) Start(context.Context) error {
 			b.cfg.Log.Info("nats reconnected")
 			b.gap()
 		}),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.cfg.Log.Warn("nats disconnected", "error", err) }),
+		nats.DisconnectErrHandler(func(c *nats.Conn, err error) {
+			if !c.IsClosed() && !b.stopping.Load() { // a planned stop is no news
+				b.cfg.Log.Warn("nats disconnected", "error", err)
+			}
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""
 			if sub != nil {
@@ -102,6 +108,7 @@ func (b *Bus) Start(context.Context) error {
 // Stop flushes what was published and closes the connection.
 func (b *Bus) Stop(ctx context.Context) error {
 	defer b.conn.Close()
+	b.stopping.Store(true)
 	if !b.Connected() {
 		return nil
 	}
