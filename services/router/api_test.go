@@ -73,15 +73,17 @@ func TestSessions(t *testing.T) {
 	for range 5 {
 		m.publish(t, &pushmeshv1.PublishRequest{Topic: "room/1"})
 	}
-	m.log.sessions["ann/phone"] = &pushmeshv1.Session{User: "ann", Name: "phone", Cursors: []*pushmeshv1.Cursor{
-		{Topic: "room/1", Epoch: fakeEpoch, Floor: 2}, {Topic: "room/2", Epoch: fakeEpoch}, {Topic: "room/1", Epoch: 3, Floor: 9},
-	}}
+	m.log.sessions["ann/phone"] = &pushmeshv1.Session{User: "ann", Name: "phone", Cursors: []*pushmeshv1.Cursor{{Topic: "room/1"}}}
+	m.log.cursors = []*meshv1.SessionCursor{
+		{Topic: "room/1", Epoch: fakeEpoch, Floor: 1, Acked: []uint64{3, 3, 5, 5}}, {Topic: "room/2", Epoch: fakeEpoch},
+		{Topic: "room/1", Epoch: 3, Floor: 9},
+	}
 	sessions := pushmeshv1.NewSessionServiceClient(m.conn)
 	got, err := sessions.Get(t.Context(), &pushmeshv1.SessionServiceGetRequest{User: "ann", Name: "phone"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []uint64{3, 0, 5} {
+	for i, want := range []uint64{2, 0, 5} {
 		if c := got.GetSession().GetCursors()[i]; c.GetLag() != want {
 			t.Errorf("cursor %v, want lag %d", c, want)
 		}

@@ -29,6 +29,7 @@ type fakeLog struct {
 	namespaces []*pushmeshv1.Namespace
 	version    uint64
 	sessions   map[string]*pushmeshv1.Session
+	cursors    []*meshv1.SessionCursor
 }
 
 func newFakeLog() *fakeLog {
@@ -271,6 +272,15 @@ func (s *fakeStore) GetSession(_ context.Context, req *meshv1.GetSessionRequest)
 		return nil, code.New(wirev1.Code_CODE_NOT_FOUND, "no such session")
 	}
 	return &meshv1.GetSessionResponse{Session: session}, nil
+}
+
+func (s *fakeStore) AttachSession(_ context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
+	if !req.GetPeek() {
+		return nil, code.New(wirev1.Code_CODE_INTERNAL, "a router attaches no session")
+	}
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return &meshv1.AttachSessionResponse{Resumed: true, Cursors: s.log.cursors}, nil
 }
 
 func (s *fakeStore) DeleteSession(_ context.Context, req *meshv1.DeleteSessionRequest) (*meshv1.DeleteSessionResponse, error) {

@@ -13,6 +13,7 @@ import (
 // SessionStore is what Session needs of the store (storeclient.Client).
 type SessionStore interface {
 	ListSessions(ctx context.Context, req *meshv1.ListSessionsRequest) (*meshv1.ListSessionsResponse, error)
+	AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error)
 	GetSession(ctx context.Context, req *meshv1.GetSessionRequest) (*meshv1.GetSessionResponse, error)
 	DeleteSession(ctx context.Context, req *meshv1.DeleteSessionRequest) (*meshv1.DeleteSessionResponse, error)
 	Heads(ctx context.Context, topics, filters []string, limit uint32) ([]*meshv1.Head, error)
@@ -52,19 +53,24 @@ func (s *Session) List(ctx context.Context, req *pushmeshv1.SessionServiceListRe
 	return &pushmeshv1.SessionServiceListResponse{Sessions: resp.GetSessions(), NextPageToken: resp.GetNextPageToken()}, nil
 }
 
-// Get implements SessionService. Heads are those of now: what lies between a cursor's reading and theirs counts as lag.
+// Get implements SessionService. Heads are those of now, and read after the cursors: what is published or ACKed in between counts as lag.
 func (s *Session) Get(ctx context.Context, req *pushmeshv1.SessionServiceGetRequest) (*pushmeshv1.SessionServiceGetResponse, error) {
 	resp, err := s.store.GetSession(ctx, &meshv1.GetSessionRequest{User: req.GetUser(), Name: req.GetName()})
 	if err != nil {
 		return nil, code.From(err)
 	}
 	session := resp.GetSession()
-	topics := make([]string, 0, len(session.GetCursors()))
-	for _, c := range session.GetCursors() {
-		topics = append(topics, c.GetTopic())
-	}
-	if len(topics) == 0 {
+	if len(session.GetCursors()) == 0 {
 		return &pushmeshv1.SessionServiceGetResponse{Session: session}, nil
+	}
+	// A peek tells what is ACKed above the floor.
+	peek, err := s.store.AttachSession(ctx, &meshv1.AttachSessionRequest{User: req.GetUser(), Name: req.GetName(), Peek: true})
+	if err != nil {
+		return nil, code.From(err)
+	}
+	topics := make([]string, 0, len(peek.GetCursors()))
+	for _, c := range peek.GetCursors() {
+		topics = append(topics, c.GetTopic())
 	}
 	heads, err := s.store.Heads(ctx, topics, nil, 0)
 	if err != nil {
@@ -74,24 +80,28 @@ func (s *Session) Get(ctx context.Context, req *pushmeshv1.SessionServiceGetRequ
 	for _, h := range heads {
 		byTopic[h.GetTopic()] = h
 	}
-	for _, c := range session.GetCursors() {
-		fillLag(c, byTopic[c.GetTopic()])
+	session.Cursors = session.Cursors[:0]
+	for _, c := range peek.GetCursors() {
+		session.Cursors = append(session.Cursors, cursor(c, byTopic[c.GetTopic()]))
 	}
 	return &pushmeshv1.SessionServiceGetResponse{Session: session}, nil
 }
 
-// fillLag turns what the store said into head and lag. The store leaves in lag how many are ACKed above floor. A cursor
-// of an epoch that is gone has everything before it.
-func fillLag(c *pushmeshv1.Cursor, head *meshv1.Head) {
-	acked := c.GetLag()
-	c.Head, c.Lag = head.GetHead(), 0
+// cursor fills in head and lag. A cursor of an epoch that is gone has everything before it.
+func cursor(c *meshv1.SessionCursor, head *meshv1.Head) *pushmeshv1.Cursor {
+	out := &pushmeshv1.Cursor{Topic: c.GetTopic(), Epoch: c.GetEpoch(), Floor: c.GetFloor(), Head: head.GetHead()}
 	if head.GetEpoch() != c.GetEpoch() {
-		c.Lag = c.GetHead()
-		return
+		out.Lag = head.GetHead()
+		return out
 	}
-	if done := c.GetFloor() + acked; c.GetHead() > done {
-		c.Lag = c.GetHead() - done
+	done := c.GetFloor()
+	for i := 0; i+1 < len(c.GetAcked()); i += 2 {
+		done += c.GetAcked()[i+1] - c.GetAcked()[i] + 1
 	}
+	if head.GetHead() > done {
+		out.Lag = head.GetHead() - done
+	}
+	return out
 }
 
 // Delete implements SessionService.
