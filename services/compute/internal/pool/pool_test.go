@@ -63,7 +63,7 @@ func start(t *testing.T, cfg Config) *Pool {
 }
 
 // queue runs tasks in the background and waits until they are queued.
-func queue(t *testing.T, p *Pool, ctx context.Context, caller string, cost, n int, each func()) (results chan error) {
+func queue(ctx context.Context, t *testing.T, p *Pool, caller string, cost, n int, each func()) (results chan error) {
 	t.Helper()
 	results = make(chan error, n)
 	before := p.depth()
@@ -81,11 +81,12 @@ func (p *Pool) depth() int { return p.Depth(Short) + p.Depth(Long) }
 
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); {
+	tick := time.NewTicker(100 * time.Microsecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatal("waited in vain")
 		}
-		time.Sleep(100 * time.Microsecond)
 	}
 }
 
@@ -114,8 +115,8 @@ func TestOneJobBesideAThousandWaitsTwoTurns(t *testing.T) {
 		if lane == Long {
 			cost = 1000
 		}
-		many := queue(t, p, t.Context(), "many", cost, 1000, note("many"))
-		one := queue(t, p, t.Context(), "one", cost, 1, note("one"))
+		many := queue(t.Context(), t, p, "many", cost, 1000, note("many"))
+		one := queue(t.Context(), t, p, "one", cost, 1, note("one"))
 		close(g.leave)
 		if err := <-one; err != nil {
 			t.Fatal(err)
@@ -150,8 +151,8 @@ func TestLanesAlternate(t *testing.T) {
 	p := start(t, Config{Workers: 1, ShortCost: 10})
 	g := occupy(t, p)
 	var longs, before atomic.Int32
-	long := queue(t, p, t.Context(), "a", 1000, 100, func() { longs.Add(1) })
-	short := queue(t, p, t.Context(), "a", 1, 1, func() { before.Store(longs.Load()) })
+	long := queue(t.Context(), t, p, "a", 1000, 100, func() { longs.Add(1) })
+	short := queue(t.Context(), t, p, "a", 1, 1, func() { before.Store(longs.Load()) })
 	close(g.leave)
 	if err := <-short; err != nil {
 		t.Fatal(err)
@@ -169,7 +170,7 @@ func TestLanesAlternate(t *testing.T) {
 func TestFullQueueRefusesAtOnce(t *testing.T) {
 	p := start(t, Config{Workers: 1, Queue: [Lanes]int{4, 4}, ShortCost: 10, MaxCost: 1000})
 	g := occupy(t, p)
-	a := queue(t, p, t.Context(), "a", 1, 2, nil)
+	a := queue(t.Context(), t, p, "a", 1, 2, nil)
 	refused := func(why, caller string, cost int) {
 		t.Helper()
 		began := time.Now()
@@ -183,10 +184,10 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 		}
 	}
 	refused("a has its half", "a", 1)
-	b := queue(t, p, t.Context(), "b", 1, 2, nil)
+	b := queue(t.Context(), t, p, "b", 1, 2, nil)
 	refused("the lane is full", "c", 1)
 	refused("too much work", "c", 1000)
-	c := queue(t, p, t.Context(), "c", 100, 1, nil) // the other lane has room
+	c := queue(t.Context(), t, p, "c", 100, 1, nil) // the other lane has room
 	close(g.leave)
 	for _, r := range []chan error{a, a, b, b, c} {
 		if err := <-r; err != nil {
@@ -200,7 +201,7 @@ func TestDeadlineAndCancellation(t *testing.T) {
 	p := start(t, Config{Workers: 1})
 	g := occupy(t, p)
 	ctx, cancel := context.WithCancel(t.Context())
-	waiting := queue(t, p, ctx, "a", 1, 5, func() { t.Error("a cancelled job ran") })
+	waiting := queue(ctx, t, p, "a", 1, 5, func() { t.Error("a cancelled job ran") })
 	deadline, release := context.WithTimeout(t.Context(), time.Millisecond)
 	defer release()
 	if _, err := p.Do(deadline, "b", 1, &task{left: 1}); !errors.Is(err, context.DeadlineExceeded) {
@@ -256,7 +257,7 @@ func TestStopAnswersEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 		g, h := occupy(t, p), occupy(t, p)
-		results := queue(t, p, t.Context(), "a", 1, 20, nil)
+		results := queue(t.Context(), t, p, "a", 1, 20, nil)
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		stopped := make(chan error)
 		go func() { stopped <- p.Stop(ctx) }()
