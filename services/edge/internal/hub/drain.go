@@ -97,7 +97,7 @@ func (h *Hub) Drained() bool {
 	if d == nil || d.ended {
 		return false
 	}
-	if h.now < d.deadline && (!d.all || d.saving > 0 || h.stats.Connections > 0 || h.lives.len() > 0) {
+	if h.now < d.deadline && (!d.all || d.saving > 0 || h.stats.Connections > 0) {
 		return false
 	}
 	d.ended = true

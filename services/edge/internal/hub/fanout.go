@@ -18,33 +18,47 @@ type fanout struct {
 	joined int
 	subs   []*sub // instead of tracks, for an ephemeral topic without a state of its own
 	sub    int
-	next   int    // of the messages of the first event in hub.lives
+	next   int    // of the messages of the first batch in hub.inbox
 	serial uint32 // of this message
 }
 
 func (f *fanout) active() bool { return f.m != nil }
 
+// inbound is a batch of live messages, or a subscription that begins among them.
+type inbound struct {
+	live  exchange.Live
+	start *activation
+}
+
 // fanSlice hands on about budget deliveries and says how many it made.
 func (h *Hub) fanSlice(budget int) int {
 	done := 0
 	for done < budget {
-		if !h.fan.active() && !h.nextMessage() {
+		switch {
+		case h.fan.active():
+			done += h.fanStep(budget-done) + 1
+		case h.inbox.len() == 0:
 			return done
+		case h.inbox.peek().start != nil:
+			n, over := h.activate(h.inbox.peek().start)
+			if over {
+				h.inbox.pop()
+			}
+			done += n
+		default:
+			h.nextMessage()
+			done++
 		}
-		done += h.fanStep(budget-done) + 1
 	}
 	return done
 }
 
-// nextMessage takes the next live message up; false where there is none.
-func (h *Hub) nextMessage() bool {
-	if h.lives.len() == 0 {
-		return false
-	}
-	live, f := h.lives.peek(), &h.fan
+// nextMessage takes the next live message up.
+func (h *Hub) nextMessage() {
+	live, f := &h.inbox.peek().live, &h.fan
 	if f.next == len(live.Messages) {
 		h.liveDone()
-		return h.lives.len() > 0 && h.nextMessage()
+		return
 	}
 	f.m = live.Messages[f.next]
 	f.next++
@@ -67,7 +81,6 @@ func (h *Hub) nextMessage() bool {
 	if f.ts != nil && f.m.Seq > 0 {
 		f.ts.came(f.m)
 	}
-	return true
 }
 
 // came notes how far the live stream of the topic is.
@@ -81,9 +94,9 @@ func (ts *topicState) came(m *exchange.Message) {
 }
 
 func (h *Hub) liveDone() {
-	live, _ := h.lives.pop()
+	in, _ := h.inbox.pop()
 	h.fan.next = 0
-	h.cfg.LiveDone(live)
+	h.cfg.LiveDone(in.live)
 }
 
 // fanStep goes on with the message in hand and says how many deliveries it made.
@@ -99,6 +112,8 @@ func (h *Hub) fanStep(budget int) (done int) {
 		done++
 		if f.m.Seq > 0 {
 			h.offer(t, f.m)
+		} else if t.held {
+			continue
 		} else if t.kind == kindPlain {
 			h.ephemeral(t.c, nil, 0, t.overflow, f.m)
 		} else {
@@ -125,7 +140,7 @@ func (h *Hub) fanned() {
 	if ts != nil {
 		h.letGoTopic(ts)
 	}
-	if f.next == len(h.lives.peek().Messages) {
+	if f.next == len(h.inbox.peek().live.Messages) {
 		h.liveDone()
 	}
 }
@@ -152,11 +167,14 @@ func (h *Hub) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 	if s.kind == kindSession && m.Seq > 0 {
 		h.resumeTrack(t, m.Epoch)
 	}
+	if t.held = !s.open; t.held {
+		t.behind, t.asked = true, 0
+	}
 }
 
 // offerEphemeral hands an ephemeral message to a wildcard subscription that has no track for it.
 func (h *Hub) offerEphemeral(s *sub, m *exchange.Message) {
-	if !s.active {
+	if !s.active || !s.open {
 		return
 	}
 	if s.kind != kindPlain {

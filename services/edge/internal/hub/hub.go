@@ -48,14 +48,13 @@ type Hub struct {
 	// policies counts changes of policies: a topic with another number asks again.
 	policies uint32
 
-	lives    fifo[exchange.Live]
+	inbox    fifo[inbound]
 	fan      fanout
 	runnable fifo[*track] // behind, and able to go on
 	wakes    []*conn      // a window or queue opened: their waiting tracks are looked at
 	resumed  []uint32     // slots that may read again
 	dirty    []uint32     // slots with something to flush or to end
 	jobs     fifo[job]
-	starts   fifo[*activation]
 
 	rings   rings
 	arena   []byte
@@ -132,7 +131,7 @@ func set[V int | uint32 | time.Duration](v *V, otherwise V) {
 func (h *Hub) Event(e exchange.Event) {
 	switch e := e.(type) {
 	case exchange.Live:
-		h.lives.push(e)
+		h.inbox.push(inbound{live: e})
 	case exchange.Range:
 		h.ranged(&e)
 	case exchange.Joined:
@@ -172,11 +171,7 @@ func (h *Hub) forConn(at exchange.Conn, f func(*conn)) {
 // says whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
-		n := h.startSlice()
-		if n == 0 {
-			n = h.fanSlice(min(budget, fanSlice))
-		}
-		n += h.replaySlice() + h.wakeSlice() + h.jobSlice()
+		n := h.fanSlice(min(budget, fanSlice)) + h.replaySlice() + h.wakeSlice() + h.jobSlice()
 		if n == 0 {
 			break
 		}
@@ -189,7 +184,7 @@ func (h *Hub) Work(budget int) (more bool) {
 func (h *Hub) Busy() bool { return len(h.dirty) > 0 || len(h.resumed) > 0 || h.queued() }
 
 func (h *Hub) queued() bool {
-	return h.starts.len() > 0 || h.fan.active() || h.lives.len() > 0 || h.runnable.len() > 0 || len(h.wakes) > 0 || h.jobs.len() > 0
+	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 || len(h.wakes) > 0 || h.jobs.len() > 0
 }
 
 func (h *Hub) jobSlice() int {

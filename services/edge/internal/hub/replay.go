@@ -19,7 +19,7 @@ const (
 
 // run puts a track that is behind in line.
 func (h *Hub) run(t *track) {
-	if !t.runs && !t.gone {
+	if !t.runs && !t.gone && !t.held {
 		t.runs = true
 		h.runnable.push(t)
 	}

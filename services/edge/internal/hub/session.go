@@ -199,7 +199,7 @@ func (h *Hub) saved(e exchange.Saved) {
 			h.refuseSub(s, e.Err)
 			return
 		}
-		h.activate(s)
+		h.openSub(s)
 	})
 }
 

@@ -1,11 +1,13 @@
 package hub
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
 func (w *world) session() *client {
@@ -221,5 +223,39 @@ func TestCountAndDisconnect(t *testing.T) {
 	b.expect("Subscribed 1 head=0")
 	if n != 1 {
 		t.Fatalf("disconnected %d", n)
+	}
+}
+
+func TestNothingIsLostWhileTheFirstPositionIsStored(t *testing.T) {
+	w := newWorld(t, Limits{})
+	w.mesh.Append("room/1", "before")
+	c := w.session()
+	w.mesh.HoldSaved()
+	c.subscribeSession("room/+")
+	c.expect("Welcome")
+	w.mesh.Send("room/1", "a")
+	w.mesh.Send("room/2", "b")
+	w.mesh.Live(meshtest.Encode("room/3", 0, 0, "too early"))
+	c.expect()
+	w.mesh.Release()
+	c.expect("Subscribed 1 head=0 room/1:1", "room/1/2 subs=[1]", "room/2/1 subs=[1]")
+	w.mesh.Send("room/1", "c")
+	w.mesh.Live(meshtest.Encode("room/3", 0, 0, "now"))
+	c.expect("room/1/3 subs=[1]", "room/3=now subs=[1]")
+}
+
+func TestSubscriptionWhosePositionIsNotStored(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.session()
+	w.mesh.HoldSaved()
+	c.subscribeSession("room/1")
+	w.mesh.Send("room/1", "a")
+	c.expect("Welcome")
+	w.h.Event(exchange.Saved{Conn: w.h.Handle(c.slot), Ref: 1, Err: errors.New("the store is away")})
+	c.expect("Error INTERNAL ref=1")
+	w.mesh.Release()
+	c.expect()
+	if n := w.mesh.Wants("room/1"); n != 0 {
+		t.Fatalf("%d joins are left", n)
 	}
 }

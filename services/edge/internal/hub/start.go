@@ -43,6 +43,7 @@ type place struct {
 	recovered bool
 	missed    uint64
 	cur       *cursor.Cursor
+	fresh     bool // cur is not stored yet
 }
 
 // after is the place behind a position that the client has.
@@ -100,28 +101,20 @@ func resume(head exchange.Head, cur *cursor.Cursor) place {
 }
 
 // storeFirst has the session's first positions stored before Subscribed; false where nothing is new.
-func (h *Hub) storeFirst(s *sub) bool {
+func (h *Hub) storeFirst(s *sub, places []place) bool {
 	sess := s.c.sess
-	known := slices.Contains(sess.filters, s.filter)
 	w := sessionWrite(sess)
-	for _, head := range s.start.heads {
-		if sess.cursors[head.Topic] != nil || h.sessionTrack(s.c, head.Topic) != nil {
-			continue
+	for i := range places {
+		if p := &places[i]; p.fresh {
+			w.Cursors = append(w.Cursors, p.cur.Encode(p.head.Topic))
 		}
-		cur := &cursor.Cursor{Epoch: head.Epoch}
-		if !known {
-			cur.Floor = head.Head
-		}
-		first := cur.Encode(head.Topic)
-		sess.cursors[head.Topic] = first
-		w.Cursors = append(w.Cursors, first)
 	}
-	if known && len(w.Cursors) == 0 {
-		return false
-	}
-	if !known {
+	if !slices.Contains(sess.filters, s.filter) {
 		sess.filters = append(sess.filters, s.filter)
 		w.AddFilters = []string{s.filter}
+	}
+	if len(w.Cursors) == 0 && len(w.AddFilters) == 0 {
+		return false
 	}
 	if sess.waiting == nil {
 		sess.waiting = map[uint32]*sub{}
@@ -129,19 +122,6 @@ func (h *Hub) storeFirst(s *sub) bool {
 	sess.waiting[s.ref] = s
 	h.mesh.Save(h.handle(s.c), s.ref, w, true)
 	return true
-}
-
-func (h *Hub) sessionTrack(c *conn, name string) *track {
-	ts := h.topics[name]
-	if ts == nil {
-		return nil
-	}
-	for _, t := range h.tracksOf(c, ts) {
-		if t.kind == kindSession {
-			return t
-		}
-	}
-	return nil
 }
 
 // dropFilter takes a filter, and cursors that no other filter of the session wants, out of the session.
@@ -159,42 +139,93 @@ func (h *Hub) dropFilter(s *sub, topics []string) {
 	h.mesh.Save(h.handle(s.c), 0, w, true)
 }
 
-// activation makes a subscription's tracks, some at a time; live messages wait meanwhile, so that none slips between.
+// activation is a subscription that becomes active. It stands among the live messages in the order that the mesh sent them, because its heads are
+// measured against those before it. Its tracks are made some at a time; live messages wait meanwhile, so that none slips between.
 type activation struct {
 	s      *sub
 	places []place
 	at     int
+	begun  bool
 }
 
-// activate answers Subscribed and begins.
-func (h *Hub) activate(s *sub) {
-	c, st := s.c, s.start
+// activate goes on with an activation and says how much it did, and whether it is done.
+func (h *Hub) activate(j *activation) (n int, done bool) {
+	s := j.s
+	if s.dead || s.c.state != stateOpen {
+		return 1, true
+	}
+	if !j.begun {
+		j.begun = true
+		h.beginAt(j)
+	}
+	for ; n < teardownSlice && j.at < len(j.places); n++ {
+		h.startTrack(s, &j.places[j.at])
+		j.at++
+	}
+	if j.at < len(j.places) {
+		return n, false
+	}
+	s.active = true
+	if s.wildcard {
+		h.wildLog.add(s)
+	} else {
+		h.ownTrack(s)
+	}
+	return n + 1, true
+}
+
+// beginAt works out the places and answers Subscribed, for a session once its first positions are stored.
+func (h *Hub) beginAt(j *activation) {
+	s, st := j.s, j.s.start
 	s.start = nil
-	j := &activation{s: s, places: make([]place, 0, len(st.heads))}
+	j.places = make([]place, 0, len(st.heads))
 	for _, head := range st.heads {
 		j.places = append(j.places, h.placeOf(s, st, head))
 	}
-	answer := &wirev1.Subscribed{Id: s.id, Recovered: true}
-	for i := range j.places {
-		p := &j.places[i]
-		answer.Recovered = answer.Recovered && p.recovered
-		answer.Missed += p.missed
+	s.answer = st.answer(s, j.places)
+	if s.kind == kindSession && h.storeFirst(s, j.places) {
+		return
+	}
+	h.openSub(s)
+}
+
+// openSub answers Subscribed: from here on messages of the subscription may go out.
+func (h *Hub) openSub(s *sub) {
+	s.open = true
+	h.control(s.c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, s.answer)
+	s.answer = nil
+	if s.kind != kindSession {
+		return
+	}
+	for _, t := range s.c.tracks {
+		if t.held && t.has(s) {
+			t.held = false
+			h.level(t, t.asked)
+		}
+	}
+}
+
+func (st *start) answer(s *sub, places []place) *wirev1.Subscribed {
+	out := &wirev1.Subscribed{Id: s.id, Recovered: true}
+	for i := range places {
+		p := &places[i]
+		out.Recovered = out.Recovered && p.recovered
+		out.Missed += p.missed
 		if s.wildcard {
-			answer.Positions = append(answer.Positions, &wirev1.Subscribed_TopicPosition{
+			out.Positions = append(out.Positions, &wirev1.Subscribed_TopicPosition{
 				Topic: p.head.Topic, Epoch: p.head.Epoch, Head: p.head.Head, Recovered: p.recovered, Missed: p.missed,
 			})
 			continue
 		}
-		answer.Epoch, answer.Head = p.head.Epoch, p.head.Head
+		out.Epoch, out.Head = p.head.Epoch, p.head.Head
 	}
 	for _, p := range st.gone() {
-		answer.Recovered = false
+		out.Recovered = false
 		if s.wildcard {
-			answer.Positions = append(answer.Positions, &wirev1.Subscribed_TopicPosition{Topic: p.GetTopic()})
+			out.Positions = append(out.Positions, &wirev1.Subscribed_TopicPosition{Topic: p.GetTopic()})
 		}
 	}
-	h.control(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, answer)
-	h.starts.push(j)
+	return out
 }
 
 // gone are positions in topics that no log knows.
@@ -218,39 +249,23 @@ func (h *Hub) placeOf(s *sub, st *start, head exchange.Head) place {
 			return place{head: head, pos: t.pos, recovered: true}
 		}
 	}
-	if s.kind == kindSession {
-		if cur := s.c.sess.takeCursor(head.Topic); cur != nil {
-			return resume(head, cur)
-		}
-		return place{head: head, pos: head.Head, recovered: true, cur: &cursor.Cursor{Epoch: head.Epoch, Floor: head.Head}}
+	if s.kind != kindSession {
+		return st.place(head, s.wildcard)
 	}
-	return st.place(head, s.wildcard)
+	if cur := s.c.sess.takeCursor(head.Topic); cur != nil {
+		return resume(head, cur)
+	}
+	first := &cursor.Cursor{Epoch: head.Epoch}
+	if !slices.ContainsFunc(s.c.sess.filters, func(f string) bool { return topic.Match(f, head.Topic) }) {
+		first.Floor = head.Head // a filter of the session knows topics without a cursor: these appeared later
+	}
+	p := resume(head, first)
+	p.fresh = true
+	return p
 }
 
-// startSlice goes on with the activation in hand and says how much it did.
-func (h *Hub) startSlice() int {
-	if h.starts.len() == 0 {
-		return 0
-	}
-	j := *h.starts.peek()
-	n := 0
-	for ; n < teardownSlice && j.at < len(j.places); n++ {
-		if j.s.dead || j.s.c.state != stateOpen {
-			j.at = len(j.places)
-			break
-		}
-		h.begin1(j.s, &j.places[j.at])
-		j.at++
-	}
-	if j.at == len(j.places) {
-		h.starts.pop()
-		h.activated(j.s)
-	}
-	return n + 1
-}
-
-// begin1 makes the subscription's track in one topic.
-func (h *Hub) begin1(s *sub, p *place) {
+// startTrack makes the subscription's track in one topic.
+func (h *Hub) startTrack(s *sub, p *place) {
 	ts := h.topic(p.head.Topic)
 	if t := h.trackFor(s, ts); t != nil {
 		h.share(t, s)
@@ -259,28 +274,28 @@ func (h *Hub) begin1(s *sub, p *place) {
 	t := h.addTrack(s, ts)
 	s.topics++
 	t.epoch, t.pos, t.cur = p.head.Epoch, p.pos, p.cur
-	level := p.head.Head
-	if ts.epoch == t.epoch {
-		level = max(level, ts.last)
+	h.level(t, p.head.Head)
+}
+
+// level has the track read on from the log up to head and to what has come live, where it is not there yet.
+func (h *Hub) level(t *track, head uint64) {
+	if t.held = !t.open(); t.held {
+		t.behind, t.asked = true, head
+		return
 	}
-	if t.pos < level {
-		t.behind = true
+	if t.topic.epoch == t.epoch {
+		head = max(head, t.topic.last)
+	}
+	if t.behind = t.pos < head; t.behind {
 		h.run(t)
 	}
 }
 
-func (h *Hub) activated(s *sub) {
-	if s.dead || s.c.state != stateOpen {
-		return
-	}
-	s.active = true
-	if s.wildcard {
-		h.wildLog.add(s)
-		return
-	}
+// ownTrack makes the track of a subscription without wildcards whose topic has no log.
+func (h *Hub) ownTrack(s *sub) {
 	ts := h.topic(s.filter)
 	if t := h.trackFor(s, ts); t == nil {
-		h.addTrack(s, ts)
+		h.addTrack(s, ts).held = !s.open
 	} else {
 		h.share(t, s)
 	}

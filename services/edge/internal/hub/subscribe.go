@@ -20,12 +20,14 @@ type sub struct {
 	overflow wirev1.Overflow
 	ack      bool
 	wildcard bool
-	active   bool // Subscribed was sent
+	active   bool // it has its tracks
+	open     bool // Subscribed was sent
 	headless bool // it does not know the heads of its topics, and begins with what comes first
 	dead     bool
 	window   uint32
 	topics   int    // tracks at topics that it did not name
-	start    *start // until it is active
+	start    *start // until it begins
+	answer   *wirev1.Subscribed
 }
 
 // bounded says whether it may match a limited number of topics.
@@ -127,7 +129,7 @@ func (c *conn) inUse(id uint32) bool { return c.subByID(id) != nil || slices.Con
 // joined goes on with a subscription: routers know of it, and these are its heads.
 func (h *Hub) joined(c *conn, e exchange.Joined) {
 	i := slices.IndexFunc(c.subs, func(s *sub) bool { return s.ref == e.Sub })
-	if i < 0 || c.subs[i].dead || c.subs[i].active {
+	if i < 0 || c.subs[i].dead || c.subs[i].start == nil {
 		h.stats.StaleEvents++
 		return
 	}
@@ -142,17 +144,17 @@ func (h *Hub) joined(c *conn, e exchange.Joined) {
 		h.refuseSub(s, e.Err)
 	default:
 		s.start.heads = e.Heads
-		if s.kind == kindSession && h.storeFirst(s) {
-			return
-		}
-		h.activate(s)
+		h.inbox.push(inbound{start: &activation{s: s}})
 	}
 }
 
-// refuseSub ends a subscription that never was active.
+// refuseSub ends a subscription that was never open.
 func (h *Hub) refuseSub(s *sub, err error) {
-	h.forgetSub(s)
-	h.refuse(s.c, s.id, code.From(err))
+	if s.dead {
+		return
+	}
+	s.dead, s.active = true, false
+	h.jobs.push(&ending{s: s, at: len(s.c.tracks), refused: code.From(err)})
 }
 
 // forgetSub takes a subscription without tracks out of every list.
@@ -194,11 +196,12 @@ func (h *Hub) endSub(s *sub, why wirev1.Code, reason string) {
 }
 
 type ending struct {
-	s      *sub
-	at     int
-	why    wirev1.Code
-	reason string
-	topics []string // that the session has no cursor for any more
+	s       *sub
+	at      int
+	why     wirev1.Code
+	reason  string
+	refused *code.Error // instead of why, where it was never open
+	topics  []string    // that the session has no cursor for any more
 }
 
 func (j *ending) step(h *Hub) bool {
@@ -213,7 +216,7 @@ func (j *ending) step(h *Hub) bool {
 		if !t.has(s) || h.unshare(t, s) {
 			continue
 		}
-		if t.kind == kindSession {
+		if t.kind == kindSession && j.refused == nil {
 			j.topics = append(j.topics, t.topic.name)
 			t.cur = nil
 			c.sess.changed = slices.DeleteFunc(c.sess.changed, func(o *track) bool { return o == t })
@@ -224,6 +227,10 @@ func (j *ending) step(h *Hub) bool {
 		return false
 	}
 	h.forgetSub(s)
+	if j.refused != nil {
+		h.refuse(c, s.id, j.refused)
+		return true
+	}
 	if s.kind == kindSession {
 		h.dropFilter(s, j.topics)
 	}

@@ -35,6 +35,7 @@ type track struct {
 	runs     bool // in hub.runnable
 	waits    bool // for a window or the queue
 	gone     bool
+	held     bool // its subscription is not open yet
 	changed  bool // its cursor has something to be saved
 
 	// epoch and pos: everything up to pos was handed on or named as a hole. epoch 0: nothing known yet, the next message says.
@@ -62,12 +63,22 @@ type track struct {
 // holeDelay is how long a hole may go unnamed on a quiet topic.
 const holeDelay = 10 * time.Second
 
+// ids are the client's numbers of the subscriptions that are open.
 func (t *track) ids(dst []uint32) []uint32 {
-	dst = append(dst, t.first.id)
+	if t.first.open {
+		dst = append(dst, t.first.id)
+	}
 	for _, s := range t.also {
-		dst = append(dst, s.id)
+		if s.open {
+			dst = append(dst, s.id)
+		}
 	}
 	return dst
+}
+
+// open says whether messages may go out: Subscribed was sent for one of its subscriptions.
+func (t *track) open() bool {
+	return t.first.open || slices.ContainsFunc(t.also, func(s *sub) bool { return s.open })
 }
 
 func (t *track) has(s *sub) bool { return t.first == s || slices.Contains(t.also, s) }

@@ -19,14 +19,15 @@ import (
 
 // Mesh is safe for concurrent use. Its answers go to post in the order made.
 type Mesh struct {
-	mu       sync.Mutex
-	post     func(exchange.Event)
-	logs     map[string]*Log
-	sessions map[string]*Session
-	wants    map[string]int
-	closed   bool // Joins that ask for heads fail
-	hold     bool
-	held     []exchange.Event
+	mu        sync.Mutex
+	post      func(exchange.Event)
+	logs      map[string]*Log
+	sessions  map[string]*Session
+	wants     map[string]int
+	closed    bool // Joins that ask for heads fail
+	hold      bool
+	holdSaved bool
+	held      []exchange.Event
 
 	Reads     int
 	Published []*meshv1.ClientPublish_Item
@@ -140,11 +141,18 @@ func (m *Mesh) Hold() {
 	m.hold = true
 }
 
+// HoldSaved keeps Saved alone back until Release.
+func (m *Mesh) HoldSaved() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holdSaved = true
+}
+
 // Release lets answers go.
 func (m *Mesh) Release() {
 	m.mu.Lock()
 	held := m.held
-	m.hold, m.held = false, nil
+	m.hold, m.holdSaved, m.held = false, false, nil
 	m.mu.Unlock()
 	for _, e := range held {
 		m.post(e)
@@ -153,7 +161,7 @@ func (m *Mesh) Release() {
 
 func (m *Mesh) send(e exchange.Event) {
 	m.mu.Lock()
-	if m.hold {
+	if _, saved := e.(exchange.Saved); m.hold || saved && m.holdSaved {
 		m.held = append(m.held, e)
 		m.mu.Unlock()
 		return

@@ -1,0 +1,285 @@
+package hub
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
+)
+
+// follower checks what one connection is delivered: for each (subscription, topic) every first delivery once and in order.
+type follower struct {
+	*client
+	next map[string]uint64 // by subscription and topic: the seq that must come next
+}
+
+func key(sub uint32, name string) string { return fmt.Sprint(sub, " ", name) }
+
+// check looks at the frames that came. Plain subscriptions count as subscription 0.
+func (f *follower) check(w *world) {
+	f.take()
+	for _, fr := range f.got {
+		switch m := fr.m.(type) {
+		case *wirev1.Subscribed:
+			f.subscribed(m)
+		case *wirev1.Message:
+			f.message(w, m)
+		case *wirev1.Error:
+			w.t.Fatalf("%s", fr.text())
+		case *wirev1.Progress:
+			w.t.Fatalf("nothing was retained or expired: %s", fr.text())
+		}
+	}
+	f.got = nil
+}
+
+// subscribed learns where the plain subscriptions begin, unless one of them stands there already. A topic that has no
+// position appears later and begins at 1.
+func (f *follower) subscribed(m *wirev1.Subscribed) {
+	begin := func(name string, at uint64) {
+		if k := key(0, name); f.next[k] == 0 {
+			f.next[k] = at
+		}
+	}
+	switch m.GetId() {
+	case 1:
+		begin("room/0", m.GetHead()+1)
+	case 2:
+		for _, p := range m.GetPositions() {
+			begin(p.GetTopic(), p.GetHead()+1)
+		}
+		for _, name := range topics {
+			begin(name, 1)
+		}
+	}
+}
+
+func (f *follower) message(w *world, m *wirev1.Message) {
+	if m.GetAttempt() > 0 || m.GetSeq() == 0 {
+		return
+	}
+	sub := uint32(0)
+	if len(m.GetSubs()) > 0 {
+		sub = m.GetSubs()[0]
+	}
+	k := key(sub, m.GetTopic())
+	want := max(f.next[k], 1)
+	if m.GetSeq() != want {
+		w.t.Fatalf("subscription %s got %d, want %d", k, m.GetSeq(), want)
+	}
+	f.next[k] = want + 1
+}
+
+var topics = []string{"room/0", "room/1", "room/2"}
+
+// Whatever is lost on the way to the loop, however slowly clients read and ACK: every subscription sees every durable message once and in order.
+func TestEveryMessageOnceAndInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, Limits{QueueMessages: rapid.IntRange(1, 12).Draw(t, "queue"), ReadBytes: rapid.IntRange(50, 400).Draw(t, "read")})
+		var all []*follower
+		sent := map[string]uint64{}
+		publish := func(live bool) {
+			name := fmt.Sprintf("room/%d", rapid.IntRange(0, 2).Draw(t, "topic"))
+			msgs := w.mesh.Append(name, "x")
+			sent[name]++
+			if live {
+				w.mesh.Live(msgs...)
+			}
+		}
+		for range rapid.IntRange(1, 5).Draw(t, "before") {
+			publish(false)
+		}
+		for range rapid.IntRange(1, 3).Draw(t, "connections") {
+			c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000, ReceiveWindow: rapid.Uint32Range(1, 8).Draw(t, "window")})
+			all = append(all, &follower{client: c, next: map[string]uint64{}})
+		}
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			f := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
+			switch rapid.IntRange(0, 9).Draw(t, "op") {
+			case 0, 1, 2, 3:
+				publish(true)
+			case 4:
+				publish(false) // lost on the way
+			case 5:
+				f.slow = !f.slow
+			case 6:
+				f.subscribeAny(t)
+			case 7:
+				f.ackAll()
+			case 8:
+				w.pass(time.Duration(rapid.IntRange(0, 900).Draw(t, "ms")) * time.Millisecond)
+			case 9:
+				w.settle()
+			}
+			f.check(w)
+		}
+		for name := range sent { // the last message of each topic is heard, so that holes before it show
+			w.mesh.Send(name, "last")
+			sent[name]++
+		}
+		for _, f := range all {
+			f.slow = false
+		}
+		for range 200 {
+			w.settle()
+			for _, f := range all {
+				f.check(w)
+				f.ackAll()
+			}
+		}
+		for _, f := range all {
+			f.complete(w, sent)
+		}
+	})
+}
+
+// subscribeAny adds one of the kinds of subscription that is not there yet: 1 and 2 plain, 3 from the beginning.
+func (f *follower) subscribeAny(t *rapid.T) {
+	m := &wirev1.Subscribe{Id: rapid.Uint32Range(1, 3).Draw(t, "sub"), Ack: rapid.Bool().Draw(t, "ack")}
+	if f.w.h.slab.get(f.slot).subByID(m.GetId()) != nil {
+		return
+	}
+	switch m.GetId() {
+	case 1:
+		m.Filter = "room/0"
+	case 2:
+		m.Filter = "room/#"
+	case 3:
+		m.Filter, m.Start = "room/+", wirev1.Start_START_EARLIEST
+	}
+	f.subscribe(m)
+}
+
+// ackAll ACKs everything that is un-ACKed in each topic.
+func (f *follower) ackAll() {
+	for _, name := range topics {
+		f.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: name, Seq: 1 << 40, Through: true}}})
+	}
+}
+
+func (f *follower) complete(w *world, sent map[string]uint64) {
+	c := f.w.h.slab.get(f.slot)
+	for name, n := range sent {
+		if s := c.subByID(3); s != nil && f.next[key(3, name)] != n+1 {
+			w.t.Fatalf("subscription 3 is at %d of %d in %s", f.next[key(3, name)], n+1, name)
+		}
+		if c.subByID(2) != nil && f.next[key(0, name)] != n+1 {
+			w.t.Fatalf("plain subscriptions are at %d of %d in %s", f.next[key(0, name)], n+1, name)
+		}
+	}
+	if c.subByID(1) != nil && f.next[key(0, "room/0")] != sent["room/0"]+1 && sent["room/0"] > 0 {
+		w.t.Fatalf("plain subscriptions are at %d of %d in room/0", f.next[key(0, "room/0")], sent["room/0"]+1)
+	}
+	if got := w.h.Stats().Unacked; got < 0 {
+		w.t.Fatalf("%d un-ACKed", got)
+	}
+}
+
+// A session that comes and goes sees every message, and after its ACKs are stored none of them again.
+func TestSessionSeesEverything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, Limits{QueueMessages: rapid.IntRange(1, 12).Draw(t, "queue")})
+		seen, acked := map[uint64]bool{}, map[uint64]bool{}
+		c, sent := (*client)(nil), uint64(0)
+		connect := func() {
+			c = w.dial()
+			c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ClientId: "ann", Session: "s", HeartbeatMs: 600_000, ReceiveWindow: 5})
+			c.subscribeSession("room/1")
+		}
+		var unacked []uint64
+		look := func() {
+			c.take()
+			for _, f := range c.got {
+				if m, ok := f.m.(*wirev1.Message); ok {
+					if acked[m.GetSeq()] {
+						t.Fatalf("%d came again after its ACK", m.GetSeq())
+					}
+					seen[m.GetSeq()] = true
+					unacked = append(unacked, m.GetSeq())
+				}
+			}
+			c.got = nil
+		}
+		ackOne := func() {
+			if len(unacked) > 0 {
+				i := rapid.IntRange(0, len(unacked)-1).Draw(t, "ack")
+				c.ack("room/1", unacked[i], false)
+				acked[unacked[i]] = true
+				unacked = append(unacked[:i], unacked[i+1:]...)
+			}
+		}
+		connect()
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 6).Draw(t, "op") {
+			case 0, 1:
+				w.mesh.Send("room/1", "x")
+				sent++
+			case 2:
+				w.mesh.Append("room/1", "lost")
+				sent++
+			case 3, 4:
+				ackOne()
+			case 5:
+				unacked = nil
+				w.h.Gone(c.slot)
+				w.settle()
+				connect()
+			case 6:
+				w.pass(time.Duration(rapid.IntRange(0, 1000).Draw(t, "ms")) * time.Millisecond)
+			}
+			look()
+		}
+		w.mesh.Send("room/1", "last")
+		sent++
+		for n := 0; uint64(len(seen)) < sent; n++ {
+			if n > 1000 {
+				t.Fatalf("seen %d of %d", len(seen), sent)
+			}
+			look()
+			ackOne()
+			w.settle()
+		}
+		for s := uint64(1); s <= sent; s++ {
+			if !seen[s] {
+				t.Fatalf("%d never came", s)
+			}
+		}
+	})
+}
+
+// FuzzFeed throws bytes at a connection, in pieces; the hub neither panics nor loses count of what it holds.
+func FuzzFeed(f *testing.F) {
+	hello := []byte{0, 0, 2, 1, 8, 1}
+	f.Add(append(hello, 0, 0, 10, 3, 8, 1, 18, 6, 'r', 'o', 'o', 'm', '/', '#'), byte(3))
+	f.Add(append(hello, 0, 0, 12, 8, 10, 10, 10, 6, 'r', 'o', 'o', 'm', '/', '1', 16, 1), byte(1))
+	f.Add([]byte("GET / HTTP/1.1"), byte(7))
+	f.Fuzz(func(t *testing.T, in []byte, step byte) {
+		w := newWorld(t, Limits{MaxFrame: 512})
+		c := w.dial()
+		for len(in) > 0 && w.h.Gen(c.slot) == c.gen && !c.ended {
+			n := min(int(step)%16+1, len(in))
+			c.bytes(in[:n])
+			c.got = nil
+			in = in[n:]
+			w.mesh.Live(w.mesh.Append("room/1", "x")...)
+			w.mesh.Live(meshtest.Encode("room/1", 0, 0, "y"))
+			w.settle()
+		}
+		w.pass(3 * time.Second)
+		if !c.ended {
+			w.h.Gone(c.slot)
+		}
+		w.settle()
+		w.h.Dirty(nil)
+		if s := w.h.Stats(); s.Connections != 0 || s.Subscriptions != 0 || s.QueuedBytes != 0 || s.Unacked != 0 {
+			t.Fatalf("something is left: %+v", s)
+		}
+		if w.mesh.Joins != w.mesh.Leaves || len(w.h.topics) != 0 || len(w.h.filters) != 0 {
+			t.Fatalf("%d joins, %d leaves, %d topics, %d filters", w.mesh.Joins, w.mesh.Leaves, len(w.h.topics), len(w.h.filters))
+		}
+	})
+}
