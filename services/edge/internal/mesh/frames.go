@@ -50,16 +50,13 @@ func (m *Mesh) receive(data []byte, _ func([]byte) error) {
 // take handles a frame in the mesh's goroutine.
 func (m *Mesh) take(b batch) {
 	known := m.routers.Len()
-	v := m.routers.Take(m.now, b.frame)
+	v := m.routers.Take(m.now, b.frame, m.table.Version())
 	if v.Foreign {
 		m.stats.ForeignFrames.Add(1)
 		return
 	}
 	m.stats.Frames.Add(1)
 	for _, msg := range b.messages {
-		if v.Old && msg.Epoch == 0 {
-			continue
-		}
 		m.feed.Deliver(m.now, msg)
 	}
 	m.stats.Deliveries.Add(uint64(len(b.messages)))

@@ -21,14 +21,14 @@ const (
 	Hole        Reason = "hole"
 	Incarnation Reason = "incarnation"
 	Silent      Reason = "silent"
+	// Learned says that a router did not know all of the edge's interest, and does now: it may have routed past the edge.
+	Learned Reason = "learned"
 )
 
 // Verdict about a frame.
 type Verdict struct {
 	// Foreign frames are meant for another incarnation of this edge, or come from an earlier one of the router: drop them.
 	Foreign bool
-	// Old batches were numbered before one that came already: what is ephemeral in them would be seen twice.
-	Old bool
 	// Missed says why deliveries may have been missed.
 	Missed Reason
 	// Applied says that the router is new, or has applied more than before.
@@ -39,6 +39,7 @@ type router struct {
 	incarnation uint64
 	n           uint64
 	applied     uint64
+	missing     uint64 // version that it must apply to know what it should; 0: it does
 	seen        time.Time
 }
 
@@ -59,8 +60,8 @@ func New(edgeIncarnation uint64) *Set {
 	return &Set{edgeIncarnation: edgeIncarnation, live: map[string]*router{}, left: map[string]uint64{}}
 }
 
-// Take notes a frame.
-func (s *Set) Take(now time.Time, f *meshv1.RouterFrame) Verdict {
+// Take notes a frame. version is that of the edge's interest now.
+func (s *Set) Take(now time.Time, f *meshv1.RouterFrame, version uint64) Verdict {
 	if f.GetEdgeIncarnation() != s.edgeIncarnation {
 		return Verdict{Foreign: true}
 	}
@@ -68,14 +69,14 @@ func (s *Set) Take(now time.Time, f *meshv1.RouterFrame) Verdict {
 	r := s.live[f.GetRouterId()]
 	switch {
 	case r == nil:
-		if before, known := s.left[f.GetRouterId()]; known {
-			if f.GetRouterIncarnation() < before {
+		if left, known := s.left[f.GetRouterId()]; known {
+			if f.GetRouterIncarnation() < left {
 				return Verdict{Foreign: true}
 			}
 			v.Missed = Incarnation // it was away: what it sent meanwhile may be lost
 			delete(s.left, f.GetRouterId())
 		}
-		r = &router{incarnation: f.GetRouterIncarnation()}
+		r = &router{incarnation: f.GetRouterIncarnation(), missing: version}
 		if v.Missed != "" {
 			r.n = f.GetN()
 		}
@@ -84,16 +85,21 @@ func (s *Set) Take(now time.Time, f *meshv1.RouterFrame) Verdict {
 	case f.GetRouterIncarnation() < r.incarnation:
 		return Verdict{Foreign: true}
 	case f.GetRouterIncarnation() > r.incarnation:
-		*r = router{incarnation: f.GetRouterIncarnation(), n: f.GetN()}
+		*r = router{incarnation: f.GetRouterIncarnation(), n: f.GetN(), missing: version}
 		v.Missed, v.Applied = Incarnation, true
+	case now.Sub(r.seen) >= SilentAfter:
+		v.Missed, r.n = Silent, f.GetN() // noticed now, not by Expire
 	}
 	r.seen = now
-	if f.GetAppliedVersion() > r.applied {
-		r.applied, v.Applied = f.GetAppliedVersion(), true
-	}
+	before := r.applied
 	if v.Missed == "" {
-		v.Missed, v.Old = r.number(f)
+		v.Missed = r.number(f)
 	}
+	learned := r.apply(f.GetAppliedVersion(), version)
+	if v.Missed == "" && learned {
+		v.Missed = Learned
+	}
+	v.Applied = v.Applied || f.GetAppliedVersion() > before
 	if f.GetLeaving() {
 		s.drop(f.GetRouterId())
 		v.Applied = true
@@ -101,19 +107,30 @@ func (s *Set) Take(now time.Time, f *meshv1.RouterFrame) Verdict {
 	return v
 }
 
-// number compares the frame's n with the batches that came.
-func (r *router) number(f *meshv1.RouterFrame) (missed Reason, old bool) {
-	batch := len(f.GetDeliveries()) > 0 || len(f.GetCheckTopics()) > 0
+// number compares the frame's n with the batches that came. A lower one says that the router dropped this edge and took it up again.
+func (r *router) number(f *meshv1.RouterFrame) (missed Reason) {
 	expected := r.n
-	if batch {
+	if len(f.GetDeliveries()) > 0 || len(f.GetCheckTopics()) > 0 {
 		expected++
 	}
-	if f.GetN() > expected {
+	if f.GetN() != expected {
 		missed = Hole
 	}
-	old = batch && f.GetN() <= r.n
-	r.n = max(r.n, f.GetN())
-	return missed, old
+	r.n = f.GetN()
+	return missed
+}
+
+// apply notes what the router knows, and says whether it has just come to know all that it should.
+func (r *router) apply(applied, version uint64) (learned bool) {
+	if applied < r.applied { // it forgot this edge, and learns its interest anew
+		r.missing = version
+	}
+	r.applied = applied
+	if r.missing == 0 || applied < r.missing {
+		return false
+	}
+	r.missing = 0
+	return true
 }
 
 // Expire drops the routers that have been silent too long, and says how many.

@@ -38,7 +38,8 @@ func TestVerdicts(t *testing.T) {
 		{"middle lost", []*meshv1.RouterFrame{batch("r", 1, 1), batch("r", 1, 3)}, Verdict{Missed: Hole}},
 		{"last lost", []*meshv1.RouterFrame{batch("r", 1, 1), beat("r", 1, 2, 0)}, Verdict{Missed: Hole}},
 		{"first lost", []*meshv1.RouterFrame{batch("r", 1, 2)}, Verdict{Missed: Hole, Applied: true}},
-		{"late", []*meshv1.RouterFrame{batch("r", 1, 1), batch("r", 1, 3), batch("r", 1, 2)}, Verdict{Old: true}},
+		{"took us up again", []*meshv1.RouterFrame{batch("r", 1, 1), batch("r", 1, 2), beat("r", 1, 0, 0)}, Verdict{Missed: Hole}},
+		{"and goes on", []*meshv1.RouterFrame{batch("r", 1, 1), batch("r", 1, 2), beat("r", 1, 0, 0), batch("r", 1, 1)}, Verdict{}},
 		{"noticed once", []*meshv1.RouterFrame{batch("r", 1, 1), beat("r", 1, 2, 0), beat("r", 1, 2, 0)}, Verdict{}},
 		{"restarted", []*meshv1.RouterFrame{batch("r", 1, 7), batch("r", 2, 1)}, Verdict{Missed: Incarnation, Applied: true}},
 		{"from before its restart", []*meshv1.RouterFrame{batch("r", 2, 1), batch("r", 1, 8)}, Verdict{Foreign: true}},
@@ -48,7 +49,7 @@ func TestVerdicts(t *testing.T) {
 		s := New(edge)
 		var got Verdict
 		for _, f := range c.frames {
-			got = s.Take(start, f)
+			got = s.Take(start, f, 0)
 		}
 		if got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
@@ -61,14 +62,14 @@ func TestLiveRoutersAndWhatTheyApplied(t *testing.T) {
 	if _, any := s.Applied(); any {
 		t.Error("a router out of nothing")
 	}
-	s.Take(start, beat("r1", 1, 0, 4))
-	s.Take(start.Add(time.Second), beat("r2", 1, 0, 2))
+	s.Take(start, beat("r1", 1, 0, 4), 0)
+	s.Take(start.Add(time.Second), beat("r2", 1, 0, 2), 0)
 	if v, any := s.Applied(); v != 2 || !any || s.Laggards(3) != 1 {
 		t.Errorf("applied %d", v)
 	}
 	leaving := beat("r2", 1, 0, 2)
 	leaving.Leaving = true
-	if v := s.Take(start.Add(time.Second), leaving); !v.Applied {
+	if v := s.Take(start.Add(time.Second), leaving, 0); !v.Applied {
 		t.Error("a router that leaves keeps others waiting")
 	}
 	if v, _ := s.Applied(); v != 4 || s.Len() != 1 {
@@ -80,7 +81,12 @@ func TestLiveRoutersAndWhatTheyApplied(t *testing.T) {
 	if n := s.Expire(start.Add(SilentAfter)); n != 1 || s.Len() != 0 {
 		t.Errorf("%d expired", n)
 	}
-	if v := s.Take(start.Add(3*time.Second), beat("r1", 1, 9, 4)); v.Missed != Incarnation || s.Len() != 1 {
+	late := New(edge)
+	late.Take(start, beat("r1", 1, 3, 4), 0)
+	if v := late.Take(start.Add(SilentAfter), beat("r1", 1, 3, 4), 0); v.Missed != Silent {
+		t.Errorf("a silence that nobody looked at: %+v", v)
+	}
+	if v := s.Take(start.Add(3*time.Second), beat("r1", 1, 9, 4), 0); v.Missed != Incarnation || s.Len() != 1 {
 		t.Errorf("back from silence: %+v", v)
 	}
 }
@@ -105,5 +111,33 @@ func TestPickIsStableAndSpread(t *testing.T) {
 	}
 	if Pick(nil, 1) != "" {
 		t.Error("a router out of nothing")
+	}
+}
+
+func TestRouterThatLearnsOurInterestMayHaveRoutedPastUs(t *testing.T) {
+	s := New(edge)
+	take := func(n, applied, version uint64) Reason {
+		return s.Take(start, beat("r", 1, n, applied), version).Missed
+	}
+	for i, c := range []struct {
+		applied, version uint64
+		want             Reason
+	}{
+		{0, 3, ""}, // it is new
+		{2, 3, ""},
+		{3, 4, Learned},
+		{4, 4, ""},
+		{4, 9, ""}, // what is announced now is on its way
+		{9, 9, ""},
+		{0, 9, ""}, // it dropped us
+		{8, 9, ""},
+		{9, 9, Learned},
+	} {
+		if got := take(0, c.applied, c.version); got != c.want {
+			t.Errorf("frame %d: %q, want %q", i, got, c.want)
+		}
+	}
+	if v, _ := s.Applied(); v != 9 {
+		t.Errorf("applied %d", v)
 	}
 }
