@@ -30,6 +30,7 @@ const (
 // front is the gRPC server with its services. It is a lifecycle.Part that owns the listener and the server's goroutines.
 type front struct {
 	listen    string
+	advertise string
 	checks    *health.Checks
 	telemetry *telemetry.Telemetry
 	publish   *publish.Service
@@ -85,7 +86,7 @@ func (f *front) Start(ctx context.Context) error {
 	f.group = lifecycle.NewGroup(context.Background())
 	f.group.Go("grpc-serve", func(context.Context) { f.served <- f.server.Serve(f.listener) })
 	f.group.Go("grpc-health", f.watchHealth)
-	f.telemetry.Log.Info("router serves", "grpc", f.addr())
+	f.telemetry.Log.Info("router serves", "grpc", f.addr(), "advertise", f.advertise)
 	return nil
 }
 

@@ -72,7 +72,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		checks    = &health.Checks{}
 	)
 	r.front = &front{
-		listen: s.Listen, checks: checks, telemetry: tel,
+		listen: s.Listen, advertise: s.Advertise, checks: checks, telemetry: tel,
 		publish: publish.NewService(publisher), clients: clients,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh), rank: rank,

@@ -40,8 +40,17 @@ type Outbox struct {
 
 	mu     sync.RWMutex
 	queues map[interest.Edge]*queue
+	closed map[string]ended // by id
 	left   bool
 }
+
+// ended is where the numbers of an edge stopped.
+type ended struct {
+	incarnation, n uint64
+}
+
+// maxClosed bounds what is remembered of edges that are gone.
+const maxClosed = 4096
 
 // New makes an outbox without edges.
 func New(cfg Config) *Outbox {
@@ -50,35 +59,48 @@ func New(cfg Config) *Outbox {
 	}
 	return &Outbox{
 		cfg: cfg, metrics: newMetrics(cfg.Registry), group: lifecycle.NewGroup(context.Background()),
-		queues: map[interest.Edge]*queue{},
+		queues: map[interest.Edge]*queue{}, closed: map[string]ended{},
 	}
 }
 
-// Open begins with an edge.
+// Open begins with an edge. One that was closed in the same life goes on with its numbers, one of which is left out: it missed something.
 func (o *Outbox) Open(e interest.Edge) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.left || o.queues[e] != nil {
 		return
 	}
-	q := newQueue(o, e)
+	var n uint64
+	if was := o.closed[e.ID]; was.incarnation == e.Incarnation && was.n > 0 {
+		n = was.n + 1
+	}
+	delete(o.closed, e.ID)
+	q := newQueue(o, e, n)
 	o.queues[e] = q
 	o.group.Go("outbox "+e.ID, q.run)
 }
 
-// Close forgets an edge and what waits for it.
+// Close forgets an edge and what waits for it, but not its numbers.
 func (o *Outbox) Close(e interest.Edge) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	q := o.queues[e]
-	delete(o.queues, e)
-	o.mu.Unlock()
 	if q == nil {
 		return
 	}
+	delete(o.queues, e)
 	q.mu.Lock()
 	q.gone, q.batches = true, nil
+	n := q.n
 	q.mu.Unlock()
 	q.signal()
+	for id := range o.closed {
+		if len(o.closed) < maxClosed {
+			break
+		}
+		delete(o.closed, id)
+	}
+	o.closed[e.ID] = ended{e.Incarnation, n}
 }
 
 func (o *Outbox) queue(e interest.Edge) *queue {

@@ -293,6 +293,23 @@ func TestAnEdgeThatIsGoneGetsNothing(t *testing.T) {
 	})
 }
 
+// An edge that was silent for a while may still be the same: a number twice would look to it like a batch it had.
+func TestAnEdgeThatComesBackHasItsNumbersGoOn(t *testing.T) {
+	in(t, 0, func(n *nats, o *Outbox) {
+		for range 3 {
+			o.Deliver(edge, delivery(1))
+			synctest.Wait()
+		}
+		o.Close(edge)
+		o.Open(edge)
+		o.Deliver(edge, delivery(1))
+		synctest.Wait()
+		if f := n.last(); f.GetN() != 5 {
+			t.Errorf("after 3, and one left out: %v", f)
+		}
+	})
+}
+
 func BenchmarkDeliver(b *testing.B) {
 	o := New(Config{RouterID: "r", Incarnation: 5, Bus: discard{}})
 	o.Open(edge)

@@ -44,13 +44,12 @@ type queue struct {
 	leave   bool
 	gone    bool
 	sentAt  time.Time // when the last frame was handed to NATS
-
-	n uint64 // of the last batch; run's own
+	n       uint64    // of the last batch
 }
 
-func newQueue(o *Outbox, e interest.Edge) *queue {
+func newQueue(o *Outbox, e interest.Edge, n uint64) *queue {
 	return &queue{
-		out: o, edge: e, subject: bus.EdgeFrames(e.ID),
+		out: o, edge: e, subject: bus.EdgeFrames(e.ID), n: n,
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 }
@@ -116,6 +115,7 @@ func (q *queue) next(now time.Time) due {
 		q.batches[0] = batch{}
 		q.batches = q.batches[1:]
 		q.bytes -= len(d.data)
+		q.n++
 		d.send = true
 	} else if q.leave {
 		d.send, d.end, d.trailer.leave = true, true, true
@@ -125,6 +125,7 @@ func (q *queue) next(now time.Time) due {
 		}
 		d.send = true
 	}
+	d.n = q.n
 	if d.send && !d.hole {
 		d.trailer.want, q.want, q.answer, q.sentAt = q.want, false, false, now
 	}
@@ -172,14 +173,10 @@ func (q *queue) sleep(ctx context.Context, wait time.Duration) bool {
 // with the next frame that arrives, and looks at the log.
 func (q *queue) send(d *due) {
 	m := q.out.metrics
-	if d.items > 0 {
-		q.n++
-	}
 	if d.hole {
 		m.holes.WithLabelValues("QUEUE_FULL").Inc()
 		return
 	}
-	d.n = q.n
 	size := len(d.data)
 	frame := d.trailer.append(d.data)
 	if err := q.out.cfg.Bus.Publish(q.subject, frame); err != nil {
