@@ -88,6 +88,7 @@ func (m *Mesh) gap() {
 	m.connected()
 	m.announce()
 	m.digest()
+	m.routers.Doubt(m.table.Version())
 	m.checkAll("gap")
 }
 

@@ -133,6 +133,13 @@ func (r *router) apply(applied, version uint64) (learned bool) {
 	return true
 }
 
+// Doubt has every live router say anew that it knows version: what the edge announced may not have come.
+func (s *Set) Doubt(version uint64) {
+	for _, r := range s.live {
+		r.missing = version
+	}
+}
+
 // Expire drops the routers that have been silent too long, and says how many.
 func (s *Set) Expire(now time.Time) int {
 	n := 0

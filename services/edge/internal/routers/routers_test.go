@@ -140,4 +140,8 @@ func TestRouterThatLearnsOurInterestMayHaveRoutedPastUs(t *testing.T) {
 	if v, _ := s.Applied(); v != 9 {
 		t.Errorf("applied %d", v)
 	}
+	s.Doubt(11)
+	if a, b, c := take(0, 9, 11), take(0, 11, 11), take(0, 11, 11); a != "" || b != Learned || c != "" {
+		t.Errorf("in doubt: %q, %q, %q", a, b, c)
+	}
 }
