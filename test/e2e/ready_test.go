@@ -42,7 +42,7 @@ func TestReadyzNamesWhatIsMissing(t *testing.T) {
 		}
 		procmesh.Await(t, "the store names its database", func() bool {
 			status, body := store.Status()
-			return status == 503 && strings.Contains(body, "database: missing")
+			return status == 503 && strings.Contains(body, "postgres: missing")
 		})
 		if err := pg.Restart(); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 )
 
 const module = "github.com/pushmesh/pushmesh/"
@@ -22,12 +23,16 @@ var binaries = map[string]string{
 	"nats-server": "github.com/nats-io/nats-server/v2",
 }
 
+// built is the folder of the binaries, once there are any.
+var built atomic.Pointer[string]
+
 // build builds every binary once per test process and returns their folder.
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "pushmesh-bin-")
 	if err != nil {
 		return "", err
 	}
+	built.Store(&dir)
 	for name, pkg := range binaries {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), pkg)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -39,7 +44,7 @@ var build = sync.OnceValues(func() (string, error) {
 
 // Cleanup removes the binaries: call it at the end of TestMain.
 func Cleanup() {
-	if dir, err := build(); err == nil {
-		_ = os.RemoveAll(dir)
+	if dir := built.Load(); dir != nil {
+		_ = os.RemoveAll(*dir)
 	}
 }
