@@ -53,7 +53,7 @@ func TestGuardProbesOneAtATimeAndApart(t *testing.T) {
 		fail(t, g, failuresToOpen)
 		probes := 0
 		var last time.Time
-		for begin := time.Now(); time.Since(begin) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
+		for begin := time.Now(); time.Since(begin) < 3*time.Second; <-time.After(10 * time.Millisecond) {
 			leave, err := g.enter()
 			if err != nil {
 				continue
@@ -79,7 +79,7 @@ func TestGuardClosesAfterTwoProbes(t *testing.T) {
 		g := newGuard(time.Now)
 		fail(t, g, failuresToOpen)
 		for i := range successesToClose {
-			time.Sleep(probeEvery)
+			<-time.After(probeEvery)
 			if !g.open() {
 				t.Fatalf("closed after %d probes", i)
 			}
@@ -100,7 +100,7 @@ func TestGuardAbandonedProbeIsNoSuccess(t *testing.T) {
 		g := newGuard(time.Now)
 		fail(t, g, failuresToOpen)
 		for range 5 {
-			time.Sleep(probeEvery)
+			<-time.After(probeEvery)
 			leave, err := g.enter()
 			if err != nil {
 				t.Fatal(err)

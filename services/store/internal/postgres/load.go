@@ -2,15 +2,24 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
+// stall is how long the next row of a Load may take: there may be millions of them, but a database that hangs must be noticed.
+const stall = 10 * time.Second
+
 // Load reads on the writer's own connection: what it sees can't change but through this writer.
 func (w *writer) Load(ctx context.Context, shards []int, into backend.Loader) error {
 	return w.use(ctx, bulkTimeout, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		watch := time.AfterFunc(stall, cancel)
+		defer watch.Stop()
+		into = watched{into, watch}
 		if err := w.requires(shards...); err != nil {
 			return err
 		}
@@ -25,6 +34,27 @@ func (w *writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 		}
 		return nil
 	})
+}
+
+// watched tells the watch of each row.
+type watched struct {
+	backend.Loader
+	watch *time.Timer
+}
+
+func (l watched) LoadTopic(t backend.Topic) {
+	l.watch.Reset(stall)
+	l.Loader.LoadTopic(t)
+}
+
+func (l watched) LoadProducer(p backend.Producer) {
+	l.watch.Reset(stall)
+	l.Loader.LoadProducer(p)
+}
+
+func (l watched) LoadRun(r backend.Run) {
+	l.watch.Reset(stall)
+	l.Loader.LoadRun(r)
 }
 
 func (w *writer) loadShards(ctx context.Context, shards []int32, into backend.Loader) error {
@@ -79,7 +109,8 @@ func eachProducer(rows pgx.Rows, err error, into backend.Loader) error {
 func (w *writer) loadRuns(ctx context.Context, shards []int32, into backend.Loader) error {
 	rows, err := w.conn.Query(ctx, `
 		SELECT l.class, l.shard, l.commit, l.topic, l.epoch, l.first_seq, l.last_seq, l.at, l.packed
-		FROM pushmesh.shard AS s JOIN pushmesh.log AS l ON l.shard = s.shard AND l.commit > s.covered AND l.epoch >= s.epoch
+		FROM pushmesh.shard AS s CROSS JOIN LATERAL (
+			SELECT * FROM pushmesh.log WHERE shard = s.shard AND commit > s.covered AND epoch >= s.epoch OFFSET 0) AS l
 		WHERE s.shard = ANY($1) ORDER BY l.shard, l.commit, l.topic, l.first_seq`, shards)
 	var r runRow
 	return each(rows, err, r.columns(), func() { into.LoadRun(r.run()) })

@@ -144,6 +144,9 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	// A store that vanished without a word is noticed by the server, and its locks are given up.
 	params["tcp_keepalives_idle"], params["tcp_keepalives_interval"], params["tcp_keepalives_count"] = "2", "1", "3"
 	params["tcp_user_timeout"] = "5000"
+	// Every question has its index. Slices grow from nothing within minutes, so that what the planner knows of them is old: without these
+	// it would plan a scan of what was empty, keep that plan, or compile it. Planning over all slices each time costs more than reading.
+	params["enable_seqscan"], params["jit"], params["plan_cache_mode"] = "off", "off", "force_generic_plan"
 	params["idle_in_transaction_session_timeout"] = "10000"
 	if _, none := cfg.Tracers.(noop.TracerProvider); cfg.Tracers != nil && !none {
 		pool.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(cfg.Tracers))

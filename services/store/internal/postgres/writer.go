@@ -27,7 +27,7 @@ type writer struct {
 
 	mu     sync.Mutex // one owner uses the writer, but DB.Close may come at any time
 	owned  map[int]bool
-	used   time.Time // the last answer to a commit
+	used   time.Time // the last answer
 	failed bool      // of no more use
 	closed bool
 }
@@ -109,6 +109,9 @@ func (w *writer) Claim(ctx context.Context, shards []int) (got []int, err error)
 }
 
 func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error) {
+	if len(shards) == 0 {
+		return nil, w.conn.Ping(ctx)
+	}
 	var ask []int32
 	for _, s := range shards {
 		if !w.owned[s] && !slices.Contains(ask, int32(s)) {
@@ -216,6 +219,7 @@ func (w *writer) use(ctx context.Context, timeout time.Duration, f func(ctx cont
 	defer cancel()
 	err := f(ctx)
 	if err == nil {
+		w.used = time.Now()
 		return nil
 	}
 	if w.broken(err) {
