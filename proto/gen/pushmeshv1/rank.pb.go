@@ -166,6 +166,7 @@ func (x *Candidate) GetPublishedAt() *timestamppb.Timestamp {
 
 // WeightedScorer: score = (bias + Σ weight·feature + Σ affinity·feature·profile + priority_weight·priority) · 0.5^(age / half_life).
 // A feature or profile entry that is absent counts as 0.
+// Age runs from published_at to now and is at least 0; a candidate without published_at has age 0.
 type WeightedScorer struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Weights        map[string]float64     `protobuf:"bytes,1,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
