@@ -109,6 +109,9 @@ func (c *Client) ListSessions(ctx context.Context, req *meshv1.ListSessionsReque
 	if err != nil {
 		return nil, err
 	}
+	if len(resps) == 1 {
+		return resps[0], nil // its page, and its token
+	}
 	var all []*pushmeshv1.Session
 	more := false
 	for _, resp := range resps {
