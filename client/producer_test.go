@@ -131,6 +131,57 @@ func TestInternalKeepsTheNumber(t *testing.T) {
 	checkLog(t, r, "room/a", 10)
 }
 
+// A store that dies takes the answers of what it committed with it: the router says UNAVAILABLE of all that flew.
+func TestUnavailableKeepsTheNumbers(t *testing.T) {
+	r := newFakeRouter(t)
+	lost := 0
+	r.amend = func(res *streamResult) *streamResult {
+		if lost++; lost > 20 && lost <= 120 {
+			return refusal(wirev1.Code_CODE_UNAVAILABLE, time.Millisecond)
+		}
+		return res
+	}
+	r.inFlight = "200"
+	p := newTestProducer(t, ProducerConfig{Addrs: []string{r.addr}})
+	publishAll(t, p, []string{"a"}, 300)
+	flush(t, p)
+	checkLog(t, r, "a", 300)
+}
+
+// A message refused for good gives its number away; what flew behind it and may have been taken, but was not, moves up.
+func TestUnavailableBehindARefusal(t *testing.T) {
+	r := newFakeRouter(t)
+	down := true
+	r.decide = func(it *pushmeshv1.PublishStreamRequest_Item) *streamResult {
+		switch {
+		case string(it.GetMessage().GetPayload()) == "bad":
+			return refusal(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, 0)
+		case down:
+			down = false
+			return refusal(wirev1.Code_CODE_UNAVAILABLE, time.Millisecond)
+		}
+		return nil
+	}
+	p := newTestProducer(t, ProducerConfig{Addrs: []string{r.addr}})
+	answers := make(chan error, 2)
+	for _, payload := range []string{"bad", "good"} {
+		err := p.PublishAsync(t.Context(), Message{Topic: "a", Payload: []byte(payload)}, func(_ Result, err error) { answers <- err })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush(t, p)
+	if err := <-answers; CodeOf(err) != wirev1.Code_CODE_PAYLOAD_TOO_LARGE {
+		t.Errorf("the first: %v", err)
+	}
+	if err := <-answers; err != nil {
+		t.Errorf("the second: %v", err)
+	}
+	if log := r.log("a"); len(log) != 1 || log[0] != "good" {
+		t.Errorf("log %v", log)
+	}
+}
+
 func TestRefusedForGoodMakesRoomForTheNext(t *testing.T) {
 	r := newFakeRouter(t)
 	r.decide = func(it *pushmeshv1.PublishStreamRequest_Item) *streamResult {

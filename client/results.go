@@ -65,6 +65,9 @@ func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result
 		}
 		l.back, l.held = true, later(l.held, now.Add(hold))
 	case retryable(c):
+		// A router whose connection to the store broke answers UNAVAILABLE, and the store may have the message: it
+		// keeps its number, or it would get another one and be published twice.
+		o.unknown = o.unknown || c == wirev1.Code_CODE_UNAVAILABLE && !p.ephemeral(o)
 		l.back, l.held = true, later(l.held, now.Add(hold))
 	default:
 		return p.refused(o, &Error{Code: c, Message: r.GetError()})
@@ -117,7 +120,13 @@ func (p *Producer) refused(o *outgoing, err *Error) func() {
 func (p *Producer) stray(o *outgoing, now time.Time) {
 	l := o.lane
 	l.back = true
-	if l.waiting[0] != o || o.seq != l.last+1 {
+	if l.waiting[0] != o {
+		return
+	}
+	if o.seq != l.last+1 {
+		// The mesh would have called a number that it took a duplicate: it does not have the message, whose number is too
+		// high because one before it was refused for good.
+		o.unknown = false
 		return
 	}
 	l.strays++
