@@ -6,17 +6,9 @@ import (
 	"time"
 )
 
-// sweepsPerTick spreads the freeing of an edge's entries over about 1.6 s of ticks.
-const sweepsPerTick = 16
-
 // Tick does what time brings; it is called every 100 ms or so. connected says whether the router can hear edges at all: while it can't,
 // no edge counts as silent.
 func (t *Table) Tick(now time.Time, connected bool) {
-	for range sweepsPerTick {
-		if !t.Sweep() {
-			break
-		}
-	}
 	if !connected {
 		t.connectedAt, t.suspectSince = time.Time{}, time.Time{}
 		return

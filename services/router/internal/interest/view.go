@@ -111,7 +111,8 @@ func (t *Table) retire(v *view) {
 	t.dead = append(t.dead, v)
 }
 
-// Sweep frees one part's entries of edges that are gone; false where nothing is left to do.
+// Sweep frees one part's entries of edges that are gone; false where nothing is left to do. It is apart from Tick, so that lookups can go in
+// between: with ten million topics a part takes milliseconds.
 func (t *Table) Sweep() bool {
 	if len(t.dead) == 0 {
 		return false

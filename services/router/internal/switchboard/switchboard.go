@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	tickEvery = 100 * time.Millisecond
+	tickEvery     = 100 * time.Millisecond
+	sweepsPerTick = 16
 	// pending is how many messages of one subject may wait.
 	pending = 64 << 10
 )
@@ -128,6 +129,19 @@ func (s *Switchboard) run(ctx context.Context) {
 			s.act()
 			s.mu.Unlock()
 			s.out.Beat(now)
+			s.sweep()
+		}
+	}
+}
+
+// sweep frees what edges left behind that are gone, over a second or two.
+func (s *Switchboard) sweep() {
+	for range sweepsPerTick {
+		s.mu.Lock()
+		more := s.table.Sweep()
+		s.mu.Unlock()
+		if !more {
+			return
 		}
 	}
 }
