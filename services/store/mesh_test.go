@@ -56,7 +56,7 @@ func (a announced) Start(ctx context.Context) error {
 // firstStore runs a store in a process of its own.
 func firstStore(t *testing.T, nats, db string) (*exec.Cmd, meshv1.StoreServiceClient) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very program
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+nats+" "+db)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -66,7 +67,7 @@ func appendAll(t testing.TB, c meshv1.StoreServiceClient, items ...*meshv1.Appen
 	by := map[uint64]*meshv1.AppendResult{}
 	for {
 		resp, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return by
 		}
 		need(t, err)
@@ -82,7 +83,7 @@ func readAll(t testing.TB, c meshv1.StoreServiceClient, req *meshv1.ReadLogReque
 	need(t, err)
 	for {
 		resp, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all, first, responses
 		}
 		need(t, err)

@@ -44,8 +44,10 @@ func TestRanges(t *testing.T) {
 	a, b := backend.Owner{StoreID: "a", Address: "a:1"}, backend.Owner{StoreID: "b", Address: "b:1"}
 	got := ranges(map[int]backend.Owner{0: a, 1: a, 2: b, 5: b, 1023: a})
 	want := []*meshv1.OwnersResponse_Range{
-		{First: 0, Last: 1, StoreId: "a", Address: "a:1"}, {First: 2, Last: 2, StoreId: "b", Address: "b:1"},
-		{First: 5, Last: 5, StoreId: "b", Address: "b:1"}, {First: 1023, Last: 1023, StoreId: "a", Address: "a:1"},
+		{First: 0, Last: 1, StoreId: "a", Address: "a:1"},
+		{First: 2, Last: 2, StoreId: "b", Address: "b:1"},
+		{First: 5, Last: 5, StoreId: "b", Address: "b:1"},
+		{First: 1023, Last: 1023, StoreId: "a", Address: "a:1"},
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)

@@ -35,7 +35,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal := cmp.Comparer(func(a, b []byte) bool { return bytes.Equal(a, b) })
+		equal := cmp.Comparer(bytes.Equal)
 		if diff := cmp.Diff(want, got, equal); diff != "" && len(want)+len(got) > 0 {
 			t.Fatal(diff)
 		}

@@ -1,9 +1,9 @@
 package service
 
 import (
-	"google.golang.org/grpc"
-
 	"context"
+
+	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"

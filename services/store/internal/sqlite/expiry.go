@@ -45,8 +45,9 @@ func (b *Backend) ListSessions(ctx context.Context, user string, limit int, page
 			return nil, "", fmt.Errorf("%w: page token", backend.ErrConflict)
 		}
 	}
-	rows, err := b.read.QueryContext(ctx, "SELECT "+sessionColumns+` FROM session WHERE (user, name) > (?1, ?2) AND (?3 = '' OR user = ?3)
-		AND (expires_at = 0 OR expires_at > ?4) ORDER BY user, name LIMIT ?5`, after[0], after[1], user, int64(now), limit)
+	const query = "SELECT " + sessionColumns + ` FROM session WHERE (user, name) > (?1, ?2) AND (?3 = '' OR user = ?3)
+		AND (expires_at = 0 OR expires_at > ?4) ORDER BY user, name LIMIT ?5`
+	rows, err := b.read.QueryContext(ctx, query, after[0], after[1], user, int64(now), limit) //nolint:sqlclosecheck // scan closes them
 	if err != nil {
 		return nil, "", fmt.Errorf("sqlite: sessions: %w", err)
 	}
@@ -72,7 +73,7 @@ func (b *Backend) ListSessions(ctx context.Context, user string, limit int, page
 // ExpireSessions deletes sessions whose time is over.
 func (b *Backend) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted int, err error) {
 	err = inTx(ctx, b.write, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, "SELECT user, name FROM session WHERE expires_at > 0 AND expires_at <= ? LIMIT ?", int64(now), limit)
+		rows, err := tx.QueryContext(ctx, "SELECT user, name FROM session WHERE expires_at > 0 AND expires_at <= ? LIMIT ?", int64(now), limit) //nolint:sqlclosecheck // scan closes them
 		if err != nil {
 			return fmt.Errorf("sqlite: expire sessions: %w", err)
 		}
@@ -98,7 +99,7 @@ func (b *Backend) ExpireSessions(ctx context.Context, now uint64, limit int) (de
 
 // SessionEdges names the edges that hold any session.
 func (b *Backend) SessionEdges(ctx context.Context) (edges []string, err error) {
-	rows, err := b.read.QueryContext(ctx, "SELECT DISTINCT edge FROM session WHERE edge <> ''")
+	rows, err := b.read.QueryContext(ctx, "SELECT DISTINCT edge FROM session WHERE edge <> ''") //nolint:sqlclosecheck // scan closes them
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: session edges: %w", err)
 	}

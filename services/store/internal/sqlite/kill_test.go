@@ -73,7 +73,7 @@ func TestKilled(t *testing.T) {
 // killedChild runs a child until it has acknowledged enough, kills it, and says what was acknowledged.
 func killedChild(t *testing.T, path string) map[string]int {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$") //nolint:gosec // this very program
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
 	cmd.Env = append(os.Environ(), childEnv+"="+path)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

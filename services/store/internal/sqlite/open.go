@@ -119,7 +119,7 @@ func seedShards(ctx context.Context, db *sql.DB, now uint64) error {
 }
 
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the path
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}

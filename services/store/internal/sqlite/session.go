@@ -100,7 +100,7 @@ func attachAnswer(ctx context.Context, q querier, req *meshv1.AttachSessionReque
 }
 
 func cursors(ctx context.Context, q querier, user, name string) (all []*meshv1.SessionCursor, err error) {
-	rows, err := q.QueryContext(ctx, "SELECT cursor FROM session_cursor WHERE user = ? AND name = ? ORDER BY topic", user, name)
+	rows, err := q.QueryContext(ctx, "SELECT cursor FROM session_cursor WHERE user = ? AND name = ? ORDER BY topic", user, name) //nolint:sqlclosecheck // scan closes them
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: cursors: %w", err)
 	}
@@ -117,7 +117,7 @@ func cursors(ctx context.Context, q querier, user, name string) (all []*meshv1.S
 }
 
 func filters(ctx context.Context, q querier, user, name string) (all []string, err error) {
-	rows, err := q.QueryContext(ctx, "SELECT filter FROM session_filter WHERE user = ? AND name = ? ORDER BY filter", user, name)
+	rows, err := q.QueryContext(ctx, "SELECT filter FROM session_filter WHERE user = ? AND name = ? ORDER BY filter", user, name) //nolint:sqlclosecheck // scan closes them
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: filters: %w", err)
 	}

@@ -28,7 +28,7 @@ func testReadRuns(t *testing.T, db Database) {
 	w := writer(t, b, owner("a"), 3)
 	epoch := load(t, w, 3).shards[3].Epoch
 	const runs = 300 // more than any page
-	for i := uint64(0); i < runs; i++ {
+	for i := range uint64(runs) {
 		need(t, w.Commit(within(t), oneRun(3, i+1, epoch, "x", 1+i*10, 10, begin, backend.Day)))
 	}
 	need(t, w.Commit(within(t), oneRun(3, runs+1, epoch, "x/1", 1, 3, begin, backend.Day)))
@@ -74,7 +74,7 @@ func testReadAcrossSlices(t *testing.T, db Database) {
 	w := writer(t, b, owner("a"), 3)
 	epoch := load(t, w, 3).shards[3].Epoch
 	var want []uint64
-	for i := uint64(0); i < 24; i++ {
+	for i := range uint64(24) {
 		at := after(time.Duration(i) * 5 * time.Minute)
 		need(t, w.Commit(within(t), oneRun(3, i+1, epoch, "x", i+1, 1, at, backend.Class(i%uint64(backend.Classes)))))
 		want = append(want, i+1)
@@ -144,12 +144,15 @@ func testOldest(t *testing.T, db Database) {
 	defer closeNow(t, b)
 	w := writer(t, b, owner("a"), 3)
 	epoch := load(t, w, 3).shards[3].Epoch
-	for i := uint64(0); i < 5; i++ {
+	for i := range uint64(5) {
 		need(t, w.Commit(within(t), oneRun(3, i+1, epoch, "x", 1+i*10, 10, after(time.Duration(i)*time.Hour), backend.Day)))
 	}
 	got, err := b.Oldest(within(t), []backend.OldestQuestion{
-		{Topic: "x", Epoch: epoch}, {Topic: "never", Epoch: epoch}, {Topic: "x", Epoch: epoch, NotBefore: after(90 * time.Minute)},
-		{Topic: "x", Epoch: epoch, NotBefore: after(2 * time.Hour)}, {Topic: "x", Epoch: epoch, NotBefore: after(5 * time.Hour)},
+		{Topic: "x", Epoch: epoch},
+		{Topic: "never", Epoch: epoch},
+		{Topic: "x", Epoch: epoch, NotBefore: after(90 * time.Minute)},
+		{Topic: "x", Epoch: epoch, NotBefore: after(2 * time.Hour)},
+		{Topic: "x", Epoch: epoch, NotBefore: after(5 * time.Hour)},
 		{Topic: "x", Epoch: epoch + 1},
 	})
 	need(t, err)

@@ -1,0 +1,215 @@
+package shardlog
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/run"
+)
+
+const noon = uint64(1_772_366_400_000_000)
+
+// owning is a state that owns every shard.
+func owning() *state {
+	s := newState()
+	for n := range topic.Shards {
+		s.shards[n] = &shard{epoch: 9}
+	}
+	return s
+}
+
+func entryOf(item *meshv1.AppendItem) *entry {
+	e := &entry{item: item, shard: topic.Shard(item.GetTopic())}
+	if item.GetDedupeKey() != "" {
+		e.key = hashKey(item.GetTopic(), item.GetDedupeKey())
+	}
+	return e
+}
+
+func itemOf(name string, producer byte, seq uint64, key string) *meshv1.AppendItem {
+	item := &meshv1.AppendItem{Topic: name, MessageId: make([]byte, 16), DedupeKey: key, ProducerSeq: seq, Body: []byte("x")}
+	if seq > 0 {
+		item.ProducerId = slices.Repeat([]byte{producer}, 16)
+	}
+	return item
+}
+
+// model is the log as it should be, decided one item after the other.
+type model struct {
+	heads     map[string]uint64
+	keys      map[string]uint64 // topic and key: seq
+	producers map[string]uint64 // topic and producer: last number
+	firsts    map[string]uint64 // topic, producer and number: seq
+}
+
+func (m *model) decide(item *meshv1.AppendItem) (wirev1.Code, uint64, bool) {
+	producer := fmt.Sprintf("%s %x", item.GetTopic(), item.GetProducerId())
+	numbered := fmt.Sprintf("%s %d", producer, item.GetProducerSeq())
+	key := item.GetTopic() + " " + item.GetDedupeKey()
+	ordered := item.GetProducerSeq() > 0
+	used, known := m.keys[key]
+	known = known && item.GetDedupeKey() != ""
+	switch last := m.producers[producer]; {
+	case ordered && item.GetProducerSeq() > last+1:
+		return wirev1.Code_CODE_OUT_OF_ORDER, 0, false
+	case ordered && item.GetProducerSeq() <= last:
+		return wirev1.Code_CODE_OK, m.firsts[numbered], true
+	}
+	seq := used
+	if !known {
+		m.heads[item.GetTopic()]++
+		seq = m.heads[item.GetTopic()]
+		if item.GetDedupeKey() != "" {
+			m.keys[key] = seq
+		}
+	}
+	if ordered {
+		m.producers[producer], m.firsts[numbered] = item.GetProducerSeq(), seq
+	}
+	return wirev1.Code_CODE_OK, seq, known
+}
+
+// However items are cut into group commits, each is answered as if it had been alone, and the runs hold what was answered.
+func TestPlansFollowTheModel(t *testing.T) {
+	table := policy.NewTable(nil)
+	rapid.Check(t, func(t *rapid.T) {
+		s := owning()
+		m := &model{map[string]uint64{}, map[string]uint64{}, map[string]uint64{}, map[string]uint64{}}
+		commits := map[int]uint64{}
+		for range rapid.IntRange(1, 6).Draw(t, "commits") {
+			var entries []*entry
+			for range rapid.IntRange(1, 12).Draw(t, "items") {
+				entries = append(entries, entryOf(itemOf(rapid.SampledFrom([]string{"room/1", "room/2", "user/1"}).Draw(t, "topic"),
+					rapid.SampledFrom([]byte{1, 2}).Draw(t, "producer"), rapid.Uint64Range(0, 4).Draw(t, "seq"), rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(t, "key"))))
+			}
+			p := newPlan(s, entries, backend.BatchID{}, noon, table, 100)
+			again := rapid.Bool().Draw(t, "again")
+			before := map[string]uint64{}
+			for name, head := range m.heads {
+				before[name] = head
+			}
+			if again { // as after a commit that failed: making a plan changes nothing
+				p = newPlan(s, entries, backend.BatchID{}, noon, table, 100)
+			}
+			for i, e := range entries {
+				used := m.keys[e.item.GetTopic()+" "+e.item.GetDedupeKey()]
+				c, seq, dup := m.decide(e.item)
+				r := p.results[i]
+				if slices.Contains(p.asks, i) || dup && e.item.GetProducerSeq() > 0 && r.GetSeq() == used {
+					seq = r.GetSeq() // the log would be asked; a key that is known spares that
+				}
+				if r.GetCode() != c || c == wirev1.Code_CODE_OK && (r.GetSeq() != seq || r.GetDuplicate() != dup) {
+					t.Fatalf("item %d %v: %v, want %s %d %v", i, e.item, r, c, seq, dup)
+				}
+			}
+			checkRuns(t, p, before, m.heads, commits)
+			s.apply(p, entries)
+		}
+	})
+}
+
+// checkRuns says whether runs continue the heads without a hole, up to the heads after, and commits count.
+func checkRuns(t *rapid.T, p *plan, before, after map[string]uint64, commits map[int]uint64) {
+	for _, c := range p.batch.Commits {
+		if c.Number != commits[c.Shard]+1 {
+			t.Fatalf("commit %d of shard %d after %d", c.Number, c.Shard, commits[c.Shard])
+		}
+		commits[c.Shard] = c.Number
+	}
+	for _, r := range p.batch.Runs {
+		if r.First != before[r.Topic]+1 || r.Commit != commits[r.Shard] || r.Epoch != 9 {
+			t.Fatalf("run of %s: first %d after %d, commit %d", r.Topic, r.First, before[r.Topic], r.Commit)
+		}
+		records, err := run.Unpack(r.Packed)
+		if err != nil || len(records) != r.N {
+			t.Fatalf("run of %d: %d records, %v", r.N, len(records), err)
+		}
+		before[r.Topic] = r.Last()
+	}
+	for name, head := range after {
+		if before[name] != head {
+			t.Fatalf("runs of %s end at %d, heads at %d", name, before[name], head)
+		}
+	}
+}
+
+func TestRunsKeepTheirBounds(t *testing.T) {
+	var entries []*entry
+	for range run.MaxRecords + 10 {
+		entries = append(entries, entryOf(itemOf("room/1", 0, 0, "")))
+	}
+	for range 3 {
+		item := itemOf("room/2", 0, 0, "")
+		item.Body = make([]byte, run.MaxBytes/2+1)
+		entries = append(entries, entryOf(item))
+	}
+	p := newPlan(owning(), entries, backend.BatchID{}, noon, policy.NewTable(nil), 100)
+	var got []string
+	for _, r := range p.batch.Runs {
+		got = append(got, fmt.Sprintf("%s %d+%d", r.Topic, r.First, r.N))
+	}
+	want := []string{"room/1 1+4096", "room/1 4097+10", "room/2 1+1", "room/2 2+1", "room/2 3+1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("runs %v, want %v", got, want)
+	}
+}
+
+func TestPlanPutsRunsAndKeysWhereThePolicySays(t *testing.T) {
+	p := newPlan(owning(), []*entry{entryOf(itemOf("room/1", 0, 0, "k")), entryOf(itemOf("user/1", 0, 0, ""))}, backend.BatchID{}, noon, policy.NewTable(nil), 100)
+	if p.batch.Runs[0].Class != backend.Day || p.batch.Runs[1].Class != backend.Week {
+		t.Errorf("classes %v and %v", p.batch.Runs[0].Class, p.batch.Runs[1].Class)
+	}
+	if k := p.batch.Keys[0]; k.Until != noon+micros(2*time.Minute) || k.Class != backend.ShortKey {
+		t.Errorf("key %+v", k)
+	}
+}
+
+func TestProducersAreBounded(t *testing.T) {
+	var entries []*entry
+	for producer := range byte(5) {
+		entries = append(entries, entryOf(itemOf("room/1", producer, 1, "")))
+	}
+	entries = append(entries, entryOf(itemOf("room/1", 0, 2, "")))
+	p := newPlan(owning(), entries, backend.BatchID{}, noon, policy.NewTable(nil), 3)
+	var codes []wirev1.Code
+	for _, r := range p.results {
+		codes = append(codes, r.GetCode())
+	}
+	const ok, over = wirev1.Code_CODE_OK, wirev1.Code_CODE_OVERLOADED
+	if want := []wirev1.Code{ok, ok, ok, over, over, ok}; !slices.Equal(codes, want) {
+		t.Errorf("codes %v, want %v", codes, want)
+	}
+}
+
+// A cache that lost a key must not claim to know it.
+func TestKeyCacheNeverForgetsInSilence(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := keyCache{keysMax: rapid.IntRange(1, 5).Draw(t, "most"), generationDuration: 10 * time.Second}
+		now, window := noon, 30*time.Second
+		used := map[backend.KeyHash]uint64{} // until
+		for n := range rapid.IntRange(1, 60).Draw(t, "keys") {
+			now += rapid.Uint64Range(0, 5_000_000).Draw(t, "pause")
+			k := backend.Key{Hash: backend.KeyHash{byte(n)}, Until: now + micros(window)}
+			used[k.Hash] = k.Until
+			c.put(k, now)
+			for h, until := range used {
+				_, known := c.get(h, now)
+				if until > now && !known && !c.missing(window, now) {
+					t.Fatalf("key %d is forgotten, and the cache says that it knows all", h[0])
+				}
+				if until <= now && known {
+					t.Fatalf("key %d is known beyond its time", h[0])
+				}
+			}
+		}
+	})
+}
