@@ -1,10 +1,7 @@
 package pushmesh
 
 import (
-	"context"
 	"errors"
-	"math/rand/v2"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -192,84 +189,4 @@ func (s *Subscriber) final(err error) *Error {
 func asked(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.RetryAfter > 0
-}
-
-// backoff doubles from low to high, with jitter.
-type backoff struct {
-	low, high time.Duration
-	tries     int
-}
-
-func (b *backoff) reset() { b.tries = 0 }
-
-// next is how long to wait after err: what the edge asked for, or half to all of the doubled wait.
-func (b *backoff) next(err error) time.Duration {
-	d := b.high
-	if b.tries < 20 {
-		d = min(b.low<<b.tries, b.high)
-	}
-	b.tries++
-	d = d/2 + rand.N(d/2+1)
-	var away *goAway
-	if errors.As(err, &away) && !away.due.IsZero() {
-		return max(time.Until(away.due), 0) // jittered by the edge already
-	}
-	var e *Error
-	if errors.As(err, &e) {
-		return max(d, e.RetryAfter)
-	}
-	return d
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// route picks addresses in turn, from a random one on; those of a GoAway come first, once.
-type route struct {
-	mu      sync.Mutex
-	addrs   []string
-	at      int
-	tried   int
-	special []string
-}
-
-func newRoute(addrs []string) *route { return &route{addrs: addrs, at: rand.IntN(len(addrs))} }
-
-func (r *route) next() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.special) > 0 {
-		a := r.special[0]
-		r.special = r.special[1:]
-		return a
-	}
-	a := r.addrs[r.at%len(r.addrs)]
-	r.at++
-	r.tried++
-	return a
-}
-
-// round says whether every address has been tried since it said so last.
-func (r *route) round() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.tried < len(r.addrs) || len(r.special) > 0 {
-		return false
-	}
-	r.tried = 0
-	return true
-}
-
-// detour tries these before the configured ones.
-func (r *route) detour(addrs []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.special = append([]string(nil), addrs...)
-	rand.Shuffle(len(r.special), func(i, j int) { r.special[i], r.special[j] = r.special[j], r.special[i] })
 }

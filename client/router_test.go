@@ -26,6 +26,7 @@ type (
 type fakeRouter struct {
 	pushmeshv1.UnimplementedPublishServiceServer
 	addr string
+	stop func()
 
 	mu       sync.Mutex
 	inFlight string
@@ -55,12 +56,13 @@ func newFakeRouter(t *testing.T) *fakeRouter {
 	pushmeshv1.RegisterPublishServiceServer(srv, r)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	t.Cleanup(func() {
+	r.stop = sync.OnceFunc(func() {
 		srv.Stop()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(r.stop)
 	return r
 }
 

@@ -1,0 +1,42 @@
+package pushmesh
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestCloseLeavesNoGoroutine(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	e, r := newFakeEdge(t), newFakeRouter(t)
+	s, err := NewSubscriber(SubscriberConfig{Addrs: []string{e.addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := newSeqLog()
+	start(t, s, "room/a", got.handle, WithAck())
+	c := e.welcome()
+	c.subscribed(7, 0, false)
+	c.message("room/a", 1, 0)
+	c.ackedThrough("room/a", 1)
+	lost, err := NewSubscriber(SubscriberConfig{Addrs: []string{"127.0.0.1:1"}}) // nobody listens: it waits between tries
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewProducer(ProducerConfig{Addrs: []string{r.addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Publish(t.Context(), Message{Topic: "room/a"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, close := range []func() error{s.Close, lost.Close, p.Close} {
+		if err := close(); err != nil {
+			t.Error(err)
+		}
+	}
+	c.close()
+	e.stop()
+	r.stop()
+	goleak.VerifyNone(t, before)
+}
