@@ -75,7 +75,8 @@ func TestSessions(t *testing.T) {
 	}
 	m.log.sessions["ann/phone"] = &pushmeshv1.Session{User: "ann", Name: "phone", Cursors: []*pushmeshv1.Cursor{{Topic: "room/1"}}}
 	m.log.cursors = []*meshv1.SessionCursor{
-		{Topic: "room/1", Epoch: fakeEpoch, Floor: 1, Acked: []uint64{3, 3, 5, 5}}, {Topic: "room/2", Epoch: fakeEpoch},
+		{Topic: "room/1", Epoch: fakeEpoch, Floor: 1, Acked: []uint64{3, 3, 5, 5}},
+		{Topic: "room/2", Epoch: fakeEpoch},
 		{Topic: "room/1", Epoch: 3, Floor: 9},
 	}
 	sessions := pushmeshv1.NewSessionServiceClient(m.conn)

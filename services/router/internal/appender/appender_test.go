@@ -384,6 +384,40 @@ func TestAMapThatStaysWrongIsGivenUp(t *testing.T) {
 	}
 }
 
+func TestAnOwnerThatHangsDoesNotHoldUpItsSuccessor(t *testing.T) {
+	w := newShared("a", "b")
+	w.stores["a"].hang = true
+	a := start(t, Config{Owners: w, Timeout: time.Hour, MoveWait: 50 * time.Millisecond})
+	keyed, plain := submit(t, a, "x", "k", 1, nil), submit(t, a, "x", "", 2, nil)
+	eventually(t, "both are sent", func() bool {
+		a.mu.Lock()
+		s := a.streams["a"]
+		a.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.sent) == 2
+	})
+	w.setTruth("b")
+	w.setMap("b")
+	later := submit(t, a, "x", "", 3, nil)
+	if res := plain.wait(t); res.GetCode() != wirev1.Code_CODE_UNAVAILABLE || !plain.unknown {
+		t.Errorf("no key: %v", res)
+	}
+	if k, l := keyed.wait(t), later.wait(t); k.GetSeq() != 1 || l.GetSeq() != 2 {
+		t.Errorf("key: %v, later: %v", k, l)
+	}
+}
+
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !f(); {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
 // Owners move, maps lag and streams break at random: every item is answered once, the log keeps the order in which items of a topic were
 // submitted, results come in the log's order, and what a key protects is there once.
 func TestOrderSurvivesEverything(t *testing.T) {

@@ -150,13 +150,28 @@ func (s *stream) match(dst []*Item, results []*meshv1.AppendResult) []*Item {
 	return dst
 }
 
-// check breaks the stream if it owes answers and gives none.
+// check breaks the stream if it owes answers and gives none: for long, or for a while after its shards went to another owner. An owner that
+// was fenced because it hangs would hold up its successor's items otherwise.
 func (s *stream) check(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.sent) > 0 && now.Sub(s.heard) > s.appender.cfg.Timeout && s.cancel != nil {
+	if len(s.sent) == 0 || s.cancel == nil {
+		return
+	}
+	silent := now.Sub(s.heard)
+	if silent > s.appender.cfg.Timeout || silent > s.appender.cfg.MoveWait && s.replaced() {
 		s.cancel()
 	}
+}
+
+// replaced says whether another store owns what this one owes an answer for. One item speaks for all: shards of a store that
+// hangs are taken together. s.mu is held.
+func (s *stream) replaced() bool {
+	for _, it := range s.sent {
+		addr, _, err := s.appender.cfg.Owners.Owner(it.lane.shard)
+		return err == nil && addr != s.addr
+	}
+	return false
 }
 
 // dissolve gives every item without an answer back to its lane.
