@@ -53,19 +53,25 @@ func (e *fakeEdge) stop() {
 
 func (e *fakeEdge) addr() string { return e.ln.Addr().String() }
 
-// accept waits for a connection and takes its Hello.
+// accept waits for a connection of this test and takes its Hello. Clients that other programs left behind may find
+// their old port taken by this listener: they are turned away.
 func (e *fakeEdge) accept() (*edgeConn, *wirev1.Hello) {
 	e.t.Helper()
-	select {
-	case c := <-e.conns:
-		e.t.Cleanup(func() { _ = c.conn.Close() })
-		hello := &wirev1.Hello{}
-		c.expect(wirev1.FrameType_FRAME_TYPE_HELLO, hello)
-		return c, hello
-	case <-time.After(patience):
-		e.t.Fatal("nobody connects")
+	for deadline := time.After(patience); ; {
+		select {
+		case c := <-e.conns:
+			_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+			ft, body, err := wire.Read(c.br, nil, wire.MaxHello)
+			hello := &wirev1.Hello{}
+			if err == nil && ft == wirev1.FrameType_FRAME_TYPE_HELLO && proto.Unmarshal(body, hello) == nil && hello.GetAgent() == e.t.Name() {
+				e.t.Cleanup(c.close)
+				return c, hello
+			}
+			c.close()
+		case <-deadline:
+			e.t.Fatal("nobody connects")
+		}
 	}
-	return nil, nil
 }
 
 // welcome accepts a connection and answers Welcome.
@@ -187,6 +193,7 @@ func newTestSubscriber(t *testing.T, cfg SubscriberConfig) *Subscriber {
 	if cfg.MinBackoff == 0 {
 		cfg.MinBackoff = time.Millisecond
 	}
+	cfg.Agent = t.Name()
 	s, err := NewSubscriber(cfg)
 	if err != nil {
 		t.Fatal(err)

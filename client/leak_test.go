@@ -9,7 +9,7 @@ import (
 func TestCloseLeavesNoGoroutine(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	e, r := newFakeEdge(t), newFakeRouter(t)
-	s, err := NewSubscriber(SubscriberConfig{Addrs: []string{e.addr()}})
+	s, err := NewSubscriber(SubscriberConfig{Addrs: []string{e.addr()}, Agent: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}

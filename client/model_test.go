@@ -25,6 +25,7 @@ type modelEdge struct {
 	floor  map[uint64]bool // ACKed, or named as not to come
 	holes  map[uint64]bool
 	breaks int
+	agent  string
 	// acked checks that a message has been dealt with.
 	acked func(seq uint64)
 }
@@ -88,6 +89,10 @@ func (m *modelEdge) serve(conn net.Conn) error {
 		}
 		switch t {
 		case wirev1.FrameType_FRAME_TYPE_HELLO:
+			var hello wirev1.Hello
+			if proto.Unmarshal(body, &hello) != nil || hello.GetAgent() != m.agent {
+				return errors.New("a stranger")
+			}
 			send(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{Version: 1, HeartbeatMs: 30000})
 		case wirev1.FrameType_FRAME_TYPE_SUBSCRIBE:
 			var s wirev1.Subscribe
@@ -138,7 +143,7 @@ func TestModelOfRecovery(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := &modelEdge{rng: rng, n: 300, retain: seed%2 == 1, floor: map[uint64]bool{}, holes: map[uint64]bool{}, breaks: 8}
+			m := &modelEdge{rng: rng, n: 300, retain: seed%2 == 1, floor: map[uint64]bool{}, holes: map[uint64]bool{}, breaks: 8, agent: t.Name()}
 			over := make(chan struct{})
 			serve := func() {
 				defer close(over)
