@@ -180,10 +180,13 @@ func cutLast(name string) (before, after string, found bool) {
 // dropTimeout bounds how long anything may wait for the locks of a drop.
 const dropTimeout = 100 * time.Millisecond
 
+// dropAllTimeout bounds one round of drops; the next goes on.
+const dropAllTimeout = 20 * time.Second
+
 // DropSlices takes old slices out of their tables and drops them. Whoever reads one makes it wait for the next call, never an append.
 func (d *DB) DropSlices(ctx context.Context, now uint64) (dropped int, err error) {
 	err = d.do(ctx, func(_ context.Context, conn *pgxpool.Conn) error {
-		ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
+		ctx, cancel := context.WithTimeout(ctx, dropAllTimeout)
 		defer cancel()
 		dropped, err = dropSlices(ctx, conn.Conn(), now)
 		return err
