@@ -53,3 +53,36 @@ func BenchmarkAppend(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkReadLog is what a repair costs: one message of a topic, over gRPC, from SQLite.
+func BenchmarkReadLog(b *testing.B) {
+	_, c := standalone(b, filepath.Join(b.TempDir(), "store.db"))
+	for batch := range uint64(20) {
+		var items []*meshv1.AppendItem
+		for ref := range uint64(100) {
+			items = append(items, item(batch*100+ref, fmt.Sprintf("room/%d", ref%10), "x"))
+		}
+		appendAll(b, c, items...)
+	}
+	for n := uint64(0); b.Loop(); n++ {
+		seq := n%200 + 1
+		if all, _, _ := readAll(b, c, &meshv1.ReadLogRequest{Topic: "room/7", FromSeq: seq, ToSeq: seq}); len(all) != 1 {
+			b.Fatalf("%d records", len(all))
+		}
+	}
+}
+
+// BenchmarkAppendOne is one message at a time: what a publish waits for.
+func BenchmarkAppendOne(b *testing.B) {
+	_, c := standalone(b, filepath.Join(b.TempDir(), "store.db"))
+	stream, err := c.Append(b.Context())
+	need(b, err)
+	for ref := uint64(1); b.Loop(); ref++ {
+		need(b, stream.Send(&meshv1.AppendRequest{Items: []*meshv1.AppendItem{item(ref, "room/1", "x")}}))
+		resp, err := stream.Recv()
+		need(b, err)
+		if resp.GetResults()[0].GetSeq() != ref {
+			b.Fatalf("%v", resp)
+		}
+	}
+}

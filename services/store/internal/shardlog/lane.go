@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -49,6 +50,7 @@ type lane struct {
 	bytes    int
 	wanted   map[int]bool
 	hold     bool // claim nothing new
+	due      bool // wanted has changed
 	draining bool
 	away     error // why the database can't be written to now; nil: it can
 	changed  chan struct{}
@@ -135,13 +137,17 @@ func (l *lane) take() (group []*entry) {
 
 // want says which shards this lane should own.
 func (l *lane) want(shards []int) {
-	l.mu.Lock()
-	l.wanted = make(map[int]bool, len(shards))
+	wanted := make(map[int]bool, len(shards))
 	for _, s := range shards {
-		l.wanted[s] = true
+		wanted[s] = true
 	}
+	l.mu.Lock()
+	changed := !maps.Equal(l.wanted, wanted)
+	l.wanted, l.due = wanted, l.due || changed
 	l.mu.Unlock()
-	l.wake()
+	if changed {
+		l.wake()
+	}
 }
 
 // wantedNow is a sorted copy, and whether new shards may be claimed.

@@ -23,9 +23,13 @@ const (
 	resolvePause = 100 * time.Millisecond
 )
 
-// tendIfDue looks after the shards where what is wanted is not what is owned.
+// tendIfDue looks after the shards if others are wanted than before.
 func (l *lane) tendIfDue(ctx context.Context) {
-	if wanted, _ := l.wantedNow(); !slices.Equal(wanted, sorted(l.state.owned())) {
+	l.mu.Lock()
+	due := l.due
+	l.due = false
+	l.mu.Unlock()
+	if due {
 		l.tend(ctx)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -33,16 +34,22 @@ func (b *Backend) MakeSlices(ctx context.Context, now uint64) error {
 			}
 		}
 	}
-	for _, s := range want {
-		if b.slices.has(s) {
-			continue
-		}
-		if err := inTx(ctx, b.write, func(tx *sql.Tx) error { return makeSlice(ctx, tx, s) }); err != nil {
-			return err
-		}
-		b.slices.add([]sliceTable{s})
+	want = slices.DeleteFunc(want, b.slices.has)
+	if len(want) == 0 {
+		return nil
 	}
-	return nil
+	err := inTx(ctx, b.write, func(tx *sql.Tx) error {
+		for _, s := range want {
+			if err := makeSlice(ctx, tx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		b.slices.add(want)
+	}
+	return err
 }
 
 // DropSlices drops what no retention needs any more. A big table is emptied in small pieces first: dropping it at once

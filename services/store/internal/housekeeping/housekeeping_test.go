@@ -1,0 +1,139 @@
+package housekeeping
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+)
+
+// fake database: sessions over, edges that hold some, calls made.
+type fake struct {
+	over    int
+	edges   []string
+	let     []string
+	made    int
+	dropped int
+	err     error
+}
+
+func (f *fake) MakeSlices(context.Context, uint64) error { f.made++; return f.err }
+
+func (f *fake) DropSlices(context.Context, uint64) (int, error) { f.dropped++; return 1, nil }
+
+func (f *fake) ExpireSessions(_ context.Context, _ uint64, limit int) (int, error) {
+	n := min(f.over, limit)
+	f.over -= n
+	return n, f.err
+}
+
+func (f *fake) SessionEdges(context.Context) ([]string, error) { return f.edges, f.err }
+
+func (f *fake) DetachEdge(_ context.Context, edge string, _ uint64) (int, error) {
+	f.let = append(f.let, edge)
+	return 1, nil
+}
+
+func keeper(f *fake, now func() time.Time) *Keeper {
+	return New(Config{Backend: f, Mine: func() bool { return true }, Now: now, Log: slog.New(slog.DiscardHandler)})
+}
+
+func TestSessionsExpireInPieces(t *testing.T) {
+	f := &fake{over: 3*expireLimit + 7}
+	if err := keeper(f, time.Now).Sessions(t.Context()); err != nil || f.over != 0 {
+		t.Errorf("%d are left, %v", f.over, err)
+	}
+	if f.let != nil {
+		t.Errorf("without NATS no edge is gone: %v", f.let)
+	}
+	f.err = errors.New("away")
+	if err := keeper(f, time.Now).Sessions(t.Context()); !errors.Is(err, f.err) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSlices(t *testing.T) {
+	f := &fake{}
+	if err := keeper(f, time.Now).Slices(t.Context()); err != nil || f.made != 1 || f.dropped != 1 {
+		t.Errorf("made %d, dropped %d, %v", f.made, f.dropped, err)
+	}
+	f.err = errors.New("away")
+	if err := keeper(f, time.Now).Slices(t.Context()); err == nil || f.dropped != 1 {
+		t.Errorf("dropped %d after %v", f.dropped, err)
+	}
+}
+
+// An edge is gone when it was silent for a minute in which it would have been heard.
+func TestSilentEdges(t *testing.T) {
+	now := time.Unix(1000, 0)
+	k := keeper(&fake{}, func() time.Time { return now })
+	k.gap()
+	digest := func(edge string) {
+		data, err := proto.Marshal(&meshv1.EdgeDigest{EdgeId: edge})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.hear(data)
+	}
+	holders := []string{"live", "gone", "never"}
+	digest("gone")
+	now = now.Add(30 * time.Second)
+	digest("live")
+	if got := k.silent(holders); got != nil {
+		t.Errorf("after 30 s: %v", got)
+	}
+	now = now.Add(31 * time.Second)
+	if got := k.silent(holders); !slices.Equal(got, []string{"gone", "never"}) {
+		t.Errorf("after a minute: %v", got)
+	}
+	k.gap() // NATS was away: who knows what was missed
+	if got := k.silent(holders); got != nil {
+		t.Errorf("after a gap: %v", got)
+	}
+	now = now.Add(time.Hour)
+	k.silent(nil)
+	if len(k.edges) != 0 {
+		t.Errorf("edges that are long gone are remembered: %v", k.edges)
+	}
+}
+
+func TestNothingRunsWhereAnotherKeepsOrder(t *testing.T) {
+	f := &fake{}
+	k := keeper(f, time.Now)
+	asked := make(chan struct{}, 100)
+	k.cfg.Mine = func() bool { asked <- struct{}{}; return false }
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		k.every(ctx, time.Millisecond, k.Slices)
+		close(ended)
+	}()
+	for range 5 {
+		<-asked
+	}
+	cancel()
+	<-ended
+	if f.made != 0 {
+		t.Errorf("%d times", f.made)
+	}
+}
+
+func TestStartMakesSlices(t *testing.T) {
+	f := &fake{}
+	k := keeper(f, time.Now)
+	if err := k.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f.made != 1 {
+		t.Errorf("made %d times", f.made)
+	}
+}
