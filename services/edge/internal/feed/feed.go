@@ -82,6 +82,7 @@ type Feed struct {
 
 	owing   map[int]map[*state]bool // loops that refused, and the topics they miss
 	sweep   bool                    // topics may have lost their last loop
+	swept   time.Time
 	out     [][]*exchange.Message
 	reads   []Read
 	sampled []*exchange.Message
@@ -270,12 +271,16 @@ func (f *Feed) sample(m *exchange.Message) {
 	}
 }
 
-// Advance does what is due by now.
+// sweepEvery bounds how often all topics are looked at because a filter was left: clients that come and go leave many. Until then an
+// unwanted topic costs its memory alone.
+const sweepEvery = time.Second
+
+// Advance does what is due by now. It is called at least every second or so, whatever Next says.
 func (f *Feed) Advance(now time.Time) {
 	f.gaps = f.expire(now, f.gaps)
 	f.retries = f.expire(now, f.retries)
-	if f.sweep {
-		f.sweep = false
+	if f.sweep && now.Sub(f.swept) >= sweepEvery {
+		f.sweep, f.swept = false, now
 		for _, st := range f.topics {
 			f.dropUnwanted(st)
 		}

@@ -82,7 +82,7 @@ func (f *Feed) Recent(t string, epoch, from, to uint64, maxBytes int) (exchange.
 		from < st.ring[0].Seq || from > st.last || to > st.last {
 		return exchange.Range{}, false
 	}
-	r := exchange.Range{Topic: t, From: from, Epoch: st.epoch, Head: st.last, Oldest: max(st.oldest, 1)}
+	r := exchange.Range{Topic: t, From: from, Epoch: st.epoch, Head: st.last, Oldest: min(max(st.oldest, 1), st.ring[0].Seq)}
 	size := 0
 	for _, m := range st.ring[from-st.ring[0].Seq:] {
 		if to != 0 && m.Seq > to || maxBytes > 0 && size > 0 && size+len(m.Frame) > maxBytes {

@@ -47,7 +47,7 @@ func (f *Feed) Remove(loop int, filter string) {
 // maskOf is the set of loops that want a topic.
 func (f *Feed) maskOf(t string) uint64 {
 	mask := f.exact[t]
-	if f.wild.Len() > 0 {
+	if f.wild.Len() > 0 && t != "" {
 		f.scratch = f.wild.Match(f.scratch[:0], t)
 		for _, loop := range f.scratch {
 			mask |= 1 << loop

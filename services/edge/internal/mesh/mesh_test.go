@@ -96,6 +96,8 @@ func next[E exchange.Event](t testing.TB, l *loop) E {
 	return found
 }
 
+var quiet = slog.New(slog.DiscardHandler)
+
 type world struct {
 	t      *testing.T
 	nats   *edgetest.NATS
@@ -114,14 +116,14 @@ func durable(topic string) bool { return strings.HasPrefix(topic, "room/") }
 // edge starts a mesh with fake loops.
 func (w *world) edge(id string, loops int, change ...func(*Config)) (*Mesh, []*loop) {
 	w.t.Helper()
-	client := storeclient.New(storeclient.Config{Seeds: []string{w.store.Addr()}, Log: slog.New(slog.DiscardHandler)})
+	client := storeclient.New(storeclient.Config{Seeds: []string{w.store.Addr()}, Log: quiet})
 	if err := client.Start(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 	cfg := Config{
 		ID: id, Incarnation: uint64(time.Now().UnixMicro()), Bus: w.nats.Bus(id), Store: client, Durable: durable,
 		DurableAny:  func(filter string) bool { return !strings.HasPrefix(filter, "cursor/") },
-		Connections: func() int { return 3 }, Log: slog.New(slog.DiscardHandler), Tracer: noop.NewTracerProvider().Tracer(""),
+		Connections: func() int { return 3 }, Log: quiet, Tracer: noop.NewTracerProvider().Tracer(""),
 	}
 	for _, f := range change {
 		f(&cfg)

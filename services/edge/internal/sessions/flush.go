@@ -124,7 +124,7 @@ func (s *Sessions) again(u unit, c wirev1.Code) {
 	s.Failed.Add(1)
 	one := u.of
 	u.p.tries++
-	if u.p.tries == triesOfRefs {
+	if u.p.tries >= triesOfRefs {
 		s.answer(u.p.refs, code.Retry(c, time.Second, "the store is away"))
 		u.p.refs = nil
 	}

@@ -242,7 +242,10 @@ func TestStoreAwayKeepsCursorsAndTellsThoseWhoWait(t *testing.T) {
 		if code.Of(saved.Err) != wirev1.Code_CODE_UNAVAILABLE {
 			t.Errorf("%+v", saved)
 		}
-		b.Save(conn(1), 0, write(g, 8), false)
+		b.Save(conn(1), 2, write(g, 8), true)
+		if again := (<-b.events).(exchange.Saved); again.Ref != 2 || code.Of(again.Err) != wirev1.Code_CODE_UNAVAILABLE {
+			t.Errorf("%+v", again)
+		}
 		b.Attach(conn(2), "other", "s", 0, 2)
 		if a := (<-b.events).(exchange.Attached); code.Of(a.Err) != wirev1.Code_CODE_UNAVAILABLE {
 			t.Errorf("%+v", a)
