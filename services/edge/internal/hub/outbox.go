@@ -3,6 +3,7 @@ package hub
 import (
 	"math/bits"
 	"time"
+	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 
@@ -71,7 +72,8 @@ func (o *outbox) begun(i uint32) bool { return i == 0 && (o.off > 0 || o.at(0).k
 // rings keeps the rings that no connection uses, by size.
 type rings [17][][]item
 
-const ringsKept = 512
+// ringBytesKept bounds what is kept of each size.
+const ringBytesKept = 8 << 20
 
 func (r *rings) take(size int) []item {
 	class := bits.TrailingZeros(uint(size))
@@ -86,7 +88,7 @@ func (r *rings) take(size int) []item {
 
 func (r *rings) give(buf []item) {
 	class := bits.TrailingZeros(uint(len(buf)))
-	if len(buf) == 0 || class >= len(r) || len(r[class]) >= ringsKept {
+	if len(buf) == 0 || class >= len(r) || len(r[class])*len(buf)*int(unsafe.Sizeof(item{})) >= ringBytesKept {
 		return
 	}
 	r[class] = append(r[class], buf)

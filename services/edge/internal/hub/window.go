@@ -26,6 +26,12 @@ type entry struct {
 	nacked  bool
 }
 
+// windowKept is how long a window may be, and windowsKept how many there may be, to be used again.
+const (
+	windowKept  = 64
+	windowsKept = 16 << 10
+)
+
 func (w *window) live() []entry { return w.entries[w.head:] }
 
 // find is the entry of seq; nil where there is none.
@@ -101,7 +107,7 @@ func (h *Hub) giveWindow(t *track) {
 		return
 	}
 	t.win = nil
-	if cap(w.entries) <= 1024 && len(h.windows) < 1024 {
+	if cap(w.entries) <= windowKept && len(h.windows) < windowsKept {
 		w.parked = nil
 		h.windows = append(h.windows, w)
 	}

@@ -1,0 +1,186 @@
+package hub
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
+)
+
+// still is a mesh that answers Join at once and does nothing else, so that only the hub is measured.
+type still struct {
+	exchange.Mesh
+	h *Hub
+}
+
+func (s *still) Join(conn exchange.Conn, sub uint32, filter string, _ bool, _ int) {
+	s.h.Event(exchange.Joined{Conn: conn, Sub: sub, Heads: []exchange.Head{{Topic: filter, Epoch: meshtest.BaseEpoch, Oldest: 1}}})
+}
+func (s *still) Leave(uint16, string)                                   {}
+func (s *still) Save(exchange.Conn, uint32, *meshv1.SessionWrite, bool) {}
+
+// crowd is a hub with n connections that each have one subscription to room/1.
+func crowd(tb testing.TB, n int, m *wirev1.Subscribe) (*Hub, []uint32) {
+	tb.Helper()
+	mesh := &still{}
+	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	mesh.h = h
+	h.SetTime(1, wallStart)
+	m.Id, m.Filter = 1, "room/1"
+	hello, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ClientId: "client-0001"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	both, err := wire.Append(hello, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var slots []uint32
+	f := &flusher{h: h}
+	for range n {
+		slot, _ := h.Open()
+		if used, _ := h.Feed(slot, both, 10); used != len(both) {
+			tb.Fatalf("used %d of %d", used, len(both))
+		}
+		slots = append(slots, slot)
+		for h.Work(1000) {
+		}
+		f.flush()
+	}
+	return h, slots
+}
+
+// flusher takes everything that the hub owes.
+type flusher struct {
+	h     *Hub
+	slots []uint32
+	bufs  [][]byte
+}
+
+func (f *flusher) flush() (bytes int) {
+	f.slots = f.h.Dirty(f.slots[:0])
+	for _, slot := range f.slots {
+		for f.h.Status(slot).Owes {
+			f.bufs = f.h.Gather(slot, f.bufs[:0])
+			n := 0
+			for _, b := range f.bufs {
+				n += len(b)
+			}
+			f.h.Wrote(slot, n)
+			bytes += n
+		}
+	}
+	return bytes
+}
+
+// stream posts messages one after the other, made beforehand.
+type stream struct {
+	events []exchange.Event
+	next   int
+}
+
+func newStream(n int) *stream {
+	s := &stream{}
+	for i := range n {
+		s.events = append(s.events, exchange.Live{Messages: []*exchange.Message{meshtest.Encode("room/1", meshtest.BaseEpoch, uint64(i+1), "hello, world")}})
+	}
+	return s
+}
+
+func (s *stream) post(h *Hub) {
+	h.Event(s.events[s.next])
+	s.next++
+	for h.Work(1000) {
+	}
+}
+
+func TestDeliveryMakesNoGarbage(t *testing.T) {
+	t.Run("plain", func(t *testing.T) {
+		h, _ := crowd(t, 100, &wirev1.Subscribe{})
+		s, f := newStream(200), &flusher{h: h}
+		for range 20 {
+			s.post(h)
+			f.flush()
+		}
+		if n := testing.AllocsPerRun(100, func() { s.post(h); f.flush() }); n != 0 {
+			t.Fatalf("%v allocations for 100 deliveries", n)
+		}
+		if got := h.Stats().Deliveries; got != uint64(100*s.next) {
+			t.Fatalf("%d deliveries of %d messages", got, s.next)
+		}
+	})
+	t.Run("ACKed", func(t *testing.T) {
+		h, slots := crowd(t, 100, &wirev1.Subscribe{Ack: true, Start: wirev1.Start_START_EARLIEST})
+		s, f := newStream(200), &flusher{h: h}
+		var acks [][]byte
+		for i := range s.events {
+			b, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: uint64(i + 1), Sub: 1}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			acks = append(acks, b)
+		}
+		round := func() {
+			ack := acks[s.next]
+			s.post(h)
+			f.flush()
+			for _, slot := range slots {
+				h.Feed(slot, ack, 1)
+			}
+		}
+		for range 20 {
+			round()
+		}
+		if n := testing.AllocsPerRun(100, round); n != 0 {
+			t.Fatalf("%v allocations for 100 deliveries", n)
+		}
+		if got := h.Stats(); got.Acks != uint64(100*s.next) || got.Unacked != 0 {
+			t.Fatalf("%d ACKs of %d messages", got.Acks, s.next)
+		}
+	})
+}
+
+// An idle connection with one subscription costs the hub this much memory at most, everything counted.
+const idleBudget = 900
+
+func TestIdleConnectionStaysSmall(t *testing.T) {
+	const n = 5000
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	h, slots := crowd(t, n, &wirev1.Subscribe{})
+	per := (heap() - before) / n
+	t.Logf("%d bytes for a connection", per)
+	if per > idleBudget {
+		t.Fatalf("%d bytes for a connection, the budget is %d", per, idleBudget)
+	}
+	runtime.KeepAlive(h)
+	runtime.KeepAlive(slots)
+}
+
+func BenchmarkFanOut(b *testing.B) {
+	const conns = 1000
+	h, _ := crowd(b, conns, &wirev1.Subscribe{})
+	f := &flusher{h: h}
+	frame := meshtest.Encode("room/1", meshtest.BaseEpoch, 1, "hello, world")
+	b.ReportAllocs()
+	for seq := uint64(1); b.Loop(); seq++ {
+		m := *frame
+		m.Seq = seq
+		h.Event(exchange.Live{Messages: []*exchange.Message{&m}})
+		for h.Work(4096) {
+		}
+		f.flush()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/conns, "ns/delivery")
+}
