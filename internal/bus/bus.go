@@ -19,6 +19,9 @@ import (
 // MaxMessage is the most bytes put into one NATS message; the server's default limit is 1 MiB.
 const MaxMessage = 1 << 20
 
+// flushWithin bounds the last flush, whatever the context allows.
+const flushWithin = 5 * time.Second
+
 // Config of a connection.
 type Config struct {
 	// URL of one or more servers, separated by commas.
@@ -112,6 +115,8 @@ func (b *Bus) Stop(ctx context.Context) error {
 	if !b.Connected() {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, flushWithin) // nats.go wants a deadline
+	defer cancel()
 	return b.conn.FlushWithContext(ctx)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/dev"
@@ -73,6 +74,9 @@ func (c *devCmd) Run(ctx context.Context, stdio stdio) error {
 	if err := mesh.Start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w (--ports-from chooses other ports)", err)
 		}
 		return err
 	}

@@ -173,6 +173,14 @@ func TestDevCommandStaysUpUntilStopped(t *testing.T) {
 	if out := must(t, "", "sub", "room/7/#", "--from", "earliest", "--count", "1", "--timeout", "30s", "--edge", addr(`subscribers \(TCP\)`)); out != "room/7/chat\t1\thello\n" {
 		t.Errorf("sub prints %q", out)
 	}
+	second := start(t, nil, "dev", "--data", data, "--ports-from", "0", "--log-level", "error")
+	if code := second.wait(); code != 1 || !strings.Contains(second.err.String(), "another process has this database open") {
+		t.Errorf("a second mesh on the same data: exit code %d, says %q", code, second.err.String())
+	}
+	third := start(t, nil, "dev", "--data", t.TempDir(), "--ports-from", "0", "--router-listen", addr(`public API \(gRPC\)`), "--log-level", "error")
+	if code := third.wait(); code != 1 || !strings.Contains(third.err.String(), "--ports-from") {
+		t.Errorf("a mesh on the same port: exit code %d, says %q", code, third.err.String())
+	}
 	c.cancel()
 	if code := c.wait(); code != 0 {
 		t.Errorf("exit code %d: %s", code, c.err.String())

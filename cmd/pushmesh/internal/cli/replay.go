@@ -18,7 +18,7 @@ type replayCmd struct {
 	Fraction       float64       `placeholder:"F" help:"Play the first rooms that come to this fraction of the deliveries (0.1: a tenth)."`
 	RoomPrefix     string        `placeholder:"TEXT" help:"Put before each room's name in its topic; by default one that no other run has."`
 	MaxConnections int           `placeholder:"N" help:"Subscribers at the same time (8000, or what the open-files limit allows)."`
-	Ahead          int           `default:"200000" placeholder:"N" help:"Deliveries that may be outstanding before publishing waits (${default})."`
+	Ahead          int           `default:"50000" placeholder:"N" help:"Deliveries that may be outstanding before publishing waits (${default})."`
 	Window         uint32        `placeholder:"N" help:"Un-ACKed messages that each subscriber takes; the edge's default by default."`
 	Timeout        time.Duration `placeholder:"D" help:"Give up after this time."`
 	Stall          time.Duration `default:"60s" placeholder:"D" help:"Give up when nothing moves for so long (${default})."`

@@ -21,7 +21,7 @@ type Options struct {
 	Speed float64
 	// MaxConnections at the same time, 8,000.
 	MaxConnections int
-	// Ahead is how many deliveries may be outstanding before the publisher waits, 200,000.
+	// Ahead is how many deliveries may be outstanding before the publisher waits, 50,000.
 	Ahead int
 	// Window is the receive window of each subscriber; 0: the edge's default.
 	Window uint32
@@ -79,7 +79,7 @@ func newPlayer(script *Script, opts Options) (*player, error) {
 	p := &player{opts: opts, script: script, run: binary.BigEndian.Uint64(id[:8]), meter: newMeter()}
 	o := &p.opts
 	o.MaxConnections = orDefault(o.MaxConnections, 8000)
-	o.Ahead = orDefault(o.Ahead, 200_000)
+	o.Ahead = orDefault(o.Ahead, 50_000)
 	o.Stall = orDefault(o.Stall, time.Minute)
 	if o.dial == nil {
 		o.dial = newProducer
