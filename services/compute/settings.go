@@ -2,13 +2,7 @@ package compute
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"net"
-	"os"
-	"regexp"
 	"runtime"
 	"time"
 
@@ -33,7 +27,7 @@ type Settings struct {
 
 // withDefaults fills in what is zero as the flags would.
 func (s Settings) withDefaults() Settings {
-	s.ID = cmp.Or(s.ID, randomID())
+	s.ID = cmp.Or(s.ID, settings.RandomID("compute"))
 	s.Listen = cmp.Or(s.Listen, ":7402")
 	s.HTTP = cmp.Or(s.HTTP, ":7482")
 	s.Workers = cmp.Or(s.Workers, runtime.GOMAXPROCS(0))
@@ -49,33 +43,12 @@ func (s *Settings) Check() error {
 	d := s.withDefaults()
 	return errors.Join(
 		bus.CheckID(d.ID),
-		checkAddr("listen", d.Listen),
-		checkAddr("http", d.HTTP),
+		settings.Addr("listen", d.Listen),
+		settings.Addr("http", d.HTTP),
 		settings.Range("workers", d.Workers, 1, 4096),
 		settings.Range("short-queue", d.ShortQueue, 1, 1_000_000),
 		settings.Range("long-queue", d.LongQueue, 1, 1_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	)
-}
-
-func checkAddr(flag, addr string) error {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return fmt.Errorf("--%s %q: must be host:port: %w", flag, addr, err)
-	}
-	return nil
-}
-
-var notInID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
-
-// randomID is a name that no other process has.
-func randomID() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "compute"
-	}
-	host = notInID.ReplaceAllString(host, "-")
-	suffix := make([]byte, 4)
-	_, _ = rand.Read(suffix) // never fails
-	return host[:min(len(host), 48)] + "-" + hex.EncodeToString(suffix)
 }

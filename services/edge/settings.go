@@ -2,13 +2,7 @@ package edge
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"net"
-	"os"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -43,7 +37,7 @@ type Settings struct {
 
 // withDefaults fills in what is zero as the flags would.
 func (s Settings) withDefaults() Settings {
-	s.ID = cmp.Or(s.ID, randomID())
+	s.ID = cmp.Or(s.ID, settings.RandomID("edge"))
 	s.Listen = cmp.Or(s.Listen, ":7400")
 	s.HTTP = cmp.Or(s.HTTP, ":7480")
 	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")
@@ -68,8 +62,8 @@ func (s *Settings) Check() error {
 	d := s.withDefaults()
 	errs := []error{
 		bus.CheckID(d.ID),
-		checkAddr("listen", d.Listen),
-		checkAddr("http", d.HTTP),
+		settings.Addr("listen", d.Listen),
+		settings.Addr("http", d.HTTP),
 		settings.Range("loops", d.Loops, 1, feed.MaxLoops),
 		settings.Range("max-connections", d.MaxConnections, 1, 10_000_000),
 		settings.Range("max-subscriptions", d.MaxSubscriptions, 1, 100_000),
@@ -82,10 +76,10 @@ func (s *Settings) Check() error {
 		settings.Range("drain", d.Drain.Seconds(), 0.05, d.Grace.Seconds()),
 	}
 	for _, addr := range d.Stores {
-		errs = append(errs, checkAddr("stores", addr))
+		errs = append(errs, settings.Addr("stores", addr))
 	}
 	for _, addr := range d.advertised() {
-		errs = append(errs, checkAddr("advertise", addr))
+		errs = append(errs, settings.Addr("advertise", addr))
 	}
 	return errors.Join(errs...)
 }
@@ -96,25 +90,4 @@ func (s *Settings) advertised() []string {
 		return nil
 	}
 	return strings.Split(s.Advertise, ",")
-}
-
-func checkAddr(flag, addr string) error {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return fmt.Errorf("--%s %q: must be host:port: %w", flag, addr, err)
-	}
-	return nil
-}
-
-var notInID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
-
-// randomID is a name that no other process has.
-func randomID() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "edge"
-	}
-	host = notInID.ReplaceAllString(host, "-")
-	suffix := make([]byte, 4)
-	_, _ = rand.Read(suffix) // never fails
-	return host[:min(len(host), 48)] + "-" + hex.EncodeToString(suffix)
 }

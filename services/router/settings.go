@@ -2,13 +2,7 @@ package router
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"net"
-	"os"
-	"regexp"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
@@ -38,7 +32,7 @@ type Settings struct {
 
 // withDefaults fills in what is zero as the flags would.
 func (s Settings) withDefaults() Settings {
-	s.ID = cmp.Or(s.ID, randomID("router"))
+	s.ID = cmp.Or(s.ID, settings.RandomID("router"))
 	s.Listen = cmp.Or(s.Listen, ":7401")
 	s.HTTP = cmp.Or(s.HTTP, ":7481")
 	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")
@@ -59,8 +53,8 @@ func (s *Settings) Check() error {
 	d := s.withDefaults()
 	errs := []error{
 		bus.CheckID(d.ID),
-		checkAddr("listen", d.Listen),
-		checkAddr("http", d.HTTP),
+		settings.Addr("listen", d.Listen),
+		settings.Addr("http", d.HTTP),
 		settings.Range("producer-rate", d.ProducerRate, 1, 100_000_000),
 		settings.Range("producer-in-flight", d.ProducerInFlight, 1, 10_000_000),
 		settings.Range("max-rate", d.MaxRate, 0, 100_000_000),
@@ -70,34 +64,13 @@ func (s *Settings) Check() error {
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}
 	if d.Advertise != "" {
-		errs = append(errs, checkAddr("advertise", d.Advertise))
+		errs = append(errs, settings.Addr("advertise", d.Advertise))
 	}
 	for _, addr := range d.Stores {
-		errs = append(errs, checkAddr("stores", addr))
+		errs = append(errs, settings.Addr("stores", addr))
 	}
 	for _, addr := range d.Computes {
-		errs = append(errs, checkAddr("computes", addr))
+		errs = append(errs, settings.Addr("computes", addr))
 	}
 	return errors.Join(errs...)
-}
-
-func checkAddr(flag, addr string) error {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return fmt.Errorf("--%s %q: must be host:port: %w", flag, addr, err)
-	}
-	return nil
-}
-
-var notInID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
-
-// randomID is a name that no other process has.
-func randomID(tier string) string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = tier
-	}
-	host = notInID.ReplaceAllString(host, "-")
-	suffix := make([]byte, 4)
-	_, _ = rand.Read(suffix) // never fails
-	return host[:min(len(host), 48)] + "-" + hex.EncodeToString(suffix)
 }

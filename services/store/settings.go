@@ -2,13 +2,9 @@ package store
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -37,7 +33,7 @@ type Settings struct {
 
 // withDefaults fills in what is zero as the flags would.
 func (s Settings) withDefaults() Settings {
-	s.ID = cmp.Or(s.ID, randomID())
+	s.ID = cmp.Or(s.ID, settings.RandomID("store"))
 	s.Listen = cmp.Or(s.Listen, ":7403")
 	s.HTTP = cmp.Or(s.HTTP, ":7483")
 	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")
@@ -63,15 +59,15 @@ func (s *Settings) Check() error {
 	d := s.withDefaults()
 	errs := []error{
 		bus.CheckID(d.ID),
-		checkAddr("listen", d.Listen),
-		checkAddr("http", d.HTTP),
+		settings.Addr("listen", d.Listen),
+		settings.Addr("http", d.HTTP),
 		settings.Require("db", d.DB),
 		settings.Range("writers", d.Writers, 1, 64),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}
 	if d.Advertise != "" {
-		errs = append(errs, checkAddr("advertise", d.Advertise))
+		errs = append(errs, settings.Addr("advertise", d.Advertise))
 	}
 	switch {
 	case d.DB == "" || d.postgres():
@@ -83,27 +79,6 @@ func (s *Settings) Check() error {
 		errs = append(errs, errors.New("--writers must be 1 for SQLite: it has one writer"))
 	}
 	return errors.Join(errs...)
-}
-
-func checkAddr(flag, addr string) error {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return fmt.Errorf("--%s %q: must be host:port: %w", flag, addr, err)
-	}
-	return nil
-}
-
-var notInID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
-
-// randomID is a name that no other process has.
-func randomID() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "store"
-	}
-	host = notInID.ReplaceAllString(host, "-")
-	suffix := make([]byte, 4)
-	_, _ = rand.Read(suffix) // never fails
-	return host[:min(len(host), 48)] + "-" + hex.EncodeToString(suffix)
 }
 
 // advertised is the address that others are told: the one set, else the one listened on, with this host's name where it is every interface.
