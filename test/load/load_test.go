@@ -94,8 +94,10 @@ func TestRunAgainstAServer(t *testing.T) {
 		}
 	}()
 	rows := filepath.Join(t.TempDir(), "rows")
-	args := []string{"-proto", "redis", "-addr", l.Addr().String(), "-topic", "t", "-conns", "10", "-msgs", "20", "-window", "4",
-		"-pids", fmt.Sprint(os.Getpid()), "-json", rows}
+	args := []string{
+		"-proto", "redis", "-addr", l.Addr().String(), "-topic", "t", "-conns", "10", "-msgs", "20", "-window", "4",
+		"-pids", fmt.Sprint(os.Getpid()), "-json", rows,
+	}
 	if err := run(t.Context(), args); err != nil {
 		t.Fatal(err)
 	}

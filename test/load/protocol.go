@@ -255,4 +255,3 @@ func stampOf(b []byte) (time.Time, bool) {
 	}
 	return time.Unix(0, int64(nanos)), true
 }
-
