@@ -35,7 +35,7 @@ func (c *checkpointer) due(now time.Time) bool {
 }
 
 // checkpoint does the next piece, if it is time.
-func (l *lane) checkpoint(ctx context.Context) {
+func (l *lane) checkpoint() {
 	c := &l.checkpoints
 	if l.writer == nil {
 		return
@@ -46,14 +46,14 @@ func (l *lane) checkpoint(ctx context.Context) {
 		}
 		l.beginCheckpoint()
 	}
-	l.storePart(ctx)
+	l.storePart()
 }
 
 // checkpointAll does one from beginning to end; what fails is read again at the next takeover.
-func (l *lane) checkpointAll(ctx context.Context) {
+func (l *lane) checkpointAll() {
 	l.beginCheckpoint()
-	for l.writer != nil && l.checkpoints.rest != nil && ctx.Err() == nil {
-		l.storePart(ctx)
+	for l.writer != nil && l.checkpoints.rest != nil {
+		l.storePart()
 	}
 }
 
@@ -72,7 +72,7 @@ func (l *lane) beginCheckpoint() {
 	c.rest, c.messages, c.begunAt = rest, 0, now
 }
 
-func (l *lane) storePart(ctx context.Context) {
+func (l *lane) storePart() {
 	c := &l.checkpoints
 	part := &backend.Checkpoint{}
 	if n := min(len(c.rest.Topics), checkpointPart); n > 0 {
@@ -86,7 +86,7 @@ func (l *lane) storePart(ctx context.Context) {
 		part.Shards, part.ForgetBefore = c.rest.Shards, c.rest.ForgetBefore
 		c.rest = nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout) // a stop does not cut it off
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout) // a stop does not cut it off
 	defer cancel()
 	err := l.writer.Checkpoint(ctx, part)
 	switch {

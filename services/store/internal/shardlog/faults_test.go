@@ -175,8 +175,10 @@ func TestUnknownOutcomeAfterTakeover(t *testing.T) {
 func TestDatabaseAway(t *testing.T) {
 	l, f := start(t)
 	f.set(func(f *faulty) {
-		f.away = errCut
-		f.commit = func(backend.Writer, *backend.Batch) error { return fmt.Errorf("%w: %w", backend.ErrLost, errCut) }
+		f.commit = func(backend.Writer, *backend.Batch) error {
+			f.set(func(f *faulty) { f.away = errCut })
+			return fmt.Errorf("%w: %w", backend.ErrLost, errCut)
+		}
 	})
 	if r := l.Append(t, backendtest.Item("room/1", "x"))[0]; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE {
 		t.Errorf("a writer that was lost: %v", r)
@@ -294,6 +296,50 @@ func TestOverload(t *testing.T) {
 	l.Log.Append(items[accepted:accepted+1], again)
 	if r := again.Wait(t, accepted+1); r.GetSeq() != accepted+1 {
 		t.Errorf("resent: %v", r)
+	}
+}
+
+// flood appends without end until told to stop, keeping thousands unanswered.
+func flood(t *testing.T, l *backendtest.Log) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ref := uint64(1); ctx.Err() == nil; ref++ {
+			items := make([]*meshv1.AppendItem, 100)
+			for i := range items {
+				items[i] = backendtest.Item(fmt.Sprintf("room/%d", i), "x")
+			}
+			l.Log.Append(items, &discard{})
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+type discard struct{ _ byte } // each has an address of its own
+
+func (*discard) Results([]*meshv1.AppendResult) {}
+
+// A lane that never rests still gives shards back when it should.
+func TestSharesMoveUnderLoad(t *testing.T) {
+	f := &faulty{Backend: open(t)}
+	l := backendtest.OpenLog(t, f, me, 1, time.Now)
+	l.WaitReady(t)
+	stop := flood(t, l)
+	defer stop()
+	l.Want(backendtest.AllShards()[:100])
+	deadline := time.After(20 * time.Second)
+	for len(l.Owned()) != 100 {
+		select {
+		case <-deadline:
+			t.Fatalf("owns %d shards", len(l.Owned()))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	owners, err := f.Owners(context.Background())
+	need(t, err)
+	if len(owners) != 100 {
+		t.Errorf("the database says %d shards", len(owners))
 	}
 }
 

@@ -56,6 +56,7 @@ type lane struct {
 	changed  chan struct{}
 
 	writer      backend.Writer // the goroutine's own, as is all below
+	tended      time.Time
 	checkpoints checkpointer
 	warned      bool
 }
@@ -213,19 +214,19 @@ func (l *lane) answer(entries []*entry, results []*meshv1.AppendResult) {
 
 // run is the lane's goroutine. When ctx ends it finishes what is queued, gives the shards back and returns.
 func (l *lane) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	l.tend(ctx)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-l.kick:
-			l.tendIfDue(ctx)
-		case <-timer.C:
-			l.tend(ctx)
-			timer.Reset(tick)
+		case <-ticker.C:
 		}
+		l.tendIfDue(ctx)
 		for l.appendGroup(context.WithoutCancel(ctx)) {
-			l.checkpoint(ctx)
+			l.tendIfDue(ctx) // also under a load that never ends
+			l.checkpoint()
 		}
 	}
 	l.finish(context.WithoutCancel(ctx))

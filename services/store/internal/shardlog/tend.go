@@ -23,13 +23,13 @@ const (
 	resolvePause = 100 * time.Millisecond
 )
 
-// tendIfDue looks after the shards if others are wanted than before.
+// tendIfDue looks after the shards if others are wanted than before, or if a tick has passed.
 func (l *lane) tendIfDue(ctx context.Context) {
 	l.mu.Lock()
 	due := l.due
 	l.due = false
 	l.mu.Unlock()
-	if due {
+	if due || time.Since(l.tended) >= tick {
 		l.tend(ctx)
 	}
 }
@@ -41,6 +41,7 @@ func sorted(s []int) []int {
 
 // tend makes what is owned what is wanted, as far as the database allows now.
 func (l *lane) tend(ctx context.Context) {
+	l.tended = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	if err := l.claim(ctx); err != nil {
@@ -56,7 +57,7 @@ func (l *lane) tend(ctx context.Context) {
 		}
 		return
 	}
-	l.checkpoint(ctx)
+	l.checkpoint()
 }
 
 // claim opens the writer where there is none, gives back what is not wanted, claims and loads what is missing.
@@ -121,7 +122,10 @@ func (l *lane) back() {
 }
 
 func (l *lane) giveBack(ctx context.Context, shards []int) error {
-	l.checkpointAll(ctx)
+	l.checkpointAll()
+	if l.writer == nil {
+		return fmt.Errorf("release: %w", backend.ErrLost)
+	}
 	l.state.drop(func(shard int) bool { return slices.Contains(shards, shard) })
 	l.log.Info("shards given back", "lane", l.name, "shards", len(shards))
 	if err := l.writer.Release(ctx, shards); err != nil {
@@ -184,10 +188,8 @@ func (l *lane) outcome(ctx context.Context, p *plan) (bool, error) {
 func (l *lane) finish(ctx context.Context) {
 	for l.appendGroup(ctx) {
 	}
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
 	if l.writer != nil {
-		l.checkpointAll(ctx)
+		l.checkpointAll()
 	}
 	if l.writer != nil { // the checkpoint may have found it lost
 		if err := l.writer.Close(); err != nil {
