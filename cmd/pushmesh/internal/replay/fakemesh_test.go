@@ -26,6 +26,7 @@ type fakeMesh struct {
 	logs  map[string][][]byte
 	conns map[*fakeConn]bool
 	acks  map[string]uint64 // highest seq ACKed by any subscriber
+	acked chan struct{}     // a token at every ACK
 	opens int
 
 	// fault says what to do with the seq-th message on the n-th connection; nil: deliver.
@@ -51,7 +52,7 @@ const fakeEpoch = 77
 
 func newFakeMesh(t *testing.T) *fakeMesh {
 	t.Helper()
-	f := &fakeMesh{t: t, logs: map[string][][]byte{}, conns: map[*fakeConn]bool{}, acks: map[string]uint64{}}
+	f := &fakeMesh{t: t, logs: map[string][][]byte{}, conns: map[*fakeConn]bool{}, acks: map[string]uint64{}, acked: make(chan struct{}, 1)}
 	edge, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -171,6 +172,22 @@ func (f *fakeMesh) ack(body []byte) {
 		}
 		f.acks[e.GetTopic()] = max(f.acks[e.GetTopic()], e.GetSeq())
 	}
+	select {
+	case f.acked <- struct{}{}:
+	default:
+	}
+}
+
+// allAcked says whether somebody has ACKed the end of every log.
+func (f *fakeMesh) allAcked() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for topic, log := range f.logs {
+		if f.acks[topic] != uint64(len(log)) {
+			return false
+		}
+	}
+	return true
 }
 
 // publish makes fakeMesh a producer.
