@@ -146,6 +146,7 @@ func (h *Hub) ackParked(t *track, seq uint64, through bool) (n int) {
 		h.cursorChanged(t)
 	}
 	n = w.unpark(through, seq)
+	h.wake(t.c) // the floor may have moved
 	t.c.timedOut -= min(t.c.timedOut, uint32(n))
 	if len(w.parked) == 0 && len(w.live()) == 0 {
 		h.giveWindow(t)

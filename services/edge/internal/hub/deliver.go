@@ -8,10 +8,13 @@ import (
 
 // offer hands a live message to a track.
 func (h *Hub) offer(t *track, m *exchange.Message) {
+	if t.c.state != stateOpen || t.c.draining {
+		return
+	}
 	if t.epoch != m.Epoch && !h.epochOf(t, m) {
 		return
 	}
-	if t.behind || m.Seq <= t.pos || t.c.draining {
+	if t.behind || m.Seq <= t.pos {
 		return
 	}
 	if m.Seq != t.pos+1 {

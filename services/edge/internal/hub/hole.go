@@ -67,7 +67,7 @@ func (h *Hub) skipLatest(t *track) {
 // tryLatest hands on the message that waits, if it may.
 func (h *Hub) tryLatest(t *track) {
 	m := t.latest
-	if m == nil || t.queued > 0 || t.c.draining {
+	if m == nil || t.queued > 0 || t.c.draining || t.c.state != stateOpen {
 		return
 	}
 	if h.deliver(t, m) == wirev1.Code_CODE_OK {
@@ -81,7 +81,7 @@ func (h *Hub) tryLatest(t *track) {
 func (h *Hub) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
 	c := t.c
 	var gap *item
-	for i := uint32(0); i < c.out.n; i++ {
+	for i := range c.out.n {
 		it := c.out.at(i)
 		if it.t != t || c.out.begun(i) {
 			continue

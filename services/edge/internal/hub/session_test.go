@@ -259,3 +259,36 @@ func TestSubscriptionWhosePositionIsNotStored(t *testing.T) {
 		t.Fatalf("%d joins are left", n)
 	}
 }
+
+func TestUnsubscribedTopicOfAnotherFilterKeepsItsPlace(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.session()
+	c.subscribeSession("room/1")
+	c.subscribe(&wirev1.Subscribe{Id: 2, Filter: "room/+", Ack: true, Start: wirev1.Start_START_SESSION})
+	w.mesh.Send("room/1", "a", "b")
+	c.expect("Welcome", "Subscribed 1 head=0", "Subscribed 2 head=0", "room/1/1 subs=[1 2]", "room/1/2 subs=[1 2]")
+	c.ack("room/1", 1, false)
+	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 2})
+	w.mesh.Send("room/1", "c")
+	c.expect("Unsubscribed 2", "room/1/3 subs=[1]")
+	w.h.Gone(c.slot)
+	w.settle()
+	c = w.session()
+	c.subscribeSession("room/1")
+	c.expect("Welcome resumed", "Subscribed 1 head=3", "room/1/2 attempt=1 subs=[1]", "room/1/3 attempt=1 subs=[1]")
+}
+
+func TestNothingFollowsTheErrorThatCloses(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.connect(&wirev1.Hello{})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1"})
+	c.expect("Subscribed 1 head=0")
+	c.slow = true
+	w.mesh.Send("room/1", "queued")
+	w.settle()
+	w.h.Event(exchange.Detached{Conn: w.h.Handle(c.slot)})
+	w.h.Event(exchange.Live{Messages: w.mesh.Append("room/1", "late")})
+	w.settle()
+	c.slow = false
+	c.expect("Error SESSION_TAKEN_OVER ref=0")
+}

@@ -133,9 +133,16 @@ func (h *Hub) dropFilter(s *sub, topics []string) {
 	}
 	sess.filters = slices.DeleteFunc(sess.filters, func(f string) bool { return f == s.filter })
 	w.RemoveFilters = []string{s.filter}
-	w.RemoveTopics = slices.DeleteFunc(topics, func(name string) bool {
-		return slices.ContainsFunc(sess.filters, func(f string) bool { return topic.Match(f, name) })
-	})
+	for _, name := range topics {
+		if slices.ContainsFunc(sess.filters, func(f string) bool { return topic.Match(f, name) }) {
+			if cur := sess.cursors[name]; cur != nil {
+				w.Cursors = append(w.Cursors, cur) // another filter of the session goes on from here
+			}
+			continue
+		}
+		delete(sess.cursors, name)
+		w.RemoveTopics = append(w.RemoveTopics, name)
+	}
 	h.mesh.Save(h.handle(s.c), 0, w, true)
 }
 

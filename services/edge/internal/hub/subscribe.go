@@ -218,7 +218,10 @@ func (j *ending) step(h *Hub) bool {
 		}
 		if t.kind == kindSession && j.refused == nil {
 			j.topics = append(j.topics, t.topic.name)
-			t.cur = nil
+			if t.cur != nil {
+				c.sess.cursors[t.topic.name] = h.encodeCursor(t)
+				t.cur = nil
+			}
 			c.sess.changed = slices.DeleteFunc(c.sess.changed, func(o *track) bool { return o == t })
 		}
 		h.dropTrack(t)

@@ -95,9 +95,7 @@ func (h *Hub) leaves(t *track, e *entry) {
 		w.entries, w.head = w.entries[:0], 0
 		h.giveWindow(t)
 	}
-	if t.c.waiting > 0 {
-		h.wake(t.c)
-	}
+	h.wake(t.c)
 }
 
 // giveWindow returns an empty window to the hub. Large ones are left to the collector.
@@ -220,6 +218,7 @@ func (h *Hub) dropWindow(t *track) {
 	clear(w.entries)
 	w.entries, w.head, w.parked = w.entries[:0], 0, nil
 	h.giveWindow(t)
+	h.wake(t.c)
 }
 
 func (h *Hub) noteAttempts(t *track, e *entry) {

@@ -394,3 +394,37 @@ func TestLagIsSampled(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestRedeliveryAndSessionOverSockets(t *testing.T) {
+	l, mesh := run(t, Limits{})
+	connect := func() (*client, *wirev1.Welcome, *wirev1.Subscribed) {
+		c := dial(t, l)
+		w := c.hello(&wirev1.Hello{ClientId: "ann", Session: "inbox"})
+		return c, w, c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true, Start: wirev1.Start_START_SESSION})
+	}
+	c, w, _ := connect()
+	if w.GetResumed() {
+		t.Fatal("resumed what never was")
+	}
+	mesh.Send("room/1", "a", "b")
+	for seq := range uint64(2) {
+		if m := c.message(); m.GetSeq() != seq+1 || m.GetAttempt() != 0 || len(m.GetSubs()) != 1 {
+			t.Fatalf("Message %v", m)
+		}
+	}
+	c.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: 2, Sub: 1, Epoch: meshtest.BaseEpoch}}})
+	if m := c.message(); m.GetSeq() != 1 || m.GetAttempt() != 1 {
+		t.Fatalf("Message %v", m)
+	}
+	_ = c.Close()
+	eventually(t, "closed", func() bool { return l.Stats().Connections == 0 })
+	c, w, s := connect()
+	if !w.GetResumed() || !s.GetRecovered() {
+		t.Fatalf("%v %v", w, s)
+	}
+	if m := c.message(); m.GetSeq() != 1 || m.GetAttempt() != 2 {
+		t.Fatalf("Message %v", m)
+	}
+	c.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: 2, Through: true}}})
+	eventually(t, "the cursor is stored", func() bool { return mesh.Session("client:ann", "inbox").Cursors["room/1"].GetFloor() == 2 })
+}

@@ -13,8 +13,10 @@ func batch(size int) exchange.Live {
 
 func TestBatchesAreBoundedAndOthersHaveRoom(t *testing.T) {
 	b := New(Bounds{Batches: 2, Bytes: 100, Others: 1}, func() {})
-	if !b.Put(batch(10)) || !b.Put(batch(10)) || b.Put(batch(10)) {
-		t.Fatal("the number of batches is not bounded by 2")
+	for i, want := range []bool{true, true, false} {
+		if b.Put(batch(10)) != want {
+			t.Fatalf("batch %d: the bound is 2", i+1)
+		}
 	}
 	if !b.Put(exchange.PoliciesChanged{}) || b.Put(exchange.PoliciesChanged{}) {
 		t.Fatal("other events have no room of their own, or no bound")
@@ -32,8 +34,10 @@ func TestBatchesAreBoundedAndOthersHaveRoom(t *testing.T) {
 		t.Fatal("a batch of any size must get through an empty box, and the next one wait")
 	}
 	b.Done(b.Take(nil)[0].(exchange.Live))
-	if !b.Put(batch(99)) || !b.Put(batch(99)) {
-		t.Fatal("the bytes were not given back")
+	for range 2 {
+		if !b.Put(batch(99)) {
+			t.Fatal("the bytes were not given back")
+		}
 	}
 }
 
