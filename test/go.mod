@@ -94,3 +94,6 @@ replace github.com/pushmesh/pushmesh/services/router => ../services/router
 replace github.com/pushmesh/pushmesh/services/store => ../services/store
 
 replace github.com/pushmesh/pushmesh/cmd/pushmesh => ../cmd/pushmesh
+
+// Asked for by the tests of modernc.org/sqlite alone, and not to be had.
+replace github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50 => github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
