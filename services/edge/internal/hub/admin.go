@@ -48,19 +48,26 @@ func (j *count) step(h *Hub) bool {
 		return true
 	}
 	name := j.event.Topics[len(j.counts)]
-	seen := map[*conn]struct{}{}
+	h.counting++
+	n := uint64(0)
+	seen := func(c *conn) {
+		if c.counted != h.counting {
+			c.counted = h.counting
+			n++
+		}
+	}
 	if ts := h.topics[name]; ts != nil {
 		for _, t := range ts.tracks {
-			seen[t.c] = struct{}{}
+			seen(t.c)
 		}
 	}
 	if checkTopic(name) == nil {
 		for _, s := range h.matching(nil, name) {
 			if s.active {
-				seen[s.c] = struct{}{}
+				seen(s.c)
 			}
 		}
 	}
-	j.counts = append(j.counts, uint64(len(seen)))
+	j.counts = append(j.counts, n)
 	return false
 }

@@ -39,6 +39,7 @@ type conn struct {
 	waiting   uint32 // tracks that wait for a window or the queue
 	nextRef   uint32
 	stamp     uint32 // of the last ephemeral message queued for plain subscriptions
+	counted   uint32 // hub.counting when it was counted last
 	silent    uint32 // publishes with id 0 that are not answered
 
 	subs   []*sub

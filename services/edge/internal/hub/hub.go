@@ -64,7 +64,9 @@ type Hub struct {
 	found   []*track
 	windows []*window // that no track uses
 	pinned  int       // ranges held by tracks
-	drain   *drain
+	// counting numbers the topics counted, so that no connection counts twice.
+	counting uint32
+	drain    *drain
 }
 
 // job is something long, cut into slices: step does one and says whether it is done.

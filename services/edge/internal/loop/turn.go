@@ -44,6 +44,7 @@ type loopState struct {
 	flushes []uint32 // slots with something to write
 	slots   []uint32
 	accepts bool // the listener may have connections
+	swept   bool // the loop drains: the listener is looked at once more
 	deaf    bool // the listener is closed
 	tickDue int64
 	ticked  bool
@@ -199,10 +200,13 @@ func (l *Loop) resume() {
 	}
 }
 
-// stopListening tells those that the kernel has accepted already, then closes the listener.
+// stopListening closes the listener once those are told that the kernel has accepted already.
 func (l *Loop) stopListening() {
+	if !l.swept {
+		l.swept, l.accepts = true, true
+	}
 	if l.accepts {
-		return // the budget ended the accepts of this turn: take the rest first
+		return // the next turn takes them
 	}
 	l.deaf = true
 	poll.Close(l.listener)
