@@ -6,52 +6,62 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// BenchmarkAppend is one router's stream, pipelined, to a store on SQLite with every commit fsynced: 256 B messages on as many
-// topics as named, 64 to a request, at most 8,192 unanswered.
+// BenchmarkAppend is one router's stream, pipelined, with every commit fsynced: 256 B messages on as many topics as
+// named, 64 to a request, at most 8,192 unanswered.
 func BenchmarkAppend(b *testing.B) {
-	for _, topics := range []int{1, 100, 10_000} {
-		b.Run(fmt.Sprintf("topics=%d", topics), func(b *testing.B) {
-			_, c := standalone(b, filepath.Join(b.TempDir(), "store.db"))
-			stream, err := c.Append(b.Context())
-			need(b, err)
-			const perRequest, window = 64, 8192
-			room := make(chan struct{}, window/perRequest)
-			body := strings.Repeat("x", 256)
-			b.ReportAllocs()
-			b.ResetTimer()
-			go func() {
-				for ref := 0; ref < b.N; {
-					req := &meshv1.AppendRequest{}
-					for ; ref < b.N && len(req.Items) < perRequest; ref++ {
-						req.Items = append(req.Items, item(uint64(ref), fmt.Sprintf("room/%d", ref%topics), body))
-					}
-					room <- struct{}{}
-					if err := stream.Send(req); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			}()
-			for answered, freed := 0, 0; answered < b.N; {
-				resp, err := stream.Recv()
-				need(b, err)
-				for _, r := range resp.GetResults() {
-					if r.GetCode() != wirev1.Code_CODE_OK {
-						b.Fatalf("%v", r)
-					}
-				}
-				answered += len(resp.GetResults())
-				for ; freed < answered/perRequest; freed++ {
-					<-room
-				}
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
-		})
+	for name, db := range map[string]func(b *testing.B) string{
+		"sqlite":   func(b *testing.B) string { return "sqlite:" + filepath.Join(b.TempDir(), "store.db") },
+		"postgres": func(b *testing.B) string { return pgtest.URL(b) },
+	} {
+		for _, topics := range []int{1, 100, 10_000} {
+			b.Run(fmt.Sprintf("%s/topics=%d", name, topics), func(b *testing.B) {
+				_, c := alone(b, db(b))
+				benchAppend(b, c, topics)
+			})
+		}
 	}
+}
+
+func benchAppend(b *testing.B, c meshv1.StoreServiceClient, topics int) {
+	stream, err := c.Append(b.Context())
+	need(b, err)
+	const perRequest, window = 64, 8192
+	room := make(chan struct{}, window/perRequest)
+	body := strings.Repeat("x", 256)
+	b.ReportAllocs()
+	b.ResetTimer()
+	go func() {
+		for ref := 0; ref < b.N; {
+			req := &meshv1.AppendRequest{}
+			for ; ref < b.N && len(req.Items) < perRequest; ref++ {
+				req.Items = append(req.Items, item(uint64(ref), fmt.Sprintf("room/%d", ref%topics), body))
+			}
+			room <- struct{}{}
+			if err := stream.Send(req); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	}()
+	for answered, freed := 0, 0; answered < b.N; {
+		resp, err := stream.Recv()
+		need(b, err)
+		for _, r := range resp.GetResults() {
+			if r.GetCode() != wirev1.Code_CODE_OK {
+				b.Fatalf("%v", r)
+			}
+		}
+		answered += len(resp.GetResults())
+		for ; freed < answered/perRequest; freed++ {
+			<-room
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 }
 
 // BenchmarkReadLog is what a repair costs: one message of a topic, over gRPC, from SQLite.

@@ -38,7 +38,12 @@ func within(t testing.TB) context.Context {
 // standalone starts a store of its own on a database file, without NATS.
 func standalone(t testing.TB, path string) (*Store, meshv1.StoreServiceClient) {
 	t.Helper()
-	st, err := New(within(t), Settings{ID: "s1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: "sqlite:" + path, Standalone: true, LogLevel: "warn"})
+	return alone(t, "sqlite:"+path)
+}
+
+func alone(t testing.TB, db string) (*Store, meshv1.StoreServiceClient) {
+	t.Helper()
+	st, err := New(within(t), Settings{ID: "s1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: db, Standalone: true, LogLevel: "warn"})
 	need(t, err)
 	need(t, st.Start(within(t)))
 	t.Cleanup(func() { need(t, st.Stop(within(t))) })
