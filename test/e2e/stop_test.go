@@ -68,7 +68,7 @@ func TestPlannedStopsLoseNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer producer.Close()
+	t.Cleanup(func() { _ = producer.Close() })
 	var published, failed atomic.Uint64
 	stop := make(chan struct{})
 	ended := make(chan struct{})

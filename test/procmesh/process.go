@@ -3,7 +3,6 @@ package procmesh
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -111,7 +110,7 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 
 // Ready waits until /readyz?verbose answers 200 and its text satisfies ok (nil: any).
 func (p *Process) Ready(ctx context.Context, ok func(body string) bool) error {
-	last := errors.New("never asked")
+	var last error
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
