@@ -256,6 +256,9 @@ func (h *Hub) placeOf(s *sub, st *start, head exchange.Head) place {
 			return place{head: head, pos: t.pos, recovered: true}
 		}
 	}
+	if s.kind == kindPlain && s.c.awaits(head.Topic) {
+		return place{head: head, recovered: true}
+	}
 	if s.kind != kindSession {
 		return st.place(head, s.wildcard)
 	}
@@ -269,6 +272,14 @@ func (h *Hub) placeOf(s *sub, st *start, head exchange.Head) place {
 	p := resume(head, first)
 	p.fresh = true
 	return p
+}
+
+// awaits says whether a plain subscription with wildcards has heard nothing of a topic yet that matches: for it the topic appeared later, so that the
+// track that they will share starts at seq 1.
+func (c *conn) awaits(name string) bool {
+	return slices.ContainsFunc(c.subs, func(s *sub) bool {
+		return s.active && s.wildcard && s.kind == kindPlain && !s.headless && topic.Match(s.filter, name)
+	})
 }
 
 // startTrack makes the subscription's track in one topic.
