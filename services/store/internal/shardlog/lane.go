@@ -298,8 +298,10 @@ func (l *lane) failed(p *plan, group []*entry, why error) {
 
 // lose ends a writer that is of no more use, and forgets what it owned.
 func (l *lane) lose(why error) {
-	l.log.Warn("the writer is lost", "error", why)
-	if l.writer != nil {
+	if l.writer == nil {
+		l.log.Debug("still no writer", "error", why) // each attempt of an outage: readiness says why
+	} else {
+		l.log.Warn("the writer is lost", "error", why)
 		if err := l.writer.Close(); err != nil {
 			l.log.Debug("close of a lost writer", "error", err)
 		}
