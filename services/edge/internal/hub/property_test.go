@@ -179,76 +179,116 @@ func (f *follower) complete(w *world, sent map[string]uint64) {
 	}
 }
 
+// spot is one message of one topic.
+type spot struct {
+	name string
+	seq  uint64
+}
+
 // A session that comes and goes sees every message, and after its ACKs are stored none of them again.
 func TestSessionSeesEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: rapid.IntRange(1, 12).Draw(t, "queue")})
-		seen, acked := map[uint64]bool{}, map[uint64]bool{}
-		c, sent := (*client)(nil), uint64(0)
-		connect := func() {
-			c = w.dial()
-			c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ClientId: "ann", Session: "s", HeartbeatMs: 600_000, ReceiveWindow: 5})
-			c.subscribeSession("room/1")
+		filter := rapid.SampledFrom([]string{"room/1", "room/+"}).Draw(t, "filter")
+		names := []string{"room/1"}
+		if filter != names[0] {
+			names = topics
 		}
-		var unacked []uint64
-		look := func() {
-			c.take()
-			for _, f := range c.got {
-				if m, ok := f.m.(*wirev1.Message); ok {
-					if acked[m.GetSeq()] {
-						t.Fatalf("%d came again after its ACK", m.GetSeq())
-					}
-					seen[m.GetSeq()] = true
-					unacked = append(unacked, m.GetSeq())
-				}
-			}
-			c.got = nil
-		}
-		ackOne := func() {
-			if len(unacked) > 0 {
-				i := rapid.IntRange(0, len(unacked)-1).Draw(t, "ack")
-				c.ack("room/1", unacked[i], false)
-				acked[unacked[i]] = true
-				unacked = append(unacked[:i], unacked[i+1:]...)
-			}
-		}
-		connect()
+		f := &holder{w: w, filter: filter, seen: map[spot]bool{}, acked: map[spot]bool{}}
+		sent := map[string]uint64{}
+		f.connect()
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.IntRange(0, 6).Draw(t, "op") {
+			name := rapid.SampledFrom(names).Draw(t, "topic")
+			switch rapid.IntRange(0, 7).Draw(t, "op") {
 			case 0, 1:
-				w.mesh.Send("room/1", "x")
-				sent++
+				w.mesh.Send(name, "x")
+				sent[name]++
 			case 2:
-				w.mesh.Append("room/1", "lost")
-				sent++
+				w.mesh.Append(name, "lost")
+				sent[name]++
 			case 3, 4:
-				ackOne()
+				f.ackOne(rapid.IntRange(0, 100).Draw(t, "which"))
 			case 5:
-				unacked = nil
-				w.h.Gone(c.slot)
+				f.unacked = nil
+				w.h.Gone(f.c.slot)
 				w.settle()
-				connect()
+				f.connect()
 			case 6:
 				w.pass(time.Duration(rapid.IntRange(0, 1000).Draw(t, "ms")) * time.Millisecond)
+			case 7:
+				w.mesh.Release()
 			}
-			look()
+			f.look()
 		}
-		w.mesh.Send("room/1", "last")
-		sent++
-		for n := 0; uint64(len(seen)) < sent; n++ {
+		w.mesh.Release()
+		total := uint64(0)
+		for _, name := range names {
+			w.mesh.Send(name, "last")
+			sent[name]++
+			total += sent[name]
+		}
+		for n := 0; uint64(len(f.seen)) < total; n++ {
 			if n > 1000 {
-				t.Fatalf("seen %d of %d", len(seen), sent)
+				t.Fatalf("seen %d of %d", len(f.seen), total)
 			}
-			look()
-			ackOne()
+			f.look()
+			f.ackOne(0)
 			w.settle()
 		}
-		for s := uint64(1); s <= sent; s++ {
-			if !seen[s] {
-				t.Fatalf("%d never came", s)
+		for name, n := range sent {
+			for seq := uint64(1); seq <= n; seq++ {
+				if !f.seen[spot{name, seq}] {
+					t.Fatalf("%s/%d never came", name, seq)
+				}
 			}
 		}
 	})
+}
+
+// holder is a client with a session.
+type holder struct {
+	w       *world
+	filter  string
+	c       *client
+	unacked []spot
+	seen    map[spot]bool
+	acked   map[spot]bool
+}
+
+// connect takes the session; its first positions may be slow to be stored.
+func (f *holder) connect() {
+	f.c = f.w.dial()
+	f.w.mesh.HoldSaved()
+	f.c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ClientId: "ann", Session: "s", HeartbeatMs: 600_000, ReceiveWindow: 5})
+	f.c.subscribeSession(f.filter)
+}
+
+func (f *holder) look() {
+	f.c.take()
+	for _, fr := range f.c.got {
+		m, ok := fr.m.(*wirev1.Message)
+		if !ok {
+			continue
+		}
+		at := spot{m.GetTopic(), m.GetSeq()}
+		if f.acked[at] {
+			f.w.t.Fatalf("%v came again after its ACK", at)
+		}
+		f.seen[at] = true
+		f.unacked = append(f.unacked, at)
+	}
+	f.c.got = nil
+}
+
+func (f *holder) ackOne(which int) {
+	if len(f.unacked) == 0 {
+		return
+	}
+	i := which % len(f.unacked)
+	at := f.unacked[i]
+	f.c.ack(at.name, at.seq, false)
+	f.acked[at] = true
+	f.unacked = append(f.unacked[:i], f.unacked[i+1:]...)
 }
 
 // FuzzFeed throws bytes at a connection, in pieces; the hub neither panics nor loses count of what it holds.
