@@ -91,7 +91,7 @@ func (f *Feed) wait(now time.Time, st *state, d time.Duration) {
 
 // expire takes what is due from a queue. Entries of topics that settled or were forgotten meanwhile are passed over.
 func (f *Feed) expire(now time.Time, queue []due) []due {
-	for range len(queue) {
+	for range queue {
 		d := queue[0]
 		if d.at.After(now) {
 			return queue
