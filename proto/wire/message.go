@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -12,15 +11,6 @@ import (
 // A Message frame is put together from three parts, which protobuf allows because the order of
 // fields is free: a head (topic, seq) known after the commit, the body that the router encoded once,
 // and a tail with what differs between subscribers.
-
-// Body encodes what all subscribers of a message share, without topic and seq.
-func Body(m *wirev1.Message) ([]byte, error) {
-	shared := &wirev1.Message{
-		Payload: m.GetPayload(), PublishedAt: m.GetPublishedAt(), Id: m.GetId(), Headers: m.GetHeaders(),
-		Priority: m.GetPriority(), Traceparent: m.GetTraceparent(), From: m.GetFrom(),
-	}
-	return proto.MarshalOptions{Deterministic: true}.Marshal(shared)
-}
 
 // AppendMessage appends the whole Message frame without a tail: header, head and body.
 // It returns nil where the body of the frame would exceed MaxBody.
