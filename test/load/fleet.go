@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -61,12 +60,14 @@ func (f *fleet) connect(ctx context.Context) error {
 		work <- n
 	}
 	close(work)
-	var all []error
+	var failed error
 	for range atOnce {
-		all = append(all, <-errs)
+		if err := <-errs; err != nil {
+			failed = err // one tells enough
+		}
 	}
-	if err := errors.Join(all...); err != nil {
-		return err
+	if failed != nil {
+		return failed
 	}
 	if !f.c.idle {
 		for n, m := range f.conns {
@@ -84,7 +85,7 @@ func (f *fleet) dial(ctx context.Context, n int) error {
 	}
 	size := 64 << 10
 	if f.c.idle {
-		size = 512
+		size = 4 << 10
 	}
 	m := &member{conn: conn, r: bufio.NewReaderSize(conn, size)}
 	f.conns[n] = m

@@ -2,6 +2,7 @@
 package publisher
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -28,6 +29,19 @@ func Stamp(payload []byte, now time.Time) {
 	var raw [8]byte
 	binary.BigEndian.PutUint64(raw[:], uint64(now.UnixNano()))
 	hex.Encode(payload[copy(payload, Mark):], raw[:])
+}
+
+// Stamped finds the time in a payload or in a frame that holds one.
+func Stamped(b []byte) (time.Time, bool) {
+	at := bytes.Index(b, []byte(Mark))
+	if at < 0 || len(b) < at+StampSize {
+		return time.Time{}, false
+	}
+	var raw [8]byte
+	if _, err := hex.Decode(raw[:], b[at+len(Mark):at+StampSize]); err != nil {
+		return time.Time{}, false
+	}
+	return time.Unix(0, int64(binary.BigEndian.Uint64(raw[:]))), true //nolint:gosec // made from an int64
 }
 
 // Publisher holds one stream to a router. Publish may be called by one goroutine at a time; a goroutine of its own reads the answers.
@@ -65,12 +79,21 @@ func New(ctx context.Context, addr, topic string, size int) (*Publisher, error) 
 
 // Publish sends n messages in one frame and does not wait for their answers.
 func (p *Publisher) Publish(n int) error {
-	items := make([]*pushmeshv1.PublishStreamRequest_Item, n)
-	for i := range items {
+	topics := make([]string, n)
+	for i := range topics {
+		topics[i] = p.topic
+	}
+	return p.PublishTo(topics, time.Now())
+}
+
+// PublishTo sends a message to each of the topics in one frame, stamped with a time: in an open loop the one at which it was to be sent.
+func (p *Publisher) PublishTo(topics []string, at time.Time) error {
+	items := make([]*pushmeshv1.PublishStreamRequest_Item, len(topics))
+	for i, topic := range topics {
 		payload := make([]byte, p.size)
-		Stamp(payload, time.Now())
+		Stamp(payload, at)
 		p.ref++
-		items[i] = &pushmeshv1.PublishStreamRequest_Item{Ref: p.ref, Message: &pushmeshv1.PublishRequest{Topic: p.topic, Payload: payload}}
+		items[i] = &pushmeshv1.PublishStreamRequest_Item{Ref: p.ref, Message: &pushmeshv1.PublishRequest{Topic: topic, Payload: payload}}
 	}
 	if err := p.stream.Send(&pushmeshv1.PublishStreamRequest{Batch: items}); err != nil {
 		p.mu.Lock()

@@ -1,0 +1,161 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// Mesh of processes: nats-server, one store with SQLite, one router, some edges.
+type Mesh struct {
+	NATS, Store, Router *Process
+	Edges               []*Process
+
+	dir  Dir
+	bin  string
+	nats string // URL
+}
+
+// Programs are where binaries lie.
+type Programs struct {
+	Bin  string // folder of edge, router and store
+	NATS string // nats-server
+}
+
+// StartMesh starts a mesh and waits until messages pass.
+func (d Dir) StartMesh(ctx context.Context, prog Programs, edges int, edgeArgs ...string) (*Mesh, error) {
+	m := &Mesh{dir: d, bin: prog.Bin}
+	err := m.start(ctx, prog, edges, edgeArgs)
+	if err != nil {
+		m.Stop()
+		return nil, fmt.Errorf("mesh: %w", err)
+	}
+	return m, nil
+}
+
+func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []string) error {
+	var err error
+	if m.NATS, err = m.dir.StartNATS(ctx, prog.NATS); err != nil {
+		return err
+	}
+	m.nats = "nats://" + m.NATS.Addr
+	db := "sqlite:" + filepath.Join(string(m.dir), fmt.Sprintf("store-%d.db", time.Now().UnixNano()))
+	if m.Store, err = m.tier("store", "store-1", "--db", db); err != nil {
+		return err
+	}
+	m.Router, err = m.tier("router", "router-1", "--stores", m.Store.Addr, "--producer-rate", "10000000", "--producer-in-flight", "1000000",
+		"--max-in-flight", "1000000")
+	if err != nil {
+		return err
+	}
+	for i := range edges {
+		e, err := m.tier("edge", fmt.Sprintf("edge-%d", i+1), append([]string{"--stores", m.Store.Addr}, edgeArgs...)...)
+		if err != nil {
+			return err
+		}
+		m.Edges = append(m.Edges, e)
+	}
+	for _, p := range append([]*Process{m.Store, m.Router}, m.Edges...) {
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+	}
+	return m.settle(ctx)
+}
+
+func (m *Mesh) tier(name, id string, more ...string) (*Process, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	httpAddr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Name: id, Addr: addr, HTTP: httpAddr}
+	args := append([]string{"--id", id, "--listen", addr, "--http", httpAddr, "--nats", m.nats, "--log-level", "warn"}, more...)
+	return p, m.dir.start(p, filepath.Join(m.bin, name), args...)
+}
+
+// settle publishes until the durable path works: the store owns its shards and the router knows it.
+func (m *Mesh) settle(ctx context.Context) error {
+	conn, err := grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	api := pushmeshv1.NewPublishServiceClient(conn)
+	return m.Router.await(ctx, func(ctx context.Context) error {
+		_, err := api.Publish(ctx, &pushmeshv1.PublishRequest{Topic: "room/settle"})
+		return err
+	})
+}
+
+// PIDs of the edges.
+func (m *Mesh) PIDs() []int {
+	var pids []int
+	for _, e := range m.Edges {
+		pids = append(pids, e.PID())
+	}
+	return pids
+}
+
+// Stop ends all processes, edges first and all of a kind together.
+func (m *Mesh) Stop() {
+	stopAll(m.Edges)
+	stopAll([]*Process{m.Router})
+	stopAll([]*Process{m.Store})
+	stopAll([]*Process{m.NATS})
+}
+
+func stopAll(ps []*Process) {
+	done := make(chan struct{}, len(ps))
+	n := 0
+	for _, p := range ps {
+		if p == nil || p.done == nil {
+			continue
+		}
+		n++
+		go func() { p.Stop(); done <- struct{}{} }()
+	}
+	for range n {
+		<-done
+	}
+}
+
+// StartNATS starts a nats-server.
+func (d Dir) StartNATS(ctx context.Context, path string) (*Process, error) {
+	return d.peer(ctx, "nats-server", func(port string) (string, []string) {
+		return path, []string{"-a", "127.0.0.1", "-p", port}
+	})
+}
+
+// peer starts a server that is told its port.
+func (d Dir) peer(ctx context.Context, name string, command func(port string) (path string, args []string)) (*Process, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Name: name, Addr: addr}
+	path, args := command(port)
+	if err := d.start(p, path, args...); err != nil {
+		return nil, err
+	}
+	if err := p.listening(ctx); err != nil {
+		p.Stop()
+		return nil, errors.Join(err)
+	}
+	return p, nil
+}

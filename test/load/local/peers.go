@@ -1,0 +1,65 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// ErrNotInstalled says that a program isn't on this machine.
+var ErrNotInstalled = errors.New("not installed")
+
+// find looks for a program, also where Debian keeps those for root.
+func find(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/sbin", "/usr/local/sbin"} {
+		if path := filepath.Join(dir, name); fileExists(path) {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w", name, ErrNotInstalled)
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// StartRedis starts a redis-server that keeps nothing.
+func (d Dir) StartRedis(ctx context.Context) (*Process, error) {
+	path, err := find("redis-server")
+	if err != nil {
+		return nil, err
+	}
+	return d.peer(ctx, "redis-server", func(port string) (string, []string) {
+		return path, []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--maxclients", "19000"}
+	})
+}
+
+// StartMosquitto starts a mosquitto that lets anyone in and keeps nothing.
+func (d Dir) StartMosquitto(ctx context.Context) (*Process, error) {
+	path, err := find("mosquitto")
+	if err != nil {
+		return nil, err
+	}
+	conf := filepath.Join(string(d), "mosquitto.conf")
+	return d.peer(ctx, "mosquitto", func(port string) (string, []string) {
+		// A file that can't be written shows as a server that doesn't listen.
+		_ = os.WriteFile(conf, []byte("listener "+port+" 127.0.0.1\nallow_anonymous true\npersistence false\nset_tcp_nodelay true\nlog_type error\nuser root\n"), 0o600)
+		return path, []string{"-c", conf}
+	})
+}
+
+// StartBare starts one of the bare loops; variant is the name of its binary in the folder dir.
+func (d Dir) StartBare(ctx context.Context, dir, variant string) (*Process, error) {
+	path := filepath.Join(dir, variant)
+	if !fileExists(path) {
+		return nil, fmt.Errorf("%s: %w", variant, ErrNotInstalled)
+	}
+	return d.peer(ctx, variant, func(port string) (string, []string) { return path, []string{port} })
+}

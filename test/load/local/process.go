@@ -1,0 +1,141 @@
+// Package local runs servers as processes of their own on loopback, for measurements: a mesh, its peers, the bare loops.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Process is one server. It is stopped by its id, and ends with this program whatever happens to that.
+type Process struct {
+	Name string
+	Addr string // where clients connect
+	HTTP string // of health and profiles; "": none
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+}
+
+// Dir is where processes keep their logs and data.
+type Dir string
+
+// start starts a program. What it says goes to a file of its own: a pipe would need someone to read it.
+func (d Dir) start(p *Process, path string, args ...string) error {
+	p.log = filepath.Join(string(d), fmt.Sprintf("%s-%d.log", p.Name, time.Now().UnixNano()))
+	log, err := os.Create(p.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	p.cmd = exec.Command(path, args...) //nolint:gosec // programs that the benchmark names
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Dir = string(d)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // a Ctrl-C is for this program alone
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	p.done = make(chan struct{})
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	return nil
+}
+
+// PID of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Stop ends the process, with SIGKILL if it doesn't within a few seconds, and waits for its end.
+func (p *Process) Stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+		return
+	case <-time.After(5 * time.Second):
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Log is the end of what the process said.
+func (p *Process) Log() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-2000):])
+}
+
+// await polls until ok or an end of p, 60 s at most.
+func (p *Process) await(ctx context.Context, ok func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ok(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended: %s", p.Name, p.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w: %s", p.Name, errors.Join(ctx.Err(), err), p.Log())
+		case <-tick.C:
+		}
+	}
+}
+
+// listening waits until connections are taken.
+func (p *Process) listening(ctx context.Context) error {
+	return p.await(ctx, func(ctx context.Context) error {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.Addr)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+}
+
+// ready waits until /readyz says so.
+func (p *Process) ready(ctx context.Context) error {
+	return p.await(ctx, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/readyz?verbose", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("/readyz says %s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// ports are handed out from below the kernel's range for outgoing connections, so that no client takes one in between.
+var nextPort = os.Getpid()
+
+// freeAddr finds a loopback address that nobody listens on. It is called by one goroutine.
+func freeAddr() (string, error) {
+	for range 15_000 {
+		nextPort++
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12_000+nextPort%18_000))
+		if err == nil {
+			return l.Addr().String(), l.Close()
+		}
+	}
+	return "", errors.New("no free port")
+}

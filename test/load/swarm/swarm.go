@@ -1,0 +1,250 @@
+// Package swarm is many subscribers on one thread: a lean epoll client, so that the server under test, not its load, is what a
+// machine is busy with. A connection costs a few dozen bytes here and has no goroutine.
+package swarm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config of a swarm.
+type Config struct {
+	Addr    string // IPv4 address and port of the server
+	Dialect Dialect
+	Conns   int
+	// First is the number of the first connection, for Dialect.Hello.
+	First int
+	// From is the address that connection n comes from: ports of one pair of addresses are finite. nil spreads them over 127.0.1.x.
+	From func(n int) [4]byte
+	// Heartbeat is how often every connection pings while Beat is called; 0: never.
+	Heartbeat time.Duration
+	// Message, if set, sees every delivery: the connection's number within the swarm and the frame, valid until it returns.
+	Message func(conn int, frame []byte)
+}
+
+// pending is how many connections may wait for the answers to their hello: enough to keep a server busy, too few to flood its backlog.
+const pending = 200
+
+// Swarm of connections. All methods are called by one goroutine.
+type Swarm struct {
+	cfg    Config
+	addr   unix.SockaddrInet4
+	poller int
+	conns  []conn
+	events []unix.EpollEvent
+	buf    []byte
+
+	waiting  int // connections whose hello isn't answered in full
+	received uint64
+	pongs    uint64
+
+	goal    uint32 // deliveries that Await waits for
+	reached int    // connections that have them
+
+	beating time.Time // when the first Beat was
+	beats   int
+}
+
+type conn struct {
+	fd    int32
+	got   uint32 // deliveries since Restart
+	ready int32  // Ready frames to come
+	rest  []byte // of a frame that came in part
+}
+
+// New makes a swarm without connections.
+func New(cfg Config) (*Swarm, error) {
+	at, err := netip.ParseAddrPort(cfg.Addr)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.From == nil {
+		cfg.From = func(n int) [4]byte { return [4]byte{127, 0, 1, byte(1 + n/8000)} }
+	}
+	s := &Swarm{
+		cfg: cfg, addr: unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())},
+		conns: make([]conn, 0, cfg.Conns), events: make([]unix.EpollEvent, 512), buf: make([]byte, 256<<10),
+	}
+	s.poller, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	return s, err
+}
+
+// Dial makes a swarm and connects all of it.
+func Dial(ctx context.Context, cfg Config) (*Swarm, error) {
+	s, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for !s.Connected() {
+		if err := errors.Join(s.Connect(1), ctx.Err()); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// Connected says that every connection is up and subscribed.
+func (s *Swarm) Connected() bool { return len(s.conns) == s.cfg.Conns && s.waiting == 0 }
+
+// Subscribed is how many connections are.
+func (s *Swarm) Subscribed() int { return len(s.conns) - s.waiting }
+
+// Connect opens up to n more connections and reads what came meanwhile; it waits only while too many are unanswered.
+func (s *Swarm) Connect(n int) error {
+	for ; n > 0 && len(s.conns) < s.cfg.Conns; n-- {
+		if err := s.open(); err != nil {
+			return fmt.Errorf("connection %d: %w", len(s.conns), err)
+		}
+	}
+	for quiet := 0; s.waiting > pending || len(s.conns) == s.cfg.Conns && s.waiting > 0; {
+		before := s.waiting
+		if err := s.Turn(time.Second); err != nil {
+			return err
+		}
+		if quiet++; s.waiting < before {
+			quiet = 0
+		}
+		if quiet == 30 {
+			return fmt.Errorf("%d connections are left unanswered", s.waiting)
+		}
+	}
+	return s.Turn(0)
+}
+
+func (s *Swarm) open() error {
+	n := len(s.conns)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := s.begin(fd, n); err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	hello, ready := s.cfg.Dialect.Hello(s.cfg.First + n)
+	s.conns = append(s.conns, conn{fd: int32(fd), ready: int32(ready)}) //nolint:gosec // both small
+	s.waiting++
+	return write(fd, hello)
+}
+
+func (s *Swarm) begin(fd, n int) error {
+	// A reset instead of a FIN at the end leaves no port in TIME_WAIT, and the port is chosen only when both ends are known.
+	err := errors.Join(
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
+		unix.Bind(fd, &unix.SockaddrInet4{Addr: s.cfg.From(n)}),
+	)
+	if err != nil {
+		return err
+	}
+	if err := unix.Connect(fd, &s.addr); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	return errors.Join(
+		unix.SetNonblock(fd, true),
+		unix.EpollCtl(s.poller, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(n)}), //nolint:gosec // small
+	)
+}
+
+// write writes what always fits into the buffer of a socket whose other end reads.
+func write(fd int, b []byte) error {
+	n, err := unix.Write(fd, b)
+	if err == nil && n < len(b) {
+		err = fmt.Errorf("wrote %d of %d bytes", n, len(b))
+	}
+	return err
+}
+
+// Turn waits for something to read, at most so long, and reads it.
+func (s *Swarm) Turn(wait time.Duration) error {
+	n, err := unix.EpollWait(s.poller, s.events, int(wait.Milliseconds()))
+	if errors.Is(err, unix.EINTR) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range s.events[:n] {
+		at := int(s.events[i].Fd)
+		if err := s.read(at); err != nil {
+			return fmt.Errorf("connection %d after %d messages: %w", at, s.conns[at].got, err)
+		}
+	}
+	return nil
+}
+
+func (s *Swarm) read(at int) error {
+	c := &s.conns[at]
+	kept := copy(s.buf, c.rest)
+	n, err := unix.Read(int(c.fd), s.buf[kept:])
+	switch {
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+		return nil
+	case err != nil:
+		return err
+	case n == 0:
+		return errors.New("closed by the server")
+	}
+	b := s.buf[:kept+n]
+	for len(b) > 0 {
+		size, kind, err := s.cfg.Dialect.Next(b)
+		if err != nil {
+			return err
+		}
+		if size == 0 {
+			break
+		}
+		if kind == Message {
+			s.message(at, b[:size])
+		} else if err := s.control(c, kind); err != nil {
+			return err
+		}
+		b = b[size:]
+	}
+	if len(b) == 0 {
+		c.rest = nil
+	} else {
+		c.rest = append(c.rest[:0], b...)
+	}
+	return nil
+}
+
+func (s *Swarm) message(at int, frame []byte) {
+	s.received++
+	c := &s.conns[at]
+	if c.got++; c.got == s.goal {
+		s.reached++
+	}
+	if s.cfg.Message != nil {
+		s.cfg.Message(at, frame)
+	}
+}
+
+func (s *Swarm) control(c *conn, kind Kind) error {
+	switch kind {
+	case Ready:
+		if c.ready--; c.ready == 0 {
+			s.waiting--
+		}
+	case Asked:
+		return write(int(c.fd), s.cfg.Dialect.Pong())
+	case Alive:
+		s.pongs++
+	}
+	return nil
+}
+
+// Close closes every connection.
+func (s *Swarm) Close() error {
+	var errs []error
+	for i := range s.conns {
+		errs = append(errs, unix.Close(int(s.conns[i].fd)))
+	}
+	s.conns = nil
+	return errors.Join(append(errs, unix.Close(s.poller))...)
+}
