@@ -78,8 +78,8 @@ func TestRunAgainstAServer(t *testing.T) {
 				r := bufio.NewReader(conn)
 				for line, err := r.ReadString('\n'); err == nil; line, err = r.ReadString('\n') {
 					if strings.HasPrefix(line, "SUBSCRIBE") {
+						subscribe <- conn // before the answer: whoever has it gets everything
 						fmt.Fprint(conn, "*3\r\n$9\r\nsubscribe\r\n$1\r\nt\r\n:1\r\n")
-						subscribe <- conn
 					} else if strings.HasPrefix(line, publisher.Mark) {
 						for range len(subscribe) {
 							to := <-subscribe
