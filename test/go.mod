@@ -3,12 +3,14 @@ module github.com/pushmesh/pushmesh/test
 go 1.26.0
 
 require (
+	github.com/google/flatbuffers v25.12.19+incompatible
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/pushmesh/pushmesh/proto v0.0.0
 	go.opentelemetry.io/proto/otlp v1.11.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
+	pgregory.net/rapid v1.3.0
 )
 
 require (
@@ -75,7 +77,7 @@ require (
 	github.com/pushmesh/pushmesh/services/router v0.0.0
 	github.com/pushmesh/pushmesh/services/store v0.0.0
 	golang.org/x/crypto v0.58.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/sys v0.49.0
 	golang.org/x/time v0.16.0 // indirect
 )
 
