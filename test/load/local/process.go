@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -109,20 +110,26 @@ func (p *Process) listening(ctx context.Context) error {
 // ready waits until /readyz says so.
 func (p *Process) ready(ctx context.Context) error {
 	return p.await(ctx, func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/readyz?verbose", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = resp.Body.Close() }()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("/readyz says %s", resp.Status)
-		}
-		return nil
+		_, err := p.Get(ctx, "/readyz?verbose")
+		return err
 	})
+}
+
+// Get asks the process's HTTP server.
+func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s of %s: %s", path, p.Name, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
 }
 
 // ports are handed out from below the kernel's range for outgoing connections, so that no client takes one in between.

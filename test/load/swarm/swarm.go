@@ -101,15 +101,14 @@ func (s *Swarm) Connect(n int) error {
 			return fmt.Errorf("connection %d: %w", len(s.conns), err)
 		}
 	}
-	for quiet := 0; s.waiting > pending || len(s.conns) == s.cfg.Conns && s.waiting > 0; {
-		before := s.waiting
+	last, progress := s.waiting, time.Now()
+	for s.waiting > pending || len(s.conns) == s.cfg.Conns && s.waiting > 0 {
 		if err := s.Turn(time.Second); err != nil {
 			return err
 		}
-		if quiet++; s.waiting < before {
-			quiet = 0
-		}
-		if quiet == 30 {
+		if s.waiting < last {
+			last, progress = s.waiting, time.Now()
+		} else if time.Since(progress) > 30*time.Second {
 			return fmt.Errorf("%d connections are left unanswered", s.waiting)
 		}
 	}

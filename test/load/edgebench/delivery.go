@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pushmesh/pushmesh/test/load/local"
+	"github.com/pushmesh/pushmesh/test/load/table"
+)
+
+// The servers that deliver side by side; all have the same subscribers and get the same messages.
+const (
+	bareWrite = "bare-write"
+	bareURing = "bare-uring"
+	ephemeral = "edge"
+	durable   = "edge, durable"
+)
+
+// delivery measures CPU per delivery of all servers in turns, so that what else happens on the machine meets all of them.
+func (b *bench) delivery(ctx context.Context) (err error) {
+	m, err := b.dir.StartMesh(ctx, b.programs, 1)
+	if err != nil {
+		return err
+	}
+	defer m.Stop()
+	var targets []*target
+	missing := map[string]string{}
+	defer func() {
+		for _, t := range targets {
+			err = errors.Join(err, t.close())
+		}
+	}()
+	for _, name := range []string{bareWrite, ephemeral, bareURing, durable, "redis", "mosquitto", "nats"} {
+		var t *target
+		switch name {
+		case ephemeral:
+			t, err = b.edgeTarget(ctx, m, name, "bench/all", b.subs)
+		case durable:
+			t, err = b.edgeTarget(ctx, m, name, "room/bench", b.subs)
+		default:
+			t, err = b.peerTarget(ctx, name, b.subs)
+		}
+		switch {
+		case errors.Is(err, local.ErrNotInstalled):
+			missing[name] = name + " not installed"
+		case err != nil && (name == ephemeral || name == bareWrite):
+			return err
+		case err != nil:
+			missing[name] = fmt.Sprintf("%s failed: %.100s", name, err.Error())
+		default:
+			targets = append(targets, t)
+		}
+	}
+	for _, window := range []int{1, 64} {
+		cost := map[string][]float64{}
+		rate := map[string][]float64{}
+		for range b.rounds {
+			for _, t := range targets {
+				s, err := t.pump(ctx, window, b.subs, b.span)
+				if err != nil {
+					return err
+				}
+				cost[t.name] = append(cost[t.name], s.perDelivery())
+				rate[t.name] = append(rate[t.name], s.rate())
+			}
+		}
+		b.deliveryRows(window, cost, rate, missing)
+	}
+	if err := b.allocated(ctx, m.Edges[0], targets); err != nil {
+		return err
+	}
+	for _, t := range targets {
+		if t.name == ephemeral {
+			for _, window := range []int{1, 64} {
+				if err := b.cpuProfile(ctx, t, fmt.Sprintf("window-%d", window), window, b.subs); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) deliveryRows(window int, cost, rate map[string][]float64, missing map[string]string) {
+	what := fmt.Sprintf("%d subscribers, %d B, window %d", b.subs, b.size, window)
+	var refs []string
+	for _, name := range []string{bareWrite, bareURing, "redis", "mosquitto", "nats"} {
+		if v := cost[name]; len(v) > 0 {
+			refs = append(refs, fmt.Sprintf("%s %.3f", name, median(v)))
+		} else {
+			refs = append(refs, missing[name])
+		}
+	}
+	goal := 0.8
+	if len(cost[bareURing]) == 0 {
+		goal = 1.1 // a kernel without io_uring
+	}
+	if window > 1 {
+		goal = 1.3
+	}
+	b.rows = append(b.rows,
+		table.Figure("edge CPU per delivery, "+what, median(cost[ephemeral]), "µs", strings.Join(refs, ", ")),
+		table.AtMost("the same as a ratio to bare-write", ratio(cost[ephemeral], cost[bareWrite]), "×", goal, versus(cost, missing)),
+		table.Figure("the same, durable topic", median0(cost[durable]), "µs", "ratio to bare-write "+fmt.Sprintf("%.3f", ratio(cost[durable], cost[bareWrite]))+missing[durable]),
+		table.Figure("deliveries per second, "+what, median(rate[ephemeral]), "1/s", versus(rate, missing)),
+	)
+}
+
+// ratio is the median of the ratios round by round: neighbours in time met the same machine.
+func ratio(a, b []float64) float64 {
+	var r []float64
+	for i := range min(len(a), len(b)) {
+		r = append(r, a[i]/b[i])
+	}
+	return median0(r)
+}
+
+func median0(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	return median(v)
+}
+
+// versus lists the edge's figures as multiples of the others'.
+func versus(v map[string][]float64, missing map[string]string) string {
+	var all []string
+	for _, name := range []string{bareWrite, bareURing, "redis", "mosquitto", "nats"} {
+		if len(v[name]) > 0 {
+			all = append(all, fmt.Sprintf("%.2f × %s", ratio(v[ephemeral], v[name]), name))
+		} else if missing[name] != "" {
+			all = append(all, missing[name])
+		}
+	}
+	return strings.Join(all, ", ")
+}
