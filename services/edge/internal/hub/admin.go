@@ -14,13 +14,13 @@ type disconnect struct {
 
 func (j *disconnect) step(h *Hub) bool {
 	for range fanSlice {
-		if j.next >= h.slab.len() {
+		if j.next >= h.conns.len() {
 			if j.event.Reply != nil {
 				j.event.Reply(j.n)
 			}
 			return true
 		}
-		c := h.slab.get(j.next)
+		c := h.conns.get(j.next)
 		j.next++
 		// Without authentication no connection has a user.
 		if c.state != stateOpen || j.event.ClientID == "" || c.clientID != j.event.ClientID {
@@ -62,8 +62,8 @@ func (j *count) step(h *Hub) bool {
 		}
 	}
 	if checkTopic(name) == nil {
-		for _, s := range h.matching(nil, name) {
-			if s.active {
+		for _, r := range h.matching(nil, name) {
+			if s := r.get(); s.active {
 				seen(s.c)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
 type state uint8
@@ -17,7 +18,8 @@ const (
 	stateClosing // nothing is read any more; what is queued goes out, then the socket ends
 )
 
-// conn is one connection. The hub's slab owns it; its socket belongs to the loop.
+// conn is one connection. The hub's slab owns it, where the collector does not look: strings are the hub's Texts, and what it points to
+// lies in slabs and pools of the hub. Its socket belongs to the loop.
 type conn struct {
 	slot, gen uint32
 	state     state
@@ -42,49 +44,80 @@ type conn struct {
 	counted   uint32 // hub.counting when it was counted last
 	silent    uint32 // publishes with id 0 that are not answered
 
-	subs   []*sub
-	tracks []*track
-	byTop  map[*topicState][]*track // of tracks, once there are many
-	pubs   []uint32                 // ids of publishes that are not answered
-	out    outbox
-	sess   *session
+	oneSub   [1]*sub   // its subscription, where it has one; several are in connMore
+	oneTrack [1]*track // the same
+	out      *outbox   // noOutbox: owes nothing
+	*connMore
 }
 
-const chunk = 256
-
-// slab holds connections by slot; pointers stay good for the life of the process, handles until Free.
-type slab struct {
-	chunks []*[chunk]conn
-	free   []uint32
+// connMore is what few connections have at a time. It is written through Hub.more alone: without any it is noConnMore.
+type connMore struct {
+	manySubs   []*sub
+	manyTracks []*track
+	byTop      map[*topicState][]*track // of tracks, once there are many
+	pubs       []uint32                 // ids of publishes that are not answered
+	sess       *session
 }
 
-func (s *slab) get(slot uint32) *conn {
-	if int(slot/chunk) >= len(s.chunks) {
+var (
+	noConnMore = slab.None[connMore]()
+	noOutbox   = slab.None[outbox]()
+)
+
+// conns holds connections by slot; pointers stay good for the life of the hub, handles until the slot is freed.
+type conns struct {
+	slab slab.Slab[conn]
+	free []uint32
+}
+
+func (s *conns) get(slot uint32) *conn {
+	if int(slot) >= s.slab.Len() {
 		return nil
 	}
-	return &s.chunks[slot/chunk][slot%chunk]
+	return s.slab.At(int(slot))
 }
 
-func (s *slab) len() uint32 { return uint32(len(s.chunks) * chunk) }
+func (s *conns) len() uint32 { return uint32(s.slab.Len()) }
 
-func (s *slab) take() *conn {
-	if len(s.free) == 0 {
-		base := s.len()
-		s.chunks = append(s.chunks, new([chunk]conn))
-		for i := uint32(chunk); i > 0; i-- {
-			s.free = append(s.free, base+i-1)
-		}
+func (s *conns) take() *conn {
+	var c *conn
+	if n := len(s.free); n > 0 {
+		c = s.get(s.free[n-1])
+		s.free = s.free[:n-1]
+	} else {
+		c = s.slab.Take()
+		c.slot = s.len() - 1
 	}
-	slot := s.free[len(s.free)-1]
-	s.free = s.free[:len(s.free)-1]
-	c := s.get(slot)
-	*c = conn{slot: slot, gen: c.gen + 1}
+	c.reset()
+	c.gen++
 	return c
+}
+
+// reset leaves the slot and its generation.
+func (c *conn) reset() {
+	*c = conn{slot: c.slot, gen: c.gen, waking: c.waking, dirty: c.dirty, out: noOutbox, connMore: noConnMore}
+}
+
+// more is the connection's connMore, to be written to.
+func (h *Hub) more(c *conn) *connMore {
+	if c.connMore == noConnMore {
+		c.connMore = h.connMores.Take()
+	}
+	return c.connMore
+}
+
+// less gives connMore back where nothing is in it.
+func (h *Hub) less(c *conn) {
+	m := c.connMore
+	if m != noConnMore && m.manySubs == nil && m.manyTracks == nil && m.pubs == nil && m.sess == nil {
+		h.connMores.Give(m)
+		c.connMore = noConnMore
+	}
 }
 
 // Open makes a connection of a socket that was accepted. At the bound it is closing already, and owes the reason.
 func (h *Hub) Open() (slot, gen uint32) {
-	c := h.slab.take()
+	c := h.conns.take()
 	c.state, c.heard = stateNew, h.now
 	c.deadline = h.now + int64(h.lim.HandshakeTimeout)
 	h.wheel.Set(c.slot, c.deadline)
@@ -100,7 +133,7 @@ func (h *Hub) Open() (slot, gen uint32) {
 
 // Gen is the present generation of a slot, for telling stale events.
 func (h *Hub) Gen(slot uint32) uint32 {
-	if c := h.slab.get(slot); c != nil {
+	if c := h.conns.get(slot); c != nil {
 		return c.gen
 	}
 	return 0
@@ -140,7 +173,7 @@ func (h *Hub) close(c *conn, why wirev1.Code) {
 
 // Gone says that the socket ended or broke.
 func (h *Hub) Gone(slot uint32) {
-	c := h.slab.get(slot)
+	c := h.conns.get(slot)
 	h.close(c, wirev1.Code_CODE_OK)
 	c.ended = true
 	h.dropQueue(c)
@@ -155,17 +188,17 @@ const teardownSlice = 32
 func (j *teardown) step(h *Hub) bool {
 	c := j.c
 	for range teardownSlice {
-		if n := len(c.tracks); n > 0 {
-			h.dropTrack(c.tracks[n-1])
+		if all := c.tracks(); len(all) > 0 {
+			h.dropTrack(all[len(all)-1])
 			continue
 		}
-		n := len(c.subs)
-		if n == 0 {
+		all := c.subs()
+		if len(all) == 0 {
 			break
 		}
-		h.forgetSub(c.subs[n-1])
+		h.forgetSub(all[len(all)-1])
 	}
-	if len(c.tracks) > 0 || len(c.subs) > 0 {
+	if len(c.tracks()) > 0 || len(c.subs()) > 0 {
 		return false
 	}
 	c.torn = true
@@ -181,18 +214,18 @@ func (h *Hub) recycle(c *conn) {
 	h.wheel.Clear(c.slot)
 	h.freeQueue(c)
 	h.stats.Connections--
-	gen := c.gen
-	waking, dirty := c.waking, c.dirty
-	*c = conn{slot: c.slot, gen: gen, waking: waking, dirty: dirty}
-	if !waking && !dirty {
-		h.slab.free = append(h.slab.free, c.slot)
+	h.texts.Drop(c.clientID)
+	if c.connMore != noConnMore {
+		h.connMores.Give(c.connMore)
 	}
+	c.reset()
+	h.released(c)
 }
 
 // released gives back the slot of a connection that was freed while it stood in a list.
 func (h *Hub) released(c *conn) {
 	if c.state == stateFree && !c.waking && !c.dirty {
-		h.slab.free = append(h.slab.free, c.slot)
+		h.conns.free = append(h.conns.free, c.slot)
 	}
 }
 
@@ -207,7 +240,7 @@ type Status struct {
 
 // Status of the slot.
 func (h *Hub) Status(slot uint32) Status {
-	c := h.slab.get(slot)
+	c := h.conns.get(slot)
 	return Status{
 		Gone: c.state == stateFree, Hold: h.holds(c), Closing: c.state == stateClosing, Owes: c.out.n > 0,
 		Overdue: c.state == stateClosing && h.now >= c.deadline,
@@ -229,7 +262,7 @@ func (h *Hub) markDirty(c *conn) {
 // Dirty takes the slots that have something to flush or to end.
 func (h *Hub) Dirty(dst []uint32) []uint32 {
 	for _, slot := range h.dirty {
-		c := h.slab.get(slot)
+		c := h.conns.get(slot)
 		c.dirty = false
 		if c.state == stateFree {
 			h.released(c)
@@ -249,4 +282,4 @@ func (h *Hub) Resumed(dst []uint32) []uint32 {
 }
 
 // Handle of a slot, for tests and logs.
-func (h *Hub) Handle(slot uint32) exchange.Conn { return h.handle(h.slab.get(slot)) }
+func (h *Hub) Handle(slot uint32) exchange.Conn { return h.handle(h.conns.get(slot)) }

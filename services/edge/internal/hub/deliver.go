@@ -36,7 +36,7 @@ func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
 	case t.epoch == 0:
 		t.epoch, t.pos = m.Epoch, m.Seq-1
 		if t.kind == kindSession {
-			t.cur = &cursor.Cursor{Epoch: m.Epoch, Floor: t.pos}
+			h.trackmore(t).cur = &cursor.Cursor{Epoch: m.Epoch, Floor: t.pos}
 			h.cursorChanged(t)
 		}
 	case m.Epoch < t.epoch:
@@ -50,12 +50,13 @@ func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
 // newEpoch begins again at the log's new beginning. What is still queued of the old one goes out first.
 func (h *Hub) newEpoch(t *track, epoch uint64) {
 	h.nameHole(t)
-	t.epoch, t.pos, t.latest = epoch, 0, nil
+	t.epoch, t.pos = epoch, 0
+	h.noLatest(t)
 	t.behind = false
 	h.releaseRange(t)
 	h.push(t.c, item{kind: itemGap, t: t, b: h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED))})
 	if t.cur != nil {
-		t.cur = &cursor.Cursor{Epoch: epoch}
+		h.trackmore(t).cur = &cursor.Cursor{Epoch: epoch}
 		h.cursorChanged(t)
 	}
 	h.forgetOldWindow(t)
@@ -153,6 +154,11 @@ func (h *Hub) purge(t *track, all bool) {
 	}
 	for i := begin; i < c.out.n; i++ {
 		it := c.out.at(i)
+		if it.t == t && all && c.out.begun(i) {
+			t.queued = 0 // its bytes go on alone: nothing of the track is needed for that
+			it.t = nil
+			continue
+		}
 		if it.t != t || c.out.begun(i) || it.m != nil && it.m.Seq == 0 && !all || it.kind != itemGap && it.kind != itemMessage || it.again && !all {
 			continue
 		}
@@ -175,5 +181,5 @@ func (h *Hub) stepBack(t *track, it *item) {
 		h.unopened(t, seq)
 	}
 	t.pos = min(t.pos, seq-1)
-	t.holeFrom, t.holeTo = 0, 0
+	h.noHole(t)
 }

@@ -41,11 +41,11 @@ type drainAll struct{}
 func (drainAll) step(h *Hub) bool {
 	d := h.drain
 	for range fanSlice {
-		if d.next >= h.slab.len() {
+		if d.next >= h.conns.len() {
 			d.all = true
 			return true
 		}
-		if c := h.slab.get(d.next); c.state != stateFree && c.state != stateClosing {
+		if c := h.conns.get(d.next); c.state != stateFree && c.state != stateClosing {
 			h.drainConn(c)
 		}
 		d.next++

@@ -13,10 +13,10 @@ const fanSlice = 256
 type fanout struct {
 	m      *exchange.Message
 	ts     *topicState
-	at     int    // next of ts.tracks
-	joins  []*sub // wildcard subscriptions that may have no track at ts yet
+	at     int      // next of ts.tracks
+	joins  []subRef // wildcard subscriptions that may have no track at ts yet
 	joined int
-	subs   []*sub // instead of tracks, for an ephemeral topic without a state of its own
+	subs   []subRef // instead of tracks, for an ephemeral topic without a state of its own
 	sub    int
 	next   int    // of the messages of the first batch in hub.inbox
 	serial uint32 // of this message
@@ -103,7 +103,9 @@ func (h *Hub) liveDone() {
 func (h *Hub) fanStep(budget int) (done int) {
 	f := &h.fan
 	for ; f.joined < len(f.joins) && done < budget; f.joined++ {
-		h.joinTopic(f.joins[f.joined], f.ts, f.m)
+		if s := f.joins[f.joined].get(); s != nil {
+			h.joinTopic(s, f.ts, f.m)
+		}
 		done++
 	}
 	for f.ts != nil && f.at < len(f.ts.tracks) && done < budget {
@@ -121,7 +123,9 @@ func (h *Hub) fanStep(budget int) (done int) {
 		}
 	}
 	for ; f.sub < len(f.subs) && done < budget; f.sub++ {
-		h.offerEphemeral(f.subs[f.sub], f.m)
+		if s := f.subs[f.sub].get(); s != nil {
+			h.offerEphemeral(s, f.m)
+		}
 		done++
 	}
 	if done < budget {
@@ -155,7 +159,7 @@ func (h *Hub) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 		h.share(t, s)
 		return
 	}
-	if s.bounded() && s.topics >= h.lim.WildcardTopics {
+	if s.bounded() && int(s.topics) >= h.lim.WildcardTopics {
 		h.endSub(s, wirev1.Code_CODE_TOO_MANY_TOPICS, "the filter matches too many topics by now")
 		return
 	}
@@ -168,7 +172,7 @@ func (h *Hub) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 		h.resumeTrack(t, m.Epoch)
 	}
 	if t.held = !s.open; t.held {
-		t.behind, t.asked = true, 0
+		t.behind = true
 	}
 }
 

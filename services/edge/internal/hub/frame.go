@@ -13,12 +13,12 @@ import (
 const firstOptional = 0x80
 
 // Heard says that bytes have come, whole frames or not.
-func (h *Hub) Heard(slot uint32) { h.slab.get(slot).heard = h.now }
+func (h *Hub) Heard(slot uint32) { h.conns.get(slot).heard = h.now }
 
 // Feed handles the whole frames that b begins with, at most budget of them, and says how many bytes they were. It stops early where
 // the connection holds reading or closes; the caller keeps what was not used. more says that a whole frame may be left.
 func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
-	c := h.slab.get(slot)
+	c := h.conns.get(slot)
 	for ; budget > 0; budget-- {
 		switch {
 		case c.state == stateClosing || c.state == stateFree:

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"encoding/hex"
 	"math/rand/v2"
 	"time"
@@ -37,10 +38,7 @@ func (h *Hub) hello(c *conn, body []byte) {
 		h.fail(c, why.Code, why.Message)
 		return
 	}
-	c.id, c.clientID = newID(), m.GetClientId()
-	if c.clientID == "" {
-		c.clientID = madeUpID()
-	}
+	c.id, c.clientID = newID(), h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
 	c.heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
 	c.window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)
 	if m.GetSession() == "" {
@@ -50,7 +48,7 @@ func (h *Hub) hello(c *conn, body []byte) {
 	c.state = stateWaiting
 	c.deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.slot, c.deadline)
-	c.sess = &session{user: "client:" + c.clientID, name: m.GetSession()}
+	h.more(c).sess = &session{user: "client:" + c.clientID, name: m.GetSession()}
 	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), c.id)
 }
 

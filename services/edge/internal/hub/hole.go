@@ -12,11 +12,12 @@ func (h *Hub) hole(t *track, from, to uint64, why wirev1.Code) {
 	if t.holeTo > 0 && (t.holeCode != why || t.holeTo+1 != from) {
 		h.nameHole(t)
 	}
+	more := h.trackmore(t)
 	if t.holeTo == 0 {
-		t.holeFrom, t.holeCode, t.holeDue = from, why, h.now+int64(holeDelay)
+		more.holeFrom, more.holeCode, more.holeDue = from, why, h.now+int64(holeDelay)
 		h.wheel.Sooner(t.c.slot, t.holeDue)
 	}
-	t.holeTo, t.pos = to, to
+	more.holeTo, t.pos = to, to
 	if t.cur != nil {
 		t.cur.Settle(from, to)
 		h.cursorChanged(t)
@@ -30,7 +31,24 @@ func (h *Hub) nameHole(t *track) {
 	}
 	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, t.holeFrom, t.holeTo, t.holeCode))
 	h.push(t.c, item{kind: itemGap, t: t, from: t.holeFrom, b: frame})
-	t.holeFrom, t.holeTo = 0, 0
+	h.noHole(t)
+}
+
+// noHole forgets the hole that the client was not told of.
+func (h *Hub) noHole(t *track) {
+	if t.holeTo != 0 {
+		more := h.trackmore(t)
+		more.holeFrom, more.holeTo, more.holeDue, more.holeCode = 0, 0, 0, 0
+		h.trackless(t)
+	}
+}
+
+// noLatest forgets the message that waits.
+func (h *Hub) noLatest(t *track) {
+	if t.latest != nil {
+		h.trackmore(t).latest = nil
+		h.trackless(t)
+	}
 }
 
 func (h *Hub) progress(t *track, from, to uint64, why wirev1.Code) *wirev1.Progress {
@@ -52,14 +70,14 @@ func (h *Hub) expired(t *track, m *exchange.Message) {
 // conflate keeps the newest message alone: it goes out once nothing of the track is queued and a window is open.
 func (h *Hub) conflate(t *track, m *exchange.Message) {
 	h.skipLatest(t)
-	t.latest, t.pos = m, m.Seq
+	h.trackmore(t).latest, t.pos = m, m.Seq
 	h.tryLatest(t)
 }
 
 // skipLatest gives up the message that waits, because a newer one came.
 func (h *Hub) skipLatest(t *track) {
 	if m := t.latest; m != nil {
-		t.latest = nil
+		h.noLatest(t)
 		h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_CONFLATED)
 	}
 }
@@ -71,7 +89,7 @@ func (h *Hub) tryLatest(t *track) {
 		return
 	}
 	if h.deliver(t, m) == wirev1.Code_CODE_OK {
-		t.latest = nil
+		h.noLatest(t)
 		return
 	}
 	h.waitFor(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/wheel"
 )
 
@@ -38,7 +39,17 @@ type Hub struct {
 	wall  uint64 // Unix time in microseconds
 	stats Stats
 
-	slab    slab
+	conns     conns
+	subSlab   slab.Slab[sub]
+	tracks    slab.Slab[track]
+	texts     slab.Texts
+	connMores slab.Pool[connMore]
+	trackMore slab.Pool[trackMore]
+	pendings  slab.Pool[pending]
+	outboxes  slab.Pool[outbox]
+	states    slab.Pool[topicState]
+	filterSet slab.Pool[filter]
+
 	wheel   *wheel.Wheel
 	topics  map[string]*topicState
 	filters map[string]*filter
@@ -50,10 +61,10 @@ type Hub struct {
 
 	inbox    fifo[inbound]
 	fan      fanout
-	runnable fifo[*track] // behind, and able to go on
-	wakes    []*conn      // a window or queue opened: their waiting tracks are looked at
-	resumed  []uint32     // slots that may read again
-	dirty    []uint32     // slots with something to flush or to end
+	runnable fifo[trackRef] // behind, and able to go on
+	wakes    []*conn        // a window or queue opened: their waiting tracks are looked at
+	resumed  []uint32       // slots that may read again
+	dirty    []uint32       // slots with something to flush or to end
 	jobs     fifo[job]
 
 	rings   rings
@@ -62,6 +73,7 @@ type Hub struct {
 	sizes   []int    // of its items
 	ids     []uint32 // of the subscriptions of one message
 	found   []*track
+	gens    uint32    // given to subscriptions and tracks, so that what refers to one that is gone is seen
 	windows []*window // that no track uses
 	pinned  int       // ranges held by tracks
 	// counting numbers the topics counted, so that no connection counts twice.
@@ -161,7 +173,7 @@ func (h *Hub) Event(e exchange.Event) {
 
 // forConn finds the connection of a handle that is not stale.
 func (h *Hub) forConn(at exchange.Conn, f func(*conn)) {
-	c := h.slab.get(at.Slot)
+	c := h.conns.get(at.Slot)
 	if c == nil || c.gen != at.Gen || c.state == stateFree || c.state == stateClosing {
 		h.stats.StaleEvents++
 		return
@@ -203,7 +215,7 @@ func (h *Hub) jobSlice() int {
 // Tick fires what is due, at most budget connections; more says that some are left.
 func (h *Hub) Tick(budget int) (more bool) {
 	return h.wheel.Advance(h.now, budget, func(slot uint32) {
-		if c := h.slab.get(slot); c != nil && c.state != stateFree {
+		if c := h.conns.get(slot); c != nil && c.state != stateFree {
 			h.timers(c)
 		}
 	})

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"fmt"
 	"math/bits"
 	"time"
 	"unsafe"
@@ -10,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
 const (
@@ -62,6 +64,7 @@ type outbox struct {
 	bytes   int
 	control int // bytes of control
 	off     int // of the first item, already sent
+	room    [2]item
 }
 
 func (o *outbox) at(i uint32) *item { return &o.buf[(o.head+i)&uint32(len(o.buf)-1)] }
@@ -95,14 +98,18 @@ func (r *rings) give(buf []item) {
 }
 
 func (h *Hub) push(c *conn, it item) {
-	o := &c.out
+	o := c.out
+	if o == noOutbox {
+		o = h.outboxes.Take()
+		o.buf, c.out = o.room[:], o
+	}
 	if int(o.n) == len(o.buf) {
-		grown := h.rings.take(max(4, 2*len(o.buf)))
+		grown := h.rings.take(2 * len(o.buf))
 		for i := range o.n {
 			grown[i] = *o.at(i)
 			*o.at(i) = item{}
 		}
-		h.rings.give(o.buf)
+		h.giveRing(o)
 		o.buf, o.head = grown, 0
 	}
 	*o.at(o.n) = it
@@ -141,7 +148,7 @@ func (h *Hub) kill(c *conn, i uint32) {
 
 // compact closes the gaps that dead items left.
 func (h *Hub) compact(c *conn) {
-	o := &c.out
+	o := c.out
 	kept := uint32(0)
 	for i := range o.n {
 		if it := *o.at(i); it.kind != itemDead {
@@ -153,17 +160,40 @@ func (h *Hub) compact(c *conn) {
 		*o.at(i) = item{}
 	}
 	o.n, o.dead = kept, 0
+	if kept == 0 {
+		h.giveOutbox(c)
+	}
 }
 
 func (h *Hub) popHead(c *conn) {
-	o := &c.out
+	o := c.out
 	*o.at(0) = item{}
 	o.head = (o.head + 1) & uint32(len(o.buf)-1)
 	o.n--
 	o.off = 0
 	if o.n == 0 {
+		h.giveOutbox(c)
+	}
+}
+
+// giveRing gives the ring back where it is not the outbox's own room.
+func (h *Hub) giveRing(o *outbox) {
+	if len(o.buf) != len(o.room) {
 		h.rings.give(o.buf)
-		o.buf, o.head = nil, 0
+	}
+}
+
+// giveOutbox returns an outbox that is empty.
+func (h *Hub) giveOutbox(c *conn) {
+	if c.out != noOutbox {
+		o := c.out
+		h.giveRing(o)
+		if slab.Scribbles && (o.n != 0 || o.msgs != 0 || o.bytes != 0 || o.control != 0) {
+			panic(fmt.Sprintf("hub: an outbox is given back that counts %d items, %d messages, %d bytes", o.n, o.msgs, o.bytes))
+		}
+		o.buf, o.head, o.dead, o.off = nil, 0, 0, 0 // its items were cleared, and what they counted for was taken off
+		h.outboxes.GiveCleared(o)
+		c.out = noOutbox
 	}
 }
 
@@ -173,7 +203,7 @@ func (h *Hub) freeQueue(c *conn) {
 		h.account(c, c.out.at(0), -1)
 		h.popHead(c)
 	}
-	c.out = outbox{}
+	h.giveOutbox(c)
 }
 
 // dropQueue drops what need not be sent before the last words of a connection.
@@ -189,7 +219,7 @@ func (h *Hub) dropQueue(c *conn) {
 
 // full says whether a message of so many bytes must wait, and why. An empty queue takes any.
 func (h *Hub) full(c *conn, size int) wirev1.Code {
-	o := &c.out
+	o := c.out
 	switch {
 	case o.n == 0:
 		return wirev1.Code_CODE_OK
@@ -231,7 +261,7 @@ func (h *Hub) encode(t wirev1.FrameType, m proto.Message) []byte {
 // Gather appends to dst what the next write of the connection should hold. The pieces are good until the hub is used
 // again, by Wrote or otherwise.
 func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
-	o := &h.slab.get(slot).out
+	o := h.conns.get(slot).out
 	h.sizes, h.scratch = h.sizes[:0], h.scratch[:0]
 	bytes := 0
 	for i := uint32(0); i < o.n && len(h.sizes) < gatherItems && bytes < gatherBytes; i++ {
@@ -290,7 +320,7 @@ func (h *Hub) subsOf(it *item) []uint32 {
 
 // Wrote says that the first n bytes of what Gather gave have left for the kernel.
 func (h *Hub) Wrote(slot uint32, n int) {
-	c := h.slab.get(slot)
+	c := h.conns.get(slot)
 	held := h.holds(c)
 	for _, size := range h.sizes {
 		if c.out.n == 0 || n < size {
@@ -298,12 +328,13 @@ func (h *Hub) Wrote(slot uint32, n int) {
 		}
 		n -= size
 		it := *c.out.at(0)
-		h.popHead(c)
 		if it.kind == itemDead {
 			c.out.dead--
+			h.popHead(c)
 			continue
 		}
 		h.account(c, &it, -1)
+		h.popHead(c)
 		h.left(c, &it)
 	}
 	if n > 0 {

@@ -140,7 +140,7 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 // subscribeAny adds one of the kinds of subscription that is not there yet: 1 and 2 plain, 3 from the beginning.
 func (f *follower) subscribeAny(t *rapid.T) {
 	m := &wirev1.Subscribe{Id: rapid.Uint32Range(1, 3).Draw(t, "sub"), Ack: rapid.Bool().Draw(t, "ack")}
-	if f.w.h.slab.get(f.slot).subByID(m.GetId()) != nil {
+	if f.w.h.conns.get(f.slot).subByID(m.GetId()) != nil {
 		return
 	}
 	switch m.GetId() {
@@ -162,7 +162,7 @@ func (f *follower) ackAll() {
 }
 
 func (f *follower) complete(w *world, sent map[string]uint64) {
-	c := f.w.h.slab.get(f.slot)
+	c := f.w.h.conns.get(f.slot)
 	for name, n := range sent {
 		if s := c.subByID(3); s != nil && f.next[key(3, name)] != n+1 {
 			w.t.Fatalf("subscription 3 is at %d of %d in %s", f.next[key(3, name)], n+1, name)

@@ -3,6 +3,7 @@ package hub
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -23,10 +24,11 @@ func (h *Hub) publish(c *conn, m *wirev1.Publish) {
 	if m.GetId() == 0 {
 		c.silent++
 	} else {
-		c.pubs = append(c.pubs, m.GetId())
+		more := h.more(c)
+		more.pubs = append(more.pubs, m.GetId())
 	}
 	h.mesh.Publish(h.handle(c), m.GetId(), &meshv1.ClientPublish_Item{
-		Topic: m.GetTopic(), Payload: bytes.Clone(m.GetPayload()), Headers: m.GetHeaders(), DedupeKey: m.GetDedupeKey(), ClientId: c.clientID,
+		Topic: m.GetTopic(), Payload: bytes.Clone(m.GetPayload()), Headers: m.GetHeaders(), DedupeKey: m.GetDedupeKey(), ClientId: strings.Clone(c.clientID),
 	})
 }
 
@@ -63,8 +65,10 @@ func (h *Hub) published(c *conn, e exchange.Published) {
 		h.stats.StaleEvents++
 		return
 	}
-	if c.pubs = slices.Delete(c.pubs, i, i+1); len(c.pubs) == 0 {
-		c.pubs = nil
+	more := h.more(c)
+	if more.pubs = slices.Delete(more.pubs, i, i+1); len(more.pubs) == 0 {
+		more.pubs = nil
+		h.less(c)
 	}
 	r := e.Result
 	if r.GetCode() != wirev1.Code_CODE_OK {

@@ -19,20 +19,24 @@ const (
 
 // run puts a track that is behind in line.
 func (h *Hub) run(t *track) {
-	if !t.runs && !t.gone && !t.held {
+	if !t.runs && !t.held {
 		t.runs = true
-		h.runnable.push(t)
+		h.runnable.push(t.ref())
 	}
 }
 
 // replaySlice lets the next track in line go on, and says how much it did.
 func (h *Hub) replaySlice() int {
-	t, ok := h.runnable.pop()
+	r, ok := h.runnable.pop()
 	if !ok {
 		return 0
 	}
+	t := r.get()
+	if t == nil {
+		return 1
+	}
 	t.runs = false
-	if t.gone || !t.behind || t.reading || t.c.draining || t.c.state != stateOpen {
+	if !t.behind || t.reading || t.c.draining || t.c.state != stateOpen {
 		return 1
 	}
 	if t.rng == nil {
@@ -47,18 +51,18 @@ func (h *Hub) ask(t *track) {
 	if t.retryAt > h.now {
 		return
 	}
-	t.retryAt = 0
+	h.noRetry(t)
 	if !h.ready(t) {
 		h.waitFor(t)
 		return
 	}
 	ts, from := t.topic, t.pos+1
-	t.asked, t.reading = from, true
+	h.trackmore(t).asked, t.reading = from, true
 	if ts.readers == nil {
-		ts.readers = map[uint64][]*track{}
+		ts.readers = map[uint64][]trackRef{}
 	}
 	waiting := ts.readers[from]
-	ts.readers[from] = append(waiting, t)
+	ts.readers[from] = append(waiting, t.ref())
 	if len(waiting) == 0 {
 		h.stats.LogReads++
 		h.mesh.Read(h.cfg.Loop, ts.name, t.epoch, from, 0, h.lim.ReadBytes)
@@ -98,13 +102,15 @@ func (h *Hub) ranged(e *exchange.Range) {
 // arrival gives a range to those who wait for it, some at a time.
 type arrival struct {
 	e       *exchange.Range
-	waiting []*track
+	waiting []trackRef
 }
 
 func (j *arrival) step(h *Hub) bool {
 	n := min(len(j.waiting), fanSlice)
-	for _, t := range j.waiting[:n] {
-		h.arrived(t, j.e)
+	for _, r := range j.waiting[:n] {
+		if t := r.get(); t != nil {
+			h.arrived(t, j.e)
+		}
 	}
 	j.waiting = j.waiting[n:]
 	return len(j.waiting) == 0
@@ -112,7 +118,8 @@ func (j *arrival) step(h *Hub) bool {
 
 func (h *Hub) arrived(t *track, e *exchange.Range) {
 	t.reading = false
-	if t.gone || !t.behind {
+	h.trackless(t)
+	if !t.behind {
 		return
 	}
 	if e.Err != nil && code.Of(e.Err) != wirev1.Code_CODE_EPOCH_CHANGED || e.Epoch < t.epoch {
@@ -130,20 +137,29 @@ func (h *Hub) arrived(t *track, e *exchange.Range) {
 		return
 	}
 	if e.Err == nil && e.From <= t.pos+1 {
-		t.rng, t.rngAt = e, 0
+		h.releaseRange(t)
+		more := h.trackmore(t)
+		more.rng, more.rngAt = e, 0
 		h.pinned++
 	}
 	h.run(t)
 }
 
 func (h *Hub) readLater(t *track) {
-	t.retryAt = h.now + int64(readAgain)
+	h.trackmore(t).retryAt = h.now + int64(readAgain)
 	h.wheel.Sooner(t.c.slot, t.retryAt)
+}
+
+func (h *Hub) noRetry(t *track) {
+	if t.retryAt != 0 {
+		h.trackmore(t).retryAt = 0
+		h.trackless(t)
+	}
 }
 
 // handOn gives the track some of its range.
 func (h *Hub) handOn(t *track) (done int) {
-	for ; done < replaySlice; t.rngAt++ {
+	for ; done < replaySlice; t.trackMore.rngAt++ {
 		if t.rngAt == len(t.rng.Messages) {
 			h.rangeEnds(t)
 			return done
@@ -195,8 +211,10 @@ func (h *Hub) rangeEnds(t *track) {
 
 func (h *Hub) releaseRange(t *track) {
 	if t.rng != nil {
-		t.rng = nil
+		more := h.trackmore(t)
+		more.rng, more.rngAt = nil, 0
 		h.pinned--
+		h.trackless(t)
 	}
 }
 
@@ -234,7 +252,7 @@ func (h *Hub) wakeSlice() int {
 		h.released(c)
 		return 1
 	}
-	for _, t := range c.tracks {
+	for _, t := range c.tracks() {
 		switch {
 		case !t.waits:
 		case t.latest != nil:
@@ -245,5 +263,5 @@ func (h *Hub) wakeSlice() int {
 			h.run(t)
 		}
 	}
-	return 1 + len(c.tracks)/8
+	return 1 + len(c.tracks())/8
 }

@@ -22,10 +22,10 @@ type session struct {
 	cursors map[string]*meshv1.SessionCursor
 	filters []string
 	saveAt  int64 // 0: nothing has changed
-	changed []*track
+	changed []trackRef
 	letters []*meshv1.DeadLetter
 	// waiting are subscriptions whose first position is being stored, by ref.
-	waiting map[uint32]*sub
+	waiting map[uint32]subRef
 }
 
 // detachRef is the ref of the last Save of a connection that is drained.
@@ -38,7 +38,7 @@ func (h *Hub) cursorChanged(t *track) {
 	}
 	if !t.changed {
 		t.changed = true
-		s.changed = append(s.changed, t)
+		s.changed = append(s.changed, t.ref())
 	}
 	h.saveSoon(t.c)
 }
@@ -64,7 +64,11 @@ func (h *Hub) save(c *conn) {
 func (h *Hub) collect(s *session) *meshv1.SessionWrite {
 	w := sessionWrite(s)
 	w.DeadLetters, s.letters = s.letters, nil
-	for _, t := range s.changed {
+	for _, r := range s.changed {
+		t := r.get()
+		if t == nil {
+			continue
+		}
 		t.changed = false
 		w.Cursors = append(w.Cursors, h.encodeCursor(t))
 	}
@@ -105,10 +109,10 @@ func (h *Hub) letGoRef(c *conn, ref uint32) {
 		return
 	}
 	c.detached = true
-	for _, t := range c.tracks {
+	for _, t := range c.tracks() {
 		if t.kind == kindSession && t.cur != nil && t.unacked > 0 && !t.changed {
 			t.changed = true
-			s.changed = append(s.changed, t)
+			s.changed = append(s.changed, t.ref())
 		}
 	}
 	w := h.collect(s)
@@ -149,9 +153,10 @@ func (s *session) takeCursor(topic string) *cursor.Cursor {
 
 // resumeTrack gives a track of the session its place in a topic that appeared later.
 func (h *Hub) resumeTrack(t *track, epoch uint64) {
-	t.cur = t.c.sess.takeCursor(t.topic.name)
+	more := h.trackmore(t)
+	more.cur = t.c.sess.takeCursor(t.topic.name)
 	if t.cur == nil || t.cur.Epoch != epoch {
-		t.cur = &cursor.Cursor{Epoch: epoch}
+		more.cur = &cursor.Cursor{Epoch: epoch}
 		h.cursorChanged(t)
 	}
 	t.epoch, t.pos = epoch, t.cur.Floor
@@ -186,13 +191,13 @@ func (h *Hub) saved(e exchange.Saved) {
 		return
 	}
 	h.forConn(e.Conn, func(c *conn) {
-		if c.sess == nil || c.sess.waiting[e.Ref] == nil {
+		if c.sess == nil || c.sess.waiting[e.Ref] == (subRef{}) {
 			h.stats.StaleEvents++
 			return
 		}
-		s := c.sess.waiting[e.Ref]
+		s := c.sess.waiting[e.Ref].get()
 		delete(c.sess.waiting, e.Ref)
-		if s.dead {
+		if s == nil || s.dead {
 			return
 		}
 		if e.Err != nil {

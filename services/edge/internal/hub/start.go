@@ -109,47 +109,47 @@ func (h *Hub) storeFirst(s *sub, places []place) bool {
 			w.Cursors = append(w.Cursors, p.cur.Encode(p.head.Topic))
 		}
 	}
-	if !slices.Contains(sess.filters, s.filter) {
-		sess.filters = append(sess.filters, s.filter)
-		w.AddFilters = []string{s.filter}
+	if !slices.Contains(sess.filters, s.filter()) {
+		sess.filters = append(sess.filters, s.filter())
+		w.AddFilters = []string{s.filter()}
 	}
 	if len(w.Cursors) == 0 && len(w.AddFilters) == 0 {
 		return false
 	}
 	if sess.waiting == nil {
-		sess.waiting = map[uint32]*sub{}
+		sess.waiting = map[uint32]subRef{}
 	}
-	sess.waiting[s.ref] = s
+	sess.waiting[s.ref] = s.handle()
 	h.mesh.Save(h.handle(s.c), s.ref, w, true)
 	return true
 }
 
 // dropFilter takes a filter, and cursors that no other filter of the session wants, out of the session.
-func (h *Hub) dropFilter(s *sub, topics []string) {
-	sess := s.c.sess
+func (h *Hub) dropFilter(c *conn, name string, topics []string) {
+	sess := c.sess
 	w := sessionWrite(sess)
-	if slices.ContainsFunc(s.c.subs, func(o *sub) bool { return o.kind == kindSession && o.filter == s.filter }) {
+	if slices.ContainsFunc(c.subs(), func(o *sub) bool { return o.kind == kindSession && o.filter() == name }) {
 		return
 	}
-	sess.filters = slices.DeleteFunc(sess.filters, func(f string) bool { return f == s.filter })
-	w.RemoveFilters = []string{s.filter}
-	for _, name := range topics {
-		if slices.ContainsFunc(sess.filters, func(f string) bool { return topic.Match(f, name) }) {
-			if cur := sess.cursors[name]; cur != nil {
+	sess.filters = slices.DeleteFunc(sess.filters, func(f string) bool { return f == name })
+	w.RemoveFilters = []string{name}
+	for _, at := range topics {
+		if slices.ContainsFunc(sess.filters, func(f string) bool { return topic.Match(f, at) }) {
+			if cur := sess.cursors[at]; cur != nil {
 				w.Cursors = append(w.Cursors, cur) // another filter of the session goes on from here
 			}
 			continue
 		}
-		delete(sess.cursors, name)
-		w.RemoveTopics = append(w.RemoveTopics, name)
+		delete(sess.cursors, at)
+		w.RemoveTopics = append(w.RemoveTopics, at)
 	}
-	h.mesh.Save(h.handle(s.c), 0, w, true)
+	h.mesh.Save(h.handle(c), 0, w, true)
 }
 
 // activation is a subscription that becomes active. It stands among the live messages in the order that the mesh sent them, because its heads are
 // measured against those before it. Its tracks are made some at a time; live messages wait meanwhile, so that none slips between.
 type activation struct {
-	s      *sub
+	sub    subRef
 	places []place
 	at     int
 	begun  bool
@@ -157,13 +157,13 @@ type activation struct {
 
 // activate goes on with an activation and says how much it did, and whether it is done.
 func (h *Hub) activate(j *activation) (n int, done bool) {
-	s := j.s
-	if s.dead || s.c.state != stateOpen {
+	s := j.sub.get()
+	if s == nil || s.dead || s.c.state != stateOpen {
 		return 1, true
 	}
 	if !j.begun {
 		j.begun = true
-		h.beginAt(j)
+		h.beginAt(s, j)
 	}
 	for ; n < teardownSlice && j.at < len(j.places); n++ {
 		h.startTrack(s, &j.places[j.at])
@@ -174,7 +174,7 @@ func (h *Hub) activate(j *activation) (n int, done bool) {
 	}
 	s.active = true
 	if s.wildcard {
-		h.wildLog.add(s)
+		h.wildLog.add(s.handle())
 	} else {
 		h.ownTrack(s)
 	}
@@ -182,8 +182,8 @@ func (h *Hub) activate(j *activation) (n int, done bool) {
 }
 
 // beginAt works out the places and answers Subscribed, for a session once its first positions are stored.
-func (h *Hub) beginAt(j *activation) {
-	s, st := j.s, j.s.start
+func (h *Hub) beginAt(s *sub, j *activation) {
+	st := s.start
 	s.start = nil
 	j.places = make([]place, 0, len(st.heads))
 	for _, head := range st.heads {
@@ -200,11 +200,11 @@ func (h *Hub) beginAt(j *activation) {
 func (h *Hub) openSub(s *sub) {
 	s.open = true
 	h.control(s.c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, s.answer)
-	s.answer = nil
+	h.begun(s)
 	if s.kind != kindSession {
 		return
 	}
-	for _, t := range s.c.tracks {
+	for _, t := range s.c.tracks() {
 		if t.held && t.has(s) {
 			t.held = false
 			h.level(t, t.asked)
@@ -277,8 +277,8 @@ func (h *Hub) placeOf(s *sub, st *start, head exchange.Head) place {
 // awaits says whether a plain subscription with wildcards has heard nothing of a topic yet that matches: for it the topic appeared later, so that the
 // track that they will share starts at seq 1.
 func (c *conn) awaits(name string) bool {
-	return slices.ContainsFunc(c.subs, func(s *sub) bool {
-		return s.active && s.wildcard && s.kind == kindPlain && !s.headless && topic.Match(s.filter, name)
+	return slices.ContainsFunc(c.subs(), func(s *sub) bool {
+		return s.active && s.wildcard && s.kind == kindPlain && !s.headless && topic.Match(s.filter(), name)
 	})
 }
 
@@ -291,16 +291,21 @@ func (h *Hub) startTrack(s *sub, p *place) {
 	}
 	t := h.addTrack(s, ts)
 	s.topics++
-	t.epoch, t.pos, t.cur = p.head.Epoch, p.pos, p.cur
+	t.epoch, t.pos = p.head.Epoch, p.pos
+	if p.cur != nil {
+		h.trackmore(t).cur = p.cur
+	}
 	h.level(t, p.head.Head)
 }
 
 // level has the track read on from the log up to head and to what has come live, where it is not there yet.
 func (h *Hub) level(t *track, head uint64) {
 	if t.held = !t.open(); t.held {
-		t.behind, t.asked = true, head
+		t.behind = true
+		h.trackmore(t).asked = head
 		return
 	}
+	h.trackless(t)
 	if t.topic.epoch == t.epoch {
 		head = max(head, t.topic.last)
 	}
@@ -311,7 +316,7 @@ func (h *Hub) level(t *track, head uint64) {
 
 // ownTrack makes the track of a subscription without wildcards whose topic has no log.
 func (h *Hub) ownTrack(s *sub) {
-	ts := h.topic(s.filter)
+	ts := h.topic(s.filter())
 	if t := h.trackFor(s, ts); t == nil {
 		h.addTrack(s, ts).held = !s.open
 	} else {

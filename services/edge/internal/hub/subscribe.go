@@ -9,13 +9,16 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// sub is one subscription of one connection.
+// sub is one subscription of one connection. It lies in the hub's slab: lists that may outlive it hold a subRef.
 type sub struct {
 	c        *conn
+	topic    *topicState // without wildcards
+	wild     *filter     // with
+	*pending             // nil once it is open
+	gen      uint32
 	id       uint32 // the client's
 	ref      uint32 // names it to the mesh; never used twice on a connection
-	at       int    // in filter.subs, with wildcards
-	filter   string
+	at       uint32 // in filter.subs, with wildcards
 	kind     trackKind
 	overflow wirev1.Overflow
 	ack      bool
@@ -25,16 +28,87 @@ type sub struct {
 	headless bool // it does not know the heads of its topics, and begins with what comes first
 	dead     bool
 	window   uint32
-	topics   int    // tracks at topics that it did not name
-	start    *start // until it begins
-	answer   *wirev1.Subscribed
+	topics   uint32 // tracks at topics that it did not name
+}
+
+// pending is what a subscription has until it is open.
+type pending struct {
+	start  *start // until it begins
+	answer *wirev1.Subscribed
+}
+
+// filter that the client named.
+func (s *sub) filter() string {
+	if s.wildcard {
+		return s.wild.name
+	}
+	return s.topic.name
+}
+
+// subRef finds a subscription, or nil once it is gone.
+type subRef struct {
+	s   *sub
+	gen uint32
+}
+
+func (s *sub) handle() subRef { return subRef{s, s.gen} }
+
+func (r subRef) get() *sub {
+	if r.s == nil || r.s.gen != r.gen {
+		return nil
+	}
+	return r.s
+}
+
+// begun gives back what was needed until the subscription was open.
+func (h *Hub) begun(s *sub) {
+	if s.pending != nil {
+		h.pendings.Give(s.pending)
+		s.pending = nil
+	}
+}
+
+// subs are the connection's subscriptions.
+func (c *conn) subs() []*sub {
+	switch {
+	case c.manySubs != nil:
+		return c.manySubs
+	case c.oneSub[0] != nil:
+		return c.oneSub[:]
+	}
+	return nil
+}
+
+func (h *Hub) addSub(c *conn, s *sub) {
+	if c.manySubs == nil && c.oneSub[0] == nil {
+		c.oneSub[0] = s
+		return
+	}
+	more := h.more(c)
+	if more.manySubs == nil {
+		more.manySubs, c.oneSub[0] = []*sub{c.oneSub[0]}, nil
+	}
+	more.manySubs = append(more.manySubs, s)
+}
+
+func (h *Hub) removeSub(c *conn, s *sub) {
+	if c.oneSub[0] == s {
+		c.oneSub[0] = nil
+		return
+	}
+	more := h.more(c)
+	i := slices.Index(more.manySubs, s)
+	if more.manySubs = slices.Delete(more.manySubs, i, i+1); len(more.manySubs) == 0 {
+		more.manySubs = nil
+		h.less(c)
+	}
 }
 
 // bounded says whether it may match a limited number of topics.
 func (s *sub) bounded() bool { return s.wildcard && (s.ack || s.kind != kindPlain) }
 
 func (c *conn) subByID(id uint32) *sub {
-	for _, s := range c.subs {
+	for _, s := range c.subs() {
 		if s.id == id {
 			return s
 		}
@@ -52,26 +126,27 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 		return
 	}
 	c.nextRef++
-	s := &sub{
-		c: c, id: m.GetId(), ref: c.nextRef, filter: m.GetFilter(), overflow: m.GetOverflow(), ack: m.GetAck(),
-		wildcard: topic.IsFilter(m.GetFilter()), start: startOf(m),
-	}
+	s := h.subSlab.Take()
+	s.c, s.id, s.ref, s.overflow, s.ack = c, m.GetId(), c.nextRef, m.GetOverflow(), m.GetAck()
+	s.gen, s.wildcard = h.nextGen(), topic.IsFilter(m.GetFilter())
+	s.pending = h.pendings.Take()
+	s.start = startOf(m)
 	if w := m.GetReceiveWindow(); w > 0 && w < c.window {
 		s.window = w
 	}
 	s.kind = s.start.kind()
-	c.subs = append(c.subs, s)
+	h.addSub(c, s)
 	h.stats.Subscriptions++
 	heads, limit := true, h.lim.WildcardTopics
 	if s.wildcard {
-		h.addWild(s)
+		h.addWild(s, m.GetFilter())
 	} else {
-		ts := h.topic(s.filter)
+		ts := h.topic(m.GetFilter())
 		ts.exact++
-		s.filter = ts.name
+		s.topic = ts
 		heads, limit = h.policy(ts).Durable, 0
 	}
-	h.mesh.Join(h.handle(c), s.ref, s.filter, heads, limit)
+	h.mesh.Join(h.handle(c), s.ref, s.filter(), heads, limit)
 }
 
 func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
@@ -88,7 +163,7 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 		return unsupported("ranked delivery is not supported")
 	case m.GetNoEcho():
 		return unsupported("no_echo is not supported")
-	case len(c.subs) >= h.lim.Subscriptions:
+	case len(c.subs()) >= h.lim.Subscriptions:
 		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "the connection has as many subscriptions as it may")
 	case c.draining:
 		return code.New(wirev1.Code_CODE_DRAINING, "the edge is stopping")
@@ -128,23 +203,24 @@ func (c *conn) inUse(id uint32) bool { return c.subByID(id) != nil || slices.Con
 
 // joined goes on with a subscription: routers know of it, and these are its heads.
 func (h *Hub) joined(c *conn, e exchange.Joined) {
-	i := slices.IndexFunc(c.subs, func(s *sub) bool { return s.ref == e.Sub })
-	if i < 0 || c.subs[i].dead || c.subs[i].start == nil {
+	all := c.subs()
+	i := slices.IndexFunc(all, func(s *sub) bool { return s.ref == e.Sub })
+	if i < 0 || all[i].dead || all[i].pending == nil || all[i].start == nil {
 		h.stats.StaleEvents++
 		return
 	}
-	s := c.subs[i]
+	s := all[i]
 	switch {
 	case e.Err != nil && s.wildcard && !s.bounded() && !s.headless:
 		// Plain live subscriptions go on without heads: too many topics to name, or no store to ask.
-		h.mesh.Leave(h.cfg.Loop, s.filter)
+		h.mesh.Leave(h.cfg.Loop, s.filter())
 		s.headless = true
-		h.mesh.Join(h.handle(c), s.ref, s.filter, false, 0)
+		h.mesh.Join(h.handle(c), s.ref, s.filter(), false, 0)
 	case e.Err != nil:
 		h.refuseSub(s, e.Err)
 	default:
 		s.start.heads = e.Heads
-		h.inbox.push(inbound{start: &activation{s: s}})
+		h.inbox.push(inbound{start: &activation{sub: s.handle()}})
 	}
 }
 
@@ -154,24 +230,24 @@ func (h *Hub) refuseSub(s *sub, err error) {
 		return
 	}
 	s.dead, s.active = true, false
-	h.jobs.push(&ending{s: s, at: len(s.c.tracks), refused: code.From(err)})
+	h.jobs.push(&ending{sub: s.handle(), at: len(s.c.tracks()), refused: code.From(err)})
 }
 
 // forgetSub takes a subscription without tracks out of every list.
 func (h *Hub) forgetSub(s *sub) {
-	c := s.c
-	s.dead, s.active = true, false
-	if i := slices.Index(c.subs, s); i >= 0 {
-		c.subs = slices.Delete(c.subs, i, i+1)
-	}
+	name := s.filter()
+	h.begun(s)
+	h.removeSub(s.c, s)
 	if s.wildcard {
 		h.dropWild(s)
-	} else if ts := h.topics[s.filter]; ts != nil {
-		ts.exact--
-		h.letGoTopic(ts)
+	} else {
+		s.topic.exact--
+		h.letGoTopic(s.topic)
 	}
 	h.stats.Subscriptions--
-	h.mesh.Leave(h.cfg.Loop, s.filter)
+	*s = sub{}
+	h.subSlab.Free(s)
+	h.mesh.Leave(h.cfg.Loop, name)
 }
 
 func (h *Hub) unsubscribe(c *conn, m *wirev1.Unsubscribe) {
@@ -192,11 +268,11 @@ func (h *Hub) endSub(s *sub, why wirev1.Code, reason string) {
 		return
 	}
 	s.dead, s.active = true, false
-	h.jobs.push(&ending{s: s, at: len(s.c.tracks), why: why, reason: reason})
+	h.jobs.push(&ending{sub: s.handle(), at: len(s.c.tracks()), why: why, reason: reason})
 }
 
 type ending struct {
-	s       *sub
+	sub     subRef
 	at      int
 	why     wirev1.Code
 	reason  string
@@ -205,14 +281,15 @@ type ending struct {
 }
 
 func (j *ending) step(h *Hub) bool {
-	s, c := j.s, j.s.c
-	if c.state != stateOpen || !slices.Contains(c.subs, s) {
+	s := j.sub.get()
+	if s == nil || s.c.state != stateOpen {
 		return true // its connection is taken apart as a whole
 	}
-	j.at = min(j.at, len(c.tracks))
+	c := s.c
+	j.at = min(j.at, len(c.tracks()))
 	for n := 0; j.at > 0 && n < teardownSlice; n++ {
 		j.at--
-		t := c.tracks[j.at]
+		t := c.tracks()[j.at]
 		if !t.has(s) || h.unshare(t, s) {
 			continue
 		}
@@ -220,23 +297,23 @@ func (j *ending) step(h *Hub) bool {
 			j.topics = append(j.topics, t.topic.name)
 			if t.cur != nil {
 				c.sess.cursors[t.topic.name] = h.encodeCursor(t)
-				t.cur = nil
+				h.trackmore(t).cur = nil
 			}
-			c.sess.changed = slices.DeleteFunc(c.sess.changed, func(o *track) bool { return o == t })
 		}
 		h.dropTrack(t)
 	}
 	if j.at > 0 {
 		return false
 	}
+	id, kind, name := s.id, s.kind, s.filter()
 	h.forgetSub(s)
 	if j.refused != nil {
-		h.refuse(c, s.id, j.refused)
+		h.refuse(c, id, j.refused)
 		return true
 	}
-	if s.kind == kindSession {
-		h.dropFilter(s, j.topics)
+	if kind == kindSession {
+		h.dropFilter(c, name, j.topics)
 	}
-	h.control(c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: s.id, Code: j.why, Reason: j.reason})
+	h.control(c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: id, Code: j.why, Reason: j.reason})
 	return true
 }

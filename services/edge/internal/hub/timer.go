@@ -38,8 +38,11 @@ func (h *Hub) openTimers(c *conn) (next int64) {
 	if c.deadline != 0 {
 		next = min(next, c.deadline)
 	}
-	for i := 0; i < len(c.tracks) && c.state == stateOpen; i++ {
-		next = min(next, h.trackTimers(c.tracks[i]))
+	for _, t := range c.tracks() {
+		if c.state != stateOpen {
+			break
+		}
+		next = min(next, h.trackTimers(t))
 	}
 	if s := c.sess; s != nil && c.state == stateOpen {
 		if s.saveAt != 0 && h.now >= s.saveAt {
@@ -56,7 +59,7 @@ func (h *Hub) trackTimers(t *track) (next int64) {
 	next = math.MaxInt64
 	if t.retryAt != 0 {
 		if h.now >= t.retryAt {
-			t.retryAt = 0
+			h.noRetry(t)
 			h.run(t)
 		} else {
 			next = t.retryAt

@@ -22,13 +22,14 @@ type topicState struct {
 	// wildAt is how far hub.wildLog was followed: wildcard subscriptions before it have their track here.
 	wildAt uint64
 	// readers wait for a range of the log, by its first seq.
-	readers map[uint64][]*track
+	readers map[uint64][]trackRef
 }
 
 func (h *Hub) topic(name string) *topicState {
 	ts := h.topics[name]
 	if ts == nil {
-		ts = &topicState{name: name}
+		ts = h.states.Take()
+		ts.name = name
 		h.topics[name] = ts
 	}
 	return ts
@@ -38,6 +39,7 @@ func (h *Hub) topic(name string) *topicState {
 func (h *Hub) letGoTopic(ts *topicState) {
 	if len(ts.tracks) == 0 && ts.exact == 0 && h.fan.ts != ts {
 		delete(h.topics, ts.name)
+		h.states.Give(ts)
 	}
 }
 
@@ -45,14 +47,14 @@ func (h *Hub) letGoTopic(ts *topicState) {
 // matching all of them again.
 type wildLog struct {
 	base uint64 // number of subs[0]; numbers begin at 1, so that a new topic is behind
-	subs []*sub
+	subs []subRef
 }
 
 const wildLogKept = 4096
 
 func (l *wildLog) next() uint64 { return l.base + uint64(len(l.subs)) }
 
-func (l *wildLog) add(s *sub) {
+func (l *wildLog) add(s subRef) {
 	if len(l.subs) >= wildLogKept {
 		half := len(l.subs) / 2
 		l.base += uint64(half)
@@ -62,16 +64,16 @@ func (l *wildLog) add(s *sub) {
 }
 
 // missing appends the active wildcard subscriptions that match and may have no track at ts yet.
-func (h *Hub) missing(dst []*sub, ts *topicState) []*sub {
+func (h *Hub) missing(dst []subRef, ts *topicState) []subRef {
 	l := &h.wildLog
 	at := ts.wildAt
 	ts.wildAt = l.next()
 	if at < l.base {
 		return h.matching(dst, ts.name)
 	}
-	for _, s := range l.subs[at-l.base:] {
-		if s.active && topic.Match(s.filter, ts.name) {
-			dst = append(dst, s)
+	for _, r := range l.subs[at-l.base:] {
+		if s := r.get(); s != nil && s.active && topic.Match(s.filter(), ts.name) {
+			dst = append(dst, r)
 		}
 	}
 	return dst
@@ -83,19 +85,20 @@ type filter struct {
 	subs []*sub
 }
 
-func (h *Hub) addWild(s *sub) {
-	f := h.filters[s.filter]
+func (h *Hub) addWild(s *sub, name string) {
+	f := h.filters[name]
 	if f == nil {
-		f = &filter{name: s.filter}
+		f = h.filterSet.Take()
+		f.name = name
 		h.filters[f.name] = f
 		h.wild.Add(f.name, f)
 	}
-	s.filter, s.at = f.name, len(f.subs)
+	s.wild, s.at = f, uint32(len(f.subs))
 	f.subs = append(f.subs, s)
 }
 
 func (h *Hub) dropWild(s *sub) {
-	f := h.filters[s.filter]
+	f := s.wild
 	last := len(f.subs) - 1
 	f.subs[s.at], f.subs[last].at = f.subs[last], s.at
 	f.subs[last] = nil
@@ -103,14 +106,17 @@ func (h *Hub) dropWild(s *sub) {
 	if last == 0 {
 		h.wild.Remove(f.name, f)
 		delete(h.filters, f.name)
+		h.filterSet.Give(f)
 	}
 }
 
 // matching appends the wildcard subscriptions that match a topic.
-func (h *Hub) matching(dst []*sub, name string) []*sub {
+func (h *Hub) matching(dst []subRef, name string) []subRef {
 	h.matched = h.wild.Match(h.matched[:0], name)
 	for _, f := range h.matched {
-		dst = append(dst, f.subs...)
+		for _, s := range f.subs {
+			dst = append(dst, s.handle())
+		}
 	}
 	return dst
 }

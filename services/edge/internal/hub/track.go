@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
 type trackKind uint8
@@ -20,21 +21,21 @@ const (
 	kindOwn
 )
 
-// track is where a connection stands in one topic, for the subscriptions that share the delivery.
+// track is where a connection stands in one topic, for the subscriptions that share the delivery. It lies in the hub's slab: lists that
+// may outlive it hold a trackRef.
 type track struct {
 	c        *conn
 	topic    *topicState
 	atTopic  uint32 // in topic.tracks
-	atConn   uint32 // in c.tracks
+	atConn   uint32 // in c.tracks()
+	gen      uint32
 	kind     trackKind
 	overflow wirev1.Overflow
-	holeCode wirev1.Code
 	ack      bool
 	behind   bool
 	reading  bool // waits for a range
 	runs     bool // in hub.runnable
 	waits    bool // for a window or the queue
-	gone     bool
 	held     bool // its subscription is not open yet
 	changed  bool // its cursor has something to be saved
 
@@ -44,13 +45,19 @@ type track struct {
 	unacked    uint32
 	queued     uint32 // messages in the queue
 
-	first *sub   // of the subscriptions that share it
-	also  []*sub // the others
-	win   *window
+	first *sub // of the subscriptions that share it
+	*trackMore
+}
+
+// trackMore is what few tracks have at a time. It is written through Hub.trackmore alone: without any it is noTrackMore.
+type trackMore struct {
+	also []*sub // that share it, but for the first
+	win  *window
 
 	// A hole that the client has not been told of: before the next Message, or at holeDue.
 	holeFrom, holeTo uint64
 	holeDue          int64
+	holeCode         wirev1.Code
 
 	asked   uint64            // first seq of the range that is waited for
 	retryAt int64             // of a read that failed
@@ -58,6 +65,46 @@ type track struct {
 	rngAt   int               //
 	latest  *exchange.Message // CONFLATE: the newest, which waits
 	cur     *cursor.Cursor    // of the session
+}
+
+var noTrackMore = slab.None[trackMore]()
+
+// trackmore is the track's trackMore, to be written to.
+func (h *Hub) trackmore(t *track) *trackMore {
+	if t.trackMore == noTrackMore {
+		t.trackMore = h.trackMore.Take()
+	}
+	return t.trackMore
+}
+
+// trackless gives trackMore back where nothing is in it.
+func (h *Hub) trackless(t *track) {
+	m := t.trackMore
+	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && m.rng == nil && m.latest == nil && m.cur == nil && !t.held && !t.reading {
+		h.trackMore.Give(m)
+		t.trackMore = noTrackMore
+	}
+}
+
+// trackRef finds a track, or nil once it is gone.
+type trackRef struct {
+	t   *track
+	gen uint32
+}
+
+func (t *track) ref() trackRef { return trackRef{t, t.gen} }
+
+func (r trackRef) get() *track {
+	if r.t == nil || r.t.gen != r.gen {
+		return nil
+	}
+	return r.t
+}
+
+// nextGen is never 0.
+func (h *Hub) nextGen() uint32 {
+	h.gens = max(h.gens+1, 1)
+	return h.gens
 }
 
 // holeDelay is how long a hole may go unnamed on a quiet topic.
@@ -123,7 +170,7 @@ func (h *Hub) tracksOf(c *conn, ts *topicState) []*track {
 		return c.byTop[ts]
 	}
 	h.found = h.found[:0]
-	for _, t := range c.tracks {
+	for _, t := range c.tracks() {
 		if t.topic == ts {
 			h.found = append(h.found, t)
 		}
@@ -144,26 +191,79 @@ func (h *Hub) trackFor(s *sub, ts *topicState) *track {
 // addTrack gives s a track at ts; it stands nowhere yet.
 func (h *Hub) addTrack(s *sub, ts *topicState) *track {
 	c := s.c
-	t := &track{c: c, topic: ts, kind: s.kind, first: s, atTopic: uint32(len(ts.tracks)), atConn: uint32(len(c.tracks))}
+	t := h.tracks.Take()
+	*t = track{
+		c: c, topic: ts, kind: s.kind, first: s, atTopic: uint32(len(ts.tracks)), atConn: uint32(len(c.tracks())),
+		gen: h.nextGen(), trackMore: noTrackMore,
+	}
 	h.settle(t)
 	ts.tracks = append(ts.tracks, t)
-	c.tracks = append(c.tracks, t)
+	h.linkTrack(c, t)
+	return t
+}
+
+// tracks of the connection.
+func (c *conn) tracks() []*track {
 	switch {
-	case c.byTop != nil:
-		c.byTop[ts] = append(c.byTop[ts], t)
-	case len(c.tracks) > manyTracks:
-		c.byTop = map[*topicState][]*track{}
-		for _, t := range c.tracks {
-			c.byTop[t.topic] = append(c.byTop[t.topic], t)
+	case c.manyTracks != nil:
+		return c.manyTracks
+	case c.oneTrack[0] != nil:
+		return c.oneTrack[:]
+	}
+	return nil
+}
+
+func (h *Hub) linkTrack(c *conn, t *track) {
+	if c.manyTracks == nil && c.oneTrack[0] == nil {
+		c.oneTrack[0] = t
+		return
+	}
+	more := h.more(c)
+	if more.manyTracks == nil {
+		more.manyTracks, c.oneTrack[0] = []*track{c.oneTrack[0]}, nil
+	}
+	more.manyTracks = append(more.manyTracks, t)
+	switch {
+	case more.byTop != nil:
+		more.byTop[t.topic] = append(more.byTop[t.topic], t)
+	case len(more.manyTracks) > manyTracks:
+		more.byTop = map[*topicState][]*track{}
+		for _, t := range more.manyTracks {
+			more.byTop[t.topic] = append(more.byTop[t.topic], t)
 		}
 	}
-	return t
+}
+
+func (h *Hub) takeOutOfConn(c *conn, t *track) {
+	if c.oneTrack[0] == t {
+		c.oneTrack[0] = nil
+		return
+	}
+	more := h.more(c)
+	last := len(more.manyTracks) - 1
+	moved := more.manyTracks[last]
+	more.manyTracks[t.atConn], moved.atConn = moved, t.atConn
+	more.manyTracks[last] = nil
+	more.manyTracks = more.manyTracks[:last]
+	if last == 0 {
+		more.manyTracks, more.byTop = nil, nil
+		h.less(c)
+		return
+	}
+	if more.byTop != nil {
+		if rest := slices.DeleteFunc(more.byTop[t.topic], func(o *track) bool { return o == t }); len(rest) > 0 {
+			more.byTop[t.topic] = rest
+		} else {
+			delete(more.byTop, t.topic)
+		}
+	}
 }
 
 // share makes s one of the track's subscriptions.
 func (h *Hub) share(t *track, s *sub) {
 	if !t.has(s) {
-		t.also = append(t.also, s)
+		more := h.trackmore(t)
+		more.also = append(more.also, s)
 		h.settle(t)
 	}
 }
@@ -174,9 +274,14 @@ func (h *Hub) unshare(t *track, s *sub) bool {
 		if len(t.also) == 0 {
 			return false
 		}
-		t.first, t.also = t.also[0], t.also[1:]
+		more := h.trackmore(t)
+		t.first, more.also = more.also[0], more.also[1:]
 	} else if i := slices.Index(t.also, s); i >= 0 {
-		t.also = slices.Delete(t.also, i, i+1)
+		h.trackmore(t).also = slices.Delete(t.also, i, i+1)
+	}
+	if t.also != nil && len(t.also) == 0 {
+		h.trackmore(t).also = nil
+		h.trackless(t)
 	}
 	h.settle(t)
 	return true
@@ -185,24 +290,18 @@ func (h *Hub) unshare(t *track, s *sub) bool {
 // dropTrack ends a track: nothing of it is sent any more.
 func (h *Hub) dropTrack(t *track) {
 	c, ts := t.c, t.topic
-	t.gone = true
 	h.purge(t, true)
 	h.releaseRange(t)
 	h.dropWindow(t)
 	h.notWaiting(t)
-	last := c.tracks[len(c.tracks)-1]
-	c.tracks[t.atConn], last.atConn = last, t.atConn
-	c.tracks[len(c.tracks)-1] = nil
-	c.tracks = c.tracks[:len(c.tracks)-1]
-	if c.byTop != nil {
-		if rest := slices.DeleteFunc(c.byTop[ts], func(o *track) bool { return o == t }); len(rest) > 0 {
-			c.byTop[ts] = rest
-		} else {
-			delete(c.byTop, ts)
-		}
-	}
+	h.takeOutOfConn(c, t)
 	h.unlinkTrack(ts, t)
 	h.letGoTopic(ts)
+	if t.trackMore != noTrackMore {
+		h.trackMore.Give(t.trackMore)
+	}
+	*t = track{}
+	h.tracks.Free(t)
 }
 
 // unlinkTrack takes t out of the topic's list. Where a fan-out is walking it, those it has not reached stay ahead of it.

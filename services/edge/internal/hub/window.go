@@ -55,10 +55,11 @@ func (w *window) find(seq uint64) *entry {
 // opened puts a message that was just queued into the windows.
 func (h *Hub) opened(t *track, m *exchange.Message, attempt uint16) {
 	if t.win == nil {
+		more := h.trackmore(t)
 		if n := len(h.windows); n > 0 {
-			t.win, h.windows = h.windows[n-1], h.windows[:n-1]
+			more.win, h.windows = h.windows[n-1], h.windows[:n-1]
 		} else {
-			t.win = &window{}
+			more.win = &window{}
 		}
 	}
 	w := t.win
@@ -104,7 +105,8 @@ func (h *Hub) giveWindow(t *track) {
 	if len(w.parked) > 0 {
 		return
 	}
-	t.win = nil
+	h.trackmore(t).win = nil
+	h.trackless(t)
 	if cap(w.entries) <= windowKept && len(h.windows) < windowsKept {
 		w.parked = nil
 		h.windows = append(h.windows, w)
@@ -135,7 +137,7 @@ func (h *Hub) killAgain(t *track, seq uint64) {
 // sent is told when the bytes of a message of a track have left for the kernel: the ACK timer starts.
 func (h *Hub) sent(c *conn, it *item) {
 	t := it.t
-	if it.m.Seq == 0 || t.gone {
+	if it.m.Seq == 0 {
 		return
 	}
 	if t.latest != nil && t.queued == 0 {

@@ -1,0 +1,47 @@
+package slab
+
+import "unsafe"
+
+// Texts keeps short strings off the heap, each in the smallest of some sizes.
+type Texts struct {
+	s16 Slab[[16]byte]
+	s32 Slab[[32]byte]
+	s64 Slab[[64]byte]
+}
+
+// MaxText is how long a string may be.
+const MaxText = 64
+
+// Put copies s. The copy is good until Drop; what outlives that is cloned.
+func (t *Texts) Put(s string) string {
+	var place []byte
+	switch n := len(s); {
+	case n == 0 || n > MaxText:
+		return ""
+	case n <= 16:
+		place = t.s16.Take()[:]
+	case n <= 32:
+		place = t.s32.Take()[:]
+	default:
+		place = t.s64.Take()[:]
+	}
+	copy(place, s)
+	return unsafe.String(&place[0], len(s))
+}
+
+// Drop takes a copy back.
+func (t *Texts) Drop(s string) {
+	at := unsafe.Pointer(unsafe.StringData(s))
+	switch n := len(s); {
+	case n == 0:
+	case n <= 16:
+		t.s16.Free((*[16]byte)(at))
+	case n <= 32:
+		t.s32.Free((*[32]byte)(at))
+	default:
+		t.s64.Free((*[64]byte)(at))
+	}
+}
+
+// Bytes that were ever handed out.
+func (t *Texts) Bytes() int { return t.s16.Bytes() + t.s32.Bytes() + t.s64.Bytes() }
