@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -85,6 +86,46 @@ func TestFrameOfAnyMessageIsRead(t *testing.T) {
 			t.Fatalf("got %v, want %v", &got, m)
 		}
 	})
+}
+
+// A field that wire.proto gets one day must be in the head, the body or the tail.
+func TestNoFieldIsForgotten(t *testing.T) {
+	want := &wirev1.Message{Headers: map[string]string{"a": "b"}, Subs: []uint32{300}}
+	fields := want.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		f, one := fields.Get(i), protoreflect.Value{}
+		switch f.Kind() {
+		case protoreflect.StringKind:
+			one = protoreflect.ValueOfString("text")
+		case protoreflect.BytesKind:
+			one = protoreflect.ValueOfBytes([]byte("bytes"))
+		case protoreflect.Uint32Kind:
+			one = protoreflect.ValueOfUint32(7)
+		case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+			one = protoreflect.ValueOfUint64(1 << 40)
+		case protoreflect.DoubleKind:
+			one = protoreflect.ValueOfFloat64(-1.5)
+		}
+		switch {
+		case want.ProtoReflect().Has(f): // headers and subs, from above
+		case f.IsMap() || f.IsList() || !one.IsValid():
+			t.Fatalf("%s is of a kind that this test must learn", f.Name())
+		default:
+			want.ProtoReflect().Set(f, one)
+		}
+	}
+	body, err := Body(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := AppendTail(AppendMessage(nil, want.GetTopic(), want.GetSeq(), body), want.GetAttempt(), want.GetScore(), want.GetSubs())
+	var got wirev1.Message
+	if err := proto.Unmarshal(frame[HeaderSize:], &got); err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(&got, want) {
+		t.Fatalf("got %v, want %v", &got, want)
+	}
 }
 
 func TestBodyOfNothing(t *testing.T) {

@@ -72,7 +72,7 @@ func BenchmarkEncode(b *testing.B) {
 	})
 }
 
-// BenchmarkFrame makes the frame from what is shared, into a buffer that is used again: the edge does it once a loop.
+// BenchmarkFrame makes the frame from what is shared, into a buffer that is used again: each edge does it once for a message.
 func BenchmarkFrame(b *testing.B) {
 	buf := make([]byte, 0, 1024)
 	frame := func(build func(dst []byte) []byte) func(b *testing.B) {

@@ -3,6 +3,7 @@ package frames
 import (
 	"math"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -148,6 +149,32 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%s: %d bytes, want %d", f.name, got, want[f.name])
 		}
 	}
+}
+
+// Only the decoders that check lengths can be given what a stranger sent.
+func TestWhoReadsBrokenFrames(t *testing.T) {
+	for _, f := range formats() {
+		whole, panics := f.encode(typical(true)), 0
+		for n := range whole {
+			panics += panicsAt(f, whole[:n])
+		}
+		if want := f.name == "flatbuffers"; panics > 0 != want {
+			t.Errorf("%s: %d of %d beginnings make the decoder panic", f.name, panics, len(whole))
+		}
+	}
+}
+
+func panicsAt(f format, b []byte) (panics int) {
+	defer func() {
+		if recover() != nil {
+			panics = 1
+		}
+	}()
+	var v View
+	if f.decode(&v, b) == nil {
+		runtime.KeepAlive(v.Own())
+	}
+	return 0
 }
 
 // FuzzDecodeProtobuf holds the decoder by hand to the generated one, for any bytes.
