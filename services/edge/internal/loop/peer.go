@@ -4,49 +4,66 @@ import (
 	"errors"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
 // peer is the socket of the connection in a slot. An idle one has no buffer.
 type peer struct {
-	fd        int // -1: none
+	fd        int   // -1: none
+	rest      *rest // nil: none
 	gen       uint32
+	discarded uint32
 	readable  bool // the socket may have more
 	writable  bool // the socket may take more
 	hungUp    bool // the peer sends no more, so that reading goes on to the end
-	fed       bool // partial may hold a whole frame
+	fed       bool // rest may hold a whole frame
 	reading   bool // in loop.reads
 	flushing  bool // in loop.flushes
 	shut      bool // the edge sends no more
-	partial   []byte
-	discarded int
 }
 
+// rest is what was read of a connection and is not handled yet: a frame that has not come whole, or frames that wait.
+type rest struct{ bytes []byte }
+
 const (
-	peerChunk = 256
 	// lingerBytes is how much of what a closing connection still sends is read, so that its last words are not lost to a reset.
 	lingerBytes = 8 << 20
 )
 
-type peers struct{ chunks []*[peerChunk]peer }
+// peers holds them by slot, where the collector does not look.
+type peers struct {
+	slab  slab.Slab[peer]
+	rests slab.Pool[rest]
+}
 
-func (s *peers) len() uint32 { return uint32(len(s.chunks) * peerChunk) }
+func (s *peers) len() uint32 { return uint32(s.slab.Len()) }
 
 func (s *peers) get(slot uint32) *peer {
-	if int(slot/peerChunk) >= len(s.chunks) {
+	if slot >= s.len() {
 		return nil
 	}
-	return &s.chunks[slot/peerChunk][slot%peerChunk]
+	return s.slab.At(int(slot))
 }
 
 func (s *peers) make(slot uint32) *peer {
-	for int(slot/peerChunk) >= len(s.chunks) {
-		c := new([peerChunk]peer)
-		for i := range c {
-			c[i].fd = -1
-		}
-		s.chunks = append(s.chunks, c)
+	for s.len() <= slot {
+		s.slab.Take().fd = -1
 	}
 	return s.get(slot)
+}
+
+// keep makes b the rest of p. b may lie in the present one.
+func (s *peers) keep(p *peer, b []byte) {
+	switch {
+	case len(b) == 0 && p.rest != nil:
+		s.rests.Give(p.rest)
+		p.rest = nil
+	case len(b) > 0:
+		if p.rest == nil {
+			p.rest = s.rests.Take()
+		}
+		p.rest.bytes = append(p.rest.bytes[:0], b...)
+	}
 }
 
 func (l *Loop) wantRead(slot uint32, p *peer) {
@@ -119,13 +136,13 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 // feed gives the hub whole frames and keeps the rest. False where reading must not go on now.
 func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 	b := fresh
-	if len(p.partial) > 0 {
-		p.partial = append(p.partial, fresh...)
-		b = p.partial
+	if p.rest != nil {
+		p.rest.bytes = append(p.rest.bytes, fresh...)
+		b = p.rest.bytes
 	}
 	used, more := l.hub.Feed(slot, b, feedBudget)
-	if used > 0 || len(p.partial) == 0 {
-		l.keep(p, b[used:])
+	if used > 0 || p.rest == nil {
+		l.peers.keep(p, b[used:])
 	}
 	if !more {
 		return true
@@ -137,26 +154,16 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 	return false
 }
 
-// keep holds on to bytes that are not used yet. rest may lie in partial itself.
-func (l *Loop) keep(p *peer, rest []byte) {
-	switch {
-	case len(rest) > 0:
-		p.partial = append(p.partial[:0], rest...)
-	case cap(p.partial) > 0:
-		p.partial = nil
-	}
-}
-
 // discard reads what a closing connection still sends.
 func (l *Loop) discard(slot uint32, p *peer) {
-	p.partial = nil
+	l.peers.keep(p, nil)
 	for range 4 {
 		n, err := poll.Read(p.fd, l.buf)
 		if errors.Is(err, poll.ErrAgain) {
 			p.readable = false
 			return
 		}
-		p.discarded += n
+		p.discarded += uint32(n)
 		if err != nil || n == 0 || p.discarded > lingerBytes {
 			l.end(slot, p)
 			return
@@ -233,6 +240,7 @@ func (l *Loop) sayGoodbye(slot uint32, p *peer) {
 // end closes the socket and tells the hub.
 func (l *Loop) end(slot uint32, p *peer) {
 	poll.Close(p.fd)
+	l.peers.keep(p, nil)
 	*p = peer{fd: -1, reading: p.reading, flushing: p.flushing}
 	l.hub.Gone(slot)
 }
