@@ -2,6 +2,8 @@
 // for each. A time is kept to within one tick, never early.
 package wheel
 
+import "github.com/pushmesh/pushmesh/services/edge/internal/slab"
+
 const buckets = 512 // a power of two; times further away than this many ticks stay for another round
 
 // Wheel is used by one goroutine. Owners are small numbers (slots of a slab); times are nanoseconds from any fixed point.
@@ -9,7 +11,7 @@ type Wheel struct {
 	tick  int64
 	now   uint32 // the last tick that was taken
 	heads [buckets]uint32
-	nodes []node
+	nodes slab.Slab[node] // by owner
 	due   []uint32 // taken from the wheel, not fired yet
 }
 
@@ -19,30 +21,30 @@ type node struct{ prev, next, due uint32 }
 // New makes a wheel with ticks of so many nanoseconds.
 func New(tick int64) *Wheel { return &Wheel{tick: tick} }
 
+func (w *Wheel) node(owner uint32) *node { return w.nodes.At(int(owner)) }
+
 // Set makes owner due at the time given, whatever it was before.
 func (w *Wheel) Set(owner uint32, at int64) {
-	due := w.tickOf(at)
-	if int(owner) < len(w.nodes) {
-		if w.nodes[owner].due == due {
-			return
-		}
-		w.Clear(owner)
+	for w.nodes.Len() <= int(owner) {
+		w.nodes.Take()
 	}
-	for int(owner) >= len(w.nodes) {
-		w.nodes = append(w.nodes, node{})
+	n, due := w.node(owner), w.tickOf(at)
+	if n.due == due {
+		return
 	}
+	w.Clear(owner)
 	head := &w.heads[due%buckets]
-	w.nodes[owner] = node{next: *head, due: due}
+	*n = node{next: *head, due: due}
 	if *head != 0 {
-		w.nodes[*head-1].prev = owner + 1
+		w.node(*head - 1).prev = owner + 1
 	}
 	*head = owner + 1
 }
 
 // Sooner makes owner due at the time given unless it is due earlier.
 func (w *Wheel) Sooner(owner uint32, at int64) {
-	if int(owner) < len(w.nodes) {
-		if due := w.nodes[owner].due; due != 0 && due <= w.tickOf(at) {
+	if int(owner) < w.nodes.Len() {
+		if due := w.node(owner).due; due != 0 && due <= w.tickOf(at) {
 			return
 		}
 	}
@@ -51,19 +53,19 @@ func (w *Wheel) Sooner(owner uint32, at int64) {
 
 // Clear takes owner off the wheel.
 func (w *Wheel) Clear(owner uint32) {
-	if int(owner) >= len(w.nodes) || w.nodes[owner].due == 0 {
+	if int(owner) >= w.nodes.Len() || w.node(owner).due == 0 {
 		return
 	}
-	n := w.nodes[owner]
+	n := w.node(owner)
 	if n.prev != 0 {
-		w.nodes[n.prev-1].next = n.next
+		w.node(n.prev - 1).next = n.next
 	} else {
 		w.heads[n.due%buckets] = n.next
 	}
 	if n.next != 0 {
-		w.nodes[n.next-1].prev = n.prev
+		w.node(n.next - 1).prev = n.prev
 	}
-	w.nodes[owner] = node{}
+	*n = node{}
 }
 
 // Advance fires what is due, at most budget owners, and says whether more is due already. An owner that fires
@@ -86,8 +88,8 @@ func (w *Wheel) collect(now int64) bool {
 		w.now++
 		for link := w.heads[w.now%buckets]; link != 0; {
 			owner := link - 1
-			link = w.nodes[owner].next
-			if w.nodes[owner].due <= w.now {
+			link = w.node(owner).next
+			if w.node(owner).due <= w.now {
 				w.Clear(owner)
 				w.due = append(w.due, owner)
 			}
