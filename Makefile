@@ -63,6 +63,14 @@ compose-test: ## deploy/compose on a real Docker engine, up and down; needs root
 bench-baseline: build ## connections and fan-out of the edge beside redis-server and nats-server; JSON=FILE writes rows
 	@scripts/bench-baseline
 
+.PHONY: bench-edge
+bench-edge: build ## the edge beside bare loops in C, Redis, Mosquitto and NATS, within 10 minutes; JSON=FILE, PROFILE=FOLDER
+	@scripts/bench-edge
+
+.PHONY: bench-million
+bench-million: build ## a million connections on this machine (18 GiB free), a broadcast and 1,000 unicasts; JSON=FILE, CONNS=N
+	@scripts/bench-million
+
 .PHONY: clean
 clean: ## remove what was built; data/ stays
 	rm -rf $(BIN)

@@ -19,6 +19,7 @@ type parked struct {
 	perConn float64 // resident bytes
 	accepts float64 // connections per second of CPU
 	idle    float64 // percent of a core
+	alone   float64 // the same before there were any
 	rates   []float64
 }
 
@@ -54,7 +55,8 @@ func (b *bench) idle(ctx context.Context) error {
 	b.rows = append(b.rows,
 		table.AtMost("RSS per idle connection, "+n+" connections, one subscription", edge.perConn, "B", 512, strings.Join(mem, ", ")),
 		table.AtLeast("accept + hello + subscribe, per second of one core", edge.accepts, "1/s", 20_000, strings.Join(accepts, ", ")),
-		table.AtMost("CPU of "+n+" idle connections, 30 s heartbeats", edge.idle, "% of a core", 0.5, strings.Join(idles, ", ")),
+		table.AtMost("CPU of "+n+" idle connections, 30 s heartbeats", edge.idle, "% of a core", 0.5,
+			fmt.Sprintf("%s (edge without any: %.2f)", strings.Join(idles, ", "), edge.alone)),
 	)
 	name := "fan-out to " + n + " subscribers, window 64"
 	rate := median(edge.rates)
@@ -69,6 +71,12 @@ func (b *bench) idle(ctx context.Context) error {
 // park opens the connections to a server and measures them once they have idled a while.
 func (b *bench) park(ctx context.Context, server *local.Process, d swarm.Dialect, hold time.Duration) (*swarm.Swarm, parked, error) {
 	var p parked
+	const alone = 2 * time.Second
+	fresh, err := procfs.CPU(server.PID())
+	if err != nil {
+		return nil, p, err
+	}
+	time.Sleep(alone)
 	rss, err := procfs.RSS(server.PID())
 	if err != nil {
 		return nil, p, err
@@ -77,6 +85,7 @@ func (b *bench) park(ctx context.Context, server *local.Process, d swarm.Dialect
 	if err != nil {
 		return nil, p, err
 	}
+	p.alone = (cpu - fresh).Seconds() / alone.Seconds() * 100
 	s, err := swarm.Dial(ctx, swarm.Config{Addr: server.Addr, Dialect: d, Conns: b.conns, Heartbeat: 30 * time.Second})
 	if err != nil {
 		return nil, p, err
@@ -123,7 +132,12 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 	if want := uint64(b.conns) * 9 / 10; b.hold >= 30*time.Second && s.Pongs() < want {
 		return p, fmt.Errorf("only %d pings were answered", s.Pongs())
 	}
-	if err := b.heapProfile(ctx, m.Edges[0], "idle"); err != nil {
+	err = errors.Join(
+		b.heapProfile(ctx, m.Edges[0], "idle"),
+		b.profileWhile(ctx, m.Edges[0], "idle", 20, func() error { return s.Hold(time.Now().Add(21 * time.Second)) }),
+		b.profileWhile(ctx, m.Edges[0], "connect", 6, func() error { return b.reconnect(ctx, m.Edges[0], 4000, 6*time.Second) }),
+	)
+	if err != nil {
 		return p, err
 	}
 	src, err := publisher.New(ctx, m.Router.Addr, topic, b.size)
@@ -137,6 +151,20 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 		err = b.cpuProfile(ctx, t, "fanout", 64, b.conns)
 	}
 	return p, err
+}
+
+// reconnect opens and closes connections for a while.
+func (b *bench) reconnect(ctx context.Context, p *local.Process, conns int, span time.Duration) error {
+	for began := time.Now(); time.Since(began) < span; {
+		s, err := swarm.Dial(ctx, swarm.Config{Addr: p.Addr, Conns: conns, Dialect: &swarm.Push{Topics: oneTopic(topic), HeartbeatMs: never}})
+		if err != nil {
+			return err
+		}
+		if err := s.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *bench) parkPeer(ctx context.Context, name string) (p parked, err error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/local"
 )
@@ -20,16 +21,23 @@ func (b *bench) heapProfile(ctx context.Context, p *local.Process, name string) 
 
 // cpuProfile measures once more, with the edge's CPU profile on: it costs some, so that no row comes from here.
 func (b *bench) cpuProfile(ctx context.Context, t *target, name string, window, conns int) error {
+	const seconds = 4
+	return b.profileWhile(ctx, t.server, name, seconds, func() error {
+		_, err := t.pump(ctx, window, conns, (seconds+1)*time.Second)
+		return err
+	})
+}
+
+// profileWhile profiles the edge while something else is measured.
+func (b *bench) profileWhile(ctx context.Context, p *local.Process, name string, seconds int, do func() error) error {
 	if b.profile == "" {
 		return nil
 	}
-	const seconds = 4
 	saved := make(chan error, 1)
 	go func() {
-		saved <- b.save(ctx, t.server, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds), name+".cpu.pprof")
+		saved <- b.save(ctx, p, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds), name+".cpu.pprof")
 	}()
-	_, err := t.pump(ctx, window, conns, (seconds+1)*1e9)
-	return errors.Join(err, <-saved)
+	return errors.Join(do(), <-saved)
 }
 
 func (b *bench) save(ctx context.Context, p *local.Process, path, file string) error {

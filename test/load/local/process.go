@@ -36,8 +36,11 @@ func (d Dir) start(p *Process, path string, args ...string) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	p.cmd = exec.Command(path, args...) //nolint:gosec // programs that the benchmark names
-	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if p.cmd == nil {
+		p.cmd = exec.Command(path, args...) //nolint:gosec // programs that the benchmark names
+		p.cmd.Stdout = log
+	}
+	p.cmd.Stderr = log
 	p.cmd.Dir = string(d)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // a Ctrl-C is for this program alone
 	if err := p.cmd.Start(); err != nil {
@@ -49,6 +52,27 @@ func (d Dir) start(p *Process, path string, args ...string) error {
 		close(p.done)
 	}()
 	return nil
+}
+
+// StartSelf starts this program again with other arguments, to talk with over its standard input and output.
+func (d Dir) StartSelf(name string, args ...string) (*Process, io.WriteCloser, io.Reader, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p := &Process{Name: name, cmd: exec.Command(self, args...)} //nolint:gosec // itself
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	// A pipe of its own: one of exec's would be closed as soon as the process ends, with the last words in it.
+	out, write, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p.cmd.Stdout = write
+	err = errors.Join(d.start(p, self), write.Close())
+	return p, in, out, err
 }
 
 // PID of the process.

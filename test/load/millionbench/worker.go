@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pushmesh/pushmesh/test/load/publisher"
+	"github.com/pushmesh/pushmesh/test/load/swarm"
+)
+
+// workerFlag makes the program a worker; a JSON of job follows.
+const workerFlag = "-worker"
+
+// job of a worker: connections of one edge.
+type job struct {
+	Addr  string
+	First int // number of the first connection
+	Conns int
+	From  [3][4]byte // source addresses, in turns
+	// Every is how many connections share one that also has a topic of its own.
+	Every int
+}
+
+const (
+	everyone = "global/million"
+	ownTopic = "user/%d/million"
+)
+
+// topics that connection n subscribes to.
+func (j *job) topics(n int) []string {
+	if n%j.Every == 0 {
+		return []string{everyone, fmt.Sprintf(ownTopic, n)}
+	}
+	return []string{everyone}
+}
+
+// A worker is told on standard input, a line each, and answers each line with one:
+//
+//	connect         "connected N"
+//	clear           "clear": deliveries so far are forgotten
+//	report          "report" and a tally
+//
+// In between it keeps its connections alive.
+type worker struct {
+	*job
+	swarm *swarm.Swarm
+	tally tally
+	last  time.Time
+}
+
+// tally is what came since clear.
+type tally struct {
+	Deliveries  int
+	Connections int       // that got at least one message
+	Last        time.Time // when the last came
+	Took        []float64 // ms from publishing to delivery: of unicasts all, of a broadcast some
+	Pongs       uint64
+}
+
+// sampled is of how many deliveries of a broadcast one is timed.
+const sampled = 16
+
+func work(ctx context.Context, arg string, in io.Reader, out io.Writer) error {
+	w := &worker{job: &job{}}
+	if err := json.Unmarshal([]byte(arg), w.job); err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	orders := make(chan string)
+	go func() {
+		defer close(orders) // its maker is gone
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			orders <- lines.Text()
+		}
+	}()
+	var err error
+	w.swarm, err = swarm.New(swarm.Config{
+		Addr: w.Addr, Conns: w.Conns, First: w.First, Heartbeat: heartbeat, Message: w.message,
+		Dialect: &swarm.Push{Topics: w.topics, HeartbeatMs: uint32(heartbeat.Milliseconds())},
+		From:    func(n int) [4]byte { return w.From[n%len(w.From)] },
+	})
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		select {
+		case order, ok := <-orders:
+			if !ok {
+				return nil
+			}
+			if err := w.obey(ctx, order, out); err != nil {
+				return err
+			}
+		default:
+			if err := w.alive(); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(ctx.Err(), w.swarm.Close())
+}
+
+// alive reads and pings for a moment. What has come is noted with the time of the turn it came in.
+func (w *worker) alive() error {
+	return errors.Join(w.swarm.Beat(time.Now()), w.swarm.Turn(20*time.Millisecond))
+}
+
+func (w *worker) message(_ int, frame []byte) {
+	w.tally.Deliveries++
+	if w.tally.Deliveries%sampled == 1 || strings.Contains(string(frame[:min(len(frame), 32)]), "user/") {
+		if at, ok := publisher.Stamped(frame); ok {
+			w.tally.Took = append(w.tally.Took, float64(time.Since(at))/float64(time.Millisecond))
+		}
+	}
+	w.last = time.Now()
+}
+
+func (w *worker) obey(ctx context.Context, order string, out io.Writer) error {
+	switch order {
+	case "connect":
+		for !w.swarm.Connected() && ctx.Err() == nil {
+			if err := errors.Join(w.swarm.Connect(20), w.swarm.Beat(time.Now())); err != nil {
+				return err
+			}
+		}
+		_, err := fmt.Fprintln(out, "connected "+strconv.Itoa(w.swarm.Subscribed()))
+		return err
+	case "clear":
+		w.tally, w.last = tally{}, time.Time{}
+		w.swarm.Restart()
+		w.swarm.Await(1)
+		_, err := fmt.Fprintln(out, "clear")
+		return err
+	case "report":
+		w.tally.Connections, w.tally.Last, w.tally.Pongs = w.Conns-w.swarm.Missing(), w.last, w.swarm.Pongs()
+		b, err := json.Marshal(&w.tally)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out, "report %s\n", b)
+		return err
+	}
+	return fmt.Errorf("no such order: %q", order)
+}
