@@ -146,7 +146,7 @@ func TestDeliveryMakesNoGarbage(t *testing.T) {
 }
 
 // An idle connection with one subscription costs the hub this much memory at most, everything counted.
-const idleBudget = 384
+const idleBudget = 368
 
 func TestIdleConnectionStaysSmall(t *testing.T) {
 	const n = 5000

@@ -30,7 +30,6 @@ type conn struct {
 	torn      bool // teardown is done
 	detached  bool // holds its session no more
 
-	id        uint64
 	clientID  string
 	heard     int64 // when bytes came last
 	deadline  int64 // handshake, closing, drain; 0: none

@@ -38,18 +38,19 @@ func (h *Hub) hello(c *conn, body []byte) {
 		h.fail(c, why.Code, why.Message)
 		return
 	}
-	c.id, c.clientID = newID(), h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
+	id := newID()
+	c.clientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
 	c.heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
 	c.window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)
 	if m.GetSession() == "" {
-		h.welcome(c, false)
+		h.welcome(c, id, false)
 		return
 	}
 	c.state = stateWaiting
 	c.deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.slot, c.deadline)
-	h.more(c).sess = &session{user: "client:" + c.clientID, name: m.GetSession()}
-	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), c.id)
+	h.more(c).sess = &session{user: "client:" + c.clientID, name: m.GetSession(), conn: id}
+	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
 }
 
 func checkHello(m *wirev1.Hello) *code.Error {
@@ -80,11 +81,11 @@ func hasControl(s string) bool {
 }
 
 // welcome opens the connection.
-func (h *Hub) welcome(c *conn, resumed bool) {
+func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
 	c.state, c.deadline = stateOpen, 0
 	h.wheel.Set(c.slot, c.heard+c.patience())
 	h.control(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{
-		ConnectionId: c.id, Edge: h.cfg.EdgeID, HeartbeatMs: c.heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
+		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
 		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
 	})
 	if h.drain != nil {

@@ -69,13 +69,14 @@ type Hub struct {
 
 	rings   rings
 	arena   []byte
-	scratch []byte   // headers and tails of the write in hand
-	sizes   []int    // of its items
+	scratch []byte   // headers and tails of the writes in hand
 	ids     []uint32 // of the subscriptions of one message
 	found   []*track
 	gens    uint32    // given to subscriptions and tracks, so that what refers to one that is gone is seen
 	windows []*window // that no track uses
 	pinned  int       // ranges held by tracks
+	// gathering: scratch is of writes in hand.
+	gathering bool
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	drain    *drain

@@ -259,12 +259,14 @@ func (h *Hub) encode(t wirev1.FrameType, m proto.Message) []byte {
 }
 
 // Gather appends to dst what the next write of the connection should hold. The pieces are good until the hub is used
-// again, by Wrote or otherwise.
+// again, but to Gather for other connections.
 func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
 	o := h.conns.get(slot).out
-	h.sizes, h.scratch = h.sizes[:0], h.scratch[:0]
+	if !h.gathering {
+		h.gathering, h.scratch = true, h.scratch[:0]
+	}
 	bytes := 0
-	for i := uint32(0); i < o.n && len(h.sizes) < gatherItems && bytes < gatherBytes; i++ {
+	for i := uint32(0); i < min(o.n, gatherItems) && bytes < gatherBytes; i++ {
 		it, size := o.at(i), 0
 		switch it.kind {
 		case itemDead:
@@ -287,10 +289,20 @@ func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
 			body := it.m.Frame[wire.HeaderSize:]
 			dst, size = append(dst, head, body, tail), len(head)+len(body)+len(tail)
 		}
-		h.sizes = append(h.sizes, size)
 		bytes += size
 	}
 	return dst
+}
+
+// rest is how many bytes of the connection's first item have not left.
+func (h *Hub) rest(o *outbox) int {
+	it := o.at(0)
+	if it.kind == itemMessage && !it.plain() {
+		h.scratch = h.scratch[:0]
+		_, tail := h.ends(it)
+		return len(it.m.Frame) + len(tail)
+	}
+	return it.cost() - o.off
 }
 
 // plain says whether a message is sent as it is shared.
@@ -318,12 +330,14 @@ func (h *Hub) subsOf(it *item) []uint32 {
 	return h.ids
 }
 
-// Wrote says that the first n bytes of what Gather gave have left for the kernel.
+// Wrote says that the first n bytes of what Gather gave for the connection have left for the kernel.
 func (h *Hub) Wrote(slot uint32, n int) {
 	c := h.conns.get(slot)
 	held := h.holds(c)
-	for _, size := range h.sizes {
-		if c.out.n == 0 || n < size {
+	h.gathering = false
+	for c.out.n > 0 {
+		size := h.rest(c.out)
+		if n < size {
 			break
 		}
 		n -= size

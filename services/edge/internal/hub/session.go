@@ -17,6 +17,7 @@ const saveDelay = 200 * time.Millisecond
 // session is the durable session that a connection holds.
 type session struct {
 	user, name string
+	conn       uint64 // the id of the connection that holds it
 	generation uint64 // 0: not attached yet
 	// cursors of topics that no track has taken up.
 	cursors map[string]*meshv1.SessionCursor
@@ -137,7 +138,7 @@ func (h *Hub) attached(c *conn, e exchange.Attached) {
 	for _, cur := range e.Cursors {
 		s.cursors[cur.GetTopic()] = cur
 	}
-	h.welcome(c, e.Resumed)
+	h.welcome(c, s.conn, e.Resumed)
 	h.resumed = append(h.resumed, c.slot)
 }
 

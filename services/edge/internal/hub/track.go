@@ -29,8 +29,8 @@ type track struct {
 	atTopic  uint32 // in topic.tracks
 	atConn   uint32 // in c.tracks()
 	gen      uint32
-	kind     trackKind
 	overflow wirev1.Overflow
+	kind     trackKind
 	ack      bool
 	behind   bool
 	reading  bool // waits for a range
