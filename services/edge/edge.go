@@ -74,7 +74,7 @@ func (e *Edge) assemble() error {
 		Connections: e.connections, Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes,
 	})
 	loops, err := loop.NewAll(loop.Config{
-		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s),
+		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Send: loop.SendMode(s.Send),
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 	}, s.Loops)
 	if err != nil {
@@ -158,8 +158,17 @@ func (e *Edge) Start(ctx context.Context) error {
 	if err := e.stack.Start(ctx); err != nil {
 		return err
 	}
-	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops))
+	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "send", e.sendMode())
 	return nil
+}
+
+// sendMode is of the first loop: what one is allowed, all are.
+func (e *Edge) sendMode() loop.SendMode {
+	mode, why := e.loops[0].SendMode()
+	if why != nil {
+		e.tel.Log.Info("the kernel offers no io_uring: a system call for each send", "reason", why)
+	}
+	return mode
 }
 
 func (e *Edge) connections() int {

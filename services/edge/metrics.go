@@ -49,6 +49,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		sendByCode(ch, f.name, f.help, total)
 	}
 	sendLag(ch, all)
+	sendModes(ch, all)
 	for _, f := range c.mesh() {
 		kind := prometheus.CounterValue
 		if f.Gauge {
@@ -89,6 +90,20 @@ func sendLag(ch chan<- prometheus.Metric, all []loop.Stats) {
 		for name, v := range map[string]float64{"0.5": q.P50.Seconds(), "0.95": q.P95.Seconds(), "0.99": q.P99.Seconds(), "1": q.Max.Seconds()} {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, of, name)
 		}
+	}
+}
+
+// sendModes sends how many loops send in which way.
+func sendModes(ch chan<- prometheus.Metric, all []loop.Stats) {
+	modes := map[loop.SendMode]int{}
+	for i := range all {
+		if m := all[i].SendMode; m != "" {
+			modes[m]++
+		}
+	}
+	desc := prometheus.NewDesc("pushmesh_edge_send_mode", "Loops that send this way: uring, many connections with a system call, or write, one.", []string{"mode"}, nil)
+	for m, n := range modes {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), string(m))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
+	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 )
 
 // Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to.
@@ -27,6 +28,7 @@ type Settings struct {
 	QueueMemory      int           `help:"Bytes that may wait for all connections together." default:"1073741824"`
 	HandshakeTimeout time.Duration `help:"How long a client has for its Hello." default:"5s"`
 	Resumes          int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
+	Send             string        `help:"How bytes leave: auto, uring (io_uring: one system call for many connections) or write (one for each). auto is uring where the kernel allows it." enum:"auto,uring,write" default:"auto"`
 	Drain            time.Duration `help:"How long a planned stop waits for connections to end." default:"10s"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
@@ -74,6 +76,9 @@ func (s *Settings) Check() error {
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 		settings.Range("drain", d.Drain.Seconds(), 0.05, d.Grace.Seconds()),
+	}
+	if _, err := loop.ParseSendMode(d.Send); err != nil {
+		errs = append(errs, err)
 	}
 	for _, addr := range d.Stores {
 		errs = append(errs, settings.Addr("stores", addr))

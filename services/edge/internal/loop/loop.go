@@ -34,6 +34,8 @@ type Config struct {
 	Limits    Limits
 	// ListenAddr is shared by all loops of the edge; with port 0 the others are given the first one's Addr.
 	ListenAddr string
+	// Send says how to send; "" is auto.
+	Send SendMode
 	// Mailbox bounds; zero values take the defaults.
 	Mailbox mailbox.Bounds
 }
@@ -46,6 +48,8 @@ type Loop struct {
 	listener int
 	waker    int
 	ticker   int
+	sender   poll.Sender // made and closed by the loop's thread
+	noRing   error       // why the sender is not io_uring's
 	box      *mailbox.Box
 	done     chan struct{}
 	stop     atomic.Bool
@@ -125,11 +129,22 @@ func (l *Loop) Start(context.Context) error {
 	if err := errors.Join(l.poller.Add(l.listener, slotListener, 0), l.poller.Add(l.ticker, slotTicker, 0)); err != nil {
 		return fmt.Errorf("loop %d: %w", l.cfg.Index, err)
 	}
+	opened := make(chan error)
 	go pprof.Do(context.Background(), pprof.Labels("goroutine", "edge-loop"), func(context.Context) {
 		runtime.LockOSThread()
 		defer close(l.done)
-		l.run()
+		var err error
+		l.sender, l.noRing, err = openSender(l.cfg.Send)
+		if err == nil {
+			l.publishStats()
+		}
+		if opened <- err; err == nil {
+			l.run()
+		}
 	})
+	if err := <-opened; err != nil {
+		return fmt.Errorf("loop %d: %w", l.cfg.Index, err)
+	}
 	return nil
 }
 

@@ -172,60 +172,6 @@ func (l *Loop) discard(slot uint32, p *peer) {
 	l.wantRead(slot, p)
 }
 
-// flush writes what is owed to connections, one write each, and ends those that are done.
-func (l *Loop) flush() {
-	l.slots = l.hub.Dirty(l.slots[:0])
-	for _, slot := range l.slots {
-		if p := l.peers.get(slot); p.fd >= 0 {
-			l.wantFlush(slot, p)
-		}
-	}
-	n := min(len(l.flushes), flushBudget)
-	l.slots = append(l.slots[:0], l.flushes[:n]...)
-	l.flushes = l.flushes[:copy(l.flushes, l.flushes[n:])]
-	for _, slot := range l.slots {
-		p := l.peers.get(slot)
-		p.flushing = false
-		if p.fd >= 0 {
-			l.flushPeer(slot, p)
-		}
-	}
-}
-
-func (l *Loop) flushPeer(slot uint32, p *peer) {
-	st := l.hub.Status(slot)
-	if st.Owes && p.writable && !l.write(slot, p) {
-		l.end(slot, p)
-		return
-	}
-	if st.Owes {
-		st = l.hub.Status(slot)
-	}
-	switch {
-	case st.Overdue:
-		l.end(slot, p)
-	case st.Owes && p.writable:
-		l.wantFlush(slot, p)
-	case st.Closing && !st.Owes && !p.shut:
-		l.sayGoodbye(slot, p)
-	}
-}
-
-// write is one write; false where the socket is broken.
-func (l *Loop) write(slot uint32, p *peer) bool {
-	l.bufs = l.hub.Gather(slot, l.bufs[:0])
-	n, err := l.writer.Write(p.fd, l.bufs)
-	clear(l.bufs)
-	l.stats.Writes++
-	if errors.Is(err, poll.ErrAgain) {
-		p.writable = false
-		return true
-	}
-	l.stats.WriteBytes += uint64(n)
-	l.hub.Wrote(slot, n)
-	return err == nil
-}
-
 // sayGoodbye ends the edge's side; the peer's last bytes are read for a while, so that it gets ours.
 func (l *Loop) sayGoodbye(slot uint32, p *peer) {
 	p.shut = true

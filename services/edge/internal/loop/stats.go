@@ -18,6 +18,8 @@ type Stats struct {
 	PollErrors  uint64
 	// MailboxRefused counts events that found the mailbox full.
 	MailboxRefused uint64
+	// SendMode is how the loop sends; "" before it was started.
+	SendMode SendMode
 }
 
 // Stats may be called by anyone at any time.
@@ -28,5 +30,8 @@ func (l *Loop) publishStats() {
 	s := l.stats
 	s.Stats = l.hub.Stats()
 	s.MailboxRefused = l.box.Refused()
+	if l.sender != nil {
+		s.SendMode = l.sender.Mode()
+	}
 	l.snapshot.Store(&s)
 }

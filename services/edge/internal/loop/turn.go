@@ -34,9 +34,9 @@ type loopState struct {
 	hub     *hub.Hub
 	stats   Stats
 	peers   peers
-	buf     []byte // what is read, for all connections
-	bufs    [][]byte
-	writer  poll.Writer
+	buf     []byte    // what is read, for all connections
+	bufs    [][]byte  // of the batch
+	batch   []sending // what the sender was given
 	events  []poll.Event
 	mail    []exchange.Event
 	mailAt  int
@@ -63,6 +63,9 @@ func (l *Loop) run() {
 		}
 	}
 	l.publishStats()
+	if l.sender.Close() != nil {
+		l.stats.PollErrors++
+	}
 }
 
 // turn is one round, in this order: poll, reads, mailbox, timers, flush, closes. It says whether something was left over.

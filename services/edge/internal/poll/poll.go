@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -110,42 +109,6 @@ func Read(fd int, b []byte) (int, error) {
 			continue
 		}
 		return 0, again("read", err)
-	}
-}
-
-// Writer writes many pieces with one system call and no garbage. It belongs to one goroutine.
-type Writer struct{ iov []unix.Iovec }
-
-// MaxPieces is how many pieces a kernel takes at once.
-const MaxPieces = 1024
-
-// Write writes once, what bufs hold in order, and says how many bytes were taken. Pieces beyond MaxPieces are left.
-func (w *Writer) Write(fd int, bufs [][]byte) (int, error) {
-	w.iov = w.iov[:0]
-	for _, b := range bufs {
-		if len(b) == 0 {
-			continue
-		}
-		if len(w.iov) == MaxPieces {
-			break
-		}
-		v := unix.Iovec{Base: unsafe.SliceData(b)}
-		v.SetLen(len(b))
-		w.iov = append(w.iov, v)
-	}
-	if len(w.iov) == 0 {
-		return 0, nil
-	}
-	defer clear(w.iov)
-	for {
-		n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(w.iov))), uintptr(len(w.iov)))
-		switch errno {
-		case 0:
-			return int(n), nil
-		case unix.EINTR:
-		default:
-			return 0, again("writev", errno)
-		}
 	}
 }
 

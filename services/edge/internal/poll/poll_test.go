@@ -58,7 +58,7 @@ func TestWriteManyPieces(t *testing.T) {
 	for i := range MaxPieces + 10 {
 		bufs = append(bufs, []byte{byte(i)}, nil)
 	}
-	var w Writer
+	w := NewWriter()
 	n, err := w.Write(fd, bufs)
 	if err != nil || n != MaxPieces {
 		t.Fatalf("wrote %d: %v", n, err)
@@ -85,7 +85,7 @@ func TestPartialWriteAndEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	big := bytes.Repeat([]byte("x"), 16<<20)
-	var w Writer
+	w := NewWriter()
 	sent := 0
 	for {
 		n, err := w.Write(fd, [][]byte{big[sent:]})

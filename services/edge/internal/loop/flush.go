@@ -1,0 +1,88 @@
+package loop
+
+import (
+	"errors"
+
+	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+)
+
+// sending is a connection of the batch in hand.
+type sending struct {
+	slot uint32
+	owed bool // its bytes were given to the sender
+}
+
+// flush sends what is owed to connections, one send each, and ends those that are done.
+func (l *Loop) flush() {
+	l.slots = l.hub.Dirty(l.slots[:0])
+	for _, slot := range l.slots {
+		if p := l.peers.get(slot); p.fd >= 0 {
+			l.wantFlush(slot, p)
+		}
+	}
+	n := min(len(l.flushes), flushBudget)
+	l.slots = append(l.slots[:0], l.flushes[:n]...)
+	l.flushes = l.flushes[:copy(l.flushes, l.flushes[n:])]
+	for slots := l.slots; len(slots) > 0; {
+		slots = slots[l.gather(slots):]
+		l.settle(l.sender.Flush())
+	}
+}
+
+// gather gives the sender what connections are owed, as many as it takes, and says how many it has looked at. Until the sender
+// has flushed nothing else is done with the hub.
+func (l *Loop) gather(slots []uint32) (n int) {
+	for ; n < len(slots) && !l.sender.Full(); n++ {
+		p := l.peers.get(slots[n])
+		p.flushing = false
+		if p.fd < 0 {
+			continue
+		}
+		owed := p.writable && l.hub.Status(slots[n]).Owes
+		if owed {
+			at := len(l.bufs)
+			l.bufs = l.hub.Gather(slots[n], l.bufs)
+			l.sender.Add(p.fd, l.bufs[at:])
+		}
+		l.batch = append(l.batch, sending{slots[n], owed})
+	}
+	return n
+}
+
+// settle tells the hub what has left, and ends those that are done.
+func (l *Loop) settle(results []poll.Result) {
+	for _, b := range l.batch {
+		p := l.peers.get(b.slot)
+		if b.owed {
+			r := results[0]
+			results = results[1:]
+			if !l.sent(b.slot, p, r) {
+				l.end(b.slot, p)
+				continue
+			}
+		}
+		switch st := l.hub.Status(b.slot); {
+		case st.Overdue:
+			l.end(b.slot, p)
+		case st.Owes && p.writable:
+			l.wantFlush(b.slot, p)
+		case st.Closing && !st.Owes && !p.shut:
+			l.sayGoodbye(b.slot, p)
+		}
+	}
+	l.batch = l.batch[:0]
+	clear(l.bufs)
+	l.bufs = l.bufs[:0]
+}
+
+// sent takes the result of one send; false where the socket is broken.
+func (l *Loop) sent(slot uint32, p *peer, r poll.Result) bool {
+	l.stats.Writes++
+	if r.Err != nil {
+		p.writable = false // until the poller says otherwise
+		return errors.Is(r.Err, poll.ErrAgain)
+	}
+	l.stats.WriteBytes += uint64(r.N)
+	l.hub.Wrote(slot, r.N)
+	return true
+}
