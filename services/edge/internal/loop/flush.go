@@ -12,7 +12,8 @@ type sending struct {
 	owed bool // its bytes were given to the sender
 }
 
-// flush sends what is owed to connections, one send each, and ends those that are done.
+// flush sends what is owed to connections, one send each, and ends those that are done. Who was read in this turn comes first, so
+// that no answer waits for a broadcast; the others take their turns.
 func (l *Loop) flush() {
 	l.slots = l.hub.Dirty(l.slots[:0])
 	for _, slot := range l.slots {
@@ -20,8 +21,14 @@ func (l *Loop) flush() {
 			l.wantFlush(slot, p)
 		}
 	}
+	l.slots = l.slots[:0]
+	for _, slot := range l.heard {
+		l.peers.get(slot).flushing = true
+		l.slots = append(l.slots, slot)
+	}
+	l.heard = l.heard[:0]
 	n := min(len(l.flushes), flushBudget)
-	l.slots = append(l.slots[:0], l.flushes[:n]...)
+	l.slots = append(l.slots, l.flushes[:n]...)
 	l.flushes = l.flushes[:copy(l.flushes, l.flushes[n:])]
 	for slots := l.slots; len(slots) > 0; {
 		slots = slots[l.gather(slots):]
@@ -30,10 +37,13 @@ func (l *Loop) flush() {
 }
 
 // gather gives the sender what connections are owed, as many as it takes, and says how many it has looked at. Until the sender
-// has flushed nothing else is done with the hub.
+// has flushed nothing else is done with the hub. A slot may come twice: the second time it is not flushing any more.
 func (l *Loop) gather(slots []uint32) (n int) {
 	for ; n < len(slots) && !l.sender.Full(); n++ {
 		p := l.peers.get(slots[n])
+		if !p.flushing {
+			continue
+		}
 		p.flushing = false
 		if p.fd < 0 {
 			continue

@@ -17,10 +17,16 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
 // run starts a loop on a mesh in memory.
 func run(t testing.TB, lim Limits) (*Loop, *meshtest.Mesh) {
+	t.Helper()
+	return runSending(t, lim, poll.ModeAuto)
+}
+
+func runSending(t testing.TB, lim Limits, send SendMode) (*Loop, *meshtest.Mesh) {
 	t.Helper()
 	var l *Loop
 	mesh := meshtest.New(func(e exchange.Event) {
@@ -31,7 +37,7 @@ func run(t testing.TB, lim Limits) (*Loop, *meshtest.Mesh) {
 		}
 	})
 	table := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{Durable: true, ClientPublish: true}}})
-	l, err := New(Config{EdgeID: "edge", Mesh: mesh, PolicyFor: table.For, Limits: lim, ListenAddr: "127.0.0.1:0"})
+	l, err := New(Config{EdgeID: "edge", Mesh: mesh, PolicyFor: table.For, Limits: lim, ListenAddr: "127.0.0.1:0", Send: send})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +154,10 @@ func (c *client) refused(want wirev1.Code) {
 	}
 }
 
-func TestHelloSubscribeMessageAck(t *testing.T) {
-	l, mesh := run(t, Limits{})
+func TestHelloSubscribeMessageAck(t *testing.T) { eachSender(t, helloSubscribeMessageAck) }
+
+func helloSubscribeMessageAck(t *testing.T, send SendMode) {
+	l, mesh := runSending(t, Limits{}, send)
 	c := dial(t, l)
 	w := c.hello(&wirev1.Hello{ClientId: "ann"})
 	if w.GetEdge() != "edge" || w.GetClientId() != "ann" || w.GetConnectionId() == 0 || w.GetHeartbeatMs() != 30_000 || w.GetMaxFrame() != 1<<20 {
@@ -272,8 +280,10 @@ func TestFramesBehindHelloWaitForTheSession(t *testing.T) {
 	}
 }
 
-func TestSlowReaderCatchesUpWithoutLoss(t *testing.T) {
-	l, mesh := run(t, Limits{QueueBytes: 64 << 10})
+func TestSlowReaderCatchesUpWithoutLoss(t *testing.T) { eachSender(t, slowReaderCatchesUp) }
+
+func slowReaderCatchesUp(t *testing.T, send SendMode) {
+	l, mesh := runSending(t, Limits{QueueBytes: 64 << 10}, send)
 	slow, fast := dial(t, l), dial(t, l)
 	for _, c := range []*client{slow, fast} {
 		c.hello(&wirev1.Hello{})
@@ -352,8 +362,10 @@ func TestLoopsShareAPort(t *testing.T) {
 	}
 }
 
-func TestDrainEndsWithinItsDeadline(t *testing.T) {
-	l, _ := run(t, Limits{})
+func TestDrainEndsWithinItsDeadline(t *testing.T) { eachSender(t, drainEnds) }
+
+func drainEnds(t *testing.T, send SendMode) {
+	l, _ := runSending(t, Limits{}, send)
 	c := dial(t, l)
 	c.hello(&wirev1.Hello{})
 	done := make(chan struct{})
@@ -395,8 +407,10 @@ func TestLagIsSampled(t *testing.T) {
 	}
 }
 
-func TestRedeliveryAndSessionOverSockets(t *testing.T) {
-	l, mesh := run(t, Limits{})
+func TestRedeliveryAndSessionOverSockets(t *testing.T) { eachSender(t, redeliveryAndSession) }
+
+func redeliveryAndSession(t *testing.T, send SendMode) {
+	l, mesh := runSending(t, Limits{}, send)
 	connect := func() (*client, *wirev1.Welcome, *wirev1.Subscribed) {
 		c := dial(t, l)
 		w := c.hello(&wirev1.Hello{ClientId: "ann", Session: "inbox"})

@@ -90,6 +90,7 @@ func (l *Loop) read() {
 		p.reading = false
 		if p.fd >= 0 {
 			l.readPeer(slot, p)
+			l.heard = append(l.heard, slot)
 		}
 	}
 }

@@ -15,11 +15,13 @@ const (
 	acceptBudget = 64
 	readBudget   = 256 // connections
 	mailBudget   = 1024
-	workBudget   = 4096 // deliveries or about as much
-	tickBudget   = 512  // connections
-	flushBudget  = 1024 // connections
-	feedBudget   = 512  // frames of one connection
-	readSize     = 64 << 10
+	workBudget   = 16384 // deliveries or about as much
+	tickBudget   = 512   // connections
+	// flushBudget, of connections beside those that were read. Where there is more to send than the kernel takes, a connection gets
+	// workBudget/flushBudget messages with a write.
+	flushBudget = 256
+	feedBudget  = 512 // frames of one connection
+	readSize    = 64 << 10
 )
 
 // Slots of descriptors that are no connection.
@@ -42,6 +44,7 @@ type loopState struct {
 	mailAt  int
 	reads   []uint32 // slots with something to read
 	flushes []uint32 // slots with something to write
+	heard   []uint32 // slots read in this turn
 	slots   []uint32
 	accepts bool // the listener may have connections
 	swept   bool // the loop drains: the listener is looked at once more
