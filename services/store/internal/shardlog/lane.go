@@ -88,10 +88,9 @@ func (l *lane) submit(entries []*entry) {
 		l.queue = append(l.queue, e)
 		l.bytes += e.size()
 	}
-	depth := len(l.queue)
+	l.metrics.queued(l.name, len(l.queue)) // under the lock, so that no older depth overwrites a newer one
 	l.mu.Unlock()
 	l.wake()
-	l.metrics.queued(l.name, depth)
 	if len(refused) > 0 {
 		l.metrics.answered(refused)
 		entries[0].sink.Results(refused)
@@ -133,6 +132,7 @@ func (l *lane) take() (group []*entry) {
 	if len(l.queue) == 0 {
 		l.queue = nil
 	}
+	l.metrics.queued(l.name, len(l.queue))
 	return group
 }
 
@@ -171,6 +171,7 @@ func (l *lane) setAway(why error) {
 	var refused []*entry
 	if why != nil {
 		refused, l.queue, l.bytes = l.queue, nil, 0
+		l.metrics.queued(l.name, 0)
 	}
 	l.mu.Unlock()
 	l.refuse(refused, func(*entry) error {
