@@ -31,9 +31,10 @@ type Checker interface{ Check() error }
 // Parse fills into, a pointer to a struct of kong fields, from args and from variables named
 // PUSHMESH_ and the flag's name. Faults are a *UsageError that names every one of them.
 func Parse(into Checker, name, description string, args []string, out io.Writer) error {
-	helped := false
+	helped, read := false, false
 	parser, err := kong.New(into, kong.Name(name), kong.Description(description), kong.DefaultEnvars("PUSHMESH"),
-		kong.Writers(out, out), kong.Exit(func(int) { helped = true }))
+		kong.Writers(out, out), kong.Exit(func(int) { helped = true }),
+		kong.WithBeforeApply(func() error { read = true; return nil }))
 	if err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
@@ -41,10 +42,10 @@ func Parse(into Checker, name, description string, args []string, out io.Writer)
 	if helped {
 		return ErrHelp
 	}
-	if err != nil {
-		return &UsageError{err}
+	if err != nil && !read {
+		return &UsageError{err} // into is not filled: its other faults are not known
 	}
-	if err := into.Check(); err != nil {
+	if err := errors.Join(err, into.Check()); err != nil {
 		return &UsageError{err}
 	}
 	return nil
@@ -60,7 +61,7 @@ func Require(flag, value string) error {
 
 // Range reports a number out of bounds.
 func Range[N int | int64 | float64](flag string, value, low, high N) error {
-	if value < low || value > high {
+	if !(value >= low && value <= high) { //nolint:staticcheck // NaN is out of bounds, too
 		return fmt.Errorf("--%s is %v, must be %v to %v", flag, value, low, high)
 	}
 	return nil

@@ -3,6 +3,7 @@ package settings
 import (
 	"bytes"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 type sample struct {
 	Listen string `default:":1"`
 	Size   int    `default:"5" help:"How many."`
+	Level  string `default:"low" enum:"low,high"`
 }
 
 func (s *sample) Check() error {
@@ -23,6 +25,26 @@ func TestParseReportsEveryFault(t *testing.T) {
 	err := Parse(&s, "x", "does x", []string{"--listen", "nowhere", "--size", "11"}, &bytes.Buffer{})
 	if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--listen") || !strings.Contains(err.Error(), "--size is 11") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// What the parser itself finds doesn't hide the rest.
+func TestParseReportsChoicesAndTheRest(t *testing.T) {
+	var s sample
+	err := Parse(&s, "x", "does x", []string{"--level", "loud", "--listen", "nowhere", "--size", "11"}, &bytes.Buffer{})
+	for _, want := range []string{"--level", "--listen", "--size is 11"} {
+		if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is missing from %v", want, err)
+		}
+	}
+	if err := Parse(&s, "x", "does x", []string{"--size", "many"}, &bytes.Buffer{}); ExitCode(err) != ExitUsage || strings.Contains(err.Error(), "--listen") {
+		t.Errorf("a value that can't be read: %v", err)
+	}
+}
+
+func TestRangeRefusesNaN(t *testing.T) {
+	if Range("share", math.NaN(), 0, 1) == nil || Range("share", 1.0, 0, 1) != nil {
+		t.Error("NaN is in no range, 1 is in 0 to 1")
 	}
 }
 

@@ -19,7 +19,7 @@ type Settings struct {
 	HTTP         string        `name:"http" help:"Address of health, metrics and pprof." default:":7483"`
 	Advertise    string        `help:"Address at which others reach the gRPC API. Default: the one listened on."`
 	NATS         string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
-	DB           string        `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH." required:""`
+	DB           string        `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH. Required."`
 	Writers      int           `help:"Connections that append side by side; 0: 4 for Postgres, 1 for SQLite." default:"0"`
 	Standalone   bool          `help:"Without NATS: this is the database's only store."`
 	NewEpoch     bool          `help:"Begin a new incarnation of every topic's log, then go on: after the database was restored from a backup or a standby was promoted. No store may run meanwhile."`
