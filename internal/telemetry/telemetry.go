@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -39,6 +40,7 @@ type Telemetry struct {
 	Log      *slog.Logger
 	Registry *prometheus.Registry
 	Tracers  trace.TracerProvider
+	log      *logWriter
 	stop     func(context.Context) error
 }
 
@@ -48,13 +50,18 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 	if err := level.UnmarshalText([]byte(cfg.LogLevel)); cfg.LogLevel != "" && err != nil {
 		return nil, fmt.Errorf("log level %q: debug, info, warn or error", cfg.LogLevel)
 	}
+	out := &logWriter{out: os.Stderr}
 	t := &Telemetry{
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).
+		log: out,
+		Log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})).
 			With("tier", cfg.Service, "id", cfg.Instance),
 		Registry: prometheus.NewRegistry(),
 		Tracers:  noop.NewTracerProvider(),
 		stop:     func(context.Context) error { return nil },
 	}
+	t.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "pushmesh_log_dropped_total", Help: "Lines of the log that nobody read in time.",
+	}, func() float64 { return float64(out.Dropped()) }))
 	t.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return t, nil
@@ -80,8 +87,17 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 // Start does nothing: with Stop it makes Telemetry a lifecycle.Part.
 func (t *Telemetry) Start(context.Context) error { return nil }
 
-// Stop sends the spans that wait and ends.
-func (t *Telemetry) Stop(ctx context.Context) error { return t.stop(ctx) }
+// lastLines is how long Stop waits for whoever reads the log.
+const lastLines = time.Second
+
+// Stop sends the spans that wait, writes the lines that wait, and ends.
+func (t *Telemetry) Stop(ctx context.Context) error {
+	err := t.stop(ctx)
+	ctx, cancel := context.WithTimeout(ctx, lastLines)
+	defer cancel()
+	t.log.flush(ctx)
+	return err
+}
 
 // Tracer for a package.
 func (t *Telemetry) Tracer(name string) trace.Tracer {

@@ -76,7 +76,12 @@ type client struct {
 
 func (w *world) client(e *Edge, hello *wirev1.Hello) *client {
 	w.t.Helper()
-	conn, err := net.Dial("tcp", e.Addr())
+	return w.clientAt(e.Addr(), hello)
+}
+
+func (w *world) clientAt(addr string, hello *wirev1.Hello) *client {
+	w.t.Helper()
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		w.t.Fatal(err)
 	}

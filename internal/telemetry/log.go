@@ -1,0 +1,75 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"sync"
+)
+
+// logQueue is how many lines may wait for whoever reads the log.
+const logQueue = 1024
+
+// logWriter is between the log and standard error, so that nobody who logs ever waits: a pipe that is not read would stop the whole process, one
+// goroutine after the other. Lines beyond logQueue are dropped and counted.
+type logWriter struct {
+	out     io.Writer
+	mu      sync.Mutex
+	lines   [][]byte
+	dropped uint64
+	idle    chan struct{} // closed once nothing waits; nil while nothing does
+}
+
+// Write takes one line, as slog's handlers write them.
+func (w *logWriter) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.lines) >= logQueue {
+		w.dropped++
+		return len(line), nil
+	}
+	w.lines = append(w.lines, bytes.Clone(line))
+	if w.idle == nil {
+		w.idle = make(chan struct{})
+		go w.drain()
+	}
+	return len(line), nil
+}
+
+// drain writes until nothing waits.
+func (w *logWriter) drain() {
+	for {
+		w.mu.Lock()
+		if len(w.lines) == 0 {
+			close(w.idle)
+			w.idle, w.lines = nil, nil
+			w.mu.Unlock()
+			return
+		}
+		line := w.lines[0]
+		w.lines = w.lines[1:]
+		w.mu.Unlock()
+		_, _ = w.out.Write(line) // a log that can't be written can't be complained of
+	}
+}
+
+// flush waits until everything is written.
+func (w *logWriter) flush(ctx context.Context) {
+	w.mu.Lock()
+	idle := w.idle
+	w.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// Dropped counts lines.
+func (w *logWriter) Dropped() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dropped
+}

@@ -1,0 +1,54 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// gate lets nothing through until it is opened, as a pipe that nobody reads.
+type gate struct {
+	open chan struct{}
+	mu   sync.Mutex
+	got  bytes.Buffer
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	<-g.open
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.got.Write(b)
+}
+
+func TestLoggingNeverWaits(t *testing.T) {
+	g := &gate{open: make(chan struct{})}
+	w := &logWriter{out: g}
+	for i := range 3 * logQueue {
+		if _, err := fmt.Fprintf(w, "line %d\n", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.Dropped(); n < 2*logQueue-1 {
+		t.Fatalf("%d lines dropped of %d", n, 3*logQueue)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	w.flush(ctx) // gives up
+	close(g.open)
+	w.flush(t.Context())
+	if lines := strings.Count(g.got.String(), "\n"); uint64(lines)+w.Dropped() != 3*logQueue || !strings.HasPrefix(g.got.String(), "line 0\nline 1\n") {
+		t.Fatalf("%d lines and %d dropped, of %d", lines, w.Dropped(), 3*logQueue)
+	}
+	w.flush(t.Context())
+	if _, err := w.Write([]byte("last\n")); err != nil {
+		t.Fatal(err)
+	}
+	w.flush(t.Context())
+	if !strings.HasSuffix(g.got.String(), "last\n") {
+		t.Fatal("a line after the others was not written")
+	}
+}
