@@ -43,14 +43,14 @@ func (b *bench) allocations(ctx context.Context) error {
 // allocated measures what the whole edge process allocates per delivery, decoding of batches and all.
 func (b *bench) allocated(ctx context.Context, edge *local.Process, targets []*target) error {
 	for _, t := range targets {
-		if t.name != ephemeral {
+		if t.Name != ephemeral {
 			continue
 		}
 		before, err := mallocs(ctx, edge)
 		if err != nil {
 			return err
 		}
-		s, err := t.pump(ctx, 64, b.subs, b.span)
+		s, err := t.Pump(ctx, 64, b.span)
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (b *bench) allocated(ctx context.Context, edge *local.Process, targets []*t
 		if err != nil {
 			return err
 		}
-		b.rows = append(b.rows, table.Figure("allocations per delivery, whole edge process, window 64", (after-before)/float64(s.deliveries), "1", ""))
+		b.rows = append(b.rows, table.Figure("allocations per delivery, whole edge process, window 64", (after-before)/float64(s.Deliveries), "1", ""))
 	}
 	return nil
 }

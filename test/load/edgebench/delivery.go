@@ -58,12 +58,12 @@ func (b *bench) delivery(ctx context.Context) (err error) {
 		rate := map[string][]float64{}
 		for range b.rounds {
 			for _, t := range targets {
-				s, err := t.pump(ctx, window, b.subs, b.span)
+				s, err := t.Pump(ctx, window, b.span)
 				if err != nil {
 					return err
 				}
-				cost[t.name] = append(cost[t.name], s.perDelivery())
-				rate[t.name] = append(rate[t.name], s.rate())
+				cost[t.Name] = append(cost[t.Name], s.PerDelivery())
+				rate[t.Name] = append(rate[t.Name], s.Rate())
 			}
 		}
 		b.deliveryRows(window, cost, rate, missing)
@@ -72,9 +72,9 @@ func (b *bench) delivery(ctx context.Context) (err error) {
 		return err
 	}
 	for _, t := range targets {
-		if t.name == ephemeral {
+		if t.Name == ephemeral {
 			for _, window := range []int{1, 64} {
-				if err := b.cpuProfile(ctx, t, fmt.Sprintf("window-%d", window), window, b.subs); err != nil {
+				if err := b.cpuProfile(ctx, t, fmt.Sprintf("window-%d", window), window); err != nil {
 					return err
 				}
 			}

@@ -144,11 +144,12 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 	if err != nil {
 		return p, err
 	}
-	t := &target{name: "edge", server: m.Edges[0], swarm: s, source: src}
+	t := newTarget("edge", m.Edges[0], b.conns)
+	t.Swarm, t.Source = s, src
 	defer func() { err = errors.Join(err, src.Close()) }()
 	p.rates, err = b.largeFanout(ctx, t)
 	if err == nil {
-		err = b.cpuProfile(ctx, t, "fanout", 64, b.conns)
+		err = b.cpuProfile(ctx, t, "fanout", 64)
 	}
 	return p, err
 }
@@ -194,18 +195,20 @@ func (b *bench) parkPeer(ctx context.Context, name string) (p parked, err error)
 		return p, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	p.rates, err = b.largeFanout(ctx, &target{name: name, server: server, swarm: s, source: src})
+	t := newTarget(name, server, b.conns)
+	t.Swarm, t.Source = s, src
+	p.rates, err = b.largeFanout(ctx, t)
 	return p, err
 }
 
 func (b *bench) largeFanout(ctx context.Context, t *target) ([]float64, error) {
 	var rates []float64
 	for range b.rounds {
-		s, err := t.pump(ctx, 64, b.conns, 2*b.span)
+		s, err := t.Pump(ctx, 64, 2*b.span)
 		if err != nil {
 			return rates, err
 		}
-		rates = append(rates, s.rate())
+		rates = append(rates, s.Rate())
 	}
 	return rates, nil
 }

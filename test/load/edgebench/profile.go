@@ -20,10 +20,10 @@ func (b *bench) heapProfile(ctx context.Context, p *local.Process, name string) 
 }
 
 // cpuProfile measures once more, with the edge's CPU profile on: it costs some, so that no row comes from here.
-func (b *bench) cpuProfile(ctx context.Context, t *target, name string, window, conns int) error {
+func (b *bench) cpuProfile(ctx context.Context, t *target, name string, window int) error {
 	const seconds = 4
 	return b.profileWhile(ctx, t.server, name, seconds, func() error {
-		_, err := t.pump(ctx, window, conns, (seconds+1)*time.Second)
+		_, err := t.Pump(ctx, window, (seconds+1)*time.Second)
 		return err
 	})
 }

@@ -78,6 +78,16 @@ func (d Dir) StartSelf(name string, args ...string) (*Process, io.WriteCloser, i
 // PID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Running says whether the process is there.
+func (p *Process) Running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
 // Stop ends the process, with SIGKILL if it doesn't within a few seconds, and waits for its end.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)

@@ -72,11 +72,16 @@ func work(ctx context.Context, arg string, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal([]byte(arg), w.job); err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	orders := make(chan string)
 	go func() {
-		defer close(orders) // its maker is gone
+		defer close(orders) // who gave them is gone
 		for lines := bufio.NewScanner(in); lines.Scan(); {
-			orders <- lines.Text()
+			select {
+			case orders <- lines.Text():
+			case <-ctx.Done():
+			}
 		}
 	}()
 	var err error
@@ -88,6 +93,11 @@ func work(ctx context.Context, arg string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return errors.Join(w.serve(ctx, orders, out), w.swarm.Close())
+}
+
+// serve obeys orders until there are no more.
+func (w *worker) serve(ctx context.Context, orders <-chan string, out io.Writer) error {
 	for ctx.Err() == nil {
 		select {
 		case order, ok := <-orders:
@@ -103,7 +113,7 @@ func work(ctx context.Context, arg string, in io.Reader, out io.Writer) error {
 			}
 		}
 	}
-	return errors.Join(ctx.Err(), w.swarm.Close())
+	return ctx.Err()
 }
 
 // alive reads and pings for a moment. What has come is noted with the time of the turn it came in.

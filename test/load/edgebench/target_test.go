@@ -1,0 +1,89 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/test/load/local"
+)
+
+// bareLoops builds the bare loop as scripts/bench-setup does.
+func bareLoops(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command("gcc", "-O2", "-o", filepath.Join(dir, bareWrite), "../bare/bare.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("gcc: %v: %s", err, out)
+	}
+	return dir
+}
+
+func TestPumpCountsEveryDelivery(t *testing.T) {
+	b := &bench{config: &config{bare: bareLoops(t), size: 128}, dir: local.Dir(t.TempDir())}
+	tg, err := b.peerTarget(t.Context(), bareWrite, 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, window := range []int{1, 64} {
+		s, err := tg.Pump(t.Context(), window, 100*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uint64(s.Deliveries) != tg.Swarm.Received() || s.Deliveries < 50*window || s.CPU <= 0 || s.Wall < 100*time.Millisecond {
+			t.Errorf("window %d: %+v, and the swarm received %d", window, s, tg.Swarm.Received())
+		}
+	}
+	if err := tg.close(); err != nil {
+		t.Fatal(err)
+	}
+	if tg.server.Running() {
+		t.Fatal("the server outlived its target")
+	}
+}
+
+func TestWhatIsNotThereIsNotInstalled(t *testing.T) {
+	b := &bench{config: &config{bare: t.TempDir(), size: 128}, dir: local.Dir(t.TempDir())}
+	if _, err := b.peerTarget(t.Context(), bareURing, 1); err == nil || !strings.Contains(err.Error(), "not installed") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestRatioIsTakenRoundByRound(t *testing.T) {
+	// The machine was three times slower in the second round: that meets both.
+	if got := ratio([]float64{2, 6, 2}, []float64{1, 3, 1}); got != 2 {
+		t.Fatalf("got %v", got)
+	}
+	if got := ratio(nil, []float64{1}); got != 0 {
+		t.Fatalf("got %v", got)
+	}
+	if got := median([]float64{5, 1, 3, 2}); got != 2.5 {
+		t.Fatalf("got %v", got)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	if _, err := parse([]string{"-conns", "0"}); err == nil {
+		t.Error("no connections were accepted")
+	}
+	if _, err := parse([]string{"-only", "("}); err == nil {
+		t.Error("a broken pattern was accepted")
+	}
+	c, err := parse([]string{"-only", "idle|latency"})
+	if err != nil || !c.only.MatchString("idle") || c.only.MatchString("delivery") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBudgetFaultIsRead(t *testing.T) {
+	found := budgetFault.FindStringSubmatch("budget_test.go:111: 250 allocations for 100 deliveries")
+	if len(found) != 3 || found[1] != "250" || found[2] != "100" {
+		t.Fatalf("got %q", found)
+	}
+	if _, err := os.Stat(filepath.Join("../../..", budgetPackage)); err != nil {
+		t.Fatal(err)
+	}
+}

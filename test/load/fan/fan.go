@@ -1,0 +1,84 @@
+// Package fan drives messages through a server to all of its subscribers and says what that cost the server.
+package fan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pushmesh/pushmesh/test/load/procfs"
+	"github.com/pushmesh/pushmesh/test/load/swarm"
+)
+
+// Source publishes n messages at once; the answers of the server are not waited for.
+type Source interface {
+	Publish(n int) error
+	Close() error
+}
+
+// Out is a server with its subscribers and a publisher.
+type Out struct {
+	Name   string
+	PIDs   []int // of the server
+	Conns  int   // in the swarm
+	Swarm  *swarm.Swarm
+	Source Source
+	// Patience is how long nothing at all may arrive before messages count as missing; 0: 20 s.
+	Patience time.Duration
+}
+
+// Sample is what one measurement found.
+type Sample struct {
+	Deliveries int
+	CPU, Wall  time.Duration
+}
+
+// PerDelivery is the server's CPU, in µs.
+func (s Sample) PerDelivery() float64 { return s.CPU.Seconds() * 1e6 / float64(s.Deliveries) }
+
+// Rate is deliveries per second.
+func (s Sample) Rate() float64 { return float64(s.Deliveries) / s.Wall.Seconds() }
+
+// Pump keeps window messages in flight for a while and then waits for the last. New ones go out in halves of a window, each as one
+// batch, as soon as every subscriber has the half before: so a server always has work, and gets it in bulk.
+func (o *Out) Pump(ctx context.Context, window int, span time.Duration) (Sample, error) {
+	o.Swarm.Restart()
+	cpu, err := procfs.CPU(o.PIDs...)
+	if err != nil {
+		return Sample{}, err
+	}
+	began := time.Now()
+	sent, err := o.publish(ctx, window, began.Add(span))
+	if err == nil {
+		o.Swarm.Await(sent)
+		err = o.wait()
+	}
+	wall := time.Since(began)
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return Sample{}, fmt.Errorf("%s, window %d: %w", o.Name, window, err)
+	}
+	after, err := procfs.CPU(o.PIDs...)
+	return Sample{Deliveries: sent * o.Conns, CPU: after - cpu, Wall: wall}, err
+}
+
+// publish says how many messages it sent until the end.
+func (o *Out) publish(ctx context.Context, window int, end time.Time) (sent int, err error) {
+	half := (window + 1) / 2
+	for n := window; ; n = half {
+		if err := o.Source.Publish(n); err != nil {
+			return sent, err
+		}
+		sent += n
+		if !time.Now().Before(end) || ctx.Err() != nil {
+			return sent, nil
+		}
+		o.Swarm.Await(sent - window + half)
+		if err := o.wait(); err != nil {
+			return sent, err
+		}
+	}
+}
+
+func (o *Out) wait() error { return o.Swarm.Until(cmp.Or(o.Patience, 20*time.Second)) }

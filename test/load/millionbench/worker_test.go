@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/test/harness"
+	"github.com/pushmesh/pushmesh/test/load/publisher"
+)
+
+// tool is a worker within the test's process.
+type tool struct {
+	t   *testing.T
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func (w *tool) ask(order string) string {
+	w.t.Helper()
+	if _, err := fmt.Fprintln(w.in, order); err != nil {
+		w.t.Fatal(err)
+	}
+	line, err := w.out.ReadString('\n')
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+func (w *tool) report() (got tally) {
+	w.t.Helper()
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(w.ask("report"), "report ")), &got); err != nil {
+		w.t.Fatal(err)
+	}
+	return got
+}
+
+func TestWorkerCountsBroadcastsAndUnicasts(t *testing.T) {
+	m := harness.Start(t, harness.Options{})
+	arg, err := json.Marshal(&job{Addr: m.EdgeAddr(), First: 100, Conns: 50, From: [3][4]byte{{127, 0, 2, 1}, {127, 0, 2, 2}, {127, 0, 2, 3}}, Every: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inRead, in := io.Pipe()
+	out, outWrite := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := work(t.Context(), string(arg), inRead, outWrite)
+		ended <- err
+		_ = outWrite.CloseWithError(fmt.Errorf("the worker ended: %w", err))
+	}()
+	w := &tool{t, in, bufio.NewReader(out)}
+	if got := w.ask("connect"); got != "connected 50" {
+		t.Fatalf("got %q", got)
+	}
+	p, err := publisher.New(t.Context(), m.RouterAddr(), everyone, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, c := range []struct {
+		topics []string
+		want   int
+	}{
+		{[]string{everyone}, 50},
+		{[]string{fmt.Sprintf(ownTopic, 100), fmt.Sprintf(ownTopic, 140)}, 2},
+	} {
+		if got := w.ask("clear"); got != "clear" {
+			t.Fatalf("got %q", got)
+		}
+		began := time.Now()
+		if err := p.PublishTo(c.topics, began); err != nil {
+			t.Fatal(err)
+		}
+		got := w.report()
+		for got.Connections < c.want {
+			if time.Since(began) > 20*time.Second {
+				t.Fatalf("%v: got %+v, want %d connections", c.topics, got, c.want)
+			}
+			got = w.report()
+		}
+		if got.Deliveries != c.want || got.Last.Before(began) || len(got.Took) == 0 || got.Took[0] <= 0 {
+			t.Fatalf("%v: got %+v", c.topics, got)
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAWorkerObeysOnlyWhatItKnows(t *testing.T) {
+	m := harness.Start(t, harness.Options{})
+	arg, err := json.Marshal(&job{Addr: m.EdgeAddr(), Conns: 1, Every: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := work(t.Context(), string(arg), strings.NewReader("dance\n"), io.Discard); err == nil || !strings.Contains(err.Error(), "dance") {
+		t.Fatalf("got %v", err)
+	}
+	if err := work(t.Context(), "{", strings.NewReader(""), io.Discard); err == nil {
+		t.Fatal("half a job was taken")
+	}
+}
+
+func TestFlags(t *testing.T) {
+	if _, err := parse([]string{"-conns", "0"}); err == nil {
+		t.Error("no connections were accepted")
+	}
+	c, err := parse([]string{"-conns", "5000"})
+	if err != nil || c.conns != 5000 {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	n, err := perEdge()
+	if err != nil || n < 1 || n > 64_000 {
+		t.Errorf("got %d, %v", n, err)
+	}
+}

@@ -1,0 +1,71 @@
+package procfs
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestCPUGrowsWithWork(t *testing.T) {
+	before, err := CPU(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); ; {
+		after, err := CPU(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after-before > 10*time.Millisecond {
+			return
+		}
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("ten busy seconds, and only %v of CPU", after-before)
+		}
+	}
+}
+
+func TestRSSShowsPagesInUse(t *testing.T) {
+	before, err := RSS(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 64<<20)
+	for i := 0; i < len(b); i += 1024 {
+		b[i] = 1
+	}
+	after, err := RSS(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grown := after - before; grown < 32<<20 {
+		t.Fatalf("64 MiB more, and RSS grew by %d", grown)
+	}
+	_ = b[len(b)-1]
+}
+
+func TestMachine(t *testing.T) {
+	free, err := Available()
+	if err != nil || free < 1<<20 {
+		t.Fatalf("available: %d, %v", free, err)
+	}
+	kernel, err := Kernel()
+	if err != nil || kernel < 1<<20 {
+		t.Fatalf("kernel: %d, %v", kernel, err)
+	}
+}
+
+func TestNonsense(t *testing.T) {
+	if _, err := CPU(1 << 30); err == nil {
+		t.Error("a process that isn't there ran")
+	}
+	if _, err := RSS(1 << 30); err == nil {
+		t.Error("a process that isn't there has memory")
+	}
+	if _, err := ran([]byte("x 1 2")); err == nil {
+		t.Error("nonsense was taken for a schedstat")
+	}
+	if d, err := ran([]byte("1500 2 3\n")); err != nil || d != 1500 {
+		t.Errorf("got %v, %v", d, err)
+	}
+}
