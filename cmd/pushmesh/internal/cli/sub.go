@@ -177,11 +177,14 @@ func (p *printer) gap(g pushmesh.Gap) {
 	if where == "" {
 		where = g.Filter
 	}
-	what := fmt.Sprintf("%d messages", g.Missed)
-	if g.To > 0 {
-		what = fmt.Sprintf("messages %d to %d", g.From, g.To)
+	switch {
+	case g.To > 0:
+		p.tell("%s: messages %d to %d will not come: %s", where, g.From, g.To, codeName(g.Code))
+	case g.Missed > 0:
+		p.tell("%s: %d messages will not come: %s", where, g.Missed, codeName(g.Code))
+	default:
+		p.tell("%s: the log holds no such place, going on with what it has", where)
 	}
-	p.tell("%s: %s will not come: %s", where, what, codeName(g.Code))
 }
 
 func (p *printer) disconnected(err error) {
