@@ -118,6 +118,11 @@ func TestNATSRestart(t *testing.T) {
 	if resp := m.publish(t, &pushmeshv1.PublishRequest{Topic: "room/1"}); resp.GetSeq() != 2 {
 		t.Errorf("durable without NATS: %v", resp)
 	}
+	// Who came since can't be known, so that no subscriber is no answer.
+	_, err := m.pub.Publish(t.Context(), &pushmeshv1.PublishRequest{Topic: "live/x"})
+	if c := code.From(err); c == nil || c.Code != wirev1.Code_CODE_UNAVAILABLE || c.RetryAfter <= 0 {
+		t.Errorf("ephemeral without NATS: %v", err)
+	}
 	m.nats = startNATS(t, port)
 	m.ready(t)
 	eventually(t, "a hole, or the next message", func() error {

@@ -12,6 +12,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
 )
 
+// natsRetry is when a reconnect may have happened.
+const natsRetry = time.Second
+
 // job is one message for one topic on its way through the store: one allocation for all that it needs.
 type job struct {
 	publisher *Publisher
@@ -26,15 +29,12 @@ type job struct {
 
 // submit sends an admitted message on its way; the receiver hears of it once.
 func (p *Publisher) submit(began time.Time, m *Message, s *sealed, topic string, pol *policy.Policy, slot admission.Slot, ref uint64, to Receiver) {
+	j := &job{publisher: p, sealed: s, slot: slot, began: began, ref: ref, to: to}
 	if !pol.Durable {
-		p.routeEphemeral(s, topic)
-		s.end()
-		slot.Release()
-		p.metrics.published(began, wirev1.Code_CODE_OK)
-		to.Published(ref, &Result{MessageID: s.id})
+		j.append.Topic = topic
+		j.finish(j.routeEphemeral())
 		return
 	}
-	j := &job{publisher: p, sealed: s, slot: slot, began: began, ref: ref, to: to}
 	a := &j.append
 	a.Topic, a.Body, a.MessageId = topic, s.body, s.id
 	a.PublishedAt, a.ExpiresAt, a.Traceparent = s.publishedAt, s.expiresAt, s.traceparent
@@ -48,10 +48,16 @@ func (p *Publisher) submit(began time.Time, m *Message, s *sealed, topic string,
 	}
 }
 
-func (p *Publisher) routeEphemeral(s *sealed, topic string) {
-	if p.cfg.Routes.Route(&outbox.Delivery{Topic: topic, ExpiresAt: s.expiresAt, Body: s.body}) == 0 {
+// routeEphemeral refuses where no edge can be reached: what the table knows may be old by now, and there is no log to repair from.
+func (j *job) routeEphemeral() *Result {
+	p := j.publisher
+	if err := p.cfg.Routes.Reachable(); err != nil {
+		return &Result{Code: wirev1.Code_CODE_UNAVAILABLE, Error: "ephemeral messages need NATS: " + err.Error(), RetryAfter: natsRetry}
+	}
+	if p.cfg.Routes.Route(&outbox.Delivery{Topic: j.append.GetTopic(), ExpiresAt: j.sealed.expiresAt, Body: j.sealed.body}) == 0 {
 		p.metrics.noSubscriber.Inc()
 	}
+	return &Result{MessageID: j.sealed.id}
 }
 
 // Appended implements appender.Sink. Interest is looked up here, after the commit, and never before.

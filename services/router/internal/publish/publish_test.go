@@ -41,6 +41,8 @@ type routes struct {
 	bodies [][]byte
 }
 
+func (r *routes) Reachable() error { return nil }
+
 func (r *routes) Route(d *outbox.Delivery) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

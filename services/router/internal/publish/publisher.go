@@ -26,6 +26,8 @@ import (
 type Routes interface {
 	Route(d *outbox.Delivery) int
 	CheckTopic(topic string)
+	// Reachable is nil while edges can be reached.
+	Reachable() error
 }
 
 // Policies says how topics behave now (policy.Watch).

@@ -183,6 +183,9 @@ func (s *Switchboard) Route(d *outbox.Delivery) int {
 	return len(edges)
 }
 
+// Reachable is nil while there is a connection to NATS, over which edges are reached.
+func (s *Switchboard) Reachable() error { return s.cfg.Bus.Check() }
+
 // CheckTopic tells every edge that wants the topic to compare its head with the store.
 func (s *Switchboard) CheckTopic(topic string) {
 	for _, e := range s.Interested(nil, topic) {
