@@ -36,38 +36,63 @@ func (j *disconnect) step(h *Hub) bool {
 	return false
 }
 
-// count counts, for one topic at a time, the connections with a subscription that matches it.
+// count counts, for one topic after the other, the connections with a subscription that matches it. Subscriptions that come or go while
+// it is under way may be counted or not.
 type count struct {
 	event  exchange.Count
 	counts []uint64
+	begun  bool // the topic after counts
+	n      uint64
+	track  int      // of its tracks, next
+	wild   []subRef // with wildcards, that match
 }
 
 func (j *count) step(h *Hub) bool {
+	if h.countJob == nil {
+		h.countJob = j
+	}
+	if h.countJob != j {
+		return false // the marks on connections are of one count at a time
+	}
 	if len(j.counts) == len(j.event.Topics) {
+		h.countJob = nil
 		j.event.Reply(j.counts)
 		return true
 	}
 	name := j.event.Topics[len(j.counts)]
-	h.counting++
-	n := uint64(0)
-	seen := func(c *conn) {
-		if c.counted != h.counting {
-			c.counted = h.counting
-			n++
+	if !j.begun {
+		h.counting++
+		j.begun, j.n, j.track, j.wild = true, 0, 0, nil
+		if checkTopic(name) == nil {
+			j.wild = h.matching(nil, name)
 		}
 	}
-	if ts := h.topics[name]; ts != nil {
-		for _, t := range ts.tracks {
-			seen(t.c)
-		}
+	if !j.slice(h, h.topics[name]) {
+		return false
 	}
-	if checkTopic(name) == nil {
-		for _, r := range h.matching(nil, name) {
-			if s := r.get(); s.active {
-				seen(s.c)
-			}
-		}
-	}
-	j.counts = append(j.counts, n)
+	j.counts, j.begun = append(j.counts, j.n), false
 	return false
+}
+
+// slice looks at some subscriptions of the topic in hand, and says whether that was the end.
+func (j *count) slice(h *Hub, ts *topicState) bool {
+	left := fanSlice
+	for ; ts != nil && j.track < len(ts.tracks) && left > 0; left-- {
+		j.seen(h, ts.tracks[j.track].c)
+		j.track++
+	}
+	for ; left > 0 && len(j.wild) > 0; left-- {
+		if s := j.wild[0].get(); s != nil && s.active {
+			j.seen(h, s.c)
+		}
+		j.wild = j.wild[1:]
+	}
+	return left > 0
+}
+
+func (j *count) seen(h *Hub, c *conn) {
+	if c.counted != h.counting {
+		c.counted = h.counting
+		j.n++
+	}
 }

@@ -53,6 +53,7 @@ type conn struct {
 type connMore struct {
 	manySubs   []*sub
 	manyTracks []*track
+	byID       map[uint32]*sub          // of subscriptions, once there are many
 	byTop      map[*topicState][]*track // of tracks, once there are many
 	pubs       []uint32                 // ids of publishes that are not answered
 	sess       *session

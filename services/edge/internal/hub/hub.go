@@ -79,6 +79,7 @@ type Hub struct {
 	gathering bool
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
+	countJob *count
 	drain    *drain
 }
 
@@ -213,12 +214,15 @@ func (h *Hub) jobSlice() int {
 	return 64
 }
 
-// Tick fires what is due, at most budget connections; more says that some are left.
+// Tick fires what is due, at most about budget connections with few topics each; more says that some are left.
 func (h *Hub) Tick(budget int) (more bool) {
-	return h.wheel.Advance(h.now, budget, func(slot uint32) {
-		if c := h.conns.get(slot); c != nil && c.state != stateFree {
-			h.timers(c)
+	return h.wheel.Advance(h.now, budget, func(slot uint32) (cost int) {
+		c := h.conns.get(slot)
+		if c == nil || c.state == stateFree {
+			return 1
 		}
+		h.timers(c)
+		return 1 + len(c.tracks())/8
 	})
 }
 

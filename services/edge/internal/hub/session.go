@@ -58,14 +58,21 @@ func (h *Hub) save(c *conn) {
 	if c.detached || len(s.changed) == 0 && len(s.letters) == 0 {
 		return
 	}
-	h.mesh.Save(h.handle(c), 0, h.collect(s), false)
+	h.mesh.Save(h.handle(c), 0, h.collect(s, saveSlice), false)
+	if len(s.changed) > 0 {
+		h.saveSoon(c)
+	}
 }
 
-// collect makes a write of everything that has changed.
-func (h *Hub) collect(s *session) *meshv1.SessionWrite {
+// saveSlice is how many cursors are handed in at a time.
+const saveSlice = 128
+
+// collect makes a write of what has changed, at most so many cursors.
+func (h *Hub) collect(s *session, most int) *meshv1.SessionWrite {
 	w := sessionWrite(s)
 	w.DeadLetters, s.letters = s.letters, nil
-	for _, r := range s.changed {
+	most = min(most, len(s.changed))
+	for _, r := range s.changed[:most] {
 		t := r.get()
 		if t == nil {
 			continue
@@ -73,8 +80,7 @@ func (h *Hub) collect(s *session) *meshv1.SessionWrite {
 		t.changed = false
 		w.Cursors = append(w.Cursors, h.encodeCursor(t))
 	}
-	clear(s.changed)
-	s.changed = s.changed[:0]
+	s.changed = slices.Delete(s.changed, 0, most)
 	return w
 }
 
@@ -116,7 +122,7 @@ func (h *Hub) letGoRef(c *conn, ref uint32) {
 			s.changed = append(s.changed, t.ref())
 		}
 	}
-	w := h.collect(s)
+	w := h.collect(s, len(s.changed))
 	w.Detach = true
 	h.mesh.Save(h.handle(c), ref, w, true)
 }

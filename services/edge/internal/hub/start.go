@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -15,6 +16,7 @@ type start struct {
 	seq       uint64
 	epoch     uint64
 	positions []*wirev1.Position
+	byTopic   map[string]*wirev1.Position
 	heads     []exchange.Head
 }
 
@@ -24,6 +26,19 @@ func startOf(m *wirev1.Subscribe) *start {
 		st.mode = wirev1.Start_START_AFTER_SEQ
 	}
 	return st
+}
+
+// index makes positions quick to find; the first of a topic counts.
+func (st *start) index() {
+	if len(st.positions) == 0 {
+		return
+	}
+	st.byTopic = make(map[string]*wirev1.Position, len(st.positions))
+	for _, p := range st.positions {
+		if st.byTopic[p.GetTopic()] == nil {
+			st.byTopic[p.GetTopic()] = p
+		}
+	}
 }
 
 func (st *start) kind() trackKind {
@@ -43,7 +58,8 @@ type place struct {
 	recovered bool
 	missed    uint64
 	cur       *cursor.Cursor
-	fresh     bool // cur is not stored yet
+	fresh     bool     // cur is not stored yet
+	shared    trackRef // that is there already
 }
 
 // after is the place behind a position that the client has.
@@ -70,10 +86,8 @@ func (st *start) place(head exchange.Head, wildcard bool) place {
 		pos := head.Head - min(head.Head, st.seq)
 		return place{head: head, pos: max(pos, head.Oldest-1), recovered: true}
 	case wirev1.Start_START_AFTER_SEQ:
-		for _, p := range st.positions {
-			if p.GetTopic() == head.Topic {
-				return after(head, p.GetEpoch(), p.GetSeq())
-			}
+		if p := st.byTopic[head.Topic]; p != nil {
+			return after(head, p.GetEpoch(), p.GetSeq())
 		}
 		if !wildcard && len(st.positions) == 0 {
 			return after(head, st.epoch, st.seq)
@@ -101,13 +115,10 @@ func resume(head exchange.Head, cur *cursor.Cursor) place {
 }
 
 // storeFirst has the session's first positions stored before Subscribed; false where nothing is new.
-func (h *Hub) storeFirst(s *sub, places []place) bool {
+func (h *Hub) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 	sess := s.c.sess
-	w := sessionWrite(sess)
-	for i := range places {
-		if p := &places[i]; p.fresh {
-			w.Cursors = append(w.Cursors, p.cur.Encode(p.head.Topic))
-		}
+	if w == nil {
+		w = sessionWrite(sess)
 	}
 	if !slices.Contains(sess.filters, s.filter()) {
 		sess.filters = append(sess.filters, s.filter())
@@ -151,6 +162,7 @@ func (h *Hub) dropFilter(c *conn, name string, topics []string) {
 type activation struct {
 	sub    subRef
 	places []place
+	first  *meshv1.SessionWrite // what storeFirst hands in
 	at     int
 	begun  bool
 }
@@ -159,9 +171,18 @@ type activation struct {
 func (h *Hub) activate(j *activation) (n int, done bool) {
 	s := j.sub.get()
 	if s == nil || s.dead || s.c.state != stateOpen {
+		if s != nil {
+			j.putBack(s.c.sess)
+		}
 		return 1, true
 	}
 	if !j.begun {
+		for ; n < teardownSlice && len(j.places) < len(s.start.heads); n++ {
+			h.placeNext(s, j)
+		}
+		if len(j.places) < len(s.start.heads) {
+			return n, false
+		}
 		j.begun = true
 		h.beginAt(s, j)
 	}
@@ -181,16 +202,44 @@ func (h *Hub) activate(j *activation) (n int, done bool) {
 	return n + 1, true
 }
 
-// beginAt works out the places and answers Subscribed, for a session once its first positions are stored.
+// putBack gives the session the positions that no track has taken up.
+func (j *activation) putBack(sess *session) {
+	for i := j.at; sess != nil && i < len(j.places); i++ {
+		if p := &j.places[i]; p.cur != nil && !p.fresh {
+			sess.cursors[p.head.Topic] = p.cur.Encode(p.head.Topic)
+		}
+	}
+}
+
+// placeNext works out one more place.
+func (h *Hub) placeNext(s *sub, j *activation) {
+	st, sess := s.start, s.c.sess
+	if j.places == nil {
+		j.places = make([]place, 0, len(st.heads))
+		st.index()
+		if s.kind == kindSession {
+			j.first = sessionWrite(sess)
+		}
+	}
+	p := h.placeOf(s, st, st.heads[len(j.places)])
+	if p.fresh {
+		j.first.Cursors = append(j.first.Cursors, p.cur.Encode(p.head.Topic))
+	}
+	j.places = append(j.places, p)
+}
+
+// beginAt answers Subscribed, for a session once its first positions are stored.
 func (h *Hub) beginAt(s *sub, j *activation) {
 	st := s.start
 	s.start = nil
-	j.places = make([]place, 0, len(st.heads))
-	for _, head := range st.heads {
-		j.places = append(j.places, h.placeOf(s, st, head))
+	for i := range j.places {
+		if p := &j.places[i]; p.shared.get() != nil { // it may have gone on meanwhile
+			p.pos = p.shared.t.pos
+			p.head.Head = max(p.head.Head, p.pos)
+		}
 	}
 	s.answer = st.answer(s, j.places)
-	if s.kind == kindSession && h.storeFirst(s, j.places) {
+	if s.kind == kindSession && h.storeFirst(s, j.first) {
 		return
 	}
 	h.openSub(s)
@@ -204,7 +253,7 @@ func (h *Hub) openSub(s *sub) {
 	if s.kind != kindSession {
 		return
 	}
-	for _, t := range s.c.tracks() {
+	for _, t := range h.tracksFor(s) {
 		if t.held && t.has(s) {
 			t.held = false
 			h.level(t, t.asked)
@@ -237,9 +286,15 @@ func (st *start) answer(s *sub, places []place) *wirev1.Subscribed {
 
 // gone are positions in topics that no log knows.
 func (st *start) gone() (out []*wirev1.Position) {
-	for _, p := range st.positions {
-		if p.GetSeq() > 0 && !slices.ContainsFunc(st.heads, func(h exchange.Head) bool { return h.Topic == p.GetTopic() }) {
-			out = append(out, p)
+	if len(st.positions) > 0 {
+		known := make(map[string]bool, len(st.heads))
+		for _, head := range st.heads {
+			known[head.Topic] = true
+		}
+		for _, p := range st.positions {
+			if p.GetSeq() > 0 && !known[p.GetTopic()] {
+				out = append(out, p)
+			}
 		}
 	}
 	if len(st.heads) == 0 && len(st.positions) == 0 && st.mode == wirev1.Start_START_AFTER_SEQ && st.seq > 0 {
@@ -253,7 +308,7 @@ func (h *Hub) placeOf(s *sub, st *start, head exchange.Head) place {
 	if ts := h.topics[head.Topic]; ts != nil {
 		if t := h.trackFor(s, ts); t != nil && t.epoch == head.Epoch {
 			head.Head = max(head.Head, t.pos)
-			return place{head: head, pos: t.pos, recovered: true}
+			return place{head: head, pos: t.pos, recovered: true, shared: t.ref()}
 		}
 	}
 	if s.kind == kindPlain && s.c.awaits(head.Topic) {

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -89,6 +90,25 @@ func (h *Hub) addSub(c *conn, s *sub) {
 		more.manySubs, c.oneSub[0] = []*sub{c.oneSub[0]}, nil
 	}
 	more.manySubs = append(more.manySubs, s)
+	switch {
+	case more.byID != nil:
+		more.byID[s.id] = s
+	case len(more.manySubs) > manyTracks:
+		more.byID = map[uint32]*sub{}
+		for _, s := range more.manySubs {
+			more.byID[s.id] = s
+		}
+	}
+}
+
+// subByRef finds what the mesh means; subscriptions stand in the order of their refs.
+func (c *conn) subByRef(ref uint32) (at int, s *sub) {
+	all := c.subs()
+	at, ok := slices.BinarySearchFunc(all, ref, func(s *sub, ref uint32) int { return cmp.Compare(s.ref, ref) })
+	if !ok {
+		return at, nil
+	}
+	return at, all[at]
 }
 
 func (h *Hub) removeSub(c *conn, s *sub) {
@@ -97,9 +117,10 @@ func (h *Hub) removeSub(c *conn, s *sub) {
 		return
 	}
 	more := h.more(c)
-	i := slices.Index(more.manySubs, s)
+	delete(more.byID, s.id)
+	i, _ := c.subByRef(s.ref)
 	if more.manySubs = slices.Delete(more.manySubs, i, i+1); len(more.manySubs) == 0 {
-		more.manySubs = nil
+		more.manySubs, more.byID = nil, nil
 		h.less(c)
 	}
 }
@@ -108,6 +129,9 @@ func (h *Hub) removeSub(c *conn, s *sub) {
 func (s *sub) bounded() bool { return s.wildcard && (s.ack || s.kind != kindPlain) }
 
 func (c *conn) subByID(id uint32) *sub {
+	if c.byID != nil {
+		return c.byID[id]
+	}
 	for _, s := range c.subs() {
 		if s.id == id {
 			return s
@@ -203,13 +227,11 @@ func (c *conn) inUse(id uint32) bool { return c.subByID(id) != nil || slices.Con
 
 // joined goes on with a subscription: routers know of it, and these are its heads.
 func (h *Hub) joined(c *conn, e exchange.Joined) {
-	all := c.subs()
-	i := slices.IndexFunc(all, func(s *sub) bool { return s.ref == e.Sub })
-	if i < 0 || all[i].dead || all[i].pending == nil || all[i].start == nil {
+	_, s := c.subByRef(e.Sub)
+	if s == nil || s.dead || s.pending == nil || s.start == nil {
 		h.stats.StaleEvents++
 		return
 	}
-	s := all[i]
 	switch {
 	case e.Err != nil && s.wildcard && !s.bounded() && !s.headless:
 		// Plain live subscriptions go on without heads: too many topics to name, or no store to ask.
@@ -286,10 +308,14 @@ func (j *ending) step(h *Hub) bool {
 		return true // its connection is taken apart as a whole
 	}
 	c := s.c
-	j.at = min(j.at, len(c.tracks()))
+	all := c.tracks()
+	if !s.wildcard { // it has tracks at one topic alone
+		all = slices.Clone(h.tracksOf(c, s.topic))
+	}
+	j.at = min(j.at, len(all))
 	for n := 0; j.at > 0 && n < teardownSlice; n++ {
 		j.at--
-		t := c.tracks()[j.at]
+		t := all[j.at]
 		if !t.has(s) || h.unshare(t, s) {
 			continue
 		}

@@ -178,6 +178,14 @@ func (h *Hub) tracksOf(c *conn, ts *topicState) []*track {
 	return h.found
 }
 
+// tracksFor are those that may be of s.
+func (h *Hub) tracksFor(s *sub) []*track {
+	if s.wildcard {
+		return s.c.tracks()
+	}
+	return h.tracksOf(s.c, s.topic)
+}
+
 // trackFor finds the track that s shares at ts.
 func (h *Hub) trackFor(s *sub, ts *topicState) *track {
 	for _, t := range h.tracksOf(s.c, ts) {

@@ -68,16 +68,16 @@ func (w *Wheel) Clear(owner uint32) {
 	*n = node{}
 }
 
-// Advance fires what is due, at most budget owners, and says whether more is due already. An owner that fires
+// Advance fires what is due until that has cost budget, as fire says, and says whether more is due already. An owner that fires
 // is off the wheel. One that was cleared after it came due may still fire: fire looks at its own deadlines.
-func (w *Wheel) Advance(now int64, budget int, fire func(owner uint32)) (more bool) {
-	for ; budget > 0; budget-- {
+func (w *Wheel) Advance(now int64, budget int, fire func(owner uint32) (cost int)) (more bool) {
+	for budget > 0 {
 		if len(w.due) == 0 && !w.collect(now) {
 			return false
 		}
 		owner := w.due[len(w.due)-1]
 		w.due = w.due[:len(w.due)-1]
-		fire(owner)
+		budget -= max(fire(owner), 1)
 	}
 	return len(w.due) > 0 || int64(w.now) < now/w.tick
 }

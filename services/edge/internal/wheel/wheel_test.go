@@ -31,12 +31,13 @@ func TestWheelAgreesWithMap(t *testing.T) {
 				delete(want, owner)
 			case 3:
 				now += rapid.Int64Range(0, 400).Draw(t, "pass")
-				for w.Advance(now, 3, func(o uint32) {
+				for w.Advance(now, 3, func(o uint32) int {
 					at, ok := want[o]
 					if !ok || at > now {
 						t.Fatalf("owner %d fired at %d, due %d (%v)", o, now, at, ok)
 					}
 					delete(want, o)
+					return 1
 				}) {
 				}
 				for o, at := range want {
@@ -55,10 +56,10 @@ func TestAdvanceKeepsItsBudget(t *testing.T) {
 		w.Set(o, 5)
 	}
 	fired := 0
-	if more := w.Advance(5, 4, func(uint32) { fired++ }); fired != 4 || !more {
+	if more := w.Advance(5, 4, func(uint32) int { fired++; return 1 }); fired != 4 || !more {
 		t.Fatalf("fired %d, more %v", fired, more)
 	}
-	if more := w.Advance(5, 100, func(uint32) { fired++ }); fired != 10 || more {
+	if more := w.Advance(5, 100, func(uint32) int { fired++; return 1 }); fired != 10 || more {
 		t.Fatalf("fired %d, more %v", fired, more)
 	}
 }
