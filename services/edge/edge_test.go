@@ -330,6 +330,7 @@ func TestMetricsNameCodesAndLag(t *testing.T) {
 		for _, line := range []string{
 			"pushmesh_edge_connections 1", "pushmesh_edge_interest_filters 1", "pushmesh_edge_routers 1", `pushmesh_edge_refused_total{code="BAD_TOPIC"} 1`,
 			`pushmesh_edge_loop_lag_seconds{of="last_100",quantile="0.99"}`, `pushmesh_edge_head_checks_total{reason="gap"}`,
+			`pushmesh_edge_send_mode{mode="` + string(e.sendMode()) + `"} `,
 		} {
 			if !strings.Contains(string(body), line) {
 				return fmt.Errorf("no %q", line)
@@ -340,9 +341,9 @@ func TestMetricsNameCodesAndLag(t *testing.T) {
 }
 
 func TestSettingsReportEveryFault(t *testing.T) {
-	s := Settings{ID: "a b", Listen: "nowhere", Loops: 65, Grace: time.Second, Drain: 2 * time.Second, Stores: []string{"x"}, Advertise: "y"}
+	s := Settings{ID: "a b", Listen: "nowhere", Loops: 65, Grace: time.Second, Drain: 2 * time.Second, Stores: []string{"x"}, Advertise: "y", Send: "pigeon"}
 	err := s.Check()
-	for _, flag := range []string{"id", "--listen", "--loops", "--drain", "--stores", "--advertise"} {
+	for _, flag := range []string{"id", "--listen", "--loops", "--drain", "--stores", "--advertise", "--send"} {
 		if err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is not named in %v", flag, err)
 		}

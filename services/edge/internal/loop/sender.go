@@ -33,7 +33,7 @@ func ParseSendMode(s string) (SendMode, error) {
 	case poll.ModeAuto, poll.ModeUring, poll.ModeWrite:
 		return m, nil
 	}
-	return "", fmt.Errorf("send %q: want auto, uring or write", s)
+	return "", fmt.Errorf("--send %q: want auto, uring or write", s)
 }
 
 // SendMode is how the loop sends once it was started, and why not through io_uring where that was left to it.
