@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // account that Postgres runs as; nil: this process's own.
@@ -116,6 +117,40 @@ func (s *Server) signal(sig syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
+// gone waits until none of the processes runs. A zombie counts as gone: it holds no memory, and who reaps it is not known.
+func gone(pids []int) error {
+	deadline := time.After(readyWithin)
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		pids = slices.DeleteFunc(pids, func(pid int) bool {
+			fields, err := stat(fmt.Sprintf("/proc/%d/stat", pid))
+			return err != nil || fields[0] == "Z" || fields[0] == "X"
+		})
+		if len(pids) == 0 {
+			return nil
+		}
+		select {
+		case <-poll.C:
+		case <-deadline:
+			return fmt.Errorf("postgres: processes %v do not end", pids)
+		}
+	}
+}
+
+// stat reads what follows the name in a process's stat (proc(5)): state, parent, …. The name may hold spaces and brackets.
+func stat(path string) ([]string, error) {
+	text, err := os.ReadFile(path) // #nosec G304 -- of /proc
+	if err != nil {
+		return nil, err // ended meanwhile
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 2 {
+		return nil, fmt.Errorf("%s: not a stat", path)
+	}
+	return fields, nil
+}
+
 // childrenOf a process, from /proc.
 func childrenOf(pid int) (children []int, err error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -123,19 +158,15 @@ func childrenOf(pid int) (children []int, err error) {
 		return nil, err
 	}
 	for _, path := range stats {
-		text, err := os.ReadFile(path) // #nosec G304 -- of /proc
+		fields, err := stat(path)
+		if err != nil || fields[1] != strconv.Itoa(pid) {
+			continue
+		}
+		child, err := strconv.Atoi(strings.Split(path, "/")[2])
 		if err != nil {
-			continue // ended meanwhile
+			return nil, err
 		}
-		// pid (name) state ppid …; the name may hold spaces and brackets.
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
-			child, err := strconv.Atoi(strings.Split(path, "/")[2])
-			if err != nil {
-				return nil, err
-			}
-			children = append(children, child)
-		}
+		children = append(children, child)
 	}
 	return children, nil
 }

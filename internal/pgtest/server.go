@@ -95,14 +95,20 @@ func (s *Server) Stop() error {
 	return s.stop(func() error { return s.cmd.Process.Signal(syscall.SIGINT) })
 }
 
-// Kill ends every process of the server with SIGKILL, as a crash of the machine would.
+// Kill ends every process of the server with SIGKILL, as a crash of the machine would, and returns when all are gone: while one
+// still holds the shared memory, the server does not start again.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stop(func() error {
+	var children []int
+	err := s.stop(func() error {
 		// Stopped first, the postmaster starts no further process.
-		return errors.Join(s.signal(syscall.SIGSTOP), s.signal(syscall.SIGKILL))
+		stopped := s.signal(syscall.SIGSTOP)
+		var listed error
+		children, listed = childrenOf(s.pid())
+		return errors.Join(stopped, listed, s.signal(syscall.SIGKILL))
 	})
+	return errors.Join(err, gone(children))
 }
 
 // Restart starts the server again on the same port and data; one that runs is stopped first.
