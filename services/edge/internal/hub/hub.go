@@ -65,6 +65,7 @@ type Hub struct {
 	wakes    []*conn        // a window or queue opened: their waiting tracks are looked at
 	resumed  []uint32       // slots that may read again
 	dirty    []uint32       // slots with something to flush or to end
+	deep     []uint32       // slots whose queue has grown long
 	jobs     fifo[job]
 
 	rings   rings

@@ -22,6 +22,8 @@ const (
 	// gatherItems and gatherBytes bound one write. An item takes at most three pieces, and a kernel takes 1,024.
 	gatherItems = 340
 	gatherBytes = 512 << 10
+	// deepQueue is how many items make a connection's turn to be flushed come at once: others may be many, and the queue is bounded.
+	deepQueue = 128
 )
 
 type itemKind uint8
@@ -113,7 +115,9 @@ func (h *Hub) push(c *conn, it item) {
 		o.buf, o.head = grown, 0
 	}
 	*o.at(o.n) = it
-	o.n++
+	if o.n++; o.n == deepQueue {
+		h.deep = append(h.deep, c.slot)
+	}
 	h.account(c, &it, 1)
 	if !c.dirty {
 		h.markDirty(c)
@@ -256,6 +260,13 @@ func (h *Hub) encode(t wirev1.FrameType, m proto.Message) []byte {
 		h.arena = h.arena[:at+len(out)]
 	}
 	return out[:len(out):len(out)]
+}
+
+// Deep takes the slots whose queue has grown long since it was asked last.
+func (h *Hub) Deep(dst []uint32) []uint32 {
+	dst = append(dst, h.deep...)
+	h.deep = h.deep[:0]
+	return dst
 }
 
 // Gather appends to dst what the next write of the connection should hold. The pieces are good until the hub is used

@@ -13,7 +13,7 @@ type sending struct {
 }
 
 // flush sends what is owed to connections, one send each, and ends those that are done. Who was read in this turn comes first, so
-// that no answer waits for a broadcast; the others take their turns.
+// that no answer waits for a broadcast, then who has a long queue, which may overflow; the others take their turns.
 func (l *Loop) flush() {
 	l.slots = l.hub.Dirty(l.slots[:0])
 	for _, slot := range l.slots {
@@ -27,6 +27,7 @@ func (l *Loop) flush() {
 		l.slots = append(l.slots, slot)
 	}
 	l.heard = l.heard[:0]
+	l.slots = l.hub.Deep(l.slots) // not more than workBudget/128
 	n := min(len(l.flushes), flushBudget)
 	l.slots = append(l.slots, l.flushes[:n]...)
 	l.flushes = l.flushes[:copy(l.flushes, l.flushes[n:])]

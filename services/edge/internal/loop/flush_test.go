@@ -120,6 +120,40 @@ func TestAnswersOvertakeABroadcast(t *testing.T) {
 	})
 }
 
+// A connection on a busy topic does not wait, its queue growing, until all others had their turn.
+func TestLongQueuesOvertakeABroadcast(t *testing.T) {
+	eachSender(t, func(t *testing.T, send SendMode) {
+		l, mesh := byHand(t, send)
+		var all []*client
+		for i := range 2 * flushBudget {
+			c := dial(t, l)
+			c.write(append(frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}),
+				frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/1"})...))
+			if i == 2*flushBudget-1 {
+				c.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 2, Filter: "busy/1"})
+			}
+			all = append(all, c)
+		}
+		for l.hub.Stats().Subscriptions <= int64(len(all)) || l.turn(true) {
+			l.turn(true)
+		}
+		late := all[len(all)-1]
+		late.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
+		for range 2 {
+			late.read(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{})
+		}
+		mesh.Send("room/1", "to all")
+		mesh.Send("busy/1", make([]string, 200)...)
+		l.turn(true)
+		if len(l.flushes) < flushBudget-1 {
+			t.Fatalf("%d wait", len(l.flushes))
+		}
+		for range 201 {
+			late.message()
+		}
+	})
+}
+
 // user reads its own topic, now fast, now slowly, and leaves now and then.
 type user struct {
 	name string
