@@ -185,7 +185,7 @@ func appendTo(file string, rows []table.Row) error {
 	if file == "" {
 		return nil
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // results are for everyone
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("results: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
@@ -40,13 +41,13 @@ func (b *bench) allocations(ctx context.Context) error {
 	return nil
 }
 
-// allocated measures what the whole edge process allocates per delivery, decoding of batches and all.
+// allocated measures what the whole edge process allocates per delivery, decoding of batches and all, and how much goes out at once.
 func (b *bench) allocated(ctx context.Context, edge *local.Process, targets []*target) error {
 	for _, t := range targets {
 		if t.Name != ephemeral {
 			continue
 		}
-		before, err := mallocs(ctx, edge)
+		before, err := figures(ctx, edge)
 		if err != nil {
 			return err
 		}
@@ -54,25 +55,43 @@ func (b *bench) allocated(ctx context.Context, edge *local.Process, targets []*t
 		if err != nil {
 			return err
 		}
-		after, err := mallocs(ctx, edge)
+		after, err := figures(ctx, edge)
 		if err != nil {
 			return err
 		}
-		b.rows = append(b.rows, table.Figure("allocations per delivery, whole edge process, window 64", (after-before)/float64(s.Deliveries), "1", ""))
+		per := func(name string) float64 { return (after[name] - before[name]) / float64(s.Deliveries) }
+		b.rows = append(b.rows,
+			table.Figure("allocations per delivery, whole edge process, window 64", per(mallocs), "1", ""),
+			table.Figure("writes per delivery, window 64", per(writes), "1", "1/32 where each half of a window leaves in one"),
+		)
 	}
 	return nil
 }
 
-var mallocsLine = regexp.MustCompile(`(?m)^go_memstats_mallocs_total (\S+)$`)
+// Names of metrics.
+const (
+	mallocs = "go_memstats_mallocs_total"
+	writes  = "pushmesh_edge_socket_writes_total"
+)
 
-func mallocs(ctx context.Context, p *local.Process) (float64, error) {
+// figures reads the metrics that have no label.
+func figures(ctx context.Context, p *local.Process) (map[string]float64, error) {
 	text, err := p.Get(ctx, "/metrics")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	found := mallocsLine.FindSubmatch(text)
-	if found == nil {
-		return 0, fmt.Errorf("%s: no go_memstats_mallocs_total", p.Name)
+	all := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			if v, err := strconv.ParseFloat(value, 64); err == nil {
+				all[name] = v
+			}
+		}
 	}
-	return strconv.ParseFloat(string(found[1]), 64)
+	for _, name := range []string{mallocs, writes} {
+		if _, ok := all[name]; !ok {
+			return nil, fmt.Errorf("%s has no %s", p.Name, name)
+		}
+	}
+	return all, nil
 }

@@ -102,8 +102,8 @@ func (b *bench) deliveryRows(window int, cost, rate map[string][]float64, missin
 	}
 	b.rows = append(b.rows,
 		table.Figure("edge CPU per delivery, "+what, median(cost[ephemeral]), "µs", strings.Join(refs, ", ")),
-		table.AtMost("the same as a ratio to bare-write", ratio(cost[ephemeral], cost[bareWrite]), "×", goal, versus(cost, missing)),
-		table.Figure("the same, durable topic", median0(cost[durable]), "µs", "ratio to bare-write "+fmt.Sprintf("%.3f", ratio(cost[durable], cost[bareWrite]))+missing[durable]),
+		table.AtMost("edge CPU per delivery as a ratio to bare-write, "+what, ratio(cost[ephemeral], cost[bareWrite]), "×", goal, versus(cost, missing)),
+		table.Figure("edge CPU per delivery, durable topic, "+what, median0(cost[durable]), "µs", "ratio to bare-write "+fmt.Sprintf("%.3f", ratio(cost[durable], cost[bareWrite]))+missing[durable]),
 		table.Figure("deliveries per second, "+what, median(rate[ephemeral]), "1/s", versus(rate, missing)),
 	)
 }

@@ -74,8 +74,9 @@ func (b *bench) publishOpen(ctx context.Context, router string, s *swarm.Swarm, 
 	if err != nil {
 		return err
 	}
-	topics := 0
-	for topics = 1; topicOf(topics) != topicOf(0); topics++ {
+	topics := 1
+	for topicOf(topics) != topicOf(0) {
+		topics++
 	}
 	total := int(perSecond*span.Seconds()) / topics * topics
 	s.Restart()

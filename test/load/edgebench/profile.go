@@ -45,8 +45,8 @@ func (b *bench) save(ctx context.Context, p *local.Process, path, file string) e
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(b.profile, 0o755); err != nil { //nolint:gosec // profiles are for everyone
+	if err := os.MkdirAll(b.profile, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.profile, file), body, 0o644) //nolint:gosec // likewise
+	return os.WriteFile(filepath.Join(b.profile, file), body, 0o644)
 }

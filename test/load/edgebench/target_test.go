@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,5 +88,20 @@ func TestBudgetFaultIsRead(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join("../../..", budgetPackage)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestFiguresAreRead(t *testing.T) {
+	text := "# HELP x\n" + mallocs + " 1.5e+06\n" + writes + " 12\nother{code=\"OK\"} 3\n"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }))
+	defer srv.Close()
+	p := &local.Process{Name: "edge", HTTP: srv.Listener.Addr().String()}
+	got, err := figures(t.Context(), p)
+	if err != nil || got[mallocs] != 1.5e6 || got[writes] != 12 {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	text = "nothing 1\n"
+	if _, err := figures(t.Context(), p); err == nil {
+		t.Fatal("figures that aren't there were read")
 	}
 }

@@ -37,9 +37,9 @@ func (d Dir) StartRedis(ctx context.Context) (*Process, error) {
 		return nil, err
 	}
 	return d.peer(ctx, "redis-server", func(port string) (string, []string) {
-		return path, []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--maxclients", "19000",
-			// Clients come from all of 127.0.0.0/8, which redis doesn't take for loopback.
-			"--protected-mode", "no"}
+		args := []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--maxclients", "19000"}
+		// Clients come from all of 127.0.0.0/8, which redis doesn't take for loopback.
+		return path, append(args, "--protected-mode", "no")
 	})
 }
 

@@ -37,7 +37,7 @@ func (d Dir) start(p *Process, path string, args ...string) error {
 	}
 	defer func() { _ = log.Close() }()
 	if p.cmd == nil {
-		p.cmd = exec.Command(path, args...) //nolint:gosec // programs that the benchmark names
+		p.cmd = exec.Command(path, args...)
 		p.cmd.Stdout = log
 	}
 	p.cmd.Stderr = log
@@ -60,7 +60,7 @@ func (d Dir) StartSelf(name string, args ...string) (*Process, io.WriteCloser, i
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	p := &Process{Name: name, cmd: exec.Command(self, args...)} //nolint:gosec // itself
+	p := &Process{Name: name, cmd: exec.Command(self, args...)}
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, nil, err

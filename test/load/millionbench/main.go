@@ -84,7 +84,7 @@ func perEdge() (int, error) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 0, err
 	}
-	n := int(min(limit.Cur, 64_000)) - spareFiles //nolint:gosec // small
+	n := int(min(limit.Cur, 64_000)) - spareFiles
 	if n < 1 {
 		return 0, fmt.Errorf("only %d files may be open", limit.Cur)
 	}

@@ -62,7 +62,7 @@ func TestWorkerCountsBroadcastsAndUnicasts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	defer func() { _ = p.Close() }()
 	for _, c := range []struct {
 		topics []string
 		want   int

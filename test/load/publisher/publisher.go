@@ -41,7 +41,7 @@ func Stamped(b []byte) (time.Time, bool) {
 	if _, err := hex.Decode(raw[:], b[at+len(Mark):at+StampSize]); err != nil {
 		return time.Time{}, false
 	}
-	return time.Unix(0, int64(binary.BigEndian.Uint64(raw[:]))), true //nolint:gosec // made from an int64
+	return time.Unix(0, int64(binary.BigEndian.Uint64(raw[:]))), true
 }
 
 // Publisher holds one stream to a router. Publish may be called by one goroutine at a time; a goroutine of its own reads the answers.

@@ -24,7 +24,7 @@ func (s *Swarm) Pongs() uint64 { return s.pongs }
 
 // Await sets the deliveries that every connection is to have got since Restart.
 func (s *Swarm) Await(each int) {
-	s.goal, s.reached = uint32(each), 0 //nolint:gosec // far below
+	s.goal, s.reached = uint32(each), 0
 	for i := range s.conns {
 		if s.conns[i].got >= s.goal {
 			s.reached++

@@ -50,7 +50,7 @@ func (p *Push) Hello(n int) ([]byte, int) {
 	topics := p.Topics(n)
 	for i, topic := range topics {
 		if err == nil {
-			b, err = wire.Append(b, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(i + 1), Filter: topic}) //nolint:gosec // a handful
+			b, err = wire.Append(b, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(i + 1), Filter: topic})
 		}
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func packet(kind byte, body []byte) []byte {
 	return append(append([]byte{kind}, binary.AppendUvarint(nil, uint64(len(body)))...), body...)
 }
 
-func text(s string) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...) } //nolint:gosec // short
+func text(s string) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...) }
 
 // Hello writes CONNECT and SUBSCRIBE.
 func (p *MQTT) Hello(n int) ([]byte, int) {
@@ -131,7 +131,7 @@ func (p *MQTT) Hello(n int) ([]byte, int) {
 // Next reads a fixed header.
 func (p *MQTT) Next(b []byte) (int, Kind, error) {
 	n, width := binary.Uvarint(b[1:])
-	size := 1 + width + int(n) //nolint:gosec // 28 bits
+	size := 1 + width + int(n)
 	if width <= 0 || len(b) < size {
 		return 0, Other, nil
 	}

@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
-	"google.golang.org/protobuf/proto"
 )
 
 func frame(tb testing.TB, t wirev1.FrameType, m proto.Message) string {

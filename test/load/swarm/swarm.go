@@ -125,7 +125,7 @@ func (s *Swarm) open() error {
 		return errors.Join(err, unix.Close(fd))
 	}
 	hello, ready := s.cfg.Dialect.Hello(s.cfg.First + n)
-	s.conns = append(s.conns, conn{fd: int32(fd), ready: int32(ready)}) //nolint:gosec // both small
+	s.conns = append(s.conns, conn{fd: int32(fd), ready: int32(ready)})
 	s.waiting++
 	return write(fd, hello)
 }
@@ -146,7 +146,7 @@ func (s *Swarm) begin(fd, n int) error {
 	}
 	return errors.Join(
 		unix.SetNonblock(fd, true),
-		unix.EpollCtl(s.poller, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(n)}), //nolint:gosec // small
+		unix.EpollCtl(s.poller, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(n)}),
 	)
 }
 

@@ -95,5 +95,5 @@ func WriteJSON(file string, rows []Row) error {
 	if err != nil {
 		return fmt.Errorf("results: %w", err)
 	}
-	return os.WriteFile(file, append(b, '\n'), 0o644) //nolint:gosec // results are for everyone
+	return os.WriteFile(file, append(b, '\n'), 0o644)
 }
