@@ -117,7 +117,7 @@ func (b *Bus) Stop(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushWithin) // nats.go wants a deadline
 	defer cancel()
-	return b.conn.FlushWithContext(ctx)
+	return b.Flush(ctx)
 }
 
 // Connected says whether there is a server now.
@@ -140,7 +140,13 @@ func (b *Bus) Publish(subject string, data []byte) error {
 }
 
 // Flush waits until the server has everything published so far.
-func (b *Bus) Flush(ctx context.Context) error { return b.conn.FlushWithContext(ctx) }
+// Where there is no server any more, there is nobody to wait for: that is no error.
+func (b *Bus) Flush(ctx context.Context) error {
+	if err := b.conn.FlushWithContext(ctx); err != nil && b.Connected() {
+		return fmt.Errorf("nats: flush: %w", err)
+	}
+	return nil
+}
 
 // Subscribe calls handle for every message, one at a time, in the order received, in a goroutine of the
 // subscription. data is the handler's to keep. respond answers a request (it does nothing for a plain message).

@@ -42,7 +42,7 @@ func (b *Backend) ListSessions(ctx context.Context, user string, limit int, page
 	var after [2]string
 	if pageToken != "" {
 		if err := json.Unmarshal([]byte(pageToken), &after); err != nil {
-			return nil, "", fmt.Errorf("%w: page token", backend.ErrConflict)
+			return nil, "", fmt.Errorf("%w: bad page token", backend.ErrConflict)
 		}
 	}
 	const query = "SELECT " + sessionColumns + ` FROM session WHERE (user, name) > (?1, ?2) AND (?3 = '' OR user = ?3)
