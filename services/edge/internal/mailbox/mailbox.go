@@ -23,13 +23,13 @@ type Box struct {
 	head    atomic.Pointer[node]
 	batches atomic.Int64
 	bytes   atomic.Int64
-	others  atomic.Int64
 	refused atomic.Uint64
 }
 
 type node struct {
-	event exchange.Event
-	next  *node
+	event  exchange.Event
+	next   *node
+	others int64 // events other than batches, from here on: counted with the same atomic operation that puts
 }
 
 // New makes a box. wake is called, by the goroutine that puts, when the box was empty.
@@ -37,13 +37,23 @@ func New(b Bounds, wake func()) *Box { return &Box{bounds: b, wake: wake} }
 
 // Put adds e; false where its kind is at the bound.
 func (b *Box) Put(e exchange.Event) bool {
-	if !b.admit(e) {
-		b.refused.Add(1)
-		return false
+	other := int64(1)
+	if live, ok := e.(exchange.Live); ok {
+		if other = 0; !b.admit(live) {
+			b.refused.Add(1)
+			return false
+		}
 	}
 	n := &node{event: e}
 	for {
-		n.next = b.head.Load()
+		n.next, n.others = b.head.Load(), other
+		if n.next != nil {
+			n.others += n.next.others
+		}
+		if other > 0 && n.others > b.bounds.Others {
+			b.refused.Add(1)
+			return false
+		}
 		if b.head.CompareAndSwap(n.next, n) {
 			break
 		}
@@ -54,15 +64,7 @@ func (b *Box) Put(e exchange.Event) bool {
 	return true
 }
 
-func (b *Box) admit(e exchange.Event) bool {
-	live, ok := e.(exchange.Live)
-	if !ok {
-		if b.others.Add(1) > b.bounds.Others {
-			b.others.Add(-1)
-			return false
-		}
-		return true
-	}
+func (b *Box) admit(live exchange.Live) bool {
 	if b.batches.Add(1) > b.bounds.Batches {
 		b.batches.Add(-1)
 		return false
@@ -97,17 +99,8 @@ func (b *Box) Take(dst []exchange.Event) []exchange.Event {
 	for n := b.head.Swap(nil); n != nil; n = n.next {
 		dst = append(dst, n.event)
 	}
-	others := int64(0)
-	for i, j := at, len(dst)-1; i <= j; i, j = i+1, j-1 {
+	for i, j := at, len(dst)-1; i < j; i, j = i+1, j-1 {
 		dst[i], dst[j] = dst[j], dst[i]
-	}
-	for _, e := range dst[at:] {
-		if _, ok := e.(exchange.Live); !ok {
-			others++
-		}
-	}
-	if others > 0 {
-		b.others.Add(-others)
 	}
 	return dst
 }

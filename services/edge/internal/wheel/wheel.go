@@ -12,7 +12,7 @@ type Wheel struct {
 	now   uint32 // the last tick that was taken
 	heads [buckets]uint32
 	nodes slab.Slab[node] // by owner
-	due   []uint32 // taken from the wheel, not fired yet
+	due   []uint32        // taken from the wheel, not fired yet
 }
 
 // node is one owner's place. Links are owner+1, so that 0 is none; due 0 is not set.
