@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -13,19 +14,17 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
-// budget is the edge's own test of what a delivery allocates on a loop; it fails with the number.
-const (
-	budgetPackage = "./services/edge/internal/hub"
-	budgetTest    = "TestDeliveryMakesNoGarbage"
-)
+// budgetTest is the edge's own test of what a delivery allocates on a loop; it fails with the number.
+const budgetTest = "TestDeliveryMakesNoGarbage"
 
 var budgetFault = regexp.MustCompile(`(\d+(?:\.\d+)?) allocations for (\d+) deliveries`)
 
 // allocations runs the edge's budget test.
 func (b *bench) allocations(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-run", "^"+budgetTest+"$", "-v", budgetPackage)
-	cmd.Dir = b.root
-	out, err := cmd.CombinedOutput()
+	if b.budget == "" {
+		return errors.New("-budget names no tests")
+	}
+	out, err := exec.CommandContext(ctx, b.budget, "-test.run", "^"+budgetTest+"$", "-test.v").CombinedOutput()
 	per := 0.0
 	switch found := budgetFault.FindSubmatch(out); {
 	case found != nil:

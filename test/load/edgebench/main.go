@@ -22,7 +22,7 @@ import (
 type config struct {
 	programs            local.Programs
 	bare, json, profile string
-	root                string
+	budget              string
 	conns, subs, rounds int
 	size                int
 	span, hold, timeout time.Duration
@@ -37,7 +37,7 @@ func parse(args []string) (*config, error) {
 	f.StringVar(&c.bare, "bare", "", "folder of bare-write and bare-uring")
 	f.StringVar(&c.json, "json", "", "write the rows to this file")
 	f.StringVar(&c.profile, "profile", "", "also write CPU and heap profiles of the edge into this folder")
-	f.StringVar(&c.root, "root", ".", "the checkout")
+	f.StringVar(&c.budget, "budget", "", "the edge's budget tests, as go test -c builds them of services/edge/internal/hub")
 	f.IntVar(&c.conns, "conns", 15_000, "idle connections, and subscribers of the large fan-out")
 	f.IntVar(&c.subs, "subs", 1000, "subscribers of the small fan-out")
 	f.IntVar(&c.rounds, "rounds", 3, "measurements of each figure, of which the median counts")

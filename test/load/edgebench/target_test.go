@@ -86,8 +86,34 @@ func TestBudgetFaultIsRead(t *testing.T) {
 	if len(found) != 3 || found[1] != "250" || found[2] != "100" {
 		t.Fatalf("got %q", found)
 	}
-	if _, err := os.Stat(filepath.Join("../../..", budgetPackage)); err != nil {
-		t.Fatal(err)
+}
+
+func TestBudget(t *testing.T) {
+	for name, c := range map[string]struct {
+		says  string
+		value float64
+		fails bool
+	}{
+		"met":       {"echo '--- PASS: TestDeliveryMakesNoGarbage'", 0, false},
+		"missed":    {"echo '250 allocations for 100 deliveries'; exit 1", 2.5, false},
+		"never ran": {"echo PASS", 0, true},
+		"broken":    {"exit 1", 0, true},
+	} {
+		script := filepath.Join(t.TempDir(), "budget")
+		if err := os.WriteFile(script, []byte("#!/bin/sh\n"+c.says+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		b := &bench{config: &config{budget: script}}
+		err := b.allocations(t.Context())
+		if c.fails {
+			if err == nil {
+				t.Errorf("%s: got %v", name, b.rows)
+			}
+			continue
+		}
+		if err != nil || len(b.rows) != 1 || b.rows[0].Value != c.value || *b.rows[0].Met != (c.value == 0) {
+			t.Errorf("%s: got %v, %v", name, b.rows, err)
+		}
 	}
 }
 
