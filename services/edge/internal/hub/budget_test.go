@@ -22,6 +22,7 @@ func (s *still) Join(conn exchange.Conn, sub uint32, filter string, _ bool, _ in
 	s.h.Event(exchange.Joined{Conn: conn, Sub: sub, Heads: []exchange.Head{{Topic: filter, Epoch: meshtest.BaseEpoch, Oldest: 1}}})
 }
 func (s *still) Leave(uint16, string)                                   {}
+func (s *still) Read(uint16, string, uint64, uint64, uint64, int)       {}
 func (s *still) Save(exchange.Conn, uint32, *meshv1.SessionWrite, bool) {}
 
 // crowd is a hub with n connections that each have one subscription to room/1.
