@@ -99,7 +99,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
 		if n := t.cur.Attempts(m.Seq); n > 0 {
 			if n >= h.policy(t.topic).MaxAttempts {
 				h.giveUp(t, m, n, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
-				t.pos = m.Seq
+				h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 				return wirev1.Code_CODE_OK
 			}
 			it.attempt = uint16(min(n, 65535))

@@ -78,7 +78,8 @@ func TestStarts(t *testing.T) {
 		expect("Subscribed 1 head=5 recovered=false missed=1", "room/1/2 subs=[1]", "room/1/3 subs=[1]", "room/1/4 subs=[1]", "room/1/5 subs=[1]")
 	sub(&wirev1.Subscribe{Start: wirev1.Start_START_AFTER_SEQ, Seq: 5, Epoch: 9}).
 		expect("Subscribed 1 head=5 recovered=false missed=1", "room/1/2 subs=[1]", "room/1/3 subs=[1]", "room/1/4 subs=[1]", "room/1/5 subs=[1]")
-	sub(&wirev1.Subscribe{Start: wirev1.Start_START_AFTER_SEQ, Seq: 9, Epoch: meshtest.BaseEpoch}).expect("Subscribed 1 head=5 recovered=false missed=0")
+	sub(&wirev1.Subscribe{Start: wirev1.Start_START_AFTER_SEQ, Seq: 9, Epoch: meshtest.BaseEpoch}). // beyond the head: rewound
+													expect("Subscribed 1 head=5 recovered=false missed=1", "room/1/2 subs=[1]", "room/1/3 subs=[1]", "room/1/4 subs=[1]", "room/1/5 subs=[1]")
 }
 
 func TestWildcardPositions(t *testing.T) {

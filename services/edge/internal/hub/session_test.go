@@ -2,6 +2,7 @@ package hub
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,9 +120,16 @@ func TestSessionDeadLetters(t *testing.T) {
 	c.subscribeSession("room/1")
 	w.mesh.Send("room/1", "poison")
 	c.expect("Welcome", "Subscribed 1 head=0", "room/1/1 subs=[1]")
-	for attempts := 1; attempts < 20 && len(w.mesh.Letters) == 0; {
-		w.pass(7 * time.Second)
+	told := false
+	listen := func() {
 		c.take()
+		for _, f := range c.got {
+			told = told || strings.Contains(f.text(), "ATTEMPTS_EXHAUSTED")
+		}
+	}
+	for attempts := 1; attempts < 20 && len(w.mesh.Letters) == 0; {
+		w.pass(11 * time.Second) // a hole is named after 10 s
+		listen()
 		attempts += 2
 		w.h.Gone(c.slot)
 		w.settle()
@@ -132,9 +140,12 @@ func TestSessionDeadLetters(t *testing.T) {
 		t.Fatalf("dead letters %v", w.mesh.Letters)
 	}
 	w.mesh.Send("room/1", "next")
-	c.take()
+	listen()
 	if last := c.got[len(c.got)-1].text(); last != "room/1/2 subs=[1]" {
 		t.Fatalf("got %s", last)
+	}
+	if !told {
+		t.Fatal("no Progress named the message that was given up")
 	}
 }
 

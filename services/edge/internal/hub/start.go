@@ -69,7 +69,8 @@ func after(head exchange.Head, epoch, seq uint64) place {
 		// That log is gone. What the present one still has comes after the position.
 		return place{head: head, pos: head.Oldest - 1, missed: head.Oldest - 1}
 	case seq > head.Head:
-		return place{head: head, pos: head.Head} // the log was rewound
+		// The log was rewound: what it has now is not what the client had under these numbers.
+		return place{head: head, pos: head.Oldest - 1, missed: head.Oldest - 1}
 	case seq+1 < head.Oldest:
 		return place{head: head, pos: head.Oldest - 1, missed: head.Oldest - 1 - seq}
 	}

@@ -3,6 +3,8 @@ package mesh
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/pushmesh/pushmesh/services/edge/internal/routers"
 )
 
 // Stats of a mesh may be read at any time.
@@ -44,13 +46,19 @@ func (s *Stats) check(reason string) {
 	s.checks[reason]++
 }
 
+// checkReasons are all reasons for which heads are compared.
+var checkReasons = []string{
+	"backstop", "gap", "laggard", "policies", "router", "unknown",
+	string(routers.Hole), string(routers.Incarnation), string(routers.Silent), string(routers.Learned),
+}
+
 // Checks of heads so far, by reason.
 func (s *Stats) Checks() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[string]uint64, len(s.checks))
-	for reason, n := range s.checks {
-		out[reason] = n
+	out := make(map[string]uint64, len(checkReasons))
+	for _, reason := range checkReasons {
+		out[reason] = s.checks[reason] // 0 is told too: a counter that appears with its first event hides that event from rates
 	}
 	return out
 }
