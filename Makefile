@@ -39,8 +39,8 @@ test: ## every test with the race detector, against private servers; installs wh
 	@scripts/test
 
 .PHONY: fuzz
-fuzz: ## every fuzz target, TIME=5s each
-	@scripts/fuzz $(or $(TIME),5s)
+fuzz: ## every fuzz target, TIME=5000x (inputs) or 30s each
+	@scripts/fuzz $(or $(TIME),5000x)
 
 .PHONY: lint
 lint: ## linters, schemas, generated code, go.mod files

@@ -128,15 +128,24 @@ func (p *MQTT) Hello(n int) ([]byte, int) {
 	return append(packet(0x10, connect), packet(0x82, subscribe)...), 1
 }
 
+// maxMQTT is the most that the remaining length of a packet can say.
+const maxMQTT = 268_435_455
+
 // Next reads a fixed header.
 func (p *MQTT) Next(b []byte) (int, Kind, error) {
 	n, width := binary.Uvarint(b[1:])
+	if width < 0 || n > maxMQTT {
+		return 0, Other, fmt.Errorf("a packet of %d bytes", n)
+	}
 	size := 1 + width + int(n)
-	if width <= 0 || len(b) < size {
+	if width == 0 || len(b) < size {
 		return 0, Other, nil
 	}
 	switch b[0] >> 4 {
 	case 2:
+		if n != 2 {
+			return size, Other, fmt.Errorf("CONNACK of %d bytes", n)
+		}
 		if b[3] != 0 {
 			return size, Other, fmt.Errorf("refused with %d", b[3])
 		}
