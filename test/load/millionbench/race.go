@@ -146,7 +146,7 @@ func (r *race) connect(ctx context.Context) error {
 }
 
 // footprint is what everything takes.
-type footprint struct{ edges, kernel int64 }
+type footprint struct{ edges, kernel, free int64 }
 
 func (r *race) measure() (footprint, error) {
 	edges, err := procfs.RSS(r.mesh.PIDs()...)
@@ -154,7 +154,11 @@ func (r *race) measure() (footprint, error) {
 		return footprint{}, err
 	}
 	kernel, err := procfs.Kernel()
-	return footprint{edges, kernel}, err
+	if err != nil {
+		return footprint{}, err
+	}
+	free, err := procfs.Available()
+	return footprint{edges, kernel, free}, err
 }
 
 func (r *race) connections(took time.Duration, before, idle footprint) {
@@ -165,7 +169,8 @@ func (r *race) connections(took time.Duration, before, idle footprint) {
 		table.Figure("time to connect them", took.Seconds(), "s", fmt.Sprintf("%.0f/s", n/took.Seconds())),
 		table.AtMost("RSS of the edges per connection", float64(idle.edges-before.edges)/n, "B", 1024, rss),
 		table.Figure("the same, processes themselves included", float64(idle.edges)/n, "B", ""),
-		table.Figure("kernel memory per connection, both ends", float64(idle.kernel-before.kernel)/n, "B", ""),
+		table.Figure("kernel memory per connection, both ends", float64(idle.kernel-before.kernel)/n, "B", "caches that it could give back included"),
+		table.Figure("available memory of the machine per connection, clients and all", float64(before.free-idle.free)/n, "B", ""),
 	)
 }
 
