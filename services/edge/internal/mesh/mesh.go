@@ -79,6 +79,7 @@ type Mesh struct {
 
 	ops    *serial.Queue
 	frames chan batch
+	full   chan struct{} // an outlet has a backlog
 
 	resumes *history.Reader
 	repairs *history.Reader
@@ -118,7 +119,7 @@ func New(cfg Config) *Mesh {
 		cfg.BackstopEvery = 25 * time.Second
 	}
 	m := &Mesh{
-		cfg: cfg, ops: serial.New(), frames: make(chan batch, framesWaiting),
+		cfg: cfg, ops: serial.New(), frames: make(chan batch, framesWaiting), full: make(chan struct{}, 1),
 		table: interest.New(cfg.ID, cfg.Incarnation), routers: routers.New(cfg.Incarnation),
 		snapshots: map[string]time.Time{},
 	}
@@ -135,7 +136,7 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	m.cfg.Feed.Loops, m.cfg.Feed.Durable = len(loops), m.cfg.Durable
 	m.feed = feed.New(m.cfg.Feed)
 	for _, l := range loops {
-		m.loops = append(m.loops, &outlet{loop: l})
+		m.loops = append(m.loops, &outlet{loop: l, full: m.full})
 	}
 	m.sessions = sessions.New(sessions.Config{
 		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Log: m.cfg.Log,

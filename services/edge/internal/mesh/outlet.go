@@ -13,6 +13,9 @@ import (
 type outlet struct {
 	loop exchange.Loop
 
+	// full has room for one: something waits here, and drainOutlets must look after it.
+	full chan<- struct{}
+
 	mu      sync.Mutex
 	backlog []exchange.Event
 }
@@ -22,6 +25,10 @@ func (o *outlet) post(e exchange.Event) {
 	defer o.mu.Unlock()
 	if len(o.backlog) > 0 || !o.loop.Post(e) {
 		o.backlog = append(o.backlog, e)
+		select {
+		case o.full <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -32,7 +39,8 @@ func (o *outlet) live(run []*exchange.Message) bool {
 	return len(o.backlog) == 0 && o.loop.Post(exchange.Live{Messages: run})
 }
 
-func (o *outlet) retry() {
+// retry says whether something still waits.
+func (o *outlet) retry() (more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.backlog) > 0 && o.loop.Post(o.backlog[0]) {
@@ -42,20 +50,27 @@ func (o *outlet) retry() {
 	if len(o.backlog) == 0 {
 		o.backlog = nil
 	}
+	return len(o.backlog) > 0
 }
 
-// drainOutlets offers again what loops had no room for.
+// drainOutlets offers again what loops had no room for. It sleeps while nothing waits: an idle edge has no use for 500 looks a second.
 func (m *Mesh) drainOutlets(ctx context.Context) {
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
+	const again = 2 * time.Millisecond
+	later := time.NewTimer(0)
+	defer later.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
-			for _, o := range m.loops {
-				o.retry()
-			}
+		case <-m.full:
+		case <-later.C:
+		}
+		more := false
+		for _, o := range m.loops {
+			more = o.retry() || more
+		}
+		if more {
+			later.Reset(again)
 		}
 	}
 }
