@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// What is replayed: one room of the sample at a pace that takes about 10 s; `make chaos` sets others.
+// What is replayed: one room of the sample at a pace that takes some seconds. PUSHMESH_CHAOS_FILE names another recording, and
+// PUSHMESH_CHAOS_REPLAY the flags of replay for it ("--fraction 0.1").
 func recording() (file string, args []string) {
 	if file = os.Getenv("PUSHMESH_CHAOS_FILE"); file != "" {
 		return file, strings.Fields(os.Getenv("PUSHMESH_CHAOS_REPLAY"))
