@@ -119,7 +119,7 @@ type RouterFrame struct {
 	// Highest announcement version of this edge that the router has applied.
 	AppliedVersion uint64      `protobuf:"varint,5,opt,name=applied_version,json=appliedVersion,proto3" json:"applied_version,omitempty"`
 	Deliveries     []*Delivery `protobuf:"bytes,6,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
-	// Durable topics whose append ended without a clear answer: compare their heads with the store.
+	// Durable topics to compare with the store: their append ended without a clear answer, or was answered as a duplicate.
 	CheckTopics []string `protobuf:"bytes,7,rep,name=check_topics,json=checkTopics,proto3" json:"check_topics,omitempty"`
 	// The router's interest table differs from the edge's digest, or is new: send a snapshot.
 	WantSnapshot bool `protobuf:"varint,8,opt,name=want_snapshot,json=wantSnapshot,proto3" json:"want_snapshot,omitempty"`
