@@ -24,6 +24,61 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type GroupSettle_How int32
+
+const (
+	GroupSettle_HOW_ACKED GroupSettle_How = 0
+	// It was sent and not ACKed in time.
+	GroupSettle_HOW_TIMEOUT GroupSettle_How = 1
+	// It was refused; delay_ms goes by before it is sent again.
+	GroupSettle_HOW_NACKED GroupSettle_How = 2
+	// It was never sent: that was no attempt.
+	GroupSettle_HOW_UNSENT GroupSettle_How = 3
+)
+
+// Enum value maps for GroupSettle_How.
+var (
+	GroupSettle_How_name = map[int32]string{
+		0: "HOW_ACKED",
+		1: "HOW_TIMEOUT",
+		2: "HOW_NACKED",
+		3: "HOW_UNSENT",
+	}
+	GroupSettle_How_value = map[string]int32{
+		"HOW_ACKED":   0,
+		"HOW_TIMEOUT": 1,
+		"HOW_NACKED":  2,
+		"HOW_UNSENT":  3,
+	}
+)
+
+func (x GroupSettle_How) Enum() *GroupSettle_How {
+	p := new(GroupSettle_How)
+	*p = x
+	return p
+}
+
+func (x GroupSettle_How) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (GroupSettle_How) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_internal_v1_mesh_proto_enumTypes[0].Descriptor()
+}
+
+func (GroupSettle_How) Type() protoreflect.EnumType {
+	return &file_pushmesh_internal_v1_mesh_proto_enumTypes[0]
+}
+
+func (x GroupSettle_How) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use GroupSettle_How.Descriptor instead.
+func (GroupSettle_How) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24, 0}
+}
+
 // Delivery is one message on its way from a router to an edge.
 type Delivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -915,6 +970,61 @@ func (x *ClientPublishReply) GetResults() []*ClientPublishReply_Result {
 	return nil
 }
 
+// OutboxPublish carries what applications published inside their own transactions, from the store that reads the outbox to one router (NATS
+// request, answered with ClientPublishReply, in the order of items).
+type OutboxPublish struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 16 bytes.
+	ProducerId    []byte                `protobuf:"bytes,1,opt,name=producer_id,json=producerId,proto3" json:"producer_id,omitempty"`
+	Items         []*OutboxPublish_Item `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutboxPublish) Reset() {
+	*x = OutboxPublish{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutboxPublish) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutboxPublish) ProtoMessage() {}
+
+func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutboxPublish.ProtoReflect.Descriptor instead.
+func (*OutboxPublish) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *OutboxPublish) GetProducerId() []byte {
+	if x != nil {
+		return x.ProducerId
+	}
+	return nil
+}
+
+func (x *OutboxPublish) GetItems() []*OutboxPublish_Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
 // StoreBeat is sent by every store every 500 ms.
 type StoreBeat struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -930,7 +1040,7 @@ type StoreBeat struct {
 
 func (x *StoreBeat) Reset() {
 	*x = StoreBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1052,7 @@ func (x *StoreBeat) String() string {
 func (*StoreBeat) ProtoMessage() {}
 
 func (x *StoreBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1065,7 @@ func (x *StoreBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBeat.ProtoReflect.Descriptor instead.
 func (*StoreBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StoreBeat) GetStoreId() string {
@@ -993,6 +1103,1004 @@ func (x *StoreBeat) GetLeaving() bool {
 	return false
 }
 
+// Stored tells one live router of messages that were appended without a router (scheduled ones that fell due, an application's own
+// transactions), so that it routes them as it routes what it appended itself. It is sent after the commit. A lost one is repaired
+// like any lost delivery: edges compare heads.
+type Stored struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Runs  []*StoredRun           `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
+	// Topics whose messages are not in runs (too much waited, or what the log holds need not equal what was appended): interested
+	// edges compare their heads with the store.
+	CheckTopics   []string `protobuf:"bytes,2,rep,name=check_topics,json=checkTopics,proto3" json:"check_topics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stored) Reset() {
+	*x = Stored{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stored) ProtoMessage() {}
+
+func (x *Stored) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stored.ProtoReflect.Descriptor instead.
+func (*Stored) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Stored) GetRuns() []*StoredRun {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *Stored) GetCheckTopics() []string {
+	if x != nil {
+		return x.CheckTopics
+	}
+	return nil
+}
+
+// StoredRun is a contiguous piece of one topic's log.
+type StoredRun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Epoch uint64                 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The records' seqs count from here.
+	FirstSeq      uint64          `protobuf:"varint,3,opt,name=first_seq,json=firstSeq,proto3" json:"first_seq,omitempty"`
+	Records       []*StoredRecord `protobuf:"bytes,4,rep,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredRun) Reset() {
+	*x = StoredRun{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredRun) ProtoMessage() {}
+
+func (x *StoredRun) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredRun.ProtoReflect.Descriptor instead.
+func (*StoredRun) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *StoredRun) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *StoredRun) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *StoredRun) GetFirstSeq() uint64 {
+	if x != nil {
+		return x.FirstSeq
+	}
+	return 0
+}
+
+func (x *StoredRun) GetRecords() []*StoredRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+type StoredRecord struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ExpiresAt uint64                 `protobuf:"fixed64,1,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// As in Delivery.body.
+	Body          []byte `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredRecord) Reset() {
+	*x = StoredRecord{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredRecord) ProtoMessage() {}
+
+func (x *StoredRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredRecord.ProtoReflect.Descriptor instead.
+func (*StoredRecord) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *StoredRecord) GetExpiresAt() uint64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *StoredRecord) GetBody() []byte {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+// GroupFrame carries what two edges say to each other about groups (NATS request and reply): what an edge sends to another is numbered, and
+// the next is sent once the last was answered.
+type GroupFrame struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	EdgeId string                 `protobuf:"bytes,1,opt,name=edge_id,json=edgeId,proto3" json:"edge_id,omitempty"`
+	// Unix time in microseconds at which the sending process began.
+	EdgeIncarnation uint64 `protobuf:"fixed64,2,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
+	// Chosen by the sender whenever it begins anew: what was sent before, and not answered, is void.
+	Link uint64 `protobuf:"fixed64,3,opt,name=link,proto3" json:"link,omitempty"`
+	// From 1. Without ops: a beat, with the number of the last frame.
+	N             uint64     `protobuf:"varint,4,opt,name=n,proto3" json:"n,omitempty"`
+	Ops           []*GroupOp `protobuf:"bytes,5,rep,name=ops,proto3" json:"ops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupFrame) Reset() {
+	*x = GroupFrame{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupFrame) ProtoMessage() {}
+
+func (x *GroupFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupFrame.ProtoReflect.Descriptor instead.
+func (*GroupFrame) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GroupFrame) GetEdgeId() string {
+	if x != nil {
+		return x.EdgeId
+	}
+	return ""
+}
+
+func (x *GroupFrame) GetEdgeIncarnation() uint64 {
+	if x != nil {
+		return x.EdgeIncarnation
+	}
+	return 0
+}
+
+func (x *GroupFrame) GetLink() uint64 {
+	if x != nil {
+		return x.Link
+	}
+	return 0
+}
+
+func (x *GroupFrame) GetN() uint64 {
+	if x != nil {
+		return x.N
+	}
+	return 0
+}
+
+func (x *GroupFrame) GetOps() []*GroupOp {
+	if x != nil {
+		return x.Ops
+	}
+	return nil
+}
+
+type GroupFrameReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the edge that answers.
+	EdgeIncarnation uint64 `protobuf:"fixed64,1,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
+	// The number was not the next of the link: begin anew.
+	Lost          bool `protobuf:"varint,2,opt,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupFrameReply) Reset() {
+	*x = GroupFrameReply{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupFrameReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupFrameReply) ProtoMessage() {}
+
+func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupFrameReply.ProtoReflect.Descriptor instead.
+func (*GroupFrameReply) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GroupFrameReply) GetEdgeIncarnation() uint64 {
+	if x != nil {
+		return x.EdgeIncarnation
+	}
+	return 0
+}
+
+func (x *GroupFrameReply) GetLost() bool {
+	if x != nil {
+		return x.Lost
+	}
+	return false
+}
+
+// GroupOp concerns one group, which is named by group and filter together.
+type GroupOp struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Group  string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Filter string                 `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	// The member that it is about: a number of the member's edge. 0: all.
+	Member uint64 `protobuf:"varint,3,opt,name=member,proto3" json:"member,omitempty"`
+	// Types that are valid to be assigned to Op:
+	//
+	//	*GroupOp_Join
+	//	*GroupOp_Leave
+	//	*GroupOp_Settle
+	//	*GroupOp_Joined
+	//	*GroupOp_Deliver
+	//	*GroupOp_Gone
+	Op            isGroupOp_Op `protobuf_oneof:"op"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupOp) Reset() {
+	*x = GroupOp{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupOp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupOp) ProtoMessage() {}
+
+func (x *GroupOp) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupOp.ProtoReflect.Descriptor instead.
+func (*GroupOp) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GroupOp) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupOp) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *GroupOp) GetMember() uint64 {
+	if x != nil {
+		return x.Member
+	}
+	return 0
+}
+
+func (x *GroupOp) GetOp() isGroupOp_Op {
+	if x != nil {
+		return x.Op
+	}
+	return nil
+}
+
+func (x *GroupOp) GetJoin() *GroupJoin {
+	if x != nil {
+		if x, ok := x.Op.(*GroupOp_Join); ok {
+			return x.Join
+		}
+	}
+	return nil
+}
+
+func (x *GroupOp) GetLeave() *GroupLeave {
+	if x != nil {
+		if x, ok := x.Op.(*GroupOp_Leave); ok {
+			return x.Leave
+		}
+	}
+	return nil
+}
+
+func (x *GroupOp) GetSettle() *GroupSettle {
+	if x != nil {
+		if x, ok := x.Op.(*GroupOp_Settle); ok {
+			return x.Settle
+		}
+	}
+	return nil
+}
+
+func (x *GroupOp) GetJoined() *GroupJoined {
+	if x != nil {
+		if x, ok := x.Op.(*GroupOp_Joined); ok {
+			return x.Joined
+		}
+	}
+	return nil
+}
+
+func (x *GroupOp) GetDeliver() *GroupDeliver {
+	if x != nil {
+		if x, ok := x.Op.(*GroupOp_Deliver); ok {
+			return x.Deliver
+		}
+	}
+	return nil
+}
+
+func (x *GroupOp) GetGone() *GroupGone {
+	if x != nil {
+		if x, ok := x.Op.(*GroupOp_Gone); ok {
+			return x.Gone
+		}
+	}
+	return nil
+}
+
+type isGroupOp_Op interface {
+	isGroupOp_Op()
+}
+
+type GroupOp_Join struct {
+	// From a member's edge to the dispatcher's.
+	Join *GroupJoin `protobuf:"bytes,4,opt,name=join,proto3,oneof"`
+}
+
+type GroupOp_Leave struct {
+	Leave *GroupLeave `protobuf:"bytes,5,opt,name=leave,proto3,oneof"`
+}
+
+type GroupOp_Settle struct {
+	Settle *GroupSettle `protobuf:"bytes,6,opt,name=settle,proto3,oneof"`
+}
+
+type GroupOp_Joined struct {
+	// From the dispatcher's edge to a member's.
+	Joined *GroupJoined `protobuf:"bytes,7,opt,name=joined,proto3,oneof"`
+}
+
+type GroupOp_Deliver struct {
+	Deliver *GroupDeliver `protobuf:"bytes,8,opt,name=deliver,proto3,oneof"`
+}
+
+type GroupOp_Gone struct {
+	Gone *GroupGone `protobuf:"bytes,9,opt,name=gone,proto3,oneof"`
+}
+
+func (*GroupOp_Join) isGroupOp_Op() {}
+
+func (*GroupOp_Leave) isGroupOp_Op() {}
+
+func (*GroupOp_Settle) isGroupOp_Op() {}
+
+func (*GroupOp_Joined) isGroupOp_Op() {}
+
+func (*GroupOp_Deliver) isGroupOp_Op() {}
+
+func (*GroupOp_Gone) isGroupOp_Op() {}
+
+// GroupJoin makes or changes a member. It is repeated whenever the dispatcher changes.
+type GroupJoin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Most messages un-ACKed; 0: nothing more, it only ends what it has.
+	Window uint32 `protobuf:"varint,1,opt,name=window,proto3" json:"window,omitempty"`
+	Key    string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// What the member has and did not settle.
+	Held []*GroupHeld `protobuf:"bytes,3,rep,name=held,proto3" json:"held,omitempty"`
+	// Settled, and perhaps not heard.
+	Settled []*GroupSettle `protobuf:"bytes,4,rep,name=settled,proto3" json:"settled,omitempty"`
+	// What members of this edge ACKed not long ago, once for all of them. A dispatcher before may have died before it stored that.
+	Acked         []*GroupAcked `protobuf:"bytes,5,rep,name=acked,proto3" json:"acked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupJoin) Reset() {
+	*x = GroupJoin{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupJoin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupJoin) ProtoMessage() {}
+
+func (x *GroupJoin) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupJoin.ProtoReflect.Descriptor instead.
+func (*GroupJoin) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GroupJoin) GetWindow() uint32 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *GroupJoin) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *GroupJoin) GetHeld() []*GroupHeld {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *GroupJoin) GetSettled() []*GroupSettle {
+	if x != nil {
+		return x.Settled
+	}
+	return nil
+}
+
+func (x *GroupJoin) GetAcked() []*GroupAcked {
+	if x != nil {
+		return x.Acked
+	}
+	return nil
+}
+
+// GroupAcked messages of one topic.
+type GroupAcked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Epoch         uint64                 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Seqs          []uint64               `protobuf:"varint,3,rep,packed,name=seqs,proto3" json:"seqs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupAcked) Reset() {
+	*x = GroupAcked{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupAcked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupAcked) ProtoMessage() {}
+
+func (x *GroupAcked) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupAcked.ProtoReflect.Descriptor instead.
+func (*GroupAcked) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GroupAcked) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GroupAcked) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GroupAcked) GetSeqs() []uint64 {
+	if x != nil {
+		return x.Seqs
+	}
+	return nil
+}
+
+type GroupHeld struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Topic   string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Epoch   uint64                 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Seq     uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	Attempt uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Of the message, by the group's group_key.
+	Key           string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupHeld) Reset() {
+	*x = GroupHeld{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupHeld) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupHeld) ProtoMessage() {}
+
+func (x *GroupHeld) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupHeld.ProtoReflect.Descriptor instead.
+func (*GroupHeld) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *GroupHeld) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GroupHeld) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GroupHeld) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *GroupHeld) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *GroupHeld) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+// GroupLeave: the member's messages go to others.
+type GroupLeave struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupLeave) Reset() {
+	*x = GroupLeave{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupLeave) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupLeave) ProtoMessage() {}
+
+func (x *GroupLeave) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupLeave.ProtoReflect.Descriptor instead.
+func (*GroupLeave) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
+}
+
+// GroupSettle ends what a member has of one message.
+type GroupSettle struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Epoch         uint64                 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	How           GroupSettle_How        `protobuf:"varint,4,opt,name=how,proto3,enum=pushmesh.internal.v1.GroupSettle_How" json:"how,omitempty"`
+	DelayMs       uint32                 `protobuf:"varint,5,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupSettle) Reset() {
+	*x = GroupSettle{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupSettle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupSettle) ProtoMessage() {}
+
+func (x *GroupSettle) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupSettle.ProtoReflect.Descriptor instead.
+func (*GroupSettle) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GroupSettle) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GroupSettle) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GroupSettle) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *GroupSettle) GetHow() GroupSettle_How {
+	if x != nil {
+		return x.How
+	}
+	return GroupSettle_HOW_ACKED
+}
+
+func (x *GroupSettle) GetDelayMs() uint32 {
+	if x != nil {
+		return x.DelayMs
+	}
+	return 0
+}
+
+// GroupJoined answers the first GroupJoin of a member.
+type GroupJoined struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Code   wirev1.Code            `protobuf:"varint,1,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
+	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Of the topic, where the filter is one.
+	Epoch         uint64 `protobuf:"fixed64,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Head          uint64 `protobuf:"varint,4,opt,name=head,proto3" json:"head,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupJoined) Reset() {
+	*x = GroupJoined{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupJoined) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupJoined) ProtoMessage() {}
+
+func (x *GroupJoined) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupJoined.ProtoReflect.Descriptor instead.
+func (*GroupJoined) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GroupJoined) GetCode() wirev1.Code {
+	if x != nil {
+		return x.Code
+	}
+	return wirev1.Code(0)
+}
+
+func (x *GroupJoined) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *GroupJoined) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GroupJoined) GetHead() uint64 {
+	if x != nil {
+		return x.Head
+	}
+	return 0
+}
+
+type GroupDeliver struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Deliveries []*Delivery            `protobuf:"bytes,1,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
+	// One for each delivery.
+	Attempts      []uint32 `protobuf:"varint,2,rep,packed,name=attempts,proto3" json:"attempts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupDeliver) Reset() {
+	*x = GroupDeliver{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupDeliver) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupDeliver) ProtoMessage() {}
+
+func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupDeliver.ProtoReflect.Descriptor instead.
+func (*GroupDeliver) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GroupDeliver) GetDeliveries() []*Delivery {
+	if x != nil {
+		return x.Deliveries
+	}
+	return nil
+}
+
+func (x *GroupDeliver) GetAttempts() []uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+// GroupGone: this edge does not dispatch for the group, or no longer. With a code other than OK the group ends for its members.
+type GroupGone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          wirev1.Code            `protobuf:"varint,1,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupGone) Reset() {
+	*x = GroupGone{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupGone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupGone) ProtoMessage() {}
+
+func (x *GroupGone) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupGone.ProtoReflect.Descriptor instead.
+func (*GroupGone) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GroupGone) GetCode() wirev1.Code {
+	if x != nil {
+		return x.Code
+	}
+	return wirev1.Code(0)
+}
+
+func (x *GroupGone) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type ClientPublish_Item struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -1008,7 +2116,7 @@ type ClientPublish_Item struct {
 
 func (x *ClientPublish_Item) Reset() {
 	*x = ClientPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +2128,7 @@ func (x *ClientPublish_Item) String() string {
 func (*ClientPublish_Item) ProtoMessage() {}
 
 func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +2208,7 @@ type ClientPublishReply_Result struct {
 
 func (x *ClientPublishReply_Result) Reset() {
 	*x = ClientPublishReply_Result{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +2220,7 @@ func (x *ClientPublishReply_Result) String() string {
 func (*ClientPublishReply_Result) ProtoMessage() {}
 
 func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,6 +2281,144 @@ func (x *ClientPublishReply_Result) GetMessageId() []byte {
 func (x *ClientPublishReply_Result) GetDuplicate() bool {
 	if x != nil {
 		return x.Duplicate
+	}
+	return false
+}
+
+type OutboxPublish_Item struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Topic   string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Payload []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
+	Headers map[string]string      `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of the message, 16 bytes.
+	MessageId []byte `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	DedupeKey string `protobuf:"bytes,5,opt,name=dedupe_key,json=dedupeKey,proto3" json:"dedupe_key,omitempty"`
+	Priority  uint32 `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	// When it was written into the outbox, Unix time in microseconds: its dedupe_key was not used for it before.
+	At uint64 `protobuf:"fixed64,7,opt,name=at,proto3" json:"at,omitempty"`
+	// Microseconds from at, or from deliver_at; 0: none.
+	TtlUs uint64 `protobuf:"varint,8,opt,name=ttl_us,json=ttlUs,proto3" json:"ttl_us,omitempty"`
+	// Unix time in microseconds; 0: now.
+	DeliverAt   uint64 `protobuf:"fixed64,9,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	Traceparent string `protobuf:"bytes,10,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// Number for this topic of the request's producer; 0: none.
+	ProducerSeq uint64 `protobuf:"varint,11,opt,name=producer_seq,json=producerSeq,proto3" json:"producer_seq,omitempty"`
+	// It may have been published by an earlier request: what has no log to tell is not published again.
+	Repeated      bool `protobuf:"varint,12,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutboxPublish_Item) Reset() {
+	*x = OutboxPublish_Item{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutboxPublish_Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutboxPublish_Item) ProtoMessage() {}
+
+func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutboxPublish_Item.ProtoReflect.Descriptor instead.
+func (*OutboxPublish_Item) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12, 0}
+}
+
+func (x *OutboxPublish_Item) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *OutboxPublish_Item) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *OutboxPublish_Item) GetHeaders() map[string]string {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *OutboxPublish_Item) GetMessageId() []byte {
+	if x != nil {
+		return x.MessageId
+	}
+	return nil
+}
+
+func (x *OutboxPublish_Item) GetDedupeKey() string {
+	if x != nil {
+		return x.DedupeKey
+	}
+	return ""
+}
+
+func (x *OutboxPublish_Item) GetPriority() uint32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *OutboxPublish_Item) GetAt() uint64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *OutboxPublish_Item) GetTtlUs() uint64 {
+	if x != nil {
+		return x.TtlUs
+	}
+	return 0
+}
+
+func (x *OutboxPublish_Item) GetDeliverAt() uint64 {
+	if x != nil {
+		return x.DeliverAt
+	}
+	return 0
+}
+
+func (x *OutboxPublish_Item) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
+}
+
+func (x *OutboxPublish_Item) GetProducerSeq() uint64 {
+	if x != nil {
+		return x.ProducerSeq
+	}
+	return 0
+}
+
+func (x *OutboxPublish_Item) GetRepeated() bool {
+	if x != nil {
+		return x.Repeated
 	}
 	return false
 }
@@ -1270,13 +2516,115 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x05epoch\x18\x05 \x01(\x06R\x05epoch\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x06 \x01(\fR\tmessageId\x12\x1c\n" +
-	"\tduplicate\x18\a \x01(\bR\tduplicate\"\x9f\x01\n" +
+	"\tduplicate\x18\a \x01(\bR\tduplicate\"\xb7\x04\n" +
+	"\rOutboxPublish\x12\x1f\n" +
+	"\vproducer_id\x18\x01 \x01(\fR\n" +
+	"producerId\x12>\n" +
+	"\x05items\x18\x02 \x03(\v2(.pushmesh.internal.v1.OutboxPublish.ItemR\x05items\x1a\xc4\x03\n" +
+	"\x04Item\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x18\n" +
+	"\apayload\x18\x02 \x01(\fR\apayload\x12O\n" +
+	"\aheaders\x18\x03 \x03(\v25.pushmesh.internal.v1.OutboxPublish.Item.HeadersEntryR\aheaders\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x04 \x01(\fR\tmessageId\x12\x1d\n" +
+	"\n" +
+	"dedupe_key\x18\x05 \x01(\tR\tdedupeKey\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\rR\bpriority\x12\x0e\n" +
+	"\x02at\x18\a \x01(\x06R\x02at\x12\x15\n" +
+	"\x06ttl_us\x18\b \x01(\x04R\x05ttlUs\x12\x1d\n" +
+	"\n" +
+	"deliver_at\x18\t \x01(\x06R\tdeliverAt\x12 \n" +
+	"\vtraceparent\x18\n" +
+	" \x01(\tR\vtraceparent\x12!\n" +
+	"\fproducer_seq\x18\v \x01(\x04R\vproducerSeq\x12\x1a\n" +
+	"\brepeated\x18\f \x01(\bR\brepeated\x1a:\n" +
+	"\fHeadersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x01\n" +
 	"\tStoreBeat\x12\x19\n" +
 	"\bstore_id\x18\x01 \x01(\tR\astoreId\x12+\n" +
 	"\x11store_incarnation\x18\x02 \x01(\x06R\x10storeIncarnation\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06shards\x18\x04 \x01(\rR\x06shards\x12\x18\n" +
-	"\aleaving\x18\x05 \x01(\bR\aleavingB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
+	"\aleaving\x18\x05 \x01(\bR\aleaving\"`\n" +
+	"\x06Stored\x123\n" +
+	"\x04runs\x18\x01 \x03(\v2\x1f.pushmesh.internal.v1.StoredRunR\x04runs\x12!\n" +
+	"\fcheck_topics\x18\x02 \x03(\tR\vcheckTopics\"\x92\x01\n" +
+	"\tStoredRun\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x1b\n" +
+	"\tfirst_seq\x18\x03 \x01(\x04R\bfirstSeq\x12<\n" +
+	"\arecords\x18\x04 \x03(\v2\".pushmesh.internal.v1.StoredRecordR\arecords\"A\n" +
+	"\fStoredRecord\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x01 \x01(\x06R\texpiresAt\x12\x12\n" +
+	"\x04body\x18\x02 \x01(\fR\x04body\"\xa3\x01\n" +
+	"\n" +
+	"GroupFrame\x12\x17\n" +
+	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12)\n" +
+	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12\x12\n" +
+	"\x04link\x18\x03 \x01(\x06R\x04link\x12\f\n" +
+	"\x01n\x18\x04 \x01(\x04R\x01n\x12/\n" +
+	"\x03ops\x18\x05 \x03(\v2\x1d.pushmesh.internal.v1.GroupOpR\x03ops\"P\n" +
+	"\x0fGroupFrameReply\x12)\n" +
+	"\x10edge_incarnation\x18\x01 \x01(\x06R\x0fedgeIncarnation\x12\x12\n" +
+	"\x04lost\x18\x02 \x01(\bR\x04lost\"\xb7\x03\n" +
+	"\aGroupOp\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
+	"\x06filter\x18\x02 \x01(\tR\x06filter\x12\x16\n" +
+	"\x06member\x18\x03 \x01(\x04R\x06member\x125\n" +
+	"\x04join\x18\x04 \x01(\v2\x1f.pushmesh.internal.v1.GroupJoinH\x00R\x04join\x128\n" +
+	"\x05leave\x18\x05 \x01(\v2 .pushmesh.internal.v1.GroupLeaveH\x00R\x05leave\x12;\n" +
+	"\x06settle\x18\x06 \x01(\v2!.pushmesh.internal.v1.GroupSettleH\x00R\x06settle\x12;\n" +
+	"\x06joined\x18\a \x01(\v2!.pushmesh.internal.v1.GroupJoinedH\x00R\x06joined\x12>\n" +
+	"\adeliver\x18\b \x01(\v2\".pushmesh.internal.v1.GroupDeliverH\x00R\adeliver\x125\n" +
+	"\x04gone\x18\t \x01(\v2\x1f.pushmesh.internal.v1.GroupGoneH\x00R\x04goneB\x04\n" +
+	"\x02op\"\xdf\x01\n" +
+	"\tGroupJoin\x12\x16\n" +
+	"\x06window\x18\x01 \x01(\rR\x06window\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x123\n" +
+	"\x04held\x18\x03 \x03(\v2\x1f.pushmesh.internal.v1.GroupHeldR\x04held\x12;\n" +
+	"\asettled\x18\x04 \x03(\v2!.pushmesh.internal.v1.GroupSettleR\asettled\x126\n" +
+	"\x05acked\x18\x05 \x03(\v2 .pushmesh.internal.v1.GroupAckedR\x05acked\"L\n" +
+	"\n" +
+	"GroupAcked\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x12\n" +
+	"\x04seqs\x18\x03 \x03(\x04R\x04seqs\"u\n" +
+	"\tGroupHeld\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattempt\x12\x10\n" +
+	"\x03key\x18\x05 \x01(\tR\x03key\"\f\n" +
+	"\n" +
+	"GroupLeave\"\xe6\x01\n" +
+	"\vGroupSettle\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x127\n" +
+	"\x03how\x18\x04 \x01(\x0e2%.pushmesh.internal.v1.GroupSettle.HowR\x03how\x12\x19\n" +
+	"\bdelay_ms\x18\x05 \x01(\rR\adelayMs\"E\n" +
+	"\x03How\x12\r\n" +
+	"\tHOW_ACKED\x10\x00\x12\x0f\n" +
+	"\vHOW_TIMEOUT\x10\x01\x12\x0e\n" +
+	"\n" +
+	"HOW_NACKED\x10\x02\x12\x0e\n" +
+	"\n" +
+	"HOW_UNSENT\x10\x03\"{\n" +
+	"\vGroupJoined\x12*\n" +
+	"\x04code\x18\x01 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x06R\x05epoch\x12\x12\n" +
+	"\x04head\x18\x04 \x01(\x04R\x04head\"j\n" +
+	"\fGroupDeliver\x12>\n" +
+	"\n" +
+	"deliveries\x18\x01 \x03(\v2\x1e.pushmesh.internal.v1.DeliveryR\n" +
+	"deliveries\x12\x1a\n" +
+	"\battempts\x18\x02 \x03(\rR\battempts\"O\n" +
+	"\tGroupGone\x12*\n" +
+	"\x04code\x18\x01 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reasonB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
 
 var (
 	file_pushmesh_internal_v1_mesh_proto_rawDescOnce sync.Once
@@ -1290,41 +2638,78 @@ func file_pushmesh_internal_v1_mesh_proto_rawDescGZIP() []byte {
 	return file_pushmesh_internal_v1_mesh_proto_rawDescData
 }
 
-var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
-	(*Delivery)(nil),                  // 0: pushmesh.internal.v1.Delivery
-	(*RouterFrame)(nil),               // 1: pushmesh.internal.v1.RouterFrame
-	(*EdgeAnnounce)(nil),              // 2: pushmesh.internal.v1.EdgeAnnounce
-	(*EdgeDigest)(nil),                // 3: pushmesh.internal.v1.EdgeDigest
-	(*EdgeSnapshot)(nil),              // 4: pushmesh.internal.v1.EdgeSnapshot
-	(*EdgeRequest)(nil),               // 5: pushmesh.internal.v1.EdgeRequest
-	(*EdgeReply)(nil),                 // 6: pushmesh.internal.v1.EdgeReply
-	(*CountSubscribers)(nil),          // 7: pushmesh.internal.v1.CountSubscribers
-	(*YieldSession)(nil),              // 8: pushmesh.internal.v1.YieldSession
-	(*DisconnectClients)(nil),         // 9: pushmesh.internal.v1.DisconnectClients
-	(*ClientPublish)(nil),             // 10: pushmesh.internal.v1.ClientPublish
-	(*ClientPublishReply)(nil),        // 11: pushmesh.internal.v1.ClientPublishReply
-	(*StoreBeat)(nil),                 // 12: pushmesh.internal.v1.StoreBeat
-	(*ClientPublish_Item)(nil),        // 13: pushmesh.internal.v1.ClientPublish.Item
-	nil,                               // 14: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	(*ClientPublishReply_Result)(nil), // 15: pushmesh.internal.v1.ClientPublishReply.Result
-	(wirev1.Code)(0),                  // 16: pushmesh.wire.v1.Code
+	(GroupSettle_How)(0),              // 0: pushmesh.internal.v1.GroupSettle.How
+	(*Delivery)(nil),                  // 1: pushmesh.internal.v1.Delivery
+	(*RouterFrame)(nil),               // 2: pushmesh.internal.v1.RouterFrame
+	(*EdgeAnnounce)(nil),              // 3: pushmesh.internal.v1.EdgeAnnounce
+	(*EdgeDigest)(nil),                // 4: pushmesh.internal.v1.EdgeDigest
+	(*EdgeSnapshot)(nil),              // 5: pushmesh.internal.v1.EdgeSnapshot
+	(*EdgeRequest)(nil),               // 6: pushmesh.internal.v1.EdgeRequest
+	(*EdgeReply)(nil),                 // 7: pushmesh.internal.v1.EdgeReply
+	(*CountSubscribers)(nil),          // 8: pushmesh.internal.v1.CountSubscribers
+	(*YieldSession)(nil),              // 9: pushmesh.internal.v1.YieldSession
+	(*DisconnectClients)(nil),         // 10: pushmesh.internal.v1.DisconnectClients
+	(*ClientPublish)(nil),             // 11: pushmesh.internal.v1.ClientPublish
+	(*ClientPublishReply)(nil),        // 12: pushmesh.internal.v1.ClientPublishReply
+	(*OutboxPublish)(nil),             // 13: pushmesh.internal.v1.OutboxPublish
+	(*StoreBeat)(nil),                 // 14: pushmesh.internal.v1.StoreBeat
+	(*Stored)(nil),                    // 15: pushmesh.internal.v1.Stored
+	(*StoredRun)(nil),                 // 16: pushmesh.internal.v1.StoredRun
+	(*StoredRecord)(nil),              // 17: pushmesh.internal.v1.StoredRecord
+	(*GroupFrame)(nil),                // 18: pushmesh.internal.v1.GroupFrame
+	(*GroupFrameReply)(nil),           // 19: pushmesh.internal.v1.GroupFrameReply
+	(*GroupOp)(nil),                   // 20: pushmesh.internal.v1.GroupOp
+	(*GroupJoin)(nil),                 // 21: pushmesh.internal.v1.GroupJoin
+	(*GroupAcked)(nil),                // 22: pushmesh.internal.v1.GroupAcked
+	(*GroupHeld)(nil),                 // 23: pushmesh.internal.v1.GroupHeld
+	(*GroupLeave)(nil),                // 24: pushmesh.internal.v1.GroupLeave
+	(*GroupSettle)(nil),               // 25: pushmesh.internal.v1.GroupSettle
+	(*GroupJoined)(nil),               // 26: pushmesh.internal.v1.GroupJoined
+	(*GroupDeliver)(nil),              // 27: pushmesh.internal.v1.GroupDeliver
+	(*GroupGone)(nil),                 // 28: pushmesh.internal.v1.GroupGone
+	(*ClientPublish_Item)(nil),        // 29: pushmesh.internal.v1.ClientPublish.Item
+	nil,                               // 30: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	(*ClientPublishReply_Result)(nil), // 31: pushmesh.internal.v1.ClientPublishReply.Result
+	(*OutboxPublish_Item)(nil),        // 32: pushmesh.internal.v1.OutboxPublish.Item
+	nil,                               // 33: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	(wirev1.Code)(0),                  // 34: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
-	0,  // 0: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	7,  // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
-	8,  // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
-	9,  // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
-	16, // 4: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
-	13, // 5: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
-	15, // 6: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
-	14, // 7: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	16, // 8: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	1,  // 0: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	8,  // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
+	9,  // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
+	10, // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
+	34, // 4: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
+	29, // 5: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
+	31, // 6: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
+	32, // 7: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
+	16, // 8: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
+	17, // 9: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
+	20, // 10: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
+	21, // 11: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
+	24, // 12: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
+	25, // 13: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
+	26, // 14: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
+	27, // 15: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
+	28, // 16: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
+	23, // 17: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
+	25, // 18: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
+	22, // 19: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
+	0,  // 20: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
+	34, // 21: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
+	1,  // 22: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	34, // 23: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
+	30, // 24: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	34, // 25: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
+	33, // 26: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_mesh_proto_init() }
@@ -1337,18 +2722,27 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 		(*EdgeRequest_Yield)(nil),
 		(*EdgeRequest_Disconnect)(nil),
 	}
+	file_pushmesh_internal_v1_mesh_proto_msgTypes[19].OneofWrappers = []any{
+		(*GroupOp_Join)(nil),
+		(*GroupOp_Leave)(nil),
+		(*GroupOp_Settle)(nil),
+		(*GroupOp_Joined)(nil),
+		(*GroupOp_Deliver)(nil),
+		(*GroupOp_Gone)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_mesh_proto_rawDesc), len(file_pushmesh_internal_v1_mesh_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   16,
+			NumEnums:      1,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_pushmesh_internal_v1_mesh_proto_goTypes,
 		DependencyIndexes: file_pushmesh_internal_v1_mesh_proto_depIdxs,
+		EnumInfos:         file_pushmesh_internal_v1_mesh_proto_enumTypes,
 		MessageInfos:      file_pushmesh_internal_v1_mesh_proto_msgTypes,
 	}.Build()
 	File_pushmesh_internal_v1_mesh_proto = out.File

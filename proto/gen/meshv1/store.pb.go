@@ -164,7 +164,21 @@ type AppendItem struct {
 	ProducerId  []byte `protobuf:"bytes,8,opt,name=producer_id,json=producerId,proto3" json:"producer_id,omitempty"`
 	ProducerSeq uint64 `protobuf:"varint,9,opt,name=producer_seq,json=producerSeq,proto3" json:"producer_seq,omitempty"`
 	// W3C traceparent of the append, kept with the row; empty: not sampled.
-	Traceparent   string `protobuf:"bytes,10,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,10,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// Unix time in microseconds at which the message is to be appended, by the owner's clock; not later than now: at once.
+	DeliverAt uint64 `protobuf:"fixed64,21,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	// With deliver_at: expires_at is this many microseconds after the append; 0: never.
+	TtlUs uint64 `protobuf:"varint,22,opt,name=ttl_us,json=ttlUs,proto3" json:"ttl_us,omitempty"`
+	// The dead letter that this publishes again, and that is removed with the append; 0: none.
+	DeadLetter uint64 `protobuf:"varint,24,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
+	// The store's own: the dead letter of which this is the copy on its dead-letter topic, and that is marked as copied with the append.
+	CopiedLetter uint64 `protobuf:"varint,25,opt,name=copied_letter,json=copiedLetter,proto3" json:"copied_letter,omitempty"`
+	// The store's own: this is the scheduled message (due, message_id), which this append makes an ordinary one.
+	Due uint64 `protobuf:"fixed64,23,opt,name=due,proto3" json:"due,omitempty"`
+	// How long dedupe_key is remembered; 0: as long as the namespace says.
+	DedupeWindowS uint32 `protobuf:"varint,11,opt,name=dedupe_window_s,json=dedupeWindowS,proto3" json:"dedupe_window_s,omitempty"`
+	// Unix time in microseconds before which dedupe_key can't have been used; 0: not known.
+	KeySince      uint64 `protobuf:"fixed64,12,opt,name=key_since,json=keySince,proto3" json:"key_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -269,6 +283,55 @@ func (x *AppendItem) GetTraceparent() string {
 	return ""
 }
 
+func (x *AppendItem) GetDeliverAt() uint64 {
+	if x != nil {
+		return x.DeliverAt
+	}
+	return 0
+}
+
+func (x *AppendItem) GetTtlUs() uint64 {
+	if x != nil {
+		return x.TtlUs
+	}
+	return 0
+}
+
+func (x *AppendItem) GetDeadLetter() uint64 {
+	if x != nil {
+		return x.DeadLetter
+	}
+	return 0
+}
+
+func (x *AppendItem) GetCopiedLetter() uint64 {
+	if x != nil {
+		return x.CopiedLetter
+	}
+	return 0
+}
+
+func (x *AppendItem) GetDue() uint64 {
+	if x != nil {
+		return x.Due
+	}
+	return 0
+}
+
+func (x *AppendItem) GetDedupeWindowS() uint32 {
+	if x != nil {
+		return x.DedupeWindowS
+	}
+	return 0
+}
+
+func (x *AppendItem) GetKeySince() uint64 {
+	if x != nil {
+		return x.KeySince
+	}
+	return 0
+}
+
 type AppendResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*AppendResult        `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
@@ -327,7 +390,9 @@ type AppendResult struct {
 	Duplicate bool   `protobuf:"varint,7,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	MessageId []byte `protobuf:"bytes,8,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	// Of the stored message: for duplicates, that of the first.
-	PublishedAt   uint64 `protobuf:"fixed64,9,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
+	PublishedAt uint64 `protobuf:"fixed64,9,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
+	// It waits for its deliver_at; seq is 0 (epoch too).
+	Scheduled     bool `protobuf:"varint,10,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,6 +488,13 @@ func (x *AppendResult) GetPublishedAt() uint64 {
 		return x.PublishedAt
 	}
 	return 0
+}
+
+func (x *AppendResult) GetScheduled() bool {
+	if x != nil {
+		return x.Scheduled
+	}
+	return false
 }
 
 type ReadLogRequest struct {
@@ -701,7 +773,10 @@ func (x *HeadsRequest) GetLimit() uint32 {
 type HeadsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Every topic named (head 0 where nothing was ever published) and every match, once each.
-	Heads         []*Head `protobuf:"bytes,1,rep,name=heads,proto3" json:"heads,omitempty"`
+	Heads []*Head `protobuf:"bytes,1,rep,name=heads,proto3" json:"heads,omitempty"`
+	// Shards whose topics the filters were compared with: those that were loaded here. Shard n is bit n % 8, from the lowest, of byte n / 8. Empty where
+	// no filter was asked.
+	Shards        []byte `protobuf:"bytes,2,opt,name=shards,proto3" json:"shards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -739,6 +814,13 @@ func (*HeadsResponse) Descriptor() ([]byte, []int) {
 func (x *HeadsResponse) GetHeads() []*Head {
 	if x != nil {
 		return x.Heads
+	}
+	return nil
+}
+
+func (x *HeadsResponse) GetShards() []byte {
+	if x != nil {
+		return x.Shards
 	}
 	return nil
 }
@@ -820,7 +902,10 @@ type AttachSessionRequest struct {
 	// 0: 7 days.
 	TtlS uint32 `protobuf:"varint,5,opt,name=ttl_s,json=ttlS,proto3" json:"ttl_s,omitempty"`
 	// Only say who holds it; raise nothing, create nothing.
-	Peek          bool `protobuf:"varint,6,opt,name=peek,proto3" json:"peek,omitempty"`
+	Peek bool `protobuf:"varint,6,opt,name=peek,proto3" json:"peek,omitempty"`
+	// Above 0: attach only where no other edge has a lease that runs, and have one for so long, by the owner's monotonic clock from
+	// the answer on. Where another has one, generation is 0 and previous_edge says who.
+	LeaseMs       uint32 `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -895,6 +980,13 @@ func (x *AttachSessionRequest) GetPeek() bool {
 		return x.Peek
 	}
 	return false
+}
+
+func (x *AttachSessionRequest) GetLeaseMs() uint32 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
 }
 
 type AttachSessionResponse struct {
@@ -985,6 +1077,111 @@ func (x *AttachSessionResponse) GetPreviousConnectionId() uint64 {
 	return 0
 }
 
+type RenewLeasesRequest struct {
+	state         protoimpl.MessageState      `protogen:"open.v1"`
+	EdgeId        string                      `protobuf:"bytes,1,opt,name=edge_id,json=edgeId,proto3" json:"edge_id,omitempty"`
+	LeaseMs       uint32                      `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	Leases        []*RenewLeasesRequest_Lease `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewLeasesRequest) Reset() {
+	*x = RenewLeasesRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewLeasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewLeasesRequest) ProtoMessage() {}
+
+func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewLeasesRequest.ProtoReflect.Descriptor instead.
+func (*RenewLeasesRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RenewLeasesRequest) GetEdgeId() string {
+	if x != nil {
+		return x.EdgeId
+	}
+	return ""
+}
+
+func (x *RenewLeasesRequest) GetLeaseMs() uint32 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
+func (x *RenewLeasesRequest) GetLeases() []*RenewLeasesRequest_Lease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+type RenewLeasesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of leases: OK, SESSION_TAKEN_OVER (another generation), NOT_FOUND (deleted), retryable ones.
+	Codes         []wirev1.Code `protobuf:"varint,1,rep,packed,name=codes,proto3,enum=pushmesh.wire.v1.Code" json:"codes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewLeasesResponse) Reset() {
+	*x = RenewLeasesResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewLeasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewLeasesResponse) ProtoMessage() {}
+
+func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewLeasesResponse.ProtoReflect.Descriptor instead.
+func (*RenewLeasesResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RenewLeasesResponse) GetCodes() []wirev1.Code {
+	if x != nil {
+		return x.Codes
+	}
+	return nil
+}
+
 // SessionCursor is how far a session has come in one topic, whichever of its subscriptions match it.
 type SessionCursor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1003,7 +1200,7 @@ type SessionCursor struct {
 
 func (x *SessionCursor) Reset() {
 	*x = SessionCursor{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1212,7 @@ func (x *SessionCursor) String() string {
 func (*SessionCursor) ProtoMessage() {}
 
 func (x *SessionCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1225,7 @@ func (x *SessionCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionCursor.ProtoReflect.Descriptor instead.
 func (*SessionCursor) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SessionCursor) GetTopic() string {
@@ -1075,7 +1272,7 @@ type WriteCursorsRequest struct {
 
 func (x *WriteCursorsRequest) Reset() {
 	*x = WriteCursorsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1284,7 @@ func (x *WriteCursorsRequest) String() string {
 func (*WriteCursorsRequest) ProtoMessage() {}
 
 func (x *WriteCursorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1297,7 @@ func (x *WriteCursorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteCursorsRequest.ProtoReflect.Descriptor instead.
 func (*WriteCursorsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WriteCursorsRequest) GetWrites() []*SessionWrite {
@@ -1131,7 +1328,7 @@ type SessionWrite struct {
 
 func (x *SessionWrite) Reset() {
 	*x = SessionWrite{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1340,7 @@ func (x *SessionWrite) String() string {
 func (*SessionWrite) ProtoMessage() {}
 
 func (x *SessionWrite) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1353,7 @@ func (x *SessionWrite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWrite.ProtoReflect.Descriptor instead.
 func (*SessionWrite) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SessionWrite) GetUser() string {
@@ -1242,7 +1439,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1451,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1464,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{17}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeadLetter) GetId() uint64 {
@@ -1350,7 +1547,7 @@ type WriteCursorsResponse struct {
 
 func (x *WriteCursorsResponse) Reset() {
 	*x = WriteCursorsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1559,7 @@ func (x *WriteCursorsResponse) String() string {
 func (*WriteCursorsResponse) ProtoMessage() {}
 
 func (x *WriteCursorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1572,7 @@ func (x *WriteCursorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteCursorsResponse.ProtoReflect.Descriptor instead.
 func (*WriteCursorsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{18}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WriteCursorsResponse) GetCodes() []wirev1.Code {
@@ -1396,7 +1593,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1605,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1618,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{19}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListSessionsRequest) GetUser() string {
@@ -1455,7 +1652,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1664,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1677,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{20}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*pushmeshv1.Session {
@@ -1507,7 +1704,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1716,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1729,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{21}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetSessionRequest) GetUser() string {
@@ -1559,7 +1756,7 @@ type GetSessionResponse struct {
 
 func (x *GetSessionResponse) Reset() {
 	*x = GetSessionResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1768,7 @@ func (x *GetSessionResponse) String() string {
 func (*GetSessionResponse) ProtoMessage() {}
 
 func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1781,7 @@ func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionResponse.ProtoReflect.Descriptor instead.
 func (*GetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{22}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetSessionResponse) GetSession() *pushmeshv1.Session {
@@ -1604,7 +1801,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1813,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1826,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{23}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteSessionRequest) GetUser() string {
@@ -1654,7 +1851,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1863,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1876,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{24}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{26}
 }
 
 type PutNamespaceRequest struct {
@@ -1691,7 +1888,7 @@ type PutNamespaceRequest struct {
 
 func (x *PutNamespaceRequest) Reset() {
 	*x = PutNamespaceRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1900,7 @@ func (x *PutNamespaceRequest) String() string {
 func (*PutNamespaceRequest) ProtoMessage() {}
 
 func (x *PutNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1913,7 @@ func (x *PutNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*PutNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{25}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PutNamespaceRequest) GetNamespace() *pushmeshv1.Namespace {
@@ -1735,7 +1932,7 @@ type PutNamespaceResponse struct {
 
 func (x *PutNamespaceResponse) Reset() {
 	*x = PutNamespaceResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1944,7 @@ func (x *PutNamespaceResponse) String() string {
 func (*PutNamespaceResponse) ProtoMessage() {}
 
 func (x *PutNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1957,7 @@ func (x *PutNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*PutNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{26}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PutNamespaceResponse) GetNamespace() *pushmeshv1.Namespace {
@@ -1780,7 +1977,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1989,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +2002,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{27}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListNamespacesRequest) GetHaveVersion() uint64 {
@@ -1825,7 +2022,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +2034,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +2047,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{28}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListNamespacesResponse) GetVersion() uint64 {
@@ -1876,7 +2073,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2085,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2098,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{29}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteNamespaceRequest) GetPrefix() string {
@@ -1919,7 +2116,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2128,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,22 +2141,24 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{30}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{32}
 }
 
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Filter on the topic; empty: all.
-	Filter        string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	AfterId       uint64 `protobuf:"varint,2,opt,name=after_id,json=afterId,proto3" json:"after_id,omitempty"`
-	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Filter  string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	AfterId uint64 `protobuf:"varint,2,opt,name=after_id,json=afterId,proto3" json:"after_id,omitempty"`
+	Limit   uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Instead: these alone, 1,000 at most.
+	Ids           []uint64 `protobuf:"varint,4,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2170,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2183,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{31}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListDeadLettersRequest) GetFilter() string {
@@ -2008,6 +2207,13 @@ func (x *ListDeadLettersRequest) GetLimit() uint32 {
 	return 0
 }
 
+func (x *ListDeadLettersRequest) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 type ListDeadLettersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeadLetters   []*DeadLetter          `protobuf:"bytes,1,rep,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
@@ -2017,7 +2223,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2235,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2248,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{32}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -2061,7 +2267,7 @@ type DiscardDeadLettersRequest struct {
 
 func (x *DiscardDeadLettersRequest) Reset() {
 	*x = DiscardDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2279,7 @@ func (x *DiscardDeadLettersRequest) String() string {
 func (*DiscardDeadLettersRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2292,7 @@ func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{33}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DiscardDeadLettersRequest) GetIds() []uint64 {
@@ -2105,7 +2311,7 @@ type DiscardDeadLettersResponse struct {
 
 func (x *DiscardDeadLettersResponse) Reset() {
 	*x = DiscardDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2323,7 @@ func (x *DiscardDeadLettersResponse) String() string {
 func (*DiscardDeadLettersResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,12 +2336,119 @@ func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{34}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DiscardDeadLettersResponse) GetDiscarded() uint32 {
 	if x != nil {
 		return x.Discarded
+	}
+	return 0
+}
+
+type StoreServiceCancelScheduledRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MessageId     []byte                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceCancelScheduledRequest) Reset() {
+	*x = StoreServiceCancelScheduledRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceCancelScheduledRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceCancelScheduledRequest) ProtoMessage() {}
+
+func (x *StoreServiceCancelScheduledRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceCancelScheduledRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceCancelScheduledRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *StoreServiceCancelScheduledRequest) GetMessageId() []byte {
+	if x != nil {
+		return x.MessageId
+	}
+	return nil
+}
+
+type StoreServiceCancelScheduledResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OK: it will not be delivered. CONFLICT: it was delivered already. NOT_FOUND: no such message here. UNAVAILABLE: there is one, and
+	// its shard is another store's, or nobody's now.
+	Code wirev1.Code `protobuf:"varint,1,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
+	// CONFLICT: where it went, as far as known.
+	Epoch         uint64 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Seq           uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceCancelScheduledResponse) Reset() {
+	*x = StoreServiceCancelScheduledResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceCancelScheduledResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceCancelScheduledResponse) ProtoMessage() {}
+
+func (x *StoreServiceCancelScheduledResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceCancelScheduledResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceCancelScheduledResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *StoreServiceCancelScheduledResponse) GetCode() wirev1.Code {
+	if x != nil {
+		return x.Code
+	}
+	return wirev1.Code(0)
+}
+
+func (x *StoreServiceCancelScheduledResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *StoreServiceCancelScheduledResponse) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
 	}
 	return 0
 }
@@ -2153,7 +2466,7 @@ type OwnersResponse_Range struct {
 
 func (x *OwnersResponse_Range) Reset() {
 	*x = OwnersResponse_Range{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2478,7 @@ func (x *OwnersResponse_Range) String() string {
 func (*OwnersResponse_Range) ProtoMessage() {}
 
 func (x *OwnersResponse_Range) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,6 +2522,66 @@ func (x *OwnersResponse_Range) GetAddress() string {
 	return ""
 }
 
+type RenewLeasesRequest_Lease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewLeasesRequest_Lease) Reset() {
+	*x = RenewLeasesRequest_Lease{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewLeasesRequest_Lease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewLeasesRequest_Lease) ProtoMessage() {}
+
+func (x *RenewLeasesRequest_Lease) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewLeasesRequest_Lease.ProtoReflect.Descriptor instead.
+func (*RenewLeasesRequest_Lease) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{14, 0}
+}
+
+func (x *RenewLeasesRequest_Lease) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *RenewLeasesRequest_Lease) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RenewLeasesRequest_Lease) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 var File_pushmesh_internal_v1_store_proto protoreflect.FileDescriptor
 
 const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
@@ -2223,7 +2596,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\bstore_id\x18\x03 \x01(\tR\astoreId\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\"G\n" +
 	"\rAppendRequest\x126\n" +
-	"\x05items\x18\x01 \x03(\v2 .pushmesh.internal.v1.AppendItemR\x05items\"\xae\x02\n" +
+	"\x05items\x18\x01 \x03(\v2 .pushmesh.internal.v1.AppendItemR\x05items\"\x81\x04\n" +
 	"\n" +
 	"AppendItem\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\x04R\x03ref\x12\x14\n" +
@@ -2240,9 +2613,18 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"producerId\x12!\n" +
 	"\fproducer_seq\x18\t \x01(\x04R\vproducerSeq\x12 \n" +
 	"\vtraceparent\x18\n" +
-	" \x01(\tR\vtraceparent\"N\n" +
+	" \x01(\tR\vtraceparent\x12\x1d\n" +
+	"\n" +
+	"deliver_at\x18\x15 \x01(\x06R\tdeliverAt\x12\x15\n" +
+	"\x06ttl_us\x18\x16 \x01(\x04R\x05ttlUs\x12\x1f\n" +
+	"\vdead_letter\x18\x18 \x01(\x04R\n" +
+	"deadLetter\x12#\n" +
+	"\rcopied_letter\x18\x19 \x01(\x04R\fcopiedLetter\x12\x10\n" +
+	"\x03due\x18\x17 \x01(\x06R\x03due\x12&\n" +
+	"\x0fdedupe_window_s\x18\v \x01(\rR\rdedupeWindowS\x12\x1b\n" +
+	"\tkey_since\x18\f \x01(\x06R\bkeySince\"N\n" +
 	"\x0eAppendResponse\x12<\n" +
-	"\aresults\x18\x01 \x03(\v2\".pushmesh.internal.v1.AppendResultR\aresults\"\x90\x02\n" +
+	"\aresults\x18\x01 \x03(\v2\".pushmesh.internal.v1.AppendResultR\aresults\"\xae\x02\n" +
 	"\fAppendResult\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\x04R\x03ref\x12*\n" +
 	"\x04code\x18\x02 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x14\n" +
@@ -2253,7 +2635,9 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\tduplicate\x18\a \x01(\bR\tduplicate\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\b \x01(\fR\tmessageId\x12!\n" +
-	"\fpublished_at\x18\t \x01(\x06R\vpublishedAt\"\x8b\x01\n" +
+	"\fpublished_at\x18\t \x01(\x06R\vpublishedAt\x12\x1c\n" +
+	"\tscheduled\x18\n" +
+	" \x01(\bR\tscheduled\"\x8b\x01\n" +
 	"\x0eReadLogRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x19\n" +
@@ -2273,21 +2657,23 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\fHeadsRequest\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\x12\x18\n" +
 	"\afilters\x18\x02 \x03(\tR\afilters\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\rR\x05limit\"A\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"Y\n" +
 	"\rHeadsResponse\x120\n" +
-	"\x05heads\x18\x01 \x03(\v2\x1a.pushmesh.internal.v1.HeadR\x05heads\"^\n" +
+	"\x05heads\x18\x01 \x03(\v2\x1a.pushmesh.internal.v1.HeadR\x05heads\x12\x16\n" +
+	"\x06shards\x18\x02 \x01(\fR\x06shards\"^\n" +
 	"\x04Head\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04head\x18\x03 \x01(\x04R\x04head\x12\x16\n" +
-	"\x06oldest\x18\x04 \x01(\x04R\x06oldest\"\xa5\x01\n" +
+	"\x06oldest\x18\x04 \x01(\x04R\x06oldest\"\xc0\x01\n" +
 	"\x14AttachSessionRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
 	"\aedge_id\x18\x03 \x01(\tR\x06edgeId\x12#\n" +
 	"\rconnection_id\x18\x04 \x01(\x06R\fconnectionId\x12\x13\n" +
 	"\x05ttl_s\x18\x05 \x01(\rR\x04ttlS\x12\x12\n" +
-	"\x04peek\x18\x06 \x01(\bR\x04peek\"\x85\x02\n" +
+	"\x04peek\x18\x06 \x01(\bR\x04peek\x12\x19\n" +
+	"\blease_ms\x18\a \x01(\rR\aleaseMs\"\x85\x02\n" +
 	"\x15AttachSessionResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2296,7 +2682,19 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\acursors\x18\x03 \x03(\v2#.pushmesh.internal.v1.SessionCursorR\acursors\x12\x18\n" +
 	"\afilters\x18\x04 \x03(\tR\afilters\x12#\n" +
 	"\rprevious_edge\x18\x05 \x01(\tR\fpreviousEdge\x124\n" +
-	"\x16previous_connection_id\x18\x06 \x01(\x06R\x14previousConnectionId\"\xf3\x01\n" +
+	"\x16previous_connection_id\x18\x06 \x01(\x06R\x14previousConnectionId\"\xe1\x01\n" +
+	"\x12RenewLeasesRequest\x12\x17\n" +
+	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12\x19\n" +
+	"\blease_ms\x18\x02 \x01(\rR\aleaseMs\x12F\n" +
+	"\x06leases\x18\x03 \x03(\v2..pushmesh.internal.v1.RenewLeasesRequest.LeaseR\x06leases\x1aO\n" +
+	"\x05Lease\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\"C\n" +
+	"\x13RenewLeasesResponse\x12,\n" +
+	"\x05codes\x18\x01 \x03(\x0e2\x16.pushmesh.wire.v1.CodeR\x05codes\"\xf3\x01\n" +
 	"\rSessionCursor\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x14\n" +
@@ -2366,23 +2764,32 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"namespaces\"0\n" +
 	"\x16DeleteNamespaceRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\"\x19\n" +
-	"\x17DeleteNamespaceResponse\"a\n" +
+	"\x17DeleteNamespaceResponse\"s\n" +
 	"\x16ListDeadLettersRequest\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x12\x19\n" +
 	"\bafter_id\x18\x02 \x01(\x04R\aafterId\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\rR\x05limit\"^\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\x12\x10\n" +
+	"\x03ids\x18\x04 \x03(\x04R\x03ids\"^\n" +
 	"\x17ListDeadLettersResponse\x12C\n" +
 	"\fdead_letters\x18\x01 \x03(\v2 .pushmesh.internal.v1.DeadLetterR\vdeadLetters\"-\n" +
 	"\x19DiscardDeadLettersRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x04R\x03ids\":\n" +
 	"\x1aDiscardDeadLettersResponse\x12\x1c\n" +
-	"\tdiscarded\x18\x01 \x01(\rR\tdiscarded2\x98\v\n" +
+	"\tdiscarded\x18\x01 \x01(\rR\tdiscarded\"C\n" +
+	"\"StoreServiceCancelScheduledRequest\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\fR\tmessageId\"y\n" +
+	"#StoreServiceCancelScheduledResponse\x12*\n" +
+	"\x04code\x18\x01 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq2\x85\r\n" +
 	"\fStoreService\x12S\n" +
 	"\x06Owners\x12#.pushmesh.internal.v1.OwnersRequest\x1a$.pushmesh.internal.v1.OwnersResponse\x12W\n" +
 	"\x06Append\x12#.pushmesh.internal.v1.AppendRequest\x1a$.pushmesh.internal.v1.AppendResponse(\x010\x01\x12X\n" +
 	"\aReadLog\x12$.pushmesh.internal.v1.ReadLogRequest\x1a%.pushmesh.internal.v1.ReadLogResponse0\x01\x12P\n" +
 	"\x05Heads\x12\".pushmesh.internal.v1.HeadsRequest\x1a#.pushmesh.internal.v1.HeadsResponse\x12h\n" +
-	"\rAttachSession\x12*.pushmesh.internal.v1.AttachSessionRequest\x1a+.pushmesh.internal.v1.AttachSessionResponse\x12e\n" +
+	"\rAttachSession\x12*.pushmesh.internal.v1.AttachSessionRequest\x1a+.pushmesh.internal.v1.AttachSessionResponse\x12b\n" +
+	"\vRenewLeases\x12(.pushmesh.internal.v1.RenewLeasesRequest\x1a).pushmesh.internal.v1.RenewLeasesResponse\x12e\n" +
 	"\fWriteCursors\x12).pushmesh.internal.v1.WriteCursorsRequest\x1a*.pushmesh.internal.v1.WriteCursorsResponse\x12e\n" +
 	"\fListSessions\x12).pushmesh.internal.v1.ListSessionsRequest\x1a*.pushmesh.internal.v1.ListSessionsResponse\x12_\n" +
 	"\n" +
@@ -2392,7 +2799,8 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x0eListNamespaces\x12+.pushmesh.internal.v1.ListNamespacesRequest\x1a,.pushmesh.internal.v1.ListNamespacesResponse\x12n\n" +
 	"\x0fDeleteNamespace\x12,.pushmesh.internal.v1.DeleteNamespaceRequest\x1a-.pushmesh.internal.v1.DeleteNamespaceResponse\x12n\n" +
 	"\x0fListDeadLetters\x12,.pushmesh.internal.v1.ListDeadLettersRequest\x1a-.pushmesh.internal.v1.ListDeadLettersResponse\x12w\n" +
-	"\x12DiscardDeadLetters\x12/.pushmesh.internal.v1.DiscardDeadLettersRequest\x1a0.pushmesh.internal.v1.DiscardDeadLettersResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
+	"\x12DiscardDeadLetters\x12/.pushmesh.internal.v1.DiscardDeadLettersRequest\x1a0.pushmesh.internal.v1.DiscardDeadLettersResponse\x12\x86\x01\n" +
+	"\x0fCancelScheduled\x128.pushmesh.internal.v1.StoreServiceCancelScheduledRequest\x1a9.pushmesh.internal.v1.StoreServiceCancelScheduledResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
 
 var (
 	file_pushmesh_internal_v1_store_proto_rawDescOnce sync.Once
@@ -2406,102 +2814,114 @@ func file_pushmesh_internal_v1_store_proto_rawDescGZIP() []byte {
 	return file_pushmesh_internal_v1_store_proto_rawDescData
 }
 
-var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_pushmesh_internal_v1_store_proto_goTypes = []any{
-	(*OwnersRequest)(nil),              // 0: pushmesh.internal.v1.OwnersRequest
-	(*OwnersResponse)(nil),             // 1: pushmesh.internal.v1.OwnersResponse
-	(*AppendRequest)(nil),              // 2: pushmesh.internal.v1.AppendRequest
-	(*AppendItem)(nil),                 // 3: pushmesh.internal.v1.AppendItem
-	(*AppendResponse)(nil),             // 4: pushmesh.internal.v1.AppendResponse
-	(*AppendResult)(nil),               // 5: pushmesh.internal.v1.AppendResult
-	(*ReadLogRequest)(nil),             // 6: pushmesh.internal.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),            // 7: pushmesh.internal.v1.ReadLogResponse
-	(*LogRecord)(nil),                  // 8: pushmesh.internal.v1.LogRecord
-	(*HeadsRequest)(nil),               // 9: pushmesh.internal.v1.HeadsRequest
-	(*HeadsResponse)(nil),              // 10: pushmesh.internal.v1.HeadsResponse
-	(*Head)(nil),                       // 11: pushmesh.internal.v1.Head
-	(*AttachSessionRequest)(nil),       // 12: pushmesh.internal.v1.AttachSessionRequest
-	(*AttachSessionResponse)(nil),      // 13: pushmesh.internal.v1.AttachSessionResponse
-	(*SessionCursor)(nil),              // 14: pushmesh.internal.v1.SessionCursor
-	(*WriteCursorsRequest)(nil),        // 15: pushmesh.internal.v1.WriteCursorsRequest
-	(*SessionWrite)(nil),               // 16: pushmesh.internal.v1.SessionWrite
-	(*DeadLetter)(nil),                 // 17: pushmesh.internal.v1.DeadLetter
-	(*WriteCursorsResponse)(nil),       // 18: pushmesh.internal.v1.WriteCursorsResponse
-	(*ListSessionsRequest)(nil),        // 19: pushmesh.internal.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),       // 20: pushmesh.internal.v1.ListSessionsResponse
-	(*GetSessionRequest)(nil),          // 21: pushmesh.internal.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),         // 22: pushmesh.internal.v1.GetSessionResponse
-	(*DeleteSessionRequest)(nil),       // 23: pushmesh.internal.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),      // 24: pushmesh.internal.v1.DeleteSessionResponse
-	(*PutNamespaceRequest)(nil),        // 25: pushmesh.internal.v1.PutNamespaceRequest
-	(*PutNamespaceResponse)(nil),       // 26: pushmesh.internal.v1.PutNamespaceResponse
-	(*ListNamespacesRequest)(nil),      // 27: pushmesh.internal.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),     // 28: pushmesh.internal.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),     // 29: pushmesh.internal.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),    // 30: pushmesh.internal.v1.DeleteNamespaceResponse
-	(*ListDeadLettersRequest)(nil),     // 31: pushmesh.internal.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 32: pushmesh.internal.v1.ListDeadLettersResponse
-	(*DiscardDeadLettersRequest)(nil),  // 33: pushmesh.internal.v1.DiscardDeadLettersRequest
-	(*DiscardDeadLettersResponse)(nil), // 34: pushmesh.internal.v1.DiscardDeadLettersResponse
-	(*OwnersResponse_Range)(nil),       // 35: pushmesh.internal.v1.OwnersResponse.Range
-	nil,                                // 36: pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	(wirev1.Code)(0),                   // 37: pushmesh.wire.v1.Code
-	(*pushmeshv1.Session)(nil),         // 38: pushmesh.v1.Session
-	(*pushmeshv1.Namespace)(nil),       // 39: pushmesh.v1.Namespace
+	(*OwnersRequest)(nil),                       // 0: pushmesh.internal.v1.OwnersRequest
+	(*OwnersResponse)(nil),                      // 1: pushmesh.internal.v1.OwnersResponse
+	(*AppendRequest)(nil),                       // 2: pushmesh.internal.v1.AppendRequest
+	(*AppendItem)(nil),                          // 3: pushmesh.internal.v1.AppendItem
+	(*AppendResponse)(nil),                      // 4: pushmesh.internal.v1.AppendResponse
+	(*AppendResult)(nil),                        // 5: pushmesh.internal.v1.AppendResult
+	(*ReadLogRequest)(nil),                      // 6: pushmesh.internal.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),                     // 7: pushmesh.internal.v1.ReadLogResponse
+	(*LogRecord)(nil),                           // 8: pushmesh.internal.v1.LogRecord
+	(*HeadsRequest)(nil),                        // 9: pushmesh.internal.v1.HeadsRequest
+	(*HeadsResponse)(nil),                       // 10: pushmesh.internal.v1.HeadsResponse
+	(*Head)(nil),                                // 11: pushmesh.internal.v1.Head
+	(*AttachSessionRequest)(nil),                // 12: pushmesh.internal.v1.AttachSessionRequest
+	(*AttachSessionResponse)(nil),               // 13: pushmesh.internal.v1.AttachSessionResponse
+	(*RenewLeasesRequest)(nil),                  // 14: pushmesh.internal.v1.RenewLeasesRequest
+	(*RenewLeasesResponse)(nil),                 // 15: pushmesh.internal.v1.RenewLeasesResponse
+	(*SessionCursor)(nil),                       // 16: pushmesh.internal.v1.SessionCursor
+	(*WriteCursorsRequest)(nil),                 // 17: pushmesh.internal.v1.WriteCursorsRequest
+	(*SessionWrite)(nil),                        // 18: pushmesh.internal.v1.SessionWrite
+	(*DeadLetter)(nil),                          // 19: pushmesh.internal.v1.DeadLetter
+	(*WriteCursorsResponse)(nil),                // 20: pushmesh.internal.v1.WriteCursorsResponse
+	(*ListSessionsRequest)(nil),                 // 21: pushmesh.internal.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),                // 22: pushmesh.internal.v1.ListSessionsResponse
+	(*GetSessionRequest)(nil),                   // 23: pushmesh.internal.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),                  // 24: pushmesh.internal.v1.GetSessionResponse
+	(*DeleteSessionRequest)(nil),                // 25: pushmesh.internal.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),               // 26: pushmesh.internal.v1.DeleteSessionResponse
+	(*PutNamespaceRequest)(nil),                 // 27: pushmesh.internal.v1.PutNamespaceRequest
+	(*PutNamespaceResponse)(nil),                // 28: pushmesh.internal.v1.PutNamespaceResponse
+	(*ListNamespacesRequest)(nil),               // 29: pushmesh.internal.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),              // 30: pushmesh.internal.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),              // 31: pushmesh.internal.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),             // 32: pushmesh.internal.v1.DeleteNamespaceResponse
+	(*ListDeadLettersRequest)(nil),              // 33: pushmesh.internal.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),             // 34: pushmesh.internal.v1.ListDeadLettersResponse
+	(*DiscardDeadLettersRequest)(nil),           // 35: pushmesh.internal.v1.DiscardDeadLettersRequest
+	(*DiscardDeadLettersResponse)(nil),          // 36: pushmesh.internal.v1.DiscardDeadLettersResponse
+	(*StoreServiceCancelScheduledRequest)(nil),  // 37: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	(*StoreServiceCancelScheduledResponse)(nil), // 38: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	(*OwnersResponse_Range)(nil),                // 39: pushmesh.internal.v1.OwnersResponse.Range
+	(*RenewLeasesRequest_Lease)(nil),            // 40: pushmesh.internal.v1.RenewLeasesRequest.Lease
+	nil,                                         // 41: pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	(wirev1.Code)(0),                            // 42: pushmesh.wire.v1.Code
+	(*pushmeshv1.Session)(nil),                  // 43: pushmesh.v1.Session
+	(*pushmeshv1.Namespace)(nil),                // 44: pushmesh.v1.Namespace
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
-	35, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
+	39, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
 	3,  // 1: pushmesh.internal.v1.AppendRequest.items:type_name -> pushmesh.internal.v1.AppendItem
 	5,  // 2: pushmesh.internal.v1.AppendResponse.results:type_name -> pushmesh.internal.v1.AppendResult
-	37, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
+	42, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
 	8,  // 4: pushmesh.internal.v1.ReadLogResponse.records:type_name -> pushmesh.internal.v1.LogRecord
 	11, // 5: pushmesh.internal.v1.HeadsResponse.heads:type_name -> pushmesh.internal.v1.Head
-	14, // 6: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	36, // 7: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	16, // 8: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
-	14, // 9: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	17, // 10: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	37, // 11: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
-	37, // 12: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
-	38, // 13: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
-	38, // 14: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
-	39, // 15: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
-	39, // 16: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
-	39, // 17: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	17, // 18: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	0,  // 19: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
-	2,  // 20: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
-	6,  // 21: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
-	9,  // 22: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
-	12, // 23: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
-	15, // 24: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
-	19, // 25: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
-	21, // 26: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
-	23, // 27: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
-	25, // 28: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
-	27, // 29: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
-	29, // 30: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
-	31, // 31: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
-	33, // 32: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
-	1,  // 33: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	4,  // 34: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	7,  // 35: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	10, // 36: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	13, // 37: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	18, // 38: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	20, // 39: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	22, // 40: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	24, // 41: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	26, // 42: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	28, // 43: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	30, // 44: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	32, // 45: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	34, // 46: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	33, // [33:47] is the sub-list for method output_type
-	19, // [19:33] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	16, // 6: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
+	40, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
+	42, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
+	41, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	18, // 10: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
+	16, // 11: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
+	19, // 12: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
+	42, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
+	42, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
+	43, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
+	43, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
+	44, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
+	44, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
+	44, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	19, // 20: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
+	42, // 21: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
+	0,  // 22: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
+	2,  // 23: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
+	6,  // 24: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
+	9,  // 25: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
+	12, // 26: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
+	14, // 27: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
+	17, // 28: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
+	21, // 29: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
+	23, // 30: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
+	25, // 31: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
+	27, // 32: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
+	29, // 33: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
+	31, // 34: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
+	33, // 35: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
+	35, // 36: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
+	37, // 37: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	1,  // 38: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	4,  // 39: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	7,  // 40: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	10, // 41: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	13, // 42: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	15, // 43: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	20, // 44: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	22, // 45: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	24, // 46: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	26, // 47: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	28, // 48: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	30, // 49: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	32, // 50: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	34, // 51: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	36, // 52: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	38, // 53: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	38, // [38:54] is the sub-list for method output_type
+	22, // [22:38] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_store_proto_init() }
@@ -2515,7 +2935,7 @@ func file_pushmesh_internal_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_store_proto_rawDesc), len(file_pushmesh_internal_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	StoreService_ReadLog_FullMethodName            = "/pushmesh.internal.v1.StoreService/ReadLog"
 	StoreService_Heads_FullMethodName              = "/pushmesh.internal.v1.StoreService/Heads"
 	StoreService_AttachSession_FullMethodName      = "/pushmesh.internal.v1.StoreService/AttachSession"
+	StoreService_RenewLeases_FullMethodName        = "/pushmesh.internal.v1.StoreService/RenewLeases"
 	StoreService_WriteCursors_FullMethodName       = "/pushmesh.internal.v1.StoreService/WriteCursors"
 	StoreService_ListSessions_FullMethodName       = "/pushmesh.internal.v1.StoreService/ListSessions"
 	StoreService_GetSession_FullMethodName         = "/pushmesh.internal.v1.StoreService/GetSession"
@@ -33,6 +34,7 @@ const (
 	StoreService_DeleteNamespace_FullMethodName    = "/pushmesh.internal.v1.StoreService/DeleteNamespace"
 	StoreService_ListDeadLetters_FullMethodName    = "/pushmesh.internal.v1.StoreService/ListDeadLetters"
 	StoreService_DiscardDeadLetters_FullMethodName = "/pushmesh.internal.v1.StoreService/DiscardDeadLetters"
+	StoreService_CancelScheduled_FullMethodName    = "/pushmesh.internal.v1.StoreService/CancelScheduled"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -54,6 +56,8 @@ type StoreServiceClient interface {
 	Heads(ctx context.Context, in *HeadsRequest, opts ...grpc.CallOption) (*HeadsResponse, error)
 	// AttachSession makes the caller the holder, with a new generation, creating the session where needed.
 	AttachSession(ctx context.Context, in *AttachSessionRequest, opts ...grpc.CallOption) (*AttachSessionResponse, error)
+	// RenewLeases keeps the leases of sessions that were attached with lease_ms.
+	RenewLeases(ctx context.Context, in *RenewLeasesRequest, opts ...grpc.CallOption) (*RenewLeasesResponse, error)
 	// WriteCursors writes many sessions' cursors; each entry is refused alone when its generation is stale.
 	WriteCursors(ctx context.Context, in *WriteCursorsRequest, opts ...grpc.CallOption) (*WriteCursorsResponse, error)
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
@@ -65,6 +69,9 @@ type StoreServiceClient interface {
 	DeleteNamespace(ctx context.Context, in *DeleteNamespaceRequest, opts ...grpc.CallOption) (*DeleteNamespaceResponse, error)
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	DiscardDeadLetters(ctx context.Context, in *DiscardDeadLettersRequest, opts ...grpc.CallOption) (*DiscardDeadLettersResponse, error)
+	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
+	// know the message, or does not own its shard, says so.
+	CancelScheduled(ctx context.Context, in *StoreServiceCancelScheduledRequest, opts ...grpc.CallOption) (*StoreServiceCancelScheduledResponse, error)
 }
 
 type storeServiceClient struct {
@@ -131,6 +138,16 @@ func (c *storeServiceClient) AttachSession(ctx context.Context, in *AttachSessio
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AttachSessionResponse)
 	err := c.cc.Invoke(ctx, StoreService_AttachSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) RenewLeases(ctx context.Context, in *RenewLeasesRequest, opts ...grpc.CallOption) (*RenewLeasesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewLeasesResponse)
+	err := c.cc.Invoke(ctx, StoreService_RenewLeases_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +244,16 @@ func (c *storeServiceClient) DiscardDeadLetters(ctx context.Context, in *Discard
 	return out, nil
 }
 
+func (c *storeServiceClient) CancelScheduled(ctx context.Context, in *StoreServiceCancelScheduledRequest, opts ...grpc.CallOption) (*StoreServiceCancelScheduledResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceCancelScheduledResponse)
+	err := c.cc.Invoke(ctx, StoreService_CancelScheduled_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StoreServiceServer is the server API for StoreService service.
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility.
@@ -246,6 +273,8 @@ type StoreServiceServer interface {
 	Heads(context.Context, *HeadsRequest) (*HeadsResponse, error)
 	// AttachSession makes the caller the holder, with a new generation, creating the session where needed.
 	AttachSession(context.Context, *AttachSessionRequest) (*AttachSessionResponse, error)
+	// RenewLeases keeps the leases of sessions that were attached with lease_ms.
+	RenewLeases(context.Context, *RenewLeasesRequest) (*RenewLeasesResponse, error)
 	// WriteCursors writes many sessions' cursors; each entry is refused alone when its generation is stale.
 	WriteCursors(context.Context, *WriteCursorsRequest) (*WriteCursorsResponse, error)
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
@@ -257,6 +286,9 @@ type StoreServiceServer interface {
 	DeleteNamespace(context.Context, *DeleteNamespaceRequest) (*DeleteNamespaceResponse, error)
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	DiscardDeadLetters(context.Context, *DiscardDeadLettersRequest) (*DiscardDeadLettersResponse, error)
+	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
+	// know the message, or does not own its shard, says so.
+	CancelScheduled(context.Context, *StoreServiceCancelScheduledRequest) (*StoreServiceCancelScheduledResponse, error)
 	mustEmbedUnimplementedStoreServiceServer()
 }
 
@@ -281,6 +313,9 @@ func (UnimplementedStoreServiceServer) Heads(context.Context, *HeadsRequest) (*H
 }
 func (UnimplementedStoreServiceServer) AttachSession(context.Context, *AttachSessionRequest) (*AttachSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AttachSession not implemented")
+}
+func (UnimplementedStoreServiceServer) RenewLeases(context.Context, *RenewLeasesRequest) (*RenewLeasesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RenewLeases not implemented")
 }
 func (UnimplementedStoreServiceServer) WriteCursors(context.Context, *WriteCursorsRequest) (*WriteCursorsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method WriteCursors not implemented")
@@ -308,6 +343,9 @@ func (UnimplementedStoreServiceServer) ListDeadLetters(context.Context, *ListDea
 }
 func (UnimplementedStoreServiceServer) DiscardDeadLetters(context.Context, *DiscardDeadLettersRequest) (*DiscardDeadLettersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DiscardDeadLetters not implemented")
+}
+func (UnimplementedStoreServiceServer) CancelScheduled(context.Context, *StoreServiceCancelScheduledRequest) (*StoreServiceCancelScheduledResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelScheduled not implemented")
 }
 func (UnimplementedStoreServiceServer) mustEmbedUnimplementedStoreServiceServer() {}
 func (UnimplementedStoreServiceServer) testEmbeddedByValue()                      {}
@@ -398,6 +436,24 @@ func _StoreService_AttachSession_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).AttachSession(ctx, req.(*AttachSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_RenewLeases_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewLeasesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).RenewLeases(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_RenewLeases_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).RenewLeases(ctx, req.(*RenewLeasesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -564,6 +620,24 @@ func _StoreService_DiscardDeadLetters_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_CancelScheduled_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceCancelScheduledRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).CancelScheduled(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_CancelScheduled_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).CancelScheduled(ctx, req.(*StoreServiceCancelScheduledRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StoreService_ServiceDesc is the grpc.ServiceDesc for StoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -582,6 +656,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AttachSession",
 			Handler:    _StoreService_AttachSession_Handler,
+		},
+		{
+			MethodName: "RenewLeases",
+			Handler:    _StoreService_RenewLeases_Handler,
 		},
 		{
 			MethodName: "WriteCursors",
@@ -618,6 +696,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DiscardDeadLetters",
 			Handler:    _StoreService_DiscardDeadLetters_Handler,
+		},
+		{
+			MethodName: "CancelScheduled",
+			Handler:    _StoreService_CancelScheduled_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

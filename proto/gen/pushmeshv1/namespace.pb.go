@@ -107,7 +107,7 @@ type Policy struct {
 	MaxRedeliveries *uint32 `protobuf:"varint,4,opt,name=max_redeliveries,json=maxRedeliveries,proto3,oneof" json:"max_redeliveries,omitempty"`
 	// Over all connections; then the dead-letter topic. Default 16.
 	MaxAttempts uint32 `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	// Default $dead/{prefix}.
+	// Where dead letters are copied to. Default $dead/{prefix}, which is also taken while the topic named is ephemeral.
 	DeadLetterTopic string          `protobuf:"bytes,6,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`
 	Overflow        wirev1.Overflow `protobuf:"varint,7,opt,name=overflow,proto3,enum=pushmesh.wire.v1.Overflow" json:"overflow,omitempty"`
 	Presence        bool            `protobuf:"varint,8,opt,name=presence,proto3" json:"presence,omitempty"`

@@ -33,8 +33,10 @@ type PublishRequest struct {
 	// A second publish with this key within the namespace's window answers with the first result.
 	DedupeKey string `protobuf:"bytes,4,opt,name=dedupe_key,json=dedupeKey,proto3" json:"dedupe_key,omitempty"`
 	// 0 to 9.
-	Priority  uint32                 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
-	Ttl       *durationpb.Duration   `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Priority uint32               `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
+	Ttl      *durationpb.Duration `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// When it is to be published, at most 366 days ahead; the past: now. Only one durable topic at a time. Its ttl runs from then, and
+	// it gets its seq then; message_id names it until then.
 	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
 	Features  map[string]float64     `protobuf:"bytes,8,rep,name=features,proto3" json:"features,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// W3C traceparent, where it is not in the call's metadata.

@@ -36,7 +36,8 @@ type PublishServiceClient interface {
 	// PublishStream is pipelined: every message has a ref; answers are batched, may be
 	// out of order, and carry one status each.
 	PublishStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PublishStreamRequest, PublishStreamResponse], error)
-	// CancelScheduled withdraws a message that waits for its deliver_at.
+	// CancelScheduled withdraws a message that waits for its deliver_at. Repeating it does no harm. FAILED_PRECONDITION, reason CONFLICT: it was
+	// delivered already. NOT_FOUND: no such message is known (any more: a day after its delivery).
 	CancelScheduled(ctx context.Context, in *CancelScheduledRequest, opts ...grpc.CallOption) (*CancelScheduledResponse, error)
 }
 
@@ -93,7 +94,8 @@ type PublishServiceServer interface {
 	// PublishStream is pipelined: every message has a ref; answers are batched, may be
 	// out of order, and carry one status each.
 	PublishStream(grpc.BidiStreamingServer[PublishStreamRequest, PublishStreamResponse]) error
-	// CancelScheduled withdraws a message that waits for its deliver_at.
+	// CancelScheduled withdraws a message that waits for its deliver_at. Repeating it does no harm. FAILED_PRECONDITION, reason CONFLICT: it was
+	// delivered already. NOT_FOUND: no such message is known (any more: a day after its delivery).
 	CancelScheduled(context.Context, *CancelScheduledRequest) (*CancelScheduledResponse, error)
 	mustEmbedUnimplementedPublishServiceServer()
 }
