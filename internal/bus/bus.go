@@ -169,9 +169,52 @@ func (b *Bus) Subscribe(subject string, pending int, handle func(data []byte, re
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
-// Request asks and waits for one answer. Nobody there, no server and no answer in time are UNAVAILABLE.
+// Share is Subscribe as one of a group: each message reaches one of its members. leave stops taking messages and waits, until ctx ends, for
+// handle to be done with those that were taken.
+func (b *Bus) Share(subject, group string, pending int, handle func(data []byte)) (leave func(ctx context.Context) error, err error) {
+	sub, err := b.conn.QueueSubscribe(subject, group, func(m *nats.Msg) { handle(m.Data) })
+	if err != nil {
+		return nil, fmt.Errorf("nats: share %s: %w", subject, err)
+	}
+	if err := sub.SetPendingLimits(pending, 64<<20); err != nil {
+		return nil, fmt.Errorf("nats: share %s: %w", subject, err)
+	}
+	drained := make(chan struct{})
+	sub.SetClosedHandler(func(string) { close(drained) })
+	return func(ctx context.Context) error {
+		if sub.Drain() != nil || !b.Connected() {
+			return nil // nothing comes any more
+		}
+		select {
+		case <-drained:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("nats: leave %s: %w", subject, ctx.Err())
+		}
+	}, nil
+}
+
+// Serve is Subscribe for requests that one of a group of members answers. leave takes no further ones.
+func (b *Bus) Serve(subject, group string, pending int, handle func(data []byte, respond func([]byte) error)) (leave func(), err error) {
+	sub, err := b.conn.QueueSubscribe(subject, group, func(m *nats.Msg) { handle(m.Data, m.Respond) })
+	if err != nil {
+		return nil, fmt.Errorf("nats: serve %s: %w", subject, err)
+	}
+	if err := sub.SetPendingLimits(pending, 64<<20); err != nil {
+		return nil, fmt.Errorf("nats: serve %s: %w", subject, err)
+	}
+	return func() { _ = sub.Drain() }, nil
+}
+
+// ErrNobody says that a request reached nobody.
+var ErrNobody = errors.New("nobody answers there")
+
+// Request asks and waits for one answer. Nobody there (also ErrNobody), no server and no answer in time are UNAVAILABLE.
 func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	m, err := b.conn.RequestWithContext(ctx, subject, data)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil, fmt.Errorf("%w: %w", ErrNobody, code.Retry(wirev1.Code_CODE_UNAVAILABLE, 500*time.Millisecond, "nats: request: "+err.Error()))
+	}
 	if err != nil {
 		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, 500*time.Millisecond, "nats: request: "+err.Error())
 	}

@@ -15,6 +15,12 @@ const (
 	StoreBeat = "pushmesh.store.beat"
 	// NamespacesChanged carries nothing: whoever holds policies asks the store again.
 	NamespacesChanged = "pushmesh.namespaces.changed"
+	// Stored carries meshv1.Stored from a store to one live router: those that can route share the subscription named Routers.
+	Stored = "pushmesh.stored"
+	// Routers is the queue group of Stored and OutboxPublish.
+	Routers = "routers"
+	// OutboxPublish carries meshv1.OutboxPublish from a store to one router of all, answered with meshv1.ClientPublishReply.
+	OutboxPublish = "pushmesh.router.outbox"
 )
 
 // EdgeFrames is the subject of meshv1.RouterFrame for one edge.
@@ -22,6 +28,9 @@ func EdgeFrames(edge string) string { return "pushmesh.edge." + edge + ".frames"
 
 // EdgeRequest is the subject of meshv1.EdgeRequest for one edge, answered with meshv1.EdgeReply.
 func EdgeRequest(edge string) string { return "pushmesh.edge." + edge + ".request" }
+
+// EdgeGroups is the subject of meshv1.GroupFrame for one edge, answered with meshv1.GroupFrameReply.
+func EdgeGroups(edge string) string { return "pushmesh.edge." + edge + ".groups" }
 
 // RouterSnapshot is the subject of meshv1.EdgeSnapshot for one router.
 func RouterSnapshot(router string) string { return "pushmesh.router." + router + ".snapshot" }

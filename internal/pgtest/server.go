@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
 // readyWithin bounds a start, crash recovery included.
@@ -28,6 +29,7 @@ type Server struct {
 	port int
 	bin  string
 	as   *account
+	with []string // settings, name=value
 	// lifeline of a shared server: held so that it is not collected, which would close it.
 	lifeline io.Closer
 
@@ -36,8 +38,8 @@ type Server struct {
 	done chan struct{} // closed once the process of cmd has ended
 }
 
-// New starts a server for one test, which may do to it what it likes; it ends with the test.
-func New(t testing.TB) *Server {
+// tempDir is a TempDir that ends with the test.
+func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := TempDir()
 	if err != nil {
@@ -48,7 +50,13 @@ func New(t testing.TB) *Server {
 			t.Error(err)
 		}
 	})
-	s, err := Start(dir, 0)
+	return dir
+}
+
+// New starts a server with settings (name=value) for one test, which may do to it what it likes; it ends with the test.
+func New(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := Start(tempDir(t), 0, settings...)
 	if err != nil {
 		t.Fatalf("no Postgres for the test: install Debian's postgresql: %v", err)
 	}
@@ -61,8 +69,8 @@ func New(t testing.TB) *Server {
 }
 
 // Start makes a cluster in dir where there is none and starts it on port (0: a free one). As root it runs as user postgres, who must be
-// able to reach dir (TempDir makes such a folder).
-func Start(dir string, port int) (*Server, error) {
+// able to reach dir (TempDir makes such a folder). Settings are name=value and outdo those that tests get.
+func Start(dir string, port int, settings ...string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
@@ -72,11 +80,11 @@ func Start(dir string, port int) (*Server, error) {
 		return nil, err
 	}
 	if port == 0 {
-		if port, err = freePort(); err != nil {
+		if port, err = ports.Port(); err != nil {
 			return nil, err
 		}
 	}
-	s := &Server{dir: dir, port: port, bin: bin, as: as}
+	s := &Server{dir: dir, port: port, bin: bin, as: as, with: settings}
 	if err := s.initialize(); err != nil {
 		return nil, err
 	}
@@ -86,6 +94,12 @@ func Start(dir string, port int) (*Server, error) {
 // URL of the database "postgres".
 func (s *Server) URL() string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+}
+
+// Log is what the server has logged so far.
+func (s *Server) Log() (string, error) {
+	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	return string(text), err
 }
 
 // Stop shuts down as an operator would (sessions are ended, a checkpoint is made).
@@ -117,6 +131,21 @@ func (s *Server) Restart() error {
 		return err
 	}
 	return s.start()
+}
+
+// Promote starts the server again as a standby of nobody and promotes it: it has everything, on another timeline.
+func (s *Server) Promote() error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	signal := filepath.Join(s.dir, "data", "standby.signal")
+	if err := os.WriteFile(signal, nil, 0o600); err != nil {
+		return err
+	}
+	if err := errors.Join(s.as.own(signal), s.start()); err != nil {
+		return err
+	}
+	return exec1(s.URL(), "SELECT pg_promote()")
 }
 
 // Pause makes the server hang (SIGSTOP to each of its processes): connections stay, nothing answers.
@@ -162,8 +191,14 @@ func (s *Server) start() error {
 		return err
 	}
 	defer func() { _ = logFile.Close() }()
-	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", filepath.Join(s.dir, "data"), "-p", strconv.Itoa(s.port), // #nosec G204 -- all of it is ours
-		"-h", "127.0.0.1", "-k", s.socketDir(), "-c", "max_connections=300", "-c", "shared_buffers=128MB")
+	args := []string{
+		"-D", filepath.Join(s.dir, "data"), "-p", strconv.Itoa(s.port), "-h", "127.0.0.1", "-k", s.socketDir(),
+		"-c", "max_connections=300", "-c", "shared_buffers=128MB",
+	}
+	for _, setting := range s.with {
+		args = append(args, "-c", setting)
+	}
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), args...) // #nosec G204 -- all of it is ours
 	s.as.run(cmd, s.dir)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	if err := cmd.Start(); err != nil {
@@ -224,16 +259,4 @@ func (s *Server) socketDir() string {
 		return ""
 	}
 	return s.dir
-}
-
-func freePort() (int, error) {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, errors.Join(errors.New("not a TCP address"), l.Close())
-	}
-	return addr.Port, l.Close()
 }

@@ -20,7 +20,7 @@ const (
 	// MaxMaxPayload leaves room for topic and headers in a frame and in a NATS message of 1 MiB.
 	MaxMaxPayload = 768 << 10
 	// MaxPrefix leaves room for "$dead/" in front of a prefix.
-	MaxPrefix = topic.MaxLen - len("$dead/")
+	MaxPrefix = topic.MaxLen - len(Dead+"/")
 )
 
 // Check finds every fault of a namespace, joined with errors.Join.
@@ -58,7 +58,7 @@ func checkPrefix(prefix string) error {
 	if len(prefix) > MaxPrefix {
 		return fmt.Errorf("prefix has %d bytes, at most %d", len(prefix), MaxPrefix)
 	}
-	if strings.HasPrefix(prefix, "$") {
+	if strings.HasPrefix(prefix, "$") && prefix != Dead {
 		return fmt.Errorf("prefix %q: what starts with $ is the mesh's own", prefix)
 	}
 	return nil

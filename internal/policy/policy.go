@@ -13,6 +13,9 @@ import (
 // Default is the namespace that holds the policy of topics no prefix covers.
 const Default = "default"
 
+// Dead is the namespace of the topics that dead letters are copied to.
+const Dead = "$dead"
+
 // Defaults of a policy's fields.
 const (
 	DefaultRetention       = 24 * time.Hour
@@ -52,6 +55,7 @@ func Builtin() []*pushmeshv1.Namespace {
 		{Prefix: "global", Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(day)}},
 		{Prefix: "room", Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(day)}},
 		{Prefix: "user", Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(7 * day)}},
+		{Prefix: Dead, Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(7 * day)}},
 	}
 }
 
@@ -70,7 +74,7 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 		DedupeWindow:     duration(p.GetDedupeWindow(), DefaultDedupeWindow),
 		MaxRedeliveries:  redeliveries,
 		MaxAttempts:      orDefault(p.GetMaxAttempts(), DefaultMaxAttempts),
-		DeadLetterTopic:  orDefault(p.GetDeadLetterTopic(), "$dead/"+ns.GetPrefix()),
+		DeadLetterTopic:  orDefault(p.GetDeadLetterTopic(), DeadTopic(ns.GetPrefix())),
 		Overflow:         p.GetOverflow(),
 		Presence:         p.GetPresence(),
 		MaxPayload:       int(orDefault(p.GetMaxPayload(), DefaultMaxPayload)),
@@ -79,6 +83,9 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 		ClientPublish:    p.GetClientPublish(),
 	}
 }
+
+// DeadTopic is where dead letters of a namespace are copied to unless its policy names another topic.
+func DeadTopic(prefix string) string { return Dead + "/" + prefix }
 
 func duration(d *durationpb.Duration, otherwise time.Duration) time.Duration {
 	return orDefault(d.AsDuration(), otherwise)

@@ -39,7 +39,8 @@ func TestBuiltin(t *testing.T) {
 		{"user/7", "user", true, 7 * 24 * time.Hour},
 		{"users/7", Default, false, 24 * time.Hour},
 		{"x", Default, false, 24 * time.Hour},
-		{"$dead/room", Default, false, 24 * time.Hour},
+		{"$dead/room", Dead, true, 7 * 24 * time.Hour},
+		{"$deadly/room", Default, false, 24 * time.Hour},
 	} {
 		p := table.For(c.topic)
 		if p.Prefix != c.prefix || p.Durable != c.durable || p.Retention != c.retention {
@@ -88,7 +89,7 @@ func TestCheckReportsEveryFault(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]*pushmeshv1.Namespace{
-		"nil": nil, "own": ns("$x", &pushmeshv1.Policy{}), "wildcard": ns("a/+", &pushmeshv1.Policy{}), "no policy": ns("a", nil),
+		"nil": nil, "own": ns("$x", &pushmeshv1.Policy{}), "below": ns("$dead/room", &pushmeshv1.Policy{}), "wildcard": ns("a/+", &pushmeshv1.Policy{}), "no policy": ns("a", nil),
 		"long":         ns(strings.Repeat("x", 250), &pushmeshv1.Policy{}),
 		"bad duration": ns("a", &pushmeshv1.Policy{Retention: &durationpb.Duration{Seconds: 1, Nanos: -1}}),
 	} {

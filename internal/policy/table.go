@@ -50,6 +50,9 @@ func (t *Table) AnyDurable(filter string) bool {
 		return t.For(filter).Durable
 	}
 	for prefix, p := range t.byPrefix {
+		if prefix[0] == '$' && (filter[0] == '+' || filter[0] == '#') {
+			continue // no wildcard there matches the mesh's own
+		}
 		if p.Durable && (prefix == Default || meets(filter, prefix)) {
 			return true
 		}

@@ -19,6 +19,14 @@ func TestAnyDurable(t *testing.T) {
 			t.Errorf("AnyDurable(%q) = %v", filter, got)
 		}
 	}
+	nothing := NewTable([]*pushmeshv1.Namespace{
+		{Prefix: "global", Policy: &pushmeshv1.Policy{}}, {Prefix: "room", Policy: &pushmeshv1.Policy{}}, {Prefix: "user", Policy: &pushmeshv1.Policy{}},
+	})
+	for filter, want := range map[string]bool{"#": false, "+/room": false, "$dead/#": true, "$dead/+": true, "$dead/room": true} {
+		if got := nothing.AnyDurable(filter); got != want {
+			t.Errorf("AnyDurable(%q) = %v where only dead letters are durable", filter, got)
+		}
+	}
 	all := NewTable([]*pushmeshv1.Namespace{{Prefix: Default, Policy: &pushmeshv1.Policy{Durable: true}}})
 	if !all.AnyDurable("cursor/+") {
 		t.Error("the default policy is durable")

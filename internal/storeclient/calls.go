@@ -143,13 +143,13 @@ func (c *Client) latest() string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	best := ""
-	for addr, at := range c.answered {
-		if best == "" || at.After(c.answered[best]) {
+	for addr, at := range c.heard {
+		if best == "" || at.After(c.heard[best]) {
 			best = addr
 		}
 	}
 	for _, addr := range owners {
-		if at, ok := c.answered[addr]; ok && c.answered[best].Sub(at) < silentAfter {
+		if at, ok := c.heard[addr]; ok && c.heard[best].Sub(at) < silentAfter {
 			return addr
 		}
 	}

@@ -39,11 +39,11 @@ type Client struct {
 	group *lifecycle.Group
 	dials *dials
 
-	mu       sync.RWMutex
-	owners   [topic.Shards]string // "": none
-	answered map[string]time.Time // by address: the last answer to Owners
-	changed  chan struct{}        // closed at the next change of owners
-	waiting  []chan struct{}      // closed at the end of the next round that begins
+	mu      sync.RWMutex
+	owners  [topic.Shards]string // "": none
+	heard   map[string]time.Time // by address: the last answer to Owners, or when it became an owner
+	changed chan struct{}        // closed at the next change of owners
+	waiting []chan struct{}      // closed at the end of the next round that begins
 }
 
 // New makes a client that knows no owner yet.
@@ -52,12 +52,12 @@ func New(cfg Config) *Client {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Client{
-		cfg:      cfg,
-		kick:     make(chan struct{}, 1),
-		group:    lifecycle.NewGroup(context.Background()),
-		dials:    newDials(cfg.DialOptions),
-		answered: map[string]time.Time{},
-		changed:  make(chan struct{}),
+		cfg:     cfg,
+		kick:    make(chan struct{}, 1),
+		group:   lifecycle.NewGroup(context.Background()),
+		dials:   newDials(cfg.DialOptions),
+		heard:   map[string]time.Time{},
+		changed: make(chan struct{}),
 	}
 }
 
@@ -81,7 +81,7 @@ func (c *Client) Check() error {
 		switch {
 		case addr == "":
 			missing++
-		case time.Since(c.answered[addr]) > silentAfter:
+		case c.silent(addr):
 			silent[addr] = true
 		}
 	}
@@ -95,14 +95,30 @@ func (c *Client) Check() error {
 	return errors.Join(errs...)
 }
 
-// Owner of a shard: its address and a stub. UNAVAILABLE, retryable, where none is known.
+// Silent says whether a store has not answered for so long that nothing shall be sent to it. It is asked all the time, and no longer silent
+// with its first answer.
+func (c *Client) Silent(addr string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.silent(addr)
+}
+
+// silent: c.mu is held.
+func (c *Client) silent(addr string) bool { return time.Since(c.heard[addr]) > silentAfter }
+
+// Owner of a shard: its address and a stub. UNAVAILABLE, retryable, where none is known, or the one known is silent.
 func (c *Client) Owner(shard int) (addr string, stub meshv1.StoreServiceClient, err error) {
 	c.mu.RLock()
 	addr = c.owners[shard]
+	silent := addr != "" && c.silent(addr)
 	c.mu.RUnlock()
 	if addr == "" {
 		c.Refresh()
 		return "", nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, fmt.Sprintf("no store owns shard %d now", shard))
+	}
+	if silent {
+		c.Refresh()
+		return "", nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "store "+addr+" does not answer")
 	}
 	if stub, err = c.dials.to(addr); err != nil {
 		return "", nil, err

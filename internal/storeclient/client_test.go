@@ -1,6 +1,7 @@
 package storeclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -176,6 +178,41 @@ func TestHeadsAreAskedOfTheOwners(t *testing.T) {
 	}
 }
 
+// A store that says of itself that it has shards, and has not loaded them, knows nothing of their topics: no answer is better than one without them.
+func TestHeadsUnderFiltersAreOfAllShards(t *testing.T) {
+	c, _, b := pair(t)
+	owns := b.owns
+	b.set(func(f *fake) { f.owns = func(n int) bool { return n != last && owns(n) } })
+	if heads, err := c.Heads(t.Context(), nil, []string{"all/#"}, 0); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
+		t.Errorf("one shard is nowhere: %v, %v", heads, err)
+	}
+	b.set(func(f *fake) { f.owns = owns })
+	if _, err := c.Heads(t.Context(), nil, []string{"all/#"}, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// While a shard moves, its former owner may not know yet that it has lost it.
+func TestTheNewerOfTwoHeadsCounts(t *testing.T) {
+	c, a, b := pair(t)
+	for _, s := range []struct{ a, b, want *meshv1.Head }{
+		{&meshv1.Head{Topic: "t", Epoch: 1, Head: 9}, &meshv1.Head{Topic: "t", Epoch: 1, Head: 7}, &meshv1.Head{Epoch: 1, Head: 9}},
+		{&meshv1.Head{Topic: "t", Epoch: 1, Head: 9}, &meshv1.Head{Topic: "t", Epoch: 2, Head: 1}, &meshv1.Head{Epoch: 2, Head: 1}},
+		{&meshv1.Head{Topic: "t", Epoch: 1, Head: 9}, &meshv1.Head{Topic: "t", Epoch: 1, Head: 10}, &meshv1.Head{Epoch: 1, Head: 10}},
+	} {
+		a.set(func(f *fake) { f.more = []*meshv1.Head{s.a} })
+		b.set(func(f *fake) { f.more = []*meshv1.Head{s.b} })
+		heads, err := c.Heads(t.Context(), nil, []string{"all/#"}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(heads, func(h *meshv1.Head) bool { return h.GetTopic() == "t" })
+		if len(heads) != 3 || heads[i].GetEpoch() != s.want.GetEpoch() || heads[i].GetHead() != s.want.GetHead() {
+			t.Errorf("%v of %v and %v", heads, s.a, s.b)
+		}
+	}
+}
+
 func TestHeadsOfManyTopics(t *testing.T) {
 	c, _, _ := pair(t)
 	named := make([]string, 3*topicsPerCall)
@@ -328,17 +365,20 @@ func TestStoresAreBounded(t *testing.T) {
 
 // A store that restarts on its address is found again, and calls meanwhile fail fast.
 func TestARestartedStoreIsFoundAgain(t *testing.T) {
-	a := newFake(t)
-	a.own(0, last)
+	addr, err := ports.Addr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newFakeAt(t, addr).own(0, last)
 	c := client(t, a.addr)
 	wait(t, c, "the owner", ownedBy(c, 0, a.addr))
 	a.srv.Stop()
-	_, err := c.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: "n"})
+	_, err = c.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: "n"})
 	if code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
 		t.Fatal(err)
 	}
 	newFakeAt(t, a.addr).own(0, last)
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		if _, err = c.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: "n"}); err == nil {
 			break
@@ -349,5 +389,40 @@ func TestARestartedStoreIsFoundAgain(t *testing.T) {
 		if err := c.refreshed(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// An owner that answers nothing, and that nobody succeeds, is refused for at once after a while, and asked all the time: with its first answer
+// calls go there again.
+func TestASilentOwnerIsRefusedForAtOnce(t *testing.T) {
+	a := newFake(t).own(0, last)
+	c := client(t, a.addr)
+	wait(t, c, "the owner is known", ownedBy(c, 0, a.addr))
+	a.set(func(f *fake) { f.hang = true })
+	var err error
+	begun := time.Now()
+	for err == nil { // an answer may have been on its way
+		c.mu.Lock()
+		c.heard[a.addr] = time.Now().Add(-silentAfter - time.Second)
+		c.mu.Unlock()
+		begun = time.Now()
+		_, _, err = c.Owner(0)
+	}
+	if e := code.From(err); e == nil || e.Code != wirev1.Code_CODE_UNAVAILABLE || e.RetryAfter == 0 || !c.Silent(a.addr) || c.Check() == nil {
+		t.Errorf("silent: %v, healthy: %v", err, c.Check())
+	}
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("refused after %s", took)
+	}
+	a.set(func(f *fake) { f.hang = false })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for again := ownedBy(c, 0, a.addr); !again(); {
+		if err := c.refreshed(ctx); err != nil {
+			t.Fatalf("it answers again, and is not called: %v", err)
+		}
+	}
+	if c.Silent(a.addr) {
+		t.Error("still silent")
 	}
 }

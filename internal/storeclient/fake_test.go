@@ -29,8 +29,9 @@ type fake struct {
 	asked    int // calls of Owners
 	calls    int // all the others
 	hang     bool
-	broken   error // what every other call fails with
-	mid      error // what a read fails with after its first response
+	broken   error          // what every other call fails with
+	mid      error          // what a read fails with after its first response
+	more     []*meshv1.Head // that every filter matches too
 	sessions []*pushmeshv1.Session
 	dead     []*meshv1.DeadLetter
 }
@@ -135,6 +136,12 @@ func (f *fake) Heads(_ context.Context, req *meshv1.HeadsRequest) (*meshv1.Heads
 	}
 	for _, filter := range req.GetFilters() { // one match at each store
 		resp.Heads = append(resp.Heads, &meshv1.Head{Topic: strings.Replace(filter, "#", f.addr, 1), Head: 1})
+	}
+	if len(req.GetFilters()) > 0 {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		resp.Shards = topic.ShardSetOf(f.owns)
+		resp.Heads = append(resp.Heads, f.more...)
 	}
 	return resp, nil
 }

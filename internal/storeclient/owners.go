@@ -13,11 +13,11 @@ const (
 	refreshEvery = time.Second
 	// minPause between two rounds keeps a storm of refusals from becoming a storm of questions.
 	minPause = 20 * time.Millisecond
-	// askTimeout bounds a round; graceAfterFirst bounds it once a store has answered, so that a store that
-	// hangs does not hide for long who took its shards.
-	askTimeout      = time.Second
+	// askTimeout bounds a question; graceAfterFirst bounds the round once a store has answered, so that a store that
+	// hangs does not hide for long who took its shards. What it answers later only says that it is there.
+	askTimeout      = 2 * time.Second
 	graceAfterFirst = 200 * time.Millisecond
-	// silentAfter is when an owner counts as not reachable.
+	// silentAfter is when an owner counts as not reachable, and calls for its shards are refused at once.
 	silentAfter = 3 * time.Second
 )
 
@@ -60,7 +60,7 @@ func (c *Client) round(ctx context.Context) {
 	c.mu.Unlock()
 
 	answers := c.askAll(ctx, known)
-	c.take(merge(before, answers), answers)
+	c.take(merge(before, answers))
 	for _, done := range waiting {
 		close(done)
 	}
@@ -90,8 +90,6 @@ func (c *Client) known() map[string]bool {
 }
 
 func (c *Client) askAll(ctx context.Context, addrs map[string]bool) []answer {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	results := make(chan answer, len(addrs))
 	for addr := range addrs {
 		go func() { results <- c.ask(ctx, addr) }()
@@ -119,31 +117,40 @@ func (c *Client) askAll(ctx context.Context, addrs map[string]bool) []answer {
 }
 
 func (c *Client) ask(ctx context.Context, addr string) answer {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	stub, err := c.dials.to(addr)
 	if err != nil {
 		return answer{addr: addr, err: err}
 	}
 	resp, err := stub.Owners(ctx, &meshv1.OwnersRequest{})
+	if err == nil {
+		c.mu.Lock()
+		c.heard[addr] = time.Now()
+		c.mu.Unlock()
+	}
 	return answer{addr: addr, ranges: resp.GetRanges(), err: err}
 }
 
 // take puts a new map in place.
-func (c *Client) take(owners [topic.Shards]string, answers []answer) {
+func (c *Client) take(owners [topic.Shards]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
-	for addr, at := range c.answered {
-		if now.Sub(at) > time.Minute {
-			delete(c.answered, addr)
-		}
-	}
-	for _, a := range answers {
-		c.answered[a.addr] = now
-	}
 	if owners == c.owners {
 		return
 	}
 	c.owners = owners
+	known, now := c.known(), time.Now()
+	for addr := range c.heard {
+		if !known[addr] {
+			delete(c.heard, addr)
+		}
+	}
+	for _, addr := range owners {
+		if addr != "" && c.heard[addr].IsZero() { // known by hearsay: it has not been asked yet
+			c.heard[addr] = now
+		}
+	}
 	close(c.changed)
 	c.changed = make(chan struct{})
 }

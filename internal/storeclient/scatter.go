@@ -66,25 +66,48 @@ func (c *Client) heads(ctx context.Context, topics, filters []string, limit uint
 	if err != nil {
 		return nil, err
 	}
+	if len(filters) > 0 && !complete(resps) {
+		c.Refresh()
+		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "some shards are loaded by no store now")
+	}
 	return mergeHeads(resps, topics, limit)
 }
 
+// complete says whether filters were compared with the topics of every shard: a store that is the owner as far as is known here may have loaded none of its
+// shards yet, or have lost them.
+func complete(resps []*meshv1.HeadsResponse) bool {
+	all := topic.NewShardSet()
+	for _, resp := range resps {
+		all.Union(resp.GetShards())
+	}
+	return all.Full()
+}
+
+// later says whether a head is newer than another of its topic: one store may not know yet that another has the shard.
+func later(h, other *meshv1.Head) bool {
+	return cmp.Or(cmp.Compare(h.GetEpoch(), other.GetEpoch()), cmp.Compare(h.GetHead(), other.GetHead())) > 0
+}
+
 func mergeHeads(resps []*meshv1.HeadsResponse, named []string, limit uint32) ([]*meshv1.Head, error) {
-	seen := map[string]bool{}
+	const unseen = -1
+	at := map[string]int{} // in heads
 	for _, t := range named {
-		seen[t] = false
+		at[t] = unseen
 	}
 	var heads []*meshv1.Head
 	matched := 0
 	for _, resp := range resps {
 		for _, h := range resp.GetHeads() {
-			done, asked := seen[h.GetTopic()]
-			if done {
+			i, known := at[h.GetTopic()]
+			if known && i != unseen {
+				if later(h, heads[i]) {
+					heads[i] = h
+				}
 				continue
 			}
-			seen[h.GetTopic()] = true
+			at[h.GetTopic()] = len(heads)
 			heads = append(heads, h)
-			if !asked {
+			if !known {
 				matched++
 			}
 		}
