@@ -16,14 +16,22 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/databases"
+	"github.com/pushmesh/pushmesh/services/store/internal/dispatch"
 	"github.com/pushmesh/pushmesh/services/store/internal/housekeeping"
+	"github.com/pushmesh/pushmesh/services/store/internal/letters"
+	"github.com/pushmesh/pushmesh/services/store/internal/outbox"
 	"github.com/pushmesh/pushmesh/services/store/internal/ownership"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
+	"github.com/pushmesh/pushmesh/services/store/internal/schedule"
 	"github.com/pushmesh/pushmesh/services/store/internal/service"
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 	"github.com/pushmesh/pushmesh/services/store/internal/sqlite"
@@ -34,6 +42,8 @@ const (
 	maxReceive = 16 << 20
 	// firstShards is how long Start waits for the shards. Without them the store runs, and is not ready.
 	firstShards = 5 * time.Second
+	// startRetry is the pause between tries to reach the database at the start.
+	startRetry = 500 * time.Millisecond
 )
 
 // core is everything that needs the database. It is a lifecycle.Part: Start opens the database and builds the rest on it.
@@ -50,11 +60,13 @@ type core struct {
 
 	backend backend.Backend
 	owners  *ownership.Manager
-	service *service.Service
-	server  *grpc.Server
-	health  *grpchealth.Server
-	served  chan error
-	parts   lifecycle.Stack // on the backend, below the server
+	// dispatch is for messages that begin here, not at a router.
+	dispatch *dispatch.Dispatcher
+	service  *service.Service
+	server   *grpc.Server
+	health   *grpchealth.Server
+	served   chan error
+	parts    lifecycle.Stack // on the backend, below the server
 }
 
 func newCore(s Settings, tel *telemetry.Telemetry) *core {
@@ -96,13 +108,26 @@ func (c *core) checkDatabase() error {
 	return errors.New("not opened yet")
 }
 
+// checkBreaker says what the database's work shows, while checkDatabase asks it.
+func (c *core) checkBreaker() error {
+	if !c.serving.Load() {
+		return nil
+	}
+	return c.backend.Check()
+}
+
 func (c *core) open(ctx context.Context) (backend.Backend, error) {
 	if c.settings.sqlite() {
 		return sqlite.Open(ctx, strings.TrimPrefix(c.settings.DB, "sqlite:"))
 	}
-	return postgres.Open(ctx, postgres.Config{
-		URL: c.settings.DB, AllowNoFsync: c.settings.AllowNoFsync, Log: c.tel.Log, Tracers: c.tel.Tracers, Registry: c.tel.Registry,
-	})
+	home := postgres.Config{
+		URL: c.settings.DB, AllowNoFsync: c.settings.AllowNoFsync, TrustPromotion: c.settings.TrustPromotion,
+		Pool: c.settings.pool(), Log: c.tel.Log, Tracers: c.tel.Tracers, Registry: c.tel.Registry,
+	}
+	if len(c.settings.ShardDBs) == 0 {
+		return postgres.Open(ctx, home)
+	}
+	return databases.Open(ctx, home, c.settings.ShardDBs)
 }
 
 // Start opens the database, claims shards and serves.
@@ -133,23 +158,52 @@ func (c *core) Start(ctx context.Context) error {
 
 // prepare puts into the database what must be there first.
 func (c *core) prepare(ctx context.Context) error {
+	epoch := uint64(time.Now().UnixMicro())
 	if c.settings.NewEpoch {
-		if err := c.backend.NewEpoch(ctx, uint64(time.Now().UnixMicro())); err != nil {
+		if err := insist(ctx, func() error { return c.backend.NewEpoch(ctx, epoch) }); err != nil {
 			return fmt.Errorf("new epoch: %w", err)
 		}
 	}
-	if err := c.backend.SeedNamespaces(ctx, policy.Builtin()); err != nil {
+	if db, ok := c.backend.(promotable); ok && c.settings.SameEpoch {
+		if err := insist(ctx, func() error { return db.SameEpoch(ctx) }); err != nil {
+			return fmt.Errorf("same epoch: %w", err)
+		}
+	}
+	if err := insist(ctx, func() error { return c.backend.SeedNamespaces(ctx, policy.Builtin()) }); err != nil {
 		return fmt.Errorf("built-in namespaces: %w", err)
 	}
 	return nil
 }
 
+// promotable is a database that notices being restored or promoted.
+type promotable interface {
+	// SameEpoch is an operator's word that nothing is missing.
+	SameEpoch(ctx context.Context) error
+}
+
+// insist repeats what may be repeated while the database is away: a store that starts during an outage waits for its end.
+func insist(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(startRetry):
+		}
+	}
+}
+
 // build makes what works on the backend, in the order in which it starts.
 func (c *core) build(owner backend.Owner) {
 	policies := policy.NewWatch(lister{c.backend}, c.bus, c.tel.Log)
+	var later *schedule.Schedule
 	log := shardlog.New(shardlog.Config{
-		Backend: c.backend, Owner: owner, Writers: c.settings.Writers, Policies: policies.Table, Now: time.Now,
+		Backend: c.backend, Owner: owner, Writers: c.settings.Writers, Stall: c.settings.DBStall, Policies: policies.Table, Now: time.Now,
 		Log: c.tel.Log, Metrics: c.metrics, Tracer: c.tel.Tracer("store"),
+		Scheduled: func(all []backend.Scheduled) { later.Added(all) },
 	})
 	beat := &pulse{ask: c.backend.Ping}
 	beat.beat(context.Background())
@@ -157,25 +211,47 @@ func (c *core) build(owner backend.Owner) {
 		Owner: owner, Backend: c.backend, Shards: log, Bus: c.bus, Able: beat.check, Now: time.Now, Log: c.tel.Log,
 	})
 	keeper := housekeeping.New(housekeeping.Config{
-		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Now: time.Now, Log: c.tel.Log,
+		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Now: time.Now, Log: c.tel.Log, Registry: c.tel.Registry,
+	})
+	c.dispatch = dispatch.New(dispatch.Config{Log: log, Bus: c.routers(), Logger: c.tel.Log, Registry: c.tel.Registry})
+	copier := letters.New(letters.Config{
+		Letters: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Now: time.Now,
+		Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.service = service.New(service.Config{
-		Backend: c.backend, Log: log, Owners: c.owners, Now: time.Now, Logger: c.tel.Log,
+		Backend: c.backend, Log: log, Owners: c.owners, Now: time.Now, Logger: c.tel.Log, Letters: copier.Came,
 		Changed: func() {
 			policies.Refresh()
 			c.announce()
 		},
 	})
+	later = schedule.New(schedule.Config{
+		Backend: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Now: time.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
+	})
 	c.log.Store(log)
 	c.pulse.Store(beat)
 	c.parts.Add("pulse", beat)
+	if set, ok := c.backend.(*databases.Set); ok {
+		c.parts.Add("placement", set)
+	}
 	c.parts.Add("policies", policies)
+	c.parts.Add("dispatch", c.dispatch)
 	c.parts.Add("log", log)
+	c.parts.Add("schedule", later)
+	c.parts.Add("letters", copier)
 	c.parts.Add("housekeeping", keeper)
 	c.parts.Add("ownership", c.owners)
+	if db, ok := c.backend.(backend.Outboxes); ok && c.bus != nil {
+		c.parts.Add("outbox", outbox.New(outbox.Config{
+			Database: db, Owner: owner, Mine: func() bool { return log.Owns(0) == nil }, Request: c.bus.Request,
+			Log: c.tel.Log, Registry: c.tel.Registry,
+		}))
+	}
 	c.server = grpc.NewServer(
 		c.tel.ServerOption(),
+		grpc.ForceServerCodecV2(codec.Codec{}),
 		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
@@ -183,6 +259,23 @@ func (c *core) build(owner backend.Owner) {
 	c.health = grpchealth.NewServer()
 	grpc_health_v1.RegisterHealthServer(c.server, c.health)
 	reflection.Register(c.server)
+}
+
+// apart says which shards are in another database than dead letters are.
+func (c *core) apart() func(shard int) bool {
+	set, ok := c.backend.(backend.Several)
+	if !ok {
+		return nil
+	}
+	return func(shard int) bool { return set.Place(shard) != 0 }
+}
+
+// routers is how they are reached; nil: not at all.
+func (c *core) routers() dispatch.Bus {
+	if c.bus == nil {
+		return nil
+	}
+	return c.bus
 }
 
 // announce tells every tier that namespaces changed. Without NATS they notice within seconds.

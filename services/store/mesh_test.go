@@ -36,8 +36,12 @@ func TestMain(m *testing.M) {
 }
 
 func child(urls string) error {
-	nats, db, _ := strings.Cut(urls, " ")
-	st, err := New(context.Background(), Settings{ID: "first", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: db, NATS: nats, LogLevel: "warn"})
+	fields := strings.Fields(urls) // NATS, database, maybe another one
+	s := Settings{ID: "first", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: fields[1], NATS: fields[0], LogLevel: "warn"}
+	if len(fields) > 2 {
+		s.ShardDBs = map[string]string{"b": fields[2]}
+	}
+	st, err := New(context.Background(), s)
 	if err != nil {
 		return err
 	}
@@ -135,7 +139,7 @@ func TestTwoStoresOnPostgres(t *testing.T) {
 	low, high := topicIn(true), topicIn(false)
 	for want := uint64(1); want <= 3; want++ {
 		for _, name := range []string{low, high} {
-			if r := one(t, first, name); r.GetSeq() != want {
+			if r, _ := taken(t, first, item(1, name, "x")); r.GetSeq() != want {
 				t.Fatalf("%s: %v", name, r)
 			}
 		}

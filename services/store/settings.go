@@ -3,30 +3,45 @@ package store
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
 )
 
 // Settings of a store. New applies the defaults to zero values, so that a program may set only what it means to.
 type Settings struct {
-	ID           string        `help:"Name of this store, unique in the mesh. Default: host name and a random suffix."`
-	Listen       string        `help:"Address of the gRPC API for routers and edges." default:":7403"`
-	HTTP         string        `name:"http" help:"Address of health, metrics and pprof." default:":7483"`
-	Advertise    string        `help:"Address at which others reach the gRPC API. Default: the one listened on."`
-	NATS         string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
-	DB           string        `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH. Required."`
-	Writers      int           `help:"Connections that append side by side; 0: 4 for Postgres, 1 for SQLite." default:"0"`
-	Standalone   bool          `help:"Without NATS: this is the database's only store."`
-	NewEpoch     bool          `help:"Begin a new incarnation of every topic's log, then go on: after the database was restored from a backup or a standby was promoted. No store may run meanwhile."`
-	AllowNoFsync bool          `name:"allow-no-fsync" help:"Use a Postgres with fsync=off, which may lose what was acknowledged."`
-	LogLevel     string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio   float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
-	Grace        time.Duration `help:"How long a planned stop may take." default:"15s"`
+	ID             string            `help:"Name of this store, unique in the mesh. Default: host name and a random suffix."`
+	Listen         string            `help:"Address of the gRPC API for routers and edges." default:":7403"`
+	HTTP           string            `name:"http" help:"Address of health, metrics and pprof." default:":7483"`
+	Advertise      string            `help:"Address at which others reach the gRPC API. Default: the one listened on."`
+	NATS           string            `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
+	DB             string            `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH. Required."`
+	ShardDBs       map[string]string `name:"shard-db" help:"Further Postgres databases that hold shards, NAME=URL; may be given several times. --db is home." placeholder:"NAME=URL"`
+	Writers        int               `help:"Connections that append side by side; 0: 2 for Postgres, 1 for SQLite." default:"0"`
+	DBMinConns     int               `name:"db-min-conns" help:"Connections to Postgres that are kept, beside the writers'." default:"2"`
+	DBMaxConns     int               `name:"db-max-conns" help:"Most connections to Postgres, beside the writers'." default:"20"`
+	DBReads        int               `name:"db-reads" help:"How many of them may read the log at a time." default:"4"`
+	DBIdle         time.Duration     `name:"db-idle" help:"How long a connection may be unused." default:"30s"`
+	DBLifetime     time.Duration     `name:"db-lifetime" help:"How long a connection is used, 10 % more or less." default:"30m"`
+	DBCheck        time.Duration     `name:"db-check" help:"How often idle connections are looked after." default:"15s"`
+	DBAcquire      time.Duration     `name:"db-acquire" help:"How long a call waits for a connection before it is answered OVERLOADED." default:"5s"`
+	DBFixed        bool              `name:"db-fixed" help:"Let as many calls work at a time as there are connections, whatever that does to the database, instead of fitting their number to what it bears."`
+	DBStall        time.Duration     `name:"db-stall" help:"How long the database may take for a commit before what waits behind it is refused, to come back later." default:"1s"`
+	Standalone     bool              `help:"Without NATS: this is the database's only store."`
+	NewEpoch       bool              `help:"Begin a new incarnation of every topic's log, then go on: after the database was restored from a backup or a standby was promoted. No store may run meanwhile."`
+	SameEpoch      bool              `help:"Go on with the present epoch although the database was restored or promoted: nothing that was acknowledged is missing."`
+	TrustPromotion bool              `help:"Go on by itself after the promotion of a standby: it was synchronous, so that nothing acknowledged is missing."`
+	AllowNoFsync   bool              `name:"allow-no-fsync" help:"Use a Postgres with fsync or full_page_writes off, which may lose what was acknowledged."`
+	LogLevel       string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio     float64           `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
+	Grace          time.Duration     `help:"How long a planned stop may take." default:"15s"`
 	// Version of the program, for traces.
 	Version string `kong:"-"`
 }
@@ -38,14 +53,25 @@ func (s Settings) withDefaults() Settings {
 	s.HTTP = cmp.Or(s.HTTP, ":7483")
 	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")
 	if s.Writers == 0 {
-		s.Writers = 4
+		s.Writers = 2 // fewer share more of a commit: docs/adr/0021-fewer-larger-commits.md
 		if s.sqlite() {
 			s.Writers = 1
 		}
 	}
+	s.DBMinConns, s.DBMaxConns, s.DBReads = cmp.Or(s.DBMinConns, 2), cmp.Or(s.DBMaxConns, 20), cmp.Or(s.DBReads, 4)
+	s.DBIdle, s.DBLifetime = cmp.Or(s.DBIdle, 30*time.Second), cmp.Or(s.DBLifetime, 30*time.Minute)
+	s.DBCheck, s.DBAcquire = cmp.Or(s.DBCheck, 15*time.Second), cmp.Or(s.DBAcquire, 5*time.Second)
+	s.DBStall = cmp.Or(s.DBStall, time.Second)
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	return s
+}
+
+func (s Settings) pool() postgres.Pool {
+	return postgres.Pool{
+		Min: s.DBMinConns, Max: s.DBMaxConns, Reads: s.DBReads, Idle: s.DBIdle, Lifetime: s.DBLifetime, Check: s.DBCheck,
+		Acquire: s.DBAcquire, Fixed: s.DBFixed,
+	}
 }
 
 func (s Settings) sqlite() bool { return strings.HasPrefix(s.DB, "sqlite:") }
@@ -63,8 +89,20 @@ func (s *Settings) Check() error {
 		settings.Addr("http", d.HTTP),
 		settings.Require("db", d.DB),
 		settings.Range("writers", d.Writers, 1, 64),
+		settings.Range("db-min-conns", d.DBMinConns, 1, 1000),
+		settings.Range("db-max-conns", d.DBMaxConns, 1, 1000),
+		settings.Range("db-reads", d.DBReads, 1, 1000),
+		settings.Range("db-idle", d.DBIdle.Seconds(), 1, 86400),
+		settings.Range("db-lifetime", d.DBLifetime.Seconds(), 1, 7*86400),
+		settings.Range("db-check", d.DBCheck.Seconds(), 0.1, 3600),
+		settings.Range("db-acquire", d.DBAcquire.Seconds(), 0.1, 60),
+		settings.Range("db-stall", d.DBStall.Seconds(), 0.05, 10),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
+	}
+	errs = append(errs, d.checkShardDBs()...)
+	if d.NewEpoch && d.SameEpoch {
+		errs = append(errs, errors.New("--new-epoch and --same-epoch exclude each other"))
 	}
 	if d.Advertise != "" {
 		errs = append(errs, settings.Addr("advertise", d.Advertise))
@@ -79,6 +117,24 @@ func (s *Settings) Check() error {
 		errs = append(errs, errors.New("--writers must be 1 for SQLite: it has one writer"))
 	}
 	return errors.Join(errs...)
+}
+
+// databaseName is what the map of shards, metrics and messages call a database.
+var databaseName = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
+
+func (s Settings) checkShardDBs() (errs []error) {
+	if len(s.ShardDBs) > 0 && !s.postgres() {
+		errs = append(errs, errors.New("--shard-db needs Postgres as --db"))
+	}
+	for name, url := range s.ShardDBs {
+		if !databaseName.MatchString(name) || name == "home" {
+			errs = append(errs, fmt.Errorf("--shard-db: name %q: 1 to 32 of a-z 0-9 _ -, and not home", name))
+		}
+		if !(Settings{DB: url}).postgres() {
+			errs = append(errs, fmt.Errorf("--shard-db: %s must be postgres://…", name))
+		}
+	}
+	return errs
 }
 
 // advertised is the address that others are told: the one set, else the one listened on, with this host's name where it is every interface.

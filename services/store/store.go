@@ -41,6 +41,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Require("serving", c.checkServing)
 	checks.Require("shards", c.checkShards)
 	checks.Require(c.databaseName(), c.checkDatabase)
+	checks.Report("breaker", c.checkBreaker)
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
 	if !s.Standalone {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -157,7 +158,7 @@ func TestPlannedStopKeepsEverything(t *testing.T) {
 	need(t, st.Start(within(t)))
 	stream, err := dial(t, st.Addr()).Append(within(t))
 	need(t, err)
-	sending, done := make(chan struct{}), make(chan map[uint64]wirev1.Code)
+	sending, taken, done := make(chan struct{}), make(chan struct{}), make(chan map[uint64]wirev1.Code)
 	go func() {
 		codes := map[uint64]wirev1.Code{}
 		for {
@@ -165,6 +166,9 @@ func TestPlannedStopKeepsEverything(t *testing.T) {
 			if err != nil {
 				done <- codes
 				return
+			}
+			if len(codes) == 0 {
+				close(taken)
 			}
 			for _, r := range resp.GetResults() {
 				codes[r.GetRef()] = r.GetCode()
@@ -182,6 +186,7 @@ func TestPlannedStopKeepsEverything(t *testing.T) {
 		}
 	}()
 	<-sending
+	<-taken
 	need(t, st.Stop(within(t)))
 	acknowledged := 0
 	for ref, c := range <-done {
@@ -248,7 +253,7 @@ func TestNamespaces(t *testing.T) {
 	_, c := standalone(t, filepath.Join(t.TempDir(), "store.db"))
 	list, err := c.ListNamespaces(within(t), &meshv1.ListNamespacesRequest{})
 	need(t, err)
-	if len(list.GetNamespaces()) != 4 {
+	if len(list.GetNamespaces()) != len(policy.Builtin()) {
 		t.Errorf("built in: %v", list)
 	}
 	bad := &pushmeshv1.Namespace{Prefix: "a/+", Policy: &pushmeshv1.Policy{}}
@@ -304,5 +309,70 @@ func TestSettingsReportAllFaults(t *testing.T) {
 	s = Settings{DB: "sqlite:/tmp/x", Writers: 2}
 	if err := s.Check(); err == nil || !strings.Contains(err.Error(), "--writers") {
 		t.Errorf("two writers of SQLite: %v", err)
+	}
+}
+
+func TestLeases(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lease.db")
+	attach := func(c meshv1.StoreServiceClient, edge string, ms uint32) *meshv1.AttachSessionResponse {
+		t.Helper()
+		resp, err := c.AttachSession(within(t), &meshv1.AttachSessionRequest{User: "$group", Name: "g/t", EdgeId: edge, LeaseMs: ms})
+		need(t, err)
+		return resp
+	}
+	renew := func(c meshv1.StoreServiceClient, edge string, generation uint64) wirev1.Code {
+		t.Helper()
+		resp, err := c.RenewLeases(within(t), &meshv1.RenewLeasesRequest{
+			EdgeId: edge, LeaseMs: 60_000, Leases: []*meshv1.RenewLeasesRequest_Lease{{User: "$group", Name: "g/t", Generation: generation}},
+		})
+		need(t, err)
+		return resp.GetCodes()[0]
+	}
+	st, c := standalone(t, path)
+	first := attach(c, "a", 60_000)
+	if first.GetGeneration() == 0 || first.GetResumed() {
+		t.Fatalf("first: %v", first)
+	}
+	if r := attach(c, "b", 60_000); r.GetGeneration() != 0 || r.GetPreviousEdge() != "a" {
+		t.Fatalf("b got %v while a has it", r)
+	}
+	if got := renew(c, "a", first.GetGeneration()); got != wirev1.Code_CODE_OK {
+		t.Fatalf("renewed: %v", got)
+	}
+	if got := renew(c, "b", first.GetGeneration()-1); got != wirev1.Code_CODE_SESSION_TAKEN_OVER {
+		t.Fatalf("renewed by another: %v", got)
+	}
+	need(t, st.Stop(within(t)))
+
+	// The next owner knows no lease: it gives the holder that is written down its time, and no other.
+	st, c = standalone(t, path)
+	if r := attach(c, "b", 1); r.GetGeneration() != 0 || r.GetPreviousEdge() != "a" {
+		t.Fatalf("b got %v from a new owner", r)
+	}
+	if got := renew(c, "a", first.GetGeneration()); got != wirev1.Code_CODE_OK {
+		t.Fatalf("renewed at a new owner: %v", got)
+	}
+	need(t, st.Stop(within(t)))
+	_, c = standalone(t, path)
+	var second *meshv1.AttachSessionResponse
+	for second = attach(c, "b", 1); second.GetGeneration() == 0; second = attach(c, "b", 1) {
+	}
+	if second.GetGeneration() <= first.GetGeneration() || second.GetPreviousEdge() != "a" || !second.GetResumed() {
+		t.Fatalf("b took over: %v", second)
+	}
+	if got := renew(c, "a", first.GetGeneration()); got != wirev1.Code_CODE_SESSION_TAKEN_OVER {
+		t.Fatalf("renewed after the takeover: %v", got)
+	}
+	attach(c, "b", 60_000)
+	second = attach(c, "b", 60_000)
+	done, err := c.WriteCursors(within(t), &meshv1.WriteCursorsRequest{Writes: []*meshv1.SessionWrite{
+		{User: "$group", Name: "g/t", Generation: second.GetGeneration(), Detach: true},
+	}})
+	need(t, err)
+	if done.GetCodes()[0] != wirev1.Code_CODE_OK {
+		t.Fatal(done)
+	}
+	if r := attach(c, "a", 1000); r.GetGeneration() == 0 || r.GetPreviousEdge() != "" {
+		t.Fatalf("after its release: %v", r)
 	}
 }

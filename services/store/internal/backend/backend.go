@@ -13,6 +13,7 @@ type Backend interface {
 	Sessions
 	Namespaces
 	DeadLetters
+	Schedules
 	Slices
 
 	// OpenWriter makes a writer, with a connection of its own where the database has connections. It owns no shard yet.
@@ -25,8 +26,13 @@ type Backend interface {
 	// NewEpoch begins a new incarnation of every shard's log: heads fall back to 0 under the new epoch, which must
 	// be greater than the present ones (ErrConflict). No shard may be owned meanwhile (ErrConflict).
 	NewEpoch(ctx context.Context, epoch uint64) error
-	// Ping says whether the database answers.
+	// Ping says whether the database answers; and, where it could not be written to before, whether it can again.
 	Ping(ctx context.Context) error
+	// Away says at once, without asking the database, why appends would be refused now (a *code.Error with a time to come back); nil: it is
+	// tried.
+	Away() error
+	// Check names for people what is wrong with the database, as far as is known without asking it; nil: nothing.
+	Check() error
 	// Close ends everything, open writers included.
 	Close() error
 }
@@ -65,6 +71,9 @@ type Writer interface {
 	Committed(ctx context.Context, id BatchID) (bool, error)
 	// Checkpoint stores states, so that Load need not look at commits up to theirs. It never lowers what is stored.
 	Checkpoint(ctx context.Context, c *Checkpoint) error
+	// Finder answers what an append needs to know, on what the writer has of its own: neither readers nor whoever else waits for the
+	// database hold an append up. It is asked about topics of owned shards.
+	Finder
 	// Release gives shards back.
 	Release(ctx context.Context, shards []int) error
 	// Close gives every shard back and ends the connection.
@@ -82,11 +91,16 @@ type Loader interface {
 
 // Log reads what writers committed.
 type Log interface {
+	Finder
+	// Oldest answers each question, in order: the first run of the topic whose At is not before NotBefore.
+	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
+}
+
+// Finder finds what writers committed.
+type Finder interface {
 	// ReadRuns visits, in order of seq, the runs of a topic that hold any seq of from to to (inclusive), until visit returns false. Runs
 	// whose slices were dropped are left out. Packed is visit's to keep.
 	ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(Run) bool) error
-	// Oldest answers each question, in order: the first run of the topic whose At is not before NotBefore.
-	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
 	// Keys finds those of hashes that were committed and whose Until is after now.
 	Keys(ctx context.Context, hashes []KeyHash, now uint64) ([]Key, error)
 }
@@ -108,4 +122,6 @@ type Slices interface {
 	// DropSlices drops the slices whose End and Keep have passed, and old batch ids, and says how many slices. It gives up soon rather than
 	// make appends wait; the next call goes on.
 	DropSlices(ctx context.Context, now uint64) (dropped int, err error)
+	// FoldCheckpoints puts checkpoints into an order in which they take little room and are loaded quickly, as FoldCursors does with cursors.
+	FoldCheckpoints(ctx context.Context, how Fold) error
 }

@@ -30,6 +30,13 @@ type Batch struct {
 	Keys    []Key
 	// Marks move a producer's position where no record of Runs does: a message that was a duplicate by its key.
 	Marks []Mark
+	// Scheduled are kept until a batch takes them away again by Removed.
+	Scheduled []Scheduled
+	Removed   []ScheduledID
+	// Letters are dead letters that the batch publishes again, and removes.
+	Letters []uint64
+	// Copied are dead letters whose copies the batch appends.
+	Copied []uint64
 }
 
 // Commit numbers what is committed in one shard: 1, 2, 3, …

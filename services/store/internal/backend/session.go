@@ -15,9 +15,13 @@ type Sessions interface {
 	// is never returned, an absent session peeks as an empty answer. ttl_s 0 is 7 days.
 	AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error)
 	// WriteCursors does every write, all in one transaction, and answers each with OK, SESSION_TAKEN_OVER (another generation holds it) or
-	// NOT_FOUND. Refused writes change nothing. A write replaces the cursors of the topics named, and begins the TTL of a detached
+	// NOT_FOUND. Refused writes change nothing. A write that is sent while the session is being attached may be OK though AttachSession does not tell of
+	// it: later it is told, unless the new generation wrote of its topics. A write replaces the cursors of the topics named, and begins the TTL of a detached
 	// session anew. Dead letters go down with their write, once per (user, session, topic, epoch, seq), whichever write brings them.
 	WriteCursors(ctx context.Context, writes []*meshv1.SessionWrite, now uint64) ([]wirev1.Code, error)
+	// FoldCursors puts what WriteCursors wrote into an order in which it takes little room and is found quickly; nothing that can be asked
+	// changes. It is called every few seconds by one store, and may run for a minute.
+	FoldCursors(ctx context.Context, how Fold) error
 	// ListSessions without cursors, ordered by (user, name); user "": all. limit is at least 1. next "" says that it was the last page.
 	ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error)
 	// GetSession with cursors (head and lag left 0); ErrNotFound.
@@ -32,6 +36,16 @@ type Sessions interface {
 	// after all can still write.
 	DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error)
 }
+
+// Fold says how much FoldCursors does.
+type Fold int
+
+// Folds.
+const (
+	FoldDue  Fold = iota // what is due
+	FoldPack             // now, without touching what lies in order already
+	FoldAll              // now, all of it
+)
 
 // Namespaces and the version of the whole set, which grows with every change.
 type Namespaces interface {
@@ -49,6 +63,12 @@ type Namespaces interface {
 type DeadLetters interface {
 	// ListDeadLetters with ids above after, ascending, whose topic matches filter ("": all). limit is at least 1.
 	ListDeadLetters(ctx context.Context, filter string, after uint64, limit int) ([]*meshv1.DeadLetter, error)
+	// FindDeadLetters by id, ascending; those that are not there are left out.
+	FindDeadLetters(ctx context.Context, ids []uint64) ([]*meshv1.DeadLetter, error)
 	// DiscardDeadLetters deletes and says how many there were.
 	DiscardDeadLetters(ctx context.Context, ids []uint64) (int, error)
+	// UncopiedLetters with ids above after, ascending: those that no batch (Batch.Copied) and no MarkLettersCopied named.
+	UncopiedLetters(ctx context.Context, after uint64, limit int) ([]*meshv1.DeadLetter, error)
+	// MarkLettersCopied has UncopiedLetters leave letters out; those that are not there are no error.
+	MarkLettersCopied(ctx context.Context, ids []uint64) error
 }

@@ -1,4 +1,4 @@
-// Package housekeeping does what time asks for: slices made ahead and dropped, sessions expired, those of edges that are gone let go.
+// Package housekeeping does what time asks for: slices made ahead and dropped, cursors folded, sessions expired, those of edges that are gone let go.
 package housekeeping
 
 import (
@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
@@ -18,16 +19,19 @@ import (
 const (
 	slicesEvery   = time.Minute
 	sessionsEvery = 10 * time.Second
+	foldsEvery    = 5 * time.Second
 	// edgeSilence is how long an edge may send no digest before the sessions it holds are let go; it sends one a second.
 	edgeSilence = time.Minute
 	// expireLimit bounds one transaction.
 	expireLimit = 500
 	jobTimeout  = 30 * time.Second
+	foldTimeout = 5 * time.Minute
 )
 
 // Database is what is kept in order.
 type Database interface {
 	backend.Slices
+	FoldCursors(ctx context.Context, how backend.Fold) error
 	ExpireSessions(ctx context.Context, now uint64, limit int) (int, error)
 	SessionEdges(ctx context.Context) ([]string, error)
 	DetachEdge(ctx context.Context, edgeID string, now uint64) (int, error)
@@ -42,13 +46,16 @@ type Config struct {
 	Mine func() bool
 	Now  func() time.Time
 	Log  *slog.Logger
+	// Registry may be nil.
+	Registry prometheus.Registerer
 }
 
-// Keeper is a lifecycle.Part. It owns two goroutines and a subscription.
+// Keeper is a lifecycle.Part. It owns four goroutines and a subscription.
 type Keeper struct {
-	cfg   Config
-	group *lifecycle.Group
-	leave func()
+	cfg     Config
+	metrics *metrics
+	group   *lifecycle.Group
+	leave   func()
 
 	mu    sync.Mutex
 	edges map[string]time.Time // last digest
@@ -57,7 +64,7 @@ type Keeper struct {
 
 // New makes a keeper that has not begun.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, leave: func() {}, edges: map[string]time.Time{}}
+	return &Keeper{cfg: cfg, metrics: newMetrics(cfg.Registry), leave: func() {}, edges: map[string]time.Time{}}
 }
 
 // Start makes the slices that are needed now, and begins.
@@ -75,8 +82,10 @@ func (k *Keeper) Start(ctx context.Context) error {
 		k.cfg.Bus.OnGap(k.gap)
 	}
 	k.group = lifecycle.NewGroup(context.Background())
-	k.group.Go("housekeeping-slices", func(ctx context.Context) { k.every(ctx, slicesEvery, k.Slices) })
-	k.group.Go("housekeeping-sessions", func(ctx context.Context) { k.every(ctx, sessionsEvery, k.Sessions) })
+	k.group.Go("housekeeping-slices", func(ctx context.Context) { k.every(ctx, slicesEvery, jobTimeout, k.Slices) })
+	k.group.Go("housekeeping-sessions", func(ctx context.Context) { k.every(ctx, sessionsEvery, jobTimeout, k.Sessions) })
+	k.group.Go("housekeeping-cursors", func(ctx context.Context) { k.every(ctx, foldsEvery, foldTimeout, k.Cursors) })
+	k.group.Go("housekeeping-checkpoints", func(ctx context.Context) { k.every(ctx, foldsEvery, foldTimeout, k.Checkpoints) })
 	return nil
 }
 
@@ -105,7 +114,7 @@ func (k *Keeper) hear(data []byte) {
 	k.edges[d.GetEdgeId()] = k.cfg.Now()
 }
 
-func (k *Keeper) every(ctx context.Context, pace time.Duration, job func(context.Context) error) {
+func (k *Keeper) every(ctx context.Context, pace, patience time.Duration, job func(context.Context) error) {
 	ticker := time.NewTicker(pace)
 	defer ticker.Stop()
 	for {
@@ -117,7 +126,7 @@ func (k *Keeper) every(ctx context.Context, pace time.Duration, job func(context
 		if !k.cfg.Mine() {
 			continue
 		}
-		timeout, cancel := context.WithTimeout(ctx, jobTimeout)
+		timeout, cancel := context.WithTimeout(ctx, patience)
 		if err := job(timeout); err != nil && ctx.Err() == nil {
 			k.cfg.Log.Warn("housekeeping", "error", err)
 		}
@@ -137,6 +146,16 @@ func (k *Keeper) Slices(ctx context.Context) error {
 	return err
 }
 
+// Cursors folds those that are due.
+func (k *Keeper) Cursors(ctx context.Context) error {
+	return k.cfg.Backend.FoldCursors(ctx, backend.FoldDue)
+}
+
+// Checkpoints folds those that are due.
+func (k *Keeper) Checkpoints(ctx context.Context) error {
+	return k.cfg.Backend.FoldCheckpoints(ctx, backend.FoldDue)
+}
+
 // Sessions lets go of what gone edges hold, and deletes what is over.
 func (k *Keeper) Sessions(ctx context.Context) error {
 	if err := k.letGo(ctx); err != nil {
@@ -144,8 +163,11 @@ func (k *Keeper) Sessions(ctx context.Context) error {
 	}
 	for {
 		n, err := k.cfg.Backend.ExpireSessions(ctx, k.now(), expireLimit)
-		if err != nil || n < expireLimit {
+		if err != nil {
 			return err
+		}
+		if k.metrics.expired.Add(float64(n)); n < expireLimit {
+			return nil
 		}
 	}
 }

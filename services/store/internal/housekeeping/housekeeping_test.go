@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
 // fake database: sessions over, edges that hold some, calls made.
@@ -20,6 +22,7 @@ type fake struct {
 	let     []string
 	made    int
 	dropped int
+	folds   []backend.Fold
 	err     error
 }
 
@@ -27,10 +30,23 @@ func (f *fake) MakeSlices(context.Context, uint64) error { f.made++; return f.er
 
 func (f *fake) DropSlices(context.Context, uint64) (int, error) { f.dropped++; return 1, nil }
 
+func (f *fake) FoldCursors(_ context.Context, how backend.Fold) error {
+	f.folds = append(f.folds, how)
+	return f.err
+}
+
+func (f *fake) FoldCheckpoints(_ context.Context, how backend.Fold) error {
+	f.folds = append(f.folds, how)
+	return f.err
+}
+
 func (f *fake) ExpireSessions(_ context.Context, _ uint64, limit int) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
 	n := min(f.over, limit)
 	f.over -= n
-	return n, f.err
+	return n, nil
 }
 
 func (f *fake) SessionEdges(context.Context) ([]string, error) { return f.edges, f.err }
@@ -45,17 +61,41 @@ func keeper(f *fake, now func() time.Time) *Keeper {
 }
 
 func TestSessionsExpireInPieces(t *testing.T) {
-	f := &fake{over: 3*expireLimit + 7}
-	if err := keeper(f, time.Now).Sessions(t.Context()); err != nil || f.over != 0 {
+	const over = 3*expireLimit + 7
+	f, r := &fake{over: over}, prometheus.NewRegistry()
+	k := New(Config{Backend: f, Mine: func() bool { return true }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Registry: r})
+	if err := k.Sessions(t.Context()); err != nil || f.over != 0 {
 		t.Errorf("%d are left, %v", f.over, err)
+	}
+	if got := expired(t, r); got != over {
+		t.Errorf("%v were counted, want %d", got, over)
 	}
 	if f.let != nil {
 		t.Errorf("without NATS no edge is gone: %v", f.let)
 	}
-	f.err = errors.New("away")
-	if err := keeper(f, time.Now).Sessions(t.Context()); !errors.Is(err, f.err) {
+	f.over, f.err = 1, errors.New("away")
+	if err := k.Sessions(t.Context()); !errors.Is(err, f.err) {
 		t.Errorf("%v", err)
 	}
+	if got := expired(t, r); got != over {
+		t.Errorf("%v were counted after an error, want %d", got, over)
+	}
+}
+
+// expired is how many sessions were counted as such.
+func expired(t *testing.T, r *prometheus.Registry) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "pushmesh_store_sessions_expired_total" {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatal("the counter is missing")
+	return 0
 }
 
 func TestSlices(t *testing.T) {
@@ -111,7 +151,7 @@ func TestNothingRunsWhereAnotherKeepsOrder(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		k.every(ctx, time.Millisecond, k.Slices)
+		k.every(ctx, time.Millisecond, time.Second, k.Slices)
 		close(ended)
 	}()
 	for range 5 {
@@ -135,5 +175,13 @@ func TestStartMakesSlices(t *testing.T) {
 	}
 	if f.made != 1 {
 		t.Errorf("made %d times", f.made)
+	}
+}
+
+func TestWhatIsDueIsFolded(t *testing.T) {
+	f := &fake{}
+	k := keeper(f, time.Now)
+	if err := errors.Join(k.Cursors(t.Context()), k.Checkpoints(t.Context())); err != nil || !slices.Equal(f.folds, []backend.Fold{backend.FoldDue, backend.FoldDue}) {
+		t.Errorf("folds %v, %v", f.folds, err)
 	}
 }

@@ -15,42 +15,65 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
-// do runs f on a connection of the pool, behind the guard, within statementTimeout. Where a connection turns out to be broken (the
-// server was restarted meanwhile) it runs f once more on a new one: whatever f does must bear that.
+// do runs f as a small statement; see as.
 func (d *DB) do(ctx context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
-	leave, err := d.guard.enter()
+	return d.as(ctx, guard.Small, f)
+}
+
+// as runs f on a connection of the pool, when the gate lets work of its class in, within statementTimeout. Where a connection turns out to be
+// broken (the server was restarted meanwhile) it runs f once more on a new one: whatever f does must bear that.
+func (d *DB) as(ctx context.Context, class guard.Class, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	ticket, err := d.gate.Enter(ctx, class)
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	err = d.onConn(ctx, f)
-	if err != nil && away(err) && ctx.Err() == nil && time.Since(began) < statementTimeout/4 {
+	began, patience := time.Now(), d.cfg.Pool.Acquire
+	if ticket.Trial {
+		patience = min(patience, guard.ProbeEvery)
+	}
+	err = d.onConn(ctx, patience, f)
+	if err != nil && away(err) && !errors.Is(err, errStarved) && ctx.Err() == nil && time.Since(began) < statementTimeout/4 {
 		d.pool.Reset() // the others are likely broken as well
-		err = d.onConn(ctx, f)
+		err = d.onConn(ctx, patience, f)
 	}
-	switch {
-	case err == nil || !away(err):
-		leave(answered)
-		return err
-	case errors.Is(ctx.Err(), context.Canceled), ctx.Err() != nil && time.Since(began) < statementTimeout/4:
-		leave(abandoned)
-		return err
+	o := outcomeOf(ctx, err, time.Since(began))
+	ticket.Leave(o)
+	if o == guard.Failed {
+		d.pool.Reset()
+		return unavailable(err)
 	}
-	leave(silent)
-	d.pool.Reset()
-	return unavailable(err)
+	return err
 }
 
-func (d *DB) onConn(ctx context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
-	acquire, cancel := context.WithTimeout(ctx, acquireTimeout)
+// outcomeOf work on the database that ended with err. A caller that gives up soon says nothing about the database.
+func outcomeOf(ctx context.Context, err error, took time.Duration) guard.Outcome {
+	switch {
+	case err == nil:
+		return guard.Answered
+	case errors.Is(err, errStarved):
+		return guard.Starved
+	case !away(err):
+		return guard.Answered
+	case errors.Is(ctx.Err(), context.Canceled), ctx.Err() != nil && took < statementTimeout/4:
+		return guard.Abandoned
+	}
+	return guard.Failed
+}
+
+// errStarved: the pool had no connection to give in time.
+var errStarved = errors.New("every connection of the pool is in use")
+
+func (d *DB) onConn(ctx context.Context, patience time.Duration, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	acquire, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	conn, err := d.pool.Acquire(acquire)
 	if err != nil {
-		if acquire.Err() != nil && ctx.Err() == nil && d.pool.Stat().AcquiredConns() == maxConns {
-			return code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter,
-				fmt.Sprintf("postgres: none of %d connections was free within %s", maxConns, acquireTimeout))
+		if acquire.Err() != nil && ctx.Err() == nil && int(d.pool.Stat().AcquiredConns()) == d.cfg.Pool.Max {
+			return fmt.Errorf("%w: %w", code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter,
+				fmt.Sprintf("postgres: none of %d connections was free within %s", d.cfg.Pool.Max, patience)), errStarved)
 		}
 		return fmt.Errorf("postgres: connect: %w", err)
 	}
@@ -60,16 +83,31 @@ func (d *DB) onConn(ctx context.Context, f func(ctx context.Context, conn *pgxpo
 	return f(run, conn)
 }
 
-// tx runs f in a transaction of the pool.
+// tx runs f in a transaction of the pool, again where the server gave it up in favour of another: f must bear that.
 func (d *DB) tx(ctx context.Context, f func(ctx context.Context, tx pgx.Tx) error) error {
-	return d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return f(ctx, tx) })
-	})
+	return d.txAs(ctx, guard.Small, f)
+}
+
+// txAs is tx for a class of work.
+func (d *DB) txAs(ctx context.Context, class guard.Class, f func(ctx context.Context, tx pgx.Tx) error) error {
+	for tries := 0; ; tries++ {
+		err := d.as(ctx, class, func(ctx context.Context, conn *pgxpool.Conn) error {
+			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return f(ctx, tx) })
+		})
+		if !transient(err) || tries == maxRetries || !pause(ctx, tries) {
+			return err
+		}
+	}
 }
 
 // query collects rows.
 func query[R any](ctx context.Context, d *DB, scan pgx.RowToFunc[R], sql string, args ...any) (all []R, err error) {
-	err = d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+	return queryAs(ctx, d, guard.Small, scan, sql, args...)
+}
+
+// queryAs is query for a class of work.
+func queryAs[R any](ctx context.Context, d *DB, class guard.Class, scan pgx.RowToFunc[R], sql string, args ...any) (all []R, err error) {
+	err = d.as(ctx, class, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, sql, args...)
 		if err != nil {
 			return err
@@ -79,6 +117,9 @@ func query[R any](ctx context.Context, d *DB, scan pgx.RowToFunc[R], sql string,
 	})
 	return all, err
 }
+
+// retryAfter is when to come back to a database that does not answer.
+const retryAfter = 500 * time.Millisecond
 
 // unavailable is what callers see of a database that does not answer.
 func unavailable(err error) error {
@@ -109,6 +150,12 @@ func fatal(pg *pgconn.PgError) bool {
 		return true
 	}
 	return strings.HasPrefix(pg.Code, "08")
+}
+
+// exhausted says whether the server answered that it can't write: no disk left (disk_full), or the disk fails (io_error).
+func exhausted(err error) bool {
+	c := pgCode(err)
+	return c == "53100" || c == "58030"
 }
 
 // pgCode is the server's error code; "" where err is none of its errors.

@@ -6,62 +6,122 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-func cursorsOf(ctx context.Context, tx pgx.Tx, user, name string) (all []*meshv1.SessionCursor, err error) {
-	rows, err := tx.Query(ctx, `
-		SELECT topic, epoch, floor, acked, tried, attempts FROM pushmesh.cursor WHERE user_id = $1 AND name = $2 ORDER BY topic`, user, name)
-	var topic string
-	var epoch, floor int64
-	var acked, tried []int64
-	var attempts []int32
-	err = each(rows, err, []any{&topic, &epoch, &floor, &acked, &tried, &attempts}, func() {
-		c := &meshv1.SessionCursor{Topic: topic, Epoch: uint64(epoch), Floor: uint64(floor)}
-		for _, seq := range acked {
-			c.Acked = append(c.Acked, uint64(seq))
+// cursorsOf a session that began under the generation born, by topic. Pages are asked before the table: what is folded meanwhile is in one of them.
+func (d *DB) cursorsOf(ctx context.Context, user, name string, born uint64) ([]*meshv1.SessionCursor, error) {
+	if err := d.pages.sync(ctx); err != nil {
+		return nil, err
+	}
+	newest := map[string]*cursor{}
+	for _, c := range d.pages.of(sessionKey{user, name}) {
+		newest[c.topic] = &c.cursor
+	}
+	folded, err := query(ctx, d, scanCursor, `
+		SELECT topic, generation, version, epoch, floor, CASE WHEN acked = '{}' AND tried = '{}' THEN '' ELSE acked::text || '|' || tried::text || '|' || attempts::text END
+		FROM pushmesh.cursor WHERE user_id = $1 AND name = $2`, user, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range folded {
+		if have := newest[c.topic]; have == nil || have.before(c) {
+			newest[c.topic] = c
 		}
-		for i, seq := range tried {
-			if c.Attempts == nil {
-				c.Attempts = make(map[uint64]uint32, len(tried))
-			}
-			c.Attempts[uint64(seq)] = uint32(attempts[i])
+	}
+	var all []*meshv1.SessionCursor
+	for _, topic := range slices.Sorted(maps.Keys(newest)) {
+		c := newest[topic]
+		if c.generation < born || c.lists == removed {
+			continue
 		}
-		all = append(all, c)
-	})
-	return all, err
+		out, err := c.public()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, out)
+	}
+	return all, nil
 }
 
-// sessionKey of a session.
-type sessionKey struct{ user, name string }
+func scanCursor(row pgx.CollectableRow) (*cursor, error) {
+	c := &cursor{}
+	var generation, version, epoch, floor int64
+	err := row.Scan(&c.topic, &generation, &version, &epoch, &floor, &c.lists)
+	c.generation, c.version, c.epoch, c.floor = uint64(generation), uint64(version), uint64(epoch), uint64(floor)
+	return c, err
+}
 
 // effect is what the accepted writes of one call do to a session together.
 type effect struct {
 	*session
 	now     uint64
 	touched bool
-	cursors map[string]*meshv1.SessionCursor // nil value: removed
-	filters map[string]bool                  // false: removed
+	filters map[string]bool // false: removed
 }
 
-// WriteCursors locks the sessions in the order of their keys, decides, and sends all changes at once.
+// WriteCursors sends a page where there is nothing to be written but cursors of sessions that are held as the writes say, as nearly always. A session that
+// is attached elsewhere in that moment may find it or not; whatever its new holder writes counts for more.
 func (d *DB) WriteCursors(ctx context.Context, writes []*meshv1.SessionWrite, now uint64) (codes []wirev1.Code, err error) {
+	err = d.withSlices(ctx, func() error {
+		if slices.ContainsFunc(writes, func(w *meshv1.SessionWrite) bool { return !plain(w) }) {
+			codes, err = d.writeLocked(ctx, writes, now)
+			return err
+		}
+		held, err := d.writePlain(ctx, writes)
+		if err != nil || held {
+			codes = make([]wirev1.Code, len(writes)) // OK
+			return err
+		}
+		codes, err = d.writeLocked(ctx, writes, now)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return codes, nil
+}
+
+// plain writes change nothing but cursors.
+func plain(w *meshv1.SessionWrite) bool {
+	return len(w.GetCursors())+len(w.GetRemoveTopics()) > 0 && len(w.GetAddFilters())+len(w.GetRemoveFilters())+len(w.GetDeadLetters()) == 0 && !w.GetDetach()
+}
+
+// writePlain writes all or, where a session is not held under its write's generation, nothing.
+func (d *DB) writePlain(ctx context.Context, writes []*meshv1.SessionWrite) (held bool, err error) {
+	p := newPage(len(writes))
+	for _, w := range writes {
+		p.take(w)
+	}
+	err = d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		tag, err := conn.Exec(ctx, insertHeld, p.args()...)
+		held = tag.RowsAffected() > 0
+		return err
+	})
+	return held, err
+}
+
+// writeLocked locks the sessions in the order of their keys, decides, and sends all changes at once.
+func (d *DB) writeLocked(ctx context.Context, writes []*meshv1.SessionWrite, now uint64) (codes []wirev1.Code, err error) {
 	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		effects, err := lockSessions(ctx, tx, writes, now)
 		if err != nil {
 			return err
 		}
 		var letters []*meshv1.DeadLetter
+		p := newPage(len(writes))
 		codes = make([]wirev1.Code, len(writes))
 		for i, w := range writes {
 			e := effects[sessionKey{w.GetUser(), w.GetName()}]
 			if codes[i] = e.take(w); codes[i] == wirev1.Code_CODE_OK {
+				p.take(w)
 				letters = append(letters, w.GetDeadLetters()...)
 			}
 		}
-		return writeEffects(ctx, tx, effects, letters)
+		return writeEffects(ctx, tx, p, effects, letters)
 	})
 	return codes, err
 }
@@ -85,7 +145,7 @@ func lockSessions(ctx context.Context, tx pgx.Tx, writes []*meshv1.SessionWrite,
 	effects := map[sessionKey]*effect{}
 	for _, s := range found {
 		if !s.over(now) {
-			effects[sessionKey{s.user, s.name}] = &effect{session: s, now: now, cursors: map[string]*meshv1.SessionCursor{}, filters: map[string]bool{}}
+			effects[sessionKey{s.user, s.name}] = &effect{session: s, now: now, filters: map[string]bool{}}
 		}
 	}
 	return effects, err
@@ -98,12 +158,6 @@ func (e *effect) take(w *meshv1.SessionWrite) wirev1.Code {
 	}
 	if e.generation != w.GetGeneration() {
 		return wirev1.Code_CODE_SESSION_TAKEN_OVER
-	}
-	for _, c := range w.GetCursors() {
-		e.cursors[c.GetTopic()] = c
-	}
-	for _, t := range w.GetRemoveTopics() {
-		e.cursors[t] = nil
 	}
 	for _, f := range w.GetRemoveFilters() {
 		e.filters[f] = false
@@ -120,8 +174,11 @@ func (e *effect) take(w *meshv1.SessionWrite) wirev1.Code {
 	return wirev1.Code_CODE_OK
 }
 
-func writeEffects(ctx context.Context, tx pgx.Tx, effects map[sessionKey]*effect, letters []*meshv1.DeadLetter) error {
+func writeEffects(ctx context.Context, tx pgx.Tx, p *page, effects map[sessionKey]*effect, letters []*meshv1.DeadLetter) error {
 	var q pgx.Batch
+	if p.len() > 0 {
+		q.Queue(insertPage, p.args()...)
+	}
 	queueEffects(&q, effects)
 	queueLetters(&q, letters)
 	if q.Len() == 0 {
@@ -138,13 +195,8 @@ func (p *pairs) add(s *session, part string) {
 }
 
 func queueEffects(q *pgx.Batch, effects map[sessionKey]*effect) {
-	var gone, dropped, added pairs
+	var dropped, added pairs
 	for _, e := range effects {
-		for topic, c := range e.cursors {
-			if c == nil {
-				gone.add(e.session, topic)
-			}
-		}
 		for filter, held := range e.filters {
 			if held {
 				added.add(e.session, filter)
@@ -157,11 +209,6 @@ func queueEffects(q *pgx.Batch, effects map[sessionKey]*effect) {
 				e.user, e.name, e.edge, int64(e.connection), int64(e.expiresAt))
 		}
 	}
-	queueCursors(q, effects)
-	if len(gone.parts) > 0 {
-		q.Queue(`DELETE FROM pushmesh.cursor AS c USING unnest($1::text[], $2::text[], $3::text[]) AS g (user_id, name, topic)
-			WHERE c.user_id = g.user_id AND c.name = g.name AND c.topic = g.topic`, gone.users, gone.names, gone.parts)
-	}
 	if len(dropped.parts) > 0 {
 		q.Queue(`DELETE FROM pushmesh.session_filter AS c USING unnest($1::text[], $2::text[], $3::text[]) AS g (user_id, name, filter)
 			WHERE c.user_id = g.user_id AND c.name = g.name AND c.filter = g.filter`, dropped.users, dropped.names, dropped.parts)
@@ -170,43 +217,4 @@ func queueEffects(q *pgx.Batch, effects map[sessionKey]*effect) {
 		q.Queue(`INSERT INTO pushmesh.session_filter (user_id, name, filter) SELECT * FROM unnest($1::text[], $2::text[], $3::text[])
 			ON CONFLICT DO NOTHING`, added.users, added.names, added.parts)
 	}
-}
-
-// queueCursors sends one statement for all cursors whose lists are empty, as most are, and one for each of the others: arrays of
-// arrays of different lengths can't be sent as one.
-func queueCursors(q *pgx.Batch, effects map[sessionKey]*effect) {
-	const upsert = ` ON CONFLICT (user_id, name, topic) DO UPDATE SET epoch = excluded.epoch, floor = excluded.floor,
-		acked = excluded.acked, tried = excluded.tried, attempts = excluded.attempts`
-	var plain pairs
-	var epochs, floors []int64
-	for _, e := range effects {
-		for topic, c := range e.cursors {
-			switch {
-			case c == nil:
-			case len(c.GetAcked())+len(c.GetAttempts()) == 0:
-				plain.add(e.session, topic)
-				epochs, floors = append(epochs, int64(c.GetEpoch())), append(floors, int64(c.GetFloor()))
-			default:
-				acked, tried, attempts := lists(c)
-				q.Queue(`INSERT INTO pushmesh.cursor (user_id, name, topic, epoch, floor, acked, tried, attempts) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`+upsert,
-					e.user, e.name, topic, int64(c.GetEpoch()), int64(c.GetFloor()), acked, tried, attempts)
-			}
-		}
-	}
-	if len(plain.parts) > 0 {
-		q.Queue(`INSERT INTO pushmesh.cursor (user_id, name, topic, epoch, floor, acked, tried, attempts)
-			SELECT *, '{}', '{}', '{}' FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])`+upsert,
-			plain.users, plain.names, plain.parts, epochs, floors)
-	}
-}
-
-func lists(c *meshv1.SessionCursor) (acked, tried []int64, attempts []int32) {
-	acked, tried, attempts = []int64{}, []int64{}, []int32{}
-	for _, seq := range c.GetAcked() {
-		acked = append(acked, int64(seq))
-	}
-	for _, seq := range slices.Sorted(maps.Keys(c.GetAttempts())) {
-		tried, attempts = append(tried, int64(seq)), append(attempts, int32(c.GetAttempts()[seq]))
-	}
-	return acked, tried, attempts
 }

@@ -67,6 +67,44 @@ func (d *DB) ListDeadLetters(ctx context.Context, filter string, after uint64, l
 	}
 }
 
+// FindDeadLetters by id.
+func (d *DB) FindDeadLetters(ctx context.Context, ids []uint64) ([]*meshv1.DeadLetter, error) {
+	return query(ctx, d, scanLetter, `
+		SELECT id, topic, epoch, seq, body, reason, attempts, user_id, session, at FROM pushmesh.dead_letter
+		WHERE id = ANY($1) ORDER BY id`, signed(ids))
+}
+
+// UncopiedLetters goes along an index that has nothing else.
+func (d *DB) UncopiedLetters(ctx context.Context, after uint64, limit int) ([]*meshv1.DeadLetter, error) {
+	return query(ctx, d, scanLetter, `
+		SELECT id, topic, epoch, seq, body, reason, attempts, user_id, session, at FROM pushmesh.dead_letter
+		WHERE NOT copied AND id > $1 ORDER BY id LIMIT $2`, int64(after), limit)
+}
+
+// MarkLettersCopied by id.
+func (d *DB) MarkLettersCopied(ctx context.Context, ids []uint64) error {
+	return d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE pushmesh.dead_letter SET copied = true WHERE id = ANY($1) AND NOT copied`, signed(ids))
+		return err
+	})
+}
+
+// letters are the ids of those that a batch publishes again, or copies.
+func (w *writer) letters(ids []uint64) [][]byte {
+	a := &w.arrays
+	a.reset()
+	column(a, oidInt8, ids, func(a *arrays, id *uint64) { a.int8(*id) })
+	return a.params()
+}
+
+func signed(ids []uint64) []int64 {
+	which := make([]int64, len(ids))
+	for i, id := range ids {
+		which[i] = int64(id)
+	}
+	return which
+}
+
 // literal is what every topic that matches begins with.
 func literal(filter string) string {
 	if i := strings.IndexAny(filter, "+#"); i >= 0 {
@@ -87,12 +125,8 @@ func scanLetter(row pgx.CollectableRow) (*meshv1.DeadLetter, error) {
 
 // DiscardDeadLetters deletes by id.
 func (d *DB) DiscardDeadLetters(ctx context.Context, ids []uint64) (n int, err error) {
-	which := make([]int64, len(ids))
-	for i, id := range ids {
-		which[i] = int64(id)
-	}
 	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `DELETE FROM pushmesh.dead_letter WHERE id = ANY($1)`, which)
+		tag, err := tx.Exec(ctx, `DELETE FROM pushmesh.dead_letter WHERE id = ANY($1)`, signed(ids))
 		n = int(tag.RowsAffected())
 		return err
 	})

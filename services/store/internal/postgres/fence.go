@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
 // Owners reads the record; the locks are what counts.
 func (d *DB) Owners(ctx context.Context) ([]backend.Ownership, error) {
-	return query(ctx, d, func(row pgx.CollectableRow) (o backend.Ownership, err error) {
+	return queryAs(ctx, d, guard.Vital, func(row pgx.CollectableRow) (o backend.Ownership, err error) {
 		var incarnation int64
 		err = row.Scan(&o.Shard, &o.StoreID, &incarnation, &o.Address)
 		o.Incarnation = uint64(incarnation)
@@ -27,7 +28,7 @@ func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) erro
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		live, err := query(ctx, d, pgx.RowTo[bool], `
+		live, err := queryAs(ctx, d, guard.Vital, pgx.RowTo[bool], `
 			SELECT pg_terminate_backend(a.pid) FROM pushmesh.writer AS w
 			JOIN pg_stat_activity AS a ON a.pid = w.pid AND a.backend_start = w.backend_start
 			WHERE w.store_id = $1 AND w.incarnation = $2`, storeID, int64(incarnation))
@@ -43,7 +44,7 @@ func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) erro
 			return fmt.Errorf("postgres: fence %s: %d backends still run: %w", storeID, len(live), ctx.Err())
 		}
 	}
-	return d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	return d.txAs(ctx, guard.Vital, func(ctx context.Context, tx pgx.Tx) error {
 		var q pgx.Batch
 		q.Queue(`DELETE FROM pushmesh.writer AS w WHERE store_id = $1 AND incarnation = $2 AND NOT EXISTS (
 			SELECT FROM pg_stat_activity AS a WHERE a.pid = w.pid AND a.backend_start = w.backend_start)`, storeID, int64(incarnation))
@@ -102,7 +103,7 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 		return fmt.Errorf("%w: a shard is owned by a store", backend.ErrConflict)
 	}
 	var newest int64
-	if err := tx.QueryRow(ctx, `SELECT greatest((SELECT max(epoch) FROM pushmesh.shard), (SELECT max(epoch) FROM pushmesh.topic))`).Scan(&newest); err != nil {
+	if err := tx.QueryRow(ctx, `SELECT greatest((SELECT max(epoch) FROM pushmesh.shard), (SELECT max(epoch) FROM pushmesh.topic), (SELECT max(epoch) FROM pushmesh.checkpoint_topic))`).Scan(&newest); err != nil {
 		return err
 	}
 	if int64(epoch) <= newest {
@@ -111,9 +112,12 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 	// Commit numbers go on after the old epoch's: they number what is in the log.
 	var q pgx.Batch
 	q.Queue(`UPDATE pushmesh.shard AS s SET epoch = $1,
-		covered = greatest(s.covered, (SELECT max(l.commit) FROM pushmesh.log AS l WHERE l.shard = s.shard))`, int64(epoch))
+		covered = greatest(s.covered, (SELECT max(c.covered) FROM pushmesh.checkpoint_shard AS c WHERE c.shard = s.shard AND c.epoch = s.epoch),
+			(SELECT max(l.commit) FROM pushmesh.log AS l WHERE l.shard = s.shard))`, int64(epoch))
+	q.Queue(`UPDATE pushmesh.checkpoint_folded SET through = nextval('pushmesh.checkpoint_id')`) // nobody writes any
 	q.Queue(`DELETE FROM pushmesh.topic`)
 	q.Queue(`DELETE FROM pushmesh.producer`)
 	q.Queue(`DELETE FROM pushmesh.mark`)
+	q.Queue(acceptServer)
 	return tx.SendBatch(ctx, &q).Close()
 }

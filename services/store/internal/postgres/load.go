@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,12 +28,20 @@ func (w *writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 		for i, s := range shards {
 			which[i] = int32(s)
 		}
-		for _, load := range []func(context.Context, []int32, backend.Loader) error{w.loadShards, w.loadTopics, w.loadProducers, w.loadRuns, w.loadMarks} {
-			if err := load(ctx, which, into); err != nil {
-				return err
-			}
+		covered, err := w.loadShards(ctx, which, into)
+		if err != nil {
+			return err
 		}
-		return nil
+		if err := w.loadTopics(ctx, which, into); err != nil {
+			return err
+		}
+		if err := w.loadProducers(ctx, which, into); err != nil {
+			return err
+		}
+		if err := w.loadRuns(ctx, which, covered, into); err != nil {
+			return err
+		}
+		return w.loadMarks(ctx, which, covered, into)
 	})
 }
 
@@ -57,39 +66,73 @@ func (l watched) LoadRun(r backend.Run) {
 	l.Loader.LoadRun(r)
 }
 
-func (w *writer) loadShards(ctx context.Context, shards []int32, into backend.Loader) error {
+// loadShards also says what each shard's checkpoint covers, in the order of shards: what is asked after it is at least as new.
+func (w *writer) loadShards(ctx context.Context, shards []int32, into backend.Loader) (covered []int64, err error) {
 	var shard int32
-	var epoch, covered int64
-	rows, err := w.conn.Query(ctx, `SELECT shard, epoch, covered FROM pushmesh.shard WHERE shard = ANY($1)`, shards)
-	return each(rows, err, []any{&shard, &epoch, &covered}, func() {
-		into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Commit: uint64(covered)})
+	var epoch, commit int64
+	rows, err := w.conn.Query(ctx, `
+		SELECT s.shard, s.epoch, greatest(s.covered, n.covered)
+		FROM unnest($1::int[]) WITH ORDINALITY AS want (shard, at) JOIN pushmesh.shard AS s USING (shard)
+		LEFT JOIN (SELECT shard, epoch, max(covered) AS covered FROM pushmesh.checkpoint_shard GROUP BY shard, epoch) AS n
+			ON n.shard = s.shard AND n.epoch = s.epoch
+		ORDER BY want.at`, shards)
+	err = each(rows, err, []any{&shard, &epoch, &commit}, func() {
+		into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Commit: uint64(commit)})
+		covered = append(covered, commit)
 	})
+	if err == nil && len(covered) != len(shards) {
+		err = fmt.Errorf("%d shards asked for, %d found", len(shards), len(covered))
+	}
+	return covered, err
 }
 
+// loadTopics tells what was folded, then what lies in pages: that is told as what holds of both.
 func (w *writer) loadTopics(ctx context.Context, shards []int32, into backend.Loader) error {
-	var shard int32
-	var name string
-	var epoch, head, oldest int64
-	rows, err := w.conn.Query(ctx, `
+	for _, sql := range []string{`
 		SELECT t.shard, t.topic, t.epoch, t.head, t.oldest
-		FROM pushmesh.topic AS t JOIN pushmesh.shard AS s USING (shard) WHERE t.shard = ANY($1) AND t.epoch >= s.epoch`, shards)
-	return each(rows, err, []any{&shard, &name, &epoch, &head, &oldest}, func() {
-		into.LoadTopic(backend.Topic{Shard: int(shard), Topic: name, Epoch: uint64(epoch), Head: uint64(head), Oldest: uint64(oldest)})
-	})
+		FROM pushmesh.topic AS t JOIN pushmesh.shard AS s USING (shard) WHERE t.shard = ANY($1) AND t.epoch >= s.epoch`, `
+		SELECT n.shard, n.topic, n.epoch, CASE WHEN t.epoch = n.epoch THEN greatest(t.head, n.head) ELSE n.head END,
+			CASE WHEN t.epoch = n.epoch THEN greatest(t.oldest, n.oldest) ELSE n.oldest END
+		FROM (SELECT DISTINCT ON (shard, topic) shard, topic, epoch, max(head) AS head, max(oldest) AS oldest
+			FROM pushmesh.checkpoint_topic WHERE shard = ANY($1) GROUP BY shard, topic, epoch ORDER BY shard, topic, epoch DESC) AS n
+		JOIN pushmesh.shard AS s USING (shard) LEFT JOIN pushmesh.topic AS t ON t.shard = n.shard AND t.topic = n.topic
+		WHERE n.epoch >= s.epoch AND (t.epoch IS NULL OR t.epoch <= n.epoch)`} {
+		var shard int32
+		var name string
+		var epoch, head, oldest int64
+		rows, err := w.conn.Query(ctx, sql, shards)
+		err = each(rows, err, []any{&shard, &name, &epoch, &head, &oldest}, func() {
+			into.LoadTopic(backend.Topic{Shard: int(shard), Topic: name, Epoch: uint64(epoch), Head: uint64(head), Oldest: uint64(oldest)})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
+// loadProducers likewise; of several the loader takes the greatest.
 func (w *writer) loadProducers(ctx context.Context, shards []int32, into backend.Loader) error {
-	rows, err := w.conn.Query(ctx, `
+	for _, sql := range []string{`
 		SELECT p.shard, p.topic, p.producer, p.producer_seq, p.epoch, p.seq, p.at
-		FROM pushmesh.producer AS p JOIN pushmesh.shard AS s USING (shard) WHERE p.shard = ANY($1) AND p.epoch >= s.epoch`, shards)
-	return eachProducer(rows, err, into)
+		FROM pushmesh.producer AS p JOIN pushmesh.shard AS s USING (shard) WHERE p.shard = ANY($1) AND p.epoch >= s.epoch`, `
+		SELECT DISTINCT ON (n.shard, n.topic, n.producer) n.shard, n.topic, n.producer, n.producer_seq, n.epoch, n.seq, n.at
+		FROM pushmesh.checkpoint_producer AS n JOIN pushmesh.shard AS s USING (shard)
+		WHERE n.shard = ANY($1) AND n.epoch >= s.epoch AND n.at >= ` + forgotten + `
+		ORDER BY n.shard, n.topic, n.producer, n.epoch DESC, n.producer_seq DESC`} {
+		rows, err := w.conn.Query(ctx, sql, shards)
+		if err := eachProducer(rows, err, into); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (w *writer) loadMarks(ctx context.Context, shards []int32, into backend.Loader) error {
+func (w *writer) loadMarks(ctx context.Context, shards []int32, covered []int64, into backend.Loader) error {
 	rows, err := w.conn.Query(ctx, `
 		SELECT m.shard, m.topic, m.producer, m.producer_seq, m.epoch, m.seq, m.at
-		FROM pushmesh.mark AS m JOIN pushmesh.shard AS s USING (shard)
-		WHERE m.shard = ANY($1) AND m.commit > s.covered AND m.epoch >= s.epoch ORDER BY m.shard, m.commit, m.producer_seq`, shards)
+		FROM unnest($1::int[], $2::bigint[]) AS c (shard, covered) JOIN pushmesh.shard AS s USING (shard) JOIN pushmesh.mark AS m USING (shard)
+		WHERE m.commit > c.covered AND m.epoch >= s.epoch ORDER BY m.shard, m.commit, m.producer_seq`, shards, covered)
 	return eachProducer(rows, err, into)
 }
 
@@ -106,12 +149,12 @@ func eachProducer(rows pgx.Rows, err error, into backend.Loader) error {
 }
 
 // loadRuns reads what no checkpoint covers. Nothing of a takeover's log is held in memory but the row at hand.
-func (w *writer) loadRuns(ctx context.Context, shards []int32, into backend.Loader) error {
+func (w *writer) loadRuns(ctx context.Context, shards []int32, covered []int64, into backend.Loader) error {
 	rows, err := w.conn.Query(ctx, `
 		SELECT l.class, l.shard, l.commit, l.topic, l.epoch, l.first_seq, l.last_seq, l.at, l.packed
-		FROM pushmesh.shard AS s CROSS JOIN LATERAL (
-			SELECT * FROM pushmesh.log WHERE shard = s.shard AND commit > s.covered AND epoch >= s.epoch OFFSET 0) AS l
-		WHERE s.shard = ANY($1) ORDER BY l.shard, l.commit, l.topic, l.first_seq`, shards)
+		FROM unnest($1::int[], $2::bigint[]) AS c (shard, covered) JOIN pushmesh.shard AS s USING (shard) CROSS JOIN LATERAL (
+			SELECT * FROM pushmesh.log WHERE shard = s.shard AND commit > c.covered AND epoch >= s.epoch OFFSET 0) AS l
+		ORDER BY l.shard, l.commit, l.topic, l.first_seq`, shards, covered)
 	var r runRow
 	return each(rows, err, r.columns(), func() { into.LoadRun(r.run()) })
 }

@@ -5,27 +5,40 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
 var (
-	connsDesc    = prometheus.NewDesc("pushmesh_store_postgres_connections", "Connections of the pool, by state.", []string{"state"}, nil)
-	waitsDesc    = prometheus.NewDesc("pushmesh_store_postgres_acquire_waits_total", "Times that a call had to wait for a connection.", nil, nil)
-	waitedDesc   = prometheus.NewDesc("pushmesh_store_postgres_acquire_wait_seconds_total", "Time that calls waited for a connection.", nil, nil)
-	openDesc     = prometheus.NewDesc("pushmesh_store_postgres_away", "1 while calls are refused because Postgres does not answer.", nil, nil)
-	refusalsDesc = prometheus.NewDesc("pushmesh_store_postgres_refused_total", "Calls refused because Postgres does not answer.", []string{"code"}, nil)
+	connsDesc    = prometheus.NewDesc("pushmesh_store_postgres_connections", "Connections of the pool, by state: idle, used, connecting, and total of them.", []string{"state"}, nil)
+	busyDesc     = prometheus.NewDesc("pushmesh_store_postgres_busy", "Calls at work on a connection of the pool, by class.", []string{"class"}, nil)
+	waitingDesc  = prometheus.NewDesc("pushmesh_store_postgres_waiting", "Calls that wait for their turn, by class.", []string{"class"}, nil)
+	waitsDesc    = prometheus.NewDesc("pushmesh_store_postgres_acquire_waits_total", "Times that a call had to wait for its turn or a connection.", nil, nil)
+	waitedDesc   = prometheus.NewDesc("pushmesh_store_postgres_acquire_wait_seconds_total", "Time that calls waited for their turn or a connection.", nil, nil)
+	limitDesc    = prometheus.NewDesc("pushmesh_store_postgres_limit", "Calls that may be at work at a time: the adaptive limit, less after an outage.", nil, nil)
+	breakerDesc  = prometheus.NewDesc("pushmesh_store_postgres_breaker", "1 for the state that the circuit breaker is in: closed, half_open or open.", []string{"state"}, nil)
+	openedDesc   = prometheus.NewDesc("pushmesh_store_postgres_breaker_opened_total", "Times that the circuit breaker opened.", nil, nil)
+	pagedDesc    = prometheus.NewDesc("pushmesh_store_cursors_paged", "Cursors of sessions that lie in pages, as far as this store has looked.", nil, nil)
+	foldsDesc    = prometheus.NewDesc("pushmesh_store_cursor_folds_total", "Rounds over pages of cursors: packed again, folded into the table, or folded beside an old snapshot because they were too many.", []string{"kind"}, nil)
+	refusalsDesc = prometheus.NewDesc("pushmesh_store_postgres_refused_total", "Calls refused: UNAVAILABLE by the breaker, OVERLOADED for want of a turn.", []string{"code"}, nil)
 )
 
-// poolStats reads the pool and the guard at each scrape.
+// poolStats reads the pool and the gate at each scrape.
 type poolStats struct {
-	pool  *pgxpool.Pool
-	guard *guard
+	pool *pgxpool.Pool
+	gate *guard.Gate
+	// pages and folder of cursors.
+	pages  *pages
+	folder *folder
 }
 
 func (d *DB) register(registry prometheus.Registerer) error {
 	if registry == nil {
 		return nil
 	}
-	if err := registry.Register(poolStats{d.pool, d.guard}); err != nil {
+	if err := registry.Register(poolStats{d.pool, d.gate, d.pages, &d.folder}); err != nil {
 		return fmt.Errorf("postgres: metrics: %w", err)
 	}
 	return nil
@@ -33,14 +46,14 @@ func (d *DB) register(registry prometheus.Registerer) error {
 
 // Describe makes poolStats a prometheus.Collector.
 func (s poolStats) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connsDesc, waitsDesc, waitedDesc, openDesc, refusalsDesc} {
+	for _, d := range []*prometheus.Desc{connsDesc, busyDesc, waitingDesc, waitsDesc, waitedDesc, limitDesc, breakerDesc, openedDesc, pagedDesc, foldsDesc, refusalsDesc} {
 		out <- d
 	}
 }
 
 // Collect makes poolStats a prometheus.Collector.
 func (s poolStats) Collect(out chan<- prometheus.Metric) {
-	stat := s.pool.Stat()
+	stat, status := s.pool.Stat(), s.gate.Status()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -49,12 +62,29 @@ func (s poolStats) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(connsDesc, float64(stat.IdleConns()), "idle")
 	gauge(connsDesc, float64(stat.AcquiredConns()), "used")
-	counter(waitsDesc, float64(stat.EmptyAcquireCount()))
-	counter(waitedDesc, stat.EmptyAcquireWaitTime().Seconds())
-	away := 0.0
-	if s.guard.open() {
-		away = 1
+	gauge(connsDesc, float64(stat.ConstructingConns()), "connecting")
+	gauge(connsDesc, float64(stat.TotalConns()), "total")
+	for _, c := range guard.Classes() {
+		gauge(busyDesc, float64(status.Busy[c]), c.String())
+		gauge(waitingDesc, float64(status.Waiting[c]), c.String())
 	}
-	gauge(openDesc, away)
-	counter(refusalsDesc, float64(s.guard.refusals()), "UNAVAILABLE")
+	counter(waitsDesc, float64(uint64(stat.EmptyAcquireCount())+status.Waits))
+	counter(waitedDesc, (stat.EmptyAcquireWaitTime() + status.Waited).Seconds())
+	paged, _ := s.pages.size()
+	gauge(pagedDesc, float64(paged))
+	counter(foldsDesc, float64(s.folder.packs.Load()), "packed")
+	counter(foldsDesc, float64(s.folder.folds.Load()), "folded")
+	counter(foldsDesc, float64(s.folder.forced.Load()), "forced")
+	gauge(limitDesc, float64(status.Limit))
+	for _, state := range []guard.State{guard.Closed, guard.HalfOpen, guard.Open} {
+		is := 0.0
+		if status.Breaker == state {
+			is = 1
+		}
+		gauge(breakerDesc, is, state.String())
+	}
+	counter(openedDesc, float64(status.Opened))
+	for _, c := range []wirev1.Code{wirev1.Code_CODE_UNAVAILABLE, wirev1.Code_CODE_OVERLOADED} {
+		counter(refusalsDesc, float64(status.Refused[c]), code.Name(c))
+	}
 }

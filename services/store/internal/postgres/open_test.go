@@ -48,6 +48,13 @@ func TestServersThatWouldLoseMessagesAreRefused(t *testing.T) {
 		t.Errorf("fsync=off: %v", err)
 	}
 	need(t, open(true))
+	execute(t, server.URL(), `ALTER SYSTEM RESET fsync`)
+	execute(t, server.URL(), `ALTER SYSTEM SET full_page_writes = off`)
+	need(t, server.Restart())
+	if err := open(false); err == nil || !strings.Contains(err.Error(), "full_page_writes") {
+		t.Errorf("full_page_writes=off: %v", err)
+	}
+	need(t, open(true))
 }
 
 // A server that changed its mind is refused by the next writer.
@@ -127,12 +134,12 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	need(t, err)
 	families, err := registry.Gather()
 	need(t, err)
-	if len(families) != 5 {
+	if len(families) != 11 {
 		t.Errorf("%d metrics", len(families))
 	}
 	need(t, d.Close())
 	need(t, d.Close()) // again: nothing to do
-	need(t, registry.Register(poolStats{d.pool, d.guard}))
+	need(t, registry.Register(poolStats{d.pool, d.gate, d.pages, &d.folder}))
 
 	conn, err := pgx.Connect(t.Context(), base)
 	need(t, err)

@@ -1,49 +1,48 @@
 // Package postgres is the store's backend for production: backend.Backend on PostgreSQL 14 or newer, through pgx.
 //
-// Reads and sessions go through a pool behind a circuit breaker. Each Writer has a connection of its own, whose backend holds an
+// Reads and sessions go through a pool behind a guard.Gate. Each Writer has a connection of its own, whose backend holds an
 // advisory lock for every shard that the writer owns: when that connection is gone, so is the right to append.
 package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
 // Bounds of waiting. A server that hangs is noticed within statementTimeout.
 const (
 	statementTimeout = 2 * time.Second
-	acquireTimeout   = 5 * time.Second
 	connectTimeout   = 2 * time.Second
 	// bulkTimeout bounds what reads a whole shard or waits for others: a takeover, a migration, a new epoch.
 	bulkTimeout = 2 * time.Minute
-)
-
-// Bounds of the pool.
-const (
-	minConns = 2
-	maxConns = 20
 )
 
 // Config of a database.
 type Config struct {
 	// URL is a postgres:// one. A pooler in transaction mode in between doesn't fit: locks belong to connections.
 	URL string
-	// AllowNoFsync lets a server run with fsync=off, which may lose what was acknowledged.
+	// AllowNoFsync lets a server run with fsync or full_page_writes off, which may lose what was acknowledged.
 	AllowNoFsync bool
-	Log          *slog.Logger
+	// TrustPromotion goes on with a promoted standby by itself: it was synchronous.
+	TrustPromotion bool
+	Pool           Pool
+	Log            *slog.Logger
 	// Tracers and Registry may be nil.
 	Tracers  trace.TracerProvider
 	Registry prometheus.Registerer
@@ -54,7 +53,13 @@ type DB struct {
 	cfg   Config
 	conns *pgx.ConnConfig // what each connection is made with
 	pool  *pgxpool.Pool
-	guard *guard
+	gate  *guard.Gate
+	// committed is when the last commit succeeded, in microseconds.
+	committed atomic.Int64
+	full      atomic.Pointer[error] // why nothing can be written (a full disk); nil: it can
+	pages     *pages
+	folder    folder // used under its advisory lock
+	tally     rounds // over checkpoints, likewise
 
 	mu      sync.Mutex
 	writers map[*writer]struct{}
@@ -70,7 +75,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &DB{cfg: cfg, guard: newGuard(time.Now), writers: map[*writer]struct{}{}}
+	cfg.Pool = cfg.Pool.withDefaults()
+	d := &DB{cfg: cfg, gate: cfg.Pool.gate(time.Now), writers: map[*writer]struct{}{}}
 	poolCfg, err := poolConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -79,6 +85,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if err := d.prepare(ctx); err != nil {
 		return nil, err
 	}
+	d.pages = newPages(d)
+	d.folder.folded, d.tally.folded = time.Now(), time.Now()
 	if d.pool, err = pgxpool.NewWithConfig(ctx, poolCfg); err != nil {
 		return nil, fmt.Errorf("postgres: pool: %w", err)
 	}
@@ -123,40 +131,61 @@ func (d *DB) check(ctx context.Context) error {
 	return err
 }
 
-func poolConfig(cfg Config) (*pgxpool.Config, error) {
-	pool, err := pgxpool.ParseConfig(cfg.URL)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: url: %w", err)
-	}
-	pool.MinConns, pool.MaxConns = minConns, maxConns
-	pool.MaxConnIdleTime = 30 * time.Second
-	pool.MaxConnLifetime, pool.MaxConnLifetimeJitter = 27*time.Minute, 6*time.Minute // 30 minutes ± 10 %
-	pool.HealthCheckPeriod = 15 * time.Second
-	// A question before each question would hang as long as the question itself; broken connections are all dropped at the
-	// first error instead.
-	pool.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	pool.ConnConfig.ConnectTimeout = connectTimeout
-	params := pool.ConnConfig.RuntimeParams
-	if params["application_name"] == "" {
-		params["application_name"] = "pushmesh-store"
-	}
-	params["timezone"] = "UTC"
-	// A store that vanished without a word is noticed by the server, and its locks are given up.
-	params["tcp_keepalives_idle"], params["tcp_keepalives_interval"], params["tcp_keepalives_count"] = "2", "1", "3"
-	params["tcp_user_timeout"] = "5000"
-	// Every question has its index. Slices grow from nothing within minutes, so that what the planner knows of them is old: without these
-	// it would plan a scan of what was empty, keep that plan, or compile it. Planning over all slices each time costs more than reading.
-	params["enable_seqscan"], params["jit"], params["plan_cache_mode"] = "off", "off", "force_generic_plan"
-	params["idle_in_transaction_session_timeout"] = "10000"
-	if _, none := cfg.Tracers.(noop.TracerProvider); cfg.Tracers != nil && !none {
-		pool.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(cfg.Tracers))
-	}
-	return pool, nil
+// Ping says whether the database answers, and whether it can be written to again where it could not.
+func (d *DB) Ping(ctx context.Context) error {
+	return d.as(ctx, guard.Vital, func(ctx context.Context, conn *pgxpool.Conn) error {
+		full := d.full.Load()
+		if full == nil {
+			return conn.Ping(ctx)
+		}
+		id := uuid()
+		if _, err := conn.Exec(ctx, prepared[insertBatch], id, time.Now().UnixMicro()); err != nil {
+			return fmt.Errorf("postgres can't be written to: %w", err)
+		}
+		d.full.CompareAndSwap(full, nil)
+		return nil
+	})
 }
 
-// Ping says whether the database answers.
-func (d *DB) Ping(ctx context.Context) error {
-	return d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error { return conn.Ping(ctx) })
+// Full says whether nothing can be written, until Ping has written.
+func (d *DB) Full() bool { return d.full.Load() != nil }
+
+func uuid() (id [16]byte) {
+	_, _ = rand.Read(id[:]) // it never fails
+	return id
+}
+
+// recently: a commit that succeeded since says that the database can be appended to.
+const recently = time.Second
+
+// Away says why appends would be refused now, without asking anybody.
+func (d *DB) Away() error {
+	if full := d.full.Load(); full != nil {
+		return fmt.Errorf("%w: %w", code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "postgres can't be written to"), *full)
+	}
+	if time.Since(time.UnixMicro(d.committed.Load())) < recently {
+		return nil // what fails is the pool's, like statements that wait for a lock: commits get through
+	}
+	return d.gate.Away()
+}
+
+// Check says what is wrong with the database as far as its work shows; nil: nothing.
+func (d *DB) Check() error {
+	if full := d.full.Load(); full != nil {
+		return fmt.Errorf("can't be written to: %w", *full)
+	}
+	return d.gate.Check()
+}
+
+// noted tells the gate how a writer's statement ended; one that found no room on the disk stops all further ones until Ping has written.
+func (d *DB) noted(ctx context.Context, err error, took time.Duration) {
+	if exhausted(err) {
+		d.full.Store(&err)
+	}
+	if err == nil {
+		d.committed.Store(time.Now().UnixMicro())
+	}
+	d.gate.Note(outcomeOf(ctx, err, took))
 }
 
 // Close ends every writer and the pool.
@@ -176,7 +205,7 @@ func (d *DB) Close() error {
 	}
 	d.pool.Close()
 	if d.cfg.Registry != nil {
-		d.cfg.Registry.Unregister(poolStats{d.pool, d.guard})
+		d.cfg.Registry.Unregister(poolStats{d.pool, d.gate, d.pages, &d.folder})
 	}
 	return errors.Join(errs...)
 }

@@ -8,14 +8,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
 // A page of runs is read whole before visit sees it, so that a slow reader holds no connection: a page has few rows while they are
 // large and more while they are small.
 const (
-	firstPage   = 32
+	firstPage   = 8
 	largestPage = 1024
-	smallPage   = 256 << 10 // bytes below which the next page is twice as long
+	smallPage   = 256 << 10 // bytes below which the next page has twice as many rows
+	largePage   = 1 << 20   // bytes above which it has half as many
 )
 
 // readRuns ends with the limit: a plan made for a known one merges the slices' indexes and stops early.
@@ -24,10 +26,38 @@ const readRuns = `
 	WHERE topic = $1 AND epoch = $2 AND last_seq >= $3 AND first_seq <= $4
 	ORDER BY last_seq LIMIT `
 
+// querier is a connection, of the pool or a writer's own.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// on lends a connection.
+type on func(ctx context.Context, f func(ctx context.Context, conn querier) error) error
+
 // ReadRuns asks each slice's index once for every page.
 func (d *DB) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
+	return readRunsOn(ctx, d.lend(guard.Reads), topic, epoch, from, to, visit)
+}
+
+// ReadRuns reads on the writer's own connection.
+func (w *writer) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
+	return readRunsOn(ctx, w.lend, topic, epoch, from, to, visit)
+}
+
+func (d *DB) lend(class guard.Class) on {
+	return func(ctx context.Context, f func(ctx context.Context, conn querier) error) error {
+		return d.as(ctx, class, func(ctx context.Context, conn *pgxpool.Conn) error { return f(ctx, conn) })
+	}
+}
+
+// lend bounds nothing: a lane's ctx does.
+func (w *writer) lend(ctx context.Context, f func(ctx context.Context, conn querier) error) error {
+	return w.use(ctx, bulkTimeout, func(ctx context.Context) error { return f(ctx, w.conn) })
+}
+
+func readRunsOn(ctx context.Context, lend on, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
 	for limit := firstPage; from <= to; {
-		page, bytes, err := d.readPage(ctx, topic, epoch, from, to, limit)
+		page, bytes, err := readPage(ctx, lend, topic, epoch, from, to, limit)
 		if err != nil {
 			return err
 		}
@@ -40,15 +70,19 @@ func (d *DB) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64,
 			return nil
 		}
 		from = page[len(page)-1].Last() + 1
-		if bytes < smallPage {
+		switch {
+		case bytes < smallPage:
 			limit = min(2*limit, largestPage)
+		case bytes > largePage:
+			limit = max(limit/2, 1)
 		}
 	}
 	return nil
 }
 
-func (d *DB) readPage(ctx context.Context, topic string, epoch, from, to uint64, limit int) (page []backend.Run, bytes int, err error) {
-	err = d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+func readPage(ctx context.Context, lend on, topic string, epoch, from, to uint64, limit int) (page []backend.Run, bytes int, err error) {
+	err = lend(ctx, func(ctx context.Context, conn querier) error {
+		page, bytes = nil, 0 // it may be another try
 		rows, err := conn.Query(ctx, readRuns+strconv.Itoa(limit), topic, int64(epoch), int64(from), int64(to))
 		var r runRow
 		return each(rows, err, r.columns(), func() {
@@ -83,14 +117,30 @@ func (d *DB) Oldest(ctx context.Context, questions []backend.OldestQuestion) ([]
 
 // Keys looks in both classes; slices that ended are not looked at.
 func (d *DB) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error) {
+	return keysOn(ctx, d.lend(guard.Small), hashes, now)
+}
+
+// Keys asks on the writer's own connection.
+func (w *writer) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error) {
+	return keysOn(ctx, w.lend, hashes, now)
+}
+
+func keysOn(ctx context.Context, lend on, hashes []backend.KeyHash, now uint64) (keys []backend.Key, err error) {
 	ids := make([][16]byte, len(hashes))
 	for i, h := range hashes {
 		ids[i] = h
 	}
-	return query(ctx, d, scanKey, `
+	err = lend(ctx, func(ctx context.Context, conn querier) error {
+		rows, err := conn.Query(ctx, `
 		      SELECT 0, shard, hash, message_id, epoch, seq, published_at, until FROM pushmesh.key_short WHERE hash = ANY($1) AND until > $2
 		UNION ALL SELECT 1, shard, hash, message_id, epoch, seq, published_at, until FROM pushmesh.key_long WHERE hash = ANY($1) AND until > $2`,
-		ids, int64(now))
+			ids, int64(now))
+		if err == nil {
+			keys, err = pgx.CollectRows(rows, scanKey)
+		}
+		return err
+	})
+	return keys, err
 }
 
 func scanKey(row pgx.CollectableRow) (k backend.Key, err error) {

@@ -24,16 +24,17 @@ type session struct {
 	attachedAt uint64
 	expiresAt  uint64
 	ttl        uint64
+	born       uint64 // its first generation
 }
 
-const sessionColumns = ` user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl `
+const sessionColumns = ` user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl, born `
 
 func scanSession(row pgx.CollectableRow) (*session, error) {
-	var generation, connection, attached, expires, ttl int64
+	var generation, connection, attached, expires, ttl, born int64
 	s := &session{}
-	err := row.Scan(&s.user, &s.name, &generation, &s.edge, &connection, &attached, &expires, &ttl)
+	err := row.Scan(&s.user, &s.name, &generation, &s.edge, &connection, &attached, &expires, &ttl, &born)
 	s.generation, s.connection, s.attachedAt = uint64(generation), uint64(connection), uint64(attached)
-	s.expiresAt, s.ttl = uint64(expires), uint64(ttl)
+	s.expiresAt, s.ttl, s.born = uint64(expires), uint64(ttl), uint64(born)
 	return s, err
 }
 
@@ -63,28 +64,39 @@ func getSession(ctx context.Context, tx pgx.Tx, user, name, lock string) (*sessi
 	return s, err
 }
 
-// AttachSession raises the generation under the row's lock.
-func (d *DB) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (resp *meshv1.AttachSessionResponse, err error) {
-	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+// AttachSession raises the generation under the row's lock, and then looks what the session had: whoever had it before can write no more.
+func (d *DB) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error) {
+	var s *session // before; nil: there was none
+	var generation uint64
+	err := d.tx(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if req.GetPeek() {
-			resp, err = peek(ctx, tx, req, now)
+			s, err = getSession(ctx, tx, req.GetUser(), req.GetName(), "")
 		} else {
-			resp, err = attach(ctx, tx, req, now)
+			s, generation, err = raise(ctx, tx, req, now)
 		}
 		return err
 	})
-	return resp, err
-}
-
-func peek(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error) {
-	s, err := getSession(ctx, tx, req.GetUser(), req.GetName(), "")
-	if err != nil || s == nil || s.over(now) {
-		return &meshv1.AttachSessionResponse{}, err
+	switch {
+	case err != nil:
+		return nil, err
+	case s == nil || s.over(now):
+		return &meshv1.AttachSessionResponse{Generation: generation}, nil
+	case req.GetPeek():
+		generation = s.generation
 	}
-	return attached1(ctx, tx, s, s.generation)
+	resp := &meshv1.AttachSessionResponse{Generation: generation, Resumed: true, PreviousEdge: s.edge, PreviousConnectionId: s.connection}
+	if resp.Cursors, err = d.cursorsOf(ctx, s.user, s.name, s.born); err != nil {
+		return nil, err
+	}
+	resp.Filters, err = query(ctx, d, pgx.RowTo[string], `SELECT filter FROM pushmesh.session_filter WHERE user_id = $1 AND name = $2 ORDER BY filter`, s.user, s.name)
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
 }
 
-func attach(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error) {
+// raise makes the caller the holder, and says who was.
+func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now uint64) (before *session, generation uint64, err error) {
 	ttl := uint64(defaultTTL.Microseconds())
 	if req.GetTtlS() != 0 {
 		ttl = uint64(req.GetTtlS()) * uint64(time.Second.Microseconds())
@@ -93,39 +105,28 @@ func attach(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, no
 	if _, err := tx.Exec(ctx, `
 		INSERT INTO pushmesh.session (user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl)
 		VALUES ($1, $2, 0, '', 0, 0, 0, 0) ON CONFLICT DO NOTHING`, req.GetUser(), req.GetName()); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	s, err := getSession(ctx, tx, req.GetUser(), req.GetName(), "FOR UPDATE")
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	// A new session's first generation is the time, so that it is above that of a deleted one of this name.
-	generation := max(now, s.generation+1)
+	generation = max(now, s.generation+1)
+	born := s.born
+	if s.over(now) {
+		born = generation
+	}
 	if _, err := tx.Exec(ctx, `
-		UPDATE pushmesh.session SET generation = $3, edge = $4, connection_id = $5, attached_at = $6, expires_at = 0, ttl = $7
+		UPDATE pushmesh.session SET generation = $3, edge = $4, connection_id = $5, attached_at = $6, expires_at = 0, ttl = $7, born = $8
 		WHERE user_id = $1 AND name = $2`,
-		req.GetUser(), req.GetName(), int64(generation), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), int64(ttl)); err != nil {
-		return nil, err
+		req.GetUser(), req.GetName(), int64(generation), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), int64(ttl), int64(born)); err != nil {
+		return nil, 0, err
 	}
 	if s.over(now) {
-		return &meshv1.AttachSessionResponse{Generation: generation}, clearSession(ctx, tx, []string{s.user}, []string{s.name})
+		return s, generation, clearSession(ctx, tx, []string{s.user}, []string{s.name})
 	}
-	return attached1(ctx, tx, s, generation)
-}
-
-// attached1 answers with what the session had before.
-func attached1(ctx context.Context, tx pgx.Tx, s *session, generation uint64) (*meshv1.AttachSessionResponse, error) {
-	resp := &meshv1.AttachSessionResponse{Generation: generation, Resumed: true, PreviousEdge: s.edge, PreviousConnectionId: s.connection}
-	var err error
-	if resp.Cursors, err = cursorsOf(ctx, tx, s.user, s.name); err != nil {
-		return nil, err
-	}
-	rows, err := tx.Query(ctx, `SELECT filter FROM pushmesh.session_filter WHERE user_id = $1 AND name = $2 ORDER BY filter`, s.user, s.name)
-	if err != nil {
-		return nil, err
-	}
-	resp.Filters, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	return resp, err
+	return s, generation, nil
 }
 
 // clearSession deletes what belongs to sessions, by their users and names.
@@ -139,23 +140,27 @@ func clearSession(ctx context.Context, tx pgx.Tx, users, names []string) error {
 }
 
 // GetSession with cursors.
-func (d *DB) GetSession(ctx context.Context, user, name string, now uint64) (out *pushmeshv1.Session, err error) {
-	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		s, err := getSession(ctx, tx, user, name, "")
-		if err != nil {
-			return err
-		}
-		if s == nil || s.over(now) {
-			return backend.ErrNotFound
-		}
-		cursors, err := cursorsOf(ctx, tx, user, name)
-		out = s.public()
-		for _, c := range cursors {
-			out.Cursors = append(out.Cursors, &pushmeshv1.Cursor{Topic: c.GetTopic(), Epoch: c.GetEpoch(), Floor: c.GetFloor()})
-		}
+func (d *DB) GetSession(ctx context.Context, user, name string, now uint64) (*pushmeshv1.Session, error) {
+	var s *session
+	err := d.tx(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		s, err = getSession(ctx, tx, user, name, "")
 		return err
 	})
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	if s == nil || s.over(now) {
+		return nil, backend.ErrNotFound
+	}
+	cursors, err := d.cursorsOf(ctx, user, name, s.born)
+	if err != nil {
+		return nil, err
+	}
+	out := s.public()
+	for _, c := range cursors {
+		out.Cursors = append(out.Cursors, &pushmeshv1.Cursor{Topic: c.GetTopic(), Epoch: c.GetEpoch(), Floor: c.GetFloor()})
+	}
+	return out, nil
 }
 
 // ListSessions pages by key.
@@ -212,9 +217,16 @@ func (d *DB) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted
 	return deleted, err
 }
 
+// sessionEdges goes from each edge to the next one in the index, past its sessions.
+const sessionEdges = `WITH RECURSIVE held AS (
+		(SELECT edge FROM pushmesh.session WHERE edge <> '' ORDER BY edge LIMIT 1)
+		UNION ALL
+		SELECT (SELECT s.edge FROM pushmesh.session AS s WHERE s.edge <> '' AND s.edge > h.edge ORDER BY s.edge LIMIT 1) FROM held AS h WHERE h.edge IS NOT NULL
+	) SELECT edge FROM held WHERE edge IS NOT NULL`
+
 // SessionEdges names the edges that hold a session.
 func (d *DB) SessionEdges(ctx context.Context) ([]string, error) {
-	return query(ctx, d, pgx.RowTo[string], `SELECT DISTINCT edge FROM pushmesh.session WHERE edge <> ''`)
+	return query(ctx, d, pgx.RowTo[string], sessionEdges)
 }
 
 // DetachEdge begins the TTL of what a dead edge held.

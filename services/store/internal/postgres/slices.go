@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ import (
 const (
 	sliceLock = 0x70757369
 	making    = 0
-	dropping  = 1
+	dropping  = 1 // further ones: appended
 )
 
 // Batch ids are kept for an hour, in slices of half an hour.
@@ -26,6 +27,9 @@ const (
 	batchWidth = 30 * time.Minute
 	batchKeep  = time.Hour
 )
+
+// scheduledKeep is long after the last insert into a slice of scheduled messages: that comes before they are due.
+const scheduledKeep = time.Hour
 
 // slice is one partition: [Start, End) of a table.
 type slice struct {
@@ -35,6 +39,18 @@ type slice struct {
 
 // name of the partition says its table and its start.
 func (s slice) name() string { return s.table + "_" + strconv.FormatUint(s.Start, 10) }
+
+// storage is how a partition lies on the disk. Runs of up to a page stay in their row: through TOAST, in pieces of 2 KB with an index of their
+// own, they would cost a tenth more (package shardlog keeps runs of small messages below a page).
+func (s slice) storage() string {
+	switch {
+	case strings.HasPrefix(s.table, "log_"):
+		return " WITH (toast_tuple_target = 8160)"
+	case s.table == cursorPages.table || s.table == checkpoints.table:
+		return " WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off)" // nothing dies in it, and it soon goes as a whole
+	}
+	return ""
+}
 
 func batchSlice(at uint64) backend.Slice {
 	w := uint64(batchWidth.Microseconds())
@@ -58,7 +74,11 @@ func (d *DB) MakeSlices(ctx context.Context, now uint64) error {
 	}
 	this := batchSlice(now)
 	add("batch", this, this.Next())
-	return d.makeSlices(ctx, want)
+	add("scheduled", backend.ScheduledSlice(now), backend.ScheduledSlice(now).Next()) // those further ahead when they are needed
+	if err := d.makeSlices(ctx, want); err != nil {
+		return err
+	}
+	return d.makePageSlices(ctx)
 }
 
 // slicesFor makes the slices of a batch, which came at a time for which none were made ahead.
@@ -77,34 +97,54 @@ func (d *DB) slicesFor(ctx context.Context, b *backend.Batch) error {
 	for i := range b.Keys {
 		add(slice{"key_" + b.Keys[i].Class.String(), b.Keys[i].Class.Slice(b.Keys[i].Until)})
 	}
+	for i := range b.Scheduled {
+		add(slice{"scheduled", backend.ScheduledSlice(b.Scheduled[i].Due)})
+	}
 	return d.makeSlices(ctx, want)
 }
 
-// makeSlices makes those that are missing, in one transaction. ATTACH PARTITION lets inserts and reads go on.
+// makeSlices makes those that are missing, each in a transaction of its own: on a slow disk all together may take longer than a statement
+// may. ATTACH PARTITION lets inserts and reads go on.
 func (d *DB) makeSlices(ctx context.Context, want []slice) error {
-	return d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, int32(sliceLock), int32(making)); err != nil {
-			return fmt.Errorf("postgres: make slices: %w", err)
-		}
-		have, err := partitions(ctx, tx)
+	for len(want) > 0 {
+		var missing []slice
+		err := d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			have, err := lockSlices(ctx, tx)
+			if err != nil {
+				return err
+			}
+			missing = slices.DeleteFunc(slices.Clone(want), func(s slice) bool { _, ok := have[s.name()]; return ok })
+			if len(missing) == 0 {
+				return nil
+			}
+			return makeSlice(ctx, tx, missing[0])
+		})
 		if err != nil {
 			return err
 		}
-		for _, s := range want {
-			if _, ok := have[s.name()]; ok {
-				continue
-			}
-			sql := fmt.Sprintf(`CREATE TABLE pushmesh.%[1]s (LIKE pushmesh.%[2]s INCLUDING ALL);
-				ALTER TABLE pushmesh.%[2]s ATTACH PARTITION pushmesh.%[1]s FOR VALUES FROM (%[3]d) TO (%[4]d)`, s.name(), s.table, s.Start, s.End)
-			if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-				return fmt.Errorf("postgres: make slice %s: %w", s.name(), err)
-			}
-		}
-		return nil
-	})
+		want = missing[min(1, len(missing)):]
+	}
+	return nil
+}
+
+// lockSlices keeps others from making any until the transaction ends, and says which there are.
+func lockSlices(ctx context.Context, tx pgx.Tx) (map[string]state, error) {
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, int32(sliceLock), int32(making)); err != nil {
+		return nil, fmt.Errorf("postgres: make slices: %w", err)
+	}
+	return partitions(ctx, tx)
+}
+
+func makeSlice(ctx context.Context, tx pgx.Tx, s slice) error {
+	sql := fmt.Sprintf(`CREATE TABLE pushmesh.%[1]s (LIKE pushmesh.%[2]s INCLUDING ALL)%[5]s;
+		ALTER TABLE pushmesh.%[2]s ATTACH PARTITION pushmesh.%[1]s FOR VALUES FROM (%[3]d) TO (%[4]d)`, s.name(), s.table, s.Start, s.End, s.storage())
+	if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("postgres: make slice %s: %w", s.name(), err)
+	}
+	return nil
 }
 
 // state of a partition on its way out.
@@ -124,7 +164,7 @@ func partitions(ctx context.Context, tx interface {
 	rows, err := tx.Query(ctx, `
 		SELECT c.relname, coalesce(i.inhdetachpending, false), i.inhrelid IS NULL
 		FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace LEFT JOIN pg_inherits AS i ON i.inhrelid = c.oid
-		WHERE n.nspname = 'pushmesh' AND c.relkind = 'r' AND c.relname ~ '^(log_[a-z]+|key_[a-z]+|batch)_[0-9]+$'`)
+		WHERE n.nspname = 'pushmesh' AND c.relkind = 'r' AND c.relname ~ '^(log_[a-z]+|key_[a-z]+|batch|scheduled|cursor_page|checkpoint)_[0-9]+$'`)
 	all := map[string]state{}
 	var name string
 	var pending, alone bool
@@ -141,8 +181,8 @@ func partitions(ctx context.Context, tx interface {
 	return all, err
 }
 
-// over finds the slice of a partition's name, and whether nothing in it is needed at now.
-func over(name string, now uint64) (s slice, yes bool) {
+// over finds the slice of a partition's name, and whether nothing in it is needed at now, where pages below voided are void.
+func over(name string, now uint64, voided map[string]uint64) (s slice, yes bool) {
 	table, start, _ := cutLast(name)
 	at, err := strconv.ParseUint(start, 10, 64)
 	if err != nil {
@@ -151,8 +191,12 @@ func over(name string, now uint64) (s slice, yes bool) {
 	s.table = table
 	var keep time.Duration
 	switch {
+	case table == cursorPages.table || table == checkpoints.table:
+		s.Slice, now = pageSlice(at), voided[table]
 	case table == "batch":
 		s.Slice, keep = batchSlice(at), batchKeep
+	case table == "scheduled":
+		s.Slice, keep = backend.ScheduledSlice(at), scheduledKeep
 	case strings.HasPrefix(table, "log_"):
 		for c := range backend.Classes {
 			if table == "log_"+c.String() {
@@ -212,48 +256,67 @@ func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64) (dropped int, e
 	if err != nil {
 		return 0, err
 	}
-	blocked := map[string]bool{} // tables with a detachment that can't be ended now: they allow no second one
+	void, err := voided(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	r := dropper{conn: conn, now: now, voided: void, blocked: map[string]bool{}}
 	for name, st := range all {
 		if st == detaching {
-			if err := dropOne(ctx, conn, name, st, now, &dropped, blocked); err != nil {
-				return dropped, err
+			if err := r.drop(ctx, name, st); err != nil {
+				return r.dropped, err
 			}
 		}
 	}
 	for name, st := range all {
 		if st != detaching {
-			if err := dropOne(ctx, conn, name, st, now, &dropped, blocked); err != nil {
-				return dropped, err
+			if err := r.drop(ctx, name, st); err != nil {
+				return r.dropped, err
 			}
 		}
 	}
-	return dropped, nil
+	return r.dropped, nil
 }
 
-func dropOne(ctx context.Context, conn *pgx.Conn, name string, st state, now uint64, dropped *int, blocked map[string]bool) error {
-	s, yes := over(name, now)
-	if !yes || st != detached && blocked[s.table] {
+// dropper is one round.
+type dropper struct {
+	conn    *pgx.Conn
+	now     uint64
+	voided  map[string]uint64
+	dropped int
+	blocked map[string]bool // tables with a detachment that can't be ended now: they allow no second one
+}
+
+func (r *dropper) drop(ctx context.Context, name string, st state) error {
+	s, yes := over(name, r.now, r.voided)
+	if !yes || st != detached && r.blocked[s.table] {
 		return nil
+	}
+	if s.table == "scheduled" { // what is due late, since its shard has no owner, holds its slice
+		var waits bool
+		if err := r.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pushmesh.`+name+`)`).Scan(&waits); err != nil || waits {
+			return err
+		}
 	}
 	steps := []string{
 		attached:  fmt.Sprintf(`ALTER TABLE pushmesh.%s DETACH PARTITION pushmesh.%s CONCURRENTLY`, s.table, name),
 		detaching: fmt.Sprintf(`ALTER TABLE pushmesh.%s DETACH PARTITION pushmesh.%s FINALIZE`, s.table, name),
 	}
 	if st != detached {
-		switch ok, err := gently(ctx, conn, steps[st]); {
+		switch ok, err := gently(ctx, r.conn, steps[st]); {
 		case err != nil:
 			return fmt.Errorf("postgres: detach %s: %w", name, err)
 		case !ok:
-			blocked[s.table] = true
+			r.blocked[s.table] = true
 			return nil
 		}
 	}
-	ok, err := gently(ctx, conn, `DROP TABLE pushmesh.`+name)
+	ok, err := gently(ctx, r.conn, `DROP TABLE pushmesh.`+name)
 	if err != nil {
 		return fmt.Errorf("postgres: drop %s: %w", name, err)
 	}
 	if ok {
-		*dropped++
+		r.dropped++
 	}
 	return nil
 }

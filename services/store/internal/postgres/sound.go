@@ -24,13 +24,14 @@ func (d *DB) sound(ctx context.Context, conn *pgx.Conn) (process, error) {
 		p             process
 		version       int
 		commit, fsync string
+		pages         string
 		standby       bool
 	)
 	err := conn.QueryRow(ctx, `
 		SELECT a.pid, a.backend_start, current_setting('server_version_num')::int, current_setting('synchronous_commit'),
-		       current_setting('fsync'), pg_is_in_recovery()
+		       current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()
 		FROM pg_stat_activity AS a WHERE a.pid = pg_backend_pid()`).
-		Scan(&p.pid, &p.start, &version, &commit, &fsync, &standby)
+		Scan(&p.pid, &p.start, &version, &commit, &fsync, &pages, &standby)
 	if err != nil {
 		return p, fmt.Errorf("postgres: check the server: %w", err)
 	}
@@ -43,6 +44,9 @@ func (d *DB) sound(ctx context.Context, conn *pgx.Conn) (process, error) {
 	}
 	if fsync != "on" && !d.cfg.AllowNoFsync {
 		errs = append(errs, fmt.Errorf("postgres: fsync is %q: what is acknowledged could be lost; set it to on, or allow it", fsync))
+	}
+	if pages != "on" && !d.cfg.AllowNoFsync {
+		errs = append(errs, fmt.Errorf("postgres: full_page_writes is %q: a crash in the middle of a write could lose what is acknowledged; set it to on, or allow it", pages))
 	}
 	if standby {
 		errs = append(errs, errors.New("postgres: the server is a standby: it can't be written to"))

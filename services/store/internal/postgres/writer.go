@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
 // lockClass is the first key of the advisory locks; the second is the shard.
@@ -30,22 +31,20 @@ type writer struct {
 	used   time.Time // the last answer
 	failed bool      // of no more use
 	closed bool
+	arrays arrays // of the batch being sent
 }
 
 // OpenWriter makes a connection for a writer and records which backend serves it.
 func (d *DB) OpenWriter(ctx context.Context, owner backend.Owner) (backend.Writer, error) {
-	leave, err := d.guard.enter()
+	ticket, err := d.gate.Try()
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	w, err := d.openWriter(ctx, owner)
-	switch {
-	case err == nil || !away(err):
-		leave(answered)
-	case errors.Is(ctx.Err(), context.Canceled):
-		leave(abandoned)
-	default:
-		leave(silent)
+	o := outcomeOf(ctx, err, time.Since(began))
+	ticket.Leave(o)
+	if o == guard.Failed {
 		err = unavailable(err)
 	}
 	if err != nil {
@@ -85,6 +84,9 @@ func (w *writer) begin(ctx context.Context) (err error) {
 	if w.process, err = w.db.sound(ctx, w.conn); err != nil {
 		return err
 	}
+	if err := w.db.familiar(ctx, w.conn); err != nil {
+		return err
+	}
 	if err := w.db.endRemains(ctx, w.conn); err != nil {
 		return err
 	}
@@ -95,6 +97,9 @@ func (w *writer) begin(ctx context.Context) (err error) {
 		w.process.pid, w.process.start, w.owner.StoreID, int64(w.owner.Incarnation))
 	if err := w.conn.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("postgres: record the writer: %w", err)
+	}
+	if err := prepare(ctx, w.conn); err != nil {
+		return fmt.Errorf("postgres: prepare: %w", err)
 	}
 	return nil
 }
@@ -134,6 +139,9 @@ func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error)
 	}); err != nil {
 		return nil, err
 	}
+	if fresh, err = w.keepHeld(ctx, fresh); err != nil {
+		return nil, err
+	}
 	if _, err := w.conn.Exec(ctx, `
 		INSERT INTO pushmesh.owner (shard, store_id, incarnation, address) SELECT s, $2, $3, $4 FROM unnest($1::int[]) AS s
 		ON CONFLICT (shard) DO UPDATE SET store_id = excluded.store_id, incarnation = excluded.incarnation,
@@ -147,6 +155,25 @@ func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error)
 		}
 	}
 	return got, nil
+}
+
+// keepHeld gives back, of shards just locked, those whose data is in another database. It is asked after the lock: under it nothing moves.
+func (w *writer) keepHeld(ctx context.Context, locked []int32) (held []int32, err error) {
+	if len(locked) == 0 {
+		return nil, nil
+	}
+	rows, err := w.conn.Query(ctx, `SELECT shard, CASE WHEN held THEN true ELSE NOT pg_advisory_unlock($1, shard) END
+		FROM pushmesh.shard WHERE shard = ANY($2)`, int32(lockClass), locked)
+	var shard int32
+	var here bool
+	err = each(rows, err, []any{&shard, &here}, func() {
+		if here {
+			held = append(held, shard)
+		} else {
+			delete(w.owned, int(shard))
+		}
+	})
+	return held, err
 }
 
 // Release gives shards back: the record first, so that a successor's is never deleted.

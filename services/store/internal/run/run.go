@@ -42,6 +42,24 @@ type Record struct {
 	Body        []byte
 }
 
+// HeaderSize is the most that a run of one producer takes beside its records.
+const HeaderSize = 1 + 2*3 + 10 + 16
+
+// Size is about what the record takes in a run, hardly ever less.
+func (r *Record) Size() int {
+	n := 1 + 3 + 16 + 3 + len(r.Body)
+	if r.ExpiresAt != 0 {
+		n += 6
+	}
+	if r.Traceparent != "" {
+		n += 1 + len(r.Traceparent)
+	}
+	if r.ProducerSeq != 0 {
+		n += 1 + 4
+	}
+	return n
+}
+
 const (
 	version = 1
 

@@ -78,9 +78,9 @@ func (c *chunks) flush() error {
 
 // Heads answers for topics and for what filters match.
 func (s *Service) Heads(ctx context.Context, req *meshv1.HeadsRequest) (*meshv1.HeadsResponse, error) {
-	heads, err := s.cfg.Log.Heads(ctx, req.GetTopics(), req.GetFilters(), int(req.GetLimit()))
+	heads, shards, err := s.cfg.Log.Survey(ctx, req.GetTopics(), req.GetFilters(), int(req.GetLimit()))
 	if err != nil {
 		return nil, s.refused(ctx, "heads", err)
 	}
-	return &meshv1.HeadsResponse{Heads: heads}, nil
+	return &meshv1.HeadsResponse{Heads: heads, Shards: shards}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/lease"
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
@@ -26,6 +27,8 @@ type Config struct {
 	Backend backend.Backend
 	Log     *shardlog.Log
 	Owners  Owners
+	// Letters is called when there are new dead letters; it must not block.
+	Letters func()
 	// Changed is called after a change of namespaces; it must not block.
 	Changed func()
 	Now     func() time.Time
@@ -38,10 +41,13 @@ type Service struct {
 	cfg Config
 	// ending is closed when streams should end.
 	ending chan struct{}
+	leases *lease.Table
 }
 
 // New makes a service.
-func New(cfg Config) *Service { return &Service{cfg: cfg, ending: make(chan struct{})} }
+func New(cfg Config) *Service {
+	return &Service{cfg: cfg, ending: make(chan struct{}), leases: lease.New()}
+}
 
 // Register adds it to a gRPC server.
 func (s *Service) Register(r grpc.ServiceRegistrar) { meshv1.RegisterStoreServiceServer(r, s) }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
@@ -30,11 +31,17 @@ func (s *Service) AttachSession(ctx context.Context, req *meshv1.AttachSessionRe
 	if err := s.session(req.GetUser(), req.GetName()); err != nil {
 		return nil, err
 	}
+	if err := s.cfg.Log.Sure(ctx, topic.SessionShard(req.GetUser(), req.GetName())); err != nil {
+		return nil, err
+	}
 	if !req.GetPeek() && req.GetEdgeId() == "" {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "edge_id is missing")
 	}
 	if req.GetTtlS() > maxTTL {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "ttl_s is more than 366 days")
+	}
+	if req.GetLeaseMs() > 0 && !req.GetPeek() {
+		return s.attachLease(ctx, req)
 	}
 	resp, err := s.cfg.Backend.AttachSession(ctx, req, s.now())
 	return resp, s.refused(ctx, "attach session", err)
@@ -59,6 +66,10 @@ func (s *Service) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsRequ
 		}
 		for i, c := range written {
 			codes[at[i]] = c
+		}
+		s.released(writes, written)
+		if slices.ContainsFunc(writes, func(w *meshv1.SessionWrite) bool { return len(w.GetDeadLetters()) > 0 }) {
+			s.cfg.Letters()
 		}
 	}
 	return &meshv1.WriteCursorsResponse{Codes: codes}, nil
@@ -110,7 +121,16 @@ func (s *Service) ListDeadLetters(ctx context.Context, req *meshv1.ListDeadLette
 			return nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
 		}
 	}
-	found, err := s.cfg.Backend.ListDeadLetters(ctx, req.GetFilter(), req.GetAfterId(), pageSize(req.GetLimit()))
+	if len(req.GetIds()) > maxPage {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "at most 1,000 ids at a time")
+	}
+	var found []*meshv1.DeadLetter
+	var err error
+	if len(req.GetIds()) > 0 {
+		found, err = s.cfg.Backend.FindDeadLetters(ctx, req.GetIds())
+	} else {
+		found, err = s.cfg.Backend.ListDeadLetters(ctx, req.GetFilter(), req.GetAfterId(), pageSize(req.GetLimit()))
+	}
 	if err != nil {
 		return nil, s.refused(ctx, "list dead letters", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -41,7 +42,9 @@ type faulty struct {
 	mu     sync.Mutex
 	away   error                                          // what writers say; nil: nothing
 	commit func(w backend.Writer, b *backend.Batch) error // stands for one commit; nil: as usual
+	claim  func() error                                   // asked before each claim
 	keys   func() error                                   // asked before a question for keys
+	read   error                                          // what reading the log answers; nil: as usual
 }
 
 func (f *faulty) set(change func(f *faulty)) {
@@ -61,21 +64,31 @@ func (f *faulty) OpenWriter(ctx context.Context, o backend.Owner) (backend.Write
 	return &faultyWriter{w, f}, err
 }
 
-func (f *faulty) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error) {
-	f.mu.Lock()
-	ask := f.keys
-	f.mu.Unlock()
+type faultyWriter struct {
+	backend.Writer
+	f *faulty
+}
+
+func (w *faultyWriter) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error) {
+	w.f.mu.Lock()
+	ask := w.f.keys
+	w.f.mu.Unlock()
 	if ask != nil {
 		if err := ask(); err != nil {
 			return nil, err
 		}
 	}
-	return f.Backend.Keys(ctx, hashes, now)
+	return w.Writer.Keys(ctx, hashes, now)
 }
 
-type faultyWriter struct {
-	backend.Writer
-	f *faulty
+func (w *faultyWriter) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
+	w.f.mu.Lock()
+	err := w.f.read
+	w.f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return w.Writer.ReadRuns(ctx, topic, epoch, from, to, visit)
 }
 
 func (w *faultyWriter) Commit(ctx context.Context, b *backend.Batch) error {
@@ -91,8 +104,11 @@ func (w *faultyWriter) Commit(ctx context.Context, b *backend.Batch) error {
 
 func (w *faultyWriter) Claim(ctx context.Context, shards []int) ([]int, error) {
 	w.f.mu.Lock()
-	away := w.f.away
+	away, claim := w.f.away, w.f.claim
 	w.f.mu.Unlock()
+	if claim != nil {
+		away = claim()
+	}
 	if away != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrLost, away)
 	}
@@ -196,6 +212,9 @@ func TestDatabaseAway(t *testing.T) {
 	if _, err := l.Heads(context.Background(), []string{"room/1"}, nil, 0); err == nil {
 		t.Error("heads are answered by a store that owns nothing")
 	}
+	if heads, shards, err := l.Survey(context.Background(), nil, []string{"room/#"}, 0); err == nil && slices.ContainsFunc(backendtest.AllShards(), shards.Has) {
+		t.Errorf("%v: a store that has loaded nothing says that it has compared a filter with all topics", heads)
+	}
 	f.set(func(f *faulty) { f.away = nil })
 	l.WaitReady(t)
 	if r := l.Append(t, backendtest.Item("room/1", "x"))[0]; r.GetSeq() != 1 {
@@ -215,6 +234,35 @@ func TestKeysCanNotBeAsked(t *testing.T) {
 	f.set(func(f *faulty) { f.keys = nil })
 	if r := l.Append(t, item)[0]; r.GetCode() != wirev1.Code_CODE_OK || r.GetDuplicate() {
 		t.Errorf("%v", r)
+	}
+	// Keys are asked on the connection that appends: where that is lost, another one is made.
+	f.set(func(f *faulty) { f.keys = func() error { return fmt.Errorf("%w: %w", backend.ErrLost, errCut) } })
+	item = backendtest.Item("room/1", "x")
+	item.DedupeKey = "another"
+	if r := l.Append(t, item)[0]; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE || r.GetRetryAfterMs() == 0 {
+		t.Errorf("%v", r)
+	}
+	f.set(func(f *faulty) { f.keys = nil })
+	l.WaitReady(t)
+	if r := l.Append(t, item)[0]; r.GetCode() != wirev1.Code_CODE_OK || r.GetSeq() != 2 {
+		t.Errorf("%v", r)
+	}
+}
+
+// A repeated number whose first result can't be read is refused: an OK without a seq would tell the producer that its topic is ephemeral,
+// and that it need not keep numbers.
+func TestFirstResultsCanNotBeRead(t *testing.T) {
+	l, f := start(t)
+	item := backendtest.Item("room/1", "x")
+	item.ProducerId, item.ProducerSeq = make([]byte, 16), 1
+	first := l.Append(t, item)[0]
+	f.set(func(f *faulty) { f.read = errCut })
+	if r := l.Append(t, item)[0]; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE || r.GetRetryAfterMs() == 0 {
+		t.Errorf("%v", r)
+	}
+	f.set(func(f *faulty) { f.read = nil })
+	if r := l.Append(t, item)[0]; !r.GetDuplicate() || r.GetSeq() != first.GetSeq() || first.GetSeq() != 1 {
+		t.Errorf("first %v, then %v", first, r)
 	}
 }
 

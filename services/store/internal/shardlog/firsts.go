@@ -2,6 +2,7 @@ package shardlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -17,9 +18,12 @@ func (l *lane) lookUp(ctx context.Context, group []*entry) error {
 	if len(hashes) == 0 {
 		return nil
 	}
-	found, err := l.backend.Keys(ctx, hashes, now)
+	if l.writer == nil {
+		return errAway
+	}
+	found, err := l.writer.Keys(ctx, hashes, now)
 	if err != nil {
-		return err
+		return l.asked(err)
 	}
 	for _, k := range found {
 		l.state.keys.put(k, now)
@@ -27,12 +31,22 @@ func (l *lane) lookUp(ctx context.Context, group []*entry) error {
 	return nil
 }
 
+var errAway = errors.New("the database is away")
+
+// asked takes in how a question on the writer's connection failed.
+func (l *lane) asked(err error) error {
+	if errors.Is(err, backend.ErrLost) {
+		l.lose(err)
+	}
+	return err
+}
+
 func unknownKeys(s *state, group []*entry, now uint64, policies *policy.Table) (hashes []backend.KeyHash) {
 	for _, e := range group {
-		if e.item.GetDedupeKey() == "" {
+		if !e.keyed() {
 			continue
 		}
-		if _, known := s.keys.get(e.key, now); !known && s.keys.missing(policies.For(e.item.GetTopic()).DedupeWindow, now) {
+		if _, known := s.keys.get(e.key, now); !known && s.keys.missing(e.keySpan(policies, now), now) {
 			hashes = append(hashes, e.key)
 		}
 	}
@@ -59,14 +73,17 @@ func (l *lane) findFirsts(ctx context.Context, p *plan, group []*entry) error {
 		searches[key][item.GetProducerSeq()] = append(searches[key][item.GetProducerSeq()], p.results[i])
 	}
 	for key, wanted := range searches {
-		if err := search(ctx, l.backend, key, l.state.producers[key], wanted); err != nil {
-			return err
+		if l.writer == nil {
+			return errAway
+		}
+		if err := search(ctx, l.writer, key, l.state.producers[key], wanted); err != nil {
+			return l.asked(err)
 		}
 	}
 	return nil
 }
 
-func search(ctx context.Context, log backend.Log, key producerKey, from *position, wanted map[uint64][]*meshv1.AppendResult) error {
+func search(ctx context.Context, log backend.Finder, key producerKey, from *position, wanted map[uint64][]*meshv1.AppendResult) error {
 	to := from.seq
 	for step := 0; step < searchSteps && to > 0 && len(wanted) > 0; step++ {
 		low := max(to, searchSeqs) - searchSeqs + 1

@@ -1,6 +1,7 @@
 package shardlog
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -41,9 +43,15 @@ type lane struct {
 	log      *slog.Logger
 	metrics  *Metrics
 	traces   traces
+	stall    time.Duration
+	// scheduled is Config.Scheduled.
+	scheduled func([]backend.Scheduled)
+	pace      *pace
 
 	state *state
-	kick  chan struct{} // something is queued, or wanted changed
+	// confirmedAt is when the database was last asked something on the writer's connection that it answered, in nanoseconds since started; 0: never.
+	confirmedAt atomic.Int64
+	kick        chan struct{} // something is queued, or wanted changed
 
 	mu       sync.Mutex
 	queue    []*entry
@@ -53,18 +61,22 @@ type lane struct {
 	due      bool // wanted has changed
 	draining bool
 	away     error // why the database can't be written to now; nil: it can
+	stalled  bool  // the step under way takes too long; see watch
+	step     uint64
 	changed  chan struct{}
 
 	writer      backend.Writer // the goroutine's own, as is all below
 	tended      time.Time
 	checkpoints checkpointer
 	warned      bool
+	scratch     scratch
 }
 
-func newLane(name string, cfg Config) *lane {
+func newLane(name string, cfg Config, pace *pace) *lane {
 	return &lane{
 		name: name, backend: cfg.Backend, owner: cfg.Owner, policies: cfg.Policies, now: cfg.Now, log: cfg.Log, metrics: cfg.Metrics,
-		traces: traces{cfg.Tracer}, state: newState(), kick: make(chan struct{}, 1), wanted: map[int]bool{}, changed: make(chan struct{}),
+		traces: traces{cfg.Tracer}, stall: cmp.Or(cfg.Stall, DefaultStall), pace: pace, scheduled: cfg.Scheduled, state: newState(),
+		kick: make(chan struct{}, 1), wanted: map[int]bool{}, changed: make(chan struct{}),
 		away: errors.New("no shards claimed yet"),
 	}
 }
@@ -79,15 +91,17 @@ func (l *lane) wake() {
 // submit queues items for one sink; those refused are answered at once.
 func (l *lane) submit(entries []*entry) {
 	var refused []*meshv1.AppendResult
+	down := l.backend.Away()
 	l.mu.Lock()
 	for _, e := range entries {
-		if err := l.admit(e); err != nil {
+		if err := l.admit(e, down); err != nil {
 			refused = append(refused, refusalOf(e, err))
 			continue
 		}
 		l.queue = append(l.queue, e)
 		l.bytes += e.size()
 	}
+	l.pace.taken(len(entries) - len(refused))
 	l.metrics.queued(l.name, len(l.queue)) // under the lock, so that no older depth overwrites a newer one
 	l.mu.Unlock()
 	l.wake()
@@ -97,8 +111,8 @@ func (l *lane) submit(entries []*entry) {
 	}
 }
 
-// admit says why an entry can't be queued. l.mu is held.
-func (l *lane) admit(e *entry) error {
+// admit says why an entry can't be queued; down is what the backend says of itself. l.mu is held.
+func (l *lane) admit(e *entry, down error) error {
 	switch {
 	case l.draining:
 		return code.Retry(wirev1.Code_CODE_DRAINING, unavailableRetry, "the store stops")
@@ -106,6 +120,10 @@ func (l *lane) admit(e *entry) error {
 		return code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard")
 	case l.away != nil:
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database is away: "+l.away.Error())
+	case down != nil:
+		return down
+	case l.stalled:
+		return errStalled
 	case !l.state.owns(e.shard):
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the shard is not claimed yet")
 	case len(l.queue) >= maxQueued || l.bytes+e.size() > maxQueuedBytes:
@@ -198,7 +216,17 @@ func (l *lane) refuse(entries []*entry, why func(*entry) error) {
 
 // answer gives every sink its results, in order.
 func (l *lane) answer(entries []*entry, results []*meshv1.AppendResult) {
+	l.pace.answered(len(entries))
 	l.metrics.answered(results)
+	if len(entries) == 0 {
+		return
+	}
+	defer func() { l.traces.appended(entries, results, l.now()) }()
+	first := entries[0].sink
+	if !slices.ContainsFunc(entries, func(e *entry) bool { return e.sink != first }) { // as with a single router
+		first.Results(results)
+		return
+	}
 	bySink := map[Sink][]*meshv1.AppendResult{}
 	var order []Sink
 	for i, e := range entries {
@@ -210,7 +238,6 @@ func (l *lane) answer(entries []*entry, results []*meshv1.AppendResult) {
 	for _, s := range order {
 		s.Results(bySink[s])
 	}
-	l.traces.appended(entries, results, l.now())
 }
 
 // run is the lane's goroutine. When ctx ends it finishes what is queued, gives the shards back and returns.
@@ -239,6 +266,7 @@ func (l *lane) appendGroup(ctx context.Context) bool {
 	if len(group) == 0 {
 		return false
 	}
+	defer l.watch()()
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	if err := l.lookUp(ctx, group); err != nil {
@@ -249,9 +277,13 @@ func (l *lane) appendGroup(ctx context.Context) bool {
 	}
 	var id backend.BatchID
 	_, _ = rand.Read(id[:]) // it never fails
-	p := newPlan(l.state, group, id, uint64(l.now().UnixMicro()), l.policies(), maxProducers)
+	p := newPlan(l.state, group, id, uint64(l.now().UnixMicro()), l.policies(), maxProducers, l.scratch)
+	defer func() { l.scratch.recycle(p) }()
 	if err := l.findFirsts(ctx, p, group); err != nil {
 		l.log.Warn("first results of duplicates could not be read", "error", err)
+		for _, i := range p.asks { // OK without a seq would say that the topic is ephemeral
+			p.results[i] = refusalOf(group[i], code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the first result could not be read"))
+		}
 	}
 	if len(p.batch.Commits) == 0 {
 		l.answer(group, p.results)
@@ -266,13 +298,17 @@ func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
 		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database is away"))
 		return
 	}
-	begun := time.Now()
+	begun, waited := time.Now(), l.now().Sub(group[0].at)
 	err := l.writer.Commit(ctx, p.batch)
-	l.metrics.committed(time.Since(begun), len(group), err)
+	l.metrics.committed(waited, time.Since(begun), len(group), err)
 	switch {
 	case err == nil:
+		l.confirm(begun)
 		l.state.apply(p, group)
 		l.checkpoints.noticed(len(group))
+		if l.scheduled != nil && len(p.batch.Scheduled) > 0 {
+			l.scheduled(p.batch.Scheduled)
+		}
 		l.answer(group, p.results)
 	case errors.Is(err, backend.ErrNotCommitted):
 		l.log.Warn("not committed", "error", err, "messages", len(group))

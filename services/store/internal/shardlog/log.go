@@ -20,20 +20,26 @@ import (
 type Config struct {
 	Backend backend.Backend
 	Owner   backend.Owner
-	// Writers is how many lanes append side by side; a shard belongs to lane shard % Writers.
-	Writers  int
+	// Writers is how many lanes append side by side, in each database; a shard belongs to lane shard % Writers of its database.
+	Writers int
+	// Stall is how long the database may take for one step before what waits behind it is refused; 0: DefaultStall.
+	Stall    time.Duration
 	Policies func() *policy.Table
 	// Now is the clock; nil: the real one.
 	Now     func() time.Time
 	Log     *slog.Logger
 	Metrics *Metrics
 	Tracer  trace.Tracer
+	// Scheduled is told what a commit keeps for later; it must not block. nil: nobody.
+	Scheduled func([]backend.Scheduled)
 }
 
 // Log is every shard that this store owns. It is a lifecycle.Part; it owns a goroutine and a writer for each lane.
 type Log struct {
 	cfg   Config
 	lanes []*lane
+	pace  pace
+	place func(shard int) int
 	group *lifecycle.Group
 }
 
@@ -42,11 +48,27 @@ func New(cfg Config) *Log {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	g := &Log{cfg: cfg}
-	for i := range cfg.Writers {
-		g.lanes = append(g.lanes, newLane(strconv.Itoa(i), cfg))
+	g := &Log{cfg: cfg, place: func(int) int { return 0 }}
+	bases := []backend.Backend{cfg.Backend}
+	if several, ok := cfg.Backend.(backend.Several); ok {
+		bases, g.place = several.Databases(), several.Place
+	}
+	for _, base := range bases {
+		cfg.Backend = base
+		for range cfg.Writers {
+			g.lanes = append(g.lanes, newLane(strconv.Itoa(len(g.lanes)), cfg, &g.pace))
+		}
 	}
 	return g
+}
+
+// laneOf is the number of a shard's lane; -1 while its data is on the move.
+func (g *Log) laneOf(shard int) int {
+	place := g.place(shard)
+	if place < 0 {
+		return -1
+	}
+	return place*g.cfg.Writers + shard%g.cfg.Writers
 }
 
 // Start starts the lanes.
@@ -77,7 +99,9 @@ func (g *Log) Stop(ctx context.Context) error {
 func (g *Log) Want(shards []int) {
 	each := make([][]int, len(g.lanes))
 	for _, s := range shards {
-		each[s%len(g.lanes)] = append(each[s%len(g.lanes)], s)
+		if l := g.laneOf(s); l >= 0 {
+			each[l] = append(each[l], s)
+		}
 	}
 	for i, l := range g.lanes {
 		l.want(each[i])
@@ -105,10 +129,13 @@ func (g *Log) Owned() (all []int) {
 func (g *Log) Check() error {
 	for _, l := range g.lanes {
 		l.mu.Lock()
-		why, wanted := l.away, len(l.wanted)
+		why, wanted, stalled := l.away, len(l.wanted), l.stalled
 		l.mu.Unlock()
 		if why != nil && wanted > 0 {
 			return why
+		}
+		if stalled {
+			return fmt.Errorf("lane %s: the database does not answer since %s at least", l.name, l.stall)
 		}
 		if owned := len(l.state.owned()); owned < wanted {
 			return fmt.Errorf("lane %s owns %d of %d shards", l.name, owned, wanted)
@@ -137,24 +164,25 @@ func (g *Log) Ready(ctx context.Context) error {
 	return nil
 }
 
-func (g *Log) lane(shard int) *lane { return g.lanes[shard%len(g.lanes)] }
+// lane of a shard. One on the move has any: none owns it.
+func (g *Log) lane(shard int) *lane { return g.lanes[max(g.laneOf(shard), 0)] }
 
 // Append takes items of one caller; each gets exactly one result at sink, those of one topic in the order given.
 func (g *Log) Append(items []*meshv1.AppendItem, sink Sink) {
 	groups := make([][]*entry, len(g.lanes))
 	var bad []*meshv1.AppendResult
 	now := g.cfg.Now()
-	for _, item := range items {
-		e := &entry{item: item, sink: sink, at: now}
+	entries := make([]entry, len(items))
+	for i, item := range items {
+		e := &entries[i]
+		*e = entry{item: item, sink: sink, at: now}
 		if err := check(item); err != nil {
 			bad = append(bad, refusalOf(e, err))
 			continue
 		}
 		e.shard = topic.Shard(item.GetTopic())
-		if item.GetDedupeKey() != "" {
-			e.key = hashKey(item.GetTopic(), item.GetDedupeKey())
-		}
-		lane := e.shard % len(g.lanes)
+		e.key = keyOf(item)
+		lane := max(g.laneOf(e.shard), 0) // none owns one that is on the move, and says so
 		groups[lane] = append(groups[lane], e)
 	}
 	if len(bad) > 0 {

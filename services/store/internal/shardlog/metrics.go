@@ -23,8 +23,10 @@ type Metrics struct {
 	duplicates prometheus.Counter
 	batch      prometheus.Histogram
 	seconds    prometheus.Histogram
+	wait       prometheus.Histogram
 	failures   *prometheus.CounterVec
 	depth      *prometheus.GaugeVec
+	stalls     prometheus.Counter
 }
 
 // NewMetrics registers them.
@@ -42,14 +44,21 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pushmesh_store_commit_seconds", Help: "How long a group commit took.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
+		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pushmesh_store_commit_wait_seconds", Help: "How long the first message of a group commit waited for it to begin.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_commit_failures_total", Help: "Group commits that failed, by outcome.",
 		}, []string{"outcome"}),
 		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pushmesh_store_queue_messages", Help: "Messages that wait for their group commit.",
 		}, []string{"lane"}),
+		stalls: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_store_stalls_total", Help: "Times that the database took too long, and appends were refused meanwhile.",
+		}),
 	}
-	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.failures, m.depth)
+	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.wait, m.failures, m.depth, m.stalls)
 	return m
 }
 
@@ -70,7 +79,9 @@ func (m *Metrics) answered(results []*meshv1.AppendResult) {
 	m.duplicates.Add(float64(duplicates))
 }
 
-func (m *Metrics) committed(took time.Duration, messages int, err error) {
+// committed takes how long a group waited, counted from its first message, and how long its commit took.
+func (m *Metrics) committed(waited, took time.Duration, messages int, err error) {
+	m.wait.Observe(max(0, waited).Seconds())
 	m.seconds.Observe(took.Seconds())
 	m.batch.Observe(float64(messages))
 	switch {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
@@ -31,10 +33,15 @@ func depth(t *testing.T, r *prometheus.Registry) float64 {
 	return 0
 }
 
+// well is a database with which nothing is wrong.
+type well struct{ backend.Backend }
+
+func (well) Away() error { return nil }
+
 // The gauge follows the queue down as well: an idle store has nothing waiting.
 func TestQueueDepthIsWhatWaits(t *testing.T) {
 	r := prometheus.NewRegistry()
-	l := newLane("0", Config{Metrics: NewMetrics(r)})
+	l := newLane("0", Config{Backend: well{}, Metrics: NewMetrics(r)}, &pace{})
 	l.state, l.away = owning(), nil
 	entries := make([]*entry, maxBatch+3)
 	for i := range entries {

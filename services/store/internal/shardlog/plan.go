@@ -1,6 +1,9 @@
 package shardlog
 
 import (
+	"slices"
+	"time"
+
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -17,6 +20,30 @@ type plan struct {
 	waits []bool
 	// asks are duplicates by number whose first result must be looked for in the log.
 	asks []int
+
+	scratch scratch
+}
+
+// scratch is memory that one plan after the other uses; a plan holds on to it until its batch is committed and answered.
+type scratch struct {
+	packed  []byte // of runs
+	growing []*growing
+}
+
+// maxScratch bounds the packed bytes kept between plans.
+const maxScratch = 2 * maxBatchBytes
+
+// recycle takes back what a plan used. Nothing may look at the plan's batch any more.
+func (s *scratch) recycle(p *plan) {
+	s.packed = p.scratch.packed[:0]
+	if cap(s.packed) > maxScratch {
+		s.packed = nil
+	}
+	for _, g := range p.scratch.growing {
+		clear(g.records) // bodies are not to be kept
+		*g = growing{records: g.records[:0]}
+	}
+	s.growing = p.scratch.growing
 }
 
 // planner makes a plan. Everything that it decides follows from its fields and the entries.
@@ -29,6 +56,7 @@ type planner struct {
 
 	topics    map[string]*growing
 	order     []*growing // of topics, so that a plan is the same each time
+	answers   []meshv1.AppendResult
 	commits   map[int]uint64
 	keys      map[backend.KeyHash]int // entry that uses a key first
 	positions map[producerKey]*taken
@@ -50,13 +78,14 @@ type taken struct {
 	entries map[uint64]int
 }
 
-func newPlan(s *state, entries []*entry, id backend.BatchID, now uint64, policies *policy.Table, mostProducers int) *plan {
+func newPlan(s *state, entries []*entry, id backend.BatchID, now uint64, policies *policy.Table, mostProducers int, with scratch) *plan {
 	p := &planner{
 		plan: &plan{
 			batch:   &backend.Batch{ID: id, At: now},
-			results: make([]*meshv1.AppendResult, len(entries)), waits: make([]bool, len(entries)),
+			results: make([]*meshv1.AppendResult, len(entries)), waits: make([]bool, len(entries)), scratch: with,
 		},
-		s: s, now: now, policies: policies, most: mostProducers,
+		answers: make([]meshv1.AppendResult, len(entries)),
+		s:       s, now: now, policies: policies, most: mostProducers,
 		topics: map[string]*growing{}, commits: map[int]uint64{}, keys: map[backend.KeyHash]int{}, positions: map[producerKey]*taken{},
 	}
 	for i, e := range entries {
@@ -80,7 +109,7 @@ func (p *planner) decide(i int, e *entry) {
 			return
 		}
 	}
-	if e.item.GetDedupeKey() != "" && p.usedBefore(i, e) {
+	if e.keyed() && p.usedBefore(i, e) {
 		if ordered {
 			p.take(i, e, key)
 			p.mark(i, e, key)
@@ -90,7 +119,17 @@ func (p *planner) decide(i int, e *entry) {
 	if ordered {
 		p.take(i, e, key)
 	}
-	p.append(i, e, sh)
+	switch {
+	case e.cancels != nil:
+		p.cancel(i, e)
+	case e.item.GetDeliverAt() > p.now:
+		p.schedule(i, e)
+		if ordered {
+			p.mark(i, e, key)
+		}
+	default:
+		p.append(i, e, sh)
+	}
 }
 
 // inOrder says whether an ordered producer's number is the next one; if not, the entry is decided.
@@ -122,7 +161,7 @@ func (p *planner) inOrder(i int, e *entry, key producerKey) bool {
 			return false
 		}
 	}
-	if e.item.GetDedupeKey() != "" && p.usedBefore(i, e) {
+	if e.keyed() && p.usedBefore(i, e) {
 		return false
 	}
 	p.results[i] = duplicate(e, have.epoch, 0, e.item.GetMessageId(), e.item.GetPublishedAt())
@@ -139,6 +178,7 @@ func (p *planner) usedBefore(i int, e *entry) bool {
 	k, ok := p.s.keys.get(e.key, p.now)
 	if ok {
 		p.results[i] = duplicate(e, k.Epoch, k.Seq, k.MessageID[:], k.PublishedAt)
+		p.results[i].Scheduled = k.Seq == 0
 	}
 	return ok
 }
@@ -147,6 +187,7 @@ func (p *planner) usedBefore(i int, e *entry) bool {
 func (p *planner) follow(i int, e *entry, first int) {
 	r := p.results[first]
 	p.results[i] = duplicate(e, r.GetEpoch(), r.GetSeq(), r.GetMessageId(), r.GetPublishedAt())
+	p.results[i].Scheduled = r.GetScheduled()
 	p.waits[i] = p.waits[first]
 }
 
@@ -164,7 +205,7 @@ func (p *planner) take(i int, e *entry, key producerKey) {
 func (p *planner) mark(i int, e *entry, key producerKey) {
 	p.batch.Marks = append(p.batch.Marks, backend.Mark{Commit: p.commit(e.shard), Producer: backend.Producer{
 		Shard: e.shard, Topic: key.topic, ID: key.id, ProducerSeq: e.item.GetProducerSeq(),
-		Epoch: p.s.shards[e.shard].epoch, Seq: p.results[i].GetSeq(), At: p.now,
+		Epoch: p.s.shards[e.shard].epoch, Seq: p.s.reached(key, p.results[i].GetSeq()), At: p.now,
 	}})
 	p.waits[i] = true
 }
@@ -182,7 +223,8 @@ func (p *planner) commit(shard int) uint64 {
 func (p *planner) append(i int, e *entry, sh *shard) {
 	g := p.topics[e.item.GetTopic()]
 	if g == nil {
-		g = &growing{topic: e.item.GetTopic(), shard: e.shard, epoch: sh.epoch, first: 1, policy: p.policies.For(e.item.GetTopic())}
+		g = p.grow()
+		g.topic, g.shard, g.epoch, g.first, g.policy = e.item.GetTopic(), e.shard, sh.epoch, 1, p.policies.For(e.item.GetTopic())
 		if t := p.s.topics[g.topic]; t != nil {
 			g.first = t.head + 1
 		}
@@ -190,21 +232,43 @@ func (p *planner) append(i int, e *entry, sh *shard) {
 		p.order = append(p.order, g)
 		p.commit(e.shard)
 	}
+	if ttl := e.item.GetTtlUs(); ttl > 0 {
+		e.item.ExpiresAt = p.now + ttl
+	}
 	seq := g.first + uint64(len(g.records))
 	g.records = append(g.records, record(e.item))
-	p.results[i] = &meshv1.AppendResult{
-		Ref: e.item.GetRef(), Code: wirev1.Code_CODE_OK, Epoch: g.epoch, Seq: seq, MessageId: e.item.GetMessageId(), PublishedAt: e.item.GetPublishedAt(),
-	}
+	r := &p.answers[i] // one piece of memory for all: most entries end here
+	r.Ref, r.Code, r.Epoch, r.Seq = e.item.GetRef(), wirev1.Code_CODE_OK, g.epoch, seq
+	r.MessageId, r.PublishedAt = e.item.GetMessageId(), e.item.GetPublishedAt()
+	p.results[i] = r
 	p.waits[i] = true
-	if e.item.GetDedupeKey() != "" {
-		p.keys[e.key] = i
-		k := backend.Key{
-			Shard: e.shard, Hash: e.key, Epoch: g.epoch, Seq: seq, PublishedAt: e.item.GetPublishedAt(),
-			Until: p.now + micros(g.policy.DedupeWindow), Class: backend.KeyClassFor(g.policy.DedupeWindow),
-		}
-		copy(k.MessageID[:], e.item.GetMessageId())
-		p.batch.Keys = append(p.batch.Keys, k)
+	p.use(i, e, e.window(g.policy))
+	p.fired(e)
+}
+
+// use notes that an entry's key, if it has one, is used for what results[i] says.
+func (p *planner) use(i int, e *entry, window time.Duration) {
+	if !e.keyed() {
+		return
 	}
+	r := p.results[i]
+	p.keys[e.key] = i
+	k := backend.Key{
+		Shard: e.shard, Hash: e.key, Epoch: r.GetEpoch(), Seq: r.GetSeq(), PublishedAt: r.GetPublishedAt(),
+		Until: p.now + micros(window), Class: backend.KeyClassFor(window),
+	}
+	copy(k.MessageID[:], r.GetMessageId())
+	p.batch.Keys = append(p.batch.Keys, k)
+}
+
+// grow is the next topic's record, with memory of an earlier plan's where there is some.
+func (p *planner) grow() *growing {
+	if n := len(p.order); n < len(p.scratch.growing) {
+		return p.scratch.growing[n]
+	}
+	g := &growing{}
+	p.scratch.growing = append(p.scratch.growing, g)
+	return g
 }
 
 func record(item *meshv1.AppendItem) run.Record {
@@ -217,26 +281,33 @@ func record(item *meshv1.AppendItem) run.Record {
 	return r
 }
 
-// pack makes runs of each topic's records, none beyond the bounds of package run.
+// pageBytes is what a row of the log has for the topic's name and its packed run on a page of Postgres (8,160 bytes, less 24 of the row's
+// header and what the other columns take). Beyond, a row is stored in pieces, which costs more; only large messages are worth it.
+const pageBytes = 8040
+
+// pack makes runs of each topic's records: of a page each, and none beyond the bounds of package run.
 func (p *planner) pack() {
 	for _, g := range p.order {
 		class := backend.ClassFor(g.policy.Retention)
 		for records, first := g.records, g.first; len(records) > 0; {
-			n := fits(records)
+			n := fits(records, pageBytes-len(g.topic))
+			start := len(p.scratch.packed)
+			p.scratch.packed = run.Pack(p.scratch.packed, records[:n])
 			p.batch.Runs = append(p.batch.Runs, backend.Run{
 				Shard: g.shard, Commit: p.commits[g.shard], Topic: g.topic, Epoch: g.epoch, First: first, N: n, At: p.now, Class: class,
-				Packed: run.Pack(nil, records[:n]),
+				Packed: slices.Clip(p.scratch.packed[start:]),
 			})
 			records, first = records[n:], first+uint64(n)
 		}
 	}
 }
 
-func fits(records []run.Record) int {
-	size := 0
+// fits says how many of the records, one at least, make a run of at most so many bytes.
+func fits(records []run.Record, most int) int {
+	size := run.HeaderSize
 	for n := range records {
-		size += len(records[n].Body)
-		if n > 0 && (n == run.MaxRecords || size > run.MaxBytes) {
+		size += records[n].Size()
+		if n > 0 && (n == run.MaxRecords || size > most) {
 			return n
 		}
 	}
@@ -266,7 +337,7 @@ func (s *state) apply(p *plan, entries []*entry) {
 		key := producerKey{topic: e.item.GetTopic()}
 		copy(key.id[:], e.item.GetProducerId())
 		s.moved(key, position{
-			shard: e.shard, producerSeq: e.item.GetProducerSeq(), epoch: p.results[i].GetEpoch(), seq: p.results[i].GetSeq(), at: b.At, dirty: true,
+			shard: e.shard, producerSeq: e.item.GetProducerSeq(), epoch: s.shards[e.shard].epoch, seq: s.reached(key, p.results[i].GetSeq()), at: b.At, dirty: true,
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package shardlog
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"testing"
@@ -85,20 +86,25 @@ func TestPlansFollowTheModel(t *testing.T) {
 		s := owning()
 		m := &model{map[string]uint64{}, map[string]uint64{}, map[string]uint64{}, map[string]uint64{}}
 		commits := map[int]uint64{}
+		var with scratch // used again by every plan, as a lane does
 		for range rapid.IntRange(1, 6).Draw(t, "commits") {
 			var entries []*entry
 			for range rapid.IntRange(1, 12).Draw(t, "items") {
 				entries = append(entries, entryOf(itemOf(rapid.SampledFrom([]string{"room/1", "room/2", "user/1"}).Draw(t, "topic"),
 					rapid.SampledFrom([]byte{1, 2}).Draw(t, "producer"), rapid.Uint64Range(0, 4).Draw(t, "seq"), rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(t, "key"))))
 			}
-			p := newPlan(s, entries, backend.BatchID{}, noon, table, 100)
+			for i, e := range entries {
+				e.item.Body = rapid.SliceOfN(rapid.Just(byte(i)), 0, 5000).Draw(t, "body")
+			}
+			p := newPlan(s, entries, backend.BatchID{}, noon, table, 100, with)
 			again := rapid.Bool().Draw(t, "again")
 			before := map[string]uint64{}
 			for name, head := range m.heads {
 				before[name] = head
 			}
 			if again { // as after a commit that failed: making a plan changes nothing
-				p = newPlan(s, entries, backend.BatchID{}, noon, table, 100)
+				with.recycle(p)
+				p = newPlan(s, entries, backend.BatchID{}, noon, table, 100, with)
 			}
 			for i, e := range entries {
 				used := m.keys[e.item.GetTopic()+" "+e.item.GetDedupeKey()]
@@ -112,9 +118,30 @@ func TestPlansFollowTheModel(t *testing.T) {
 				}
 			}
 			checkRuns(t, p, before, m.heads, commits)
+			checkBodies(t, p, entries)
 			s.apply(p, entries)
+			with.recycle(p)
 		}
 	})
+}
+
+// checkBodies looks each answered message up in the runs: none is another's.
+func checkBodies(t *rapid.T, p *plan, entries []*entry) {
+	bodies := map[string][]byte{}
+	for _, r := range p.batch.Runs {
+		if err := run.Each(r.Packed, func(i int, rec *run.Record) bool {
+			bodies[fmt.Sprint(r.Topic, " ", r.First+uint64(i))] = rec.Body
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, e := range entries {
+		r := p.results[i]
+		if r.GetCode() == wirev1.Code_CODE_OK && !r.GetDuplicate() && !bytes.Equal(bodies[fmt.Sprint(e.item.GetTopic(), " ", r.GetSeq())], e.item.GetBody()) {
+			t.Fatalf("item %d has another one's body in the log", i)
+		}
+	}
 }
 
 // checkRuns says whether runs continue the heads without a hole, up to the heads after, and commits count.
@@ -144,27 +171,31 @@ func checkRuns(t *rapid.T, p *plan, before, after map[string]uint64, commits map
 
 func TestRunsKeepTheirBounds(t *testing.T) {
 	var entries []*entry
-	for range run.MaxRecords + 10 {
-		entries = append(entries, entryOf(itemOf("room/1", 0, 0, "")))
-	}
-	for range 3 {
+	for _, size := range []int{100, 100, 4000, 4000, 9000, 100, run.MaxRecord} {
 		item := itemOf("room/2", 0, 0, "")
-		item.Body = make([]byte, run.MaxBytes/2+1)
+		item.Body = make([]byte, size)
 		entries = append(entries, entryOf(item))
 	}
-	p := newPlan(owning(), entries, backend.BatchID{}, noon, policy.NewTable(nil), 100)
+	for range 1000 {
+		entries = append(entries, entryOf(itemOf("room/1", 1, 0, "")))
+	}
+	p := newPlan(owning(), entries, backend.BatchID{}, noon, policy.NewTable(nil), 100, scratch{})
 	var got []string
 	for _, r := range p.batch.Runs {
-		got = append(got, fmt.Sprintf("%s %d+%d", r.Topic, r.First, r.N))
+		if r.Topic == "room/2" {
+			got = append(got, fmt.Sprintf("%d+%d", r.First, r.N))
+		} else if len(r.Packed) > pageBytes || r.N < 300 && r.Last() != 1000 {
+			t.Errorf("a run of %d small records with %d bytes", r.N, len(r.Packed))
+		}
 	}
-	want := []string{"room/1 1+4096", "room/1 4097+10", "room/2 1+1", "room/2 2+1", "room/2 3+1"}
+	want := []string{"1+3", "4+1", "5+1", "6+1", "7+1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("runs %v, want %v", got, want)
 	}
 }
 
 func TestPlanPutsRunsAndKeysWhereThePolicySays(t *testing.T) {
-	p := newPlan(owning(), []*entry{entryOf(itemOf("room/1", 0, 0, "k")), entryOf(itemOf("user/1", 0, 0, ""))}, backend.BatchID{}, noon, policy.NewTable(nil), 100)
+	p := newPlan(owning(), []*entry{entryOf(itemOf("room/1", 0, 0, "k")), entryOf(itemOf("user/1", 0, 0, ""))}, backend.BatchID{}, noon, policy.NewTable(nil), 100, scratch{})
 	if p.batch.Runs[0].Class != backend.Day || p.batch.Runs[1].Class != backend.Week {
 		t.Errorf("classes %v and %v", p.batch.Runs[0].Class, p.batch.Runs[1].Class)
 	}
@@ -179,7 +210,7 @@ func TestProducersAreBounded(t *testing.T) {
 		entries = append(entries, entryOf(itemOf("room/1", producer, 1, "")))
 	}
 	entries = append(entries, entryOf(itemOf("room/1", 0, 2, "")))
-	p := newPlan(owning(), entries, backend.BatchID{}, noon, policy.NewTable(nil), 3)
+	p := newPlan(owning(), entries, backend.BatchID{}, noon, policy.NewTable(nil), 3, scratch{})
 	var codes []wirev1.Code
 	for _, r := range p.results {
 		codes = append(codes, r.GetCode())

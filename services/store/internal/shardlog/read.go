@@ -19,6 +19,17 @@ const oldestSlack = 10 * time.Second
 // Heads answers for the topics named, which must be of owned shards, and for the owned ones that match a filter, each once. More than
 // limit matches (0: any number) are refused.
 func (g *Log) Heads(ctx context.Context, topics, filters []string, limit int) ([]*meshv1.Head, error) {
+	heads, _, err := g.Survey(ctx, topics, filters, limit)
+	return heads, err
+}
+
+// Survey answers as Heads does, and says which shards the filters were compared with: one that is not loaded has no matches, which does not mean
+// that it has no topics.
+func (g *Log) Survey(ctx context.Context, topics, filters []string, limit int) ([]*meshv1.Head, topic.ShardSet, error) {
+	unsure, err := g.sureOf(ctx, topics, len(filters) > 0)
+	if err != nil {
+		return nil, nil, err
+	}
 	heads := make([]*meshv1.Head, 0, len(topics))
 	seen := make(map[string]bool, len(topics))
 	var stale []*meshv1.Head
@@ -39,22 +50,25 @@ func (g *Log) Heads(ctx context.Context, topics, filters []string, limit int) ([
 	}
 	for _, name := range topics {
 		if err := topic.Check(name); err != nil {
-			return nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+			return nil, nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
 		}
 		if err := take(name); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	matches, err := g.match(filters, limit)
+	matches, shards, err := g.match(filters, limit, unsure)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, name := range matches {
-		if err := take(name); err != nil && code.Of(err) != wirev1.Code_CODE_CONFLICT { // lost since it matched
-			return nil, err
+		switch err := take(name); {
+		case code.Of(err) == wirev1.Code_CODE_CONFLICT: // lost since it matched
+			shards.Remove(topic.Shard(name))
+		case err != nil:
+			return nil, nil, err
 		}
 	}
-	return heads, g.refresh(ctx, stale)
+	return heads, shards, g.refresh(ctx, stale)
 }
 
 // head of a topic as memory has it; fresh says whether its oldest is.
@@ -94,20 +108,28 @@ func (g *Log) notBefore(name string, slack bool) uint64 {
 	return uint64(g.cfg.Now().Add(-keep).UnixMicro())
 }
 
-func (g *Log) match(filters []string, limit int) (names []string, err error) {
+// match leaves the shards of unsure lanes out.
+func (g *Log) match(filters []string, limit int, unsure map[*lane]bool) (names []string, shards topic.ShardSet, err error) {
 	if len(filters) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	var index topic.Index[int]
 	for i, f := range filters {
 		if err := topic.CheckFilter(f); err != nil {
-			return nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+			return nil, nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
 		}
 		index.Add(f, i)
 	}
 	var found []int
+	shards = topic.NewShardSet()
 	for _, l := range g.lanes {
+		if unsure[l] {
+			continue
+		}
 		l.state.mu.RLock()
+		for n := range l.state.shards {
+			shards.Add(n)
+		}
 		for name := range l.state.topics {
 			if found = index.Match(found[:0], name); len(found) > 0 {
 				names = append(names, name)
@@ -116,9 +138,9 @@ func (g *Log) match(filters []string, limit int) (names []string, err error) {
 		l.state.mu.RUnlock()
 	}
 	if limit > 0 && len(names) > limit {
-		return nil, code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, fmt.Sprintf("%d topics match, at most %d", len(names), limit))
+		return nil, nil, code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, fmt.Sprintf("%d topics match, at most %d", len(names), limit))
 	}
-	return names, nil
+	return names, shards, nil
 }
 
 // refresh asks the database for the oldest retained seq of topics whose known one may have passed.
@@ -184,7 +206,10 @@ func (g *Log) Read(ctx context.Context, name string, epoch, from, to uint64, beg
 		return nil
 	}
 	var bad error
+	pacing := g.pace.reader()
+	defer pacing.done()
 	err = g.cfg.Backend.ReadRuns(ctx, name, h.GetEpoch(), from, to, func(r backend.Run) bool {
+		pacing.read(ctx, r.N, len(r.Packed))
 		more := true
 		bad = run.Each(r.Packed, func(i int, rec *run.Record) bool {
 			if seq := r.First + uint64(i); seq >= from && seq <= to {

@@ -14,6 +14,7 @@ import (
 type state struct {
 	mu     sync.RWMutex
 	shards map[int]*shard
+	claims uint64 // how often shards were merged
 	topics map[string]*topicState
 
 	producers map[producerKey]*position // the lane's own, as is keys
@@ -24,6 +25,8 @@ type shard struct {
 	epoch  uint64
 	commit uint64
 	dirty  bool
+	// claim tells this ownership of the shard from earlier ones.
+	claim uint64
 }
 
 // topicState of a topic that was published to.
@@ -61,6 +64,13 @@ func (s *state) owns(n int) bool {
 	return s.shards[n] != nil
 }
 
+// empty says that no shard is loaded.
+func (s *state) empty() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.shards) == 0
+}
+
 func (s *state) owned() []int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -96,7 +106,9 @@ func (s *state) drop(gone func(shard int) bool) {
 func (s *state) merge(loaded *state, now uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.claims++
 	for n, x := range loaded.shards {
+		x.claim = s.claims
 		s.shards[n] = x
 	}
 	for name, t := range loaded.topics {

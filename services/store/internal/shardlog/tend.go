@@ -41,6 +41,7 @@ func sorted(s []int) []int {
 
 // tend makes what is owned what is wanted, as far as the database allows now.
 func (l *lane) tend(ctx context.Context) {
+	defer l.watch()()
 	l.tended = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
@@ -89,10 +90,12 @@ func (l *lane) claim(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 		defer cancel()
 	}
+	asked := time.Now()
 	got, err := l.writer.Claim(ctx, missing)
 	if err != nil {
 		return fmt.Errorf("claim: %w", err)
 	}
+	l.confirm(asked)
 	if len(got) == 0 {
 		l.back()
 		return nil

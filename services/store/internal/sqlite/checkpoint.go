@@ -8,11 +8,13 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// A stored state is replaced by a greater (epoch, position) alone.
+// A stored state is replaced by a greater one alone: of a later epoch, or part by part.
 const (
 	putTopic = `INSERT INTO topic_head (topic, shard, epoch, head, oldest) VALUES (?, ?, ?, ?, ?)
-		ON CONFLICT (topic) DO UPDATE SET epoch = excluded.epoch, head = excluded.head, oldest = excluded.oldest
-		WHERE (excluded.epoch, excluded.head, excluded.oldest) > (epoch, head, oldest)`
+		ON CONFLICT (topic) DO UPDATE SET epoch = excluded.epoch,
+			head = CASE WHEN epoch = excluded.epoch THEN max(head, excluded.head) ELSE excluded.head END,
+			oldest = CASE WHEN epoch = excluded.epoch THEN max(oldest, excluded.oldest) ELSE excluded.oldest END
+		WHERE excluded.epoch >= epoch`
 	putProducer = `INSERT INTO producer (topic, id, shard, producer_seq, epoch, seq, at) VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (topic, id) DO UPDATE SET producer_seq = excluded.producer_seq, epoch = excluded.epoch, seq = excluded.seq, at = excluded.at
 		WHERE (excluded.epoch, excluded.producer_seq) > (epoch, producer_seq)`
@@ -82,3 +84,6 @@ func (w *Writer) owned(ctx context.Context, n int, shard func(i int) int, do fun
 		return nil
 	})
 }
+
+// FoldCheckpoints has nothing to do: states are replaced in place.
+func (b *Backend) FoldCheckpoints(context.Context, backend.Fold) error { return nil }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
 // WriteCursors does every write in one transaction; those refused change nothing.
@@ -82,3 +83,6 @@ func writeSession(ctx context.Context, tx *sql.Tx, w *meshv1.SessionWrite, s *se
 	}
 	return nil
 }
+
+// FoldCursors has nothing to do: cursors are replaced in place, and SQLite keeps no old rows.
+func (b *Backend) FoldCursors(context.Context, backend.Fold) error { return nil }

@@ -64,7 +64,16 @@ func (b *Backend) insert(ctx context.Context, tx *sql.Tx, batch *backend.Batch) 
 			return nil, err
 		}
 	}
-	return made, marks.flush(ctx)
+	if err := marks.flush(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := discardLetters(ctx, tx, batch.Letters); err != nil {
+		return nil, err
+	}
+	if err := markCopied(ctx, tx, batch.Copied); err != nil {
+		return nil, err
+	}
+	return made, moveScheduled(ctx, tx, batch)
 }
 
 // inserter gathers rows of one table into INSERTs of many rows.

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,6 +40,7 @@ type Backend struct {
 
 	owners owners
 	slices sliceSet
+	full   atomic.Pointer[error] // why nothing can be written (a full disk); nil: it can
 
 	closing  sync.Once
 	closeErr error
@@ -140,15 +142,6 @@ func inTx(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("sqlite: commit: %w", err)
-	}
-	return nil
-}
-
-// Ping asks for one row.
-func (b *Backend) Ping(ctx context.Context) error {
-	var one int
-	if err := b.read.QueryRowContext(ctx, "SELECT 1").Scan(&one); err != nil {
-		return fmt.Errorf("sqlite: %w", err)
 	}
 	return nil
 }

@@ -5,14 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pushmesh/pushmesh/internal/topic"
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
@@ -123,51 +119,4 @@ func (b *Backend) DeleteNamespace(ctx context.Context, prefix string) error {
 		_, err = nextVersion(ctx, tx)
 		return err
 	})
-}
-
-// ListDeadLetters whose topic matches a filter. It walks through the ids, so that a filter that matches little costs time, not memory.
-func (b *Backend) ListDeadLetters(ctx context.Context, filter string, after uint64, limit int) (found []*meshv1.DeadLetter, err error) {
-	const page = 500
-	for {
-		rows, err := b.read.QueryContext(ctx, "SELECT id, topic, epoch, seq, body, reason, attempts, user, session, at FROM dead_letter WHERE id > ? ORDER BY id LIMIT ?", int64(after), page)
-		if err != nil {
-			return nil, fmt.Errorf("sqlite: dead letters: %w", err)
-		}
-		seen := 0
-		if err := scan(rows, func() error {
-			d := &meshv1.DeadLetter{}
-			var reason int32
-			if err := rows.Scan(&d.Id, &d.Topic, &d.Epoch, &d.Seq, &d.Body, &reason, &d.Attempts, &d.User, &d.Session, &d.At); err != nil {
-				return err
-			}
-			d.Reason = wirev1.Code(reason)
-			seen, after = seen+1, d.GetId()
-			if len(found) < limit && (filter == "" || topic.Match(filter, d.GetTopic())) {
-				found = append(found, d)
-			}
-			return nil
-		}); err != nil {
-			return nil, err
-		}
-		if seen < page || len(found) >= limit {
-			return found, nil
-		}
-	}
-}
-
-// DiscardDeadLetters deletes.
-func (b *Backend) DiscardDeadLetters(ctx context.Context, ids []uint64) (int, error) {
-	if len(ids) == 0 {
-		return 0, nil
-	}
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = int64(id)
-	}
-	res, err := b.write.ExecContext(ctx, "DELETE FROM dead_letter WHERE id IN (?"+strings.Repeat(",?", len(ids)-1)+")", args...)
-	if err != nil {
-		return 0, fmt.Errorf("sqlite: discard: %w", err)
-	}
-	n, err := res.RowsAffected()
-	return int(n), err
 }

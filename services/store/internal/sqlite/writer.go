@@ -103,6 +103,7 @@ func (w *Writer) Commit(ctx context.Context, batch *backend.Batch) error {
 		w.b.slices.add(made)
 		return nil
 	}
+	w.b.noted(err)
 	switch yes, askErr := w.b.committed(ctx, batch.ID); {
 	case askErr != nil:
 		return fmt.Errorf("sqlite: %w: %w", backend.ErrUnknown, errors.Join(err, askErr))
@@ -111,6 +112,16 @@ func (w *Writer) Commit(ctx context.Context, batch *backend.Batch) error {
 		return nil
 	}
 	return fmt.Errorf("sqlite: %w: %w", backend.ErrNotCommitted, err)
+}
+
+// ReadRuns and Keys are the backend's: readers are never in the way of a writer.
+func (w *Writer) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
+	return w.b.ReadRuns(ctx, topic, epoch, from, to, visit)
+}
+
+// Keys finds dedupe keys.
+func (w *Writer) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error) {
+	return w.b.Keys(ctx, hashes, now)
 }
 
 // Committed says whether a batch is in the database.

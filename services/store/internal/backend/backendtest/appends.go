@@ -50,10 +50,17 @@ func AllShards() []int {
 // OpenLog starts a log on a backend that wants every shard, and stops it when the test ends, unless it was stopped.
 func OpenLog(t *testing.T, b backend.Backend, owner backend.Owner, writers int, now func() time.Time) *Log {
 	t.Helper()
+	return openLogTelling(t, b, owner, writers, now, nil)
+}
+
+// openLogTelling tells scheduled of what is kept for later.
+func openLogTelling(t *testing.T, b backend.Backend, owner backend.Owner, writers int, now func() time.Time, scheduled func([]backend.Scheduled)) *Log {
+	t.Helper()
 	table := policy.NewTable(nil)
 	l := &Log{Log: shardlog.New(shardlog.Config{
 		Backend: b, Owner: owner, Writers: writers, Policies: func() *policy.Table { return table }, Now: now,
 		Log: slog.New(slog.DiscardHandler), Metrics: shardlog.NewMetrics(prometheus.NewRegistry()), Tracer: noop.NewTracerProvider().Tracer(""),
+		Scheduled: scheduled,
 	})}
 	need(t, l.Start(context.Background()))
 	t.Cleanup(func() { l.Close(t) })

@@ -22,10 +22,7 @@ import (
 )
 
 // logTests are those of the log above the backend: what a store's callers see.
-var logTests = []struct {
-	name string
-	run  func(t *testing.T, db Database)
-}{
+var logTests = []suiteTest{
 	{"LogConcurrentAppenders", testConcurrentAppenders},
 	{"LogGroupCommit", testGroupCommit},
 	{"LogDedupe", testDedupe},
@@ -39,6 +36,11 @@ var logTests = []struct {
 	{"LogRetention", testRetention},
 	{"LogTakeover", testLogTakeover},
 	{"LogReopen", testLogReopen},
+	{"ScheduleFires", testScheduleFires},
+	{"ScheduleTakeover", testScheduleTakeover},
+	{"ScheduleCancel", testScheduleCancel},
+	{"LettersAreCopied", testLettersAreCopied},
+	{"LettersAreMarkedLater", testLettersAreMarkedLater},
 }
 
 func openLog(t *testing.T, db Database, clock *Clock) (*Log, backend.Backend) {
@@ -412,6 +414,9 @@ func testHeads(t *testing.T, db Database) {
 	}
 	if _, err := l.Heads(within(t), nil, []string{"#"}, 2); code.Of(err) != wirev1.Code_CODE_TOO_MANY_TOPICS {
 		t.Errorf("three topics, at most two: %v", err)
+	}
+	if _, shards, err := l.Survey(within(t), nil, []string{"room/#"}, 0); err != nil || !shards.Full() {
+		t.Errorf("everything is owned here: %v, %v", shards, err)
 	}
 	if _, err := l.Heads(within(t), nil, []string{"a/#/b"}, 0); code.Of(err) != wirev1.Code_CODE_BAD_TOPIC {
 		t.Errorf("a bad filter: %v", err)

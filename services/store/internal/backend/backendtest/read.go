@@ -122,6 +122,9 @@ func testKeys(t *testing.T, db Database) {
 	}
 	// Used again after its time was over, in the same slice: the later one counts.
 	w = writer(t, b, owner("b"), 3)
+	if own, err := w.Keys(within(t), all, begin); err != nil || len(own) != len(batch.Keys) {
+		t.Errorf("a writer finds %v %v", own, err)
+	}
 	later := oneRun(3, 2, epoch, "x", 4, 1, after(3*time.Minute), backend.Day)
 	later.Keys = []backend.Key{key(1, 4*time.Minute)}
 	later.Keys[0].Seq = 44

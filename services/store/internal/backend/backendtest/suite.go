@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,42 +15,52 @@ import (
 // Database opens one database, the same at every call. A test has it open once at a time.
 type Database func(t *testing.T) backend.Backend
 
+// suiteTest is one of the suite; docs/conformance.md says what it proves.
+type suiteTest struct {
+	name string
+	run  func(t *testing.T, db Database)
+}
+
+// backendTests are those of the backend itself.
+var backendTests = []suiteTest{
+	{"Epochs", testEpochs},
+	{"CommitAndLoad", testCommitAndLoad},
+	{"CommitIsAtomic", testCommitIsAtomic},
+	{"Committed", testCommitted},
+	{"Checkpoint", testCheckpoint},
+	{"CheckpointNeverLowers", testCheckpointNeverLowers},
+	{"CheckpointHistory", testCheckpointHistory},
+	{"ReopenAfterAbruptClose", testReopen},
+	{"ReadRuns", testReadRuns},
+	{"ReadRunsAcrossSlices", testReadAcrossSlices},
+	{"Keys", testKeys},
+	{"Oldest", testOldest},
+	{"DropSlices", testDropSlices},
+	{"ClaimIsExclusive", testClaimExclusive},
+	{"Takeover", testTakeover},
+	{"FenceOneIncarnation", testFenceIncarnation},
+	{"ReleaseAndClose", testReleaseAndClose},
+	{"NewEpoch", testNewEpoch},
+	{"SessionGenerations", testSessionGenerations},
+	{"SessionCursors", testSessionCursors},
+	{"CursorFolds", testCursorFolds},
+	{"CursorsOfTheDeleted", testCursorsOfTheDeleted},
+	{"CursorHistory", testCursorHistory},
+	{"SessionLifetime", testSessionLifetime},
+	{"SessionEdges", testSessionEdges},
+	{"SessionPages", testSessionPages},
+	{"DeadLettersOnce", testDeadLettersOnce},
+	{"DeadLetterList", testDeadLetterList},
+	{"UncopiedLetters", testUncopiedLetters},
+	{"Namespaces", testNamespaces},
+	{"Scheduled", testScheduled},
+	{"ScheduledSlices", testScheduledSlices},
+}
+
 // Run runs the suite. fresh makes a new, migrated, empty database for each test; what Database returned was closed by the
 // test, or is closed by t.Cleanup of fresh's own (closing twice must be allowed).
 func Run(t *testing.T, fresh func(t *testing.T) Database) {
-	for _, c := range []struct {
-		name string
-		run  func(t *testing.T, db Database)
-	}{
-		{"Epochs", testEpochs},
-		{"CommitAndLoad", testCommitAndLoad},
-		{"CommitIsAtomic", testCommitIsAtomic},
-		{"Committed", testCommitted},
-		{"Checkpoint", testCheckpoint},
-		{"CheckpointNeverLowers", testCheckpointNeverLowers},
-		{"ReopenAfterAbruptClose", testReopen},
-		{"ReadRuns", testReadRuns},
-		{"ReadRunsAcrossSlices", testReadAcrossSlices},
-		{"Keys", testKeys},
-		{"Oldest", testOldest},
-		{"DropSlices", testDropSlices},
-		{"ClaimIsExclusive", testClaimExclusive},
-		{"Takeover", testTakeover},
-		{"FenceOneIncarnation", testFenceIncarnation},
-		{"ReleaseAndClose", testReleaseAndClose},
-		{"NewEpoch", testNewEpoch},
-		{"SessionGenerations", testSessionGenerations},
-		{"SessionCursors", testSessionCursors},
-		{"SessionLifetime", testSessionLifetime},
-		{"SessionEdges", testSessionEdges},
-		{"SessionPages", testSessionPages},
-		{"DeadLettersOnce", testDeadLettersOnce},
-		{"DeadLetterList", testDeadLetterList},
-		{"Namespaces", testNamespaces},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(t, fresh(t)) })
-	}
-	for _, c := range logTests {
+	for _, c := range slices.Concat(backendTests, logTests) {
 		t.Run(c.name, func(t *testing.T) { c.run(t, fresh(t)) })
 	}
 }

@@ -1,0 +1,111 @@
+package backendtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// Checkpoints at random, with folds, restarts and takeovers between: what is loaded is the greatest of all that was stored, however it lies.
+func testCheckpointHistory(t *testing.T, db Database) {
+	seed := rand.Uint64() // #nosec G404 -- printed, to run it again
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 2)) // #nosec G404
+	b := db(t)
+	defer func() { closeNow(t, b) }()
+	shards := []int{3, 4, 900}
+	open := func() (backend.Writer, uint64) {
+		w := writer(t, b, owner(fmt.Sprint("store-", r.IntN(3))), shards...)
+		return w, load(t, w, shards...).shards[3].Epoch
+	}
+	w, epoch := open()
+	want := load(t, w, shards...)
+	for step := range 150 {
+		switch dice := r.IntN(100); {
+		case dice < 60:
+			c := randomCheckpoint(r, shards, epoch, uint64(step))
+			need(t, w.Checkpoint(within(t), c))
+			want.checkpointed(c)
+		case dice < 70:
+			need(t, b.FoldCheckpoints(within(t), backend.FoldPack))
+		case dice < 75:
+			need(t, b.FoldCheckpoints(within(t), backend.FoldAll))
+		case dice < 78:
+			need(t, b.FoldCheckpoints(within(t), backend.FoldDue))
+			_, err := b.DropSlices(within(t), begin)
+			need(t, err)
+		case dice < 80:
+			closeNow(t, b)
+			b = db(t)
+			w, _ = open()
+		case dice < 82:
+			closeNow(t, w)
+			epoch++
+			for n := range shards {
+				epoch = max(epoch, want.shards[shards[n]].Epoch+1)
+			}
+			need(t, b.NewEpoch(within(t), epoch))
+			w, _ = open()
+			fresh := load(t, w, shards...)
+			if len(fresh.topics)+len(fresh.producers) > 0 {
+				t.Fatalf("a new epoch begins with %v, %v", fresh.topics, fresh.producers)
+			}
+			for n, s := range fresh.shards {
+				if s.Commit < want.shards[n].Commit || s.Epoch != epoch {
+					t.Fatalf("a new epoch begins with %+v after %+v", s, want.shards[n])
+				}
+			}
+			want = fresh
+		default:
+			if diff := gocmp.Diff(want, load(t, w, shards...), gocmp.AllowUnexported(state{})); diff != "" {
+				t.Fatalf("step %d (-want +got): %s", step, diff)
+			}
+		}
+	}
+	if diff := gocmp.Diff(want, load(t, w, shards...), gocmp.AllowUnexported(state{})); diff != "" {
+		t.Fatalf("at the end (-want +got): %s", diff)
+	}
+}
+
+func randomCheckpoint(r *rand.Rand, shards []int, epoch, at uint64) *backend.Checkpoint {
+	c := &backend.Checkpoint{}
+	seen := map[string]bool{}
+	for range r.IntN(4) {
+		shard := shards[r.IntN(len(shards))]
+		topic := fmt.Sprintf("%d/%d", shard, r.IntN(4))
+		if seen[topic] {
+			continue
+		}
+		seen[topic] = true
+		c.Topics = append(c.Topics, backend.Topic{Shard: shard, Topic: topic, Epoch: epoch, Head: at + r.Uint64N(9), Oldest: 1 + r.Uint64N(at+1)})
+		n := at + r.Uint64N(9)
+		c.Producers = append(c.Producers, backend.Producer{Shard: shard, Topic: topic, ID: [16]byte{byte(r.IntN(3))}, ProducerSeq: n, Epoch: epoch, Seq: n, At: begin + n})
+	}
+	for _, shard := range shards {
+		if r.IntN(2) == 0 {
+			c.Shards = append(c.Shards, backend.Shard{Shard: shard, Epoch: epoch, Commit: at + r.Uint64N(9)})
+		}
+	}
+	return c
+}
+
+// checkpointed does to a state what a checkpoint does.
+func (s *state) checkpointed(c *backend.Checkpoint) {
+	for _, x := range c.Topics {
+		if have, ok := s.topics[x.Topic]; ok {
+			x.Head, x.Oldest = max(x.Head, have.Head), max(x.Oldest, have.Oldest)
+		}
+		s.topics[x.Topic] = x
+	}
+	for _, x := range c.Producers {
+		s.LoadProducer(x)
+	}
+	for _, x := range c.Shards {
+		x.Commit = max(x.Commit, s.shards[x.Shard].Commit)
+		s.shards[x.Shard] = x
+	}
+}

@@ -1,0 +1,45 @@
+package outbox
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+type metrics struct {
+	messages                              *prometheus.CounterVec
+	reading, pending, bytes, age, blocked prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "pushmesh_store_outbox_" + name, Help: help})
+	}
+	m := &metrics{
+		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_store_outbox_messages_total", Help: "Answers of routers to messages that transactions published, by code.",
+		}, []string{"code"}),
+		reading: gauge("reading", "1 where this store reads the outbox."),
+		pending: gauge("pending_messages", "Messages of committed transactions that are not published yet."),
+		bytes:   gauge("bytes", "Size of the outbox's tables and indexes."),
+		age:     gauge("rotation_age_seconds", "How long the present table has had its turn."),
+		blocked: gauge("rotation_blocked", "1 while a rotation waits: someone uses the next table, and the present one grows."),
+	}
+	if reg != nil {
+		reg.MustRegister(m.messages, m.reading, m.pending, m.bytes, m.age, m.blocked)
+	}
+	return m
+}
+
+func (m *metrics) answered(c wirev1.Code) { m.messages.WithLabelValues(code.Name(c)).Inc() }
+
+func (m *metrics) state(s backend.OutboxState) {
+	m.bytes.Set(float64(s.Bytes))
+	m.age.Set(s.Age.Seconds())
+	m.blocked.Set(0)
+	if s.Blocked {
+		m.blocked.Set(1)
+	}
+}

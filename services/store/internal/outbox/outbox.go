@@ -1,0 +1,213 @@
+// Package outbox reads what applications published inside their own transactions and has routers publish it. One store of all does so at a
+// time; the right to it is the database's.
+package outbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+const (
+	// pollEvery is how often it is asked whether anything was committed; soon is when to ask again where something was.
+	pollEvery = 20 * time.Millisecond
+	soon      = 4 * time.Millisecond
+	// claimEvery is how often a store that may read tries to get the right.
+	claimEvery = 250 * time.Millisecond
+	// rotateEvery is how often it is looked whether a table has had its turn.
+	rotateEvery = time.Second
+	// listed is how many rows of a batch are listed at a time.
+	listed = 50_000
+)
+
+// Config of a Reader.
+type Config struct {
+	Database backend.Outboxes
+	Owner    backend.Owner
+	// Mine says whether this store should read: of several that think so, one gets the right.
+	Mine func() bool
+	// Request has one router of all publish.
+	Request func(ctx context.Context, subject string, data []byte) ([]byte, error)
+	// A table's turn ends when it is Older or Larger (bytes); 0: a minute, 16 MiB.
+	Older  time.Duration
+	Larger int64
+
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Reader is a lifecycle.Part. Its goroutine owns the outbox while this store holds it.
+type Reader struct {
+	cfg     Config
+	metrics *metrics
+	group   *lifecycle.Group
+
+	// The goroutine's own.
+	outbox  backend.Outbox
+	sender  *sender
+	rotated time.Time
+}
+
+// New makes a reader that has not begun.
+func New(cfg Config) *Reader {
+	if cfg.Older == 0 {
+		cfg.Older = time.Minute
+	}
+	if cfg.Larger == 0 {
+		cfg.Larger = 16 << 20
+	}
+	return &Reader{cfg: cfg, metrics: newMetrics(cfg.Registry)}
+}
+
+// Start begins to read, or to wait for the right.
+func (r *Reader) Start(context.Context) error {
+	r.group = lifecycle.NewGroup(context.Background())
+	r.group.Go("outbox", r.run)
+	return nil
+}
+
+// Stop gives the right back.
+func (r *Reader) Stop(ctx context.Context) error { return r.group.Stop(ctx) }
+
+func (r *Reader) run(ctx context.Context) {
+	ticker := time.NewTicker(claimEvery)
+	defer ticker.Stop()
+	defer func() { r.close(nil) }()
+	for ctx.Err() == nil {
+		ticker.Reset(r.turn(ctx))
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// turn says when the next one is.
+func (r *Reader) turn(ctx context.Context) time.Duration {
+	if !r.cfg.Mine() {
+		r.close(nil)
+		return claimEvery
+	}
+	if r.outbox == nil && !r.claim(ctx) {
+		return claimEvery
+	}
+	some, err := r.read(ctx)
+	switch {
+	case err != nil:
+		r.close(err)
+		return claimEvery
+	case some:
+		return soon
+	}
+	return pollEvery
+}
+
+func (r *Reader) claim(ctx context.Context) bool {
+	o, err := r.cfg.Database.OpenOutbox(ctx, r.cfg.Owner)
+	if err != nil {
+		if !errors.Is(err, backend.ErrHeld) {
+			r.cfg.Log.Debug("outbox", "error", err) // readiness names a database that is away
+		}
+		return false
+	}
+	r.outbox, r.rotated = o, time.Time{}
+	r.sender = &sender{request: r.cfg.Request, outbox: o, metrics: r.metrics, log: r.cfg.Log}
+	r.metrics.reading.Set(1)
+	r.cfg.Log.Info("this store reads the outbox")
+	return true
+}
+
+func (r *Reader) close(why error) {
+	if r.outbox == nil {
+		return
+	}
+	if why != nil && !errors.Is(why, context.Canceled) {
+		r.cfg.Log.Warn("outbox", "error", why)
+	}
+	if err := r.outbox.Close(); err != nil {
+		r.cfg.Log.Debug("close the outbox", "error", err)
+	}
+	r.outbox = nil
+	r.metrics.reading.Set(0)
+}
+
+// read publishes what is pending now, and rotates; some: there was any.
+func (r *Reader) read(ctx context.Context) (some bool, err error) {
+	for {
+		rows, repeated, err := r.outbox.Pending(ctx, listed)
+		if err != nil {
+			return some, err
+		}
+		r.metrics.pending.Set(float64(len(rows)))
+		if len(rows) == 0 {
+			break
+		}
+		some = true
+		last := len(rows) < listed
+		if err := r.publish(ctx, rows, repeated, last); err != nil {
+			return some, err
+		}
+		if last {
+			break
+		}
+	}
+	if time.Since(r.rotated) < rotateEvery {
+		return some, nil
+	}
+	r.rotated = time.Now()
+	state, err := r.outbox.Rotate(ctx, r.cfg.Older, r.cfg.Larger)
+	if err == nil {
+		r.metrics.state(state)
+	}
+	return some, err
+}
+
+// publish has rows published piece by piece. What takes part of a batch is noted on the way where it is long.
+func (r *Reader) publish(ctx context.Context, rows []backend.OutboxEntry, repeated, last bool) error {
+	var refused []backend.OutboxRefusal
+	left := len(rows)
+	for _, ids := range pieces(rows) {
+		more, err := r.sender.send(ctx, ids, repeated)
+		if err != nil {
+			return err
+		}
+		refused = append(refused, more...)
+		left -= len(ids)
+		r.metrics.pending.Set(float64(left))
+		if len(refused) >= pieceRows && left > 0 {
+			if err := r.outbox.Settle(ctx, ids[len(ids)-1], false, refused); err != nil {
+				return err
+			}
+			refused = nil
+		}
+	}
+	return r.outbox.Settle(ctx, rows[len(rows)-1].ID, last, refused)
+}
+
+// Bounds of one request: what a router takes at a time, and what a NATS message holds.
+const (
+	pieceRows  = 1000
+	pieceBytes = 512 << 10
+)
+
+// pieces cuts a list: none beyond the bounds, but for a row that is larger alone.
+func pieces(rows []backend.OutboxEntry) (all [][]int64) {
+	var piece []int64
+	size := 0
+	for _, r := range rows {
+		if len(piece) > 0 && (len(piece) == pieceRows || size+r.Size > pieceBytes) {
+			all, piece, size = append(all, piece), nil, 0
+		}
+		piece, size = append(piece, r.ID), size+r.Size
+	}
+	if len(piece) > 0 {
+		all = append(all, piece)
+	}
+	return all
+}

@@ -1,0 +1,158 @@
+package outbox
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+const (
+	// requestTimeout is when a router that does not answer is given up, and another one asked.
+	requestTimeout = 5 * time.Second
+	// Pauses before rows are sent again.
+	firstPause = 20 * time.Millisecond
+	maxPause   = time.Second
+	// singlyAfter that many attempts, rows of one topic are sent one by one.
+	singlyAfter = 3
+)
+
+// sender has pieces of the outbox published, each before the next, so that the rows of a topic keep their order.
+type sender struct {
+	request func(ctx context.Context, subject string, data []byte) ([]byte, error)
+	outbox  backend.Outbox
+	metrics *metrics
+	log     *slog.Logger
+	order   order
+}
+
+// row on its way.
+type row struct {
+	backend.OutboxRow
+	repeated bool
+}
+
+// send is done when every row is published or refused for good. As long as a router asks to come back, it does: rows are never given up,
+// and none overtakes another one of its topic.
+func (s *sender) send(ctx context.Context, ids []int64, repeated bool) (refused []backend.OutboxRefusal, err error) {
+	found, err := s.outbox.Rows(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]row, len(found))
+	for i, r := range found {
+		rows[i] = row{r, repeated}
+	}
+	pause := firstPause
+	for attempt := 1; len(rows) > 0; attempt++ {
+		now, later := rows, []row(nil)
+		if attempt > singlyAfter {
+			now, later = singles(rows)
+		}
+		again, no, why := s.attempt(ctx, now)
+		refused = append(refused, no...)
+		rows = inOrder(append(again, later...))
+		if len(again) == 0 {
+			continue
+		}
+		if attempt > 1 {
+			s.log.Warn("what transactions published waits", "messages", len(rows), "error", why)
+		}
+		if err := wait(ctx, pause); err != nil {
+			return nil, err
+		}
+		pause = min(2*pause, maxPause)
+		// Reading is the proof that this store still has the right.
+		if _, err := s.outbox.Rows(ctx, []int64{rows[0].ID}); err != nil {
+			return nil, err
+		}
+	}
+	return refused, nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// attempt sends rows once and says which to send again.
+func (s *sender) attempt(ctx context.Context, rows []row) (again []row, refused []backend.OutboxRefusal, why error) {
+	reply, err := s.ask(ctx, rows)
+	if err != nil {
+		s.order.begin()
+		for _, r := range rows {
+			r.repeated = r.repeated || !errors.Is(err, bus.ErrNobody)
+			again = append(again, r)
+		}
+		return again, nil, err
+	}
+	for i, res := range reply.GetResults() {
+		s.metrics.answered(res.GetCode())
+		switch r := rows[i]; {
+		case res.GetCode() == wirev1.Code_CODE_OK:
+		case res.GetCode() == wirev1.Code_CODE_EXPIRED: // counted
+		case passing(res.GetCode()):
+			r.repeated = r.repeated || res.GetCode() == wirev1.Code_CODE_INTERNAL
+			again, why = append(again, r), code.New(res.GetCode(), res.GetError())
+		default:
+			refused = append(refused, backend.OutboxRefusal{ID: r.ID, Code: code.Name(res.GetCode()), Error: res.GetError()})
+			s.log.Error("what a transaction published was refused", "id", r.ID, "topic", r.Topic, "code", code.Name(res.GetCode()), "error", res.GetError())
+		}
+	}
+	if len(again)+len(refused) > 0 {
+		s.order.begin()
+	}
+	return again, refused, why
+}
+
+// passing says whether a refusal is one that passes.
+func passing(c wirev1.Code) bool {
+	switch c {
+	case wirev1.Code_CODE_RATE_LIMITED, wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_DRAINING, wirev1.Code_CODE_UNAVAILABLE,
+		wirev1.Code_CODE_INTERNAL, wirev1.Code_CODE_OUT_OF_ORDER, wirev1.Code_CODE_CONFLICT, wirev1.Code_CODE_EPOCH_CHANGED:
+		return true
+	}
+	return false
+}
+
+func (s *sender) ask(ctx context.Context, rows []row) (*meshv1.ClientPublishReply, error) {
+	data, err := proto.Marshal(s.order.encode(rows))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	answer, err := s.request(ctx, bus.OutboxPublish, data)
+	if err != nil {
+		return nil, err
+	}
+	reply := &meshv1.ClientPublishReply{}
+	if err := proto.Unmarshal(answer, reply); err != nil {
+		return nil, err
+	}
+	if len(reply.GetResults()) != len(rows) {
+		return nil, code.New(wirev1.Code_CODE_INTERNAL, "a router answered another number of messages")
+	}
+	return reply, nil
+}
+
+func random() []byte {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // it never fails
+	return id
+}

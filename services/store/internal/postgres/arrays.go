@@ -1,0 +1,93 @@
+package postgres
+
+import (
+	"encoding/binary"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// arrays encodes parameters that are arrays, in Postgres's binary form, one behind the other in memory that is used again. pgx would find the
+// way to encode each element by reflection and grow its memory with every batch.
+type arrays struct {
+	b     []byte
+	start []int // of each parameter
+}
+
+// maxArrays bounds the memory kept between batches.
+const maxArrays = 16 << 20
+
+func (a *arrays) reset() {
+	a.b, a.start = a.b[:0], a.start[:0]
+	if cap(a.b) > maxArrays {
+		a.b = nil
+	}
+}
+
+// begin begins an array of n elements.
+func (a *arrays) begin(element uint32, n int) {
+	a.start = append(a.start, len(a.b))
+	dimensions := uint32(1)
+	if n == 0 {
+		dimensions = 0
+	}
+	a.uint32(dimensions)
+	a.uint32(0) // no nulls
+	a.uint32(element)
+	if n > 0 {
+		a.uint32(uint32(n))
+		a.uint32(1) // the first element's number
+	}
+}
+
+func (a *arrays) uint32(v uint32) { a.b = binary.BigEndian.AppendUint32(a.b, v) }
+
+func (a *arrays) uint64(v uint64) { a.b = binary.BigEndian.AppendUint64(a.b, v) }
+
+func (a *arrays) int4(v int) {
+	a.uint32(4)
+	a.uint32(uint32(v))
+}
+
+func (a *arrays) int8(v uint64) {
+	a.uint32(8)
+	a.uint64(v)
+}
+
+func (a *arrays) text(v string) {
+	a.uint32(uint32(len(v)))
+	a.b = append(a.b, v...)
+}
+
+func (a *arrays) bytes(v []byte) {
+	a.uint32(uint32(len(v)))
+	a.b = append(a.b, v...)
+}
+
+// params are the arrays since the last reset, valid until the next.
+func (a *arrays) params() [][]byte {
+	all := make([][]byte, len(a.start))
+	for i, start := range a.start {
+		end := len(a.b)
+		if i+1 < len(a.start) {
+			end = a.start[i+1]
+		}
+		all[i] = a.b[start:end]
+	}
+	return all
+}
+
+// column encodes one field of every element.
+func column[E any](a *arrays, element uint32, all []E, put func(*arrays, *E)) {
+	a.begin(element, len(all))
+	for i := range all {
+		put(a, &all[i])
+	}
+}
+
+const (
+	oidInt4  = uint32(pgtype.Int4OID)
+	oidInt8  = uint32(pgtype.Int8OID)
+	oidText  = uint32(pgtype.TextOID)
+	oidBytes = uint32(pgtype.ByteaOID)
+	oidUUID  = uint32(pgtype.UUIDOID)
+)

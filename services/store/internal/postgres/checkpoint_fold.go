@@ -1,0 +1,132 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// When checkpoints are packed; they are folded like cursors, every foldEvery.
+const (
+	packCheckpoints = 500
+	// checkpointParts is in how many pieces checkpoints are folded, by shard.
+	checkpointParts = 16
+)
+
+// The newest of what lies in pages below an id, $1, of shards whose number leaves the rest $3 when divided by $2.
+const (
+	newestTopics = `SELECT DISTINCT ON (shard, topic) shard, topic, epoch, max(head) AS head, max(oldest) AS oldest
+		FROM pushmesh.checkpoint_topic WHERE id < $1 AND shard % $2 = $3 GROUP BY shard, topic, epoch ORDER BY shard, topic, epoch DESC`
+	newestProducers = `SELECT DISTINCT ON (shard, topic, producer) shard, topic, producer, producer_seq, epoch, seq, at
+		FROM pushmesh.checkpoint_producer WHERE id < $1 AND shard % $2 = $3 AND at >= ` + forgotten + `
+		ORDER BY shard, topic, producer, epoch DESC, producer_seq DESC`
+	newestShards = `SELECT DISTINCT ON (shard) shard, epoch, max(covered) AS covered
+		FROM pushmesh.checkpoint_shard WHERE id < $1 AND shard % $2 = $3 GROUP BY shard, epoch ORDER BY shard, epoch DESC`
+	// forgotten are positions from before this time, as far as pages say so.
+	forgotten = `(SELECT coalesce(max(c.forget), 0) FROM pushmesh.checkpoint AS c JOIN pushmesh.checkpoint_folded AS f ON c.id >= f.through)`
+)
+
+// Folding: into the tables that have a row for each.
+const (
+	foldTopics = `INSERT INTO pushmesh.topic AS t (shard, topic, epoch, head, oldest) ` + newestTopics + `
+		ON CONFLICT (shard, topic) DO UPDATE SET epoch = excluded.epoch,
+			head = CASE WHEN t.epoch = excluded.epoch THEN greatest(t.head, excluded.head) ELSE excluded.head END,
+			oldest = CASE WHEN t.epoch = excluded.epoch THEN greatest(t.oldest, excluded.oldest) ELSE excluded.oldest END
+		WHERE t.epoch < excluded.epoch OR t.epoch = excluded.epoch AND (t.head < excluded.head OR t.oldest < excluded.oldest)`
+	foldProducers = `INSERT INTO pushmesh.producer AS p (shard, topic, producer, producer_seq, epoch, seq, at) ` + newestProducers + `
+		ON CONFLICT (shard, topic, producer) DO UPDATE
+			SET producer_seq = excluded.producer_seq, epoch = excluded.epoch, seq = excluded.seq, at = excluded.at
+		WHERE p.epoch < excluded.epoch OR p.epoch = excluded.epoch AND p.producer_seq < excluded.producer_seq`
+	foldShards = `UPDATE pushmesh.shard AS s SET covered = n.covered FROM (` + newestShards + `) AS n
+		WHERE s.shard = n.shard AND s.epoch = n.epoch AND s.covered < n.covered`
+	dropMarks = `DELETE FROM pushmesh.mark AS m USING (` + newestShards + `) AS n
+		WHERE m.shard = n.shard AND m.commit <= n.covered`
+)
+
+// Packing: into new pages of 500. A page has columns for all three kinds; those of the others are empty.
+const (
+	noTopics     = `'{}'::int[], '{}'::text[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
+	noProducers  = `'{}'::int[], '{}'::text[], '{}'::uuid[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
+	noShards     = `'{}'::int[], '{}'::bigint[], '{}'::bigint[]`
+	nextPage     = `INSERT INTO pushmesh.checkpoint SELECT nextval('pushmesh.checkpoint_id'), `
+	numbered     = ` FROM (SELECT n.*, (row_number() OVER () - 1) / 500 AS page FROM (`
+	byPage       = `) AS n) AS n GROUP BY page`
+	packTopics   = nextPage + `0, array_agg(shard), array_agg(topic), array_agg(epoch), array_agg(head), array_agg(oldest), ` + noProducers + `, ` + noShards + numbered + newestTopics + byPage
+	packProducer = nextPage + `0, ` + noTopics + `, array_agg(shard), array_agg(topic), array_agg(producer), array_agg(producer_seq), array_agg(epoch), array_agg(seq), array_agg(at), ` +
+		noShards + numbered + newestProducers + byPage
+	packShards = nextPage + forgotten + `, ` + noTopics + `, ` + noProducers + `, coalesce(array_agg(shard), '{}'), coalesce(array_agg(epoch), '{}'), coalesce(array_agg(covered), '{}') FROM (` + newestShards + `) AS n`
+)
+
+// FoldCheckpoints packs pages of checkpoints, and puts them into their tables where no old snapshot keeps dead rows. One store does it at a time.
+func (d *DB) FoldCheckpoints(ctx context.Context, how backend.Fold) error {
+	// Who wants all of it does so for what comes next.
+	return checkpoints.alone(ctx, d, how == backend.FoldAll, func(conn *pgx.Conn) error {
+		d.tally.mu.Lock()
+		defer d.tally.mu.Unlock()
+		return d.foldCheckpoints(ctx, conn, how)
+	})
+}
+
+func (d *DB) foldCheckpoints(ctx context.Context, conn *pgx.Conn, how backend.Fold) error {
+	now, fold := time.Now(), how == backend.FoldAll
+	if how == backend.FoldDue {
+		pack, foldable, err := checkpoints.due(ctx, conn, &d.tally, packCheckpoints, now)
+		if err != nil || !pack && !foldable {
+			return err
+		}
+		fold = foldable
+	}
+	through, ok, err := checkpoints.cut(ctx, conn)
+	for how == backend.FoldAll && err == nil && !ok && pause(ctx, 0) {
+		through, ok, err = checkpoints.cut(ctx, conn)
+	}
+	if err != nil || !ok {
+		return err
+	}
+	if fold {
+		err = foldPages(ctx, conn, through)
+	} else {
+		err = d.packPages(ctx, conn, through)
+	}
+	if err != nil {
+		return fmt.Errorf("postgres: fold checkpoints: %w", err)
+	}
+	return checkpoints.done(ctx, conn, &d.tally, fold, now)
+}
+
+// foldPages goes by shards, a transaction each. Done again after an interruption it changes nothing twice.
+func foldPages(ctx context.Context, conn *pgx.Conn, through int64) error {
+	for part := range checkpointParts {
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			var b pgx.Batch
+			for _, sql := range []string{foldTopics, foldProducers, foldShards, dropMarks} { // a shard's number once its topics are there
+				b.Queue(sql, through, checkpointParts, part)
+			}
+			return tx.SendBatch(ctx, &b).Close()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return checkpoints.void(ctx, conn, through)
+}
+
+// packPages writes the newest of all into new pages, in one transaction with what lets go of the others.
+func (d *DB) packPages(ctx context.Context, conn *pgx.Conn, through int64) error {
+	return d.withSlices(ctx, func() error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			var b pgx.Batch
+			for _, sql := range []string{packTopics, packProducer, packShards} {
+				b.Queue(sql, through, 1, 0)
+			}
+			if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+				return err
+			}
+			return checkpoints.void(ctx, tx, through)
+		})
+	})
+}

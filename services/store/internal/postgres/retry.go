@@ -1,0 +1,36 @@
+package postgres
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// What a transaction that the server gave up in favour of another is tried again: maxRetries times, after pauses that grow from
+// retryPause, each anything from nothing to twice that, so that two that met don't meet again.
+const (
+	maxRetries = 3
+	retryPause = 5 * time.Millisecond
+)
+
+// transient says whether the server rolled a transaction back only because of others that ran beside it: a serialization failure, a deadlock.
+// Nothing of it is there.
+func transient(err error) bool {
+	switch pgCode(err) {
+	case "40001", "40P01":
+		return true
+	}
+	return false
+}
+
+// pause waits before the next try; false where ctx ended.
+func pause(ctx context.Context, tries int) bool {
+	timer := time.NewTimer(rand.N(2 * retryPause << tries)) // #nosec G404 -- nobody gains by guessing it
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
