@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -153,7 +154,7 @@ func TestPresenceAsksTheInterestedEdges(t *testing.T) {
 	if err != nil || fmt.Sprint(resp.GetCounts()) != "[1 0 10 0]" || resp.GetSilentEdges() != 1 {
 		t.Errorf("with a silent edge: %v, %v", resp, err)
 	}
-	if d := time.Since(began); d > 5*time.Second {
+	if d := time.Since(began); d > 30*time.Second {
 		t.Errorf("took %v", d)
 	}
 	if _, err := presence.Count(t.Context(), &pushmeshv1.CountRequest{Topics: make([]string, 1001)}); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
@@ -180,7 +181,7 @@ func TestNamespaces(t *testing.T) {
 	if _, err := ns.Get(t.Context(), &pushmeshv1.NamespaceServiceGetRequest{Prefix: "none"}); code.Of(err) != wirev1.Code_CODE_NOT_FOUND {
 		t.Errorf("get: %v", err)
 	}
-	if list, err := ns.List(t.Context(), &pushmeshv1.NamespaceServiceListRequest{}); err != nil || len(list.GetNamespaces()) != 5 {
+	if list, err := ns.List(t.Context(), &pushmeshv1.NamespaceServiceListRequest{}); err != nil || len(list.GetNamespaces()) != len(policy.Builtin())+1 {
 		t.Errorf("list: %v, %v", list, err)
 	}
 	bad := &pushmeshv1.Namespace{Prefix: "$x", Policy: &pushmeshv1.Policy{}}

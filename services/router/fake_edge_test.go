@@ -22,7 +22,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// startNATS runs a real server in the process; port -1 picks one.
+// startNATS runs a real server in the process.
 func startNATS(tb testing.TB, port int) *natsserver.Server {
 	tb.Helper()
 	srv, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true, MaxPayload: 1 << 20})

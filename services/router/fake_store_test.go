@@ -13,6 +13,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -84,7 +85,11 @@ type fakeStore struct {
 func startStore(tb testing.TB, log *fakeLog) *fakeStore {
 	tb.Helper()
 	s := &fakeStore{log: log, owns: func(int) bool { return true }}
-	s.listen(tb, "127.0.0.1:0")
+	addr, err := ports.Addr()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.listen(tb, addr)
 	return s
 }
 

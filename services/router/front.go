@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
@@ -35,11 +36,13 @@ type front struct {
 	telemetry *telemetry.Telemetry
 	publish   *publish.Service
 	clients   *publish.Clients
+	written   *publish.Outbox
 	history   *api.History
 	session   *api.Session
 	namespace *api.Namespace
 	presence  *api.Presence
 	rank      *api.Rank
+	letters   *api.DeadLetter
 
 	stopping stopping
 	listener net.Listener
@@ -66,6 +69,7 @@ func (f *front) Start(ctx context.Context) error {
 	}
 	f.server = grpc.NewServer(
 		f.telemetry.ServerOption(),
+		grpc.ForceServerCodecV2(codec.Codec{}),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
@@ -77,6 +81,7 @@ func (f *front) Start(ctx context.Context) error {
 	pushmeshv1.RegisterNamespaceServiceServer(f.server, f.namespace)
 	pushmeshv1.RegisterPresenceServiceServer(f.server, f.presence)
 	pushmeshv1.RegisterRankServiceServer(f.server, f.rank)
+	pushmeshv1.RegisterDeadLetterServiceServer(f.server, f.letters)
 	f.health = grpchealth.NewServer()
 	f.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	grpc_health_v1.RegisterHealthServer(f.server, f.health)
@@ -114,6 +119,7 @@ func (f *front) Stop(ctx context.Context) error {
 	f.health.Shutdown()
 	f.publish.Drain()
 	f.clients.Drain()
+	f.written.Drain()
 	patience := ctx
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc

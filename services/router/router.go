@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
@@ -68,14 +69,16 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		})
 		publisher = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel})
 		clients   = publish.NewClients(publisher, mesh, s.ID)
+		written   = publish.NewOutbox(publisher, mesh, edges.Check)
 		rank      = api.NewRank(s.ID, s.Computes, tel.DialOption())
 		checks    = &health.Checks{}
 	)
 	r.front = &front{
 		listen: s.Listen, advertise: s.Advertise, checks: checks, telemetry: tel,
-		publish: publish.NewService(publisher), clients: clients,
+		publish: publish.NewService(publisher, stores), clients: clients, written: written,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh), rank: rank,
+		letters: api.NewDeadLetter(stores, publisher),
 	}
 	r.http = health.NewServer(s.HTTP, checks, tel.Registry)
 
@@ -97,6 +100,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("appender", app)
 	r.Add("compute client", rank)
 	r.Add("clients", clients)
+	r.Add("outbox", written)
 	r.Add("front", r.front)
 }
 
@@ -112,6 +116,7 @@ func (r *Router) ID() string { return r.settings.ID }
 func dialOptions(tel *telemetry.Telemetry) []grpc.DialOption {
 	return []grpc.DialOption{
 		tel.DialOption(),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{})),
 		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(4 << 20),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 	}

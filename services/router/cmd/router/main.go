@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
+	"github.com/pushmesh/pushmesh/internal/ballast"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
@@ -33,5 +35,6 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	defer runtime.KeepAlive(ballast.New(ballast.Size))
 	return lifecycle.Run(ctx, r, s.Grace)
 }

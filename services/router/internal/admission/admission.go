@@ -141,12 +141,23 @@ func (a *Admission) Admit(now time.Time, producer string, p *policy.Policy, n in
 	return Slot{a, b, int64(n)}, nil
 }
 
+// AdmitAnyone holds n messages to the limits of all together alone.
+func (a *Admission) AdmitAnyone(now time.Time, n int) (Slot, error) {
+	if err := a.enter(now, n); err != nil {
+		a.refused.WithLabelValues(code.Name(err.Code)).Inc()
+		return Slot{}, err
+	}
+	return Slot{a, nil, int64(n)}, nil
+}
+
 // Release gives a slot back. The zero Slot is nothing.
 func (s Slot) Release() {
 	if s.a == nil {
 		return
 	}
-	s.b.inFlight.Add(-s.n)
+	if s.b != nil {
+		s.b.inFlight.Add(-s.n)
+	}
 	s.a.inFlight.Add(-s.n)
 }
 

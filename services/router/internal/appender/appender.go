@@ -6,6 +6,7 @@
 package appender
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,8 @@ type Owners interface {
 	Owner(shard int) (addr string, stub meshv1.StoreServiceClient, err error)
 	Changed() <-chan struct{}
 	Refresh()
+	// Silent says that a store has not answered anything for long: Owner names it no more.
+	Silent(addr string) bool
 }
 
 // Config of an Appender; zero values are defaults.
@@ -52,7 +55,7 @@ const (
 )
 
 // Sink gets the result of an item, once. unknown says that the message may be in the log although res.Code is not OK. It is called
-// without locks, results of one topic one after the other in the order of the log; it must not block.
+// without locks, results of one topic one after the other in the order of the log, but for items that had to be sent twice; it must not block.
 type Sink interface {
 	Appended(res *meshv1.AppendResult, unknown bool)
 }
@@ -71,6 +74,12 @@ type Item struct {
 
 // mayRepeat says whether the store recognises a second append of the item.
 func (it *Item) mayRepeat() bool { return it.Req.GetDedupeKey() != "" || it.Req.GetProducerSeq() != 0 }
+
+// isOwn says that what the store calls a duplicate is this very item, which was sent twice: message ids are made for each publish. Its
+// producer published it once, and takes a number that is called a duplicate at the first try for one used by another message.
+func (it *Item) isOwn(res *meshv1.AppendResult) bool {
+	return it.retried && res.GetDuplicate() && res.GetSeq() != 0 && bytes.Equal(res.GetMessageId(), it.Req.GetMessageId())
+}
 
 // Appender is a lifecycle.Part, safe for concurrent use.
 type Appender struct {

@@ -20,17 +20,18 @@ import (
 // shared is the log that two fake stores append to; who owns all shards is what truth says, and what the map says may lag.
 type shared struct {
 	mu      sync.Mutex
-	topics  map[string][]uint64 // refs of the test in log order
-	keys    map[string]uint64
+	topics  map[string][]uint64             // refs of the test in log order
+	keys    map[string]*meshv1.AppendResult // the first one's
 	truth   string
 	mapped  string // "": nobody
 	changed chan struct{}
 	asked   int
+	silent  string // a store that answers nothing
 	stores  map[string]*store
 }
 
 func newShared(names ...string) *shared {
-	w := &shared{topics: map[string][]uint64{}, keys: map[string]uint64{}, changed: make(chan struct{}), stores: map[string]*store{}}
+	w := &shared{topics: map[string][]uint64{}, keys: map[string]*meshv1.AppendResult{}, changed: make(chan struct{}), stores: map[string]*store{}}
 	for _, n := range names {
 		w.stores[n] = &store{w: w, name: n}
 	}
@@ -43,6 +44,9 @@ func (w *shared) Owner(int) (string, meshv1.StoreServiceClient, error) {
 	defer w.mu.Unlock()
 	if w.mapped == "" {
 		return "", nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no owner")
+	}
+	if w.mapped == w.silent {
+		return "", nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the owner is silent")
 	}
 	return w.mapped, w.stores[w.mapped], nil
 }
@@ -57,6 +61,18 @@ func (w *shared) Refresh() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked++
+}
+
+func (w *shared) Silent(addr string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return addr == w.silent
+}
+
+func (w *shared) setSilent(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silent = name
 }
 
 func (w *shared) setMap(name string) {
@@ -161,14 +177,15 @@ func (w *shared) append(by string, it *meshv1.AppendItem) *meshv1.AppendResult {
 	if w.truth != by {
 		return &meshv1.AppendResult{Ref: it.GetRef(), Code: wirev1.Code_CODE_CONFLICT}
 	}
-	if k := it.GetDedupeKey(); k != "" {
-		if seq := w.keys[k]; seq > 0 {
-			return &meshv1.AppendResult{Ref: it.GetRef(), Seq: seq, Duplicate: true}
-		}
-		w.keys[k] = uint64(len(w.topics[it.GetTopic()]) + 1)
+	if first := w.keys[it.GetDedupeKey()]; first != nil {
+		return &meshv1.AppendResult{Ref: it.GetRef(), Seq: first.GetSeq(), MessageId: first.GetMessageId(), Duplicate: true}
 	}
 	w.topics[it.GetTopic()] = append(w.topics[it.GetTopic()], it.GetPublishedAt())
-	return &meshv1.AppendResult{Ref: it.GetRef(), Seq: uint64(len(w.topics[it.GetTopic()]))}
+	res := &meshv1.AppendResult{Ref: it.GetRef(), Seq: uint64(len(w.topics[it.GetTopic()])), MessageId: it.GetMessageId()}
+	if k := it.GetDedupeKey(); k != "" {
+		w.keys[k] = res
+	}
+	return res
 }
 
 // sink is one item's result. PublishedAt carries its number.
@@ -188,7 +205,7 @@ type results struct {
 
 func (s *sink) Appended(res *meshv1.AppendResult, unknown bool) {
 	s.res, s.unknown = res, unknown
-	if s.order != nil && res.GetCode() == wirev1.Code_CODE_OK && !res.GetDuplicate() {
+	if s.order != nil && res.GetCode() == wirev1.Code_CODE_OK && !res.GetDuplicate() && !s.it.retried {
 		s.order.mu.Lock()
 		s.order.seqs = append(s.order.seqs, res.GetSeq())
 		s.order.mu.Unlock()
@@ -199,7 +216,7 @@ func (s *sink) Appended(res *meshv1.AppendResult, unknown bool) {
 func submit(t *testing.T, a *Appender, topic, key string, number uint64, order *results) *sink {
 	t.Helper()
 	s := &sink{done: make(chan struct{}), order: order}
-	s.it = &Item{Req: &meshv1.AppendItem{Topic: topic, DedupeKey: key, PublishedAt: number, Body: []byte("x")}, Sink: s}
+	s.it = &Item{Req: &meshv1.AppendItem{Topic: topic, DedupeKey: key, PublishedAt: number, MessageId: fmt.Appendf(nil, "%s-%d", topic, number), Body: []byte("x")}, Sink: s}
 	if err := a.Submit(s.it); err != nil {
 		e := code.From(err)
 		s.res = &meshv1.AppendResult{Code: e.Code, RetryAfterMs: uint32(e.RetryAfter.Milliseconds())}
@@ -327,8 +344,11 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		})
 		keyed := submit(t, a, "y", "k", 2, nil)
-		if res := keyed.wait(t); res.GetCode() != wirev1.Code_CODE_OK || res.GetSeq() != 1 || res.GetDuplicate() != (when == "after") {
-			t.Errorf("%s, key: %v", when, res)
+		if res := keyed.wait(t); res.GetCode() != wirev1.Code_CODE_OK || res.GetSeq() != 1 || res.GetDuplicate() {
+			t.Errorf("%s, key: %v", when, res) // what this item itself did is no duplicate
+		}
+		if res := submit(t, a, "y", "k", 3, nil).wait(t); res.GetSeq() != 1 || !res.GetDuplicate() {
+			t.Errorf("%s, the key again: %v", when, res)
 		}
 	}
 }
@@ -405,6 +425,38 @@ func TestAnOwnerThatHangsDoesNotHoldUpItsSuccessor(t *testing.T) {
 	}
 	if k, l := keyed.wait(t), later.wait(t); k.GetSeq() != 1 || l.GetSeq() != 2 {
 		t.Errorf("key: %v, later: %v", k, l)
+	}
+}
+
+// A store that answers nothing, and that nobody succeeds, is waited for no longer than it takes to know; then what is published is refused at once,
+// until it answers again.
+func TestASilentOwnerIsRefusedFor(t *testing.T) {
+	w := newShared("a")
+	w.stores["a"].set(func(s *store) { s.hang = true })
+	a := start(t, Config{Owners: w, Timeout: time.Hour, MoveWait: 50 * time.Millisecond})
+	keyed, plain := submit(t, a, "x", "k", 1, nil), submit(t, a, "x", "", 2, nil)
+	eventually(t, "both are sent", func() bool {
+		a.mu.Lock()
+		s := a.streams["a"]
+		a.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.sent) == 2
+	})
+	w.setSilent("a")
+	for name, s := range map[string]*sink{"key": keyed, "no key": plain} {
+		if res := s.wait(t); res.GetCode() != wirev1.Code_CODE_UNAVAILABLE || res.GetRetryAfterMs() == 0 || !s.unknown {
+			t.Errorf("%s: %v, unknown %v", name, res, s.unknown)
+		}
+	}
+	err := a.Submit(&Item{Req: &meshv1.AppendItem{Topic: "x"}})
+	if e := code.From(err); e == nil || e.Code != wirev1.Code_CODE_UNAVAILABLE || e.RetryAfter == 0 {
+		t.Errorf("known to be silent: %v", err)
+	}
+	w.stores["a"].set(func(s *store) { s.hang = false })
+	w.setSilent("")
+	if res := submit(t, a, "x", "k", 3, nil).wait(t); res.GetCode() != wirev1.Code_CODE_OK {
+		t.Errorf("it answers again: %v", res)
 	}
 }
 

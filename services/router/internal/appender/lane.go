@@ -80,6 +80,9 @@ func (l *lane) answered(it *Item, res *meshv1.AppendResult) {
 		it.moves++
 	}
 	again := conflict && it.moves < maxMoves
+	if it.isOwn(res) {
+		res.Duplicate = false
+	}
 	switch {
 	case again:
 	case conflict:

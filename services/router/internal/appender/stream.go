@@ -150,8 +150,8 @@ func (s *stream) match(dst []*Item, results []*meshv1.AppendResult) []*Item {
 	return dst
 }
 
-// check breaks the stream if it owes answers and gives none: for long, or for a while after its shards went to another owner. An owner that
-// was fenced because it hangs would hold up its successor's items otherwise.
+// check breaks the stream if it owes answers and gives none: for long, or for a while, where its store answers nothing else either, or its shards
+// went to another owner. An owner that was fenced because it hangs would hold up its successor's items otherwise.
 func (s *stream) check(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *stream) check(now time.Time) {
 		return
 	}
 	silent := now.Sub(s.heard)
-	if silent > s.appender.cfg.Timeout || silent > s.appender.cfg.MoveWait && s.replaced() {
+	if silent > s.appender.cfg.Timeout || silent > s.appender.cfg.MoveWait && (s.appender.cfg.Owners.Silent(s.addr) || s.replaced()) {
 		s.cancel()
 	}
 }

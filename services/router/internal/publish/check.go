@@ -20,6 +20,9 @@ const (
 	maxDedupeKey   = 256
 	maxPriority    = 9
 	producerIDSize = 16
+	messageIDSize  = 16
+	// maxAhead is how far ahead deliver_at may be.
+	maxAhead = 366 * 24 * time.Hour
 )
 
 func invalid(format string, args ...any) error {
@@ -42,8 +45,6 @@ func checkMessage(m *pushmeshv1.PublishRequest) error {
 	switch {
 	case m == nil:
 		return invalid("message is missing")
-	case m.GetDeliverAt() != nil:
-		return code.New(wirev1.Code_CODE_UNSUPPORTED, "deliver_at: scheduled messages are not supported")
 	case len(m.GetFeatures()) > 0:
 		return code.New(wirev1.Code_CODE_UNSUPPORTED, "features: ranked delivery is not supported")
 	case m.GetPriority() > maxPriority:
@@ -58,7 +59,26 @@ func checkMessage(m *pushmeshv1.PublishRequest) error {
 	if ttl := m.GetTtl(); ttl != nil && (ttl.CheckValid() != nil || ttl.AsDuration() <= 0) {
 		return invalid("ttl must be above 0")
 	}
+	if err := checkDeliverAt(m); err != nil {
+		return err
+	}
 	return checkHeaders(m.GetHeaders())
+}
+
+// checkDeliverAt leaves the past to the store, by whose clock it is now.
+func checkDeliverAt(m *pushmeshv1.PublishRequest) error {
+	at := m.GetDeliverAt()
+	switch {
+	case at == nil:
+		return nil
+	case at.CheckValid() != nil || at.AsTime().UnixMicro() <= 0:
+		return invalid("deliver_at is no time after 1970")
+	case at.AsTime().After(time.Now().Add(maxAhead)):
+		return invalid("deliver_at is more than 366 days ahead")
+	case len(m.GetTopics()) > 0:
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, "deliver_at with topics: a scheduled message has one topic")
+	}
+	return nil
 }
 
 func checkHeaders(headers map[string]string) error {
@@ -98,7 +118,7 @@ func checkProducer(id []byte, seq uint64) error {
 
 // expiry is when a message published now ends, in Unix microseconds; 0: never.
 func expiry(now time.Time, m *pushmeshv1.PublishRequest) uint64 {
-	if m.GetTtl() == nil {
+	if m.GetTtl() == nil || m.GetDeliverAt() != nil { // of a scheduled one the store says it
 		return 0
 	}
 	return uint64(now.Add(m.GetTtl().AsDuration()).UnixMicro())

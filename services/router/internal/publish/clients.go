@@ -91,22 +91,13 @@ func (c *Clients) reply(r reply) {
 	}
 }
 
-// request gathers the results of one edge's request.
-type request struct {
-	clients *Clients
-	results []*meshv1.ClientPublishReply_Result
-	left    atomic.Int64
-	respond func([]byte) error
-}
-
 func (c *Clients) take(data []byte, respond func([]byte) error) {
 	var in meshv1.ClientPublish
 	if err := proto.Unmarshal(data, &in); err != nil || len(in.GetItems()) == 0 {
 		return // nobody can tell which client to answer
 	}
 	c.open.Add(1)
-	r := &request{clients: c, results: make([]*meshv1.ClientPublishReply_Result, len(in.GetItems())), respond: respond}
-	r.left.Store(int64(len(r.results)))
+	r := gather(len(in.GetItems()), func(data []byte) { c.reply(reply{data, respond}) }, func() { c.open.Add(-1) })
 	for i, it := range in.GetItems() {
 		if c.draining.Load() {
 			r.Published(uint64(i), refusal(errDraining()))
@@ -121,21 +112,4 @@ func (c *Clients) take(data []byte, respond func([]byte) error) {
 			},
 		})
 	}
-}
-
-// Published implements Receiver for one item: ref is its place.
-func (r *request) Published(ref uint64, res *Result) {
-	r.results[ref] = &meshv1.ClientPublishReply_Result{
-		Code: res.Code, Error: res.Error, RetryAfterMs: uint32(res.RetryAfter.Milliseconds()),
-		Seq: res.Seq, Epoch: res.Epoch, MessageId: res.MessageID, Duplicate: res.Duplicate,
-	}
-	if r.left.Add(-1) > 0 {
-		return
-	}
-	data, err := proto.Marshal(&meshv1.ClientPublishReply{Results: r.results})
-	if err != nil { // an error text that is not UTF-8: no reply is one too
-		r.clients.open.Add(-1)
-		return
-	}
-	r.clients.reply(reply{data, r.respond})
 }

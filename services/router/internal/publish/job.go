@@ -15,7 +15,7 @@ import (
 // natsRetry is when a reconnect may have happened.
 const natsRetry = time.Second
 
-// job is one message for one topic on its way through the store: one allocation for all that it needs.
+// job is one message for one topic on its way through the store.
 type job struct {
 	publisher *Publisher
 	sealed    *sealed
@@ -27,11 +27,21 @@ type job struct {
 	append    meshv1.AppendItem
 }
 
+// lone is a message for one topic, in one allocation with all that it needs.
+type lone struct {
+	sealed sealed
+	job    job
+}
+
 // submit sends an admitted message on its way; the receiver hears of it once.
-func (p *Publisher) submit(began time.Time, m *Message, s *sealed, topic string, pol *policy.Policy, slot admission.Slot, ref uint64, to Receiver) {
-	j := &job{publisher: p, sealed: s, slot: slot, began: began, ref: ref, to: to}
+func (p *Publisher) submit(j *job, began time.Time, m *Message, s *sealed, topic string, pol *policy.Policy, slot admission.Slot, ref uint64, to Receiver) {
+	*j = job{publisher: p, sealed: s, slot: slot, began: began, ref: ref, to: to}
 	if !pol.Durable {
 		j.append.Topic = topic
+		if m.Written != nil && m.Written.Repeated { // at most once
+			j.finish(&Result{MessageID: s.id, Duplicate: true})
+			return
+		}
 		j.finish(j.routeEphemeral())
 		return
 	}
@@ -39,6 +49,12 @@ func (p *Publisher) submit(began time.Time, m *Message, s *sealed, topic string,
 	a.Topic, a.Body, a.MessageId = topic, s.body, s.id
 	a.PublishedAt, a.ExpiresAt, a.Traceparent = s.publishedAt, s.expiresAt, s.traceparent
 	a.DedupeKey = m.Request.GetDedupeKey()
+	if m.Written != nil {
+		a.DedupeWindowS, a.KeySince = writtenWindow, m.Written.KeySince
+	}
+	if at := m.Request.GetDeliverAt(); at != nil {
+		a.DeliverAt, a.TtlUs = uint64(at.AsTime().UnixMicro()), uint64(m.Request.GetTtl().AsDuration().Microseconds())
+	}
 	if m.ProducerSeq > 0 {
 		a.ProducerId, a.ProducerSeq = m.ProducerID, m.ProducerSeq
 	}
@@ -72,20 +88,29 @@ func (j *job) Appended(res *meshv1.AppendResult, unknown bool) {
 			Code: res.GetCode(), Error: res.GetError(), RetryAfter: time.Duration(res.GetRetryAfterMs()) * time.Millisecond,
 		})
 		return
+	case res.GetScheduled(): // the store routes it when it is due
 	case res.GetDuplicate():
 		// What the log has under that seq is the first publish, which this one need not equal byte for byte: edges that
 		// did not get it read it there.
 		j.publisher.cfg.Routes.CheckTopic(topic)
 	default:
 		j.publisher.cfg.Routes.Route(&outbox.Delivery{
-			Topic: topic, Epoch: res.GetEpoch(), Seq: res.GetSeq(), ExpiresAt: j.sealed.expiresAt, Body: j.sealed.body,
+			Topic: topic, Epoch: res.GetEpoch(), Seq: res.GetSeq(), ExpiresAt: j.expiresAt(), Body: j.sealed.body,
 		})
 	}
 	id := j.sealed.id
 	if res.GetDuplicate() && len(res.GetMessageId()) > 0 {
 		id = res.GetMessageId()
 	}
-	j.finish(&Result{MessageID: id, Seq: res.GetSeq(), Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate()})
+	j.finish(&Result{MessageID: id, Seq: res.GetSeq(), Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Scheduled: res.GetScheduled()})
+}
+
+// expiresAt of what was appended now. Where the message was to be scheduled, for a time that had passed, its TTL runs from the append.
+func (j *job) expiresAt() uint64 {
+	if ttl := j.append.GetTtlUs(); ttl > 0 {
+		return uint64(time.Now().UnixMicro()) + ttl
+	}
+	return j.sealed.expiresAt
 }
 
 func (j *job) finish(res *Result) {

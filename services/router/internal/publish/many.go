@@ -29,8 +29,8 @@ func (g *many) Published(ref uint64, res *Result) {
 // has its reason in its result.
 func (p *Publisher) publishMany(now time.Time, m *Message) {
 	topics := m.Request.GetTopics()
-	s, err := p.seal(now, m)
-	if err != nil {
+	s := &sealed{}
+	if err := p.seal(now, m, s); err != nil {
 		p.refuse(now, m, err)
 		return
 	}
@@ -60,7 +60,7 @@ func (p *Publisher) publishMany(now time.Time, m *Message) {
 			continue
 		}
 		for _, i := range places {
-			p.submit(now, m, s, topics[i], pol, slot.One(), uint64(i), g)
+			p.submit(&job{}, now, m, s, topics[i], pol, slot.One(), uint64(i), g)
 		}
 	}
 }

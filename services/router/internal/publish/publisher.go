@@ -9,8 +9,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/google/uuid"
-
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
@@ -48,6 +46,7 @@ type Publisher struct {
 	metrics *metrics
 	tracer  trace.Tracer
 	tracing bool // spans go somewhere
+	ids     ids
 }
 
 // New makes a publisher.
@@ -67,6 +66,8 @@ type Result struct {
 	MessageID  []byte
 	Seq, Epoch uint64
 	Duplicate  bool
+	// Scheduled: it waits for its deliver_at.
+	Scheduled bool
 	// Topics has one result for each of PublishRequest.topics.
 	Topics []*pushmeshv1.TopicResult
 }
@@ -87,8 +88,10 @@ type Message struct {
 	Request     *pushmeshv1.PublishRequest
 	ProducerID  []byte
 	ProducerSeq uint64
-	Ref         uint64
-	To          Receiver
+	// Written says that a transaction wrote it into the outbox; nil: it comes from its producer.
+	Written *Written
+	Ref     uint64
+	To      Receiver
 }
 
 // Publish takes a message; its Receiver is told the result, maybe before Publish returns.
@@ -111,18 +114,26 @@ func (p *Publisher) Publish(m *Message) {
 		p.refuse(now, m, err)
 		return
 	}
-	slot, err := p.cfg.Admission.Admit(now, m.Producer, pol, 1)
+	slot, err := p.admit(now, m, pol)
 	if err != nil {
 		p.refuse(now, m, err)
 		return
 	}
-	sealed, err := p.seal(now, m)
-	if err != nil {
+	l := &lone{}
+	if err := p.seal(now, m, &l.sealed); err != nil {
 		slot.Release()
 		p.refuse(now, m, err)
 		return
 	}
-	p.submit(now, m, sealed, m.Request.GetTopic(), pol, slot, m.Ref, m.To)
+	p.submit(&l.job, now, m, &l.sealed, m.Request.GetTopic(), pol, slot, m.Ref, m.To)
+}
+
+// admit holds a producer to its limits. What was committed is not refused for who wrote it.
+func (p *Publisher) admit(now time.Time, m *Message, pol *policy.Policy) (admission.Slot, error) {
+	if m.Written != nil {
+		return p.cfg.Admission.AdmitAnyone(now, 1)
+	}
+	return p.cfg.Admission.Admit(now, m.Producer, pol, 1)
 }
 
 // check refuses a topic, or the message there.
@@ -133,6 +144,9 @@ func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {
 	pol := p.cfg.Policies.Table().For(topic)
 	if m.FromClient && !pol.ClientPublish {
 		return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish in namespace "+pol.Prefix)
+	}
+	if m.Request.GetDeliverAt() != nil && !pol.Durable {
+		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "deliver_at: messages are scheduled for durable topics only, and namespace "+pol.Prefix+" is ephemeral")
 	}
 	return pol, checkPayload(pol, m.Request.GetPayload())
 }
@@ -145,15 +159,16 @@ type sealed struct {
 	expiresAt   uint64
 	traceparent string
 	span        trace.Span // nil: none
+
+	made [16]byte // where id lies if it is a new one
 }
 
 // seal encodes the message once, for good.
-func (p *Publisher) seal(now time.Time, m *Message) (*sealed, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, code.New(wirev1.Code_CODE_INTERNAL, "message id: "+err.Error())
+func (p *Publisher) seal(now time.Time, m *Message, s *sealed) (err error) {
+	if err := p.name(m, s); err != nil {
+		return err
 	}
-	s := &sealed{id: id[:], publishedAt: uint64(now.UnixMicro()), expiresAt: expiry(now, m.Request)}
+	s.publishedAt, s.expiresAt = uint64(now.UnixMicro()), expiry(now, m.Request)
 	s.traceparent, s.span = p.trace(m)
 	s.body, err = wire.Body(&wirev1.Message{
 		Payload: m.Request.GetPayload(), PublishedAt: s.publishedAt, Id: s.id, Headers: m.Request.GetHeaders(),
@@ -161,9 +176,22 @@ func (p *Publisher) seal(now time.Time, m *Message) (*sealed, error) {
 	})
 	if err != nil {
 		s.end()
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "message can't be encoded: "+err.Error())
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "message can't be encoded: "+err.Error())
 	}
-	return s, nil
+	return nil
+}
+
+// name gives the message its id: the one that it was written with, or a new one.
+func (p *Publisher) name(m *Message, s *sealed) error {
+	if m.Written != nil {
+		s.id = m.Written.MessageID
+		return nil
+	}
+	if err := p.ids.next(&s.made); err != nil {
+		return code.New(wirev1.Code_CODE_INTERNAL, "message id: "+err.Error())
+	}
+	s.id = s.made[:]
+	return nil
 }
 
 // trace finds the message's trace, and opens the span from here to its routing where spans go somewhere.

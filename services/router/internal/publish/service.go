@@ -17,13 +17,19 @@ import (
 type Service struct {
 	pushmeshv1.UnimplementedPublishServiceServer
 	publisher *Publisher
+	schedule  Schedule
 	draining  chan struct{}
 	drained   atomic.Bool
 }
 
+// Schedule is where messages wait for their time (storeclient.Client).
+type Schedule interface {
+	CancelScheduled(ctx context.Context, messageID []byte) error
+}
+
 // NewService makes the gRPC service of a publisher.
-func NewService(p *Publisher) *Service {
-	return &Service{publisher: p, draining: make(chan struct{})}
+func NewService(p *Publisher, schedule Schedule) *Service {
+	return &Service{publisher: p, schedule: schedule, draining: make(chan struct{})}
 }
 
 // Drain refuses new messages (DRAINING) from now on; those under way are answered, then open streams end.
@@ -64,17 +70,33 @@ func (s *Service) Publish(ctx context.Context, req *pushmeshv1.PublishRequest) (
 }
 
 // CancelScheduled implements PublishService.
-func (s *Service) CancelScheduled(context.Context, *pushmeshv1.CancelScheduledRequest) (*pushmeshv1.CancelScheduledResponse, error) {
-	return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "scheduled messages are not supported")
+func (s *Service) CancelScheduled(ctx context.Context, req *pushmeshv1.CancelScheduledRequest) (*pushmeshv1.CancelScheduledResponse, error) {
+	if len(req.GetMessageId()) != messageIDSize {
+		return nil, invalid("message_id has %d bytes, must be %d", len(req.GetMessageId()), messageIDSize)
+	}
+	if err := s.schedule.CancelScheduled(ctx, req.GetMessageId()); err != nil {
+		return nil, code.From(err)
+	}
+	return &pushmeshv1.CancelScheduledResponse{}, nil
 }
 
 func response(res *Result) *pushmeshv1.PublishResponse {
 	return &pushmeshv1.PublishResponse{
-		MessageId: res.MessageID, Seq: res.Seq, Epoch: res.Epoch, Duplicate: res.Duplicate, Results: res.Topics,
+		MessageId: res.MessageID, Seq: res.Seq, Epoch: res.Epoch, Duplicate: res.Duplicate, Scheduled: res.Scheduled, Results: res.Topics,
 	}
 }
 
 func streamResult(ref uint64, res *Result) *pushmeshv1.PublishStreamResponse_Result {
+	if res.Code == wirev1.Code_CODE_OK && res.Topics == nil {
+		r := &struct { // one allocation for what nearly every message is answered with
+			result   pushmeshv1.PublishStreamResponse_Result
+			response pushmeshv1.PublishResponse
+		}{}
+		r.result.Ref, r.result.Response = ref, &r.response
+		r.response.MessageId, r.response.Seq, r.response.Epoch = res.MessageID, res.Seq, res.Epoch
+		r.response.Duplicate, r.response.Scheduled = res.Duplicate, res.Scheduled
+		return &r.result
+	}
 	if res.Code == wirev1.Code_CODE_OK {
 		return &pushmeshv1.PublishStreamResponse_Result{Ref: ref, Response: response(res)}
 	}

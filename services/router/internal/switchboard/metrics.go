@@ -3,7 +3,7 @@ package switchboard
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	routed, checks, wanted, bad prometheus.Counter
+	routed, stored, checks, wanted, bad prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, s *Switchboard) *metrics {
@@ -15,12 +15,13 @@ func newMetrics(reg prometheus.Registerer, s *Switchboard) *metrics {
 	}
 	m := &metrics{
 		routed: counter("deliveries_total", "Messages queued for an edge, once for each."),
+		stored: counter("stored_messages_total", "Messages routed that a store appended on its own."),
 		checks: counter("check_topics_total", "Edges told to compare a topic's head with the store."),
 		wanted: counter("snapshots_wanted_total", "Times an edge's whole interest was asked for."),
-		bad:    counter("bad_messages_total", "Messages from edges that could not be decoded."),
+		bad:    counter("bad_messages_total", "Messages from edges and stores that could not be decoded."),
 	}
 	if reg != nil {
-		reg.MustRegister(m.routed, m.checks, m.wanted, m.bad,
+		reg.MustRegister(m.routed, m.stored, m.checks, m.wanted, m.bad,
 			gauge("edges", "Edges in the table.", func() float64 { return float64(s.stats().Edges) }),
 			gauge("interest_entries", "Topics and filters wanted, summed over edges.", func() float64 { return float64(s.stats().Entries) }),
 			gauge("edge_connections", "Connections that the edges say they hold.", func() float64 { return float64(s.stats().Connections) }))

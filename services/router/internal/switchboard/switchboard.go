@@ -42,6 +42,8 @@ type Switchboard struct {
 	group   *lifecycle.Group
 	leave   []func()
 	encoded sync.Pool // of *[]byte
+	// leaveStored ends shareStored; the tick's own, then Stop's.
+	leaveStored func(context.Context) error
 
 	mu    sync.RWMutex
 	table interest.Table
@@ -79,8 +81,12 @@ func (s *Switchboard) Start(context.Context) error {
 
 // Stop tells the edges that this router leaves, and waits until NATS has everything.
 func (s *Switchboard) Stop(ctx context.Context) error {
+	err := s.group.Stop(ctx)
+	if s.leaveStored != nil { // while the table still follows the edges
+		err = errors.Join(err, s.leaveStored(ctx))
+	}
 	s.unsubscribe()
-	err := errors.Join(s.group.Stop(ctx), s.out.Leave(ctx))
+	err = errors.Join(err, s.out.Leave(ctx))
 	if s.cfg.Bus.Connected() {
 		err = errors.Join(err, s.cfg.Bus.Flush(ctx))
 	}
@@ -130,6 +136,7 @@ func (s *Switchboard) run(ctx context.Context) {
 			s.mu.Unlock()
 			s.out.Beat(now)
 			s.sweep()
+			s.shareStored()
 		}
 	}
 }

@@ -29,13 +29,17 @@ func FuzzHear(f *testing.F) {
 	f.Add(encode(f, &meshv1.EdgeAnnounce{EdgeId: "a", EdgeIncarnation: 1, Version: 1, Add: []string{"x", "y/#", "", "+#"}}), uint8(0))
 	f.Add(encode(f, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 1, Version: 2, Count: 3, Hash: 4}), uint8(1))
 	f.Add(encode(f, &meshv1.EdgeSnapshot{EdgeId: "a", EdgeIncarnation: 1, Version: 2, Parts: 2, Filters: []string{"x"}}), uint8(2))
+	f.Add(encode(f, &meshv1.Stored{
+		Runs:        []*meshv1.StoredRun{{Topic: "x", Epoch: 1, FirstSeq: 2, Records: []*meshv1.StoredRecord{{ExpiresAt: 3, Body: []byte("b")}, nil}}, nil},
+		CheckTopics: []string{"", "y"},
+	}), uint8(3))
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
 		mesh := bus.New(bus.Config{URL: "nats://127.0.0.1:1", Name: "fuzz", Log: quiet()})
 		if err := mesh.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		s := New(Config{RouterID: "r", Incarnation: 1, Bus: mesh, Log: quiet(), Registry: prometheus.NewRegistry()})
-		hears := []func([]byte){hear(s, s.announce), hear(s, s.digest), hear(s, s.snapshot)}
+		hears := []func([]byte){hear(s, s.announce), hear(s, s.digest), hear(s, s.snapshot), s.stored}
 		for i := range hears {
 			hears[(int(kind)+i)%len(hears)](data)
 		}

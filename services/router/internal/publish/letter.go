@@ -1,0 +1,47 @@
+package publish
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// letterWindow is how long a replayed letter is recognised by its key, in seconds. It matters only where several replay one letter at a
+// time: the append that publishes a letter removes it.
+const letterWindow = 24 * 3600
+
+// Replay publishes a dead letter, whose message is m, to the topic that it came from: its bytes as they are, with a new seq and no TTL. to is
+// told the result as of Publish.
+func (p *Publisher) Replay(l *meshv1.DeadLetter, m *wirev1.Message, ref uint64, to Receiver) {
+	now := time.Now()
+	refuse := func(err error) {
+		p.metrics.published(now, code.Of(err))
+		to.Published(ref, refusal(err))
+	}
+	pol := p.cfg.Policies.Table().For(l.GetTopic())
+	if !pol.Durable {
+		refuse(code.New(wirev1.Code_CODE_UNSUPPORTED, "namespace "+pol.Prefix+" is ephemeral now: nothing would keep the message"))
+		return
+	}
+	if len(m.GetId()) != messageIDSize {
+		refuse(code.New(wirev1.Code_CODE_INTERNAL, "the letter's message has no id"))
+		return
+	}
+	slot, err := p.cfg.Admission.AdmitAnyone(now, 1)
+	if err != nil {
+		refuse(err)
+		return
+	}
+	s := &sealed{id: m.GetId(), body: l.GetBody(), publishedAt: m.GetPublishedAt(), traceparent: m.GetTraceparent()}
+	j := &job{publisher: p, sealed: s, slot: slot, began: now, ref: ref, to: to}
+	a := &j.append
+	a.Topic, a.Body, a.MessageId, a.PublishedAt, a.Traceparent = l.GetTopic(), s.body, s.id, s.publishedAt, s.traceparent
+	a.DeadLetter, a.DedupeKey, a.DedupeWindowS = l.GetId(), fmt.Sprintf("\x00dead-letter/%d/%d", l.GetId(), l.GetAt()), letterWindow
+	j.item.Req, j.item.Sink = a, j
+	if err := p.cfg.Appender.Submit(&j.item); err != nil {
+		j.finish(refusal(err))
+	}
+}

@@ -1,0 +1,44 @@
+package switchboard
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+)
+
+// shareStored makes this router one of those that route what stores appended on their own. That waits until its table can be
+// trusted: a router that knows no edge yet would take notices and route them to nobody.
+func (s *Switchboard) shareStored() {
+	if s.leaveStored != nil || s.Check() != nil {
+		return
+	}
+	leave, err := s.cfg.Bus.Share(bus.Stored, bus.Routers, pending, s.stored)
+	if err != nil {
+		s.cfg.Log.Warn("messages that stores append are not routed here", "error", err)
+		return
+	}
+	s.leaveStored = leave
+}
+
+// stored routes what a store appended without a router, as if this router had appended it: interest is looked up now, which is
+// after the commit.
+func (s *Switchboard) stored(data []byte) {
+	var m meshv1.Stored
+	if proto.Unmarshal(data, &m) != nil {
+		s.metrics.bad.Inc()
+		return
+	}
+	for _, r := range m.GetRuns() {
+		for i, rec := range r.GetRecords() {
+			s.Route(&outbox.Delivery{
+				Topic: r.GetTopic(), Epoch: r.GetEpoch(), Seq: r.GetFirstSeq() + uint64(i), ExpiresAt: rec.GetExpiresAt(), Body: rec.GetBody(),
+			})
+		}
+		s.metrics.stored.Add(float64(len(r.GetRecords())))
+	}
+	for _, t := range m.GetCheckTopics() {
+		s.CheckTopic(t)
+	}
+}
