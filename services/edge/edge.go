@@ -22,6 +22,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
+	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
 // Edge is one node of the edge tier. It is a lifecycle.Part.
@@ -37,6 +38,7 @@ type Edge struct {
 	policies *policy.Watch
 	mesh     *mesh.Mesh
 	loops    []*loop.Loop
+	watch    *watch
 
 	draining atomic.Bool
 }
@@ -71,16 +73,24 @@ func (e *Edge) assemble() error {
 		ID: s.ID, Incarnation: uint64(time.Now().UnixMicro()), Bus: e.bus, Store: e.stores,
 		Durable:     func(topic string) bool { return e.policies.Table().For(topic).Durable },
 		DurableAny:  func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
+		MaxAttempts: func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
 		Connections: e.connections, Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes,
 	})
+	var cpus []int
+	if s.PinCPUs {
+		var err error
+		if cpus, err = poll.CPUs(); err != nil {
+			return fmt.Errorf("edge: %w", err)
+		}
+	}
 	loops, err := loop.NewAll(loop.Config{
-		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Send: loop.SendMode(s.Send),
+		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Poller: loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag,
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 	}, s.Loops)
 	if err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
-	e.loops = loops
+	e.loops, e.watch = loops, &watch{loops: loops, log: tel.Log}
 	seen := make([]exchange.Loop, len(loops))
 	for i, l := range loops {
 		seen[i] = l
@@ -100,6 +110,7 @@ func (e *Edge) assemble() error {
 	for i, l := range loops {
 		e.stack.Add(fmt.Sprintf("loop %d", i), l)
 	}
+	e.stack.Add("loop watch", e.watch)
 	return nil
 }
 
@@ -133,6 +144,15 @@ func (e *Edge) report() {
 		}
 		return nil
 	})
+	e.checks.Report("lag", func() error {
+		var errs []error
+		for i, l := range e.loops {
+			if l.Stats().Shedding {
+				errs = append(errs, fmt.Errorf("loop %d is late: it refuses new connections and subscriptions", i))
+			}
+		}
+		return errors.Join(errs...)
+	})
 	e.checks.Report("nats", e.bus.Check)
 	e.checks.Report("store", e.stores.Check)
 	e.checks.Report("namespaces", e.policies.Check)
@@ -158,7 +178,7 @@ func (e *Edge) Start(ctx context.Context) error {
 	if err := e.stack.Start(ctx); err != nil {
 		return err
 	}
-	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "send", e.sendMode())
+	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "poller", loop.PollerKind(e.settings.Poller).Chosen(), "send", e.sendMode())
 	return nil
 }
 

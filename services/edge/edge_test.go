@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -35,14 +36,19 @@ func newWorld(t *testing.T) *world {
 func (w *world) settings(id string) Settings {
 	return Settings{
 		ID: id, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: w.nats.URL(), Stores: []string{w.store.Addr()},
-		Loops: 2, LogLevel: "error", Drain: 3 * time.Second,
+		Loops: 2, LogLevel: "error", Drain: 3 * time.Second, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
 	}
 }
 
 // edge starts one; it stops with the test, unless stop was called.
 func (w *world) edge(id string) (e *Edge, stop func() error) {
 	w.t.Helper()
-	e, err := New(w.t.Context(), w.settings(id))
+	return w.edgeWith(w.settings(id))
+}
+
+func (w *world) edgeWith(s Settings) (e *Edge, stop func() error) {
+	w.t.Helper()
+	e, err := New(w.t.Context(), s)
 	if err == nil {
 		err = e.Start(w.t.Context())
 	}
@@ -299,9 +305,12 @@ func TestPlannedStopLosesNothing(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
-	if d := w.router.Digest(); !d.GetLeaving() {
-		t.Errorf("the last digest: %v", d)
-	}
+	edgetest.WaitFor(t, "the last digest", func() error { // NATS may have it still
+		if d := w.router.Digest(); !d.GetLeaving() {
+			return fmt.Errorf("%v", d)
+		}
+		return nil
+	})
 	if cur := w.store.Cursor("client:ann", "phone", "room/1"); cur.GetFloor() != 1 {
 		t.Errorf("stored %v", cur)
 	}
@@ -341,9 +350,9 @@ func TestMetricsNameCodesAndLag(t *testing.T) {
 }
 
 func TestSettingsReportEveryFault(t *testing.T) {
-	s := Settings{ID: "a b", Listen: "nowhere", Loops: 65, Grace: time.Second, Drain: 2 * time.Second, Stores: []string{"x"}, Advertise: "y", Send: "pigeon"}
+	s := Settings{ID: "a b", Listen: "nowhere", Loops: 65, Grace: time.Second, Drain: 2 * time.Second, Stores: []string{"x"}, Advertise: "y", Send: "pigeon", Poller: "carrier", ShedLag: -1}
 	err := s.Check()
-	for _, flag := range []string{"id", "--listen", "--loops", "--drain", "--stores", "--advertise", "--send"} {
+	for _, flag := range []string{"id", "--listen", "--loops", "--drain", "--stores", "--advertise", "--send", "--poller", "--shed-lag"} {
 		if err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is not named in %v", flag, err)
 		}

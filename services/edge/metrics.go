@@ -49,6 +49,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		sendByCode(ch, f.name, f.help, total)
 	}
 	sendLag(ch, all)
+	sendSpread(ch, all)
 	sendModes(ch, all)
 	for _, f := range c.mesh() {
 		kind := prometheus.CounterValue
@@ -93,6 +94,17 @@ func sendLag(ch chan<- prometheus.Metric, all []loop.Stats) {
 	}
 }
 
+// sendSpread sends how evenly the kernel spreads connections over loops.
+func sendSpread(ch chan<- prometheus.Metric, all []loop.Stats) {
+	least, most := all[0].Connections, all[0].Connections
+	for i := range all {
+		least, most = min(least, all[i].Connections), max(most, all[i].Connections)
+	}
+	send(ch, "loops", "Event loops.", prometheus.GaugeValue, float64(len(all)))
+	send(ch, "fullest_loop_connections", "Connections of the loop that holds the most.", prometheus.GaugeValue, float64(most))
+	send(ch, "emptiest_loop_connections", "Connections of the loop that holds the fewest.", prometheus.GaugeValue, float64(least))
+}
+
 // sendModes sends how many loops send in which way.
 func sendModes(ch chan<- prometheus.Metric, all []loop.Stats) {
 	modes := map[loop.SendMode]int{}
@@ -105,6 +117,13 @@ func sendModes(ch chan<- prometheus.Metric, all []loop.Stats) {
 	for m, n := range modes {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), string(m))
 	}
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 type sum struct {
@@ -135,10 +154,13 @@ var sums = []sum{
 	{"accept_full_total", "Times that no descriptor was left for a connection.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.AcceptFull) }},
 	{"socket_reads_total", "Reads of sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Reads) }},
 	{"socket_read_bytes_total", "Bytes read of sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.ReadBytes) }},
+	{"reads_deferred_total", "Times that a connection was not read for the rest of a millisecond, because it had used its share.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Deferred) }},
 	{"socket_writes_total", "Writes to sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Writes) }},
 	{"socket_write_bytes_total", "Bytes written to sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.WriteBytes) }},
 	{"loop_turns_total", "Turns of event loops.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Turns) }},
 	{"loop_lag_warnings_total", "Samples of loop lag above 50 ms.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Lag.Warnings) }},
+	{"shedding_loops", "Loops that refuse new connections and subscriptions now, because they are late.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return oneIf(s.Shedding) }},
+	{"sheds_total", "Times that a loop began to refuse new connections and subscriptions.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sheds) }},
 	{"mailbox_refused_total", "Events that found a loop's mailbox full.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.MailboxRefused) }},
 }
 

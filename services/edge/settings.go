@@ -13,7 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 )
 
-// Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to.
+// Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to; of ShedLag and TraceRatio 0 is 0.
 type Settings struct {
 	ID               string        `help:"Name of this edge, unique in the mesh. Default: host name and a random suffix."`
 	Listen           string        `help:"Address for subscribers (TCP)." default:":7400"`
@@ -28,7 +28,10 @@ type Settings struct {
 	QueueMemory      int           `help:"Bytes that may wait for all connections together." default:"1073741824"`
 	HandshakeTimeout time.Duration `help:"How long a client has for its Hello." default:"5s"`
 	Resumes          int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
+	ShedLag          time.Duration `help:"How late an event loop may be, in the median of a second, before it refuses new connections and subscriptions (OVERLOADED); it takes them again below half of that. 0: never." default:"250ms"`
+	Poller           string        `help:"Who tells event loops what happens to connections: epoll (Linux), net (Go's own poller, on every system: slower, some KiB more for a connection) or auto, which is epoll where there is one." enum:"auto,epoll,net" default:"auto"`
 	Send             string        `help:"How bytes leave: auto, uring (io_uring: one system call for many connections) or write (one for each). auto is uring where the kernel allows it." enum:"auto,uring,write" default:"auto"`
+	PinCPUs          bool          `name:"pin-cpus" help:"Keep each loop on a thread and a CPU of its own, of those that this process may use. Idle connections then cost more."`
 	Drain            time.Duration `help:"How long a planned stop waits for connections to end." default:"10s"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
@@ -46,7 +49,7 @@ func (s Settings) withDefaults() Settings {
 	if len(s.Stores) == 0 {
 		s.Stores = []string{"127.0.0.1:7403"}
 	}
-	s.Loops = cmp.Or(s.Loops, min(runtime.GOMAXPROCS(0), feed.MaxLoops))
+	s.Loops = cmp.Or(s.Loops, min(runtime.GOMAXPROCS(0), feed.MaxLoops-1))
 	s.MaxConnections = cmp.Or(s.MaxConnections, 1_000_000)
 	s.MaxSubscriptions = cmp.Or(s.MaxSubscriptions, 1000)
 	s.MaxFrame = cmp.Or(s.MaxFrame, 1<<20)
@@ -66,16 +69,20 @@ func (s *Settings) Check() error {
 		bus.CheckID(d.ID),
 		settings.Addr("listen", d.Listen),
 		settings.Addr("http", d.HTTP),
-		settings.Range("loops", d.Loops, 1, feed.MaxLoops),
+		settings.Range("loops", d.Loops, 1, feed.MaxLoops-1),
 		settings.Range("max-connections", d.MaxConnections, 1, 10_000_000),
 		settings.Range("max-subscriptions", d.MaxSubscriptions, 1, 100_000),
 		settings.Range("max-frame", d.MaxFrame, 4<<10, 16<<20-1),
 		settings.Range("queue-memory", d.QueueMemory, 1<<20, 1<<40),
 		settings.Range("handshake-timeout", d.HandshakeTimeout.Seconds(), 0.1, 300),
+		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("resumes", d.Resumes, 1, 1024),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 		settings.Range("drain", d.Drain.Seconds(), 0.05, d.Grace.Seconds()),
+	}
+	if _, err := loop.ParsePoller(d.Poller); err != nil {
+		errs = append(errs, err)
 	}
 	if _, err := loop.ParseSendMode(d.Send); err != nil {
 		errs = append(errs, err)

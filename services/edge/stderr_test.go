@@ -3,7 +3,6 @@ package edge
 import (
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
@@ -43,12 +43,11 @@ func fullPipe(t *testing.T) *os.File {
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := ports.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addr
 }
 
 // A log that nobody reads stops neither the start, nor deliveries, nor the end of the process, however much is logged.
@@ -60,7 +59,7 @@ func TestDeliversThoughNobodyReadsItsLog(t *testing.T) {
 	}
 	addr, httpAddr := freeAddr(t), freeAddr(t)
 	cmd := exec.Command(binary, "--id", "e1", "--listen", addr, "--http", httpAddr, "--nats", w.nats.URL(), "--stores", w.store.Addr(),
-		"--loops", "2", "--log-level", "debug")
+		"--loops", "2", "--shed-lag", "0", "--log-level", "debug")
 	cmd.Stderr = fullPipe(t)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ package exchange
 import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
 // Conn names a connection: its loop, its slot in the loop's slab, and the slot's generation. An event
@@ -26,10 +27,22 @@ type Message struct {
 	Seq   uint64
 	// ExpiresAt is a Unix time in microseconds; 0: never.
 	ExpiresAt uint64
-	// Frame is the whole frame (header, topic, seq, body) without a tail; see proto/wire.
+	// Frame is the whole frame (header, topic, seq, body) without a tail; see proto/wire. Its capacity reaches over the frames that lie
+	// behind it, so nothing is ever appended to it.
 	Frame []byte
+	// Next is the message of the same topic whose frame lies right behind this one's; nil: none does.
+	Next *Message
 	// Traceparent of the message where it is sampled; "" otherwise.
 	Traceparent string
+	// Priority is 0 to 9.
+	Priority uint8
+}
+
+// Body is the message without the frame's header, topic and seq: what routers and the store have. It is a part of Frame.
+func (m *Message) Body() []byte {
+	var head [wire.HeaderSize + 300]byte
+	n := wire.HeaderSize + len(wire.AppendHead(head[:0], m.Topic, m.Seq))
+	return m.Frame[min(n, len(m.Frame)):]
 }
 
 // Head of a durable topic. Head 0 says that nothing was ever published; Oldest is the lowest seq
@@ -44,6 +57,7 @@ type Head struct {
 // Mesh is what a loop asks for. Methods never block and may be called on a loop; each may fail at once
 // (the mesh's own queue is full) only by posting the answer with an error. A loop index names who asks.
 type Mesh interface {
+	Groups
 	// Join says that a subscription of this loop wants filter (a topic or a filter with wildcards), and counts it. It is answered by
 	// Joined once every live router has the interest (500 ms at most). heads asks for the heads of the durable topics that
 	// match, read after that; more than limit topics (0: no limit) is TOO_MANY_TOPICS. Every Join is paired with one Leave,
@@ -113,9 +127,10 @@ type Attached struct {
 	Conn       Conn
 	Generation uint64
 	Resumed    bool
-	Cursors    []*meshv1.SessionCursor
-	Filters    []string
-	Err        error
+	// Cursors by topic; they are the loop's to keep.
+	Cursors map[string]*meshv1.SessionCursor
+	Filters []string
+	Err     error
 }
 
 // Saved answers Save with a ref.
@@ -125,9 +140,11 @@ type Saved struct {
 	Err  error
 }
 
-// Detached says that the connection no longer holds its session: it flushes nothing more and closes with SESSION_TAKEN_OVER.
+// Detached says that the connection no longer holds its session: it flushes nothing more and closes with SESSION_TAKEN_OVER, or with Err where another has not
+// taken the session.
 type Detached struct {
 	Conn Conn
+	Err  error
 }
 
 // Yield asks the connection that holds a session to hand in its last cursors with Save (w.Detach, now) and close with

@@ -10,7 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// MaxLoops is how many loops a feed can serve: a topic's loops are bits of a word.
+// MaxLoops is how many loops a feed can serve, that of the groups' dispatchers included: a topic's loops are bits of a word.
 const MaxLoops = 64
 
 // Config of a feed; zero values mean the defaults given.

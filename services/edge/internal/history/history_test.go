@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -166,36 +167,93 @@ func TestFiltersThatMatchTooMuchAreFoundOneByOne(t *testing.T) {
 }
 
 func TestEncodedMessages(t *testing.T) {
-	want := &wirev1.Message{Topic: "t", Seq: 3, Payload: []byte("x"), Traceparent: "00-a-b-01", From: "ann"}
+	want := &wirev1.Message{Topic: "t", Seq: 3, Payload: []byte("x"), Priority: 7, Traceparent: "00-a-b-01", From: "ann"}
 	body, err := wire.Body(want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Encode("t", 1, 3, 9, body, true)
+	parts := []Parts{{"t", 1, 3, 9, body}}
+	m := Encode(nil, parts, true)[0]
 	var got wirev1.Message
 	if err := proto.Unmarshal(m.Frame[wire.HeaderSize:], &got); err != nil || !proto.Equal(&got, want) {
 		t.Errorf("%v %v", &got, err)
 	}
-	if m.Traceparent != want.GetTraceparent() || Encode("t", 1, 3, 9, body, false).Traceparent != "" {
+	if m.Priority != 7 || Encode(nil, parts, false)[0].Priority != 7 {
+		t.Errorf("priority %d", m.Priority)
+	}
+	if m.Traceparent != want.GetTraceparent() || Encode(nil, parts, false)[0].Traceparent != "" {
 		t.Errorf("traceparent %q", m.Traceparent)
 	}
-	if Encode("t", 1, 1, 0, make([]byte, wire.MaxBody), false) != nil {
+	if Encode(nil, []Parts{{"t", 1, 1, 0, make([]byte, wire.MaxBody)}}, false) != nil {
 		t.Error("a frame beyond the protocol's bound")
 	}
 }
 
-func FuzzTraceparent(f *testing.F) {
-	body, _ := wire.Body(&wirev1.Message{Payload: []byte("x"), Headers: map[string]string{"a": "b"}, Traceparent: "tp"})
+// What follows each other lies side by side, up to a bound; every frame is what it would be alone.
+func TestMessagesLieSideBySide(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var parts []Parts
+		for range rapid.IntRange(1, 200).Draw(t, "n") {
+			p := Parts{Topic: "room/1", Epoch: 7, Seq: uint64(len(parts)) + 1, Body: make([]byte, rapid.SampledFrom([]int{0, 1, 150, 20_000}).Draw(t, "size"))}
+			switch rapid.IntRange(0, 30).Draw(t, "break") {
+			case 0:
+				p.Topic, p.Epoch, p.Seq = "talk", 0, 0
+			case 1:
+				p.Epoch = 8
+			case 2:
+				p.Seq += 1000
+			}
+			for i := range p.Body {
+				p.Body[i] = byte(len(parts))
+			}
+			parts = append(parts, p)
+		}
+		all := Encode(nil, parts, false)
+		run, bytes := 1, len(all[0].Frame)
+		for i, m := range all {
+			p := parts[i]
+			if alone := wire.AppendMessage(nil, p.Topic, p.Seq, p.Body); m.Topic != p.Topic || m.Epoch != p.Epoch || m.Seq != p.Seq || !slices.Equal(m.Frame, alone) {
+				t.Fatalf("message %d is not what it is alone", i)
+			}
+			if i == 0 {
+				continue
+			}
+			last, beside := all[i-1], all[i-1].Next == m
+			if beside && &last.Frame[:len(last.Frame)+1][len(last.Frame)] != &m.Frame[0] {
+				t.Fatalf("message %d does not lie behind the one before", i)
+			}
+			if beside && !follows(&parts[i-1], &p) || !beside && last.Next != nil {
+				t.Fatalf("message %d does not follow the one before", i)
+			}
+			if run, bytes = run+1, bytes+len(m.Frame); !beside {
+				if follows(&parts[i-1], &p) && run <= runMost && bytes+32*run < runBytes {
+					t.Fatalf("message %d is alone without need", i)
+				}
+				run, bytes = 1, len(m.Frame)
+			}
+			if run > runMost || run > 1 && bytes > runBytes {
+				t.Fatalf("a run of %d messages and %d bytes", run, bytes)
+			}
+		}
+	})
+}
+
+func FuzzLook(f *testing.F) {
+	body, _ := wire.Body(&wirev1.Message{Payload: []byte("x"), Headers: map[string]string{"a": "b"}, Priority: 300, Traceparent: "tp"})
 	f.Add(body)
 	f.Add([]byte{0x4a, 0xff})
+	f.Add([]byte{0x40, 0xff})
 	f.Fuzz(func(t *testing.T, body []byte) {
+		priority, trace := look(body)
+		if priority > maxPriority {
+			t.Fatalf("priority %d", priority)
+		}
 		var m wirev1.Message
 		if proto.Unmarshal(body, &m) != nil {
-			traceparent(body) // whatever it says, it ends
 			return
 		}
-		if got := traceparent(body); got != "" && m.GetTraceparent() == "" {
-			t.Fatalf("found %q", got)
+		if want := min(m.GetPriority(), maxPriority); uint32(priority) != want || string(trace) != m.GetTraceparent() {
+			t.Fatalf("found %d and %q, want %d and %q", priority, trace, want, m.GetTraceparent())
 		}
 	})
 }

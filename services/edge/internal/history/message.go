@@ -9,42 +9,98 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// Encode makes the one message that all subscribers of the edge share; nil where the frame would be too long for the protocol. traced has its
-// traceparent looked up, which costs a walk over the body's fields.
-func Encode(topic string, epoch, seq, expiresAt uint64, body []byte, traced bool) *exchange.Message {
-	size := wire.HeaderSize + len(topic) + len(body) + 16
-	frame := wire.AppendMessage(make([]byte, 0, size), topic, seq, body)
-	if frame == nil {
-		return nil
-	}
-	m := &exchange.Message{Topic: topic, Epoch: epoch, Seq: seq, ExpiresAt: expiresAt, Frame: frame}
-	if traced {
-		m.Traceparent = traceparent(body)
-	}
-	return m
+// Parts of a message as routers and stores send them.
+type Parts struct {
+	Topic                 string
+	Epoch, Seq, ExpiresAt uint64
+	Body                  []byte
 }
 
-// traceparentField is the number of Message.traceparent.
-const traceparentField = 9
+func (p *Parts) size() int { return wire.HeaderSize + 16 + len(p.Topic) + len(p.Body) }
 
-func traceparent(body []byte) string {
+const (
+	// runMost and runBytes bound what lies side by side: a message that is kept for long, such as one that is not ACKed, keeps its neighbours.
+	runMost  = 64
+	runBytes = 32 << 10
+)
+
+// Encode makes the messages that all subscribers of the edge share, and appends them. Those that follow each other in a topic lie side by
+// side. What would be too long for the protocol is left out. traced has traceparents kept.
+func Encode(dst []*exchange.Message, all []Parts, traced bool) []*exchange.Message {
+	for len(all) > 0 {
+		n, size := 1, all[0].size()
+		for n < min(len(all), runMost) && size+all[n].size() <= runBytes && follows(&all[n-1], &all[n]) {
+			size += all[n].size()
+			n++
+		}
+		dst = encodeRun(dst, all[:n], size, traced)
+		all = all[n:]
+	}
+	return dst
+}
+
+// follows says whether b may stand behind a in one run.
+func follows(a, b *Parts) bool {
+	return a.Topic == b.Topic && a.Epoch == b.Epoch && (b.Seq == a.Seq+1 || a.Seq == 0 && b.Seq == 0)
+}
+
+func encodeRun(dst []*exchange.Message, all []Parts, size int, traced bool) []*exchange.Message {
+	frames, messages := make([]byte, 0, size), make([]exchange.Message, 0, len(all))
+	first, topic := len(dst), all[0].Topic
+	for i := range all {
+		p, at := &all[i], len(frames)
+		grown := wire.AppendMessage(frames, topic, p.Seq, p.Body)
+		if grown == nil {
+			continue
+		}
+		frames = grown
+		messages = append(messages, exchange.Message{Topic: topic, Epoch: p.Epoch, Seq: p.Seq, ExpiresAt: p.ExpiresAt, Frame: frames[at:]})
+		m := &messages[len(messages)-1]
+		var trace []byte
+		if m.Priority, trace = look(p.Body); traced {
+			m.Traceparent = string(trace)
+		}
+		if len(dst) > first {
+			dst[len(dst)-1].Next = m
+		}
+		dst = append(dst, m)
+	}
+	return dst
+}
+
+// Fields of Message that an edge looks at, once for all subscribers, and the highest priority there is.
+const (
+	priorityField    = 8
+	traceparentField = 9
+	maxPriority      = 9
+)
+
+// look walks over a body's fields; what is behind a malformed one is not looked at.
+func look(body []byte) (priority uint8, traceparent []byte) {
 	for len(body) > 0 {
 		num, typ, n := protowire.ConsumeTag(body)
 		if n < 0 {
-			return ""
+			return priority, traceparent
 		}
 		body = body[n:]
-		if num == traceparentField && typ == protowire.BytesType {
-			v, n := protowire.ConsumeString(body)
-			if n < 0 {
-				return ""
+		switch {
+		case num == priorityField && typ == protowire.VarintType:
+			var v uint64
+			if v, n = protowire.ConsumeVarint(body); n > 0 {
+				priority = uint8(min(uint32(v), maxPriority)) // longer ones are cut off, as by the generated code
 			}
-			return v
+		case num == traceparentField && typ == protowire.BytesType:
+			var v []byte
+			if v, n = protowire.ConsumeBytes(body); n > 0 {
+				traceparent = v
+			}
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, body)
 		}
-		if n = protowire.ConsumeFieldValue(num, typ, body); n < 0 {
-			return ""
+		if n < 0 {
+			return priority, traceparent
 		}
 		body = body[n:]
 	}
-	return ""
+	return priority, traceparent
 }

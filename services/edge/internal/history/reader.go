@@ -141,11 +141,11 @@ func (r *Reader) read(ctx context.Context, k Key) exchange.Range {
 		if resp.GetEpoch() != 0 {
 			out.Epoch, out.Head, out.Oldest = resp.GetEpoch(), resp.GetHead(), resp.GetOldest()
 		}
+		parts := make([]Parts, 0, len(resp.GetRecords()))
 		for _, rec := range resp.GetRecords() {
-			if m := Encode(k.Topic, out.Epoch, rec.GetSeq(), rec.GetExpiresAt(), rec.GetBody(), r.traced); m != nil {
-				out.Messages = append(out.Messages, m)
-			}
+			parts = append(parts, Parts{k.Topic, out.Epoch, rec.GetSeq(), rec.GetExpiresAt(), rec.GetBody()})
 		}
+		out.Messages = Encode(out.Messages, parts, r.traced)
 		return nil
 	})
 	switch {

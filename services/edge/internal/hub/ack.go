@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"unsafe"
+
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -12,36 +14,69 @@ type ackEntry struct {
 	seq     uint64
 	epoch   uint64
 	sub     uint32
+	serial  uint32 // tells it from others
 	through bool
 }
 
-// ackFrame takes an Ack without making garbage of it; false where it is malformed.
-func (h *Hub) ackFrame(c *conn, body []byte) bool {
-	for len(body) > 0 {
-		num, typ, n := protowire.ConsumeTag(body)
-		if n < 0 {
-			return false
+// ackLooks is how much of an Ack is done in one go, as looked counts; an entry costs entryLooks, and a message that it settles ackedLooks.
+const (
+	ackLooks   = 64 * looksAsOne
+	entryLooks = 2
+	ackedLooks = 4
+)
+
+// ackFrame takes an Ack without making garbage of it; ok is false where it is malformed, done where the rest of it is for another time: the
+// connection remembers how far it has come.
+func (h *Hub) ackFrame(c *conn, body []byte) (done, ok bool) {
+	for rest := body[c.ackAt:]; len(rest) > 0; {
+		if h.looks >= ackLooks {
+			h.ackLater(c, len(body)-len(rest), 0)
+			return false, true
 		}
-		body = body[n:]
+		at := len(body) - len(rest)
+		num, typ, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return true, false
+		}
+		rest = rest[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, rest); n < 0 {
+			return true, false
+		}
+		field := rest[:n]
+		rest = rest[n:]
+		h.looked(entryLooks)
 		if num != 1 || typ != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(num, typ, body); n < 0 {
-				return false
-			}
-			body = body[n:]
 			continue
 		}
-		raw, n := protowire.ConsumeBytes(body)
-		if n < 0 {
-			return false
-		}
-		body = body[n:]
+		raw, _ := protowire.ConsumeBytes(field)
 		var e ackEntry
 		if !e.decode(raw) {
-			return false
+			return true, false
 		}
-		h.ack(c, &e)
+		again := c.ackSerial != 0
+		if e.serial = c.ackSerial; !again {
+			h.ackSerials = max(h.ackSerials+1, 1)
+			e.serial = h.ackSerials
+		}
+		if !h.ack(c, &e, again) {
+			h.ackLater(c, at, e.serial)
+			return false, true
+		}
+		if again {
+			h.ackLater(c, 0, 0)
+		}
 	}
-	return true
+	if c.ackAt != 0 || c.ackSerial != 0 {
+		h.ackLater(c, 0, 0)
+	}
+	return true, true
+}
+
+// ackLater notes where an Ack is gone on with: at a byte of its body, with the entry that serial names in hand, or 0. 0 and 0: nowhere.
+func (h *Hub) ackLater(c *conn, at int, serial uint32) {
+	more := h.more(c)
+	more.ackAt, more.ackSerial = uint32(at), serial
+	h.less(c)
 }
 
 func (e *ackEntry) decode(b []byte) bool {
@@ -78,49 +113,70 @@ func (e *ackEntry) decode(b []byte) bool {
 	return true
 }
 
-func (h *Hub) ack(c *conn, e *ackEntry) {
+// ack does what an entry says; done is false where there is more to do. again says that it has begun before.
+func (h *Hub) ack(c *conn, e *ackEntry, again bool) (done bool) {
 	found := 0
-	if ts := h.topics[string(e.topic)]; ts != nil {
+	if ts := h.topics.Get(unsafe.String(unsafe.SliceData(e.topic), len(e.topic))); ts != nil {
 		for _, t := range h.tracksOf(c, ts) {
 			if e.sub != 0 && !t.hasID(e.sub) || e.epoch != 0 && e.epoch != t.epoch {
 				continue
 			}
-			found += h.ackTrack(t, e.seq, e.through)
+			n, over := h.ackTrack(t, e)
+			found += n
+			if !over {
+				h.stats.Acks += uint64(found)
+				return false
+			}
 		}
 	}
-	if found == 0 {
+	for _, g := range c.groups {
+		found += h.ackGroup(g, e)
+	}
+	if found == 0 && !again {
 		h.stats.StaleAcks++
 	}
 	h.stats.Acks += uint64(found)
+	return true
 }
 
-// ackTrack settles what an entry covers and says how many messages that were.
-func (h *Hub) ackTrack(t *track, seq uint64, through bool) (n int) {
+// ackTrack settles what an entry covers and says how many messages that were, and whether these were all.
+func (h *Hub) ackTrack(t *track, a *ackEntry) (n int, done bool) {
 	if t.win == nil {
-		return 0
+		return 0, true
 	}
-	n = h.ackParked(t, seq, through)
+	n = h.ackParked(t, a.seq, a.through)
 	if t.win == nil {
-		return n
+		return n, true
 	}
-	if !through {
-		if e := t.win.find(seq); e != nil && e.sends > 0 {
+	if !a.through {
+		if e := t.win.find(a.seq); e != nil && e.sends > 0 {
 			h.acked(t, e)
 			n++
 		}
-		return n
+		return n, true
 	}
+	if t.ackSerial != a.serial { // what is sent from here on the entry does not cover, however long it takes
+		more := h.trackmore(t)
+		more.ackSerial, more.ackTo = a.serial, min(a.seq, t.win.lastSent())
+	}
+	to, some := t.ackTo, false
 	for i := t.win.head; t.win != nil && i < len(t.win.entries); i++ {
 		e := &t.win.entries[i]
-		if e.seq > seq {
+		if e.seq > to {
 			break
 		}
-		if e.m != nil && e.sends > 0 && !e.nacked {
-			h.acked(t, e)
-			n++
+		if e.m == nil || e.sends == 0 || e.nacked {
+			h.looked(1)
+			continue
 		}
+		if some && h.looks >= ackLooks {
+			return n, false
+		}
+		h.acked(t, e)
+		h.looked(ackedLooks)
+		n, some = n+1, true
 	}
-	return n
+	return n, true
 }
 
 func (h *Hub) acked(t *track, e *entry) {
@@ -137,6 +193,7 @@ func (h *Hub) ackParked(t *track, seq uint64, through bool) (n int) {
 	if len(w.parked) == 0 {
 		return 0
 	}
+	h.looked(len(w.parked))
 	if t.cur != nil {
 		for _, p := range w.parked {
 			if p == seq || through && p < seq {
@@ -159,9 +216,15 @@ const maxNackDelay = uint32(60 * 60 * 1000)
 
 func (h *Hub) nack(c *conn, m *wirev1.Nack) {
 	h.stats.Nacks++
-	ts := h.topics[m.GetTopic()]
+	found := false
+	for _, g := range c.groups {
+		found = h.nackGroup(g, m) || found
+	}
+	ts := h.topics.Get(m.GetTopic())
 	if ts == nil {
-		h.stats.StaleAcks++
+		if !found {
+			h.stats.StaleAcks++
+		}
 		return
 	}
 	for _, t := range h.tracksOf(c, ts) {

@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"math"
+
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
@@ -13,7 +15,7 @@ type disconnect struct {
 }
 
 func (j *disconnect) step(h *Hub) bool {
-	for range fanSlice {
+	for n := 0; n < fanSlice; n += 1 + h.toll() {
 		if j.next >= h.conns.len() {
 			if j.event.Reply != nil {
 				j.event.Reply(j.n)
@@ -32,6 +34,7 @@ func (j *disconnect) step(h *Hub) bool {
 			why = wirev1.Code_CODE_CANCELLED
 		}
 		h.fail(c, why, j.event.Reason)
+		h.looked(8 * looksAsOne)
 	}
 	return false
 }
@@ -39,12 +42,14 @@ func (j *disconnect) step(h *Hub) bool {
 // count counts, for one topic after the other, the connections with a subscription that matches it. Subscriptions that come or go while
 // it is under way may be counted or not.
 type count struct {
-	event  exchange.Count
-	counts []uint64
-	begun  bool // the topic after counts
-	n      uint64
-	track  int      // of its tracks, next
-	wild   []subRef // with wildcards, that match
+	event   exchange.Count
+	counts  []uint64
+	begun   bool // the topic after counts
+	n       uint64
+	track   int        // of its tracks, next
+	wild    []*filter  // that match; nil: nobody has that one any more
+	at      int        // subscriptions of the first that are left, at most
+	members []*members // of groups, that match; nil: nobody has that one any more
 }
 
 func (j *count) step(h *Hub) bool {
@@ -62,12 +67,14 @@ func (j *count) step(h *Hub) bool {
 	name := j.event.Topics[len(j.counts)]
 	if !j.begun {
 		h.counting++
-		j.begun, j.n, j.track, j.wild = true, 0, 0, nil
+		j.begun, j.n, j.track, j.wild, j.members = true, 0, 0, nil, nil
+		j.at = math.MaxInt
 		if checkTopic(name) == nil {
-			j.wild = h.matching(nil, name)
+			j.wild = h.wild.Match(nil, name)
+			j.members = h.memberAt.Match(nil, name)
 		}
 	}
-	if !j.slice(h, h.topics[name]) {
+	if !j.slice(h, h.topics.Get(name)) {
 		return false
 	}
 	j.counts, j.begun = append(j.counts, j.n), false
@@ -77,15 +84,38 @@ func (j *count) step(h *Hub) bool {
 // slice looks at some subscriptions of the topic in hand, and says whether that was the end.
 func (j *count) slice(h *Hub, ts *topicState) bool {
 	left := fanSlice
-	for ; ts != nil && j.track < len(ts.tracks) && left > 0; left-- {
-		j.seen(h, ts.tracks[j.track].c)
+	for ; ts != nil && j.track < ts.tracks.Len() && left > 0; left-- {
+		j.seen(h, ts.tracks.At(j.track).c)
 		j.track++
 	}
 	for ; left > 0 && len(j.wild) > 0; left-- {
-		if s := j.wild[0].get(); s != nil && s.active {
+		// From the last to the first: what takes the place of one that goes was seen, or will be.
+		f := j.wild[0]
+		if f != nil {
+			j.at = min(j.at, f.subs.Len())
+		}
+		if f == nil || j.at == 0 {
+			j.wild, j.at = j.wild[1:], math.MaxInt
+			continue
+		}
+		j.at--
+		if s := f.subs.At(j.at); s.active {
 			j.seen(h, s.c)
 		}
-		j.wild = j.wild[1:]
+	}
+	for ; left > 0 && len(j.members) > 0; left-- {
+		l := j.members[0]
+		if l != nil {
+			j.at = min(j.at, len(l.all))
+		}
+		if l == nil || j.at == 0 {
+			j.members, j.at = j.members[1:], math.MaxInt
+			continue
+		}
+		j.at--
+		if g := l.all[j.at]; g.open {
+			j.seen(h, g.c)
+		}
 	}
 	return left > 0
 }

@@ -1,7 +1,9 @@
 package hub
 
 import (
+	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -85,10 +87,13 @@ type stream struct {
 	next   int
 }
 
-func newStream(n int) *stream {
-	s := &stream{}
+func newStream(n int) *stream { return newRuns(n, 1) }
+
+// newRuns makes n batches of so many messages each.
+func newRuns(n, messages int) *stream {
+	s, all := &stream{}, slices.Repeat([]string{"hello, world"}, messages)
 	for i := range n {
-		s.events = append(s.events, exchange.Live{Messages: []*exchange.Message{meshtest.Encode("room/1", meshtest.BaseEpoch, uint64(i+1), "hello, world")}})
+		s.events = append(s.events, exchange.Live{Messages: meshtest.Run("room/1", meshtest.BaseEpoch, uint64(i*messages+1), all...)})
 	}
 	return s
 }
@@ -113,6 +118,20 @@ func TestDeliveryMakesNoGarbage(t *testing.T) {
 		}
 		if got := h.Stats().Deliveries; got != uint64(100*s.next) {
 			t.Fatalf("%d deliveries of %d messages", got, s.next)
+		}
+	})
+	t.Run("runs", func(t *testing.T) {
+		h, _ := crowd(t, 100, &wirev1.Subscribe{})
+		s, f := newRuns(200, 32), &flusher{h: h}
+		for range 20 {
+			s.post(h)
+			f.flush()
+		}
+		if n := testing.AllocsPerRun(100, func() { s.post(h); f.flush() }); n != 0 {
+			t.Fatalf("%v allocations for 3200 deliveries", n)
+		}
+		if got := h.Stats().Deliveries; got != uint64(3200*s.next) {
+			t.Fatalf("%d deliveries of %d batches", got, s.next)
 		}
 	})
 	t.Run("ACKed", func(t *testing.T) {
@@ -160,7 +179,7 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 	}
 	before := heap()
 	h, slots := crowd(t, n, &wirev1.Subscribe{})
-	off := h.conns.slab.Bytes() + h.subSlab.Bytes() + h.tracks.Bytes() + h.texts.Bytes()
+	off := h.conns.slab.Bytes() + h.subSlab.Bytes() + h.tracks.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.states.Bytes()
 	per := (heap() - before + uint64(off)) / n
 	t.Logf("%d bytes for a connection", per)
 	if per > idleBudget {
@@ -168,6 +187,22 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 	}
 	runtime.KeepAlive(h)
 	runtime.KeepAlive(slots)
+}
+
+// A batch of 32 messages of a topic, as it comes from a router under load.
+func BenchmarkFanOutRun(b *testing.B) {
+	const conns, messages = 1000, 32
+	h, _ := crowd(b, conns, &wirev1.Subscribe{})
+	f := &flusher{h: h}
+	run := meshtest.Run("room/1", 0, 0, slices.Repeat([]string{"hello, world"}, messages)...)
+	b.ReportAllocs()
+	for b.Loop() {
+		h.Event(exchange.Live{Messages: run})
+		for h.Work(4096) {
+		}
+		f.flush()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/conns/messages, "ns/delivery")
 }
 
 func BenchmarkFanOut(b *testing.B) {
@@ -187,10 +222,37 @@ func BenchmarkFanOut(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/conns, "ns/delivery")
 }
 
-// The collector walks next to nothing of an idle connection.
+// The collector has nothing to walk for connections that idle: neither for those that share a topic nor for those that each have topics of their own.
 func TestIdleConnectionIsHiddenFromTheCollector(t *testing.T) {
-	h, _ := crowd(t, 2000, &wirev1.Subscribe{})
-	if n := h.connMores.Taken() + h.trackMore.Taken() + h.pendings.Taken() + h.outboxes.Taken(); n != 0 {
-		t.Fatalf("%d pieces of 2,000 idle connections are on the heap", n)
+	const n, each = 4000, 3
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
 	}
+	h, slots := crowd(t, n, &wirev1.Subscribe{})
+	f := &flusher{h: h}
+	before := heap()
+	for i, slot := range slots {
+		for k := range each {
+			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(k + 2), Filter: fmt.Sprintf("user/%d/inbox/%d", i, k)}), 1)
+		}
+		for h.Work(1000) {
+		}
+		f.flush()
+	}
+	per := float64(int64(heap()-before)) / n
+	t.Logf("%.1f bytes on the heap for %d more topics of a connection", per, each)
+	if got := h.Stats(); got.Subscriptions != n*(1+each) || got.Topics != 1+n*each {
+		t.Fatalf("%d subscriptions, %d topics", got.Subscriptions, got.Topics)
+	}
+	if per > 8 {
+		t.Fatalf("%.1f bytes on the heap for each connection", per)
+	}
+	if n := h.connMores.Taken() + h.trackMore.Taken() + h.pendings.Taken() + h.outboxes.Taken() + h.reads.Taken(); n != 0 {
+		t.Fatalf("%d pieces of idle connections are on the heap", n)
+	}
+	runtime.KeepAlive(slots)
 }

@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"math"
+
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -22,17 +24,6 @@ const (
 // lies in slabs and pools of the hub. Its socket belongs to the loop.
 type conn struct {
 	slot, gen uint32
-	state     state
-	dirty     bool // in hub.dirty
-	waking    bool // in hub.wakes
-	draining  bool // GOAWAY was sent: no first delivery any more
-	ended     bool // the socket is gone
-	torn      bool // teardown is done
-	detached  bool // holds its session no more
-
-	clientID  string
-	heard     int64 // when bytes came last
-	deadline  int64 // handshake, closing, drain; 0: none
 	heartbeat uint32
 	window    uint32
 	unacked   uint32 // in the windows of all tracks
@@ -42,21 +33,36 @@ type conn struct {
 	stamp     uint32 // of the last ephemeral message queued for plain subscriptions
 	counted   uint32 // hub.counting when it was counted last
 	silent    uint32 // publishes with id 0 that are not answered
+	state     state
+	dirty     bool // in hub.dirty
+	waking    bool // in hub.wakes
+	rewake    bool // once more, when it was looked at
+	draining  bool // GOAWAY was sent: no first delivery any more
+	ended     bool // the socket is gone
+	torn      bool // teardown is done
+	detached  bool // holds its session no more
+	visited   bool // its tracks are being looked at for what is due
 
-	oneSub   [1]*sub   // its subscription, where it has one; several are in connMore
-	oneTrack [1]*track // the same
-	out      *outbox   // noOutbox: owes nothing
+	clientID string
+	heard    int64 // when bytes came last
+	deadline int64 // handshake, closing, drain; 0: none
+
+	subs   slab.List[sub]
+	tracks slab.List[track]
+	out    *outbox // noOutbox: owes nothing
 	*connMore
 }
 
 // connMore is what few connections have at a time. It is written through Hub.more alone: without any it is noConnMore.
 type connMore struct {
-	manySubs   []*sub
-	manyTracks []*track
-	byID       map[uint32]*sub          // of subscriptions, once there are many
-	byTop      map[*topicState][]*track // of tracks, once there are many
-	pubs       []uint32                 // ids of publishes that are not answered
-	sess       *session
+	byID   map[uint32]*sub          // of subscriptions, once there are many
+	byRef  map[uint32]*sub          // the same
+	byTop  map[*topicState][]*track // of tracks, once there are many
+	pubs   []uint32                 // ids of publishes that are not answered
+	sess   *session
+	groups []*membership
+	// An Ack in hand goes on at ackAt of its body, with the entry ackSerial where that is not 0.
+	ackAt, ackSerial uint32
 }
 
 var (
@@ -89,7 +95,7 @@ func (s *conns) take() *conn {
 		c.slot = s.len() - 1
 	}
 	c.reset()
-	c.gen++
+	c.gen = max(c.gen, 1)
 	return c
 }
 
@@ -109,7 +115,7 @@ func (h *Hub) more(c *conn) *connMore {
 // less gives connMore back where nothing is in it.
 func (h *Hub) less(c *conn) {
 	m := c.connMore
-	if m != noConnMore && m.manySubs == nil && m.manyTracks == nil && m.pubs == nil && m.sess == nil {
+	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.ackAt == 0 && m.ackSerial == 0 {
 		h.connMores.Give(m)
 		c.connMore = noConnMore
 	}
@@ -140,13 +146,19 @@ func (h *Hub) Gen(slot uint32) uint32 {
 }
 
 // fail owes the connection an Error about itself and closes it.
-func (h *Hub) fail(c *conn, why wirev1.Code, text string) {
+func (h *Hub) fail(c *conn, why wirev1.Code, text string) { h.failErr(c, code.New(why, text)) }
+
+// failErr closes the connection with the reason of err.
+func (h *Hub) failErr(c *conn, err error) {
 	if c.state == stateClosing || c.state == stateFree {
 		return
 	}
+	e := code.From(err)
 	h.dropQueue(c)
-	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: why, Message: text})
-	h.close(c, why)
+	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
+		Code: e.Code, Message: e.Message, RetryAfterMs: uint32(e.RetryAfter.Milliseconds()),
+	})
+	h.close(c, e.Code)
 }
 
 // refuse answers a request with an Error; the connection goes on.
@@ -163,7 +175,7 @@ func (h *Hub) close(c *conn, why wirev1.Code) {
 		return
 	}
 	h.stats.Closes.add(why, 1)
-	h.letGo(c)
+	h.letGo(c, 0)
 	c.state = stateClosing
 	c.deadline = h.now + int64(closeTimeout)
 	h.wheel.Set(c.slot, c.deadline)
@@ -171,34 +183,50 @@ func (h *Hub) close(c *conn, why wirev1.Code) {
 	h.jobs.push(&teardown{c: c})
 }
 
-// Gone says that the socket ended or broke.
+// Gone says that the socket ended or broke. It stays open until Over names the slot.
 func (h *Hub) Gone(slot uint32) {
 	c := h.conns.get(slot)
 	h.close(c, wirev1.Code_CODE_OK)
 	c.ended = true
-	h.dropQueue(c)
+	if c.torn && c.out.n > 0 {
+		c.torn = false
+		h.jobs.push(&teardown{c: c})
+	}
 	h.recycle(c)
 }
 
-// teardown takes a closing connection's subscriptions apart, a few at a time.
+// teardown drops what a connection is owed whose socket has ended, hands in what its session has not saved, then takes its subscriptions apart, a few at
+// a time.
 type teardown struct{ c *conn }
 
 const teardownSlice = 32
 
 func (j *teardown) step(h *Hub) bool {
 	c := j.c
-	for range teardownSlice {
-		if all := c.tracks(); len(all) > 0 {
-			h.dropTrack(all[len(all)-1])
+	if c.ended && c.out.n > 0 {
+		h.freeQueue(c, fanSlice)
+		return false
+	}
+	if c.sess != nil && c.sess.leaving {
+		h.handIn(c)
+		return false
+	}
+	if n := len(c.groups); n > 0 {
+		h.leaveGroup(c.groups[n-1])
+		return false
+	}
+	for n := 0; n < teardownSlice; n += 1 + h.toll() {
+		if n := c.tracks.Len(); n > 0 {
+			h.dropTrack(c.tracks.At(n - 1))
 			continue
 		}
-		all := c.subs()
-		if len(all) == 0 {
+		n := c.subs.Len()
+		if n == 0 {
 			break
 		}
-		h.forgetSub(all[len(all)-1])
+		h.forgetSub(c.subs.At(n - 1))
 	}
-	if len(c.tracks()) > 0 || len(c.subs()) > 0 {
+	if c.tracks.Len() > 0 || c.subs.Len() > 0 {
 		return false
 	}
 	c.torn = true
@@ -206,19 +234,36 @@ func (j *teardown) step(h *Hub) bool {
 	return true
 }
 
-// recycle frees the slot once the socket has ended and nothing refers to the connection.
+// recycle lets the loop end a connection's socket, once that has broken or said goodbye and no topic refers to the connection.
 func (h *Hub) recycle(c *conn) {
 	if !c.ended || !c.torn || c.state == stateFree {
 		return
 	}
 	h.wheel.Clear(c.slot)
-	h.freeQueue(c)
-	h.stats.Connections--
+	h.freeQueue(c, math.MaxInt) // what was owed to it since
 	h.texts.Drop(c.clientID)
+	c.clientID = ""
 	if c.connMore != noConnMore {
 		h.connMores.Give(c.connMore)
+		c.connMore = noConnMore
 	}
+	h.over = append(h.over, c.slot)
+}
+
+// Over takes up to n slots whose connections no topic and no timer knows any more: their sockets are to be closed, then Free called.
+func (h *Hub) Over(dst []uint32, n int) []uint32 {
+	n = min(n, len(h.over))
+	dst = append(dst, h.over[:n]...)
+	h.over = h.over[:copy(h.over, h.over[n:])]
+	return dst
+}
+
+// Free ends a slot that Over named. Its generation is the last thing to go: whatever still names the connection is stale from here on.
+func (h *Hub) Free(slot uint32) {
+	c := h.conns.get(slot)
+	h.stats.Connections--
 	c.reset()
+	c.gen = max(c.gen+1, 1)
 	h.released(c)
 }
 

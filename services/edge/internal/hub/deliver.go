@@ -6,6 +6,21 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
+// offerRun hands the live messages in hand to a track: as they are shared where nothing speaks against it, else one by one.
+func (h *Hub) offerRun(t *track) {
+	f, c := &h.fan, t.c
+	first := f.ms[0]
+	if c.state == stateOpen && !c.draining && t.epoch == first.Epoch && t.pos+1 == first.Seq && !t.behind && t.kind == kindPlain && !t.ack &&
+		t.overflow != wirev1.Overflow_OVERFLOW_CONFLATE && t.holeTo == 0 && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
+		t.pos = f.ms[len(f.ms)-1].Seq
+		h.pushRuns(c, t, f.runs)
+		return
+	}
+	for _, m := range f.ms {
+		h.offer(t, m)
+	}
+}
+
 // offer hands a live message to a track.
 func (h *Hub) offer(t *track, m *exchange.Message) {
 	if t.c.state != stateOpen || t.c.draining {
@@ -42,19 +57,20 @@ func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
 	case m.Epoch < t.epoch:
 		return false
 	default:
-		h.newEpoch(t, m.Epoch)
+		h.newEpoch(t, m.Epoch, m.Priority)
 	}
 	return true
 }
 
 // newEpoch begins again at the log's new beginning. What is still queued of the old one goes out first.
-func (h *Hub) newEpoch(t *track, epoch uint64) {
-	h.nameHole(t)
+func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
+	h.nameHole(t, priority)
 	t.epoch, t.pos = epoch, 0
 	h.noLatest(t)
 	t.behind = false
 	h.releaseRange(t)
-	h.push(t.c, item{kind: itemGap, t: t, b: h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED))})
+	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED))
+	h.push(t.c, item{kind: itemGap, t: t, b: frame, rank: lead(priority)})
 	if t.cur != nil {
 		h.trackmore(t).cur = &cursor.Cursor{Epoch: epoch}
 		h.cursorChanged(t)
@@ -94,7 +110,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
 			return why
 		}
 	}
-	it := item{kind: itemMessage, m: m, t: t}
+	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t}
 	if t.cur != nil {
 		if n := t.cur.Attempts(m.Seq); n > 0 {
 			if n >= h.policy(t.topic).MaxAttempts {
@@ -106,7 +122,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
 		}
 	}
 	if t.holeTo > 0 {
-		h.nameHole(t)
+		h.nameHole(t, m.Priority)
 	}
 	if t.ack {
 		h.opened(t, m, it.attempt)
@@ -169,6 +185,7 @@ func (h *Hub) purge(t *track, all bool) {
 		*it = item{}
 		c.out.dead++
 	}
+	h.looked(int(c.out.n))
 	if c.out.dead > 64 {
 		h.compact(c)
 	}
@@ -178,7 +195,9 @@ func (h *Hub) stepBack(t *track, it *item) {
 	seq := it.from
 	if it.kind == itemMessage {
 		seq = it.m.Seq
-		h.unopened(t, seq)
+		for m, n := it.m, it.n; n > 0; m, n = m.Next, n-1 {
+			h.unopened(t, m.Seq)
+		}
 	}
 	t.pos = min(t.pos, seq-1)
 	h.noHole(t)

@@ -65,11 +65,30 @@ func (h *Hub) drainConn(c *conn) {
 		return
 	}
 	c.draining = true
+	if len(c.groups) > 0 {
+		h.jobs.push(&pausing{c: c, gen: c.gen, left: len(c.groups)})
+	}
 	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, &wirev1.GoAway{
 		Code: wirev1.Code_CODE_DRAINING, Reason: "the edge is stopping", ReconnectAfterMs: rand.Uint32N(d.JitterMS + 1), Addresses: d.Addresses,
 	})
 	c.deadline = min(h.now+int64(drainPatience), d.deadline-int64(2*Tick))
 	h.wheel.Set(c.slot, h.now+int64(Tick))
+}
+
+// pausing tells the dispatchers of a connection's groups that it takes nothing more, one after the other.
+type pausing struct {
+	c    *conn
+	gen  uint32
+	left int
+}
+
+func (j *pausing) step(h *Hub) bool {
+	if j.left = min(j.left, len(j.c.groups)); j.c.gen != j.gen || j.c.state != stateOpen || j.left == 0 {
+		return true
+	}
+	j.left--
+	h.pauseGroup(j.c.groups[j.left])
+	return false
 }
 
 // drainStep closes a draining connection once it owes nothing and is owed nothing.
@@ -80,7 +99,7 @@ func (h *Hub) drainStep(c *conn) {
 	}
 	if c.sess != nil && !c.detached {
 		h.drain.saving++
-		h.letGoRef(c, detachRef)
+		h.letGo(c, detachRef)
 	}
 	h.close(c, wirev1.Code_CODE_DRAINING)
 }

@@ -1,28 +1,36 @@
 package hub
 
 import (
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// fanSlice is how many deliveries are made before other work has its turn.
-const fanSlice = 256
+const (
+	// fanSlice is how many deliveries are made before other work has its turn.
+	fanSlice = 256
+	// fanMost is how many messages of a topic are fanned out together: the walk over its subscribers, which are far apart in memory,
+	// is shared by them.
+	fanMost = 64
+)
 
-// fanout is the live message in hand and how far it has come. A topic with very many subscribers takes several slices, and
+// fanout is the live messages in hand, of one topic, and how far they have come. A topic with very many subscribers takes several slices, and
 // no other message overtakes it meanwhile.
 type fanout struct {
-	m      *exchange.Message
-	ts     *topicState
-	at     int      // next of ts.tracks
-	joins  []subRef // wildcard subscriptions that may have no track at ts yet
-	joined int
-	subs   []subRef // instead of tracks, for an ephemeral topic without a state of its own
-	sub    int
-	next   int    // of the messages of the first batch in hub.inbox
-	serial uint32 // of this message
+	ms      []*exchange.Message // durable ones without holes between them
+	runs    []run               // they make
+	bytes   int                 // of their frames
+	expires uint64              // the first of them, Unix microseconds; 0: none does
+	ts      *topicState
+	at      int      // next of ts.tracks
+	joins   []subRef // wildcard subscriptions that became active lately, and may have no track at ts yet
+	wild    wildWalk // all that match: they may have no track at ts yet, or get an ephemeral message of a topic without a state of its own
+	ended   int      // batches at the beginning of hub.inbox that these are the last messages of
+	next    int      // of the messages of the batch behind those
+	serial  uint32   // of these messages
 }
 
-func (f *fanout) active() bool { return f.m != nil }
+func (f *fanout) active() bool { return len(f.ms) > 0 }
 
 // inbound is a batch of live messages, or a subscription that begins among them.
 type inbound struct {
@@ -46,42 +54,83 @@ func (h *Hub) fanSlice(budget int) int {
 			}
 			done += n
 		default:
-			h.nextMessage()
+			h.nextMessages()
 			done++
 		}
 	}
 	return done
 }
 
-// nextMessage takes the next live message up.
-func (h *Hub) nextMessage() {
-	live, f := &h.inbox.peek().live, &h.fan
-	if f.next == len(live.Messages) {
-		h.liveDone()
+// nextMessages takes the next live messages up.
+func (h *Hub) nextMessages() {
+	f := &h.fan
+	h.takeUp()
+	if len(f.ms) == 0 {
+		h.liveDone() // an empty batch
 		return
 	}
-	f.m = live.Messages[f.next]
-	f.next++
-	f.serial++
-	f.ts, f.at = h.topics[f.m.Topic], 0
-	f.joins, f.joined = f.joins[:0], 0
-	f.subs, f.sub = f.subs[:0], 0
-	switch {
-	case f.ts != nil:
-		f.joins = h.missing(f.joins, f.ts)
-	case f.m.Seq == 0:
-		f.subs = h.matching(f.subs, f.m.Topic)
-	default:
-		f.joins = h.matching(f.joins, f.m.Topic)
-		if len(f.joins) > 0 {
-			f.ts = h.topic(f.m.Topic)
-			f.ts.wildAt = h.wildLog.next()
+	f.runs, f.bytes, f.expires = runsOf(f.runs[:0], f.ms), 0, 0
+	for _, m := range f.ms {
+		f.bytes += len(m.Frame)
+		if m.ExpiresAt != 0 && (f.expires == 0 || m.ExpiresAt < f.expires) {
+			f.expires = m.ExpiresAt
 		}
 	}
-	if f.ts != nil && f.m.Seq > 0 {
-		f.ts.came(f.m)
+	m := f.ms[0]
+	f.serial++
+	f.ts, f.at = h.topics.Get(m.Topic), 0
+	h.missing(m)
+	if f.ts != nil && m.Seq > 0 {
+		f.ts.came(f.ms[len(f.ms)-1])
 	}
 }
+
+// missing finds the wildcard subscriptions that match and may have no track at the topic yet. The log of them stays as it is until the messages in hand
+// are fanned out: no subscription becomes active meanwhile.
+func (h *Hub) missing(m *exchange.Message) {
+	f := &h.fan
+	kept := false
+	if f.ts != nil {
+		f.joins, kept = h.wildLog.since(f.ts.wildAt)
+	}
+	if !kept {
+		f.wild.begin(h, m.Topic)
+	}
+	if f.ts == nil && m.Seq > 0 && len(f.wild.filters) > 0 {
+		f.ts = h.topic(m.Topic)
+	}
+	if f.ts != nil {
+		f.ts.wildAt = h.wildLog.next()
+	}
+}
+
+// takeUp takes what follows each other of the batches that wait. A subscription that begins stands between batches, and between messages.
+func (h *Hub) takeUp() {
+	f := &h.fan
+	for f.ended = 0; len(f.ms) < fanMost; {
+		batch := h.inbox.at(f.ended).live.Messages
+		if f.next == len(batch) {
+			if f.ended+1 == h.inbox.len() || h.inbox.at(f.ended+1).start != nil {
+				return
+			}
+			f.ended, f.next = f.ended+1, 0
+			continue
+		}
+		m := batch[f.next]
+		if n := len(f.ms); n > 0 && !continues(f.ms[n-1], m) {
+			return
+		}
+		f.ms, f.next = append(f.ms, m), f.next+1
+	}
+}
+
+// continues says whether next may be fanned out together with m, which came before it.
+func continues(m, next *exchange.Message) bool {
+	return m.Topic == next.Topic && m.Epoch == next.Epoch && (next.Seq == m.Seq+1 || next.Seq == 0 && m.Seq == 0)
+}
+
+// fresh says that none of the messages in hand has expired.
+func (h *Hub) fresh() bool { return h.fan.expires == 0 || h.fan.expires > h.wall }
 
 // came notes how far the live stream of the topic is.
 func (ts *topicState) came(m *exchange.Message) {
@@ -99,52 +148,66 @@ func (h *Hub) liveDone() {
 	h.cfg.LiveDone(in.live)
 }
 
-// fanStep goes on with the message in hand and says how many deliveries it made.
+// fanStep goes on with the messages in hand and says how many deliveries it made.
 func (h *Hub) fanStep(budget int) (done int) {
 	f := &h.fan
-	for ; f.joined < len(f.joins) && done < budget; f.joined++ {
-		if s := f.joins[f.joined].get(); s != nil {
-			h.joinTopic(s, f.ts, f.m)
+	n := len(f.ms)
+	for ; len(f.joins) > 0 && done < budget; f.joins = f.joins[1:] {
+		if s := f.joins[0].get(); s != nil && s.active && topic.Match(s.filter(), f.ts.name) {
+			h.joinTopic(s, f.ts, f.ms[0])
 		}
-		done++
+		done += 1 + h.toll()
 	}
-	for f.ts != nil && f.at < len(f.ts.tracks) && done < budget {
-		t := f.ts.tracks[f.at]
+	for done < budget {
+		s := f.wild.next()
+		if s == nil {
+			break
+		}
+		if f.ts != nil {
+			h.joinTopic(s, f.ts, f.ms[0])
+			done += 1 + h.toll()
+		} else {
+			h.offerEphemeral(s)
+			done += n + h.toll()
+		}
+	}
+	for f.ts != nil && f.at < f.ts.tracks.Len() && done < budget {
+		t := f.ts.tracks.At(f.at)
 		f.at++
-		done++
-		if f.m.Seq > 0 {
-			h.offer(t, f.m)
-		} else if t.held {
+		done += n + h.toll()
+		if f.ms[0].Seq > 0 {
+			h.offerRun(t)
+		} else if t.held && !t.open() {
 			continue
 		} else if t.kind == kindPlain {
-			h.ephemeral(t.c, nil, 0, t.overflow, f.m)
+			h.ephemeralRun(t.c, nil, 0, t.overflow)
 		} else {
-			h.ephemeral(t.c, t, 0, t.overflow, f.m)
+			h.ephemeralRun(t.c, t, 0, t.overflow)
 		}
-	}
-	for ; f.sub < len(f.subs) && done < budget; f.sub++ {
-		if s := f.subs[f.sub].get(); s != nil {
-			h.offerEphemeral(s, f.m)
-		}
-		done++
 	}
 	if done < budget {
 		h.fanned()
 	}
-	return done
+	return done + h.toll()
 }
 
-// fanned ends the message in hand.
+// fanned ends the messages in hand.
 func (h *Hub) fanned() {
 	f := &h.fan
 	ts := f.ts
-	f.m, f.ts = nil, nil
-	clear(f.joins)
-	clear(f.subs)
+	clear(f.ms)
+	clear(f.runs)
+	f.ms, f.ts = f.ms[:0], nil
+	f.joins = nil
+	f.wild.end()
 	if ts != nil {
 		h.letGoTopic(ts)
 	}
-	if f.next == len(h.inbox.peek().live.Messages) {
+	next := f.next
+	for ; f.ended > 0; f.ended-- {
+		h.liveDone()
+	}
+	if f.next = next; next == len(h.inbox.peek().live.Messages) {
 		h.liveDone()
 	}
 }
@@ -176,18 +239,30 @@ func (h *Hub) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 	}
 }
 
-// offerEphemeral hands an ephemeral message to a wildcard subscription that has no track for it.
-func (h *Hub) offerEphemeral(s *sub, m *exchange.Message) {
+// offerEphemeral hands the ephemeral messages in hand to a wildcard subscription that has no track for them.
+func (h *Hub) offerEphemeral(s *sub) {
 	if !s.active || !s.open {
 		return
 	}
 	if s.kind != kindPlain {
-		h.ephemeral(s.c, nil, s.id, s.overflow, m)
+		h.ephemeralRun(s.c, nil, s.id, s.overflow)
 		return
 	}
 	if s.c.stamp != h.fan.serial {
 		s.c.stamp = h.fan.serial
-		h.ephemeral(s.c, nil, 0, s.overflow, m)
+		h.ephemeralRun(s.c, nil, 0, s.overflow)
+	}
+}
+
+// ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing speaks against it, else one by one.
+func (h *Hub) ephemeralRun(c *conn, t *track, sub uint32, overflow wirev1.Overflow) {
+	f := &h.fan
+	if t == nil && sub == 0 && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
+		h.pushRuns(c, nil, f.runs)
+		return
+	}
+	for _, m := range f.ms {
+		h.ephemeral(c, t, sub, overflow, m)
 	}
 }
 
@@ -217,32 +292,37 @@ func (h *Hub) ephemeral(c *conn, t *track, sub uint32, overflow wirev1.Overflow,
 			return
 		}
 	}
-	h.push(c, item{kind: itemMessage, m: m, t: t, sub: sub})
+	h.push(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, sub: sub})
 }
 
 // dropEphemeral drops the oldest queued message that no log has; false where there is none.
 func (h *Hub) dropEphemeral(c *conn) bool {
-	for i := range c.out.n {
-		if it := c.out.at(i); it.kind == itemMessage && it.m.Seq == 0 && !c.out.begun(i) {
-			h.kill(c, i)
-			return true
-		}
+	i, ok := h.oldestEphemeral(c.out)
+	if !ok {
+		return false
 	}
-	return false
+	if it := c.out.at(i); it.n > 1 {
+		h.trim(c, it)
+	} else {
+		h.kill(c, i)
+	}
+	return true
 }
 
-// replaceQueued puts m in the place of an older message of its topic that has not left.
+// replaceQueued puts m in the place of older messages of its topic that have not left.
 func (h *Hub) replaceQueued(c *conn, t *track, sub uint32, m *exchange.Message) bool {
 	for i := range c.out.n {
 		it := c.out.at(i)
 		if it.kind != itemMessage || it.t != t || it.sub != sub || c.out.begun(i) || it.m.Topic != m.Topic {
 			continue
 		}
+		h.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(it.n))
 		h.account(c, it, -1)
-		it.m = m
+		it.m, it.b, it.n = m, m.Frame, 1
 		h.account(c, it, 1)
-		h.stats.Drops.add(wirev1.Code_CODE_CONFLATED, 1)
+		h.looked(int(i))
 		return true
 	}
+	h.looked(int(c.out.n))
 	return false
 }

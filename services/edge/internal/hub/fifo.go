@@ -33,5 +33,8 @@ func (q *fifo[V]) pop() (v V, ok bool) {
 	return v, true
 }
 
+// at is the i-th one; there must be as many.
+func (q *fifo[V]) at(i int) *V { return &q.buf[(q.head+i)&(len(q.buf)-1)] }
+
 // peek is the first one; the queue must not be empty.
 func (q *fifo[V]) peek() *V { return &q.buf[q.head] }

@@ -15,11 +15,18 @@ const firstOptional = 0x80
 // Heard says that bytes have come, whole frames or not.
 func (h *Hub) Heard(slot uint32) { h.conns.get(slot).heard = h.now }
 
-// Feed handles the whole frames that b begins with, at most budget of them, and says how many bytes they were. It stops early where
-// the connection holds reading or closes; the caller keeps what was not used. more says that a whole frame may be left.
+// Frames is how many were handled.
+func (h *Hub) Frames() uint64 { return h.stats.Frames }
+
+// bytesAsOne is how many bytes of a frame are decoded and copied in about the time of a short one.
+const bytesAsOne = 1024
+
+// Feed handles the whole frames that b begins with, at most budget short ones or about as much, and says how many bytes they were. It stops early where
+// the connection holds reading or closes; the caller keeps what was not used. more says that a whole frame may be left; a long Ack may be handled in
+// part, and is given again then.
 func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 	c := h.conns.get(slot)
-	for ; budget > 0; budget-- {
+	for budget > 0 {
 		switch {
 		case c.state == stateClosing || c.state == stateFree:
 			return len(b), false
@@ -40,9 +47,14 @@ func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 			return used, false
 		}
 		body := b[used+wire.HeaderSize : used+wire.HeaderSize+n]
+		done := h.frame(c, t, body)
+		budget -= h.toll()
+		if !done {
+			return used, true
+		}
 		used += wire.HeaderSize + n
 		h.stats.Frames++
-		h.frame(c, t, body)
+		budget -= 1 + n/bytesAsOne
 	}
 	return used, true
 }
@@ -64,26 +76,26 @@ func (h *Hub) detect(c *conn, b []byte) bool {
 	return false
 }
 
-// frame handles one frame. body is the caller's: what is kept of it is copied.
-func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) {
+// frame handles one frame; done is false where it must be given again. body is the caller's: what is kept of it is copied.
+func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) (done bool) {
 	if c.state == stateHello {
 		h.hello(c, body) // detect saw that it is one
-		return
+		return true
 	}
-	ok := true
+	done, ok := true, true
 	switch t {
 	case wirev1.FrameType_FRAME_TYPE_ACK:
-		ok = h.ackFrame(c, body)
+		done, ok = h.ackFrame(c, body)
 	case wirev1.FrameType_FRAME_TYPE_PING:
 		ok = h.ping(c, body)
 	case wirev1.FrameType_FRAME_TYPE_NACK:
 		ok = decode(body, func(m *wirev1.Nack) { h.nack(c, m) })
 	case wirev1.FrameType_FRAME_TYPE_SUBSCRIBE:
-		ok = decode(body, func(m *wirev1.Subscribe) { h.subscribe(c, m) })
+		ok = h.refuseMany(c, body, t) || decode(body, func(m *wirev1.Subscribe) { h.subscribe(c, m) })
 	case wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE:
 		ok = decode(body, func(m *wirev1.Unsubscribe) { h.unsubscribe(c, m) })
 	case wirev1.FrameType_FRAME_TYPE_PUBLISH:
-		ok = decode(body, func(m *wirev1.Publish) { h.publish(c, m) })
+		ok = h.refuseMany(c, body, t) || decode(body, func(m *wirev1.Publish) { h.publish(c, m) })
 	case wirev1.FrameType_FRAME_TYPE_CLAIM:
 		ok = decode(body, func(m *wirev1.Claim) { h.unsupported(c, m.GetId(), "claims") })
 	case wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN:
@@ -98,6 +110,51 @@ func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) {
 	if !ok {
 		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "a frame's body can't be decoded")
 	}
+	return done
+}
+
+// maxHeaders of a message, as at the router.
+const maxHeaders = 64
+
+// refuseMany refuses a Subscribe with more positions, or a Publish with more headers, than there may be, before any of them is decoded: a frame has room
+// for hundreds of thousands.
+func (h *Hub) refuseMany(c *conn, body []byte, t wirev1.FrameType) bool {
+	many, most, why := protowire.Number(11), h.lim.WildcardTopics, code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "more positions than topics that a filter may match")
+	if t == wirev1.FrameType_FRAME_TYPE_PUBLISH {
+		many, most, why = 4, maxHeaders, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "a message has 64 headers at most")
+	}
+	var id uint64
+	for found := 0; len(body) > 0; {
+		num, typ, n := protowire.ConsumeTag(body)
+		if n < 0 {
+			return false
+		}
+		body = body[n:]
+		if num == 1 && typ == protowire.VarintType {
+			id, _ = protowire.ConsumeVarint(body)
+		}
+		if num == many {
+			found++
+		}
+		if found > most {
+			break
+		}
+		if n = protowire.ConsumeFieldValue(num, typ, body); n < 0 {
+			return false
+		}
+		body = body[n:]
+	}
+	switch {
+	case len(body) == 0:
+		return false
+	case id == 0 && t == wirev1.FrameType_FRAME_TYPE_PUBLISH:
+		h.stats.Refused.add(why.Code, 1) // no answer is wanted
+	case id == 0:
+		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1, and come before positions where these are many")
+	default:
+		h.refuse(c, uint32(id), why)
+	}
+	return true
 }
 
 // decode hands f the message of body; false where it is malformed.
@@ -120,27 +177,4 @@ func (h *Hub) unsupported(c *conn, id uint32, what string) {
 		return
 	}
 	h.refuse(c, id, code.New(wirev1.Code_CODE_UNSUPPORTED, what+" are not supported"))
-}
-
-// ping answers with what was sent, decoded in place.
-func (h *Hub) ping(c *conn, body []byte) bool {
-	var at uint64
-	for len(body) > 0 {
-		num, typ, n := protowire.ConsumeTag(body)
-		if n < 0 {
-			return false
-		}
-		body = body[n:]
-		if num == 1 && typ == protowire.Fixed64Type {
-			at, n = protowire.ConsumeFixed64(body)
-		} else {
-			n = protowire.ConsumeFieldValue(num, typ, body)
-		}
-		if n < 0 {
-			return false
-		}
-		body = body[n:]
-	}
-	h.control(c, wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{SentAt: at})
-	return true
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Features of this edge, as Welcome lists them.
-var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack"}
+var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group"}
 
 const (
 	minHeartbeat     = 1000
@@ -29,13 +29,17 @@ const (
 )
 
 func (h *Hub) hello(c *conn, body []byte) {
+	if why := h.tooLate(); why != nil {
+		h.failErr(c, why)
+		return
+	}
 	var m wirev1.Hello
 	if err := proto.Unmarshal(body, &m); err != nil {
 		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "Hello can't be decoded")
 		return
 	}
 	if why := checkHello(&m); why != nil {
-		h.fail(c, why.Code, why.Message)
+		h.failErr(c, why)
 		return
 	}
 	id := newID()
@@ -117,10 +121,4 @@ func checkTopic(t string) *code.Error {
 		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
 	}
 	return nil
-}
-
-// failErr closes the connection with the reason of err.
-func (h *Hub) failErr(c *conn, err error) {
-	e := code.From(err)
-	h.fail(c, e.Code, e.Message)
 }

@@ -10,7 +10,7 @@ import (
 func (h *Hub) hole(t *track, from, to uint64, why wirev1.Code) {
 	h.stats.Drops.add(why, to-from+1)
 	if t.holeTo > 0 && (t.holeCode != why || t.holeTo+1 != from) {
-		h.nameHole(t)
+		h.nameHole(t, 0)
 	}
 	more := h.trackmore(t)
 	if t.holeTo == 0 {
@@ -24,13 +24,13 @@ func (h *Hub) hole(t *track, from, to uint64, why wirev1.Code) {
 	}
 }
 
-// nameHole tells the client of the hole, if there is one.
-func (h *Hub) nameHole(t *track) {
+// nameHole tells the client of the hole, if there is one, as urgently as the message behind it.
+func (h *Hub) nameHole(t *track, priority uint8) {
 	if t.holeTo == 0 {
 		return
 	}
 	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, t.holeFrom, t.holeTo, t.holeCode))
-	h.push(t.c, item{kind: itemGap, t: t, from: t.holeFrom, b: frame})
+	h.push(t.c, item{kind: itemGap, t: t, from: t.holeFrom, b: frame, rank: lead(priority)})
 	h.noHole(t)
 }
 
@@ -97,47 +97,60 @@ func (h *Hub) tryLatest(t *track) {
 
 // dropOldest makes room for m by turning the track's oldest queued messages into a named hole.
 func (h *Hub) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
-	c := t.c
-	var gap *item
-	for i := range c.out.n {
+	c, gap := t.c, noGap
+	for i := uint32(0); i < c.out.n; i++ { //nolint:intrange // splitting a run makes the queue longer
 		it := c.out.at(i)
 		if it.t != t || c.out.begun(i) {
 			continue
 		}
 		if it.kind == itemGap {
-			gap = nil
-			if it.from > 0 && it.m == nil && it.attempt == dropped {
-				gap = it
+			if gap = noGap; it.from > 0 && it.attempt == uint16(why) {
+				gap = i
 			}
 			continue
 		}
-		h.stats.Drops.add(why, 1)
-		h.dropInto(c, it, gap, why)
-		if h.deliver(t, m) == wirev1.Code_CODE_OK {
-			return
-		}
-		if it.kind == itemGap {
-			gap = it
+		for more := true; more; {
+			more = gap != noGap && c.out.at(i).n > 1 // else split has made the rest the next item
+			h.stats.Drops.add(why, 1)
+			h.looked(looksAsOne)
+			gap = h.dropInto(c, i, gap, why)
+			if h.deliver(t, m) == wirev1.Code_CODE_OK {
+				h.looked(int(i))
+				h.tidy(c)
+				return
+			}
 		}
 	}
+	h.looked(int(c.out.n))
 	h.hole(t, m.Seq, m.Seq, why)
 }
 
-// dropped marks, as the attempt of a gap, one that dropOldest made: it may grow.
-const dropped = 1
+const noGap = ^uint32(0)
 
-// dropInto makes a queued message part of gap, or a gap of its own.
-func (h *Hub) dropInto(c *conn, it, gap *item, why wirev1.Code) {
+// dropInto makes the first message of the i-th item part of the item gap, or a gap of its own, and says where the gap is. Such a gap, which
+// may grow, has the code as its attempt.
+func (h *Hub) dropInto(c *conn, i, gap uint32, why wirev1.Code) uint32 {
+	it := c.out.at(i)
 	t, seq := it.t, it.m.Seq
-	h.account(c, it, -1)
-	*it = item{}
-	if gap == nil {
-		gap = it
-		*gap = item{kind: itemGap, t: t, from: seq, attempt: dropped}
-	} else {
-		h.account(c, gap, -1)
+	switch {
+	case gap == noGap:
+		if it.n > 1 {
+			h.split(c, i)
+			it = c.out.at(i)
+		}
+		h.account(c, it, -1)
+		*it = item{kind: itemGap, t: t, from: seq, rank: it.rank, attempt: uint16(why)}
+		gap = i
+	case it.n > 1:
+		h.trim(c, it)
+	default:
+		h.account(c, it, -1)
+		*it = item{}
 		c.out.dead++
 	}
-	gap.b = h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, gap.from, seq, why))
-	h.account(c, gap, 1)
+	g := c.out.at(gap)
+	h.account(c, g, -1)
+	g.b = h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, g.from, seq, why))
+	h.account(c, g, 1)
+	return gap
 }

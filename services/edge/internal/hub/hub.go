@@ -6,6 +6,7 @@ package hub
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -32,56 +33,69 @@ type Config struct {
 
 // Hub is used by one goroutine alone.
 type Hub struct {
-	cfg   Config
-	lim   Limits
-	mesh  exchange.Mesh
-	now   int64  // nanoseconds, monotonic
-	wall  uint64 // Unix time in microseconds
+	cfg  Config
+	lim  Limits
+	mesh exchange.Mesh
+	now  int64  // nanoseconds, monotonic
+	wall uint64 // Unix time in microseconds
+	ms   uint32 // now in milliseconds, which wraps around
+
+	looks uint32 // items of walks that no slice has counted
 	stats Stats
 
 	conns     conns
 	subSlab   slab.Slab[sub]
 	tracks    slab.Slab[track]
 	texts     slab.Texts
+	arrays    slab.Arrays // of lists of tracks and subscriptions
 	connMores slab.Pool[connMore]
 	trackMore slab.Pool[trackMore]
 	pendings  slab.Pool[pending]
 	outboxes  slab.Pool[outbox]
-	states    slab.Pool[topicState]
+	states    slab.Slab[topicState]
+	reads     slab.Pool[topicReads]
 	filterSet slab.Pool[filter]
 
-	wheel   *wheel.Wheel
-	topics  map[string]*topicState
-	filters map[string]*filter
-	wild    topic.Index[*filter]
-	matched []*filter
-	wildLog wildLog
-	// policies counts changes of policies: a topic with another number asks again.
-	policies uint32
+	wheel    *wheel.Wheel
+	topics   *slab.Names[topicState, *topicState]
+	filters  map[string]*filter
+	wild     topic.Index[*filter]
+	members  map[string]*members // of groups, by their filters
+	memberAt topic.Index[*members]
+	// settling is what the dispatchers of groups are to be told.
+	settling []exchange.GroupSettled
+	wildLog  wildLog
+	// policies counts changes of policies: a topic with another number asks again. policySet are those in use, by number, for topics lie where the
+	// collector does not see what they refer to.
+	policies  uint32
+	policySet []*policy.Policy
 
 	inbox    fifo[inbound]
 	fan      fanout
 	runnable fifo[trackRef] // behind, and able to go on
-	wakes    []*conn        // a window or queue opened: their waiting tracks are looked at
+	wakes    fifo[waking]   // a window or queue opened: their waiting tracks are looked at
 	resumed  []uint32       // slots that may read again
 	dirty    []uint32       // slots with something to flush or to end
 	deep     []uint32       // slots whose queue has grown long
+	over     []uint32       // slots of connections of which only the socket is left
 	jobs     fifo[job]
 
-	rings   rings
-	arena   []byte
-	scratch []byte   // headers and tails of the writes in hand
-	ids     []uint32 // of the subscriptions of one message
-	found   []*track
-	gens    uint32    // given to subscriptions and tracks, so that what refers to one that is gone is seen
-	windows []*window // that no track uses
-	pinned  int       // ranges held by tracks
+	rings      rings
+	arena      []byte
+	scratch    []byte   // headers and tails of the writes in hand
+	ids        []uint32 // of the subscriptions of one message
+	found      []*track
+	ackSerials uint32    // given to entries of Acks
+	gens       uint32    // given to subscriptions and tracks, so that what refers to one that is gone is seen
+	windows    []*window // that no track uses
+	pinned     int       // ranges held by tracks
 	// gathering: scratch is of writes in hand.
 	gathering bool
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
 	drain    *drain
+	shedding bool // newcomers are refused
 }
 
 // job is something long, cut into slices: step does one and says whether it is done.
@@ -93,19 +107,23 @@ func New(cfg Config) *Hub {
 		cfg.LiveDone = func(exchange.Live) {}
 	}
 	cfg.Limits.defaults()
-	return &Hub{
-		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), topics: map[string]*topicState{}, filters: map[string]*filter{}, wildLog: wildLog{base: 1},
-		scratch: make([]byte, 0, 16<<10),
+	h := &Hub{
+		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), filters: map[string]*filter{}, members: map[string]*members{}, wildLog: wildLog{base: 1},
+		policies: 1, scratch: make([]byte, 0, 16<<10),
 	}
+	h.topics = slab.NewNames[topicState](&h.arrays)
+	return h
 }
 
 // SetTime tells what time it is: monotonic nanoseconds since any point, and Unix microseconds.
-func (h *Hub) SetTime(now int64, wall uint64) { h.now, h.wall = now, wall }
+func (h *Hub) SetTime(now int64, wall uint64) {
+	h.now, h.wall, h.ms = now, wall, uint32(now/int64(time.Millisecond))
+}
 
 // Stats of the hub; gauges are up to date.
 func (h *Hub) Stats() Stats {
 	s := h.stats
-	s.Topics = int64(len(h.topics))
+	s.Topics = int64(h.topics.Len())
 	return s
 }
 
@@ -144,8 +162,8 @@ func set[V int | uint32 | time.Duration](v *V, otherwise V) {
 	}
 }
 
-// Event takes an answer or a request of the mesh.
-func (h *Hub) Event(e exchange.Event) {
+// Event takes an answer or a request of the mesh, and says how much that was, in deliveries.
+func (h *Hub) Event(e exchange.Event) (cost int) {
 	switch e := e.(type) {
 	case exchange.Live:
 		h.inbox.push(inbound{live: e})
@@ -155,16 +173,24 @@ func (h *Hub) Event(e exchange.Event) {
 		h.forConn(e.Conn, func(c *conn) { h.joined(c, e) })
 	case exchange.Attached:
 		h.forConn(e.Conn, func(c *conn) { h.attached(c, e) })
+	case exchange.GroupJoined:
+		h.forConn(e.Conn, func(c *conn) { h.groupJoined(c, e) })
+	case exchange.Assigned:
+		h.forConn(e.Conn, func(c *conn) { h.assigned(c, e) })
+	case exchange.GroupEnded:
+		h.forConn(e.Conn, func(c *conn) { h.groupEnded(c, e) })
 	case exchange.Saved:
 		h.saved(e)
 	case exchange.Published:
 		h.forConn(e.Conn, func(c *conn) { h.published(c, e) })
 	case exchange.Detached:
-		h.forConn(e.Conn, h.detached)
+		h.forConn(e.Conn, func(c *conn) { h.detached(c, e.Err) })
 	case exchange.Yield:
 		h.forConn(e.Conn, h.yield)
 	case exchange.PoliciesChanged:
 		h.policies++
+		clear(h.policySet)
+		h.policySet = h.policySet[:0]
 	case exchange.Disconnect:
 		h.jobs.push(&disconnect{event: e})
 	case exchange.Count:
@@ -172,6 +198,7 @@ func (h *Hub) Event(e exchange.Event) {
 	case exchange.Drain:
 		h.beginDrain(e)
 	}
+	return 1 + h.toll()
 }
 
 // forConn finds the connection of a handle that is not stale.
@@ -189,19 +216,23 @@ func (h *Hub) forConn(at exchange.Conn, f func(*conn)) {
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
 		n := h.fanSlice(min(budget, fanSlice)) + h.replaySlice() + h.wakeSlice() + h.jobSlice()
+		n += h.toll()
 		if n == 0 {
 			break
 		}
 		budget -= n
 	}
-	return h.queued()
+	return h.Queued()
 }
 
-// Busy says whether Work, Dirty or Resumed have something to do.
-func (h *Hub) Busy() bool { return len(h.dirty) > 0 || len(h.resumed) > 0 || h.queued() }
+// Busy says whether Work, Dirty, Resumed or Over have something to do.
+func (h *Hub) Busy() bool {
+	return len(h.dirty) > 0 || len(h.resumed) > 0 || len(h.over) > 0 || h.Queued()
+}
 
-func (h *Hub) queued() bool {
-	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 || len(h.wakes) > 0 || h.jobs.len() > 0
+// Queued says whether Work has something to do.
+func (h *Hub) Queued() bool {
+	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 || h.wakes.len() > 0 || h.jobs.len() > 0
 }
 
 func (h *Hub) jobSlice() int {
@@ -215,15 +246,14 @@ func (h *Hub) jobSlice() int {
 	return 64
 }
 
-// Tick fires what is due, at most about budget connections with few topics each; more says that some are left.
+// Tick fires what is due, at most about budget connections with few topics each; more says that some are left. Work goes on with those that have many.
 func (h *Hub) Tick(budget int) (more bool) {
 	return h.wheel.Advance(h.now, budget, func(slot uint32) (cost int) {
 		c := h.conns.get(slot)
 		if c == nil || c.state == stateFree {
 			return 1
 		}
-		h.timers(c)
-		return 1 + len(c.tracks())/8
+		return 1 + h.timers(c)/2 + h.toll()
 	})
 }
 
@@ -232,10 +262,19 @@ func (h *Hub) handle(c *conn) exchange.Conn {
 }
 
 func (h *Hub) policy(ts *topicState) *policy.Policy {
-	if ts.policy == nil || ts.policies != h.policies {
-		ts.policy, ts.policies = h.cfg.PolicyFor(ts.name), h.policies
+	if ts.policies != h.policies {
+		ts.policy, ts.policies = h.policyNumber(h.cfg.PolicyFor(ts.name)), h.policies
 	}
-	return ts.policy
+	return h.policySet[ts.policy]
+}
+
+func (h *Hub) policyNumber(p *policy.Policy) uint32 {
+	i := slices.Index(h.policySet, p)
+	if i < 0 {
+		i = len(h.policySet)
+		h.policySet = append(h.policySet, p)
+	}
+	return uint32(i)
 }
 
 // newID is never 0.

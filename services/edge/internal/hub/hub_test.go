@@ -126,7 +126,6 @@ func TestRequestsRefused(t *testing.T) {
 		want string
 	}{
 		{&wirev1.Subscribe{Id: 1, Filter: "a//b"}, "BAD_TOPIC"},
-		{&wirev1.Subscribe{Id: 1, Filter: "a", Group: "g"}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", Where: "x"}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", RankTopK: 1}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", NoEcho: true}, "UNSUPPORTED"},

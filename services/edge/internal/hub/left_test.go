@@ -31,6 +31,7 @@ func TestNothingIsLeftOfConnectionsThatEnd(t *testing.T) {
 				h.Gone(slot)
 				for h.Work(1) {
 				}
+				freeOver(h)
 				slots[i+1], _ = h.Open()
 				h.Feed(slots[i+1], hello, 1)
 				h.Feed(slots[i+1], subscribe, 1)
@@ -54,13 +55,9 @@ func TestNothingIsLeftOfConnectionsThatEnd(t *testing.T) {
 	}
 	for h.Work(1000) {
 	}
+	freeOver(h)
 	h.Dirty(nil)
-	left := map[string]int{
-		"subscriptions": h.subSlab.Taken(), "positions": h.tracks.Taken(), "outboxes": h.outboxes.Taken(), "parts of positions": h.trackMore.Taken(),
-		"parts of connections": h.connMores.Taken(), "beginnings": h.pendings.Taken(), "topics": h.states.Taken(),
-		"connections": int(h.stats.Connections), "queued bytes": int(h.stats.QueuedBytes), "un-ACKed": int(h.stats.Unacked),
-	}
-	for what, n := range left {
+	for what, n := range h.InUse() {
 		if n != 0 {
 			t.Errorf("%d %s are left", n, what)
 		}

@@ -22,7 +22,7 @@ const (
 	// gatherItems and gatherBytes bound one write. An item takes at most three pieces, and a kernel takes 1,024.
 	gatherItems = 340
 	gatherBytes = 512 << 10
-	// deepQueue is how many items make a connection's turn to be flushed come at once: others may be many, and the queue is bounded.
+	// deepQueue is how many messages make a connection's turn to be flushed come at once: others may be many, and the queue is bounded.
 	deepQueue = 128
 )
 
@@ -39,21 +39,16 @@ const (
 // item is one thing owed to a connection. Messages are shared by reference; only what differs between
 // subscribers is written out, and only when it leaves.
 type item struct {
-	m       *exchange.Message
-	t       *track // of a durable message or a gap
-	b       []byte // of control, gap and rest
-	from    uint64 // of a gap
-	sub     uint32 // of an ephemeral message with subs
-	attempt uint16
+	m       *exchange.Message // the first of a run
+	t       *track            // of a durable message or a gap
+	b       []byte            // what is shared, or of the edge's own; of a run all frames
+	from    uint64            // of a gap
+	n       uint32            // messages
+	sub     uint32            // of an ephemeral message with subs, or of a group's
+	rank    uint32            // milliseconds: when it came, less what its priority is worth. Lower ones go first
+	attempt uint16            // of a gap made of messages that were queued: the Code
 	kind    itemKind
 	again   bool // a redelivery
-}
-
-func (it *item) cost() int {
-	if it.m != nil {
-		return len(it.m.Frame)
-	}
-	return len(it.b)
 }
 
 // outbox is what is owed to one connection, in order. Its ring is borrowed from the hub and given back when empty.
@@ -64,8 +59,10 @@ type outbox struct {
 	dead    uint32
 	msgs    uint32
 	bytes   int
-	control int // bytes of control
-	off     int // of the first item, already sent
+	control int    // bytes of control
+	off     int    // of the first item, already sent
+	expires uint64 // no message has expired before, Unix microseconds; 0: none will
+	moved   bool   // items are not in the order in which they came
 	room    [2]item
 }
 
@@ -105,36 +102,48 @@ func (h *Hub) push(c *conn, it item) {
 		o = h.outboxes.Take()
 		o.buf, c.out = o.room[:], o
 	}
-	if int(o.n) == len(o.buf) {
-		grown := h.rings.take(2 * len(o.buf))
-		for i := range o.n {
-			grown[i] = *o.at(i)
-			*o.at(i) = item{}
+	if at := h.place(o, &it); !o.extend(at, &it) {
+		if int(o.n) == len(o.buf) {
+			h.grow(o)
 		}
-		h.giveRing(o)
-		o.buf, o.head = grown, 0
-	}
-	*o.at(o.n) = it
-	if o.n++; o.n == deepQueue {
-		h.deep = append(h.deep, c.slot)
+		o.n++
+		for i := o.n - 1; i > at; i-- {
+			*o.at(i) = *o.at(i - 1)
+		}
+		*o.at(at) = it
 	}
 	h.account(c, &it, 1)
+	if o.msgs >= deepQueue && o.msgs-it.n < deepQueue {
+		h.deep = append(h.deep, c.slot)
+	}
 	if !c.dirty {
 		h.markDirty(c)
 	}
 }
 
+// grow makes room for as many items again.
+func (h *Hub) grow(o *outbox) {
+	grown := h.rings.take(2 * len(o.buf))
+	for i := range o.n {
+		grown[i] = *o.at(i)
+		*o.at(i) = item{}
+	}
+	h.giveRing(o)
+	o.buf, o.head = grown, 0
+}
+
 func (h *Hub) account(c *conn, it *item, sign int) {
-	cost := it.cost() * sign
+	cost := len(it.b) * sign
 	c.out.bytes += cost
 	h.stats.QueuedBytes += int64(cost)
 	switch it.kind {
 	case itemControl:
 		c.out.control += cost
 	case itemMessage, itemRest:
-		c.out.msgs += uint32(sign)
+		n := it.n * uint32(sign)
+		c.out.msgs += n
 		if it.t != nil {
-			it.t.queued += uint32(sign)
+			it.t.queued += n
 		}
 	}
 }
@@ -145,6 +154,11 @@ func (h *Hub) kill(c *conn, i uint32) {
 	h.account(c, it, -1)
 	*it = item{}
 	c.out.dead++
+	h.tidy(c)
+}
+
+// tidy closes the gaps once there are many.
+func (h *Hub) tidy(c *conn) {
 	if c.out.dead > 64 && c.out.dead > c.out.n/2 {
 		h.compact(c)
 	}
@@ -153,6 +167,9 @@ func (h *Hub) kill(c *conn, i uint32) {
 // compact closes the gaps that dead items left.
 func (h *Hub) compact(c *conn) {
 	o := c.out
+	if o.dead == 0 {
+		return
+	}
 	kept := uint32(0)
 	for i := range o.n {
 		if it := *o.at(i); it.kind != itemDead {
@@ -195,23 +212,23 @@ func (h *Hub) giveOutbox(c *conn) {
 		if slab.Scribbles && (o.n != 0 || o.msgs != 0 || o.bytes != 0 || o.control != 0) {
 			panic(fmt.Sprintf("hub: an outbox is given back that counts %d items, %d messages, %d bytes", o.n, o.msgs, o.bytes))
 		}
-		o.buf, o.head, o.dead, o.off = nil, 0, 0, 0 // its items were cleared, and what they counted for was taken off
+		o.buf, o.head, o.dead, o.off, o.expires, o.moved = nil, 0, 0, 0, 0, false // its items were cleared, and what they counted for was taken off
 		h.outboxes.GiveCleared(o)
 		c.out = noOutbox
 	}
 }
 
-// freeQueue drops all that is owed.
-func (h *Hub) freeQueue(c *conn) {
-	for c.out.n > 0 {
+// freeQueue drops what is owed, at most so many items.
+func (h *Hub) freeQueue(c *conn, most int) {
+	for ; c.out.n > 0 && most > 0; most-- {
 		h.account(c, c.out.at(0), -1)
 		h.popHead(c)
 	}
-	h.giveOutbox(c)
 }
 
 // dropQueue drops what need not be sent before the last words of a connection.
 func (h *Hub) dropQueue(c *conn) {
+	h.looked(int(c.out.n))
 	for i := range c.out.n {
 		if it := c.out.at(i); it.kind != itemDead && !c.out.begun(i) && it.kind != itemControl {
 			h.account(c, it, -1)
@@ -219,6 +236,7 @@ func (h *Hub) dropQueue(c *conn) {
 			c.out.dead++
 		}
 	}
+	h.compact(c)
 }
 
 // full says whether a message of so many bytes must wait, and why. An empty queue takes any.
@@ -247,10 +265,7 @@ func (h *Hub) control(c *conn, t wirev1.FrameType, m proto.Message) {
 
 // encode makes a frame in the arena. Messages of the edge's own always encode: their strings were checked.
 func (h *Hub) encode(t wirev1.FrameType, m proto.Message) []byte {
-	if cap(h.arena)-len(h.arena) < 256 {
-		h.arena = make([]byte, 0, 8<<10)
-	}
-	at := len(h.arena)
+	at := h.room()
 	out, err := wire.Append(h.arena[at:at:cap(h.arena)], t, m)
 	if err != nil {
 		out, _ = wire.Append(nil, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_INTERNAL})
@@ -262,6 +277,14 @@ func (h *Hub) encode(t wirev1.FrameType, m proto.Message) []byte {
 	return out[:len(out):len(out)]
 }
 
+// room makes sure that the arena has place for a short frame, and says where.
+func (h *Hub) room() (at int) {
+	if cap(h.arena)-len(h.arena) < 256 {
+		h.arena = make([]byte, 0, 8<<10)
+	}
+	return len(h.arena)
+}
+
 // Deep takes the slots whose queue has grown long since it was asked last.
 func (h *Hub) Deep(dst []uint32) []uint32 {
 	dst = append(dst, h.deep...)
@@ -270,9 +293,13 @@ func (h *Hub) Deep(dst []uint32) []uint32 {
 }
 
 // Gather appends to dst what the next write of the connection should hold. The pieces are good until the hub is used
-// again, but to Gather for other connections.
+// again, but to Gather for other connections. There are none where all that was owed has expired.
 func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
-	o := h.conns.get(slot).out
+	c := h.conns.get(slot)
+	if c.out.expires != 0 && c.out.expires <= h.wall {
+		h.skipExpired(c)
+	}
+	o := c.out
 	if !h.gathering {
 		h.gathering, h.scratch = true, h.scratch[:0]
 	}
@@ -289,7 +316,7 @@ func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
 			dst, size = append(dst, b), len(b)
 		case itemMessage:
 			if it.plain() {
-				b := it.m.Frame
+				b := it.b
 				if i == 0 {
 					b = b[o.off:]
 				}
@@ -313,7 +340,7 @@ func (h *Hub) rest(o *outbox) int {
 		_, tail := h.ends(it)
 		return len(it.m.Frame) + len(tail)
 	}
-	return it.cost() - o.off
+	return len(it.b) - o.off
 }
 
 // plain says whether a message is sent as it is shared.
@@ -349,6 +376,7 @@ func (h *Hub) Wrote(slot uint32, n int) {
 	for c.out.n > 0 {
 		size := h.rest(c.out)
 		if n < size {
+			n = h.wroteSome(c, n)
 			break
 		}
 		n -= size
@@ -375,6 +403,9 @@ func (h *Hub) Wrote(slot uint32, n int) {
 
 // begin notes that n bytes of the first item have left, and the rest has not.
 func (h *Hub) begin(c *conn, n int) {
+	if c.out.at(0).n > 1 {
+		h.split(c, 0)
+	}
 	it := c.out.at(0)
 	if it.kind != itemMessage || it.plain() {
 		c.out.off += n
@@ -385,7 +416,9 @@ func (h *Hub) begin(c *conn, n int) {
 	head, tail := h.ends(it)
 	whole := make([]byte, 0, len(it.m.Frame)+len(tail))
 	whole = append(append(append(whole, head...), it.m.Frame[wire.HeaderSize:]...), tail...)
+	h.account(c, it, -1)
 	it.kind, it.b = itemRest, whole[n:]
+	h.account(c, it, 1)
 }
 
 // left is told of each item once all its bytes have left for the kernel.
@@ -393,11 +426,18 @@ func (h *Hub) left(c *conn, it *item) {
 	if it.kind != itemMessage && it.kind != itemRest {
 		return
 	}
-	h.stats.Deliveries++
+	h.stats.Deliveries += uint64(it.n)
 	if it.again {
 		h.stats.Redeliveries++
 	}
-	if it.t != nil {
-		h.sent(c, it)
+	if it.t == nil && it.sub != 0 && it.m.Seq > 0 {
+		h.groupSent(c, it.sub, it.m)
+	}
+	if it.t == nil || !it.t.follows() {
+		return
+	}
+	for m := it.m; m != nil && it.n > 0; m = m.Next {
+		h.sent(c, it.t, m)
+		it.n--
 	}
 }

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -19,7 +20,7 @@ const (
 
 // run puts a track that is behind in line.
 func (h *Hub) run(t *track) {
-	if !t.runs && !t.held {
+	if !t.runs && !t.held && !t.told {
 		t.runs = true
 		h.runnable.push(t.ref())
 	}
@@ -36,7 +37,7 @@ func (h *Hub) replaySlice() int {
 		return 1
 	}
 	t.runs = false
-	if !t.behind || t.reading || t.c.draining || t.c.state != stateOpen {
+	if !t.behind || t.reading || t.told || t.c.draining || t.c.state != stateOpen {
 		return 1
 	}
 	if t.rng == nil {
@@ -58,14 +59,15 @@ func (h *Hub) ask(t *track) {
 	}
 	ts, from := t.topic, t.pos+1
 	h.trackmore(t).asked, t.reading = from, true
-	if ts.readers == nil {
-		ts.readers = map[uint64][]trackRef{}
+	if ts.reads == nil {
+		ts.reads = h.reads.Take()
+		ts.reads.from = map[uint64][]trackRef{}
 	}
-	waiting := ts.readers[from]
-	ts.readers[from] = append(waiting, t.ref())
+	waiting := ts.reads.from[from]
+	ts.reads.from[from] = append(waiting, t.ref())
 	if len(waiting) == 0 {
 		h.stats.LogReads++
-		h.mesh.Read(h.cfg.Loop, ts.name, t.epoch, from, 0, h.lim.ReadBytes)
+		h.mesh.Read(h.cfg.Loop, strings.Clone(ts.name), t.epoch, from, 0, h.lim.ReadBytes)
 	}
 }
 
@@ -88,12 +90,16 @@ func (h *Hub) ready(t *track) bool {
 
 // ranged takes a range that was read, for all who wait for it.
 func (h *Hub) ranged(e *exchange.Range) {
-	ts := h.topics[e.Topic]
-	if ts == nil {
+	ts := h.topics.Get(e.Topic)
+	if ts == nil || ts.reads == nil {
 		return
 	}
-	waiting := ts.readers[e.From]
-	delete(ts.readers, e.From)
+	waiting := ts.reads.from[e.From]
+	delete(ts.reads.from, e.From)
+	if len(ts.reads.from) == 0 {
+		h.reads.Give(ts.reads)
+		ts.reads = nil
+	}
 	if len(waiting) > 0 {
 		h.jobs.push(&arrival{e: e, waiting: waiting})
 	}
@@ -129,8 +135,10 @@ func (h *Hub) arrived(t *track, e *exchange.Range) {
 	switch {
 	case t.epoch == 0:
 		t.epoch = e.Epoch
+	case t.told && e.Epoch > t.epoch:
+		return // it asks again
 	case e.Epoch > t.epoch:
-		h.newEpoch(t, e.Epoch)
+		h.newEpoch(t, e.Epoch, 0)
 		t.behind = true
 	case e.Err != nil:
 		h.readLater(t)
@@ -201,7 +209,7 @@ func (h *Hub) rangeEnds(t *track) {
 	case t.pos < head:
 		h.run(t)
 	case ts.epoch > t.epoch:
-		h.newEpoch(t, ts.epoch)
+		h.newEpoch(t, ts.epoch, 0)
 		h.fallBehind(t)
 	default:
 		t.behind = false
@@ -231,37 +239,4 @@ func (h *Hub) notWaiting(t *track) {
 		t.waits = false
 		t.c.waiting--
 	}
-}
-
-// wake has the waiting tracks of a connection looked at.
-func (h *Hub) wake(c *conn) {
-	if !c.waking && c.waiting > 0 {
-		c.waking = true
-		h.wakes = append(h.wakes, c)
-	}
-}
-
-func (h *Hub) wakeSlice() int {
-	if len(h.wakes) == 0 {
-		return 0
-	}
-	c := h.wakes[len(h.wakes)-1]
-	h.wakes = h.wakes[:len(h.wakes)-1]
-	c.waking = false
-	if c.state == stateFree {
-		h.released(c)
-		return 1
-	}
-	for _, t := range c.tracks() {
-		switch {
-		case !t.waits:
-		case t.latest != nil:
-			h.notWaiting(t)
-			h.tryLatest(t)
-		case h.ready(t):
-			h.notWaiting(t)
-			h.run(t)
-		}
-	}
-	return 1 + len(c.tracks())/8
 }

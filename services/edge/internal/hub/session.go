@@ -2,11 +2,11 @@ package hub
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
@@ -27,6 +27,11 @@ type session struct {
 	letters []*meshv1.DeadLetter
 	// waiting are subscriptions whose first position is being stored, by ref.
 	waiting map[uint32]subRef
+	// leaving: the connection has let go, and its last positions are being handed in; lookedAt counts the tracks that were looked at for
+	// them, lastRef is the ref of the Save that ends the hold.
+	leaving  bool
+	lookedAt int
+	lastRef  uint32
 }
 
 // detachRef is the ref of the last Save of a connection that is drained.
@@ -64,15 +69,24 @@ func (h *Hub) save(c *conn) {
 	}
 }
 
-// saveSlice is how many cursors are handed in at a time.
-const saveSlice = 128
+// saveSlice is how many cursors are handed in at a time, as long as there are not more than collectLooks in them; lookSlice is how many tracks are looked at
+// for some that must be.
+const (
+	saveSlice    = 128
+	lookSlice    = 256
+	collectLooks = 256 * looksAsOne
+)
 
 // collect makes a write of what has changed, at most so many cursors.
 func (h *Hub) collect(s *session, most int) *meshv1.SessionWrite {
 	w := sessionWrite(s)
 	w.DeadLetters, s.letters = s.letters, nil
 	most = min(most, len(s.changed))
-	for _, r := range s.changed[:most] {
+	for i, r := range s.changed[:most] {
+		if h.looks >= collectLooks {
+			most = i
+			break
+		}
 		t := r.get()
 		if t == nil {
 			continue
@@ -86,10 +100,12 @@ func (h *Hub) collect(s *session, most int) *meshv1.SessionWrite {
 
 // encodeCursor takes the attempts of what is un-ACKed now into account.
 func (h *Hub) encodeCursor(t *track) *meshv1.SessionCursor {
-	out := t.cur.Encode(t.topic.name)
+	out := t.cur.Encode(strings.Clone(t.topic.name))
+	h.looked(len(out.GetAcked()) + len(out.GetAttempts()))
 	if t.win == nil {
 		return out
 	}
+	h.looked(len(t.win.live()))
 	for i := range t.win.live() {
 		e := &t.win.live()[i]
 		n := uint32(e.attempt)
@@ -107,24 +123,33 @@ func (h *Hub) encodeCursor(t *track) *meshv1.SessionCursor {
 	return out
 }
 
-// letGo ends the hold: the last positions are handed in at once.
-func (h *Hub) letGo(c *conn) { h.letGoRef(c, 0) }
-
-func (h *Hub) letGoRef(c *conn, ref uint32) {
-	s := c.sess
-	if s == nil || c.detached {
-		return
+// letGo ends the hold: nothing is saved as it changes any more, and the teardown hands in the last positions before it takes tracks apart. ref is
+// that of the last Save.
+func (h *Hub) letGo(c *conn, ref uint32) {
+	if s := c.sess; s != nil && !c.detached {
+		c.detached = true
+		s.leaving, s.lastRef = true, ref
 	}
-	c.detached = true
-	for _, t := range c.tracks() {
+}
+
+// handIn hands in some of the last positions; the Save with the rest of them ends the hold. No track of the connection goes before that.
+func (h *Hub) handIn(c *conn) {
+	s := c.sess
+	end := min(s.lookedAt+lookSlice, c.tracks.Len())
+	for ; s.lookedAt < end; s.lookedAt++ {
+		t := c.tracks.At(s.lookedAt)
 		if t.kind == kindSession && t.cur != nil && t.unacked > 0 && !t.changed {
 			t.changed = true
 			s.changed = append(s.changed, t.ref())
 		}
 	}
-	w := h.collect(s, len(s.changed))
-	w.Detach = true
-	h.mesh.Save(h.handle(c), ref, w, true)
+	w := h.collect(s, saveSlice)
+	if len(s.changed) == 0 && s.lookedAt == c.tracks.Len() {
+		s.leaving, w.Detach = false, true
+		h.mesh.Save(h.handle(c), s.lastRef, w, true)
+	} else if len(w.Cursors) > 0 || len(w.DeadLetters) > 0 {
+		h.mesh.Save(h.handle(c), 0, w, false)
+	}
 }
 
 // attached goes on with Hello once the session is held.
@@ -140,28 +165,30 @@ func (h *Hub) attached(c *conn, e exchange.Attached) {
 	}
 	s := c.sess
 	s.generation, s.filters = e.Generation, e.Filters
-	s.cursors = make(map[string]*meshv1.SessionCursor, len(e.Cursors))
-	for _, cur := range e.Cursors {
-		s.cursors[cur.GetTopic()] = cur
+	if s.cursors = e.Cursors; s.cursors == nil {
+		s.cursors = map[string]*meshv1.SessionCursor{}
 	}
 	h.welcome(c, s.conn, e.Resumed)
 	h.resumed = append(h.resumed, c.slot)
 }
 
-// takeCursor finds where the session stands in a topic; nil where it has no position there. A track that takes it up owns it.
-func (s *session) takeCursor(topic string) *cursor.Cursor {
+// takeCursor finds where the session stands in a topic; nil where it has no position there. A track that takes it up owns it. size is how much there is
+// in it.
+func (s *session) takeCursor(topic string) (cur *cursor.Cursor, size int) {
 	stored := s.cursors[topic]
 	if stored == nil {
-		return nil
+		return nil, 0
 	}
 	delete(s.cursors, topic)
-	return cursor.New(stored)
+	return cursor.New(stored), len(stored.GetAcked()) + len(stored.GetAttempts())
 }
 
 // resumeTrack gives a track of the session its place in a topic that appeared later.
 func (h *Hub) resumeTrack(t *track, epoch uint64) {
 	more := h.trackmore(t)
-	more.cur = t.c.sess.takeCursor(t.topic.name)
+	cur, size := t.c.sess.takeCursor(t.topic.name)
+	more.cur = cur
+	h.looked(size)
 	if t.cur == nil || t.cur.Epoch != epoch {
 		more.cur = &cursor.Cursor{Epoch: epoch}
 		h.cursorChanged(t)
@@ -176,19 +203,13 @@ func (h *Hub) giveUp(t *track, m *exchange.Message, attempts uint32, why wirev1.
 		return
 	}
 	h.stats.DeadLetters++
+	h.looked(len(m.Body()) / bytesAsOne * looksAsOne)
 	s.letters = append(s.letters, &meshv1.DeadLetter{
-		Topic: m.Topic, Epoch: m.Epoch, Seq: m.Seq, Body: bodyOf(m), Reason: why, Attempts: attempts,
+		Topic: m.Topic, Epoch: m.Epoch, Seq: m.Seq, Body: slices.Clone(m.Body()), Reason: why, Attempts: attempts,
 		User: s.user, Session: s.name, At: h.wall,
 	})
 	t.cur.Settle(m.Seq, m.Seq)
 	h.cursorChanged(t)
-}
-
-// bodyOf cuts the frame's header and head (topic, seq) off.
-func bodyOf(m *exchange.Message) []byte {
-	var head [wire.HeaderSize + 300]byte
-	n := wire.HeaderSize + len(wire.AppendHead(head[:0], m.Topic, m.Seq))
-	return slices.Clone(m.Frame[min(n, len(m.Frame)):])
 }
 
 // saved goes on with a subscription whose first position is stored.
@@ -215,8 +236,12 @@ func (h *Hub) saved(e exchange.Saved) {
 	})
 }
 
-func (h *Hub) detached(c *conn) {
+func (h *Hub) detached(c *conn, why error) {
 	c.detached = true
+	if why != nil {
+		h.failErr(c, why)
+		return
+	}
 	h.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
 }
 

@@ -27,7 +27,7 @@ func (m *many) Join(conn exchange.Conn, sub uint32, filter string, _ bool, _ int
 	m.h.Event(e)
 }
 
-func frameOf(t *testing.T, ft wirev1.FrameType, m proto.Message) []byte {
+func frameOf(t testing.TB, ft wirev1.FrameType, m proto.Message) []byte {
 	t.Helper()
 	b, err := wire.Append(nil, ft, m)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestSubscriptionWithManyTopicsBeginsInSlices(t *testing.T) {
 	if n := steps(h); n < 2*1000/teardownSlice {
 		t.Fatalf("1,000 topics began in %d slices", n)
 	}
-	if n := len(h.conns.get(slot).tracks()); n != 1000 {
+	if n := h.conns.get(slot).tracks.Len(); n != 1000 {
 		t.Fatalf("%d topics", n)
 	}
 }
@@ -116,6 +116,64 @@ func TestUnsubscribingManyStaysLinear(t *testing.T) {
 	}
 }
 
+// leaves counts what is left, beside answering Join.
+type leaves struct {
+	still
+	n int
+}
+
+func (l *leaves) Leave(uint16, string) { l.n++ }
+
+// Ten thousand filters of one connection that end at once, by Unsubscribe or with the connection, are taken apart a few at a time.
+func TestTenThousandFiltersEndInSlices(t *testing.T) {
+	const subs, budget = 10_000, 2048
+	for _, end := range []string{"unsubscribe", "disconnect"} {
+		mesh := &leaves{}
+		h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{Subscriptions: subs}})
+		mesh.h = h
+		h.SetTime(1, wallStart)
+		slot, _ := h.Open()
+		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}), 1)
+		f := &flusher{h: h}
+		for i := range subs {
+			filter := fmt.Sprintf("room/%d", i)
+			if i%2 == 0 {
+				filter = fmt.Sprintf("room/+/%d", i)
+			}
+			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(i + 1), Filter: filter}), 1)
+			for h.Work(budget) {
+			}
+			f.flush()
+		}
+		if got := h.Stats().Subscriptions; got != subs {
+			t.Fatalf("%d subscriptions", got)
+		}
+		most := budget / 64 // what Work counts for one that ends
+		if end == "unsubscribe" {
+			for i := range subs {
+				h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: uint32(i + 1)}), 1)
+			}
+		} else {
+			h.Gone(slot)
+			most *= teardownSlice
+		}
+		for turns := 1; ; turns++ {
+			before := mesh.n
+			more := h.Work(budget)
+			if n := mesh.n - before; n > most {
+				t.Fatalf("%s: %d filters ended in one call of Work, want %d at most", end, n, most)
+			}
+			if !more {
+				break
+			}
+			f.flush()
+		}
+		if got := h.Stats(); got.Subscriptions != 0 || got.Topics != 0 || len(h.filters) != 0 || mesh.n != subs {
+			t.Fatalf("%s: %d subscriptions, %d topics, %d filters are left, %d were given up", end, got.Subscriptions, got.Topics, len(h.filters), mesh.n)
+		}
+	}
+}
+
 // A burst of timers is cut by what it costs, not by connections.
 func TestTimersOfManyTopicsAreSliced(t *testing.T) {
 	mesh := &many{heads: 1000}
@@ -140,7 +198,74 @@ func TestTimersOfManyTopicsAreSliced(t *testing.T) {
 	for h.Tick(512) {
 		turns++
 	}
-	if turns < 10 {
-		t.Fatalf("50 connections with 1,000 topics each were looked at in %d turns", turns)
+	if most := 512*2/timerSlice + 1; turns < 50/most {
+		t.Fatalf("50 connections with 1,000 topics each were fired in %d turns", turns)
+	}
+	if n := steps(h); n < 50*(1000/timerSlice-1) {
+		t.Fatalf("50 connections with 1,000 topics each were looked at in %d slices", n)
+	}
+}
+
+// What is due in a connection with many topics, or in a deep window, is done a slice at a time, and all of it once.
+func TestManyTimersOfOneConnectionAreSliced(t *testing.T) {
+	const n = 1000
+	cases := [2]func() (*Hub, uint32){
+		func() (*Hub, uint32) {
+			h, _, slot := durableSession(t, n)
+			return h, slot
+		},
+		func() (*Hub, uint32) {
+			h, _, slot := durableSession(t, 1)
+			h.conns.get(slot).window = n
+			for i := range n - 1 {
+				m := meshtest.Encode("room/0", meshtest.BaseEpoch, uint64(i+2), "hello")
+				h.Event(exchange.Live{Messages: []*exchange.Message{m}})
+				for h.Work(4096) {
+				}
+				(&flusher{h: h}).flush()
+			}
+			return h, slot
+		},
+	}
+	for i, begin := range cases {
+		h, slot := begin()
+		c := h.conns.get(slot)
+		if c.unacked != n {
+			t.Fatalf("%d: %d messages are not ACKed", i, c.unacked)
+		}
+		due := h.now + int64(h.policy(c.tracks.At(0).topic).AckTimeout)
+		h.SetTime(due+int64(Tick), wallStart)
+		c.heard = h.now
+		pass := func(what string, f func() bool) {
+			for more := true; more; {
+				before := c.out.msgs
+				more = f()
+				if again := c.out.msgs - before; again > timerSlice {
+					t.Fatalf("%d: %d messages came due in one go of %s", i, again, what)
+				}
+			}
+		}
+		pass("Tick", func() bool { return h.Tick(512) })
+		if c.out.msgs == n || !c.visited {
+			t.Fatalf("%d: Tick did all", i)
+		}
+		pass("Work", func() bool { return h.Work(1) })
+		if c.out.msgs != n || c.visited {
+			t.Fatalf("%d: %d of %d messages go out again", i, c.out.msgs, n)
+		}
+		(&flusher{h: h}).flush()
+		h.SetTime(h.now+int64(Tick), wallStart)
+		pass("Tick", func() bool { return h.Tick(512) })
+		pass("Work", func() bool { return h.Work(1) })
+		if c.out.n != 0 {
+			t.Fatalf("%d: %d messages go out a third time at once", i, c.out.n)
+		}
+		h.SetTime(h.now+due, wallStart)
+		c.heard = h.now
+		pass("Tick", func() bool { return h.Tick(512) })
+		pass("Work", func() bool { return h.Work(1) })
+		if c.out.msgs != n {
+			t.Fatalf("%d: the next time, %d of %d messages are due", i, c.out.msgs, n)
+		}
 	}
 }

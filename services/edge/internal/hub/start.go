@@ -2,6 +2,7 @@ package hub
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -16,7 +17,7 @@ type start struct {
 	seq       uint64
 	epoch     uint64
 	positions []*wirev1.Position
-	byTopic   map[string]*wirev1.Position
+	byTopic   map[string]*wirev1.Position // of those, by topics that are not placed yet
 	heads     []exchange.Head
 }
 
@@ -28,17 +29,18 @@ func startOf(m *wirev1.Subscribe) *start {
 	return st
 }
 
-// index makes positions quick to find; the first of a topic counts.
-func (st *start) index() {
-	if len(st.positions) == 0 {
-		return
+// index checks a position, and makes it quick to find; the first of a topic counts.
+func (st *start) index(filter string, p *wirev1.Position) error {
+	if err := exchange.CheckPosition(filter, p); err != nil {
+		return err
 	}
-	st.byTopic = make(map[string]*wirev1.Position, len(st.positions))
-	for _, p := range st.positions {
-		if st.byTopic[p.GetTopic()] == nil {
-			st.byTopic[p.GetTopic()] = p
-		}
+	if st.byTopic == nil {
+		st.byTopic = make(map[string]*wirev1.Position, len(st.positions))
 	}
+	if st.byTopic[p.GetTopic()] == nil {
+		st.byTopic[p.GetTopic()] = p
+	}
+	return nil
 }
 
 func (st *start) kind() trackKind {
@@ -122,8 +124,9 @@ func (h *Hub) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 		w = sessionWrite(sess)
 	}
 	if !slices.Contains(sess.filters, s.filter()) {
-		sess.filters = append(sess.filters, s.filter())
-		w.AddFilters = []string{s.filter()}
+		name := strings.Clone(s.filter())
+		sess.filters = append(sess.filters, name)
+		w.AddFilters = []string{name}
 	}
 	if len(w.Cursors) == 0 && len(w.AddFilters) == 0 {
 		return false
@@ -136,60 +139,40 @@ func (h *Hub) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 	return true
 }
 
-// dropFilter takes a filter, and cursors that no other filter of the session wants, out of the session.
-func (h *Hub) dropFilter(c *conn, name string, topics []string) {
-	sess := c.sess
-	w := sessionWrite(sess)
-	if slices.ContainsFunc(c.subs(), func(o *sub) bool { return o.kind == kindSession && o.filter() == name }) {
-		return
-	}
-	sess.filters = slices.DeleteFunc(sess.filters, func(f string) bool { return f == name })
-	w.RemoveFilters = []string{name}
-	for _, at := range topics {
-		if slices.ContainsFunc(sess.filters, func(f string) bool { return topic.Match(f, at) }) {
-			if cur := sess.cursors[at]; cur != nil {
-				w.Cursors = append(w.Cursors, cur) // another filter of the session goes on from here
-			}
-			continue
-		}
-		delete(sess.cursors, at)
-		w.RemoveTopics = append(w.RemoveTopics, at)
-	}
-	h.mesh.Save(h.handle(c), 0, w, true)
-}
-
 // activation is a subscription that becomes active. It stands among the live messages in the order that the mesh sent them, because its heads are
 // measured against those before it. Its tracks are made some at a time; live messages wait meanwhile, so that none slips between.
 type activation struct {
+	c      *conn
+	gen    uint32 // of the connection
 	sub    subRef
 	places []place
 	first  *meshv1.SessionWrite // what storeFirst hands in
 	at     int
-	begun  bool
+	match  matching
+	// indexed, told and asked say how many positions were checked and made quick to find, places put into the answer, and positions looked for in vain.
+	indexed, told, asked int
+	begun                bool // all of that is done
 }
 
 // activate goes on with an activation and says how much it did, and whether it is done.
 func (h *Hub) activate(j *activation) (n int, done bool) {
 	s := j.sub.get()
 	if s == nil || s.dead || s.c.state != stateOpen {
-		if s != nil {
-			j.putBack(s.c.sess)
-		}
-		return 1, true
+		return h.undo(j)
 	}
 	if !j.begun {
-		for ; n < teardownSlice && len(j.places) < len(s.start.heads); n++ {
-			h.placeNext(s, j)
+		for n < teardownSlice && !j.begun && !s.dead {
+			n += h.prepare(s, j)
 		}
-		if len(j.places) < len(s.start.heads) {
+		if !j.begun {
 			return n, false
 		}
-		j.begun = true
-		h.beginAt(s, j)
+		h.answerAt(s, j)
 	}
-	for ; n < teardownSlice && j.at < len(j.places); n++ {
+	for n < teardownSlice && j.at < len(j.places) {
 		h.startTrack(s, &j.places[j.at])
 		j.at++
+		n += 1 + h.toll()
 	}
 	if j.at < len(j.places) {
 		return n, false
@@ -203,43 +186,76 @@ func (h *Hub) activate(j *activation) (n int, done bool) {
 	return n + 1, true
 }
 
-// putBack gives the session the positions that no track has taken up.
-func (j *activation) putBack(sess *session) {
-	for i := j.at; sess != nil && i < len(j.places); i++ {
-		if p := &j.places[i]; p.cur != nil && !p.fresh {
-			sess.cursors[p.head.Topic] = p.cur.Encode(p.head.Topic)
+// undo goes on with giving up an activation whose subscription is over: tracks that it shares go on, and the session has the positions again that no track
+// has taken up.
+func (h *Hub) undo(j *activation) (n int, done bool) {
+	if j.c.gen != j.gen || j.c.state != stateOpen {
+		return 1, true // its tracks are gone, or are going
+	}
+	for ; n < teardownSlice && j.at < len(j.places); n++ {
+		p := &j.places[j.at]
+		j.at++
+		h.thaw(p.shared.get())
+		if p.cur != nil && !p.fresh {
+			j.c.sess.cursors[p.head.Topic] = p.cur.Encode(p.head.Topic)
 		}
 	}
+	return n + 1, j.at == len(j.places)
 }
 
-// placeNext works out one more place.
-func (h *Hub) placeNext(s *sub, j *activation) {
+// prepare does one more thing of what comes before the answer, and says how much that was.
+func (h *Hub) prepare(s *sub, j *activation) (n int) {
+	st := s.start
+	switch {
+	case j.indexed < len(st.positions):
+		if err := st.index(s.filter(), st.positions[j.indexed]); err != nil {
+			h.refuseSub(s, err)
+		}
+		j.indexed++
+	case len(j.places) < len(st.heads):
+		return h.placeNext(s, j)
+	case !s.answer.begun:
+		s.answer.begun, s.answer.recovered = true, true
+	case j.told < len(j.places):
+		s.tell(&j.places[j.told])
+		j.told++
+	case j.asked < len(st.positions):
+		s.tellGone(st.positions[j.asked])
+		j.asked++
+	default:
+		j.begun = true
+	}
+	return 1
+}
+
+// placeNext works out one more place, or some of what it depends on, and says how much that was.
+func (h *Hub) placeNext(s *sub, j *activation) (n int) {
 	st, sess := s.start, s.c.sess
 	if j.places == nil {
 		j.places = make([]place, 0, len(st.heads))
-		st.index()
 		if s.kind == kindSession {
 			j.first = sessionWrite(sess)
 		}
 	}
-	p := h.placeOf(s, st, st.heads[len(j.places)])
+	p, done, matched := h.placeOf(s, j, st.heads[len(j.places)])
+	if !done {
+		return matched
+	}
 	if p.fresh {
 		j.first.Cursors = append(j.first.Cursors, p.cur.Encode(p.head.Topic))
 	}
 	j.places = append(j.places, p)
+	delete(st.byTopic, p.head.Topic)
+	return 1 + matched + h.toll()
 }
 
-// beginAt answers Subscribed, for a session once its first positions are stored.
-func (h *Hub) beginAt(s *sub, j *activation) {
+// answerAt answers Subscribed, for a session once its first positions are stored.
+func (h *Hub) answerAt(s *sub, j *activation) {
 	st := s.start
-	s.start = nil
-	for i := range j.places {
-		if p := &j.places[i]; p.shared.get() != nil { // it may have gone on meanwhile
-			p.pos = p.shared.t.pos
-			p.head.Head = max(p.head.Head, p.pos)
-		}
+	if len(st.heads) == 0 && len(st.positions) == 0 && st.mode == wirev1.Start_START_AFTER_SEQ && st.seq > 0 {
+		s.answer.recovered = false // no log knows the topic
 	}
-	s.answer = st.answer(s, j.places)
+	s.start = nil
 	if s.kind == kindSession && h.storeFirst(s, j.first) {
 		return
 	}
@@ -249,100 +265,143 @@ func (h *Hub) beginAt(s *sub, j *activation) {
 // openSub answers Subscribed: from here on messages of the subscription may go out.
 func (h *Hub) openSub(s *sub) {
 	s.open = true
-	h.control(s.c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, s.answer)
+	h.push(s.c, item{kind: itemControl, b: s.answer.whole(s.id)})
 	h.begun(s)
 	if s.kind != kindSession {
 		return
 	}
-	for _, t := range h.tracksFor(s) {
-		if t.held && t.has(s) {
-			t.held = false
-			h.level(t, t.asked)
-		}
+	if s.wildcard {
+		h.jobs.push(&opening{sub: s.handle(), left: s.c.tracks.Len()})
+		return
+	}
+	for _, t := range h.tracksOf(s.c, s.topic) {
+		h.letOut(t, s)
 	}
 }
 
-func (st *start) answer(s *sub, places []place) *wirev1.Subscribed {
-	out := &wirev1.Subscribed{Id: s.id, Recovered: true}
-	for i := range places {
-		p := &places[i]
-		out.Recovered = out.Recovered && p.recovered
-		out.Missed += p.missed
-		if s.wildcard {
-			out.Positions = append(out.Positions, &wirev1.Subscribed_TopicPosition{
-				Topic: p.head.Topic, Epoch: p.head.Epoch, Head: p.head.Head, Recovered: p.recovered, Missed: p.missed,
-			})
-			continue
-		}
-		out.Epoch, out.Head = p.head.Epoch, p.head.Head
-	}
-	for _, p := range st.gone() {
-		out.Recovered = false
-		if s.wildcard {
-			out.Positions = append(out.Positions, &wirev1.Subscribed_TopicPosition{Topic: p.GetTopic()})
-		}
-	}
-	return out
+// opening lets out the tracks that waited for a session's subscription to open, some at a time, the last ones first: what takes the place of
+// a track that goes meanwhile was looked at, or will be, and those that come meanwhile don't wait.
+type opening struct {
+	sub  subRef
+	left int
 }
 
-// gone are positions in topics that no log knows.
-func (st *start) gone() (out []*wirev1.Position) {
-	if len(st.positions) > 0 {
-		known := make(map[string]bool, len(st.heads))
-		for _, head := range st.heads {
-			known[head.Topic] = true
-		}
-		for _, p := range st.positions {
-			if p.GetSeq() > 0 && !known[p.GetTopic()] {
-				out = append(out, p)
-			}
-		}
+func (j *opening) step(h *Hub) bool {
+	s := j.sub.get()
+	if s == nil || s.dead || s.c.state != stateOpen {
+		return true
 	}
-	if len(st.heads) == 0 && len(st.positions) == 0 && st.mode == wirev1.Start_START_AFTER_SEQ && st.seq > 0 {
-		out = append(out, &wirev1.Position{Seq: st.seq})
+	tracks := &s.c.tracks
+	end := min(j.left, tracks.Len())
+	j.left = max(end-lookSlice, 0)
+	for i := j.left; i < end; i++ { // none goes meanwhile
+		h.letOut(tracks.At(i), s)
 	}
-	return out
+	return j.left == 0
 }
 
-// placeOf also takes into account what the connection's tracks have been given already.
-func (h *Hub) placeOf(s *sub, st *start, head exchange.Head) place {
-	if ts := h.topics[head.Topic]; ts != nil {
+// letOut has a track go on that waited for the subscription to open.
+func (h *Hub) letOut(t *track, s *sub) {
+	if t.held && t.has(s) {
+		t.held = false
+		h.level(t, t.asked)
+	}
+}
+
+// tell puts a place into the answer. A track that is shared may have gone on meanwhile; from here on it stays where it is until the subscription shares it.
+func (s *sub) tell(p *place) {
+	if t := p.shared.get(); t != nil {
+		t.told = true
+		p.pos = t.pos
+		p.head.Head = max(p.head.Head, p.pos)
+	}
+	out := &s.answer
+	out.recovered = out.recovered && p.recovered
+	out.missed += p.missed
+	if s.wildcard {
+		out.position(p.head.Topic, p.head.Epoch, p.head.Head, p.recovered, p.missed)
+		return
+	}
+	out.epoch, out.head = p.head.Epoch, p.head.Head
+}
+
+// thaw has a track go on whose place is in an answer.
+func (h *Hub) thaw(t *track) {
+	if t == nil || !t.told {
+		return
+	}
+	if t.told = false; t.behind {
+		h.run(t)
+	}
+}
+
+// tellGone puts a position into the answer if no log knows its topic.
+func (s *sub) tellGone(p *wirev1.Position) {
+	if p.GetSeq() == 0 || s.start.byTopic[p.GetTopic()] == nil {
+		return
+	}
+	s.answer.recovered = false
+	if s.wildcard {
+		s.answer.position(p.GetTopic(), 0, 0, false, 0)
+	}
+}
+
+// placeOf also takes into account what the connection's tracks have been given already. done is false where there is more to look at; matched is what
+// it has cost.
+func (h *Hub) placeOf(s *sub, j *activation, head exchange.Head) (p place, done bool, matched int) {
+	c := s.c
+	if ts := h.topics.Get(head.Topic); ts != nil {
 		if t := h.trackFor(s, ts); t != nil && t.epoch == head.Epoch {
+			j.match = matching{}
 			head.Head = max(head.Head, t.pos)
-			return place{head: head, pos: t.pos, recovered: true, shared: t.ref()}
+			return place{head: head, pos: t.pos, recovered: true, shared: t.ref()}, true, 0
 		}
 	}
-	if s.kind == kindPlain && s.c.awaits(head.Topic) {
-		return place{head: head, recovered: true}
+	switch s.kind {
+	case kindPlain:
+		awaits, done, matched := j.match.look(c.subs.Len(), func(i int) bool { return c.subs.At(i).awaits(head.Topic) })
+		if awaits {
+			return place{head: head, recovered: true}, true, matched
+		}
+		return s.start.place(head, s.wildcard), done, matched
+	case kindOwn:
+		return s.start.place(head, s.wildcard), true, 0
 	}
-	if s.kind != kindSession {
-		return st.place(head, s.wildcard)
+	filters := c.sess.filters
+	if c.sess.cursors[head.Topic] == nil {
+		known, done, matched := j.match.look(len(filters), func(i int) bool { return topic.Match(filters[i], head.Topic) })
+		if !done {
+			return p, false, matched
+		}
+		first := &cursor.Cursor{Epoch: head.Epoch}
+		if !known {
+			first.Floor = head.Head // a filter of the session knows topics without a cursor: these appeared later
+		}
+		p = resume(head, first)
+		p.fresh = true
+		return p, true, matched
 	}
-	if cur := s.c.sess.takeCursor(head.Topic); cur != nil {
-		return resume(head, cur)
-	}
-	first := &cursor.Cursor{Epoch: head.Epoch}
-	if !slices.ContainsFunc(s.c.sess.filters, func(f string) bool { return topic.Match(f, head.Topic) }) {
-		first.Floor = head.Head // a filter of the session knows topics without a cursor: these appeared later
-	}
-	p := resume(head, first)
-	p.fresh = true
-	return p
+	j.match = matching{}
+	cur, size := c.sess.takeCursor(head.Topic)
+	h.looked(size)
+	return resume(head, cur), true, 0
 }
 
-// awaits says whether a plain subscription with wildcards has heard nothing of a topic yet that matches: for it the topic appeared later, so that the
-// track that they will share starts at seq 1.
-func (c *conn) awaits(name string) bool {
-	return slices.ContainsFunc(c.subs(), func(s *sub) bool {
-		return s.active && s.wildcard && s.kind == kindPlain && !s.headless && topic.Match(s.filter(), name)
-	})
+// awaits says whether it is a plain subscription with wildcards that has heard nothing yet of a topic that matches: for it the topic appeared later, so
+// that the track that they will share starts at seq 1.
+func (s *sub) awaits(name string) bool {
+	return s.active && s.wildcard && s.kind == kindPlain && !s.headless && topic.Match(s.filter(), name)
 }
 
 // startTrack makes the subscription's track in one topic.
 func (h *Hub) startTrack(s *sub, p *place) {
 	ts := h.topic(p.head.Topic)
-	if t := h.trackFor(s, ts); t != nil {
-		h.share(t, s)
+	shared := h.trackFor(s, ts)
+	if shared != nil {
+		h.share(shared, s)
+	}
+	h.thaw(p.shared.get())
+	if shared != nil {
 		return
 	}
 	t := h.addTrack(s, ts)

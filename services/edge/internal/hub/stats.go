@@ -14,6 +14,16 @@ func (b *ByCode) add(c wirev1.Code, n uint64) {
 	}
 }
 
+// InUse counts what is taken of the hub's memory, by what it is. Once every connection has ended all of it is 0.
+func (h *Hub) InUse() map[string]int {
+	return map[string]int{
+		"connections": int(h.stats.Connections), "queued bytes": int(h.stats.QueuedBytes), "un-ACKed": int(h.stats.Unacked), "ranges": h.pinned,
+		"subscriptions": h.subSlab.Taken(), "positions": h.tracks.Taken(), "parts of positions": h.trackMore.Taken(), "beginnings": h.pendings.Taken(),
+		"parts of connections": h.connMores.Taken(), "outboxes": h.outboxes.Taken(), "topics": h.states.Taken(), "reads": h.reads.Taken(),
+		"filters": h.filterSet.Taken(), "names": h.texts.Taken(), "bytes of lists": h.arrays.Bytes(),
+	}
+}
+
 // Stats are plain counters of one hub, copied for whoever reads them.
 type Stats struct {
 	Connections   int64 // held now

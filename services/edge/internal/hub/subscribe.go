@@ -1,8 +1,8 @@
 package hub
 
 import (
-	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
@@ -20,22 +20,23 @@ type sub struct {
 	id       uint32 // the client's
 	ref      uint32 // names it to the mesh; never used twice on a connection
 	at       uint32 // in filter.subs, with wildcards
-	kind     trackKind
+	atConn   uint32 // in c.subs
 	overflow wirev1.Overflow
+	window   uint32
+	topics   uint32 // tracks at topics that it did not name
+	kind     trackKind
 	ack      bool
 	wildcard bool
 	active   bool // it has its tracks
 	open     bool // Subscribed was sent
 	headless bool // it does not know the heads of its topics, and begins with what comes first
 	dead     bool
-	window   uint32
-	topics   uint32 // tracks at topics that it did not name
 }
 
 // pending is what a subscription has until it is open.
 type pending struct {
 	start  *start // until it begins
-	answer *wirev1.Subscribed
+	answer answer
 }
 
 // filter that the client named.
@@ -69,60 +70,47 @@ func (h *Hub) begun(s *sub) {
 	}
 }
 
-// subs are the connection's subscriptions.
-func (c *conn) subs() []*sub {
-	switch {
-	case c.manySubs != nil:
-		return c.manySubs
-	case c.oneSub[0] != nil:
-		return c.oneSub[:]
-	}
-	return nil
-}
-
 func (h *Hub) addSub(c *conn, s *sub) {
-	if c.manySubs == nil && c.oneSub[0] == nil {
-		c.oneSub[0] = s
-		return
-	}
-	more := h.more(c)
-	if more.manySubs == nil {
-		more.manySubs, c.oneSub[0] = []*sub{c.oneSub[0]}, nil
-	}
-	more.manySubs = append(more.manySubs, s)
-	switch {
-	case more.byID != nil:
-		more.byID[s.id] = s
-	case len(more.manySubs) > manyTracks:
-		more.byID = map[uint32]*sub{}
-		for _, s := range more.manySubs {
-			more.byID[s.id] = s
+	s.atConn = uint32(c.subs.Len())
+	c.subs.Append(&h.arrays, s)
+	if c.byID == nil && c.subs.Len() > manyOf {
+		more := h.more(c)
+		more.byID, more.byRef = map[uint32]*sub{}, map[uint32]*sub{}
+		for _, s := range c.subs.All() {
+			more.byID[s.id], more.byRef[s.ref] = s, s
 		}
+	} else if c.byID != nil {
+		c.byID[s.id], c.byRef[s.ref] = s, s
 	}
-}
-
-// subByRef finds what the mesh means; subscriptions stand in the order of their refs.
-func (c *conn) subByRef(ref uint32) (at int, s *sub) {
-	all := c.subs()
-	at, ok := slices.BinarySearchFunc(all, ref, func(s *sub, ref uint32) int { return cmp.Compare(s.ref, ref) })
-	if !ok {
-		return at, nil
-	}
-	return at, all[at]
 }
 
 func (h *Hub) removeSub(c *conn, s *sub) {
-	if c.oneSub[0] == s {
-		c.oneSub[0] = nil
+	if moved := c.subs.Take(&h.arrays, int(s.atConn)); moved != nil {
+		moved.atConn = s.atConn
+	}
+	if c.byID == nil {
 		return
 	}
-	more := h.more(c)
-	delete(more.byID, s.id)
-	i, _ := c.subByRef(s.ref)
-	if more.manySubs = slices.Delete(more.manySubs, i, i+1); len(more.manySubs) == 0 {
-		more.manySubs, more.byID = nil, nil
+	delete(c.byID, s.id)
+	delete(c.byRef, s.ref)
+	if c.subs.Len() == 0 {
+		more := h.more(c)
+		more.byID, more.byRef = nil, nil
 		h.less(c)
 	}
+}
+
+// subByRef finds what the mesh means.
+func (c *conn) subByRef(ref uint32) *sub {
+	if c.byRef != nil {
+		return c.byRef[ref]
+	}
+	for _, s := range c.subs.All() {
+		if s.ref == ref {
+			return s
+		}
+	}
+	return nil
 }
 
 // bounded says whether it may match a limited number of topics.
@@ -132,7 +120,7 @@ func (c *conn) subByID(id uint32) *sub {
 	if c.byID != nil {
 		return c.byID[id]
 	}
-	for _, s := range c.subs() {
+	for _, s := range c.subs.All() {
 		if s.id == id {
 			return s
 		}
@@ -145,8 +133,16 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 		return
 	}
-	if why := h.checkSubscribe(c, m); why != nil {
+	why := h.checkSubscribe(c, m)
+	if why == nil {
+		why = h.tooLate()
+	}
+	if why != nil {
 		h.refuse(c, m.GetId(), why)
+		return
+	}
+	if m.GetGroup() != "" {
+		h.subscribeGroup(c, m)
 		return
 	}
 	c.nextRef++
@@ -170,7 +166,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 		s.topic = ts
 		heads, limit = h.policy(ts).Durable, 0
 	}
-	h.mesh.Join(h.handle(c), s.ref, s.filter(), heads, limit)
+	h.mesh.Join(h.handle(c), s.ref, m.GetFilter(), heads, limit)
 }
 
 func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
@@ -179,15 +175,13 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 	switch {
 	case c.inUse(m.GetId()):
 		return invalid("the id is in use")
-	case m.GetGroup() != "":
-		return unsupported("groups are not supported")
 	case m.GetWhere() != "":
 		return unsupported("content filters are not supported")
 	case m.GetRankTopK() != 0:
 		return unsupported("ranked delivery is not supported")
 	case m.GetNoEcho():
 		return unsupported("no_echo is not supported")
-	case len(c.subs()) >= h.lim.Subscriptions:
+	case c.subs.Len()+len(c.groups) >= h.lim.Subscriptions:
 		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "the connection has as many subscriptions as it may")
 	case c.draining:
 		return code.New(wirev1.Code_CODE_DRAINING, "the edge is stopping")
@@ -201,7 +195,7 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 		return invalid("there is no such start")
 	case m.GetOverflow() < 0 || m.GetOverflow() > wirev1.Overflow_OVERFLOW_DISCONNECT:
 		return invalid("there is no such overflow")
-	case m.GetStart() == wirev1.Start_START_SESSION && c.sess == nil:
+	case m.GetStart() == wirev1.Start_START_SESSION && c.sess == nil && m.GetGroup() == "":
 		return invalid("Hello named no session")
 	case m.GetStart() == wirev1.Start_START_AFTER_SEQ && wildcard && m.GetSeq() > 0 && len(m.GetPositions()) == 0:
 		return invalid("a filter with wildcards is resumed by positions")
@@ -211,23 +205,17 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 		(wildcard || h.cfg.PolicyFor(m.GetFilter()).Durable):
 		return unsupported("nothing is dropped on a durable topic with ack or a session")
 	}
-	for _, p := range m.GetPositions() {
-		if why := checkTopic(p.GetTopic()); why != nil {
-			return why
-		}
-		if !topic.Match(m.GetFilter(), p.GetTopic()) {
-			return invalid("a position's topic does not match the filter")
-		}
-	}
-	return nil
+	return h.checkGroup(m)
 }
 
 // inUse says whether an id stands for something that is not over.
-func (c *conn) inUse(id uint32) bool { return c.subByID(id) != nil || slices.Contains(c.pubs, id) }
+func (c *conn) inUse(id uint32) bool {
+	return c.subByID(id) != nil || c.memberByID(id) != nil || slices.Contains(c.pubs, id)
+}
 
 // joined goes on with a subscription: routers know of it, and these are its heads.
 func (h *Hub) joined(c *conn, e exchange.Joined) {
-	_, s := c.subByRef(e.Sub)
+	s := c.subByRef(e.Sub)
 	if s == nil || s.dead || s.pending == nil || s.start == nil {
 		h.stats.StaleEvents++
 		return
@@ -242,7 +230,7 @@ func (h *Hub) joined(c *conn, e exchange.Joined) {
 		h.refuseSub(s, e.Err)
 	default:
 		s.start.heads = e.Heads
-		h.inbox.push(inbound{start: &activation{sub: s.handle()}})
+		h.inbox.push(inbound{start: &activation{c: c, gen: c.gen, sub: s.handle()}})
 	}
 }
 
@@ -252,12 +240,12 @@ func (h *Hub) refuseSub(s *sub, err error) {
 		return
 	}
 	s.dead, s.active = true, false
-	h.jobs.push(&ending{sub: s.handle(), at: len(s.c.tracks()), refused: code.From(err)})
+	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), refused: code.From(err)})
 }
 
 // forgetSub takes a subscription without tracks out of every list.
 func (h *Hub) forgetSub(s *sub) {
-	name := s.filter()
+	name := strings.Clone(s.filter())
 	h.begun(s)
 	h.removeSub(s.c, s)
 	if s.wildcard {
@@ -273,73 +261,15 @@ func (h *Hub) forgetSub(s *sub) {
 }
 
 func (h *Hub) unsubscribe(c *conn, m *wirev1.Unsubscribe) {
-	s := c.subByID(m.GetId())
+	s, g := c.subByID(m.GetId()), c.memberByID(m.GetId())
 	switch {
 	case m.GetId() == 0:
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
+	case g != nil:
+		h.endGroup(g, wirev1.Code_CODE_OK, "")
 	case s == nil || s.dead:
 		h.refuse(c, m.GetId(), code.New(wirev1.Code_CODE_NOT_FOUND, "there is no such subscription"))
 	default:
 		h.endSub(s, wirev1.Code_CODE_OK, "")
 	}
-}
-
-// endSub takes a subscription apart, some tracks at a time, and says so at the end.
-func (h *Hub) endSub(s *sub, why wirev1.Code, reason string) {
-	if s.dead {
-		return
-	}
-	s.dead, s.active = true, false
-	h.jobs.push(&ending{sub: s.handle(), at: len(s.c.tracks()), why: why, reason: reason})
-}
-
-type ending struct {
-	sub     subRef
-	at      int
-	why     wirev1.Code
-	reason  string
-	refused *code.Error // instead of why, where it was never open
-	topics  []string    // that the session has no cursor for any more
-}
-
-func (j *ending) step(h *Hub) bool {
-	s := j.sub.get()
-	if s == nil || s.c.state != stateOpen {
-		return true // its connection is taken apart as a whole
-	}
-	c := s.c
-	all := c.tracks()
-	if !s.wildcard { // it has tracks at one topic alone
-		all = slices.Clone(h.tracksOf(c, s.topic))
-	}
-	j.at = min(j.at, len(all))
-	for n := 0; j.at > 0 && n < teardownSlice; n++ {
-		j.at--
-		t := all[j.at]
-		if !t.has(s) || h.unshare(t, s) {
-			continue
-		}
-		if t.kind == kindSession && j.refused == nil {
-			j.topics = append(j.topics, t.topic.name)
-			if t.cur != nil {
-				c.sess.cursors[t.topic.name] = h.encodeCursor(t)
-				h.trackmore(t).cur = nil
-			}
-		}
-		h.dropTrack(t)
-	}
-	if j.at > 0 {
-		return false
-	}
-	id, kind, name := s.id, s.kind, s.filter()
-	h.forgetSub(s)
-	if j.refused != nil {
-		h.refuse(c, id, j.refused)
-		return true
-	}
-	if kind == kindSession {
-		h.dropFilter(c, name, j.topics)
-	}
-	h.control(c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: id, Code: j.why, Reason: j.reason})
-	return true
 }

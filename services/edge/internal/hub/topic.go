@@ -1,45 +1,57 @@
 package hub
 
 import (
-	"github.com/pushmesh/pushmesh/internal/policy"
-	"github.com/pushmesh/pushmesh/internal/topic"
+	"slices"
+
+	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
 // topicState is what the loop knows of a topic that has a subscription of its own name, or that is durable and has
-// come by under a wildcard.
+// come by under a wildcard. It lies in the hub's slab.
 type topicState struct {
-	name     string
-	policy   *policy.Policy
-	policies uint32
+	name     string      // of the hub's Texts: what outlives the topic is cloned
+	link     *topicState // in hub.topics
+	policies uint32      // hub.policies when the policy was looked up
+	policy   uint32      // of hub.policySet
 
 	// last is the highest seq that came live, under epoch; 0: none yet.
 	epoch, last uint64
 
 	// tracks hold every delivery state of this topic; fan-out walks them.
-	tracks []*track
+	tracks slab.List[track]
 	// exact counts the subscriptions whose filter is this very topic.
-	exact int
+	exact uint32
 	// wildAt is how far hub.wildLog was followed: wildcard subscriptions before it have their track here.
 	wildAt uint64
-	// readers wait for a range of the log, by its first seq.
-	readers map[uint64][]trackRef
+	reads  *topicReads // nil: nobody waits for the log
 }
 
+// topicReads are the tracks that wait for a range of the log, by its first seq.
+type topicReads struct{ from map[uint64][]trackRef }
+
+// Name and Next are for hub.topics.
+func (ts *topicState) Name() string       { return ts.name }
+func (ts *topicState) Next() **topicState { return &ts.link }
+
 func (h *Hub) topic(name string) *topicState {
-	ts := h.topics[name]
+	ts := h.topics.Get(name)
 	if ts == nil {
 		ts = h.states.Take()
-		ts.name = name
-		h.topics[name] = ts
+		ts.name = h.texts.Put(name)
+		h.topics.Put(ts)
 	}
 	return ts
 }
 
 // letGoTopic forgets a topic that nobody needs any more.
 func (h *Hub) letGoTopic(ts *topicState) {
-	if len(ts.tracks) == 0 && ts.exact == 0 && h.fan.ts != ts {
-		delete(h.topics, ts.name)
-		h.states.Give(ts)
+	if ts.tracks.Len() == 0 && ts.exact == 0 && h.fan.ts != ts {
+		h.topics.Drop(ts)
+		h.texts.Drop(ts.name)
+		if ts.reads != nil {
+			h.reads.Give(ts.reads)
+		}
+		h.states.Free(ts)
 	}
 }
 
@@ -63,26 +75,18 @@ func (l *wildLog) add(s subRef) {
 	l.subs = append(l.subs, s)
 }
 
-// missing appends the active wildcard subscriptions that match and may have no track at ts yet.
-func (h *Hub) missing(dst []subRef, ts *topicState) []subRef {
-	l := &h.wildLog
-	at := ts.wildAt
-	ts.wildAt = l.next()
+// since are the subscriptions that became active at numbers from at on; false where they are not kept any more.
+func (l *wildLog) since(at uint64) ([]subRef, bool) {
 	if at < l.base {
-		return h.matching(dst, ts.name)
+		return nil, false
 	}
-	for _, r := range l.subs[at-l.base:] {
-		if s := r.get(); s != nil && s.active && topic.Match(s.filter(), ts.name) {
-			dst = append(dst, r)
-		}
-	}
-	return dst
+	return l.subs[at-l.base:], true
 }
 
 // filter is one filter with wildcards and those who subscribed to it on this loop.
 type filter struct {
 	name string
-	subs []*sub
+	subs slab.List[sub]
 }
 
 func (h *Hub) addWild(s *sub, name string) {
@@ -93,30 +97,73 @@ func (h *Hub) addWild(s *sub, name string) {
 		h.filters[f.name] = f
 		h.wild.Add(f.name, f)
 	}
-	s.wild, s.at = f, uint32(len(f.subs))
-	f.subs = append(f.subs, s)
+	s.wild, s.at = f, uint32(f.subs.Len())
+	f.subs.Append(&h.arrays, s)
 }
 
+// dropWild takes s out of its filter's list. Where a fan-out is walking it, those it has not reached stay ahead of it.
 func (h *Hub) dropWild(s *sub) {
-	f := s.wild
-	last := len(f.subs) - 1
-	f.subs[s.at], f.subs[last].at = f.subs[last], s.at
-	f.subs[last] = nil
-	f.subs = f.subs[:last]
-	if last == 0 {
-		h.wild.Remove(f.name, f)
-		delete(h.filters, f.name)
-		h.filterSet.Give(f)
+	f, at := s.wild, int(s.at)
+	if w := &h.fan.wild; w.in() == f && at < w.at {
+		w.at--
+		edge := f.subs.At(w.at)
+		f.subs.Set(at, edge)
+		edge.at = uint32(at)
+		at = w.at
+	}
+	if moved := f.subs.Take(&h.arrays, at); moved != nil {
+		moved.at = uint32(at)
+	}
+	if f.subs.Len() > 0 {
+		return
+	}
+	forget(h.fan.wild.filters, f)
+	if h.countJob != nil {
+		forget(h.countJob.wild, f)
+	}
+	h.wild.Remove(f.name, f)
+	delete(h.filters, f.name)
+	h.filterSet.Give(f)
+}
+
+// forget takes f out of a walk under way.
+func forget[V any](walk []*V, f *V) {
+	if i := slices.Index(walk, f); i >= 0 {
+		walk[i] = nil
 	}
 }
 
-// matching appends the wildcard subscriptions that match a topic.
-func (h *Hub) matching(dst []subRef, name string) []subRef {
-	h.matched = h.wild.Match(h.matched[:0], name)
-	for _, f := range h.matched {
-		for _, s := range f.subs {
-			dst = append(dst, s.handle())
+// wildWalk goes over the subscriptions of some filters, as far as it was asked to.
+type wildWalk struct {
+	filters []*filter // nil: nobody has that one any more
+	nth, at int       // the filter in hand, and the next of its subscriptions
+}
+
+// in is the filter in hand; nil where there is none.
+func (w *wildWalk) in() *filter {
+	if w.nth == len(w.filters) {
+		return nil
+	}
+	return w.filters[w.nth]
+}
+
+// next is nil once all were.
+func (w *wildWalk) next() *sub {
+	for ; w.nth < len(w.filters); w.nth, w.at = w.nth+1, 0 {
+		if f := w.filters[w.nth]; f != nil && w.at < f.subs.Len() {
+			w.at++
+			return f.subs.At(w.at - 1)
 		}
 	}
-	return dst
+	return nil
+}
+
+// begin is over those that match a topic.
+func (w *wildWalk) begin(h *Hub, topic string) {
+	w.filters, w.nth, w.at = h.wild.Match(w.filters[:0], topic), 0, 0
+}
+
+func (w *wildWalk) end() {
+	clear(w.filters)
+	w.filters, w.nth, w.at = w.filters[:0], 0, 0
 }

@@ -22,13 +22,16 @@ const (
 )
 
 // track is where a connection stands in one topic, for the subscriptions that share the delivery. It lies in the hub's slab: lists that
-// may outlive it hold a trackRef.
+// may outlive it hold a trackRef. The order of its fields leaves no gaps: it is a part of what an idle connection takes.
 type track struct {
 	c        *conn
 	topic    *topicState
 	atTopic  uint32 // in topic.tracks
-	atConn   uint32 // in c.tracks()
+	atConn   uint32 // in c.tracks
 	gen      uint32
+	window   uint32 // 0: only the connection's
+	unacked  uint32
+	queued   uint32 // messages in the queue
 	overflow wirev1.Overflow
 	kind     trackKind
 	ack      bool
@@ -37,13 +40,11 @@ type track struct {
 	runs     bool // in hub.runnable
 	waits    bool // for a window or the queue
 	held     bool // its subscription is not open yet
+	told     bool // another subscription's answer says where it is: it stays there until that shares it
 	changed  bool // its cursor has something to be saved
 
 	// epoch and pos: everything up to pos was handed on or named as a hole. epoch 0: nothing known yet, the next message says.
 	epoch, pos uint64
-	window     uint32 // 0: only the connection's
-	unacked    uint32
-	queued     uint32 // messages in the queue
 
 	first *sub // of the subscriptions that share it
 	*trackMore
@@ -65,6 +66,10 @@ type trackMore struct {
 	rngAt   int               //
 	latest  *exchange.Message // CONFLATE: the newest, which waits
 	cur     *cursor.Cursor    // of the session
+
+	// An Ack through a seq settles messages up to ackTo; ackSerial names its entry.
+	ackTo     uint64
+	ackSerial uint32
 }
 
 var noTrackMore = slab.None[trackMore]()
@@ -136,6 +141,7 @@ func (t *track) hasID(id uint32) bool {
 
 // settle works out what the subscriptions together ask for.
 func (h *Hub) settle(t *track) {
+	h.looked(len(t.also))
 	t.ack, t.window, t.overflow = false, 0, t.first.overflow
 	for i := -1; i < len(t.also); i++ {
 		s := t.first
@@ -162,28 +168,23 @@ func (h *Hub) settle(t *track) {
 	}
 }
 
-const manyTracks = 16
+// manyOf is how many subscriptions or tracks of a connection are looked through; more are indexed.
+const manyOf = 16
 
 // tracksOf are the connection's tracks at ts; dst is used for the answer where there are few.
 func (h *Hub) tracksOf(c *conn, ts *topicState) []*track {
 	if c.byTop != nil {
-		return c.byTop[ts]
+		all := c.byTop[ts]
+		h.looked(len(all))
+		return all
 	}
 	h.found = h.found[:0]
-	for _, t := range c.tracks() {
+	for _, t := range c.tracks.All() {
 		if t.topic == ts {
 			h.found = append(h.found, t)
 		}
 	}
 	return h.found
-}
-
-// tracksFor are those that may be of s.
-func (h *Hub) tracksFor(s *sub) []*track {
-	if s.wildcard {
-		return s.c.tracks()
-	}
-	return h.tracksOf(s.c, s.topic)
 }
 
 // trackFor finds the track that s shares at ts.
@@ -201,69 +202,44 @@ func (h *Hub) addTrack(s *sub, ts *topicState) *track {
 	c := s.c
 	t := h.tracks.Take()
 	*t = track{
-		c: c, topic: ts, kind: s.kind, first: s, atTopic: uint32(len(ts.tracks)), atConn: uint32(len(c.tracks())),
+		c: c, topic: ts, kind: s.kind, first: s, atTopic: uint32(ts.tracks.Len()), atConn: uint32(c.tracks.Len()),
 		gen: h.nextGen(), trackMore: noTrackMore,
 	}
 	h.settle(t)
-	ts.tracks = append(ts.tracks, t)
+	ts.tracks.Append(&h.arrays, t)
 	h.linkTrack(c, t)
 	return t
 }
 
-// tracks of the connection.
-func (c *conn) tracks() []*track {
-	switch {
-	case c.manyTracks != nil:
-		return c.manyTracks
-	case c.oneTrack[0] != nil:
-		return c.oneTrack[:]
-	}
-	return nil
-}
-
 func (h *Hub) linkTrack(c *conn, t *track) {
-	if c.manyTracks == nil && c.oneTrack[0] == nil {
-		c.oneTrack[0] = t
-		return
-	}
-	more := h.more(c)
-	if more.manyTracks == nil {
-		more.manyTracks, c.oneTrack[0] = []*track{c.oneTrack[0]}, nil
-	}
-	more.manyTracks = append(more.manyTracks, t)
+	c.tracks.Append(&h.arrays, t)
 	switch {
-	case more.byTop != nil:
-		more.byTop[t.topic] = append(more.byTop[t.topic], t)
-	case len(more.manyTracks) > manyTracks:
-		more.byTop = map[*topicState][]*track{}
-		for _, t := range more.manyTracks {
-			more.byTop[t.topic] = append(more.byTop[t.topic], t)
+	case c.byTop != nil:
+		c.byTop[t.topic] = append(c.byTop[t.topic], t)
+	case c.tracks.Len() > manyOf:
+		byTop := map[*topicState][]*track{}
+		for _, t := range c.tracks.All() {
+			byTop[t.topic] = append(byTop[t.topic], t)
 		}
+		h.more(c).byTop = byTop
 	}
 }
 
 func (h *Hub) takeOutOfConn(c *conn, t *track) {
-	if c.oneTrack[0] == t {
-		c.oneTrack[0] = nil
+	if moved := c.tracks.Take(&h.arrays, int(t.atConn)); moved != nil {
+		moved.atConn = t.atConn
+	}
+	if c.byTop == nil {
 		return
 	}
-	more := h.more(c)
-	last := len(more.manyTracks) - 1
-	moved := more.manyTracks[last]
-	more.manyTracks[t.atConn], moved.atConn = moved, t.atConn
-	more.manyTracks[last] = nil
-	more.manyTracks = more.manyTracks[:last]
-	if last == 0 {
-		more.manyTracks, more.byTop = nil, nil
+	if rest := slices.DeleteFunc(c.byTop[t.topic], func(o *track) bool { return o == t }); len(rest) > 0 {
+		c.byTop[t.topic] = rest
+	} else {
+		delete(c.byTop, t.topic)
+	}
+	if c.tracks.Len() == 0 {
+		h.more(c).byTop = nil
 		h.less(c)
-		return
-	}
-	if more.byTop != nil {
-		if rest := slices.DeleteFunc(more.byTop[t.topic], func(o *track) bool { return o == t }); len(rest) > 0 {
-			more.byTop[t.topic] = rest
-		} else {
-			delete(more.byTop, t.topic)
-		}
 	}
 }
 
@@ -314,15 +290,15 @@ func (h *Hub) dropTrack(t *track) {
 
 // unlinkTrack takes t out of the topic's list. Where a fan-out is walking it, those it has not reached stay ahead of it.
 func (h *Hub) unlinkTrack(ts *topicState, t *track) {
-	at, last := int(t.atTopic), len(ts.tracks)-1
+	at := int(t.atTopic)
 	if h.fan.ts == ts && at < h.fan.at {
 		h.fan.at--
-		edge := ts.tracks[h.fan.at]
-		ts.tracks[at], edge.atTopic = edge, uint32(at)
+		edge := ts.tracks.At(h.fan.at)
+		ts.tracks.Set(at, edge)
+		edge.atTopic = uint32(at)
 		at = h.fan.at
 	}
-	moved := ts.tracks[last]
-	ts.tracks[at], moved.atTopic = moved, uint32(at)
-	ts.tracks[last] = nil
-	ts.tracks = ts.tracks[:last]
+	if moved := ts.tracks.Take(&h.arrays, at); moved != nil {
+		moved.atTopic = uint32(at)
+	}
 }

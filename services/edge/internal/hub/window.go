@@ -52,6 +52,16 @@ func (w *window) find(seq uint64) *entry {
 	return &live[i]
 }
 
+// lastSent is the highest seq that has left for the client; 0 where none has.
+func (w *window) lastSent() uint64 {
+	for i := len(w.entries) - 1; i >= w.head; i-- {
+		if e := &w.entries[i]; e.m != nil && e.sends > 0 {
+			return e.seq
+		}
+	}
+	return 0
+}
+
 // opened puts a message that was just queued into the windows.
 func (h *Hub) opened(t *track, m *exchange.Message, attempt uint16) {
 	if t.win == nil {
@@ -128,24 +138,28 @@ func (h *Hub) killAgain(t *track, seq uint64) {
 	c := t.c
 	for i := range c.out.n {
 		if it := c.out.at(i); it.t == t && it.kind == itemMessage && it.again && it.m.Seq == seq && !c.out.begun(i) {
+			h.looked(int(i))
 			h.kill(c, i)
 			return
 		}
 	}
+	h.looked(int(c.out.n))
 }
 
+// follows says whether it matters to the track when its messages leave.
+func (t *track) follows() bool { return t.ack || t.cur != nil || t.latest != nil }
+
 // sent is told when the bytes of a message of a track have left for the kernel: the ACK timer starts.
-func (h *Hub) sent(c *conn, it *item) {
-	t := it.t
-	if it.m.Seq == 0 {
+func (h *Hub) sent(c *conn, t *track, m *exchange.Message) {
+	if m.Seq == 0 {
 		return
 	}
 	if t.latest != nil && t.queued == 0 {
 		h.tryLatest(t)
 	}
 	if !t.ack {
-		if t.cur != nil && it.m.Epoch == t.epoch { // a session that doesn't ACK has what was sent
-			t.cur.Settle(it.m.Seq, it.m.Seq)
+		if t.cur != nil && m.Epoch == t.epoch { // a session that doesn't ACK has what was sent
+			t.cur.Settle(m.Seq, m.Seq)
 			h.cursorChanged(t)
 		}
 		return
@@ -153,8 +167,8 @@ func (h *Hub) sent(c *conn, it *item) {
 	if t.win == nil {
 		return
 	}
-	e := t.win.find(it.m.Seq)
-	if e == nil || e.m != it.m {
+	e := t.win.find(m.Seq)
+	if e == nil || e.m != m {
 		return
 	}
 	e.queued, e.nacked = false, false
@@ -185,7 +199,7 @@ func (h *Hub) overdue(t *track, e *entry) {
 		}
 	default:
 		e.attempt, e.due, e.queued = e.attempt+1, 0, true
-		h.push(c, item{kind: itemMessage, m: e.m, t: t, attempt: e.attempt, again: true})
+		h.push(c, item{kind: itemMessage, m: e.m, b: e.m.Frame, n: 1, t: t, attempt: e.attempt, again: true})
 		h.cursorChanged(t)
 	}
 }
@@ -218,6 +232,7 @@ func (h *Hub) dropWindow(t *track) {
 		h.noteAttempts(t, e)
 		h.counted(t, -1)
 	}
+	h.looked(len(w.entries))
 	t.c.timedOut -= min(t.c.timedOut, uint32(len(w.parked)))
 	clear(w.entries)
 	w.entries, w.head, w.parked = w.entries[:0], 0, nil

@@ -14,10 +14,10 @@ type sending struct {
 
 // flush sends what is owed to connections, one send each, and ends those that are done. Who was read in this turn comes first, so
 // that no answer waits for a broadcast, then who has a long queue, which may overflow; the others take their turns.
-func (l *Loop) flush() {
+func (l *Loop) flush() (something bool) {
 	l.slots = l.hub.Dirty(l.slots[:0])
 	for _, slot := range l.slots {
-		if p := l.peers.get(slot); p.fd >= 0 {
+		if p := l.peers.get(slot); p.open() {
 			l.wantFlush(slot, p)
 		}
 	}
@@ -35,6 +35,7 @@ func (l *Loop) flush() {
 		slots = slots[l.gather(slots):]
 		l.settle(l.sender.Flush())
 	}
+	return len(l.slots) > 0
 }
 
 // gather gives the sender what connections are owed, as many as it takes, and says how many it has looked at. Until the sender
@@ -46,14 +47,16 @@ func (l *Loop) gather(slots []uint32) (n int) {
 			continue
 		}
 		p.flushing = false
-		if p.fd < 0 {
+		if !p.open() {
 			continue
 		}
 		owed := p.writable && l.hub.Status(slots[n]).Owes
 		if owed {
 			at := len(l.bufs)
 			l.bufs = l.hub.Gather(slots[n], l.bufs)
-			l.sender.Add(p.fd, l.bufs[at:])
+			if owed = len(l.bufs) > at; owed { // else it has expired
+				l.sender.Add(int(p.fd), l.bufs[at:])
+			}
 		}
 		l.batch = append(l.batch, sending{slots[n], owed})
 	}
@@ -90,8 +93,11 @@ func (l *Loop) settle(results []poll.Result) {
 func (l *Loop) sent(slot uint32, p *peer, r poll.Result) bool {
 	l.stats.Writes++
 	if r.Err != nil {
-		p.writable = false // until the poller says otherwise
-		return errors.Is(r.Err, poll.ErrAgain)
+		if p.writable = false; !errors.Is(r.Err, poll.ErrAgain) {
+			return false
+		}
+		l.poller.Stuck(int(p.fd)) // it says when there is room
+		return true
 	}
 	l.stats.WriteBytes += uint64(r.N)
 	l.hub.Wrote(slot, r.N)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -23,6 +24,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
+
+// testPoller is what the tests' loops run on: PUSHMESH_TEST_POLLER's, or the system's best.
+var testPoller = PollerKind(os.Getenv("PUSHMESH_TEST_POLLER"))
 
 // eachSender runs a test with every way to send that there is here.
 func eachSender(t *testing.T, test func(t *testing.T, send SendMode)) {
@@ -51,26 +55,30 @@ func TestSendModeIsWhatWasAskedFor(t *testing.T) {
 }
 
 // byHand is a loop whose turns are the test's.
-func byHand(t *testing.T, send SendMode) (*Loop, *meshtest.Mesh) {
+func byHand(t *testing.T, send SendMode, lim ...Limits) (*Loop, *meshtest.Mesh) {
 	t.Helper()
-	runtime.LockOSThread()
 	var l *Loop
 	mesh := meshtest.New(func(e exchange.Event) { l.Post(e) })
-	l, err := New(Config{EdgeID: "edge", Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Send: send})
+	cfg := Config{EdgeID: "edge", Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, Send: send}
+	for _, lim := range lim {
+		cfg.Limits = lim
+	}
+	l, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	turnedByHand(l)
+	l.partTime = time.Hour // turns are measured by what they do
 	if l.sender, l.noRing, err = openSender(send); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(poll.Listen(l.listener), l.poller.Add(l.listener, slotListener, 0)); err != nil {
+	if err := l.poller.Listen(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		l.stop.Store(true)
 		l.run() // closes what is open
-		l.closeAll()
-		runtime.UnlockOSThread()
+		_ = l.poller.Close()
 	})
 	return l, mesh
 }
@@ -86,28 +94,28 @@ func TestAnswersOvertakeABroadcast(t *testing.T) {
 				frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/1"})...))
 			all = append(all, c)
 		}
-		for l.stats.Accepts < uint64(len(all)) || l.hub.Stats().Subscriptions < int64(len(all)) || l.turn(true) {
-			l.turn(true)
+		for l.stats.Accepts < uint64(len(all)) || l.hub.Stats().Subscriptions < int64(len(all)) || l.turn() {
+			l.turn()
 		}
 		for _, c := range all {
 			c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
 			c.read(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{})
 		}
 		mesh.Send("room/1", "to all")
-		l.turn(true)
+		l.turn()
 		if len(l.flushes) == 0 {
 			t.Fatal("the broadcast took one turn")
 		}
 		late := all[len(all)-1]
 		late.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7})
 		mesh.Send("room/1", "again")
-		l.turn(true)
+		l.turn()
 		if len(l.flushes) == 0 {
 			t.Fatal("the broadcast took two turns")
 		}
 		late.message()
 		late.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
-		for l.turn(true) {
+		for l.turn() {
 		}
 		if m := late.message(); string(m.GetPayload()) != "again" {
 			t.Fatalf("Message %v", m)
@@ -134,8 +142,8 @@ func TestLongQueuesOvertakeABroadcast(t *testing.T) {
 			}
 			all = append(all, c)
 		}
-		for l.hub.Stats().Subscriptions <= int64(len(all)) || l.turn(true) {
-			l.turn(true)
+		for l.hub.Stats().Subscriptions <= int64(len(all)) || l.turn() {
+			l.turn()
 		}
 		late := all[len(all)-1]
 		late.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
@@ -144,7 +152,7 @@ func TestLongQueuesOvertakeABroadcast(t *testing.T) {
 		}
 		mesh.Send("room/1", "to all")
 		mesh.Send("busy/1", make([]string, 200)...)
-		l.turn(true)
+		l.turn()
 		if len(l.flushes) < flushBudget-1 {
 			t.Fatalf("%d wait", len(l.flushes))
 		}

@@ -1,13 +1,12 @@
-// Package loop runs one event loop of the edge: an OS thread of its own, an epoll instance, a listener, and the hub that decides. It moves
-// bytes between sockets and the hub and never waits for anything but its sockets.
+// Package loop runs one event loop of the edge: a goroutine, a poller with a listener, and the hub that decides. It moves bytes between
+// sockets and the hub and never waits for anything but its sockets. While there is something to do the goroutine keeps its thread; once there is
+// not it waits in Go's own poller (see poll.Epoll), and may go on in another.
 package loop
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"runtime"
 	"runtime/pprof"
 	"sync/atomic"
 	"time"
@@ -32,23 +31,25 @@ type Config struct {
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
 	Limits    Limits
-	// ListenAddr is shared by all loops of the edge; with port 0 the others are given the first one's Addr.
+	// ListenAddr is shared by all loops of the edge.
 	ListenAddr string
+	// Poller says who tells what happens to sockets; "" is auto.
+	Poller PollerKind
 	// Send says how to send; "" is auto.
 	Send SendMode
+	// CPUs to pin loops to, each loop with a thread of its own: loop i to the i-th, around again where there are more loops. Empty: not pinned.
+	CPUs []int
+	// ShedLag is how late the loop may be for a second before it refuses newcomers; 0: it never does.
+	ShedLag time.Duration
 	// Mailbox bounds; zero values take the defaults.
 	Mailbox mailbox.Bounds
 }
 
-// Loop is a lifecycle.Part and an exchange.Loop. It owns its thread, its descriptors and its connections.
+// Loop is a lifecycle.Part and an exchange.Loop. It owns its goroutine, its descriptors and its connections.
 type Loop struct {
 	cfg      Config
-	addr     netip.AddrPort
-	poller   *poll.Poller
-	listener int
-	waker    int
-	ticker   int
-	sender   poll.Sender // made and closed by the loop's thread
+	poller   poll.Poller
+	sender   poll.Sender // used by the loop's goroutine alone
 	noRing   error       // why the sender is not io_uring's
 	box      *mailbox.Box
 	done     chan struct{}
@@ -59,82 +60,66 @@ type Loop struct {
 	loopState
 }
 
-// New binds the listener, so that Addr is known; connections are taken from Start on.
+// New makes the only loop of an edge.
 func New(cfg Config) (*Loop, error) {
-	if cfg.Mailbox == (mailbox.Bounds{}) {
-		cfg.Mailbox = mailbox.Bounds{Batches: 4096, Bytes: 64 << 20, Others: 1 << 20}
+	all, err := NewAll(cfg, 1)
+	if err != nil {
+		return nil, err
 	}
-	l := &Loop{cfg: cfg, listener: -1, waker: -1, ticker: -1, done: make(chan struct{}), started: time.Now()}
-	if err := l.open(); err != nil {
-		l.closeAll()
-		return nil, fmt.Errorf("loop %d: %w", cfg.Index, err)
-	}
-	l.box = mailbox.New(cfg.Mailbox, func() { poll.Wake(l.waker) })
-	l.hub = hub.New(hub.Config{
-		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, LiveDone: l.box.Done,
-	})
-	l.buf = make([]byte, readSize)
-	l.publishStats()
-	l.lastTurn.Store(time.Now().UnixNano())
-	return l, nil
+	return all[0], nil
 }
 
-func (l *Loop) open() (err error) {
-	if l.poller, err = poll.New(pollEvents); err != nil {
-		return err
-	}
-	if l.waker, err = poll.NewWaker(); err != nil {
-		return err
-	}
-	if l.listener, l.addr, err = poll.Bind(context.Background(), l.cfg.ListenAddr); err != nil {
-		return err
-	}
-	return l.poller.Add(l.waker, slotWaker, 0)
-}
-
-// NewAll makes n loops that share a port; they differ in their index.
+// NewAll makes n loops that share a port; they differ in their index. It binds the port, so that Addr is known; connections are taken from Start on.
 func NewAll(cfg Config, n int) ([]*Loop, error) {
+	pollers, err := openPollers(cfg.Poller, cfg.ListenAddr, n)
+	if err != nil {
+		return nil, err
+	}
 	var loops []*Loop
-	for i := range n {
+	for i, p := range pollers {
 		cfg.Index = uint16(i)
-		l, err := New(cfg)
-		if err != nil {
-			for _, l := range loops {
-				l.closeAll()
-			}
-			return nil, err
-		}
-		cfg.ListenAddr = l.Addr()
-		loops = append(loops, l)
+		loops = append(loops, newLoop(cfg, p))
 	}
 	return loops, nil
 }
 
+func newLoop(cfg Config, p poll.Poller) *Loop {
+	if cfg.Mailbox == (mailbox.Bounds{}) {
+		cfg.Mailbox = mailbox.Bounds{Batches: 4096, Bytes: 64 << 20, Others: 1 << 20}
+	}
+	l := &Loop{cfg: cfg, poller: p, done: make(chan struct{}), started: time.Now()}
+	l.box = mailbox.New(cfg.Mailbox, p.Wake)
+	l.hub = hub.New(hub.Config{
+		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, LiveDone: l.box.Done,
+	})
+	l.buf = make([]byte, readSize)
+	l.partTime, l.periodAt = partTime, periodAt
+	l.shed.limit = cfg.ShedLag
+	l.publishStats()
+	l.lastTurn.Store(time.Now().UnixNano())
+	return l
+}
+
 // Addr is the address that the loop listens on.
-func (l *Loop) Addr() string { return l.addr.String() }
+func (l *Loop) Addr() string { return l.poller.Addr().String() }
 
 // Post implements exchange.Loop.
 func (l *Loop) Post(e exchange.Event) bool { return l.box.Put(e) }
 
-// Start runs the loop on a thread of its own.
+// Start runs the loop in a goroutine of its own.
 func (l *Loop) Start(context.Context) error {
-	if err := poll.Listen(l.listener); err != nil {
-		return fmt.Errorf("loop %d: %w", l.cfg.Index, err)
-	}
 	l.tickDue = l.now() + int64(hub.Tick) // taken first, so that no tick seems to come early
-	var err error
-	if l.ticker, err = poll.NewTicker(hub.Tick); err != nil {
-		return fmt.Errorf("loop %d: %w", l.cfg.Index, err)
-	}
-	if err := errors.Join(l.poller.Add(l.listener, slotListener, 0), l.poller.Add(l.ticker, slotTicker, 0)); err != nil {
+	if err := errors.Join(l.poller.Listen(), l.poller.Tick(hub.Tick)); err != nil {
 		return fmt.Errorf("loop %d: %w", l.cfg.Index, err)
 	}
 	opened := make(chan error)
 	go pprof.Do(context.Background(), pprof.Labels("goroutine", "edge-loop"), func(context.Context) {
-		runtime.LockOSThread()
 		defer close(l.done)
-		var err error
-		l.sender, l.noRing, err = openSender(l.cfg.Send)
+		unpin, err := l.pin()
+		defer unpin()
+		if err == nil {
+			l.sender, l.noRing, err = openSender(l.cfg.Send)
+		}
 		if err == nil {
 			l.publishStats()
 		}
@@ -148,28 +133,28 @@ func (l *Loop) Start(context.Context) error {
 	return nil
 }
 
+// pin keeps the loop's goroutine on a thread of its own on one CPU, where that is asked for.
+func (l *Loop) pin() (unpin func(), err error) {
+	n := len(l.cfg.CPUs)
+	if n == 0 {
+		return func() {}, nil
+	}
+	if unpin, err = poll.Pin(l.cfg.CPUs[int(l.cfg.Index)%n]); err != nil {
+		return func() {}, err
+	}
+	return unpin, nil
+}
+
 // Stop ends the loop and closes what connections are left; post Drain first for a planned end.
 func (l *Loop) Stop(ctx context.Context) error {
 	l.stop.Store(true)
-	poll.Wake(l.waker)
+	l.poller.Wake()
 	select {
 	case <-l.done:
 	case <-ctx.Done():
 		return fmt.Errorf("loop %d still runs: %w", l.cfg.Index, ctx.Err())
 	}
-	l.closeAll()
-	return nil
-}
-
-func (l *Loop) closeAll() {
-	for _, fd := range []int{l.listener, l.waker, l.ticker} {
-		if fd >= 0 {
-			poll.Close(fd)
-		}
-	}
-	if l.poller != nil {
-		_ = l.poller.Close()
-	}
+	return l.poller.Close()
 }
 
 // now is nanoseconds since the loop was made, monotonic.

@@ -37,7 +37,7 @@ func runSending(t testing.TB, lim Limits, send SendMode) (*Loop, *meshtest.Mesh)
 		}
 	})
 	table := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{Durable: true, ClientPublish: true}}})
-	l, err := New(Config{EdgeID: "edge", Mesh: mesh, PolicyFor: table.For, Limits: lim, ListenAddr: "127.0.0.1:0", Send: send})
+	l, err := New(Config{EdgeID: "edge", Mesh: mesh, PolicyFor: table.For, Limits: lim, ListenAddr: "127.0.0.1:0", Poller: testPoller, Send: send})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestPeerThatTakesNoAnswersIsNotRead(t *testing.T) {
 
 func TestLoopsShareAPort(t *testing.T) {
 	mesh := meshtest.New(func(exchange.Event) {})
-	loops, err := NewAll(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0"}, 2)
+	loops, err := NewAll(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller}, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,25 +9,39 @@ import (
 
 // peer is the socket of the connection in a slot. An idle one has no buffer.
 type peer struct {
-	fd        int   // -1: none
 	rest      *rest // nil: none
+	fd        int32 // -1: none
 	gen       uint32
-	discarded uint32
-	readable  bool // the socket may have more
-	writable  bool // the socket may take more
-	hungUp    bool // the peer sends no more, so that reading goes on to the end
-	fed       bool // rest may hold a whole frame
-	reading   bool // in loop.reads
-	flushing  bool // in loop.flushes
-	shut      bool // the edge sends no more
+	discarded uint16 // KiB, each read rounded up
+	period    uint16 // of time, in which spent was
+	spent     uint16 // of its share
+	readable  bool   // the socket may have more
+	writable  bool   // the socket may take more
+	hungUp    bool   // the peer sends no more, so that reading goes on to the end
+	fed       bool   // rest may hold a whole frame
+	reading   bool   // in loop.reads
+	deferred  bool   // in loop.deferred, and so not in reads
+	flushing  bool   // in loop.flushes
+	shut      bool   // the edge sends no more
+	ending    bool   // nothing is read or sent any more; closes ends the socket
 }
+
+const noSocket = -1
+
+// vacant is the slot without a connection: it may still stand in the lists of the loop.
+func (p *peer) vacant() peer {
+	return peer{fd: noSocket, reading: p.reading, deferred: p.deferred, flushing: p.flushing}
+}
+
+// open says whether the slot has a connection that goes on.
+func (p *peer) open() bool { return p.fd >= 0 && !p.ending }
 
 // rest is what was read of a connection and is not handled yet: a frame that has not come whole, or frames that wait.
 type rest struct{ bytes []byte }
 
 const (
-	// lingerBytes is how much of what a closing connection still sends is read, so that its last words are not lost to a reset.
-	lingerBytes = 8 << 20
+	// lingerKiB is how much of what a closing connection still sends is read, so that its last words are not lost to a reset.
+	lingerKiB = 8 << 10
 )
 
 // peers holds them by slot, where the collector does not look.
@@ -47,7 +61,7 @@ func (s *peers) get(slot uint32) *peer {
 
 func (s *peers) make(slot uint32) *peer {
 	for s.len() <= slot {
-		s.slab.Take().fd = -1
+		s.slab.Take().fd = noSocket
 	}
 	return s.get(slot)
 }
@@ -67,7 +81,7 @@ func (s *peers) keep(p *peer, b []byte) {
 }
 
 func (l *Loop) wantRead(slot uint32, p *peer) {
-	if !p.reading {
+	if !p.reading && !p.deferred {
 		p.reading = true
 		l.reads = append(l.reads, slot)
 	}
@@ -81,18 +95,28 @@ func (l *Loop) wantFlush(slot uint32, p *peer) {
 }
 
 // read gives connections their turn to be read; what is left of the list waits for the next turn.
-func (l *Loop) read() {
+func (l *Loop) read() (something bool) {
 	n := min(len(l.reads), readBudget)
+	if n == 0 {
+		return false
+	}
 	l.slots = append(l.slots[:0], l.reads[:n]...)
 	l.reads = l.reads[:copy(l.reads, l.reads[n:])]
-	for _, slot := range l.slots {
+	began := l.clock.at
+	l.period = l.periodAt(began)
+	for i, slot := range l.slots {
+		if i%readSlice == readSlice-1 && l.over(began) {
+			l.reads = append(l.reads, l.slots[i:]...)
+			break
+		}
 		p := l.peers.get(slot)
 		p.reading = false
-		if p.fd >= 0 {
+		if p.open() {
 			l.readPeer(slot, p)
 			l.heard = append(l.heard, slot)
 		}
 	}
+	return true
 }
 
 // readPeer handles what is left of the last read, then reads once.
@@ -105,16 +129,24 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 	if st.Hold {
 		return // Resumed names the slot
 	}
+	if l.left(p) <= 0 {
+		l.goOn(slot, p)
+		return
+	}
 	if p.fed {
 		p.fed = false
 		if !l.feed(slot, p, nil) {
+			return
+		}
+		if l.left(p) <= 0 {
+			l.goOn(slot, p)
 			return
 		}
 	}
 	if !p.readable {
 		return
 	}
-	n, err := poll.Read(p.fd, l.buf)
+	n, err := poll.Read(int(p.fd), l.buf)
 	l.stats.Reads++
 	switch {
 	case errors.Is(err, poll.ErrAgain):
@@ -129,8 +161,8 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 	if n < len(l.buf) && !p.hungUp {
 		p.readable = false // more would be a new edge
 	}
-	if l.feed(slot, p, l.buf[:n]) && p.readable {
-		l.wantRead(slot, p)
+	if l.feed(slot, p, l.buf[:n]) {
+		l.goOn(slot, p)
 	}
 }
 
@@ -141,16 +173,18 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 		p.rest.bytes = append(p.rest.bytes, fresh...)
 		b = p.rest.bytes
 	}
-	used, more := l.hub.Feed(slot, b, feedBudget)
+	before := l.hub.Frames()
+	used, more := l.hub.Feed(slot, b, l.left(p))
+	l.spend(p, max(int(l.hub.Frames()-before), len(fresh)/kib, 1))
 	if used > 0 || p.rest == nil {
 		l.peers.keep(p, b[used:])
 	}
-	if !more {
+	if !more || used == len(b) {
 		return true
 	}
 	p.fed = true
 	if !l.hub.Status(slot).Hold {
-		l.wantRead(slot, p)
+		l.goOn(slot, p)
 	}
 	return false
 }
@@ -159,13 +193,13 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 func (l *Loop) discard(slot uint32, p *peer) {
 	l.peers.keep(p, nil)
 	for range 4 {
-		n, err := poll.Read(p.fd, l.buf)
+		n, err := poll.Read(int(p.fd), l.buf)
 		if errors.Is(err, poll.ErrAgain) {
 			p.readable = false
 			return
 		}
-		p.discarded += uint32(n)
-		if err != nil || n == 0 || p.discarded > lingerBytes {
+		p.discarded += uint16((n + kib - 1) / kib)
+		if err != nil || n == 0 || p.discarded > lingerKiB {
 			l.end(slot, p)
 			return
 		}
@@ -176,7 +210,7 @@ func (l *Loop) discard(slot uint32, p *peer) {
 // sayGoodbye ends the edge's side; the peer's last bytes are read for a while, so that it gets ours.
 func (l *Loop) sayGoodbye(slot uint32, p *peer) {
 	p.shut = true
-	if poll.EndWrites(p.fd) != nil {
+	if poll.EndWrites(int(p.fd)) != nil {
 		l.end(slot, p)
 		return
 	}
@@ -184,10 +218,27 @@ func (l *Loop) sayGoodbye(slot uint32, p *peer) {
 	l.wantRead(slot, p)
 }
 
-// end closes the socket and tells the hub.
+// end begins a connection's end, which has one order: the topic table (here, and in slices where it is in many topics), the wheel, the poller, the
+// descriptor, the generation. So no part ever names a descriptor or a slot that is already somebody else's.
 func (l *Loop) end(slot uint32, p *peer) {
-	poll.Close(p.fd)
+	if p.ending {
+		return
+	}
+	p.ending = true
 	l.peers.keep(p, nil)
-	*p = peer{fd: -1, reading: p.reading, flushing: p.flushing}
 	l.hub.Gone(slot)
+}
+
+// closes ends the sockets of connections that the hub has taken out of topics and off the wheel. It is a turn's last part: no send is under way.
+func (l *Loop) closes() (something bool) {
+	l.slots = l.hub.Over(l.slots[:0], closeBudget)
+	for _, slot := range l.slots {
+		p := l.peers.get(slot)
+		if l.poller.Drop(int(p.fd)) != nil {
+			l.stats.PollErrors++
+		}
+		*p = p.vacant()
+		l.hub.Free(slot)
+	}
+	return len(l.slots) > 0
 }

@@ -10,7 +10,7 @@ import (
 // SendMode is how a loop sends.
 type SendMode = poll.Mode
 
-// openSender makes what the loop sends with, in the loop's thread. why says what speaks against io_uring where it was not asked for.
+// openSender makes what the loop sends with. why says what speaks against io_uring where it was not asked for.
 func openSender(mode SendMode) (s poll.Sender, why, err error) {
 	if mode == poll.ModeWrite {
 		return poll.NewWriter(), nil, nil

@@ -5,16 +5,21 @@ import "github.com/pushmesh/pushmesh/services/edge/internal/hub"
 // Stats are a loop's counters as of the last 100 ms.
 type Stats struct {
 	hub.Stats
-	Lag Lag
+	Lag  Lag
+	Held Held
+	// Shedding says that the loop refuses newcomers; Sheds, how often it has begun to.
+	Shedding bool
+	Sheds    uint64
 
 	Turns       uint64
 	Accepts     uint64
 	AcceptFull  uint64 // times that no descriptor was left for a connection
 	Reads       uint64
 	ReadBytes   uint64
+	Deferred    uint64 // times that reading a connection was put off, because it had used its share
 	Writes      uint64
 	WriteBytes  uint64
-	StaleEvents uint64 // epoll events for connections that were gone
+	StaleEvents uint64 // events for connections that were gone
 	PollErrors  uint64
 	// MailboxRefused counts events that found the mailbox full.
 	MailboxRefused uint64

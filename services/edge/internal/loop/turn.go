@@ -9,60 +9,76 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// Budgets of one turn. What is left over waits for the next one, which then does not block.
+// A turn's parts come in one order, each with a budget: poll (events, then connections to accept), reads, mailbox and what waits in the hub, timers,
+// flush, closes. What is left over waits for the next turn, which then does not wait.
 const (
 	pollEvents   = 512
 	acceptBudget = 64
-	readBudget   = 256 // connections
-	mailBudget   = 1024
-	workBudget   = 16384 // deliveries or about as much
+	readBudget   = 256   // connections, if partTime allows
+	mailBudget   = 1024  // deliveries or about as much
+	workBudget   = 16384 // deliveries or about as much, if partTime allows
 	tickBudget   = 512   // connections
 	// flushBudget, of connections beside those that were read. Where there is more to send than the kernel takes, a connection gets
 	// workBudget/flushBudget messages with a write.
-	flushBudget = 256
-	feedBudget  = 512 // frames of one connection
+	flushBudget = 128
+	// feedBudget, of frames of one connection, or of what is about as much: one that floods makes a turn some ten microseconds longer, and not every turn
+	// (share.go).
+	feedBudget  = 64
+	closeBudget = 64 // sockets: closing one may take the kernel 10 µs
 	readSize    = 64 << 10
-)
-
-// Slots of descriptors that are no connection.
-const (
-	slotListener = ^uint32(0) - iota
-	slotWaker
-	slotTicker
 )
 
 // loopState belongs to the loop's own goroutine.
 type loopState struct {
-	hub     *hub.Hub
-	stats   Stats
-	peers   peers
-	buf     []byte    // what is read, for all connections
-	bufs    [][]byte  // of the batch
-	batch   []sending // what the sender was given
-	events  []poll.Event
-	mail    []exchange.Event
-	mailAt  int
-	reads   []uint32 // slots with something to read
-	flushes []uint32 // slots with something to write
-	heard   []uint32 // slots read in this turn
-	slots   []uint32
-	accepts bool // the listener may have connections
-	swept   bool // the loop drains: the listener is looked at once more
-	deaf    bool // the listener is closed
-	tickDue int64
-	ticked  bool
-	ticks   bool // more timers are due
+	hub   *hub.Hub
+	stats Stats
+	// partTime of a turn; tests set what they need, and when a period begins.
+	partTime time.Duration
+	periodAt func(now int64) uint16
+
+	peers    peers
+	clock    clock
+	shed     shed
+	buf      []byte    // what is read, for all connections
+	bufs     [][]byte  // of the batch
+	batch    []sending // what the sender was given
+	events   []poll.Event
+	polls    bool // the poller may have more events
+	mail     []exchange.Event
+	mailAt   int
+	reads    []uint32 // slots with something to read
+	deferred []uint32 // slots that are not read before the next period
+	period   uint16   // the present one, as of the last reads
+	flushes  []uint32 // slots with something to write
+	heard    []uint32 // slots read in this turn
+	slots    []uint32
+	accepts  bool // the listener may have connections
+	swept    bool // the loop drains: the listener is looked at once more
+	deaf     bool // the listener is closed
+	tickDue  int64
+	ticked   bool
+	ticks    bool // more timers are due
 }
 
 // run turns until Stop.
 func (l *Loop) run() {
-	busy := false
-	for !l.stop.Load() {
-		busy = l.turn(busy)
+	err := l.poller.Run(func() poll.Next {
+		switch {
+		case l.stop.Load():
+			return poll.End
+		case l.turn():
+			return poll.Again
+		}
+		return poll.Park
+	})
+	if err != nil {
+		l.stats.PollErrors++
 	}
 	for slot := range l.peers.len() {
 		if p := l.peers.get(slot); p.fd >= 0 {
-			poll.Close(p.fd)
+			if l.poller.Drop(int(p.fd)) != nil {
+				l.stats.PollErrors++
+			}
 		}
 	}
 	l.publishStats()
@@ -72,17 +88,19 @@ func (l *Loop) run() {
 }
 
 // turn is one round, in this order: poll, reads, mailbox, timers, flush, closes. It says whether something was left over.
-func (l *Loop) turn(busy bool) (more bool) {
-	l.poll(busy)
-	l.setTime()
-	l.accept()
-	l.read()
-	l.takeMail()
-	l.hub.Work(workBudget)
+func (l *Loop) turn() (more bool) {
+	l.begins()
+	l.poll()
+	l.setTime(partPoll)
+	l.did(partAccept, l.accept())
+	l.did(partRead, l.read())
+	l.did(partMail, l.takeMail())
+	l.did(partWork, l.work())
 	l.timers()
 	l.resume()
-	l.setTime() // ACK timers start when bytes leave, not when the turn began
-	l.flush()
+	l.setTime(partTimers) // ACK timers start when bytes leave, not when the turn began
+	l.did(partFlush, l.flush())
+	l.did(partCloses, l.closes())
 	if l.hub.Draining() && !l.deaf {
 		l.stopListening()
 	}
@@ -93,29 +111,35 @@ func (l *Loop) turn(busy bool) (more bool) {
 	}
 	l.stats.Turns++
 	// Asked last: what was flushed may have opened a window or a queue.
-	return l.hub.Busy() || l.accepts || l.ticks || len(l.reads) > 0 || len(l.flushes) > 0 || l.mailAt < len(l.mail) || !l.box.Empty()
+	l.clock.goes = l.polls || l.hub.Busy() || l.accepts || l.ticks || len(l.reads) > 0 || len(l.flushes) > 0 || l.mailAt < len(l.mail) || !l.box.Empty()
+	return l.clock.goes
 }
 
-func (l *Loop) setTime() {
+// setTime tells the hub what time it is, where a part of the turn is over.
+func (l *Loop) setTime(part string) {
 	now := time.Now()
-	l.hub.SetTime(int64(now.Sub(l.started)), uint64(now.UnixMicro()))
+	mono := int64(now.Sub(l.started))
+	l.hub.SetTime(mono, uint64(now.UnixMicro()))
 	l.lastTurn.Store(now.UnixNano())
+	l.clock.took(part, mono)
 }
 
 // poll notes what has happened to descriptors.
-func (l *Loop) poll(busy bool) {
+func (l *Loop) poll() {
 	var err error
-	if l.events, err = l.poller.Wait(l.events[:0], busy); err != nil {
+	if l.events, l.polls, err = l.poller.Events(l.events[:0]); err != nil {
 		l.stats.PollErrors++
 		return
 	}
 	for i := range l.events {
 		switch e := &l.events[i]; e.Slot {
-		case slotListener:
+		case poll.SlotListener:
 			l.accepts = !l.deaf
-		case slotWaker:
-		case slotTicker:
+		case poll.SlotWaker:
+		case poll.SlotTicker:
 			l.tick()
+		case poll.SlotAlarm:
+			l.release()
 		default:
 			l.happened(e)
 		}
@@ -124,9 +148,8 @@ func (l *Loop) poll(busy bool) {
 
 // tick samples the lag: from when the tick was due to now.
 func (l *Loop) tick() {
-	_, _ = poll.Read(l.ticker, l.buf[:8]) // reading it arms the timer again
 	now := l.now()
-	l.stats.Lag.add(time.Duration(now - l.tickDue))
+	l.sample(time.Duration(now - l.tickDue))
 	for l.tickDue <= now {
 		l.tickDue += int64(hub.Tick)
 	}
@@ -136,7 +159,7 @@ func (l *Loop) tick() {
 
 func (l *Loop) happened(e *poll.Event) {
 	p := l.peers.get(e.Slot)
-	if p == nil || p.fd < 0 || p.gen != e.Gen {
+	if p == nil || !p.open() || p.gen != e.Gen {
 		l.stats.StaleEvents++
 		return
 	}
@@ -155,38 +178,43 @@ func (l *Loop) happened(e *poll.Event) {
 	}
 }
 
-func (l *Loop) accept() {
+func (l *Loop) accept() (something bool) {
 	for n := 0; l.accepts && n < acceptBudget; n++ {
-		fd, err := poll.Accept(l.listener)
+		something = true
+		fd, err := l.poller.Accept()
 		if err != nil {
 			l.accepts = false
 			if errors.Is(err, poll.ErrFull) {
 				l.stats.AcceptFull++ // the next tick tries again
 			}
-			return
+			break
 		}
 		l.stats.Accepts++
 		slot, gen := l.hub.Open()
 		p := l.peers.make(slot)
-		*p = peer{fd: fd, gen: gen, writable: true}
+		*p = p.vacant()
+		p.fd, p.gen, p.writable = int32(fd), gen, true
 		if err := l.poller.Add(fd, slot, gen); err != nil {
 			l.stats.PollErrors++
 			l.end(slot, p)
 		}
 	}
+	return something
 }
 
 // takeMail gives the hub what others have sent.
-func (l *Loop) takeMail() {
+func (l *Loop) takeMail() (something bool) {
 	if l.mailAt == len(l.mail) {
 		clear(l.mail)
 		l.mail, l.mailAt = l.box.Take(l.mail[:0]), 0
 	}
-	for n := 0; n < mailBudget && l.mailAt < len(l.mail); n++ {
-		l.hub.Event(l.mail[l.mailAt])
+	for n := 0; n < mailBudget && l.mailAt < len(l.mail); {
+		something = true
+		n += l.hub.Event(l.mail[l.mailAt])
 		l.mail[l.mailAt] = nil
 		l.mailAt++
 	}
+	return something
 }
 
 func (l *Loop) timers() {
@@ -199,7 +227,7 @@ func (l *Loop) timers() {
 func (l *Loop) resume() {
 	l.slots = l.hub.Resumed(l.slots[:0])
 	for _, slot := range l.slots {
-		if p := l.peers.get(slot); p != nil && p.fd >= 0 {
+		if p := l.peers.get(slot); p != nil && p.open() {
 			p.fed = true
 			l.wantRead(slot, p)
 		}
@@ -215,6 +243,5 @@ func (l *Loop) stopListening() {
 		return // the next turn takes them
 	}
 	l.deaf = true
-	poll.Close(l.listener)
-	l.listener = -1
+	l.poller.Deafen()
 }

@@ -39,6 +39,8 @@ func (m *Mesh) checkSome(reason string, topics []string) {
 	}
 }
 
+func (c *check) wanted() bool { return c.all || len(c.topics) > 0 }
+
 // round is what one check asks for.
 type round struct {
 	all             bool
@@ -50,7 +52,7 @@ type round struct {
 // runCheck begins a check that is wanted.
 func (m *Mesh) runCheck() {
 	c := &m.check
-	if c.running || !c.all && len(c.topics) == 0 || m.now.Before(c.notBefore) {
+	if c.running || !c.wanted() || m.now.Before(c.notBefore) {
 		return
 	}
 	r := &round{all: c.all, reasons: c.reasons}

@@ -69,6 +69,20 @@ func (m *Mesh) Figures() []Figure {
 		coded("client_publishes_total", "Messages of clients, by outcome.", wirev1.Code_CODE_OVERLOADED, p.Refused.Load()),
 		coded("client_publishes_total", "Messages of clients, by outcome.", wirev1.Code_CODE_UNAVAILABLE, p.Unavailable.Load()),
 	}
+	gs := m.GroupStats()
+	out = append(out,
+		gauge("group_dispatchers", "Groups (shared subscriptions) that this edge dispatches for.", float64(gs.Dispatchers.Load())),
+		gauge("group_members", "Members of groups on this edge.", float64(gs.Members.Load())),
+		count("group_grants_total", "Leases of groups granted to this edge.", gs.Grants.Load()),
+		count("group_lost_total", "Leases of groups lost to another edge.", gs.Lost.Load()),
+		count("group_dead_edges_total", "Edges whose members' messages went to others because they did not answer.", gs.Dead.Load()),
+		count("group_assigned_total", "Messages assigned to members.", gs.Assigned.Load()),
+		count("group_redelivered_total", "Messages assigned again.", gs.Redelivered.Load()),
+		coded("group_drops_total", "Messages of groups that did not come, by why.", wirev1.Code_CODE_RETENTION, gs.Missed.Load()),
+		coded("group_drops_total", "Messages of groups that did not come, by why.", wirev1.Code_CODE_EXPIRED, gs.Expired.Load()),
+		coded("group_drops_total", "Messages of groups that did not come, by why.", wirev1.Code_CODE_NO_SUBSCRIBER, gs.NoMember.Load()),
+		count("group_dead_letters_total", "Messages given up by groups.", gs.DeadLetters.Load()),
+	)
 	for reason, n := range s.Checks() {
 		out = append(out, labelled("head_checks_total", "Comparisons of heads with the store, by what caused them.", "reason", reason, n))
 	}

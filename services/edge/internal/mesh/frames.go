@@ -35,11 +35,11 @@ func (m *Mesh) receive(data []byte, _ func([]byte) error) {
 	}
 	b := batch{frame: frame, messages: make([]*exchange.Message, 0, len(frame.GetDeliveries()))}
 	if frame.GetEdgeIncarnation() == m.cfg.Incarnation {
+		parts := make([]history.Parts, 0, len(frame.GetDeliveries()))
 		for _, d := range frame.GetDeliveries() {
-			if msg := history.Encode(d.GetTopic(), d.GetEpoch(), d.GetSeq(), d.GetExpiresAt(), d.GetBody(), m.cfg.Traced); msg != nil {
-				b.messages = append(b.messages, msg)
-			}
+			parts = append(parts, history.Parts{Topic: d.GetTopic(), Epoch: d.GetEpoch(), Seq: d.GetSeq(), ExpiresAt: d.GetExpiresAt(), Body: d.GetBody()})
 		}
+		b.messages = history.Encode(b.messages, parts, m.cfg.Traced)
 	}
 	select {
 	case m.frames <- b:

@@ -40,13 +40,6 @@ const (
 // laggingMost bounds the filters kept of joins that were answered late.
 const laggingMost = 65_536
 
-// joins wait for heads, by what they joined.
-type joins struct {
-	topics  map[string][]interest.Wait
-	filters map[string][]interest.Wait
-	asking  int
-}
-
 // Join says that a subscription of a loop wants filter.
 func (m *Mesh) Join(conn exchange.Conn, sub uint32, filter string, heads bool, limit int) {
 	w := interest.Wait{Conn: conn, Sub: sub, Filter: filter, Heads: heads, Limit: limit}
@@ -151,12 +144,12 @@ func (m *Mesh) pass(w interest.Wait) {
 			m.answer(w, nil, nil)
 			return
 		}
-		m.joins.filters[w.Filter] = append(m.joins.filters[w.Filter], w)
+		m.joins.filters.add(w)
 	case !m.cfg.Durable(w.Filter), !w.Heads && m.feed.Known(w.Filter):
 		m.answer(w, nil, nil)
 	default:
 		m.feed.Expect(w.Filter)
-		m.joins.topics[w.Filter] = append(m.joins.topics[w.Filter], w)
+		m.joins.topics.add(w)
 	}
 }
 
@@ -170,52 +163,31 @@ func (m *Mesh) answer(w interest.Wait, heads []exchange.Head, err error) {
 
 // askHeads asks the store for those who wait, as long as few questions are under way: whoever comes meanwhile is asked for together.
 func (m *Mesh) askHeads() {
-	for m.joins.asking < asksAtATime && len(m.joins.topics) > 0 {
-		m.askTopics(taken(m.joins.topics, topicsAtATime))
+	m.joins.overdue(m.now)
+	for len(m.joins.open) < asksAtATime && len(m.joins.topics.waits) > 0 {
+		m.askTopics(m.joins.begin(m.now, &m.joins.topics, topicsAtATime))
 	}
-	for m.joins.asking < asksAtATime && len(m.joins.filters) > 0 {
-		m.askFilters(taken(m.joins.filters, filtersAtATime))
+	for len(m.joins.open) < asksAtATime && len(m.joins.filters.waits) > 0 {
+		m.askFilters(m.joins.begin(m.now, &m.joins.filters, filtersAtATime))
 	}
 }
 
-// taken takes at most most entries out of waits.
-func taken(waits map[string][]interest.Wait, most int) map[string][]interest.Wait {
-	out := map[string][]interest.Wait{}
-	for name, ws := range waits {
-		if len(out) == most {
-			break
-		}
-		out[name] = ws
-		delete(waits, name)
-	}
-	return out
-}
-
-func names(waits map[string][]interest.Wait) []string {
-	out := make([]string, 0, len(waits))
-	for name := range waits {
-		out = append(out, name)
-	}
-	return out
-}
-
-// ask runs f, which may block, beside the mesh's goroutine, and then in it what f returns.
-func (m *Mesh) ask(f func(ctx context.Context) func()) {
-	m.joins.asking++
+// ask runs f, which may block, beside the mesh's goroutine, and then in it what f returns: the answer to q.
+func (m *Mesh) ask(q *question, f func(ctx context.Context) func()) {
 	m.group.Go("edge-mesh-heads", func(ctx context.Context) {
 		then := f(ctx)
 		m.ops.Do(func() {
-			m.joins.asking--
+			m.joins.end(q)
 			then()
 		})
 	})
 }
 
-func (m *Mesh) askTopics(waits map[string][]interest.Wait) {
-	topics := names(waits)
-	m.ask(func(ctx context.Context) func() {
+func (m *Mesh) askTopics(q *question) {
+	topics := names(q.waits)
+	m.ask(q, func(ctx context.Context) func() {
 		heads, err := history.Heads(ctx, m.cfg.Store, topics)
-		return func() { m.topicsAnswered(waits, heads, err) }
+		return func() { m.topicsAnswered(q.waits, heads, err) }
 	})
 }
 
@@ -261,12 +233,12 @@ func (m *Mesh) answerHeads(w interest.Wait, heads []exchange.Head, err error) {
 	}
 }
 
-func (m *Mesh) askFilters(waits map[string][]interest.Wait) {
-	filters := names(waits)
+func (m *Mesh) askFilters(q *question) {
+	filters := names(q.waits)
 	m.feed.Basing()
-	m.ask(func(ctx context.Context) func() {
+	m.ask(q, func(ctx context.Context) func() {
 		heads, tooMany, err := history.HeadsUnder(ctx, m.cfg.Store, filters)
-		return func() { m.filtersAnswered(waits, heads, tooMany, err) }
+		return func() { m.filtersAnswered(q.waits, heads, tooMany, err) }
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups"
 	"github.com/pushmesh/pushmesh/services/edge/internal/history"
 	"github.com/pushmesh/pushmesh/services/edge/internal/interest"
 	"github.com/pushmesh/pushmesh/services/edge/internal/publish"
@@ -28,6 +29,7 @@ import (
 type Store interface {
 	history.Store
 	sessions.Store
+	groups.Store
 }
 
 // Config of a mesh.
@@ -41,6 +43,8 @@ type Config struct {
 	Durable func(topic string) bool
 	// DurableAny says whether a filter may match a topic that is durable. It is called by the mesh's goroutine.
 	DurableAny func(filter string) bool
+	// MaxAttempts is how often a message of a topic is delivered to a group before it is a dead letter. It is called by the groups' goroutine.
+	MaxAttempts func(topic string) uint32
 	// Connections of the edge now.
 	Connections func() int
 	Log         *slog.Logger
@@ -63,7 +67,7 @@ const (
 	repairsAtATime = 4 // reads of the feed's own, beside those of subscribers
 )
 
-// digestEvery and tick are the paces of the mesh's own clock.
+// The paces of the mesh's own clock: tick while something waits for it, with the digest else.
 const (
 	digestEvery = time.Second
 	tick        = 100 * time.Millisecond
@@ -86,6 +90,7 @@ type Mesh struct {
 
 	sessions *sessions.Sessions
 	publish  *publish.Publisher
+	groups   *groups.Groups
 
 	waiting  atomic.Int64             // joins not answered yet
 	routerID atomic.Pointer[[]string] // the live routers
@@ -104,7 +109,7 @@ type Mesh struct {
 	graceUntil  time.Time // no router may have been heard yet
 	othersUntil time.Time // some may not have been
 	nextDigest  time.Time
-	nextTick    time.Time
+	ticked      time.Time            // when clock was called last
 	snapshots   map[string]time.Time // when a router was sent the last one
 	draining    bool
 	leaving     bool
@@ -125,7 +130,7 @@ func New(cfg Config) *Mesh {
 	}
 	m.resumes = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
 	m.repairs = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
-	m.joins = joins{topics: map[string][]interest.Wait{}, filters: map[string][]interest.Wait{}}
+	m.joins = newJoins()
 	m.check = check{topics: map[string]bool{}, reasons: map[string]bool{}}
 	m.routerID.Store(&[]string{})
 	return m
@@ -133,7 +138,7 @@ func New(cfg Config) *Mesh {
 
 // SetLoops says who is served. It is called once, before Start and before any loop runs.
 func (m *Mesh) SetLoops(loops []exchange.Loop) {
-	m.cfg.Feed.Loops, m.cfg.Feed.Durable = len(loops), m.cfg.Durable
+	m.cfg.Feed.Loops, m.cfg.Feed.Durable = len(loops)+1, m.cfg.Durable
 	m.feed = feed.New(m.cfg.Feed)
 	for _, l := range loops {
 		m.loops = append(m.loops, &outlet{loop: l, full: m.full})
@@ -141,6 +146,11 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	m.sessions = sessions.New(sessions.Config{
 		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Log: m.cfg.Log,
 	})
+	m.groups = groups.New(groups.Config{
+		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups,
+		Durable: m.cfg.Durable, MaxAttempts: m.cfg.MaxAttempts, Traced: m.cfg.Traced, Log: m.cfg.Log,
+	})
+	m.loops = append(m.loops, &outlet{loop: m.groups, full: m.full})
 	m.publish = publish.New(publish.Config{
 		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.liveRouters, Post: m.Post,
 	})
@@ -160,7 +170,7 @@ func (m *Mesh) Start(ctx context.Context) error {
 	m.resumes.Start(m.cfg.ReadsAtATime)
 	m.repairs.Start(repairsAtATime)
 	m.group = lifecycle.NewGroup(context.Background())
-	if err := errors.Join(m.sessions.Start(ctx), m.publish.Start(ctx)); err != nil {
+	if err := errors.Join(m.sessions.Start(ctx), m.publish.Start(ctx), m.groups.Start(ctx)); err != nil {
 		return err
 	}
 	frames, err := m.cfg.Bus.Subscribe(bus.EdgeFrames(m.cfg.ID), 1<<16, m.receive)
@@ -171,7 +181,11 @@ func (m *Mesh) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.leave = []func(){frames, requests}
+	members, err := m.cfg.Bus.Subscribe(bus.EdgeGroups(m.cfg.ID), 1<<12, m.groups.Receive)
+	if err != nil {
+		return err
+	}
+	m.leave = []func(){frames, requests, members}
 	m.cfg.Bus.OnGap(func() { m.ops.Do(m.gap) })
 	m.group.Go("edge-mesh", m.run)
 	m.group.Go("edge-mesh-outlets", m.drainOutlets)
@@ -180,7 +194,7 @@ func (m *Mesh) Start(ctx context.Context) error {
 
 // Stop ends the mesh: cursors that wait are written first, as far as ctx allows, and routers are told.
 func (m *Mesh) Stop(ctx context.Context) error {
-	errs := []error{m.sessions.Stop(ctx), m.publish.Stop(ctx)}
+	errs := []error{m.groups.Stop(ctx), m.sessions.Stop(ctx), m.publish.Stop(ctx)}
 	m.do(ctx, func() {
 		m.leaving = true
 		m.digest()
@@ -192,8 +206,9 @@ func (m *Mesh) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Drain tells routers that the edge is about to leave.
+// Drain tells routers that the edge is about to leave, and hands over the groups that are dispatched here.
 func (m *Mesh) Drain(ctx context.Context) {
+	m.groups.Drain(ctx)
 	m.do(ctx, func() {
 		m.draining = true
 		m.digest()
@@ -243,8 +258,8 @@ func (m *Mesh) run(ctx context.Context) {
 
 // advance does what is due, and hands on what came out.
 func (m *Mesh) advance() {
-	if !m.now.Before(m.nextTick) {
-		m.nextTick = m.now.Add(tick)
+	if !m.now.Before(m.clockDue()) {
+		m.ticked = m.now
 		m.clock()
 	}
 	if at, ok := m.table.Due(); ok && !m.now.Before(at) {
@@ -277,10 +292,28 @@ func (m *Mesh) clock() {
 	m.stats.Filters.Store(int64(m.table.Len()))
 }
 
+// clockDue is when clock has something to look at: with the next digest where nothing waits, for wakes are what an edge with idle connections pays for.
+func (m *Mesh) clockDue() time.Time {
+	due := m.nextDigest
+	if m.gate.Len() > 0 || len(m.lagging) > 0 || m.check.wanted() || m.unheard() {
+		due = m.ticked.Add(tick)
+	}
+	if at, ok := m.routers.NextSilent(); ok && at.Before(due) {
+		due = at
+	}
+	if m.check.next.Before(due) {
+		due = m.check.next
+	}
+	return due
+}
+
 // next is when advance has something to do.
 func (m *Mesh) next() time.Time {
-	at := m.nextTick
-	for _, due := range []func() (time.Time, bool){m.table.Due, m.gate.Next, m.feed.Next, m.owingDue} {
+	at := m.clockDue()
+	if m.nextDigest.Before(at) {
+		at = m.nextDigest
+	}
+	for _, due := range []func() (time.Time, bool){m.table.Due, m.gate.Next, m.feed.Next, m.joins.due, m.owingDue} {
 		if t, ok := due(); ok && t.Before(at) {
 			at = t
 		}

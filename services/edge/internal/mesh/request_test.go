@@ -89,7 +89,7 @@ func TestSessionIsYieldedToAnotherEdge(t *testing.T) {
 		User: "u", Name: "s", Generation: first.Generation, Detach: true, Cursors: []*meshv1.SessionCursor{{Topic: "room/1", Floor: 7}},
 	}, true)
 	second := next[exchange.Attached](t, loops2[0])
-	if second.Err != nil || !second.Resumed || second.Generation <= first.Generation || second.Cursors[0].GetFloor() != 7 {
+	if second.Err != nil || !second.Resumed || second.Generation <= first.Generation || second.Cursors["room/1"].GetFloor() != 7 {
 		t.Errorf("%+v", second)
 	}
 	// An edge that NATS does not reach keeps nobody waiting, and learns of its loss by its next write.

@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/history"
 )
 
 // Mesh is safe for concurrent use. Its answers go to post in the order made.
@@ -34,6 +35,11 @@ type Mesh struct {
 	Letters   []*meshv1.DeadLetter
 	Joins     int
 	Leaves    int
+
+	// GroupErr refuses members of groups.
+	GroupErr error
+	members  []*Member
+	settled  []exchange.GroupSettled
 }
 
 // Log of one durable topic.
@@ -66,11 +72,24 @@ var _ exchange.Mesh = (*Mesh)(nil)
 
 // Encode makes a message as an edge has it.
 func Encode(name string, epoch, seq uint64, payload string) *exchange.Message {
-	body, err := wire.Body(&wirev1.Message{Payload: []byte(payload), PublishedAt: 1, Id: make([]byte, 16)})
-	if err != nil {
-		panic(err)
+	return Run(name, epoch, seq, payload)[0]
+}
+
+// Run makes messages that follow each other as an edge has them; first 0: ephemeral ones.
+func Run(name string, epoch, first uint64, payloads ...string) []*exchange.Message {
+	var parts []history.Parts
+	for i, payload := range payloads {
+		body, err := wire.Body(&wirev1.Message{Payload: []byte(payload), PublishedAt: 1, Id: make([]byte, 16)})
+		if err != nil {
+			panic(err)
+		}
+		seq := first
+		if first > 0 {
+			seq += uint64(i)
+		}
+		parts = append(parts, history.Parts{Topic: name, Epoch: epoch, Seq: seq, Body: body})
 	}
-	return &exchange.Message{Topic: name, Epoch: epoch, Seq: seq, Frame: wire.AppendMessage(nil, name, seq, body)}
+	return history.Encode(nil, parts, false)
 }
 
 func (m *Mesh) log(name string) *Log {
@@ -87,12 +106,8 @@ func (m *Mesh) Append(name string, payloads ...string) []*exchange.Message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.log(name)
-	var out []*exchange.Message
-	for _, p := range payloads {
-		msg := Encode(name, l.Epoch, uint64(len(l.Messages))+1, p)
-		l.Messages = append(l.Messages, msg)
-		out = append(out, msg)
-	}
+	out := Run(name, l.Epoch, uint64(len(l.Messages))+1, payloads...)
+	l.Messages = append(l.Messages, out...)
 	return out
 }
 
@@ -105,6 +120,13 @@ func (m *Mesh) Send(name string, payloads ...string) []*exchange.Message {
 
 // Live posts messages as they are.
 func (m *Mesh) Live(msgs ...*exchange.Message) { m.send(exchange.Live{Messages: msgs}) }
+
+// Forget lets go of every log.
+func (m *Mesh) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.logs)
+}
 
 // Retain forgets what is older than oldest.
 func (m *Mesh) Retain(name string, oldest uint64) {
@@ -304,9 +326,9 @@ type attach struct {
 func (a *attach) event() exchange.Attached {
 	a.s.Generation++
 	a.s.Held, a.s.Holder = true, a.conn
-	out := exchange.Attached{Conn: a.conn, Generation: a.s.Generation, Resumed: a.resumed, Filters: slices.Clone(a.s.Filters)}
+	out := exchange.Attached{Conn: a.conn, Generation: a.s.Generation, Resumed: a.resumed, Filters: slices.Clone(a.s.Filters), Cursors: map[string]*meshv1.SessionCursor{}}
 	for _, c := range a.s.Cursors {
-		out.Cursors = append(out.Cursors, proto.Clone(c).(*meshv1.SessionCursor))
+		out.Cursors[c.GetTopic()] = proto.Clone(c).(*meshv1.SessionCursor)
 	}
 	return out
 }

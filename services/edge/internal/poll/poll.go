@@ -1,9 +1,11 @@
-// Package poll is epoll, eventfd, timerfd and non-blocking TCP sockets: the system calls of an event loop.
+// Package poll is what an event loop asks of the system: a Poller, which says what has happened to descriptors, and the calls that accept, read and
+// send, which never wait. The Poller here is epoll's (Epoll); package netpoll has one for systems without.
 package poll
 
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"time"
 
@@ -15,106 +17,103 @@ type Event struct {
 	Slot, Gen uint32
 	Readable  bool
 	Writable  bool
-	// HungUp: the peer sends no more; what it sent can still be read.
+	// HungUp: the peer may send no more. What it sent can still be read, up to its end or ErrAgain.
 	HungUp bool
 	// Broken: the connection is over in both directions.
 	Broken bool
 }
 
-// Poller is an epoll instance, edge-triggered. One goroutine waits.
-type Poller struct {
-	fd  int
-	raw []unix.EpollEvent
+// Slots of events that are of no connection.
+const (
+	SlotListener = ^uint32(0) - iota
+	SlotWaker
+	SlotTicker
+	SlotAlarm
+)
+
+// Poller is a loop's view of its listener, its sockets and its clock, edge-triggered. The loop calls it, but Wake, which anyone may, and Close, once the
+// loop has ended. Events come many at a time, and reads and sends name descriptors, so that no call through this interface is made for each.
+type Poller interface {
+	// Addr is bound from the beginning; connections are taken after Listen.
+	Addr() netip.AddrPort
+	// Listen has connections that wait be an event of SlotListener.
+	Listen() error
+	// Accept takes a connection that waits; ErrAgain where none does, ErrFull where the process or the system has no descriptor left.
+	Accept() (fd int, err error)
+	// Deafen ends Listen.
+	Deafen()
+
+	// Add watches fd until Drop.
+	Add(fd int, slot, gen uint32) error
+	// Stuck says that a send to fd met ErrAgain: when it has room is an event.
+	Stuck(fd int)
+	// Drop ends Add, and then closes fd, which was accepted. Events that were taken already may still name it.
+	Drop(fd int) error
+
+	// Tick has each period from now on be an event of SlotTicker.
+	Tick(period time.Duration) error
+	// SetAlarm has one event of SlotAlarm, so many nanoseconds from now, instead of when it was set to before.
+	SetAlarm(after int64) error
+	// Wake is an event of SlotWaker. It never waits.
+	Wake()
+
+	// Run calls turn until that says End. Turn must take Events before it says Park: only what happens after those wakes it.
+	Run(turn func() Next) error
+	// Events appends what has happened to dst. It does not wait; full says that there may be more.
+	Events(dst []Event) (all []Event, full bool, err error)
+	Close() error
 }
 
-// New makes a poller that takes up to so many events at a time.
-func New(events int) (*Poller, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
-	}
-	return &Poller{fd: fd, raw: make([]unix.EpollEvent, events)}, nil
-}
+// Next says how a Poller goes on after a turn.
+type Next uint8
 
-// Add watches fd until it is closed.
-func (p *Poller) Add(fd int, slot, gen uint32) error {
-	ev := unix.EpollEvent{
-		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | uint32(unix.EPOLLET), Fd: int32(slot), Pad: int32(gen),
-	}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &ev))
-}
+// What may come after a turn.
+const (
+	Park  Next = iota // wait until something happens
+	Again             // something is left to do
+	End
+)
 
-// Wait appends what has happened to dst. It blocks until something has, unless poll is true.
-func (p *Poller) Wait(dst []Event, poll bool) ([]Event, error) {
-	timeout := -1
-	if poll {
-		timeout = 0
-	}
-	n, err := unix.EpollWait(p.fd, p.raw, timeout)
-	if err != nil {
-		if errors.Is(err, unix.EINTR) {
-			return dst, nil
-		}
-		return dst, os.NewSyscallError("epoll_wait", err)
-	}
-	for _, ev := range p.raw[:n] {
-		dst = append(dst, Event{
-			Slot: uint32(ev.Fd), Gen: uint32(ev.Pad),
-			Readable: ev.Events&unix.EPOLLIN != 0, Writable: ev.Events&unix.EPOLLOUT != 0,
-			HungUp: ev.Events&unix.EPOLLRDHUP != 0, Broken: ev.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0,
-		})
-	}
-	return dst, nil
-}
-
-// Close ends the poller.
-func (p *Poller) Close() error { return unix.Close(p.fd) }
-
-// NewWaker makes an eventfd: each Wake is an event of a poller it was added to.
-func NewWaker() (fd int, err error) {
-	fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-	return fd, os.NewSyscallError("eventfd", err)
-}
-
-var one = [8]byte{1}
-
-// Wake never blocks: a counter that is full wakes too.
-func Wake(fd int) {
-	_, _ = unix.Write(fd, one[:])
-}
-
-// NewTicker makes a timerfd that fires every period from now on.
-func NewTicker(period time.Duration) (fd int, err error) {
-	if fd, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
-		return -1, os.NewSyscallError("timerfd_create", err)
-	}
-	every := unix.NsecToTimespec(int64(period))
-	if err := unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Interval: every, Value: every}, nil); err != nil {
-		return -1, errors.Join(os.NewSyscallError("timerfd_settime", err), unix.Close(fd))
-	}
-	return fd, nil
-}
-
-// ErrAgain says that a socket has no room or no data now.
-var ErrAgain = errors.New("poll: not now")
-
-// Read reads once. 0 and nil: the peer sends no more.
-func Read(fd int, b []byte) (int, error) {
-	for {
-		n, err := unix.Read(fd, b)
-		if err == nil {
-			return n, nil
-		}
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		return 0, again("read", err)
-	}
-}
+var (
+	// ErrAgain says that a socket has no room or no data now.
+	ErrAgain = errors.New("poll: not now")
+	// ErrFull says that the process or the system has no descriptor left.
+	ErrFull = errors.New("poll: too many open files")
+)
 
 func again(call string, err error) error {
 	if errors.Is(err, unix.EAGAIN) {
 		return ErrAgain
 	}
 	return fmt.Errorf("poll: %w", os.NewSyscallError(call, err))
+}
+
+// Accept takes a connection that waits at a listening descriptor; ErrAgain where none does, ErrFull where the process or the system has no descriptor left.
+func Accept(listener int) (fd int, err error) {
+	for {
+		fd, errno := accept(listener)
+		switch errno {
+		case 0:
+			return fd, nil
+		case unix.EINTR, unix.ECONNABORTED:
+		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
+			return -1, ErrFull
+		default:
+			return -1, again("accept", errno)
+		}
+	}
+}
+
+// Read reads once, from a descriptor that does not block. 0 and nil: the peer sends no more.
+func Read(fd int, b []byte) (int, error) {
+	for {
+		n, errno := read(fd, b)
+		switch errno {
+		case 0:
+			return n, nil
+		case unix.EINTR:
+		default:
+			return 0, again("read", errno)
+		}
+	}
 }

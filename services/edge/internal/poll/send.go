@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sender sends what sockets are owed, many at a time. It belongs to one thread.
+// Sender sends what sockets are owed, many at a time. It belongs to one goroutine.
 type Sender interface {
 	// Add takes what pieces hold, in order, for a socket. A socket comes once a batch; the pieces must stay as they are, and
 	// referenced, until Flush. Pieces beyond MaxPieces are left.
@@ -103,23 +103,6 @@ func (w *Writer) Write(fd int, pieces [][]byte) (int, error) {
 			return 0, again("send", errno)
 		}
 	}
-}
-
-// SendFlags of every send: a full socket says so at once, and a closed one raises no signal.
-const SendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
-
-// send never waits, so that the scheduler need not be told of the system call.
-func (w *Writer) send(fd int) (int, unix.Errno) {
-	if len(w.iov) == 1 {
-		v := &w.iov[0]
-		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(v.Base)), uintptr(v.Len), SendFlags, 0, 0)
-		return int(n), errno
-	}
-	w.msg.Iov = unsafe.SliceData(w.iov)
-	w.msg.SetIovlen(len(w.iov))
-	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&w.msg)), SendFlags)
-	w.msg.Iov = nil
-	return int(n), errno
 }
 
 // ResultOf makes a Result of what a kernel's send returned: bytes, or an errno below 0.

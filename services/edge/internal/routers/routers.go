@@ -152,6 +152,16 @@ func (s *Set) Expire(now time.Time) int {
 	return n
 }
 
+// NextSilent is when Expire drops the first of them, unless it is heard before; false where none is alive.
+func (s *Set) NextSilent() (at time.Time, ok bool) {
+	for _, r := range s.live {
+		if due := r.seen.Add(SilentAfter); !ok || due.Before(at) {
+			at, ok = due, true
+		}
+	}
+	return at, ok
+}
+
 func (s *Set) drop(id string) {
 	if len(s.left) >= maxLeft {
 		clear(s.left)

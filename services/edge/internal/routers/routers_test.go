@@ -75,6 +75,9 @@ func TestLiveRoutersAndWhatTheyApplied(t *testing.T) {
 	if v, _ := s.Applied(); v != 4 || s.Len() != 1 {
 		t.Errorf("applied %d with %d routers", v, s.Len())
 	}
+	if at, ok := s.NextSilent(); !ok || !at.Equal(start.Add(SilentAfter)) {
+		t.Fatalf("next is silent at %v, %v", at, ok)
+	}
 	if n := s.Expire(start.Add(SilentAfter - 1)); n != 0 {
 		t.Errorf("%d expired early", n)
 	}

@@ -137,7 +137,32 @@ func (s *Sessions) hold(one *session, a *attach, resp *meshv1.AttachSessionRespo
 	}
 	s.cfg.Post(a.conn.Loop, exchange.Attached{
 		Conn: a.conn, Generation: resp.GetGeneration(), Resumed: resp.GetResumed(),
-		Cursors: resp.GetCursors(), Filters: resp.GetFilters(),
+		Cursors: byTopic(resp.GetCursors()), Filters: resp.GetFilters(),
+	})
+}
+
+// byTopic is made here, and not on the loop: there may be very many.
+func byTopic(all []*meshv1.SessionCursor) map[string]*meshv1.SessionCursor {
+	if len(all) == 0 {
+		return nil
+	}
+	cursors := make(map[string]*meshv1.SessionCursor, len(all))
+	for _, c := range all {
+		cursors[c.GetTopic()] = c
+	}
+	return cursors
+}
+
+// Hold makes conn the holder of a session that was attached otherwise, under a generation. Who held it here has lost it.
+func (s *Sessions) Hold(conn exchange.Conn, user, name string, generation uint64) {
+	s.ops.Do(func() {
+		one := s.get(key{user, name})
+		if one.held {
+			s.lost(one)
+		}
+		s.Attaches.Add(1)
+		s.Held.Add(1)
+		one.held, one.conn, one.generation = true, conn, generation
 	})
 }
 

@@ -109,10 +109,14 @@ func (s *Sessions) written(u unit, c wirev1.Code) {
 		if current {
 			s.lost(one)
 		}
-	case !code.Retryable(c) && c != wirev1.Code_CODE_CONFLICT && !u.p.detach:
+	case !code.Retryable(c) && c != wirev1.Code_CODE_CONFLICT && !u.p.bare():
 		s.Dropped.Add(1)
 		s.cfg.Log.Error("cursors refused by the store", "code", code.Name(c))
-		s.answer(u.p.refs, code.New(c, "the store refused the session's positions"))
+		if one.pending != nil {
+			u.p.refs = append(u.p.refs, one.pending.refs...)
+		}
+		one.pending = u.p
+		s.cutOff(one, code.New(c, "the store refused the session's positions"))
 	default:
 		s.again(u, c)
 	}

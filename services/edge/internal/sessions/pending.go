@@ -64,6 +64,9 @@ func (p *pending) before(older *pending) {
 	p.tries = older.tries
 }
 
+// bare says that nothing but the end of the hold is to be written.
+func (p *pending) bare() bool { return p.detach && len(p.cursors)+len(p.filters)+len(p.dead) == 0 }
+
 // write makes the request of it, in a stable order.
 func (p *pending) write(user, name string) *meshv1.SessionWrite {
 	w := &meshv1.SessionWrite{User: user, Name: name, Generation: p.generation, DeadLetters: p.dead, Detach: p.detach}

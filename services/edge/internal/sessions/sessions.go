@@ -43,7 +43,7 @@ const (
 	attachesAtATime = 64
 	yieldPatience   = 500 * time.Millisecond
 	scanEvery       = 50 * time.Millisecond
-	maxPending      = 1 << 20 // bytes of one session; beyond, cursors are let go: that costs redelivery, no loss
+	maxPending      = 1 << 20 // bytes of one session that can't be stored; beyond, its hold ends: that costs redelivery, no loss
 )
 
 // Sessions is a lifecycle.Part; its methods never block but for Flush, Yield and Stop. One goroutine owns everything.
@@ -75,6 +75,7 @@ type session struct {
 	held       bool
 	conn       exchange.Conn
 	generation uint64
+	cut        bool // held as far as the store knows, by a connection that was told that it lost it
 
 	attaches []*attach // the first is under way
 	pending  *pending
@@ -112,17 +113,23 @@ func (s *Sessions) Stop(ctx context.Context) error {
 }
 
 func (s *Sessions) run(ctx context.Context) {
-	ticker := time.NewTicker(scanEvery)
-	defer ticker.Stop()
-	for {
+	scan := time.NewTimer(scanEvery)
+	defer scan.Stop()
+	for armed := true; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.ops.Ready():
 			s.ops.Run()
-		case <-ticker.C:
+		case <-scan.C:
+			armed = false
 		}
 		s.flush(time.Now())
+		// Nothing looks after sessions that owe nothing: an edge with idle connections sleeps.
+		if !armed && len(s.dirty) > 0 {
+			scan.Reset(scanEvery)
+			armed = true
+		}
 	}
 }
 
@@ -153,7 +160,7 @@ func (s *Sessions) save(conn exchange.Conn, r uint32, w *meshv1.SessionWrite, no
 		s.giveUp(one, conn)
 		return
 	}
-	if one == nil || !one.held || one.generation != w.GetGeneration() {
+	if one == nil || !one.held || one.cut || one.generation != w.GetGeneration() {
 		s.Stale.Add(1)
 		s.cfg.Post(conn.Loop, exchange.Detached{Conn: conn})
 		s.answer([]ref{{conn, r}}, errTakenOver)
@@ -164,10 +171,10 @@ func (s *Sessions) save(conn exchange.Conn, r uint32, w *meshv1.SessionWrite, no
 		one.due = time.Now().Add(s.cfg.FlushEvery)
 	}
 	one.pending.merge(w)
-	s.bound(one)
 	if r > 0 {
 		one.pending.refs = append(one.pending.refs, ref{conn, r})
 	}
+	s.bound(one)
 	if now && one.pending.tries == 0 {
 		one.due = time.Time{}
 	}
@@ -176,7 +183,7 @@ func (s *Sessions) save(conn exchange.Conn, r uint32, w *meshv1.SessionWrite, no
 
 var errTakenOver = code.New(wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
 
-// bound lets go of what a session can't have stored for long: its messages come again.
+// bound lets go of what a session can't have stored for long.
 func (s *Sessions) bound(one *session) {
 	p := one.pending
 	if p.size <= maxPending {
@@ -187,10 +194,22 @@ func (s *Sessions) bound(one *session) {
 		return
 	}
 	s.Dropped.Add(1)
-	s.answer(p.refs, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "the store is away and too much waits for it"))
+	s.cutOff(one, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "the store is away and too much waits for it"))
+}
+
+// cutOff ends a hold of which a part can't be stored. The holder's later positions would count it as stored, dead letters too, so none of them may be: all that is
+// left to write is that nobody holds the session, and who attaches next begins where it was.
+func (s *Sessions) cutOff(one *session, why error) {
+	p := one.pending
+	s.answer(p.refs, why)
 	fresh := newPending(p.generation)
-	fresh.detach, fresh.tries = p.detach, p.tries
+	fresh.detach, fresh.tries = true, p.tries
 	one.pending = fresh
+	s.dirty[one] = true
+	if !p.detach {
+		one.cut = true
+		s.cfg.Post(one.conn.Loop, exchange.Detached{Conn: one.conn, Err: why})
+	}
 }
 
 func (s *Sessions) answer(refs []ref, err error) {
@@ -204,7 +223,7 @@ func (s *Sessions) answer(refs []ref, err error) {
 // end of a hold: whoever waits for it goes on.
 func (s *Sessions) end(one *session) {
 	if one.held {
-		one.held = false
+		one.held, one.cut = false, false
 		s.Held.Add(-1)
 	}
 	freed := one.freed

@@ -259,21 +259,56 @@ func TestStoreAwayKeepsCursorsAndTellsThoseWhoWait(t *testing.T) {
 	})
 }
 
+// Dead letters that can't be stored are not dropped with the positions behind them kept: the hold ends, and the session stays where it was.
 func TestWhatCannotBeStoredIsBounded(t *testing.T) {
+	for _, detach := range []bool{false, true} {
+		t.Run(fmt.Sprint("detach ", detach), func(t *testing.T) {
+			in(t, func(b *bench) {
+				g := b.attach(1)
+				b.set(func() { b.away = true })
+				b.Save(conn(1), 0, write(g, 1), true)
+				pass(time.Second)
+				large := write(g, 2)
+				large.DeadLetters = []*meshv1.DeadLetter{{Body: make([]byte, maxPending)}}
+				large.Detach = detach
+				b.Save(conn(1), 9, large, true)
+				if saved := (<-b.events).(exchange.Saved); saved.Ref != 9 || code.Of(saved.Err) != wirev1.Code_CODE_OVERLOADED {
+					t.Errorf("%+v", saved)
+				}
+				if !detach {
+					if e := (<-b.events).(exchange.Detached); e.Conn != conn(1) || code.Of(e.Err) != wirev1.Code_CODE_OVERLOADED {
+						t.Errorf("%+v", e)
+					}
+					b.Save(conn(1), 0, write(g, 3), true) // it does not know yet
+					if e := (<-b.events).(exchange.Detached); e.Err != nil {
+						t.Errorf("%+v", e)
+					}
+				}
+				pass(time.Second)
+				b.set(func() { b.away = false })
+				pass(longestPause + time.Second)
+				if w := b.written(); len(w) != 1 || len(w[0].GetDeadLetters())+len(w[0].GetCursors()) != 0 || !w[0].GetDetach() || b.Dropped.Load() != 1 || b.Held.Load() != 0 {
+					t.Errorf("%d writes, %d dropped, %d held", len(w), b.Dropped.Load(), b.Held.Load())
+				}
+				b.attach(2)
+			})
+		})
+	}
+}
+
+// A write that the store refuses for good ends the hold too.
+func TestWhatTheStoreRefusesEndsTheHold(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)
-		b.set(func() { b.away = true })
+		b.set(func() { b.refuse = wirev1.Code_CODE_INVALID_ARGUMENT })
 		b.Save(conn(1), 0, write(g, 1), true)
-		pass(time.Second)
-		large := write(g, 2)
-		large.DeadLetters = []*meshv1.DeadLetter{{Body: make([]byte, maxPending)}}
-		large.Detach = true
-		b.Save(conn(1), 9, large, true)
-		pass(time.Second)
-		b.set(func() { b.away = false })
+		if e := (<-b.events).(exchange.Detached); code.Of(e.Err) != wirev1.Code_CODE_INVALID_ARGUMENT {
+			t.Errorf("%+v", e)
+		}
+		b.set(func() { b.refuse = wirev1.Code_CODE_OK })
 		pass(longestPause + time.Second)
-		if w := b.written(); len(w) != 1 || len(w[0].GetDeadLetters()) != 0 || !w[0].GetDetach() || b.Dropped.Load() != 1 {
-			t.Errorf("%d writes, %d dropped", len(w), b.Dropped.Load())
+		if w := b.written(); len(w[len(w)-1].GetCursors()) != 0 || !w[len(w)-1].GetDetach() || b.Held.Load() != 0 {
+			t.Errorf("%v, %d held", w, b.Held.Load())
 		}
 	})
 }

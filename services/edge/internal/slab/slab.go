@@ -111,7 +111,10 @@ func fits(t reflect.Type) bool {
 
 // Scribble fills a value with a pattern that no valid pointer has.
 func Scribble[T any](p *T) {
-	b := unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p))
+	scribble(unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)))
+}
+
+func scribble(b []byte) {
 	for i := range b {
 		b[i] = 0xdb
 	}

@@ -13,11 +13,9 @@ const (
 	opSendmsg = 9
 	opSend    = 26
 
-	setupCQSize       = 1 << 3
-	setupSubmitAll    = 1 << 7
-	setupCoopTaskrun  = 1 << 8
-	setupSingleIssuer = 1 << 12
-	setupDeferTaskrun = 1 << 13
+	setupCQSize      = 1 << 3
+	setupSubmitAll   = 1 << 7
+	setupCoopTaskrun = 1 << 8
 
 	featSingleMmap = 1 << 0
 	featNoDrop     = 1 << 1

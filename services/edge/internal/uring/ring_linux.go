@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring is a pair of queues shared with the kernel. One thread uses it: that which made it.
+// ring is a pair of queues shared with the kernel. One goroutine uses it.
 type ring struct {
 	fd         int
 	mem, slots []byte // mappings
@@ -24,9 +24,10 @@ type ring struct {
 	tail       uint32 // of the submissions made so far
 }
 
-// setups are tried in order: the first one keeps the kernel from interrupting the thread, and needs Linux 6.1.
+// setups are tried in order: the first one keeps the kernel from interrupting a thread, and needs Linux 5.19. None binds the ring to one
+// thread: a loop goes on in whichever Go's scheduler wakes it.
 var setups = []uint32{
-	setupSubmitAll | setupCQSize | setupCoopTaskrun | setupSingleIssuer | setupDeferTaskrun,
+	setupSubmitAll | setupCQSize | setupCoopTaskrun,
 	setupSubmitAll | setupCQSize,
 }
 

@@ -17,9 +17,12 @@ const (
 
 	// pieces is how many a batch may have where sockets are owed more than one.
 	pieces = 8 * poll.MaxPieces
+
+	// few sends go out one by one: entering the ring costs what it saves for these.
+	few = 8
 )
 
-// Sender is a poll.Sender. One thread makes it, uses it and closes it.
+// Sender is a poll.Sender. One goroutine makes it, uses it and closes it.
 //
 // The kernel looks at nothing but in Flush, and is done when Flush returns: Go's memory is lent to it as by any system call, and
 // Go's collector does not move what is on the heap.
@@ -29,7 +32,6 @@ type Sender struct {
 	msgs    []unix.Msghdr
 	sends   []send // of the batch
 	vectors int    // of iovs used
-	submits uint32
 	results []poll.Result
 	settle  func(userData uint64, res int32)
 	plain   poll.Writer
@@ -37,8 +39,9 @@ type Sender struct {
 
 // send is one of a batch.
 type send struct {
-	fd     int
-	pieces [][]byte
+	fd         int
+	pieces     [][]byte
+	first, end int // in iovs
 }
 
 // New makes a sender, and tries it.
@@ -67,7 +70,8 @@ func (s *Sender) try() error {
 	defer func() { _, _ = unix.Close(pair[0]), unix.Close(pair[1]) }()
 	s.Add(pair[0], [][]byte{[]byte("a")})
 	s.Add(pair[0], [][]byte{[]byte("b"), []byte("c")})
-	for _, r := range s.Flush() {
+	s.enter()
+	for _, r := range s.done() {
 		if r.Err != nil {
 			return fmt.Errorf("send: %w", r.Err)
 		}
@@ -98,13 +102,6 @@ var errLost = errors.New("uring: the ring failed with a send under way")
 
 // Add implements poll.Sender.
 func (s *Sender) Add(fd int, bufs [][]byte) {
-	i := len(s.sends)
-	s.sends = append(s.sends, send{fd, bufs})
-	s.results = append(s.results[:i], poll.Result{})
-	if s.ring == nil {
-		s.results[i].N, s.results[i].Err = s.plain.Write(fd, bufs)
-		return
-	}
 	first := s.vectors
 	for _, b := range bufs {
 		if len(b) > 0 && s.vectors-first < poll.MaxPieces {
@@ -114,13 +111,44 @@ func (s *Sender) Add(fd int, bufs [][]byte) {
 			s.vectors++
 		}
 	}
-	if v := s.iovs[first:s.vectors]; len(v) > 0 {
-		s.submit(i, fd, v)
+	s.results = append(s.results[:len(s.sends)], poll.Result{})
+	s.sends = append(s.sends, send{fd, bufs, first, s.vectors})
+}
+
+// Flush implements poll.Sender.
+func (s *Sender) Flush() []poll.Result {
+	if s.ring == nil || len(s.sends) <= few {
+		s.write()
+	} else {
+		s.enter()
+	}
+	return s.done()
+}
+
+func (s *Sender) write() {
+	for i := range s.sends {
+		s.results[i].N, s.results[i].Err = s.plain.Write(s.sends[i].fd, s.sends[i].pieces)
 	}
 }
 
-func (s *Sender) submit(i, fd int, v []unix.Iovec) {
-	e := sqe{op: opSend, fd: int32(fd), msgFlags: poll.SendFlags, userData: uint64(i)}
+// enter gives the kernel all sends that have bytes.
+func (s *Sender) enter() {
+	submits := uint32(0)
+	for i := range s.sends {
+		if v := s.iovs[s.sends[i].first:s.sends[i].end]; len(v) > 0 {
+			s.push(i, v)
+			submits++
+		}
+	}
+	if submits > 0 {
+		if untaken, err := s.ring.submit(submits, s.settle); err != nil {
+			s.fail(untaken)
+		}
+	}
+}
+
+func (s *Sender) push(i int, v []unix.Iovec) {
+	e := sqe{op: opSend, fd: int32(s.sends[i].fd), msgFlags: poll.SendFlags, userData: uint64(i)}
 	if len(v) == 1 {
 		e.addr, e.len = uintptr(unsafe.Pointer(v[0].Base)), uint32(v[0].Len)
 	} else {
@@ -131,20 +159,14 @@ func (s *Sender) submit(i, fd int, v []unix.Iovec) {
 	}
 	s.results[i].Err = errLost // until it is answered
 	s.ring.push(e)
-	s.submits++
 }
 
-// Flush implements poll.Sender.
-func (s *Sender) Flush() []poll.Result {
-	if s.submits > 0 {
-		if untaken, err := s.ring.submit(s.submits, s.settle); err != nil {
-			s.fail(untaken)
-		}
-	}
+// done ends the batch.
+func (s *Sender) done() []poll.Result {
 	n := len(s.sends)
 	clear(s.sends)
 	clear(s.iovs[:s.vectors])
-	s.sends, s.vectors, s.submits = s.sends[:0], 0, 0
+	s.sends, s.vectors = s.sends[:0], 0
 	return s.results[:n]
 }
 

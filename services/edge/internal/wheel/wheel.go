@@ -13,6 +13,7 @@ type Wheel struct {
 	heads [buckets]uint32
 	nodes slab.Slab[node] // by owner
 	due   []uint32        // taken from the wheel, not fired yet
+	at    uint32          // link to the next owner to look at for the tick now, 0 where all were
 }
 
 // node is one owner's place. Links are owner+1, so that 0 is none; due 0 is not set.
@@ -57,6 +58,9 @@ func (w *Wheel) Clear(owner uint32) {
 		return
 	}
 	n := w.node(owner)
+	if w.at == owner+1 {
+		w.at = n.next
+	}
 	if n.prev != 0 {
 		w.node(n.prev - 1).next = n.next
 	} else {
@@ -75,30 +79,38 @@ func (w *Wheel) Advance(now int64, budget int, fire func(owner uint32) (cost int
 		if len(w.due) == 0 && !w.collect(now) {
 			return false
 		}
+		if len(w.due) == 0 {
+			budget-- // none of those was due
+			continue
+		}
 		owner := w.due[len(w.due)-1]
 		w.due = w.due[:len(w.due)-1]
 		budget -= max(fire(owner), 1)
 	}
-	return len(w.due) > 0 || int64(w.now) < now/w.tick
+	return len(w.due) > 0 || w.at != 0 || int64(w.now) < now/w.tick
 }
 
-// collect takes the owners of the next tick that has any; false where time has not come that far.
+// collectMost is how many owners are looked at before some of them are fired.
+const collectMost = 64
+
+// collect takes owners of the next tick that has any, some of them at a time; false where time has not come that far.
 func (w *Wheel) collect(now int64) bool {
-	for int64(w.now) < now/w.tick {
-		w.now++
-		for link := w.heads[w.now%buckets]; link != 0; {
-			owner := link - 1
-			link = w.node(owner).next
-			if w.node(owner).due <= w.now {
-				w.Clear(owner)
-				w.due = append(w.due, owner)
-			}
+	for w.at == 0 {
+		if int64(w.now) >= now/w.tick {
+			return false
 		}
-		if len(w.due) > 0 {
-			return true
+		w.now++
+		w.at = w.heads[w.now%buckets]
+	}
+	for n := 0; w.at != 0 && n < collectMost; n++ {
+		owner := w.at - 1
+		w.at = w.node(owner).next
+		if w.node(owner).due <= w.now {
+			w.Clear(owner)
+			w.due = append(w.due, owner)
 		}
 	}
-	return false
+	return true
 }
 
 // tickOf rounds up and is never a tick that was taken already.

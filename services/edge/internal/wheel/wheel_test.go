@@ -63,3 +63,29 @@ func TestAdvanceKeepsItsBudget(t *testing.T) {
 		t.Fatalf("fired %d, more %v", fired, more)
 	}
 }
+
+// Owners that come due together are looked at some at a time, whatever becomes of the others meanwhile.
+func TestManyOwnersOfOneTickAreTakenInParts(t *testing.T) {
+	const owners = 10 * collectMost
+	w := New(1)
+	for o := range uint32(owners) {
+		w.Set(o, 5+int64(o%2)*buckets) // half of them are of another round
+	}
+	fired, cleared := map[uint32]bool{}, map[uint32]bool{}
+	for more := true; more; {
+		before := len(fired) + len(w.due)
+		more = w.Advance(5, 1, func(o uint32) int { fired[o] = true; return 1 })
+		if n := len(fired) + len(w.due) - before; n > collectMost {
+			t.Fatalf("%d owners were taken in one go", n)
+		}
+		if w.at != 0 { // the very next one is taken off
+			cleared[w.at-1] = true
+			w.Clear(w.at - 1)
+		}
+	}
+	for o := range uint32(owners) {
+		if due := o%2 == 0 && !cleared[o]; fired[o] != due {
+			t.Fatalf("owner %d fired: %v, was due: %v", o, fired[o], due)
+		}
+	}
+}

@@ -3,13 +3,13 @@ package edgetest
 import (
 	"context"
 	"log/slog"
-	"net"
 	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
 // NATS is a server in this process.
@@ -23,7 +23,11 @@ type NATS struct {
 
 // NewNATS starts a server; it ends with the test.
 func NewNATS(t testing.TB) *NATS {
-	n := &NATS{t: t, port: server.RANDOM_PORT}
+	port, err := ports.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &NATS{t: t, port: port}
 	n.Up()
 	t.Cleanup(n.Down)
 	return n
@@ -46,7 +50,6 @@ func (n *NATS) Up() {
 	if !srv.ReadyForConnections(Patience) {
 		n.t.Fatal("the NATS server does not start")
 	}
-	n.port = srv.Addr().(*net.TCPAddr).Port
 	n.mu.Lock()
 	n.srv = srv
 	n.mu.Unlock()

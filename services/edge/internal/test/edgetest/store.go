@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -44,12 +45,17 @@ type session struct {
 	cursors    map[string]*meshv1.SessionCursor
 	filters    map[string]bool
 	dead       []*meshv1.DeadLetter
+	until      time.Time // of a lease
 }
 
 // NewStore starts a store; it ends with the test.
 func NewStore(t testing.TB) *Store {
+	addr, err := ports.Addr()
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := &Store{
-		t: t, addr: "127.0.0.1:0", epoch: Epoch, logs: map[string][]*meshv1.LogRecord{},
+		t: t, addr: addr, epoch: Epoch, logs: map[string][]*meshv1.LogRecord{},
 		sessions: map[[2]string]*session{}, calls: map[string]int{},
 	}
 	s.Up()
@@ -62,12 +68,10 @@ func (s *Store) Addr() string { return s.addr }
 
 // Up makes it reachable.
 func (s *Store) Up() {
-	var listener net.Listener
-	WaitFor(s.t, "the store's address", func() (err error) {
-		listener, err = net.Listen("tcp", s.addr)
-		return err
-	})
-	s.addr = listener.Addr().String()
+	listener, err := net.Listen("tcp", s.addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	server := grpc.NewServer()
 	meshv1.RegisterStoreServiceServer(server, s)
 	s.mu.Lock()
@@ -154,7 +158,7 @@ func (s *Store) head(t string) *meshv1.Head {
 // Heads of topics and of those that filters match.
 func (s *Store) Heads(_ context.Context, req *meshv1.HeadsRequest) (*meshv1.HeadsResponse, error) {
 	defer s.called("Heads")()
-	resp := &meshv1.HeadsResponse{}
+	resp := &meshv1.HeadsResponse{Shards: topic.ShardSetOf(func(int) bool { return true })}
 	for _, t := range req.GetTopics() {
 		resp.Heads = append(resp.Heads, s.head(t))
 	}
@@ -211,12 +215,16 @@ func (s *Store) AttachSession(_ context.Context, req *meshv1.AttachSessionReques
 		}
 		return &meshv1.AttachSessionResponse{Generation: one.generation, Resumed: true, PreviousEdge: one.edge, PreviousConnectionId: one.conn}, nil
 	}
+	if req.GetLeaseMs() > 0 && one != nil && one.edge != "" && one.edge != req.GetEdgeId() && time.Now().Before(one.until) {
+		return &meshv1.AttachSessionResponse{PreviousEdge: one.edge}, nil
+	}
 	resp := &meshv1.AttachSessionResponse{Resumed: one != nil}
 	if one == nil {
 		one = &session{cursors: map[string]*meshv1.SessionCursor{}, filters: map[string]bool{}}
 		s.sessions[k] = one
 	}
 	one.generation++
+	one.until = time.Now().Add(time.Duration(req.GetLeaseMs()) * time.Millisecond)
 	resp.Generation, resp.PreviousEdge, resp.PreviousConnectionId = one.generation, one.edge, one.conn
 	for _, c := range one.cursors {
 		resp.Cursors = append(resp.Cursors, c)
@@ -225,6 +233,23 @@ func (s *Store) AttachSession(_ context.Context, req *meshv1.AttachSessionReques
 		resp.Filters = append(resp.Filters, f)
 	}
 	one.edge, one.conn = req.GetEdgeId(), req.GetConnectionId()
+	return resp, nil
+}
+
+// RenewLeases renews every lease that no newer generation took.
+func (s *Store) RenewLeases(_ context.Context, req *meshv1.RenewLeasesRequest) (*meshv1.RenewLeasesResponse, error) {
+	defer s.called("RenewLeases")()
+	resp := &meshv1.RenewLeasesResponse{}
+	for _, l := range req.GetLeases() {
+		one := s.sessions[[2]string{l.GetUser(), l.GetName()}]
+		c := wirev1.Code_CODE_OK
+		if one == nil || one.generation != l.GetGeneration() || one.edge != req.GetEdgeId() {
+			c = wirev1.Code_CODE_SESSION_TAKEN_OVER
+		} else {
+			one.until = time.Now().Add(time.Duration(req.GetLeaseMs()) * time.Millisecond)
+		}
+		resp.Codes = append(resp.Codes, c)
+	}
 	return resp, nil
 }
 

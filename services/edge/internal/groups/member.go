@@ -1,0 +1,316 @@
+package groups
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/group"
+	"github.com/pushmesh/pushmesh/services/edge/internal/history"
+)
+
+// share is one group with all that this edge has to do with it.
+type share struct {
+	name          string // of the session
+	group, filter string
+	members       map[uint64]*member // here
+	at            string             // the edge that dispatches; "": not known
+	asking        bool
+	askAt         time.Time
+	releasing     uint32 // the dispatcher here that has handed over, and that is not stored yet; 0: none
+	dispatcher    *dispatcher
+	acked         []ackedOnce // not long ago, by members here, the oldest first
+}
+
+type memberKey struct {
+	conn exchange.Conn
+	sub  uint32
+}
+
+// member is a subscription of this edge.
+type member struct {
+	memberKey
+	id     uint64
+	of     *share
+	join   *exchange.GroupJoin
+	window uint32
+	since  time.Time
+	joined bool // its client has been told
+	// has is what was assigned to it and is not settled, settled what the dispatcher was told and may not have heard.
+	has     map[message]held
+	settled []*meshv1.GroupSettle
+}
+
+// settledMost bounds what a member remembers for a dispatcher that is away; beyond, messages come again.
+const settledMost = 4096
+
+type message struct {
+	topic      string
+	epoch, seq uint64
+}
+
+type held struct {
+	m       *exchange.Message
+	attempt uint32
+}
+
+// JoinGroup implements exchange.Groups.
+func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin) {
+	g.ops.Do(func() {
+		for _, p := range j.Start.Positions {
+			if err := exchange.CheckPosition(j.Filter, p); err != nil {
+				g.cfg.Mesh.Post(conn.Loop, exchange.GroupJoined{Conn: conn, Sub: sub, Err: err})
+				return
+			}
+		}
+		g.lastID++
+		m := &member{
+			memberKey: memberKey{conn, sub}, id: g.lastID, join: j, window: j.Window, since: g.now, has: map[message]held{}, of: g.share(j.Group, j.Filter),
+		}
+		g.members[m.memberKey], g.byID[m.id], m.of.members[m.id] = m, m, m
+		g.introduce(m, nil)
+		g.tend(m.of)
+	})
+}
+
+// PauseGroup implements exchange.Groups.
+func (g *Groups) PauseGroup(conn exchange.Conn, sub uint32) {
+	g.ops.Do(func() {
+		if m := g.members[memberKey{conn, sub}]; m != nil {
+			m.window = 0
+			g.introduce(m, nil)
+		}
+	})
+}
+
+// LeaveGroup implements exchange.Groups.
+func (g *Groups) LeaveGroup(conn exchange.Conn, sub uint32) {
+	g.ops.Do(func() {
+		m := g.members[memberKey{conn, sub}]
+		if m == nil {
+			return
+		}
+		delete(g.members, m.memberKey)
+		delete(g.byID, m.id)
+		delete(m.of.members, m.id)
+		if m.of.at != "" {
+			g.send(m.of.at, &meshv1.GroupOp{Group: m.of.group, Filter: m.of.filter, Member: m.id, Op: &meshv1.GroupOp_Leave{Leave: &meshv1.GroupLeave{}}}, nil)
+		}
+		g.forget(m.of)
+	})
+}
+
+// SettleGroup implements exchange.Groups.
+func (g *Groups) SettleGroup(all []exchange.GroupSettled) {
+	g.ops.Do(func() {
+		for i := range all {
+			s := &all[i]
+			if m := g.members[memberKey{s.Conn, s.Sub}]; m != nil {
+				g.settle(m, s)
+			}
+		}
+	})
+}
+
+func (g *Groups) settle(m *member, s *exchange.GroupSettled) {
+	delete(m.has, message{s.Message.Topic, s.Message.Epoch, s.Message.Seq})
+	out := &meshv1.GroupSettle{Topic: s.Message.Topic, Epoch: s.Message.Epoch, Seq: s.Message.Seq, How: s.How, DelayMs: s.DelayMS}
+	if len(m.settled) >= settledMost {
+		m.settled = m.settled[1:]
+	}
+	m.settled = append(m.settled, out)
+	if s.How == meshv1.GroupSettle_HOW_ACKED {
+		g.remember(m.of, message{s.Message.Topic, s.Message.Epoch, s.Message.Seq})
+	}
+	if m.of.at != "" {
+		g.send(m.of.at, m.op(&meshv1.GroupOp_Settle{Settle: out}), func() { m.told(out) })
+	}
+}
+
+// told forgets what was settled up to s: the dispatcher has it.
+func (m *member) told(s *meshv1.GroupSettle) {
+	for i, o := range m.settled {
+		if o == s {
+			m.settled = m.settled[i+1:]
+			return
+		}
+	}
+}
+
+func (m *member) op(op isGroupOp) *meshv1.GroupOp {
+	out := &meshv1.GroupOp{Group: m.of.group, Filter: m.of.filter, Member: m.id}
+	switch op := op.(type) {
+	case *meshv1.GroupOp_Settle:
+		out.Op = op
+	case *meshv1.GroupOp_Join:
+		out.Op = op
+	}
+	return out
+}
+
+// isGroupOp is one of the messages of GroupOp.op.
+type isGroupOp any
+
+// introduce tells the dispatcher of a member, of all that it has, and of what was ACKed here.
+func (g *Groups) introduce(m *member, acked []*meshv1.GroupAcked) {
+	if m.of.at == "" {
+		return
+	}
+	keys := group.KeysOf(m.join.Key)
+	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Settled: m.settled, Acked: acked}
+	for k, h := range m.has {
+		j.Held = append(j.Held, &meshv1.GroupHeld{Topic: k.topic, Epoch: k.epoch, Seq: k.seq, Attempt: h.attempt, Key: keys.Of(h.m)})
+	}
+	var last *meshv1.GroupSettle
+	if n := len(m.settled); n > 0 {
+		last = m.settled[n-1]
+	}
+	g.send(m.of.at, m.op(&meshv1.GroupOp_Join{Join: j}), func() { m.told(last) })
+}
+
+func (g *Groups) share(name, filter string) *share {
+	key := name + "/" + filter
+	s := g.groups[key]
+	if s == nil {
+		s = &share{name: key, group: name, filter: filter, members: map[uint64]*member{}}
+		g.groups[key] = s
+	}
+	return s
+}
+
+// forget drops a group that this edge has nothing to do with.
+func (g *Groups) forget(s *share) {
+	if len(s.members) == 0 && s.dispatcher == nil && !s.asking && s.releasing == 0 {
+		g.ackedHere -= len(s.acked)
+		delete(g.groups, s.name)
+	}
+}
+
+// tend has the dispatcher looked for where it is not known.
+func (g *Groups) tend(s *share) {
+	for _, m := range s.members {
+		if !m.joined && g.now.Sub(m.since) > joinPatience {
+			m.joined = true
+			g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can dispatch for the group now"))
+		}
+	}
+	if s.at != "" || s.asking || s.releasing != 0 || len(s.members) == 0 || g.now.Before(s.askAt) {
+		return
+	}
+	s.asking = true
+	req := &meshv1.AttachSessionRequest{
+		User: User, Name: s.name, EdgeId: g.cfg.Edge, ConnectionId: g.cfg.Incarnation, LeaseMs: uint32(g.cfg.Lease.Milliseconds()), Peek: g.draining,
+	}
+	asked := g.now
+	g.work.Go("edge-groups-lease", func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, g.cfg.Lease)
+		defer cancel()
+		resp, err := g.cfg.Store.AttachSession(ctx, req)
+		g.ops.Do(func() { g.leased(s, req, resp, err, asked) })
+	})
+}
+
+// leased takes the store's word on who dispatches.
+func (g *Groups) leased(s *share, req *meshv1.AttachSessionRequest, resp *meshv1.AttachSessionResponse, err error, asked time.Time) {
+	s.asking = false
+	s.askAt = g.now.Add(askAgain)
+	switch {
+	case err != nil:
+		g.cfg.Log.Debug("no lease of a group", "error", err)
+	case !req.GetPeek() && resp.GetGeneration() != 0:
+		g.Stats.Grants.Add(1)
+		s.at = g.cfg.Edge
+		g.begin(s, resp, asked)
+		g.introduceAll(s)
+	case resp.GetPreviousEdge() != "" && resp.GetPreviousEdge() != g.cfg.Edge && g.dead[resp.GetPreviousEdge()].IsZero():
+		s.at = resp.GetPreviousEdge()
+		g.introduceAll(s)
+	}
+	g.forget(s)
+}
+
+func (g *Groups) introduceAll(s *share) {
+	acked := s.remembered()
+	for _, m := range s.members {
+		g.introduce(m, acked)
+		acked = nil
+	}
+}
+
+func (g *Groups) refuse(m *member, err error) {
+	g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupJoined{Conn: m.conn, Sub: m.sub, Err: err})
+}
+
+// fromDispatcher takes what the edge that dispatches for a group says.
+func (g *Groups) fromDispatcher(edge string, op *meshv1.GroupOp) {
+	s := g.groups[op.GetGroup()+"/"+op.GetFilter()]
+	if s == nil || s.at != edge {
+		return
+	}
+	m := g.byID[op.GetMember()]
+	switch o := op.GetOp().(type) {
+	case *meshv1.GroupOp_Gone:
+		g.gone(s, o.Gone)
+	case *meshv1.GroupOp_Joined:
+		if m != nil {
+			g.answered(m, o.Joined)
+		}
+	case *meshv1.GroupOp_Deliver:
+		if m != nil {
+			g.delivered(m, o.Deliver)
+		}
+	}
+}
+
+func (g *Groups) answered(m *member, j *meshv1.GroupJoined) {
+	switch {
+	case j.GetCode() != wirev1.Code_CODE_OK && m.joined:
+		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupEnded{Conn: m.conn, Sub: m.sub, Code: j.GetCode(), Reason: j.GetReason()})
+	case j.GetCode() != wirev1.Code_CODE_OK:
+		m.joined = true
+		g.refuse(m, code.New(j.GetCode(), j.GetReason()))
+	case !m.joined:
+		m.joined = true
+		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupJoined{Conn: m.conn, Sub: m.sub, Epoch: j.GetEpoch(), Head: j.GetHead()})
+	}
+}
+
+// delivered hands on what another edge assigned.
+func (g *Groups) delivered(m *member, d *meshv1.GroupDeliver) {
+	e := exchange.Assigned{Conn: m.conn, Sub: m.sub}
+	for i, one := range d.GetDeliveries() {
+		if i == len(d.GetAttempts()) {
+			break
+		}
+		part := history.Parts{Topic: one.GetTopic(), Epoch: one.GetEpoch(), Seq: one.GetSeq(), ExpiresAt: one.GetExpiresAt(), Body: one.GetBody()}
+		if e.Messages = history.Encode(e.Messages, []history.Parts{part}, g.cfg.Traced); len(e.Messages) > len(e.Attempts) {
+			e.Attempts = append(e.Attempts, d.GetAttempts()[i])
+		}
+	}
+	g.assigned(m, e)
+}
+
+func (g *Groups) assigned(m *member, e exchange.Assigned) {
+	for i, msg := range e.Messages {
+		if msg.Seq > 0 {
+			m.has[message{msg.Topic, msg.Epoch, msg.Seq}] = held{msg, e.Attempts[i]}
+		}
+	}
+	g.cfg.Mesh.Post(m.conn.Loop, e)
+}
+
+// gone has another dispatcher found, or ends the group.
+func (g *Groups) gone(s *share, o *meshv1.GroupGone) {
+	s.at, s.askAt = "", g.now
+	if o.GetCode() == wirev1.Code_CODE_OK {
+		g.tend(s)
+		return
+	}
+	for _, m := range s.members {
+		g.answered(m, &meshv1.GroupJoined{Code: o.GetCode(), Reason: o.GetReason()})
+	}
+}

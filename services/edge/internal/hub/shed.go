@@ -1,0 +1,24 @@
+package hub
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// shedRetry is what those that are refused wait at least; over as long again they are spread.
+const shedRetry = time.Second
+
+// Shed has newcomers refused, Hello (and so sessions that resume: they keep their place) and Subscribe, or taken again. What there is goes on.
+func (h *Hub) Shed(on bool) { h.shedding = on }
+
+// tooLate refuses a newcomer, where that is asked for.
+func (h *Hub) tooLate() *code.Error {
+	if !h.shedding {
+		return nil
+	}
+	spread := time.Duration(rand.Uint32N(uint32(shedRetry.Milliseconds()))) * time.Millisecond
+	return code.Retry(wirev1.Code_CODE_OVERLOADED, shedRetry+spread, "the edge is late with what it has")
+}

@@ -1,0 +1,112 @@
+package loop
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+)
+
+// flooding has a connection that has sent so many Pings with one write, and one that has sent nothing, on a loop where a period lasts until next is called.
+func flooding(t *testing.T, pings int) (l *Loop, flood, neighbour *client, next func()) {
+	t.Helper()
+	l, _ = byHand(t, poll.ModeWrite)
+	both := subscribed(t, l, 2)
+	period := l.periodAt(l.now()) + 1
+	l.periodAt = func(int64) uint16 { return period }
+	both[0].write(bytes.Repeat(frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1}), pings))
+	return l, both[0], both[1], func() { period++ }
+}
+
+func TestWhoFloodsGetsItsShareAndNeighboursComeInBetween(t *testing.T) {
+	const periods = 4
+	l, flood, neighbour, next := flooding(t, periods*share)
+	before, handled := l.hub.Frames(), func() uint64 { return l.hub.Frames() }
+	for n := range uint64(periods) {
+		turnUntil(t, l, "the share is used", func() bool { return handled()-before == (n+1)*share+n })
+		neighbour.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: n})
+		turnUntil(t, l, "the neighbour was read", func() bool { return handled()-before == (n+1)*(share+1) })
+		var p wirev1.Pong
+		if neighbour.read(wirev1.FrameType_FRAME_TYPE_PONG, &p); p.GetSentAt() != n {
+			t.Fatalf("got %v", &p)
+		}
+		for range 10 {
+			l.turn()
+		}
+		if got := handled() - before; got != (n+1)*(share+1) {
+			t.Fatalf("%d frames in %d periods", got, n+1)
+		}
+		// Go's poller leaves open whether the flood has ended, and the next period sees.
+		if deferred := len(l.deferred) > 0; deferred != (n+1 < periods) && testPoller.Chosen() != PollerNet {
+			t.Fatalf("period %d: deferred %v", n, deferred)
+		}
+		next()
+	}
+	for range periods * share {
+		flood.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
+	}
+	if l.stats.Deferred < periods-1 {
+		t.Fatalf("counted %d", l.stats.Deferred)
+	}
+}
+
+// Bytes count too, of a frame that has not come whole.
+func TestAShareIsOfBytesToo(t *testing.T) {
+	l, flood, _, next := flooding(t, 0)
+	const size = 8 * readSize
+	long := make([]byte, wire.HeaderSize+size)
+	wire.PutHeader(long, size, 0xf0) // of a type that may be skipped
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := flood.Write(long)
+		wrote <- err
+	}()
+	began, frames := l.stats.ReadBytes, l.hub.Frames()
+	for l.hub.Frames() == frames {
+		before, deferred := l.stats.ReadBytes, l.stats.Deferred
+		turnUntil(t, l, "it is put off, or at its end", func() bool { return l.stats.Deferred > deferred || l.hub.Frames() > frames })
+		if n := l.stats.ReadBytes - before; n > 2*readSize {
+			t.Fatalf("read %d bytes in a period", n)
+		}
+		next()
+	}
+	if err := <-wrote; err != nil || l.stats.ReadBytes-began != uint64(len(long)) {
+		t.Fatalf("%v: read %d of %d bytes", err, l.stats.ReadBytes-began, len(long))
+	}
+}
+
+// Who ends while it is put off is gone as ever, and the next one in its slot is read as ever.
+func TestConnectionsEndWhilePutOff(t *testing.T) {
+	l, flood, neighbour, next := flooding(t, 2*share)
+	turnUntil(t, l, "it is put off", func() bool { return len(l.deferred) == 1 })
+	slot := l.deferred[0]
+	_ = flood.Conn.(interface{ SetLinger(sec int) error }).SetLinger(0) // a reset: nothing is left to read
+	_ = flood.Close()
+	turnUntil(t, l, "it is gone", func() bool { return l.hub.Stats().Connections == 1 })
+	c := dial(t, l)
+	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})
+	turnUntil(t, l, "another has the slot", func() bool { return l.peers.get(slot).open() })
+	next()
+	turnUntil(t, l, "it is read", func() bool { return !l.turn() && l.hub.Stats().Connections == 2 && len(l.deferred) == 0 })
+	c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
+	neighbour.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{})
+	turnUntil(t, l, "Ping was read", func() bool { return l.hub.Stats().Frames == 4+share+2 })
+	neighbour.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
+}
+
+// A loop with nobody but one that floods sleeps: nothing but the alarm goes on with it.
+func TestWhoFloodsIsReadToTheEnd(t *testing.T) {
+	l, _ := run(t, Limits{})
+	c := dial(t, l)
+	c.hello(&wirev1.Hello{})
+	const pings = 40 * share
+	go func() {
+		_, _ = c.Write(bytes.Repeat(frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1}), pings))
+	}()
+	for range pings {
+		c.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
+	}
+	eventually(t, "it was counted", func() bool { return l.Stats().Deferred > 0 })
+}

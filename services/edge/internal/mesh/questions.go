@@ -1,0 +1,113 @@
+package mesh
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pushmesh/pushmesh/services/edge/internal/interest"
+)
+
+// holdBack is how long a question about a name holds the next one about it back at most.
+const holdBack = 100 * time.Millisecond
+
+// questions are joins that wait for heads, by what they joined. A head must be read after the join came, so that one which comes while its topic is
+// being asked about needs another question. It waits for the end of the first: thousands that join a topic together share a few questions.
+type questions struct {
+	waits map[string][]interest.Wait // to be asked about
+	asked map[string]*question       // names that are being asked about, and held back
+}
+
+// question is under way.
+type question struct {
+	of    *questions
+	waits map[string][]interest.Wait // whom it answers
+	later map[string][]interest.Wait // who came since
+	until time.Time                  // when it stops holding back: the store may take long about another topic of it
+	holds bool                       // back
+}
+
+func newQuestions() questions {
+	return questions{waits: map[string][]interest.Wait{}, asked: map[string]*question{}}
+}
+
+// add has w asked about, with the next question.
+func (qs *questions) add(w interest.Wait) {
+	waits := qs.waits
+	if q := qs.asked[w.Filter]; q != nil {
+		waits = q.later
+	}
+	waits[w.Filter] = append(waits[w.Filter], w)
+}
+
+// release lets the next question be asked.
+func (q *question) release() {
+	if !q.holds {
+		return
+	}
+	q.holds = false
+	for name := range q.waits {
+		if q.of.asked[name] == q {
+			delete(q.of.asked, name)
+		}
+	}
+	for name, ws := range q.later {
+		q.of.waits[name] = append(q.of.waits[name], ws...)
+	}
+	q.later = nil
+}
+
+// joins wait for heads.
+type joins struct {
+	topics, filters questions
+	open            []*question // under way, oldest first
+}
+
+func newJoins() joins { return joins{topics: newQuestions(), filters: newQuestions()} }
+
+// begin takes at most most names out of those that wait.
+func (j *joins) begin(now time.Time, of *questions, most int) *question {
+	q := &question{of: of, waits: map[string][]interest.Wait{}, later: map[string][]interest.Wait{}, until: now.Add(holdBack), holds: true}
+	for name, ws := range of.waits {
+		if len(q.waits) == most {
+			break
+		}
+		q.waits[name] = ws
+		of.asked[name] = q
+		delete(of.waits, name)
+	}
+	j.open = append(j.open, q)
+	return q
+}
+
+// end is called once q is answered.
+func (j *joins) end(q *question) {
+	j.open = slices.DeleteFunc(j.open, func(o *question) bool { return o == q })
+	q.release()
+}
+
+// overdue releases what questions hold back that take long.
+func (j *joins) overdue(now time.Time) {
+	for _, q := range j.open {
+		if !now.Before(q.until) {
+			q.release()
+		}
+	}
+}
+
+// due is when overdue has something to do.
+func (j *joins) due() (time.Time, bool) {
+	for _, q := range j.open {
+		if len(q.later) > 0 {
+			return q.until, true
+		}
+	}
+	return time.Time{}, false
+}
+
+func names(waits map[string][]interest.Wait) []string {
+	out := make([]string, 0, len(waits))
+	for name := range waits {
+		out = append(out, name)
+	}
+	return out
+}

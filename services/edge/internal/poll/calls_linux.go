@@ -1,0 +1,40 @@
+package poll
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// SendFlags of every send: a full socket says so at once, and a closed one raises no signal.
+const SendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+
+// What never waits is a raw system call, of which the scheduler need not be told.
+
+func accept(listener int) (fd int, errno unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	return int(n), errno
+}
+
+func read(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return int(n), errno
+}
+
+func (w *Writer) send(fd int) (int, unix.Errno) {
+	if len(w.iov) == 1 {
+		v := &w.iov[0]
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(v.Base)), uintptr(v.Len), SendFlags, 0, 0)
+		return int(n), errno
+	}
+	w.msg.Iov = unsafe.SliceData(w.iov)
+	w.msg.SetIovlen(len(w.iov))
+	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&w.msg)), SendFlags)
+	w.msg.Iov = nil
+	return int(n), errno
+}
+
+// stream makes a TCP socket that does not block.
+func stream(family int) (fd int, err error) {
+	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+}

@@ -1,0 +1,68 @@
+//go:build !linux
+
+package poll
+
+import (
+	"errors"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// sendFlags of every send: a full socket says so at once. A closed one raises a signal, which Go's runtime ignores for sockets.
+const sendFlags = unix.MSG_DONTWAIT
+
+func accept(listener int) (fd int, errno unix.Errno) {
+	syscall.ForkLock.RLock() // so that no child is given the descriptor before it is marked
+	fd, _, err := unix.Accept(listener)
+	if err == nil {
+		unix.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return -1, numberOf(err)
+	}
+	err = errors.Join(unix.SetNonblock(fd, true), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
+	if err != nil { // the peer has gone already
+		_ = unix.Close(fd)
+		return -1, unix.ECONNABORTED
+	}
+	return fd, 0
+}
+
+func read(fd int, b []byte) (int, unix.Errno) {
+	n, err := unix.Read(fd, b)
+	return n, numberOf(err)
+}
+
+func (w *Writer) send(fd int) (int, unix.Errno) {
+	buffers := make([][]byte, len(w.iov))
+	for i, v := range w.iov {
+		buffers[i] = unsafe.Slice(v.Base, int(v.Len))
+	}
+	n, err := unix.SendmsgBuffers(fd, buffers, nil, nil, sendFlags)
+	return n, numberOf(err)
+}
+
+// stream makes a TCP socket that does not block.
+func stream(family int) (fd int, err error) {
+	syscall.ForkLock.RLock()
+	if fd, err = unix.Socket(family, unix.SOCK_STREAM, 0); err == nil {
+		unix.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err == nil {
+		if err = unix.SetNonblock(fd, true); err != nil {
+			_ = unix.Close(fd)
+		}
+	}
+	return fd, err
+}
+
+func numberOf(err error) (errno unix.Errno) {
+	if err != nil && !errors.As(err, &errno) {
+		errno = unix.EIO
+	}
+	return errno
+}
