@@ -44,6 +44,7 @@ func (s *Subscriber) run() {
 		l, err := s.open(s.ctx, route.next())
 		if err == nil {
 			began := time.Now()
+			route.found()
 			err = s.serve(l)
 			if time.Since(began) >= steady {
 				wait.reset()
@@ -185,8 +186,8 @@ func (s *Subscriber) final(err error) *Error {
 	return e
 }
 
-// asked says whether the edge named a time to come back.
+// asked says whether the mesh named a time to come back. What an edge that has too much to do names holds for that edge alone.
 func asked(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.RetryAfter > 0
+	return errors.As(err, &e) && e.RetryAfter > 0 && e.Code != wirev1.Code_CODE_OVERLOADED
 }

@@ -87,7 +87,13 @@ func (s *Subscriber) hand(t *topicState, c *cursor, d *Delivery) {
 	if d.Seq == 0 || c.epoch != epoch && epoch != 0 {
 		return
 	}
-	if err == nil || !c.sub.request.GetAck() {
+	switch {
+	case c.sub.shared():
+		if c.sub.request.GetAck() {
+			c.nack = err
+		}
+		return
+	case err == nil || !c.sub.request.GetAck():
 		c.succeeded(d.Seq)
 		return
 	}
@@ -126,7 +132,7 @@ func (s *Subscriber) settle(t *topicState, d *Delivery) {
 		for _, c := range s.involved {
 			if c.sub.request.GetAck() {
 				c.acks.epoch = c.epoch
-				s.ack(&c.acks, d.Seq, c.owed.empty())
+				s.ack(&c.acks, d.Seq, c.owed.empty() && !c.sub.shared())
 			}
 		}
 	}

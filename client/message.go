@@ -13,6 +13,9 @@ type Message struct {
 	Priority uint32
 	// TTL after which the message need not be delivered; 0: while it is retained. Producers only.
 	TTL time.Duration
+	// DeliverAt is when to publish it, at most 366 days ahead; the zero time and the past: now. TTL runs from then. Durable topics and
+	// Producers only.
+	DeliverAt time.Time
 	// Traceparent is the W3C context that the message belongs to. Producers only.
 	Traceparent string
 	// Ephemeral says that the topic is not durable: when the connection breaks before the answer, the publish fails
@@ -24,9 +27,11 @@ type Message struct {
 type Result struct {
 	// MessageID is a UUIDv7.
 	MessageID []byte
-	// Seq in the topic; 0: ephemeral.
+	// Seq in the topic; 0: ephemeral, or scheduled.
 	Seq   uint64
 	Epoch uint64
 	// Duplicate: it had been published before; the rest is that of the first time.
 	Duplicate bool
+	// Scheduled: it waits for its DeliverAt, and gets its Seq then.
+	Scheduled bool
 }

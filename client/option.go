@@ -42,6 +42,21 @@ func FromPositions(positions ...Position) Option {
 	}
 }
 
+// WithGroup shares the filter's messages with all other subscriptions of this group and filter, on whichever connections: each message goes to one of
+// them. The group has a position of its own; where a new one begins, its first subscription says. Usually WithAck goes with it: what a subscription
+// has not ACKed in time, or when it goes, is delivered to another. A handler may then see a message twice (Delivery.Attempt is above 0).
+func WithGroup(name string) Option { return func(s *wirev1.Subscribe) { s.Group = name } }
+
+// KeyTopic has messages of a topic go to the same subscription.
+const KeyTopic = "topic"
+
+// KeyHeader has messages with the same value of a header go to the same subscription.
+func KeyHeader(name string) string { return "header:" + name }
+
+// WithGroupKey has messages of one key (KeyTopic, or KeyHeader of a name) go to the same subscription of the group, in order. All subscriptions of a
+// group say the same.
+func WithGroupKey(key string) Option { return func(s *wirev1.Subscribe) { s.GroupKey = key } }
+
 // WithWindow is the most un-ACKed messages of the subscription; by default the connection's.
 func WithWindow(n uint32) Option { return func(s *wirev1.Subscribe) { s.ReceiveWindow = n } }
 

@@ -93,12 +93,14 @@ func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) func() {
 		l.back = true
 		return nil
 	}
-	l.kind = durable
-	if m.GetSeq() == 0 && !m.GetScheduled() {
+	switch { // a duplicate may have no seq any more: retention took the first
+	case m.GetSeq() != 0 || m.GetScheduled() || m.GetDuplicate():
+		l.kind = durable
+	case m.GetEpoch() == 0:
 		l.kind = ephemeral
 	}
 	p.remove(o)
-	result := Result{MessageID: m.GetMessageId(), Seq: m.GetSeq(), Epoch: m.GetEpoch(), Duplicate: m.GetDuplicate()}
+	result := Result{MessageID: m.GetMessageId(), Seq: m.GetSeq(), Epoch: m.GetEpoch(), Duplicate: m.GetDuplicate(), Scheduled: m.GetScheduled()}
 	return func() { o.done(result, nil) }
 }
 

@@ -24,6 +24,9 @@ func (r *route) next() string {
 	return a
 }
 
+// found begins a new round: an address that was good for a connection is none that was tried in vain.
+func (r *route) found() { r.tried = 0 }
+
 // round says whether every address has been tried since it said so last.
 func (r *route) round() bool {
 	if r.tried < len(r.addrs) || len(r.special) > 0 {

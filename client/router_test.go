@@ -40,6 +40,9 @@ type fakeRouter struct {
 	// amend may replace an answer.
 	drop  func(it *pushmeshv1.PublishStreamRequest_Item) bool
 	amend func(*streamResult) *streamResult
+	// decideCancel may refuse a CancelScheduled, by its number from 1.
+	decideCancel func(call int) error
+	cancelled    []string // message ids, by call
 }
 
 func newFakeRouter(t *testing.T) *fakeRouter {

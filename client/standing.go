@@ -23,7 +23,7 @@ func (sub *Subscription) subscribed(m *wirev1.Subscribed) {
 func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool, missed uint64, resumed bool) {
 	t := sub.s.topic(topic)
 	c := t.cursor(sub)
-	if c == nil || epoch == 0 { // an ephemeral topic has neither epoch nor positions
+	if c == nil || epoch == 0 || sub.shared() { // an ephemeral topic has neither epoch nor positions
 		return
 	}
 	asked := sub.asked(resumed)

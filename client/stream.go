@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -29,6 +30,9 @@ func request(m Message) *pushmeshv1.PublishRequest {
 	}
 	if m.TTL > 0 {
 		r.Ttl = durationpb.New(m.TTL)
+	}
+	if !m.DeliverAt.IsZero() {
+		r.DeliverAt = timestamppb.New(m.DeliverAt)
 	}
 	return r
 }

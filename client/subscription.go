@@ -37,6 +37,9 @@ type Subscription struct {
 // Filter as subscribed.
 func (sub *Subscription) Filter() string { return sub.request.GetFilter() }
 
+// shared says that its messages are those of a group, which keeps the positions: nothing is known here of what others have had.
+func (sub *Subscription) shared() bool { return sub.request.GetGroup() != "" }
+
 // Ready waits for the mesh's promise: every message whose publish begins after Ready returned nil is delivered.
 func (sub *Subscription) Ready(ctx context.Context) error {
 	select {
@@ -125,7 +128,7 @@ func (sub *Subscription) positions() []*wirev1.Position {
 	var out []*wirev1.Position
 	for name, t := range sub.s.topics {
 		for _, c := range t.cursors {
-			if c.sub == sub && (c.epoch != 0 || c.high > 0) {
+			if c.sub == sub && !sub.shared() && (c.epoch != 0 || c.high > 0) {
 				out = append(out, &wirev1.Position{Topic: name, Epoch: c.epoch, Seq: c.position()})
 			}
 		}
@@ -135,7 +138,7 @@ func (sub *Subscription) positions() []*wirev1.Position {
 
 // frame to send on a new connection: the first request, or one that resumes. Called with s.mu held.
 func (sub *Subscription) frame() *wirev1.Subscribe {
-	if !sub.active || sub.request.GetStart() == wirev1.Start_START_SESSION {
+	if !sub.active || sub.shared() || sub.request.GetStart() == wirev1.Start_START_SESSION {
 		return sub.request
 	}
 	positions := sub.positions()
@@ -183,6 +186,9 @@ func (sub *Subscription) checkOptions() error {
 	}
 	if sub.request.GetStart() == wirev1.Start_START_SESSION && sub.s.cfg.Session == "" {
 		return errors.New("pushmesh: FromSession needs SubscriberConfig.Session")
+	}
+	if sub.request.GetGroup() == "" && sub.request.GetGroupKey() != "" {
+		return errors.New("pushmesh: WithGroupKey needs WithGroup")
 	}
 	if len(sub.request.GetPositions()) > maxPositions {
 		return &Error{Code: wirev1.Code_CODE_TOO_MANY_TOPICS, Message: "at most 1,000 positions"}

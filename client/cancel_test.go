@@ -1,0 +1,93 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// CancelScheduled answers as the test's decideCancel says.
+func (r *fakeRouter) CancelScheduled(_ context.Context, req *pushmeshv1.CancelScheduledRequest) (*pushmeshv1.CancelScheduledResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cancelled = append(r.cancelled, string(req.GetMessageId()))
+	if r.decideCancel != nil {
+		if err := r.decideCancel(len(r.cancelled)); err != nil {
+			return nil, err
+		}
+	}
+	return &pushmeshv1.CancelScheduledResponse{}, nil
+}
+
+// cancels sets decideCancel and says which message ids came so far.
+func (r *fakeRouter) cancels(decide func(call int) error) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.decideCancel = decide
+	return slices.Clone(r.cancelled)
+}
+
+func conflict() error {
+	st, err := status.New(codes.FailedPrecondition, "it was delivered").WithDetails(&errdetails.ErrorInfo{Reason: "CONFLICT"})
+	if err != nil {
+		return err
+	}
+	return st.Err()
+}
+
+func TestCancelScheduledIsRepeatedUntilAnswered(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := newFakeRouter(t)
+	r.cancels(func(call int) error {
+		if call < 3 {
+			return status.Error(codes.Unavailable, "not now")
+		}
+		return nil
+	})
+	p := newTestProducer(t, ProducerConfig{Addrs: []string{ln.Addr().String(), r.addr}, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond})
+	if err := p.CancelScheduled(t.Context(), []byte("id")); err != nil {
+		t.Fatal(err)
+	}
+	if asked := r.cancels(func(int) error { return conflict() }); len(asked) != 3 || asked[2] != "id" {
+		t.Errorf("asked %q", asked)
+	}
+	if err := p.CancelScheduled(t.Context(), []byte("late")); CodeOf(err) != wirev1.Code_CODE_CONFLICT {
+		t.Errorf("cancelled too late: %v", err)
+	}
+	if asked := r.cancels(nil); len(asked) != 4 || asked[3] != "late" {
+		t.Errorf("asked %q", asked)
+	}
+}
+
+func TestCancelScheduledEnds(t *testing.T) {
+	r := newFakeRouter(t)
+	r.cancels(func(int) error { return status.Error(codes.Unavailable, "never") })
+	p := newTestProducer(t, ProducerConfig{Addrs: []string{r.addr}, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := p.CancelScheduled(ctx, []byte("id")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("after the context's end: %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CancelScheduled(t.Context(), []byte("id")); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}

@@ -1,0 +1,73 @@
+package pushmesh
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// An edge that has too much to do names a time to come back to it: the client goes to another one at once.
+func TestOverloadedEdgeLeadsToTheNext(t *testing.T) {
+	refusal, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
+		Code: wirev1.Code_CODE_OVERLOADED, RetryAfterMs: uint32(time.Hour.Milliseconds()),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy, e := newFakeEdge(t), newFakeEdge(t)
+	var refused atomic.Int32
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case c := <-busy.conns:
+				if _, _, err := wire.Read(c.br, nil, wire.MaxHello); err == nil {
+					refused.Add(1)
+					_, _ = c.conn.Write(refusal)
+				}
+				c.close()
+			case <-stop:
+				return
+			}
+		}
+	}()
+	defer func() {
+		close(stop)
+		<-stopped
+	}()
+	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{busy.addr(), e.addr()}})
+	sub := start(t, s, "room/a", newSeqLog().handle)
+	c := e.welcome()
+	c.subscribed(1, 0, false)
+	if err := sub.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := refused.Load()
+	c.close() // whichever came first: now it is the other one's turn
+	e.welcome().subscribed(1, 0, true)
+	if refused.Load() == before {
+		t.Fatal("the overloaded edge was not asked")
+	}
+}
+
+// What the mesh says of when to come back is kept to, and spread.
+func TestTimesToComeBackAreSpread(t *testing.T) {
+	const after = time.Second
+	err := &Error{Code: wirev1.Code_CODE_OVERLOADED, RetryAfter: after}
+	b := backoff{low: time.Millisecond, high: 100 * time.Millisecond}
+	seen := map[time.Duration]bool{}
+	for range 100 {
+		d := b.next(err)
+		if d < after || d > after*5/4 {
+			t.Fatalf("waits %v, told to wait %v", d, after)
+		}
+		seen[d] = true
+	}
+	if len(seen) < 10 {
+		t.Fatalf("100 clients come back at %d times", len(seen))
+	}
+}
