@@ -28,6 +28,7 @@ type devCmd struct {
 	ProducerRate     int           `default:"100000" placeholder:"N" help:"Messages a second that one producer may publish (${default})."`
 	ProducerInFlight int           `default:"10000" placeholder:"N" help:"Messages that one producer may have unanswered (${default})."`
 	Loops            int           `default:"0" placeholder:"N" help:"Event loops of the edge; 0: one per core."`
+	Poller           string        `enum:"auto,epoll,net" default:"auto" help:"Who tells the edge what happens to connections: auto, epoll (Linux) or net (every system, slower) (${default})."`
 	LogLevel         string        `enum:"debug,info,warn,error" default:"warn" help:"debug, info, warn or error (${default})."`
 	Grace            time.Duration `default:"15s" placeholder:"D" help:"How long a planned stop may take (${default})."`
 
@@ -49,7 +50,7 @@ func (c *devCmd) settings() dev.Settings {
 		Edge: c.EdgeListen, EdgeHTTP: c.EdgeHTTP, Router: c.RouterListen, RouterHTTP: c.RouterHTTP,
 		Compute: c.ComputeListen, ComputeHTTP: c.ComputeHTTP, Store: c.StoreListen, StoreHTTP: c.StoreHTTP,
 		ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight,
-		Loops: c.Loops, LogLevel: c.LogLevel, Grace: c.Grace,
+		Loops: c.Loops, Poller: c.Poller, LogLevel: c.LogLevel, Grace: c.Grace,
 	}
 	s.Ports(c.PortsFrom)
 	return s

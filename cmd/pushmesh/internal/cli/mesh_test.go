@@ -78,6 +78,26 @@ func TestDedupeKey(t *testing.T) {
 	}
 }
 
+func TestScheduledMessages(t *testing.T) {
+	m := startMesh(t, t.TempDir())
+	out := must(t, "", with(m.router, "pub", "room/1/chat", "later", "--delay", "1h")...)
+	fields := strings.Fields(out)
+	if len(fields) != 3 || fields[0] != "-" || fields[2] != "scheduled" {
+		t.Fatalf("pub prints %q", out)
+	}
+	must(t, "", with(m.router, "cancel", fields[1])...)
+	sub := start(t, nil, with(m.edge, "sub", "room/1/chat", "--count", "1", "--timeout", "30s")...)
+	sub.says("subscribed")
+	out = must(t, "", with(m.router, "pub", "room/1/chat", "soon", "--delay", "100ms")...)
+	if code := sub.wait(); code != 0 || sub.out.String() != "room/1/chat\t1\tsoon\n" {
+		t.Fatalf("exit code %d: %q %q", code, sub.out.String(), sub.err.String())
+	}
+	late := start(t, nil, with(m.router, "cancel", strings.Fields(out)[1])...)
+	if code := late.wait(); code != 1 || !strings.Contains(late.err.String(), "CONFLICT") {
+		t.Errorf("cancel of what was delivered: exit code %d, says %q", code, late.err.String())
+	}
+}
+
 func TestSessionGoesOnWhereItStood(t *testing.T) {
 	m := startMesh(t, t.TempDir())
 	args := with(m.edge, "sub", "room/1/chat", "--ack", "--session", "phone", "--client-id", "ann", "--count", "1", "--timeout", "30s")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pushmesh "github.com/pushmesh/pushmesh/client"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -21,6 +22,8 @@ type pubCmd struct {
 	File      string        `type:"existingfile" placeholder:"FILE" help:"Read the input from a file."`
 	Header    []string      `sep:"none" placeholder:"NAME=VALUE" help:"Header; may be given often."`
 	TTL       time.Duration `name:"ttl" placeholder:"D" help:"After this time the message need not be delivered."`
+	DeliverAt time.Time     `placeholder:"TIME" help:"Publish it then, like 2027-01-31T08:00:00Z; at most 366 days ahead."`
+	Delay     time.Duration `placeholder:"D" help:"Publish it after this time."`
 	DedupeKey string        `placeholder:"KEY" help:"A second publish with this key answers with the first result."`
 	Priority  uint32        `placeholder:"0-9" help:"Orders between topics."`
 	Timeout   time.Duration `default:"15s" placeholder:"D" help:"How long to wait for an answer (${default})."`
@@ -29,11 +32,12 @@ type pubCmd struct {
 }
 
 func (pubCmd) Help() string {
-	return `Prints the seq (- for an ephemeral topic) and the id of each message once it is on disk.
+	return `Prints the seq (- for an ephemeral topic or a scheduled message) and the id of each message once it is on disk.
 
   pushmesh pub room/7/chat 'hello'
   pushmesh pub user/ann/inbox --file letter.txt --header kind=letter --ttl 1h
   pushmesh pub orders/new 'order 17' --dedupe-key order-17 --format json
+  pushmesh pub user/ann/inbox 'see you tomorrow' --delay 24h   # scheduled; pushmesh cancel ID withdraws it
   tail -f app.log | pushmesh pub room/ops/log --lines`
 }
 
@@ -43,6 +47,10 @@ func (c *pubCmd) check() error {
 		return usage("PAYLOAD excludes --lines and --file")
 	case c.Lines && c.DedupeKey != "":
 		return usage("--dedupe-key is for one message, not for --lines")
+	case !c.DeliverAt.IsZero() && c.Delay != 0:
+		return usage("--deliver-at and --delay exclude each other")
+	case c.Delay < 0:
+		return usage("--delay is not below 0")
 	case c.Priority > 9:
 		return usage("--priority is %d, must be 0 to 9", c.Priority)
 	case c.TTL < 0 || c.Timeout <= 0:
@@ -92,13 +100,24 @@ func (c *pubCmd) publishOne(ctx context.Context, out io.Writer, payload []byte, 
 	if c.TTL > 0 {
 		req.Ttl = durationpb.New(c.TTL)
 	}
+	if at := c.deliverAt(); !at.IsZero() {
+		req.DeliverAt = timestamppb.New(at)
+	}
 	answer, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, req)
 	if err := errors.Join(err, conn.Close()); err != nil {
 		return err
 	}
 	return c.printResult(out, pushmesh.Result{
-		MessageID: answer.GetMessageId(), Seq: answer.GetSeq(), Epoch: answer.GetEpoch(), Duplicate: answer.GetDuplicate(),
+		MessageID: answer.GetMessageId(), Seq: answer.GetSeq(), Epoch: answer.GetEpoch(), Duplicate: answer.GetDuplicate(), Scheduled: answer.GetScheduled(),
 	})
+}
+
+// deliverAt is when to publish; the zero time: now.
+func (c *pubCmd) deliverAt() time.Time {
+	if c.Delay > 0 {
+		return time.Now().Add(c.Delay)
+	}
+	return c.DeliverAt
 }
 
 // shownResult is what `pub --format json` prints.
@@ -108,20 +127,24 @@ type shownResult struct {
 	Seq       uint64 `json:"seq,omitempty"`
 	ID        string `json:"id"`
 	Duplicate bool   `json:"duplicate,omitempty"`
+	Scheduled bool   `json:"scheduled,omitempty"`
 }
 
 func (c *pubCmd) printResult(out io.Writer, r pushmesh.Result) error {
 	if c.Format == "json" {
-		return writeJSON(out, shownResult{Topic: c.Topic, Epoch: r.Epoch, Seq: r.Seq, ID: showID(r.MessageID), Duplicate: r.Duplicate})
+		return writeJSON(out, shownResult{Topic: c.Topic, Epoch: r.Epoch, Seq: r.Seq, ID: showID(r.MessageID), Duplicate: r.Duplicate, Scheduled: r.Scheduled})
 	}
 	seq := "-"
 	if r.Seq > 0 {
 		seq = fmt.Sprint(r.Seq)
 	}
-	duplicate := ""
-	if r.Duplicate {
-		duplicate = "\tduplicate"
+	more := ""
+	if r.Scheduled {
+		more = "\tscheduled"
 	}
-	_, err := fmt.Fprintf(out, "%s\t%s%s\n", seq, showID(r.MessageID), duplicate)
+	if r.Duplicate {
+		more += "\tduplicate"
+	}
+	_, err := fmt.Fprintf(out, "%s\t%s%s\n", seq, showID(r.MessageID), more)
 	return err
 }

@@ -20,6 +20,8 @@ type subCmd struct {
 	ClientID string        `name:"client-id" placeholder:"ID" help:"Who this is; a session belongs to it. The edge makes one by default."`
 	From     string        `placeholder:"live|earliest|session|SEQ|EPOCH:SEQ" help:"Where to begin: SEQ is the first message wanted (live)."`
 	Last     uint64        `placeholder:"N" help:"Begin with the last N messages."`
+	Group    string        `placeholder:"NAME" help:"Share the messages with everyone in this group: each goes to one."`
+	GroupKey string        `name:"group-key" placeholder:"topic|header:NAME" help:"In a group, messages of one topic, or with one value of a header, go to the same member."`
 	Count    uint64        `placeholder:"N" help:"End after N messages."`
 	Timeout  time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
 	edgeFlag
@@ -32,6 +34,7 @@ func (subCmd) Help() string {
   pushmesh sub room/7/chat
   pushmesh sub 'room/+/chat' 'global/#' --ack --format json
   pushmesh sub room/7/chat --from earliest --count 10 --timeout 5s
+  pushmesh sub room/7/jobs --group workers --ack
   pushmesh sub 'user/ann/#' --session phone --client-id ann-1 --ack`
 }
 
@@ -40,6 +43,15 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 	var opts []pushmesh.Option
 	if c.Ack {
 		opts = append(opts, pushmesh.WithAck())
+	}
+	if c.GroupKey != "" && c.Group == "" {
+		return nil, usage("--group-key needs --group")
+	}
+	if c.Group != "" {
+		if c.Session != "" || c.From == "session" {
+			return nil, usage("a group has a position of its own, not a session's")
+		}
+		opts = append(opts, pushmesh.WithGroup(c.Group), pushmesh.WithGroupKey(c.GroupKey))
 	}
 	if c.Last > 0 && c.From != "" {
 		return nil, usage("--from and --last exclude each other")

@@ -25,6 +25,7 @@ type Settings struct {
 	ProducerInFlight int // 10,000 unanswered
 
 	Loops    int           // event loops of the edge; 0: the edge's default
+	Poller   string        // of the edge; "": its default
 	LogLevel string        // warn
 	Grace    time.Duration // 15 s for a planned stop
 }

@@ -17,16 +17,7 @@ const natsPort = 7404
 
 // layout decides every process's address and arguments before any is started, so that each can be started again with the same ones.
 func (m *Mesh) layout() error {
-	p := &ports{free: m.set.FreePorts}
-	err := m.place(p)
-	if released := p.release(); err == nil {
-		err = released
-	}
-	return err
-}
-
-func (m *Mesh) place(p *ports) error {
-	natsAddr, err := p.addr(natsPort)
+	natsAddr, err := m.set.addr(natsPort)
 	if err != nil {
 		return err
 	}
@@ -37,17 +28,17 @@ func (m *Mesh) place(p *ports) error {
 	m.add(&process{name: "nats", addr: natsAddr, path: m.set.NATSServer, args: []string{"-a", host, "-p", port}})
 	m.state.NATS = "nats://" + natsAddr
 
-	store, err := m.tier(p, "store", "store-1", 7403, "--nats", m.state.NATS, "--db", m.state.Postgres)
+	store, err := m.tier("store", "store-1", 7403, "--nats", m.state.NATS, "--db", m.state.Postgres)
 	if err != nil {
 		return err
 	}
-	compute, err := m.tier(p, "compute", "compute-1", 7402)
+	compute, err := m.tier("compute", "compute-1", 7402)
 	if err != nil {
 		return err
 	}
 	m.state.Stores, m.state.Computes = []string{store}, []string{compute}
 	for i := range routers {
-		addr, err := m.tier(p, "router", fmt.Sprintf("router-%d", i+1), 7401+10*i,
+		addr, err := m.tier("router", fmt.Sprintf("router-%d", i+1), 7401+10*i,
 			"--nats", m.state.NATS, "--stores", store, "--computes", compute,
 			"--producer-rate", strconv.Itoa(m.set.ProducerRate), "--producer-in-flight", strconv.Itoa(m.set.ProducerInFlight))
 		if err != nil {
@@ -56,7 +47,7 @@ func (m *Mesh) place(p *ports) error {
 		m.state.Routers = append(m.state.Routers, addr)
 	}
 	for i := range edges {
-		addr, err := m.tier(p, "edge", fmt.Sprintf("edge-%d", i+1), 7400+10*i, "--nats", m.state.NATS, "--stores", store)
+		addr, err := m.tier("edge", fmt.Sprintf("edge-%d", i+1), 7400+10*i, "--nats", m.state.NATS, "--stores", store)
 		if err != nil {
 			return err
 		}
@@ -65,12 +56,12 @@ func (m *Mesh) place(p *ports) error {
 	return nil
 }
 
-func (m *Mesh) tier(p *ports, binary, id string, port int, more ...string) (addr string, err error) {
-	addr, err = p.addr(port)
+func (m *Mesh) tier(binary, id string, port int, more ...string) (addr string, err error) {
+	addr, err = m.set.addr(port)
 	if err != nil {
 		return "", err
 	}
-	httpAddr, err := p.addr(port + 80)
+	httpAddr, err := m.set.addr(port + 80)
 	if err != nil {
 		return "", err
 	}

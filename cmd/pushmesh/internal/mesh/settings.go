@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
 // Settings of a mesh. Zero values mean the default given.
@@ -75,28 +77,14 @@ func (s Settings) binary(tier string) string {
 
 const host = "127.0.0.1"
 
-// ports hands out addresses: fixed ones, or free ones that are told apart because all are held until the last is known.
-type ports struct {
-	free bool
-	held []net.Listener
-}
-
-func (p *ports) addr(fixed int) (string, error) {
-	if !p.free {
+// addr is a fixed one, or one that stays this process's whoever else looks for ports.
+func (s Settings) addr(fixed int) (string, error) {
+	if !s.FreePorts {
 		return net.JoinHostPort(host, strconv.Itoa(fixed)), nil
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	addr, err := ports.Addr()
 	if err != nil {
 		return "", fmt.Errorf("free port: %w", err)
 	}
-	p.held = append(p.held, l)
-	return l.Addr().String(), nil
-}
-
-func (p *ports) release() error {
-	var errs []error
-	for _, l := range p.held {
-		errs = append(errs, l.Close())
-	}
-	return errors.Join(errs...)
+	return addr, nil
 }

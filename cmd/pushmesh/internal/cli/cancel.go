@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+type cancelCmd struct {
+	ID []string `arg:"" help:"Message id, as pub printed it."`
+	routerFlag
+}
+
+func (cancelCmd) Help() string {
+	return `Exit code 0: none of them will be delivered, 1: one was delivered already (CONFLICT), or is not known.
+
+  pushmesh cancel 0198f0c2-1c2b-7d3e-8f4a-5b6c7d8e9f00`
+}
+
+// Run cancels one after the other.
+func (c *cancelCmd) Run(ctx context.Context, _ stdio) error {
+	var ids [][]byte
+	for _, text := range c.ID {
+		id, err := uuid.Parse(text)
+		if err != nil {
+			return usage("message id %q: %v", text, err)
+		}
+		ids = append(ids, id[:])
+	}
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	api := pushmeshv1.NewPublishServiceClient(conn)
+	var errs []error
+	for _, id := range ids {
+		_, err := api.CancelScheduled(ctx, &pushmeshv1.CancelScheduledRequest{MessageId: id})
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, conn.Close())...)
+}
