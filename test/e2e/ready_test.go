@@ -12,7 +12,7 @@ import (
 func TestReadyzNamesWhatIsMissing(t *testing.T) {
 	pg := pgtest.New(t)
 	m := procmesh.Start(t, procmesh.Options{DB: pg.URL()})
-	edge, router, store := m.Edges[0], m.Routers[0], m.Store
+	edge, router, store := m.Edges[0], m.Routers[0], m.Stores[0]
 
 	t.Run("NATS", func(t *testing.T) {
 		m.NATS.Kill()

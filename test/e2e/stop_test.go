@@ -98,7 +98,7 @@ func TestPlannedStopsLoseNothing(t *testing.T) {
 
 	under := func(n uint64) func() bool { return func() bool { return watchers[0].next.Load() > n } }
 	procmesh.Await(t, "traffic flows", under(rate/2))
-	for _, p := range []*procmesh.Process{m.Edges[0], m.Routers[0], m.Store} {
+	for _, p := range []*procmesh.Process{m.Edges[0], m.Routers[0], m.Stores[0]} {
 		before := watchers[0].next.Load()
 		p.Signal(syscall.SIGTERM)
 		if p == m.Edges[0] {

@@ -1,11 +1,12 @@
 // Package harness runs a whole mesh in the test's own process: every tier, an embedded NATS server and SQLite, on
-// free ports, ended with the test. Tests that kill processes use procmesh.
+// free ports, ended with the test; PUSHMESH_TEST_POLLER is its edges' --poller. Tests that kill processes use procmesh.
 package harness
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/compute"
 	"github.com/pushmesh/pushmesh/services/edge"
@@ -38,6 +40,9 @@ type Mesh struct {
 	Proxy       *natsproxy.Proxy
 	EdgeAddrs   []string
 	RouterAddrs []string
+
+	settings  store.Settings
+	stopStore func()
 }
 
 // Start starts a mesh and waits until every edge knows every router.
@@ -55,13 +60,19 @@ func Start(t testing.TB, o Options) *Mesh {
 	}
 	const any = "127.0.0.1:0"
 	ctx := t.Context()
-	st, err := store.New(ctx, store.Settings{ID: "store-1", Listen: any, HTTP: any, NATS: url, DB: o.DB, LogLevel: "error"})
-	start(t, "store", st, err)
+	addr, err := ports.Addr() // it is started again on this one
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.settings = store.Settings{ID: "store-1", Listen: addr, HTTP: any, NATS: url, DB: o.DB, LogLevel: "error"}
+	m.startStore(t)
+	t.Cleanup(func() { m.stopStore() }) // the one that runs then, after all that was started later
+	storeAddrs := []string{m.settings.Listen}
 	co, err := compute.New(ctx, compute.Settings{ID: "compute-1", Listen: any, HTTP: any, LogLevel: "error"})
 	start(t, "compute", co, err)
 	for i := range max(1, o.Routers) {
 		r, err := router.New(ctx, router.Settings{
-			ID: fmt.Sprintf("router-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: []string{st.Addr()}, Computes: []string{co.Addr()},
+			ID: fmt.Sprintf("router-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, Computes: []string{co.Addr()},
 			ProducerRate: 1_000_000, ProducerInFlight: 10_000, LogLevel: "error",
 		})
 		start(t, "router", r, err)
@@ -69,7 +80,8 @@ func Start(t testing.TB, o Options) *Mesh {
 	}
 	for i := range max(1, o.Edges) {
 		e, err := edge.New(ctx, edge.Settings{
-			ID: fmt.Sprintf("edge-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: []string{st.Addr()}, LogLevel: "error",
+			ID: fmt.Sprintf("edge-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, LogLevel: "error",
+			Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
 		})
 		start(t, "edge", e, err)
 		m.EdgeAddrs = append(m.EdgeAddrs, e.Addr())
@@ -78,7 +90,27 @@ func Start(t testing.TB, o Options) *Mesh {
 	return m
 }
 
+func (m *Mesh) startStore(t testing.TB) {
+	t.Helper()
+	st, err := store.New(t.Context(), m.settings)
+	m.stopStore = begin(t, "store", st, err)
+}
+
+// RestartStore stops the store as planned, and starts another one on its address and database.
+func (m *Mesh) RestartStore(t testing.TB) {
+	t.Helper()
+	m.stopStore()
+	m.startStore(t)
+}
+
+// start starts a part that is stopped at the end of the test.
 func start(t testing.TB, name string, p lifecycle.Part, err error) {
+	t.Helper()
+	t.Cleanup(begin(t, name, p, err))
+}
+
+// begin starts a part.
+func begin(t testing.TB, name string, p lifecycle.Part, err error) (stop func()) {
 	t.Helper()
 	if err == nil {
 		err = p.Start(t.Context())
@@ -86,13 +118,13 @@ func start(t testing.TB, name string, p lifecycle.Part, err error) {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	t.Cleanup(func() {
+	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := p.Stop(ctx); err != nil {
 			t.Errorf("stop %s: %v", name, err)
 		}
-	})
+	}
 }
 
 func startNATS(t testing.TB) (addr string) {

@@ -4,35 +4,38 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
 // Options of a mesh; zero values: one of each tier, SQLite.
 type Options struct {
-	Edges, Routers int
-	// DB is what --db of the store gets; "": a SQLite file.
+	Edges, Routers, Stores int
+	// DB is what --db of the stores gets; "": a SQLite file, which one store alone can have.
 	DB string
 	// NATS URL that the tiers get instead of the real server's (a fault proxy); "": the server's own.
 	NATS string
 	// EdgeArgs are added to every edge's arguments.
 	EdgeArgs []string
+	// StoreArgs are added to every store's.
+	StoreArgs []string
 }
 
 // Mesh is a running mesh. Everything ends with the test.
 type Mesh struct {
 	NATS    *Process
-	Store   *Process
 	Compute *Process
+	Stores  []*Process
 	Routers []*Process
 	Edges   []*Process
 
 	// EdgeAddrs and RouterAddrs are what subscribers and producers connect to.
 	EdgeAddrs, RouterAddrs []string
+	// StoreAddrs serve the API between tiers.
+	StoreAddrs []string
 	// Pushmesh is the path of the command-line tool.
 	Pushmesh string
 }
@@ -62,16 +65,20 @@ func Start(t testing.TB, o Options) *Mesh {
 		args := append([]string{"--id", id, "--listen", addr, "--http", httpAddr}, more...)
 		return newProcess(t, id, httpAddr, path(name), args...), addr
 	}
-	var storeAddr, computeAddr string
-	m.Store, storeAddr = tier("store", "store-1", "--nats", o.NATS, "--db", o.DB)
-	m.Compute, computeAddr = tier("compute", "compute-1")
+	for i := range max(1, o.Stores) {
+		p, addr := tier("store", fmt.Sprintf("store-%d", i+1), append([]string{"--nats", o.NATS, "--db", o.DB}, o.StoreArgs...)...)
+		m.Stores, m.StoreAddrs = append(m.Stores, p), append(m.StoreAddrs, addr)
+	}
+	storeAddrs := strings.Join(m.StoreAddrs, ",")
+	compute, computeAddr := tier("compute", "compute-1")
+	m.Compute = compute
 	for i := range max(1, o.Routers) {
-		p, addr := tier("router", fmt.Sprintf("router-%d", i+1), "--nats", o.NATS, "--stores", storeAddr,
+		p, addr := tier("router", fmt.Sprintf("router-%d", i+1), "--nats", o.NATS, "--stores", storeAddrs,
 			"--computes", computeAddr, "--producer-rate", "1000000", "--producer-in-flight", "10000")
 		m.Routers, m.RouterAddrs = append(m.Routers, p), append(m.RouterAddrs, addr)
 	}
 	for i := range max(1, o.Edges) {
-		args := append([]string{"--nats", o.NATS, "--stores", storeAddr}, o.EdgeArgs...)
+		args := append([]string{"--nats", o.NATS, "--stores", storeAddrs, "--shed-lag", "0"}, o.EdgeArgs...)
 		p, addr := tier("edge", fmt.Sprintf("edge-%d", i+1), args...)
 		m.Edges, m.EdgeAddrs = append(m.Edges, p), append(m.EdgeAddrs, addr)
 	}
@@ -85,15 +92,15 @@ func Start(t testing.TB, o Options) *Mesh {
 }
 
 func (m *Mesh) all() []*Process {
-	ps := []*Process{m.NATS, m.Store, m.Compute}
+	ps := append([]*Process{m.NATS, m.Compute}, m.Stores...)
 	ps = append(ps, m.Routers...)
 	return append(ps, m.Edges...)
 }
 
-// WaitReady waits, 30 s at most, until every tier is ready and misses nothing.
+// WaitReady waits, patience at most, until every tier is ready and misses nothing.
 func (m *Mesh) WaitReady(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	whole := func(body string) bool {
 		return !strings.Contains(body, "missing") && !strings.Contains(body, "degraded")
@@ -108,21 +115,11 @@ func (m *Mesh) WaitReady(t testing.TB) {
 	}
 }
 
-// ports are handed out from below the kernel's ephemeral range, so that a process can be restarted on the port it had while
-// others make connections.
-var nextPort atomic.Uint32
-
-// freeAddr finds a loopback address that nobody listens on.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	for range 2000 {
-		port := 12000 + (uint32(os.Getpid())*97+nextPort.Add(1))%18000
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
+	addr, err := ports.Addr()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return ""
+	return addr
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -84,8 +85,24 @@ func (p *Process) Start() error {
 func (p *Process) Signal(sig os.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd != nil {
-		_ = p.cmd.Process.Signal(sig)
+	if p.cmd != nil && p.cmd.Process.Signal(sig) == nil && sig == syscall.SIGSTOP {
+		stopped(p.cmd.Process.Pid)
+	}
+}
+
+// stopped waits until every thread of a process that was sent SIGSTOP stands still, or none is left: until then it may answer.
+func stopped(pid int) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		moving := false
+		for _, path := range stats {
+			stat, err := os.ReadFile(path) // #nosec G304 -- of a child
+			_, state, found := bytes.Cut(stat, []byte(") "))
+			moving = moving || err == nil && found && !bytes.ContainsAny(state[:1], "TZX")
+		}
+		if !moving {
+			return
+		}
 	}
 }
 
@@ -162,12 +179,15 @@ func (p *Process) Status() (status int, body string) {
 	return status, body
 }
 
-// Await polls until ok, 30 s at most; what names it in the failure.
+// patience is how long anything may take that must happen; a busy machine is no failure.
+const patience = 2 * time.Minute
+
+// Await polls until ok, patience at most; what names it in the failure.
 func Await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(patience)
 	for !ok() {
 		select {
 		case <-tick.C:

@@ -71,6 +71,8 @@ func (b *bench) allocated(ctx context.Context, edge *local.Process, targets []*t
 const (
 	mallocs = "go_memstats_mallocs_total"
 	writes  = "pushmesh_edge_socket_writes_total"
+	loops   = "pushmesh_edge_loops"
+	fullest = "pushmesh_edge_fullest_loop_connections"
 )
 
 // figures reads the metrics that have no label.
@@ -87,7 +89,7 @@ func figures(ctx context.Context, p *local.Process) (map[string]float64, error) 
 			}
 		}
 	}
-	for _, name := range []string{mallocs, writes} {
+	for _, name := range []string{mallocs, writes, loops, fullest} {
 		if _, ok := all[name]; !ok {
 			return nil, fmt.Errorf("%s has no %s", p.Name, name)
 		}

@@ -16,6 +16,7 @@ const (
 	bareURing = "bare-uring"
 	ephemeral = "edge"
 	durable   = "edge, durable"
+	other     = "other build"
 )
 
 // delivery measures CPU per delivery of all servers in turns, so that what else happens on the machine meets all of them.
@@ -32,9 +33,23 @@ func (b *bench) delivery(ctx context.Context) (err error) {
 			err = errors.Join(err, t.close())
 		}
 	}()
-	for _, name := range []string{bareWrite, ephemeral, bareURing, durable, "redis", "mosquitto", "nats"} {
+	for _, name := range []string{bareWrite, ephemeral, other, bareURing, durable, "redis", "mosquitto", "nats"} {
 		var t *target
+		if name != bareWrite && name != ephemeral && !b.servers.MatchString(name) || name == other && b.versus == "" {
+			continue
+		}
 		switch name {
+		case other:
+			programs := b.programs
+			programs.Bin = b.versus
+			m, err := b.dir.StartMesh(ctx, programs, 1)
+			if err != nil {
+				return err
+			}
+			defer m.Stop()
+			if t, err = b.edgeTarget(ctx, m, name, "bench/all", b.subs); err != nil {
+				return err
+			}
 		case ephemeral:
 			t, err = b.edgeTarget(ctx, m, name, "bench/all", b.subs)
 		case durable:
@@ -86,10 +101,10 @@ func (b *bench) delivery(ctx context.Context) (err error) {
 func (b *bench) deliveryRows(window int, cost, rate map[string][]float64, missing map[string]string) {
 	what := fmt.Sprintf("%d subscribers, %d B, window %d", b.subs, b.size, window)
 	var refs []string
-	for _, name := range []string{bareWrite, bareURing, "redis", "mosquitto", "nats"} {
+	for _, name := range []string{bareWrite, bareURing, other, "redis", "mosquitto", "nats"} {
 		if v := cost[name]; len(v) > 0 {
 			refs = append(refs, fmt.Sprintf("%s %.3f", name, median(v)))
-		} else {
+		} else if missing[name] != "" {
 			refs = append(refs, missing[name])
 		}
 	}
@@ -127,7 +142,7 @@ func median0(v []float64) float64 {
 // versus lists the edge's figures as multiples of the others'.
 func versus(v map[string][]float64, missing map[string]string) string {
 	var all []string
-	for _, name := range []string{bareWrite, bareURing, "redis", "mosquitto", "nats"} {
+	for _, name := range []string{bareWrite, bareURing, other, "redis", "mosquitto", "nats"} {
 		if len(v[name]) > 0 {
 			all = append(all, fmt.Sprintf("%.2f × %s", ratio(v[ephemeral], v[name]), name))
 		} else if missing[name] != "" {

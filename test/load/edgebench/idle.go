@@ -20,6 +20,7 @@ type parked struct {
 	accepts float64 // connections per second of CPU
 	idle    float64 // percent of a core
 	alone   float64 // the same before there were any
+	fullest float64 // connections of the fullest loop by those of the average one
 	rates   []float64
 }
 
@@ -58,6 +59,7 @@ func (b *bench) idle(ctx context.Context) error {
 		table.AtMost("CPU of "+n+" idle connections, 30 s heartbeats", edge.idle, "% of a core", 0.5,
 			fmt.Sprintf("%s (edge without any: %.2f)", strings.Join(idles, ", "), edge.alone)),
 	)
+	b.rows = append(b.rows, table.Figure("connections of the fullest loop by the average", edge.fullest, "×", "spread by the kernel's hash over SO_REUSEPORT listeners"))
 	name := "fan-out to " + n + " subscribers, window 64"
 	rate := median(edge.rates)
 	if redis > 0 {
@@ -129,6 +131,9 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 	if err != nil {
 		return p, err
 	}
+	if p.fullest, err = spread(ctx, m.Edges[0], b.conns); err != nil {
+		return p, err
+	}
 	if want := uint64(b.conns) * 9 / 10; b.hold >= 30*time.Second && s.Pongs() < want {
 		return p, fmt.Errorf("only %d pings were answered", s.Pongs())
 	}
@@ -152,6 +157,15 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 		err = b.cpuProfile(ctx, t, "fanout", 64)
 	}
 	return p, err
+}
+
+// spread says how far the loop with the most connections is above the average; 1 is even.
+func spread(ctx context.Context, edge *local.Process, conns int) (float64, error) {
+	all, err := figures(ctx, edge)
+	if err != nil {
+		return 0, err
+	}
+	return all[fullest] * all[loops] / float64(conns), nil
 }
 
 // reconnect opens and closes connections for a while.

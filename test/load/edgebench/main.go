@@ -8,10 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/local"
@@ -22,11 +20,13 @@ import (
 type config struct {
 	programs            local.Programs
 	bare, json, profile string
-	budget              string
+	budget, mail        string
 	conns, subs, rounds int
 	size                int
-	span, hold, timeout time.Duration
-	only                *regexp.Regexp
+	span, hold, open    time.Duration
+	timeout             time.Duration
+	only, servers       *regexp.Regexp
+	versus              string
 }
 
 func parse(args []string) (*config, error) {
@@ -38,19 +38,25 @@ func parse(args []string) (*config, error) {
 	f.StringVar(&c.json, "json", "", "write the rows to this file")
 	f.StringVar(&c.profile, "profile", "", "also write CPU and heap profiles of the edge into this folder")
 	f.StringVar(&c.budget, "budget", "", "the edge's budget tests, as go test -c builds them of services/edge/internal/hub")
+	f.StringVar(&c.mail, "mailbox", "", "the benchmark of the edge's mailbox, as go test -c builds it of services/edge/internal/mailbox")
 	f.IntVar(&c.conns, "conns", 15_000, "idle connections, and subscribers of the large fan-out")
 	f.IntVar(&c.subs, "subs", 1000, "subscribers of the small fan-out")
 	f.IntVar(&c.rounds, "rounds", 3, "measurements of each figure, of which the median counts")
 	f.IntVar(&c.size, "size", 128, "bytes of payload")
 	f.DurationVar(&c.span, "span", 1500*time.Millisecond, "how long one measurement publishes")
+	f.DurationVar(&c.open, "open", 12*time.Second, "how long latency is measured for each row")
 	f.DurationVar(&c.hold, "hold", 33*time.Second, "how long connections idle")
 	f.DurationVar(&c.timeout, "timeout", 9*time.Minute, "of everything")
-	only := f.String("only", "", "run only parts whose name matches: idle, peers, delivery, latency, allocations")
+	f.StringVar(&c.versus, "versus", "", "folder of edge, router and store of another build, to be measured in turns with -bin (delivery)")
+	servers := f.String("servers", "", "measure only servers whose name matches, beside edge and bare-write (delivery)")
+	only := f.String("only", "", "run only parts whose name matches: idle, delivery, latency, allocations, collector, stalls, flood, mailbox")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	var err error
-	c.only, err = regexp.Compile(*only)
+	if c.only, err = regexp.Compile(*only); err == nil {
+		c.servers, err = regexp.Compile(*servers)
+	}
 	if c.conns < 1 || c.subs < 1 || c.rounds < 1 || c.size < 20 {
 		err = errors.Join(err, errors.New("-conns, -subs and -rounds are 1 at least, -size 20"))
 	}
@@ -58,15 +64,10 @@ func parse(args []string) (*config, error) {
 }
 
 func main() {
-	// Children end with the thread that started them, which therefore is the one that lives as long as the process.
-	runtime.LockOSThread()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "edgebench:", err)
-		os.Exit(1)
-	}
+	// The threads of the swarm and of the publisher block in the kernel, and Go takes their processors away only after up to 10 ms: without
+	// some to spare, what the rest of the load has to do waits as long, and that would be measured as the server's.
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
+	local.Main("edgebench", run)
 }
 
 // bench is one run.
@@ -89,29 +90,16 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	b := &bench{config: c, dir: local.Dir(dir)}
-	fmt.Println("load average at the start:", loadAverage())
-	for _, part := range []struct {
-		name string
-		run  func(context.Context) error
-	}{
-		{"idle", b.idle}, {"delivery", b.delivery}, {"latency", b.latency}, {"allocations", b.allocations},
-	} {
-		if !c.only.MatchString(part.name) {
-			continue
-		}
-		began := time.Now()
-		if err := part.run(ctx); err != nil {
-			b.rows = append(b.rows, table.Failed(part.name, "-", err))
-		}
-		fmt.Printf("# %s took %.0f s, load average %s\n", part.name, time.Since(began).Seconds(), loadAverage())
-	}
+	fmt.Println("load average at the start:", table.LoadAverage())
+	table.Run(ctx, c.only, &b.rows,
+		table.Part{Name: "idle", Run: b.idle},
+		table.Part{Name: "delivery", Run: b.delivery},
+		table.Part{Name: "latency", Run: b.latency},
+		table.Part{Name: "allocations", Run: b.allocations},
+		table.Part{Name: "collector", Run: b.collector},
+		table.Part{Name: "stalls", Run: b.stalls},
+		table.Part{Name: "flood", Run: b.flood},
+		table.Part{Name: "mailbox", Run: b.mailbox},
+	)
 	return errors.Join(table.Print(os.Stdout, b.rows), table.WriteJSON(c.json, b.rows), ctx.Err())
-}
-
-func loadAverage() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil || len(b) < 14 {
-		return "unknown"
-	}
-	return string(b[:14])
 }

@@ -118,12 +118,12 @@ func TestBudget(t *testing.T) {
 }
 
 func TestFiguresAreRead(t *testing.T) {
-	text := "# HELP x\n" + mallocs + " 1.5e+06\n" + writes + " 12\nother{code=\"OK\"} 3\n"
+	text := "# HELP x\n" + mallocs + " 1.5e+06\n" + writes + " 12\n" + loops + " 2\n" + fullest + " 7\nother{code=\"OK\"} 3\n"
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }))
 	defer srv.Close()
 	p := &local.Process{Name: "edge", HTTP: srv.Listener.Addr().String()}
 	got, err := figures(t.Context(), p)
-	if err != nil || got[mallocs] != 1.5e6 || got[writes] != 12 {
+	if err != nil || got[mallocs] != 1.5e6 || got[writes] != 12 || got[fullest] != 7 {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	text = "nothing 1\n"

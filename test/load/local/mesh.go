@@ -11,28 +11,38 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// Mesh of processes: nats-server, one store with SQLite, one router, some edges.
+// Mesh of processes: nats-server, one store or several, one router, some edges.
 type Mesh struct {
 	NATS, Store, Router *Process
-	Edges               []*Process
+	// Second is a store beside the first; nil: there is none.
+	Second *Process
+	Edges  []*Process
 
-	dir  Dir
-	bin  string
-	nats string // URL
+	dir     Dir
+	bin     string
+	edgeEnv []string
+	nats    string // URL
 }
 
 // Programs are where binaries lie.
 type Programs struct {
 	Bin  string // folder of edge, router and store
 	NATS string // nats-server
+	// EdgeEnv is added to the environment of edges.
+	EdgeEnv []string
+	// DB is what the store gets as --db; "": a SQLite file.
+	DB string
+	// TwoStores: there are two, of one Postgres.
+	TwoStores bool
 }
 
 // StartMesh starts a mesh and waits until messages pass.
 func (d Dir) StartMesh(ctx context.Context, prog Programs, edges int, edgeArgs ...string) (*Mesh, error) {
-	m := &Mesh{dir: d, bin: prog.Bin}
+	m := &Mesh{dir: d, bin: prog.Bin, edgeEnv: prog.EdgeEnv}
 	err := m.start(ctx, prog, edges, edgeArgs)
 	if err != nil {
 		m.Stop()
@@ -47,23 +57,33 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 		return err
 	}
 	m.nats = "nats://" + m.NATS.Addr
-	db := "sqlite:" + filepath.Join(string(m.dir), fmt.Sprintf("store-%d.db", time.Now().UnixNano()))
+	db := prog.DB
+	if db == "" {
+		db = "sqlite:" + filepath.Join(string(m.dir), fmt.Sprintf("store-%d.db", time.Now().UnixNano()))
+	}
 	if m.Store, err = m.tier("store", "store-1", "--db", db); err != nil {
 		return err
 	}
-	m.Router, err = m.tier("router", "router-1", "--stores", m.Store.Addr, "--producer-rate", "10000000", "--producer-in-flight", "1000000",
+	stores, all := m.Store.Addr, []*Process{m.Store}
+	if prog.TwoStores {
+		if m.Second, err = m.tier("store", "store-2", "--db", db); err != nil {
+			return err
+		}
+		stores, all = stores+","+m.Second.Addr, append(all, m.Second)
+	}
+	m.Router, err = m.tier("router", "router-1", "--stores", stores, "--producer-rate", "10000000", "--producer-in-flight", "1000000",
 		"--max-in-flight", "1000000")
 	if err != nil {
 		return err
 	}
 	for i := range edges {
-		e, err := m.tier("edge", fmt.Sprintf("edge-%d", i+1), append([]string{"--stores", m.Store.Addr}, edgeArgs...)...)
+		e, err := m.tier("edge", fmt.Sprintf("edge-%d", i+1), append([]string{"--stores", stores}, edgeArgs...)...)
 		if err != nil {
 			return err
 		}
 		m.Edges = append(m.Edges, e)
 	}
-	for _, p := range append([]*Process{m.Store, m.Router}, m.Edges...) {
+	for _, p := range append(append(all, m.Router), m.Edges...) {
 		if err := p.ready(ctx); err != nil {
 			return err
 		}
@@ -72,15 +92,18 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 }
 
 func (m *Mesh) tier(name, id string, more ...string) (*Process, error) {
-	addr, err := freeAddr()
+	addr, err := ports.Addr()
 	if err != nil {
 		return nil, err
 	}
-	httpAddr, err := freeAddr()
+	httpAddr, err := ports.Addr()
 	if err != nil {
 		return nil, err
 	}
 	p := &Process{Name: id, Addr: addr, HTTP: httpAddr}
+	if name == "edge" {
+		p.env = m.edgeEnv
+	}
 	args := append([]string{"--id", id, "--listen", addr, "--http", httpAddr, "--nats", m.nats, "--log-level", "warn"}, more...)
 	return p, m.dir.start(p, filepath.Join(m.bin, name), args...)
 }
@@ -112,7 +135,7 @@ func (m *Mesh) PIDs() []int {
 func (m *Mesh) Stop() {
 	stopAll(m.Edges)
 	stopAll([]*Process{m.Router})
-	stopAll([]*Process{m.Store})
+	stopAll([]*Process{m.Store, m.Second})
 	stopAll([]*Process{m.NATS})
 }
 
@@ -131,6 +154,13 @@ func stopAll(ps []*Process) {
 	}
 }
 
+// StartJetStream starts a nats-server that keeps streams in a folder.
+func (d Dir) StartJetStream(ctx context.Context, path, folder string) (*Process, error) {
+	return d.peer(ctx, "jetstream", func(port string) (string, []string) {
+		return path, []string{"-a", "127.0.0.1", "-p", port, "-js", "-sd", folder}
+	})
+}
+
 // StartNATS starts a nats-server.
 func (d Dir) StartNATS(ctx context.Context, path string) (*Process, error) {
 	return d.peer(ctx, "nats-server", func(port string) (string, []string) {
@@ -140,7 +170,7 @@ func (d Dir) StartNATS(ctx context.Context, path string) (*Process, error) {
 
 // peer starts a server that is told its port.
 func (d Dir) peer(ctx context.Context, name string, command func(port string) (path string, args []string)) (*Process, error) {
-	addr, err := freeAddr()
+	addr, err := ports.Addr()
 	if err != nil {
 		return nil, err
 	}

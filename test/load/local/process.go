@@ -21,6 +21,7 @@ type Process struct {
 	Addr string // where clients connect
 	HTTP string // of health and profiles; "": none
 	cmd  *exec.Cmd
+	env  []string // more than this program has
 	log  string
 	done chan struct{}
 }
@@ -42,6 +43,7 @@ func (d Dir) start(p *Process, path string, args ...string) error {
 	}
 	p.cmd.Stderr = log
 	p.cmd.Dir = string(d)
+	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // a Ctrl-C is for this program alone
 	if err := p.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
@@ -99,6 +101,15 @@ func (p *Process) Stop() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }
+
+// Kill ends the process with SIGKILL and waits for its end.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Said is all that the process has said on its standard error so far.
+func (p *Process) Said() ([]byte, error) { return os.ReadFile(p.log) }
 
 // Log is the end of what the process said.
 func (p *Process) Log() string {
@@ -164,19 +175,4 @@ func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s of %s: %s", path, p.Name, resp.Status)
 	}
 	return io.ReadAll(resp.Body)
-}
-
-// ports are handed out from below the kernel's range for outgoing connections, so that no client takes one in between.
-var nextPort = os.Getpid()
-
-// freeAddr finds a loopback address that nobody listens on. It is called by one goroutine.
-func freeAddr() (string, error) {
-	for range 15_000 {
-		nextPort++
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12_000+nextPort%18_000))
-		if err == nil {
-			return l.Addr().String(), l.Close()
-		}
-	}
-	return "", errors.New("no free port")
 }

@@ -39,13 +39,14 @@ type config struct {
 }
 
 func main() {
-	// Children end with the thread that started them, which therefore is the one that lives as long as the process.
-	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
 	if len(os.Args) == 3 && os.Args[1] == workerFlag {
+		runtime.GOMAXPROCS(1) // it has one thing to do
 		err = work(ctx, os.Args[2], os.Stdin, os.Stdout)
 	} else {
+		// Children end with the thread that started them, which therefore is the one that lives as long as the process.
+		runtime.LockOSThread()
 		err = run(ctx, os.Args[1:])
 	}
 	stop()
@@ -109,8 +110,9 @@ func run(ctx context.Context, args []string) error {
 	defer func() { _ = os.RemoveAll(dir) }()
 	edges := (c.conns + most - 1) / most
 	fmt.Printf("%d connections over %d edges\n", c.conns, edges)
-	// One loop each: there are far more edges than cores.
-	m, err := local.Dir(dir).StartMesh(ctx, c.programs, edges, "--loops", "1")
+	// One loop and one thread that runs Go each: there are far more edges than cores.
+	c.programs.EdgeEnv = []string{"GOMAXPROCS=1"}
+	m, err := local.Dir(dir).StartMesh(ctx, c.programs, edges, "--loops", "1", "--shed-lag", "0")
 	if err != nil {
 		return err
 	}

@@ -67,11 +67,12 @@ func (r *race) run(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	if err := r.connect(ctx); err != nil {
+	cost, err := r.costOf(func() error { return r.connect(ctx) })
+	if err != nil {
 		return err
 	}
 	took := time.Since(began)
-	fmt.Printf("connected after %.0f s\n", took.Seconds())
+	fmt.Printf("connected after %.0f s; CPU of each connection: %s\n", took.Seconds(), cost)
 	select {
 	case <-time.After(r.hold):
 	case <-ctx.Done():
@@ -81,7 +82,7 @@ func (r *race) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.connections(took, before, idle)
+	r.connections(took, cost, before, idle)
 	if err := r.broadcast(ctx); err != nil {
 		return err
 	}
@@ -145,6 +146,40 @@ func (r *race) connect(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
+// costOf says what CPU each connection took of whom while something went on, in µs.
+func (r *race) costOf(do func() error) (string, error) {
+	workers := make([]int, 0, len(r.workers))
+	for _, h := range r.workers {
+		workers = append(workers, h.process.PID())
+	}
+	who := []struct {
+		name string
+		pids []int
+	}{
+		{"edges", r.mesh.PIDs()}, {"clients", workers}, {"store", []int{r.mesh.Store.PID()}}, {"router", []int{r.mesh.Router.PID()}}, {"NATS", []int{r.mesh.NATS.PID()}},
+	}
+	var before []time.Duration
+	for _, w := range who {
+		cpu, err := procfs.CPU(w.pids...)
+		if err != nil {
+			return "", err
+		}
+		before = append(before, cpu)
+	}
+	if err := do(); err != nil {
+		return "", err
+	}
+	var all []string
+	for i, w := range who {
+		cpu, err := procfs.CPU(w.pids...)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, fmt.Sprintf("%s %.1f µs", w.name, (cpu-before[i]).Seconds()*1e6/float64(r.conns)))
+	}
+	return strings.Join(all, ", "), nil
+}
+
 // footprint is what everything takes.
 type footprint struct{ edges, kernel, free int64 }
 
@@ -161,12 +196,12 @@ func (r *race) measure() (footprint, error) {
 	return footprint{edges, kernel, free}, err
 }
 
-func (r *race) connections(took time.Duration, before, idle footprint) {
+func (r *race) connections(took time.Duration, cost string, before, idle footprint) {
 	n := float64(r.conns)
 	rss := fmt.Sprintf("%d edges, %.1f MB each before", len(r.mesh.Edges), float64(before.edges)/1e6/float64(len(r.mesh.Edges)))
 	r.rows = append(r.rows,
 		table.AtLeast("connections held, subscribed and heartbeating", n, "1", million, ""),
-		table.Figure("time to connect them", took.Seconds(), "s", fmt.Sprintf("%.0f/s", n/took.Seconds())),
+		table.Figure("time to connect them", took.Seconds(), "s", fmt.Sprintf("%.0f/s; CPU of each: %s", n/took.Seconds(), cost)),
 		table.AtMost("RSS of the edges per connection", float64(idle.edges-before.edges)/n, "B", 1024, rss),
 		table.Figure("the same, processes themselves included", float64(idle.edges)/n, "B", ""),
 		table.Figure("kernel memory per connection, both ends", float64(idle.kernel-before.kernel)/n, "B", "caches that it could give back included"),
@@ -215,10 +250,8 @@ func (r *race) unicast(ctx context.Context) error {
 func (r *race) publish(ctx context.Context, topics []string, want int) (tally, time.Time, error) {
 	const patience = 20 * time.Second
 	var all tally
-	for _, h := range r.workers {
-		if _, err := h.ask("clear", "clear"); err != nil {
-			return all, time.Time{}, err
-		}
+	if err := r.tell("clear"); err != nil {
+		return all, time.Time{}, err
 	}
 	p, err := publisher.New(ctx, r.mesh.Router.Addr, topics[0], size)
 	if err != nil {
@@ -247,7 +280,17 @@ func (r *race) publish(ctx context.Context, topics []string, want int) (tally, t
 		}
 		all = now
 	}
-	return all, began, nil
+	return all, began, r.tell("rest")
+}
+
+// tell has every worker obey an order that is answered with its name.
+func (r *race) tell(order string) error {
+	for _, h := range r.workers {
+		if _, err := h.ask(order, order); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *race) collect() (tally, error) {

@@ -44,8 +44,9 @@ func (j *job) topics(n int) []string {
 // A worker is told on standard input, a line each, and answers each line with one:
 //
 //	connect         "connected N"
-//	clear           "clear": deliveries so far are forgotten
+//	clear           "clear": deliveries so far are forgotten, and from now on are read as soon as they come
 //	report          "report" and a tally
+//	rest            "rest": what comes is read when pings are due
 //
 // In between it keeps its connections alive.
 type worker struct {
@@ -53,7 +54,15 @@ type worker struct {
 	swarm *swarm.Swarm
 	tally tally
 	last  time.Time
+	alert bool // between clear and rest
 }
+
+// beatEvery is how often a worker wakes to send the pings that are due and to read what has come. Fifty workers that woke for every answer to a
+// ping would keep the machine busier than all else together.
+const beatEvery = 100 * time.Millisecond
+
+// gather is how long an alert worker that has read something lets more come, for the same reason: deliveries may be timed as much too late.
+const gather = 5 * time.Millisecond
 
 // tally is what came since clear.
 type tally struct {
@@ -98,27 +107,37 @@ func work(ctx context.Context, arg string, in io.Reader, out io.Writer) error {
 
 // serve obeys orders until there are no more.
 func (w *worker) serve(ctx context.Context, orders <-chan string, out io.Writer) error {
-	for ctx.Err() == nil {
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	now := make(chan time.Time)
+	close(now)
+	var read <-chan time.Time // may be read from when the next turn is due, besides beat
+	for {
+		var err error
 		select {
 		case order, ok := <-orders:
 			if !ok {
 				return nil
 			}
-			if err := w.obey(ctx, order, out); err != nil {
-				return err
+			err = w.obey(ctx, order, out)
+			if read = nil; w.alert {
+				read = now
 			}
-		default:
-			if err := w.alive(); err != nil {
-				return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-beat.C:
+			err = errors.Join(w.swarm.Beat(time.Now()), w.swarm.Drain())
+		case <-read:
+			before := w.swarm.Received()
+			err = w.swarm.Turn(beatEvery / 5)
+			if read = now; w.swarm.Received() > before {
+				read = time.After(gather)
 			}
 		}
+		if err != nil {
+			return err
+		}
 	}
-	return ctx.Err()
-}
-
-// alive reads and pings for a moment. What has come is noted with the time of the turn it came in.
-func (w *worker) alive() error {
-	return errors.Join(w.swarm.Beat(time.Now()), w.swarm.Turn(20*time.Millisecond))
 }
 
 func (w *worker) message(_ int, frame []byte) {
@@ -143,9 +162,14 @@ func (w *worker) obey(ctx context.Context, order string, out io.Writer) error {
 		return err
 	case "clear":
 		w.tally, w.last = tally{}, time.Time{}
+		w.alert = true
 		w.swarm.Restart()
 		w.swarm.Await(1)
 		_, err := fmt.Fprintln(out, "clear")
+		return err
+	case "rest":
+		w.alert = false
+		_, err := fmt.Fprintln(out, "rest")
 		return err
 	case "report":
 		w.tally.Connections, w.tally.Last, w.tally.Pongs = w.Conns-w.swarm.Missing(), w.last, w.swarm.Pongs()

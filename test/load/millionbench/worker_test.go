@@ -88,6 +88,18 @@ func TestWorkerCountsBroadcastsAndUnicasts(t *testing.T) {
 			t.Fatalf("%v: got %+v", c.topics, got)
 		}
 	}
+	if got := w.ask("rest"); got != "rest" {
+		t.Fatalf("got %q", got)
+	}
+	began := time.Now()
+	if err := p.PublishTo([]string{everyone}, began); err != nil {
+		t.Fatal(err)
+	}
+	for w.report().Deliveries < 52 { // it reads now and then
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("at rest: %+v", w.report())
+		}
+	}
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -118,3 +118,26 @@ func tcpPages() (int64, error) {
 	}
 	return 0, errors.New("/proc/net/sockstat has no TCP")
 }
+
+// Children of a process, by its threads' own lists.
+func Children(pid int) ([]int, error) {
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return nil, err
+	}
+	var all []int
+	for _, list := range lists {
+		b, err := os.ReadFile(list)
+		if err != nil {
+			return nil, fmt.Errorf("children of %d: %w", pid, err)
+		}
+		for _, field := range bytes.Fields(b) {
+			child, err := strconv.Atoi(string(field))
+			if err != nil {
+				return nil, fmt.Errorf("children of %d: %w", pid, err)
+			}
+			all = append(all, child)
+		}
+	}
+	return all, nil
+}

@@ -70,11 +70,16 @@ func MQTT(ctx context.Context, addr, topic string, size int) (*Plain, error) {
 }
 
 // Publish writes n messages at once.
-func (p *Plain) Publish(n int) error {
+func (p *Plain) Publish(n int) error { return p.publish(n, time.Now()) }
+
+// PublishTo writes as many messages as there are topics, all to the topic of the connection, stamped with a time.
+func (p *Plain) PublishTo(topics []string, at time.Time) error { return p.publish(len(topics), at) }
+
+func (p *Plain) publish(n int, at time.Time) error {
 	var out []byte
 	payload := make([]byte, p.size)
 	for range n {
-		Stamp(payload, time.Now())
+		Stamp(payload, at)
 		out = p.frame(out, payload)
 	}
 	_, err := p.conn.Write(out)

@@ -30,6 +30,9 @@ type Config struct {
 // pending is how many connections may wait for the answers to their hello: enough to keep a server busy, too few to flood its backlog.
 const pending = 200
 
+// patience with a server that does not answer.
+const patience = 30 * time.Second
+
 // Swarm of connections. All methods are called by one goroutine.
 type Swarm struct {
 	cfg    Config
@@ -102,13 +105,14 @@ func (s *Swarm) Connect(n int) error {
 		}
 	}
 	last, progress := s.waiting, time.Now()
-	for s.waiting > pending || len(s.conns) == s.cfg.Conns && s.waiting > 0 {
+	// Once there are too many, half of them are awaited: a wake for each answer costs more than the answer.
+	for most := pending; s.waiting > most || len(s.conns) == s.cfg.Conns && s.waiting > 0; most = pending / 2 {
 		if err := s.Turn(time.Second); err != nil {
 			return err
 		}
 		if s.waiting < last {
 			last, progress = s.waiting, time.Now()
-		} else if time.Since(progress) > 30*time.Second {
+		} else if time.Since(progress) > patience {
 			return fmt.Errorf("%d connections are left unanswered", s.waiting)
 		}
 	}
@@ -117,7 +121,7 @@ func (s *Swarm) Connect(n int) error {
 
 func (s *Swarm) open() error {
 	n := len(s.conns)
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -127,7 +131,21 @@ func (s *Swarm) open() error {
 	hello, ready := s.cfg.Dialect.Hello(s.cfg.First + n)
 	s.conns = append(s.conns, conn{fd: int32(fd), ready: int32(ready)})
 	s.waiting++
-	return write(fd, hello)
+	err = write(fd, hello)
+	if errors.Is(err, unix.EAGAIN) { // on loopback a connection is there at once, unless the server's backlog is full
+		err = errors.Join(writable(fd), write(fd, hello))
+	}
+	return err
+}
+
+// writable waits until a connection is there, or has failed.
+func writable(fd int) error {
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(patience.Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 func (s *Swarm) begin(fd, n int) error {
@@ -141,13 +159,11 @@ func (s *Swarm) begin(fd, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Connect(fd, &s.addr); err != nil {
+	if err := unix.Connect(fd, &s.addr); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return fmt.Errorf("connect: %w", err)
 	}
-	return errors.Join(
-		unix.SetNonblock(fd, true),
-		unix.EpollCtl(s.poller, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(n)}),
-	)
+	// A socket that was read until it had no more need not be looked at again.
+	return unix.EpollCtl(s.poller, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(n)})
 }
 
 // write writes what always fits into the buffer of a socket whose other end reads.
@@ -161,35 +177,61 @@ func write(fd int, b []byte) error {
 
 // Turn waits for something to read, at most so long, and reads it.
 func (s *Swarm) Turn(wait time.Duration) error {
-	n, err := unix.EpollWait(s.poller, s.events, int(wait.Milliseconds()))
-	if errors.Is(err, unix.EINTR) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for i := range s.events[:n] {
-		at := int(s.events[i].Fd)
-		if err := s.read(at); err != nil {
-			return fmt.Errorf("connection %d after %d messages: %w", at, s.conns[at].got, err)
-		}
-	}
-	return nil
+	_, err := s.turn(wait)
+	return err
 }
 
-func (s *Swarm) read(at int) error {
-	c := &s.conns[at]
-	kept := copy(s.buf, c.rest)
-	n, err := unix.Read(int(c.fd), s.buf[kept:])
-	switch {
-	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
-		return nil
-	case err != nil:
-		return err
-	case n == 0:
-		return errors.New("closed by the server")
+// Drain reads all that has come so far, and doesn't wait.
+func (s *Swarm) Drain() error {
+	for {
+		if n, err := s.turn(0); err != nil || n < len(s.events) {
+			return err
+		}
 	}
-	b := s.buf[:kept+n]
+}
+
+func (s *Swarm) turn(wait time.Duration) (events int, err error) {
+	events, err = unix.EpollWait(s.poller, s.events, int(wait.Milliseconds()))
+	if errors.Is(err, unix.EINTR) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	for i := range s.events[:events] {
+		at := int(s.events[i].Fd)
+		if err := s.read(at, s.events[i].Events != unix.EPOLLIN); err != nil {
+			return events, fmt.Errorf("connection %d after %d messages: %w", at, s.conns[at].got, err)
+		}
+	}
+	return events, nil
+}
+
+// read reads until there is no more, because what it leaves is not told of again. The end of a connection comes after what is read in part only.
+func (s *Swarm) read(at int, ends bool) error {
+	c := &s.conns[at]
+	for {
+		kept := copy(s.buf, c.rest)
+		n, err := unix.Read(int(c.fd), s.buf[kept:])
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return errors.New("closed by the server")
+		}
+		if err := s.frames(at, s.buf[:kept+n]); err != nil || !ends && kept+n < len(s.buf) {
+			return err
+		}
+	}
+}
+
+// frames takes the frames that b holds, and keeps what is left of it.
+func (s *Swarm) frames(at int, b []byte) error {
+	c := &s.conns[at]
 	for len(b) > 0 {
 		size, kind, err := s.cfg.Dialect.Next(b)
 		if err != nil {

@@ -110,6 +110,37 @@ func TestALostConnectionIsAnError(t *testing.T) {
 	}
 }
 
+// A socket that has something to read is told of once: nothing of it may be left.
+func TestMoreThanOneReadTakesIsRead(t *testing.T) {
+	h := openHall(t, false)
+	s := dialHall(t, h, 2)
+	many := 3 * len(s.buf) / size
+	s.Await(many)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		h.tell(strings.Repeat(payload, many), 0)
+	}()
+	if err := s.Until(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	<-told
+	if want := uint64(2 * many); s.Received() != want {
+		t.Fatalf("received %d of %d", s.Received(), want)
+	}
+}
+
+func TestTheEndRightAfterAMessageIsNoticed(t *testing.T) {
+	h := openHall(t, false)
+	s := dialHall(t, h, 1)
+	h.tell(payload, 0)
+	h.closeAll()
+	s.Await(2)
+	if err := s.Until(10 * time.Second); err == nil || !strings.Contains(err.Error(), "after 1 messages") {
+		t.Fatalf("got %v", err)
+	}
+}
+
 func TestDialEndsWithItsContext(t *testing.T) {
 	h := openHall(t, false)
 	_ = h.Close()

@@ -1,0 +1,103 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/test/procmesh"
+)
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// logged is what the log holds of a topic, in the order of seq.
+func logged(t *testing.T, conn *pgx.Conn, topic string) []string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), `SELECT convert_from(payload, 'UTF8') FROM pushmesh.message WHERE topic = $1 ORDER BY epoch, seq`, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func appended(t *testing.T, conn *pgx.Conn, topic string) (n int) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), `SELECT coalesce(max(last_seq), 0) FROM pushmesh.log WHERE topic = $1`, topic).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// The store that reads the outbox is killed in the middle of a large transaction's messages, its successor too, and a router: each
+// message is in the log once, in order, and what was rolled back is not.
+func TestTransactionsSurviveKills(t *testing.T) {
+	url := pgtest.URL(t)
+	m := procmesh.Start(t, procmesh.Options{Stores: 2, Routers: 2, DB: url})
+	conn := connect(t, url)
+	const messages = 30_000
+	topics := []string{"room/tx-1", "room/tx-2", "room/tx-3"}
+	publish := `SELECT pushmesh.publish('room/tx-' || (i % 3 + 1), convert_to(i::text, 'UTF8')) FROM generate_series($1::int, $2::int) AS i`
+	execute(t, conn, "BEGIN")
+	execute(t, conn, publish, 1_000_000, 1_001_000)
+	execute(t, conn, "ROLLBACK")
+	began := time.Now()
+	execute(t, conn, publish, 1, messages)
+	victims := []*procmesh.Process{m.Stores[0], m.Routers[0], m.Stores[1]}
+	for i, victim := range victims {
+		at := (i + 1) * messages / 3 / (len(victims) + 2)
+		procmesh.Await(t, fmt.Sprintf("%d messages of a topic are in the log", at), func() bool { return appended(t, conn, topics[0]) >= at })
+		victim.Kill()
+		if n := appended(t, conn, topics[0]); n == messages/3 {
+			t.Fatalf("%s was killed too late to show anything", victim.Name)
+		}
+		if err := victim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s killed with %d of %d messages in the log, %s after the commit", victim.Name, appended(t, conn, topics[0]), messages/3, time.Since(began).Round(time.Millisecond))
+	}
+	execute(t, conn, publish, messages+1, messages+3)
+	procmesh.Await(t, "everything is in the log", func() bool {
+		return !slices.ContainsFunc(topics, func(topic string) bool { return appended(t, conn, topic) < messages/3+1 })
+	})
+	t.Logf("all %d messages in the log after %s", messages+3, time.Since(began).Round(time.Millisecond))
+	for k, topic := range topics {
+		got := logged(t, conn, topic)
+		if len(got) != messages/3+1 {
+			t.Errorf("%s: %d messages, want %d", topic, len(got), messages/3+1)
+		}
+		for i, payload := range got {
+			first := k
+			if k == 0 {
+				first = 3 // i % 3 = 0
+			}
+			if want := strconv.Itoa(first + 3*i); payload != want {
+				t.Fatalf("%s: message %d is %s, want %s", topic, i+1, payload, want)
+			}
+		}
+	}
+}

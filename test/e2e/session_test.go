@@ -1,0 +1,381 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/harness"
+	"github.com/pushmesh/pushmesh/test/wireclient"
+)
+
+// sessions is a mesh of two edges whose namespace jobs is never in a hurry: what is sent again is not for a timeout.
+type sessions struct {
+	*harness.Mesh
+	t   *testing.T
+	api pushmeshv1.SessionServiceClient
+}
+
+const patient = 10 * time.Minute
+
+func newSessions(t *testing.T, p *pushmeshv1.Policy) *sessions {
+	t.Helper()
+	m := harness.Start(t, harness.Options{Edges: 2})
+	p.Durable = true
+	if p.GetAckTimeout() == nil {
+		p.AckTimeout = durationpb.New(patient)
+	}
+	putNamespace(t, m, "jobs", p)
+	return &sessions{m, t, pushmeshv1.NewSessionServiceClient(m.Router(t))}
+}
+
+// putNamespace sets a policy with which topics are durable, and waits until every edge and the router know it.
+func putNamespace(t *testing.T, m *harness.Mesh, prefix string, p *pushmeshv1.Policy) {
+	t.Helper()
+	api := pushmeshv1.NewNamespaceServiceClient(m.Router(t))
+	if _, err := api.Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: p}}); err != nil {
+		t.Fatal(err)
+	}
+	known := func(who string, durable func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(wireclient.Patience); !durable(); <-time.After(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s does not know the namespace", who)
+			}
+		}
+	}
+	known("the router", func() bool { return m.Publish(t, prefix+"/known", "?").GetSeq() > 0 })
+	for i, addr := range m.EdgeAddrs {
+		c, _ := wireclient.Connect(t, addr, &wirev1.Hello{})
+		id := uint32(0)
+		known(fmt.Sprint("edge ", i+1), func() bool {
+			id++
+			return c.Subscribe(&wirev1.Subscribe{Id: id, Filter: prefix + "/known"}).GetEpoch() > 0
+		})
+		c.Close()
+	}
+}
+
+// attach connects to an edge as the holder of a session of worker.
+func (s *sessions) attach(edge int, name string, ttl uint32) (*wireclient.Client, *wirev1.Welcome) {
+	s.t.Helper()
+	return wireclient.Connect(s.t, s.EdgeAddrs[edge], &wirev1.Hello{ClientId: "worker", Session: name, SessionTtlS: ttl, HeartbeatMs: 600_000})
+}
+
+func resume(filter string) *wirev1.Subscribe {
+	return &wirev1.Subscribe{Id: 1, Filter: filter, Ack: true, Start: wirev1.Start_START_SESSION}
+}
+
+// is waits until what is known of a session is as wanted; nil: there is none.
+func (s *sessions) is(name string, wanted func(*pushmeshv1.Session) bool) {
+	s.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(wireclient.Patience); ; <-tick.C {
+		r, err := s.api.Get(s.t.Context(), &pushmeshv1.SessionServiceGetRequest{User: "client:worker", Name: name})
+		if err != nil && code.Of(err) != wirev1.Code_CODE_NOT_FOUND {
+			s.t.Fatal(err)
+		}
+		if wanted(r.GetSession()) {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the session is %v, %v", r, err)
+		}
+	}
+}
+
+func free(s *pushmeshv1.Session) bool { return s != nil && s.GetEdge() == "" }
+
+func floor(n uint64) func(*pushmeshv1.Session) bool {
+	return func(s *pushmeshv1.Session) bool { return len(s.GetCursors()) == 1 && s.GetCursors()[0].GetFloor() == n }
+}
+
+// take reads messages of one topic, whose seqs have to be those.
+func take(t *testing.T, c *wireclient.Client, seqs ...uint64) (attempts []uint32) {
+	t.Helper()
+	for _, want := range seqs {
+		m := c.Message()
+		if m.GetSeq() != want {
+			t.Fatalf("seq %d (attempt %d), want %d", m.GetSeq(), m.GetAttempt(), want)
+		}
+		attempts = append(attempts, m.GetAttempt())
+	}
+	return attempts
+}
+
+// settled waits until all that came has left as far as the edge knows: only that is an attempt.
+func settled(c *wireclient.Client) {
+	c.Send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{})
+	wireclient.Expect(c, wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
+}
+
+func ack(c *wireclient.Client, entries ...*wirev1.Ack_Entry) {
+	c.Send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: entries})
+}
+
+// A session that connects to another edge: the connection before gets SESSION_TAKEN_OVER and ends, and what it had un-ACKed, and nothing else, comes to the new one.
+func TestASessionIsTakenOverAtAnotherEdge(t *testing.T) {
+	s := newSessions(t, &pushmeshv1.Policy{})
+	first, w := s.attach(0, "s", 0)
+	if w.GetResumed() {
+		t.Error("a new session is resumed")
+	}
+	first.Subscribe(resume("jobs/1"))
+	s.PublishBatch(t, "jobs/1", 10)
+	take(t, first, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+	ack(first, &wirev1.Ack_Entry{Topic: "jobs/1", Seq: 4, Through: true}, &wirev1.Ack_Entry{Topic: "jobs/1", Seq: 7})
+	s.is("s", floor(4))
+
+	second, w := s.attach(1, "s", 0)
+	if !w.GetResumed() {
+		t.Error("the session is not resumed")
+	}
+	if e := first.Error(); e.GetCode() != wirev1.Code_CODE_SESSION_TAKEN_OVER || e.GetRef() != 0 {
+		t.Errorf("the connection before was told %v", e)
+	}
+	first.Closed()
+	if sub := second.Subscribe(resume("jobs/1")); !sub.GetRecovered() || sub.GetMissed() != 0 || sub.GetHead() != 10 {
+		t.Errorf("%v", sub)
+	}
+	if attempts := take(t, second, 5, 6, 8, 9, 10); slices.Max(attempts) > 1 {
+		t.Errorf("attempts %v", attempts)
+	}
+	s.Publish(t, "jobs/1", "live")
+	if attempts := take(t, second, 11); attempts[0] != 0 {
+		t.Errorf("a new message has attempt %d", attempts[0])
+	}
+	ack(second, &wirev1.Ack_Entry{Topic: "jobs/1", Seq: 11, Through: true})
+	s.is("s", func(one *pushmeshv1.Session) bool { return one.GetEdge() == "edge-2" && floor(11)(one) })
+}
+
+// Attempts are counted over connections and edges; at max_attempts the message is a dead letter, once, and a Progress says so.
+func TestAttemptsAreCountedOverEdges(t *testing.T) {
+	s := newSessions(t, &pushmeshv1.Policy{MaxAttempts: 3})
+	letterAPI := pushmeshv1.NewDeadLetterServiceClient(s.Router(t))
+	c, _ := s.attach(0, "s", 0)
+	c.Subscribe(resume("jobs/1"))
+	s.Publish(t, "jobs/1", "poison")
+	for attempt := range uint32(3) {
+		if got := take(t, c, 1); got[0] != attempt {
+			t.Errorf("attempt %d, want %d", got[0], attempt)
+		}
+		settled(c)
+		c.Close()
+		s.is("s", free)
+		if n := len(letters(t, letterAPI, "")); n != 0 {
+			t.Errorf("%d letters after attempt %d", n, attempt)
+		}
+		c, _ = s.attach(int(attempt+1)%2, "s", 0)
+		c.Subscribe(resume("jobs/1"))
+	}
+	s.Publish(t, "jobs/1", "next") // shows the hole before it
+	for told := false; ; {
+		ft, body, err := c.Next(wireclient.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := wireclient.Frame(ft, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, ok := f.(*wirev1.Progress); ok {
+			told = p.GetFrom() == 1 && p.GetTo() == 1 && p.GetCode() == wirev1.Code_CODE_ATTEMPTS_EXHAUSTED
+		}
+		if m, ok := f.(*wirev1.Message); ok {
+			if m.GetSeq() != 2 || m.GetAttempt() != 0 || !told {
+				t.Errorf("%v, told %v", m, told)
+			}
+			break
+		}
+	}
+	l := awaitLetters(t, letterAPI, "", 1)[0]
+	if l.GetReason() != wirev1.Code_CODE_ATTEMPTS_EXHAUSTED || l.GetAttempts() != 3 || string(l.GetPayload()) != "poison" || l.GetSession() != "s" {
+		t.Errorf("letter %v", l)
+	}
+}
+
+// A session ends session_ttl_s after its last connection, with its positions; one that is held does not.
+func TestASessionEndsAfterItsTTL(t *testing.T) {
+	s := newSessions(t, &pushmeshv1.Policy{})
+	held, _ := s.attach(0, "held", 1)
+	held.Subscribe(resume("jobs/1"))
+	c, _ := s.attach(1, "left", 1)
+	c.Subscribe(resume("jobs/1"))
+	s.Publish(t, "jobs/1", "x")
+	take(t, held, 1)
+	take(t, c, 1)
+	c.Close()
+	s.is("left", func(one *pushmeshv1.Session) bool { return one == nil })
+	s.is("held", func(one *pushmeshv1.Session) bool { return one.GetEdge() == "edge-1" })
+	c, w := s.attach(0, "left", 60)
+	if w.GetResumed() {
+		t.Error("a session that was over is resumed")
+	}
+	if sub := c.Subscribe(resume("jobs/1")); sub.GetHead() != 1 || sub.GetMissed() != 0 {
+		t.Errorf("%v", sub)
+	}
+	s.Publish(t, "jobs/1", "y")
+	take(t, c, 2) // it begins anew, at the head
+	take(t, held, 2)
+}
+
+// What retention took before it was ACKed is missed at the next Subscribed, of a session as of a position.
+func TestWhatRetentionTookIsMissed(t *testing.T) {
+	s := newSessions(t, &pushmeshv1.Policy{})
+	c, _ := s.attach(0, "s", 0)
+	epoch := c.Subscribe(resume("jobs/1")).GetEpoch()
+	s.PublishBatch(t, "jobs/1", 5)
+	take(t, c, 1, 2, 3, 4, 5)
+	ack(c, &wirev1.Ack_Entry{Topic: "jobs/1", Seq: 2, Through: true}, &wirev1.Ack_Entry{Topic: "jobs/1", Seq: 4})
+	s.is("s", floor(2))
+	c.Close()
+	s.is("s", free)
+	putNamespace(t, s.Mesh, "jobs", &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(time.Second)})
+	history := pushmeshv1.NewHistoryServiceClient(s.Router(t))
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(wireclient.Patience); ; <-tick.C {
+		r, err := history.Head(t.Context(), &pushmeshv1.HeadRequest{Topics: []string{"jobs/1"}})
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%v, %v", r, err)
+		}
+		if r.GetHeads()[0].GetOldest() == 6 {
+			break
+		}
+	}
+	c, _ = s.attach(1, "s", 0)
+	if sub := c.Subscribe(resume("jobs/1")); sub.GetRecovered() || sub.GetMissed() != 2 || sub.GetHead() != 5 { // 3 and 5
+		t.Errorf("the session: %v", sub)
+	}
+	p, _ := wireclient.Connect(t, s.EdgeAddr(), &wirev1.Hello{})
+	if sub := p.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "jobs/1", Start: wirev1.Start_START_AFTER_SEQ, Seq: 1, Epoch: epoch}); sub.GetRecovered() || sub.GetMissed() != 4 {
+		t.Errorf("the position: %v", sub)
+	}
+}
+
+// An Ack of something unknown, of another's, of another epoch or not sent yet does no harm and settles nothing. Un-ACKed messages without a session can be had
+// again by position.
+func TestAnAckOfNothingSettlesNothing(t *testing.T) {
+	s := newSessions(t, &pushmeshv1.Policy{})
+	c, _ := s.attach(0, "s", 0)
+	epoch := c.Subscribe(resume("jobs/1")).GetEpoch()
+	other, _ := wireclient.Connect(t, s.EdgeAddr(), &wirev1.Hello{})
+	other.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "jobs/1", Ack: true})
+	s.PublishBatch(t, "jobs/1", 2)
+	take(t, c, 1, 2)
+	take(t, other, 1, 2)
+	ack(other, &wirev1.Ack_Entry{Topic: "jobs/1", Seq: 1}) // its own
+	ack(c, &wirev1.Ack_Entry{Topic: "jobs/none", Seq: 1}, &wirev1.Ack_Entry{Topic: "jobs/1", Seq: 3}, &wirev1.Ack_Entry{Topic: "jobs/1"},
+		&wirev1.Ack_Entry{Topic: "jobs/1", Seq: 1, Epoch: epoch + 1}, &wirev1.Ack_Entry{Topic: "jobs/1", Seq: 2, Through: true, Sub: 9}, &wirev1.Ack_Entry{Topic: "//"})
+	s.Publish(t, "jobs/1", "3")
+	take(t, c, 3) // not ACKed before it was sent
+	take(t, other, 3)
+	settled(c)
+	c.Close()
+	other.Close()
+	s.is("s", free)
+	c, _ = s.attach(1, "s", 0)
+	c.Subscribe(resume("jobs/1"))
+	if attempts := take(t, c, 1, 2, 3); fmt.Sprint(attempts) != "[1 1 1]" {
+		t.Errorf("attempts %v", attempts)
+	}
+	other, _ = wireclient.Connect(t, s.EdgeAddrs[1], &wirev1.Hello{})
+	other.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "jobs/1", Ack: true, Start: wirev1.Start_START_AFTER_SEQ, Seq: 1, Epoch: epoch})
+	if attempts := take(t, other, 2, 3); fmt.Sprint(attempts) != "[0 0]" { // nobody counted
+		t.Errorf("attempts %v", attempts)
+	}
+}
+
+// What a member of a group has goes to another at once when it unsubscribes or its connection ends: nothing waits for the ack_timeout.
+func TestAMemberThatLeavesHandsOver(t *testing.T) {
+	s := newSessions(t, &pushmeshv1.Policy{})
+	member := func(edge int) *wireclient.Client {
+		c, _ := wireclient.Connect(t, s.EdgeAddrs[edge], &wirev1.Hello{HeartbeatMs: 600_000})
+		c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "jobs/1", Group: "g", Ack: true, ReceiveWindow: 8})
+		return c
+	}
+	leaves, dies := member(0), member(1)
+	s.PublishBatch(t, "jobs/1", 16) // as many as both have room for
+	seen := map[*wireclient.Client][]uint64{}
+	for range 8 {
+		seen[leaves] = append(seen[leaves], leaves.Message().GetSeq())
+		seen[dies] = append(seen[dies], dies.Message().GetSeq())
+	}
+	settled(leaves)
+	settled(dies)
+	stays := member(0)
+	hear := func(of *wireclient.Client) {
+		t.Helper()
+		var got []uint64
+		for range 8 {
+			m := stays.Message()
+			if m.GetAttempt() != 1 {
+				t.Errorf("%d came with attempt %d", m.GetSeq(), m.GetAttempt())
+			}
+			got = append(got, m.GetSeq())
+			stays.Ack(m, 0)
+		}
+		slices.Sort(got)
+		slices.Sort(seen[of])
+		if !slices.Equal(got, seen[of]) {
+			t.Errorf("got %v, the other had %v", got, seen[of])
+		}
+	}
+	leaves.Send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})
+	hear(leaves)
+	dies.Close()
+	hear(dies)
+}
+
+// A dedupe key counts in its topic, for its namespace's window, and through a restart of the store.
+func TestDedupeKeys(t *testing.T) {
+	s := newSessions(t, &pushmeshv1.Policy{DedupeWindow: durationpb.New(time.Hour)})
+	putNamespace(t, s.Mesh, "short", &pushmeshv1.Policy{Durable: true, DedupeWindow: durationpb.New(time.Second)})
+	api := pushmeshv1.NewPublishServiceClient(s.Router(t))
+	publish := func(topic, key string) (*pushmeshv1.PublishResponse, error) {
+		return api.Publish(t.Context(), &pushmeshv1.PublishRequest{Topic: topic, Payload: []byte("x"), DedupeKey: key})
+	}
+	need := func(topic string, duplicate bool, seq uint64) {
+		t.Helper()
+		if r, err := publish(topic, "k"); err != nil || r.GetDuplicate() != duplicate || r.GetSeq() != seq {
+			t.Errorf("%s: %v, %v", topic, r, err)
+		}
+	}
+	need("jobs/1", false, 1)
+	need("jobs/1", true, 1)
+	need("jobs/2", false, 1)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for n, over := 0, false; !over; n++ { // a first publish may come before the store knows the policy, and has the default's window
+		if n == 10 {
+			t.Fatal("the window does not end")
+		}
+		for deadline := time.Now().Add(5 * time.Second); !over && time.Now().Before(deadline); <-tick.C {
+			r, err := publish("short/1", fmt.Sprint(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			over = !r.GetDuplicate() && r.GetSeq() == uint64(n)+2
+		}
+	}
+	s.RestartStore(t)
+	for deadline := time.Now().Add(wireclient.Patience); ; <-tick.C {
+		r, err := publish("jobs/1", "k")
+		if err == nil {
+			if !r.GetDuplicate() || r.GetSeq() != 1 {
+				t.Errorf("after the restart: %v", r)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}

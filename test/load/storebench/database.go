@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/test/load/procfs"
+)
+
+// settings of the server that are an operator's to choose; commits are fsynced whatever they are.
+var settings = []string{"shared_buffers=1GB", "max_wal_size=4GB", "min_wal_size=1GB", "wal_buffers=64MB", "wal_compression=lz4"}
+
+// segments of 16 MiB are min_wal_size: what a server keeps for use again.
+const segments = 64
+
+// database is a private Postgres, which commits to this machine's disk.
+type database struct {
+	server   *pgtest.Server
+	dir      string
+	settings string
+}
+
+func startDatabase(ctx context.Context) (*database, error) {
+	dir, err := pgtest.TempDir()
+	if err != nil {
+		return nil, err
+	}
+	d := &database{dir: dir}
+	if d.server, err = pgtest.Start(dir, 0, settings...); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := errors.Join(d.check(ctx), d.age(ctx)); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+// age gives the server segments of its log to use again, as one has that was up for a while. A new server makes a segment each time that one is
+// full, which writes 16 MiB of zeros and fsyncs them while every commit waits.
+func (d *database) age(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, d.server.URL())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	for range segments {
+		if _, err := conn.Exec(ctx, "SELECT pg_logical_emit_message(false, 'age', '')"); err != nil { // there is nothing to switch from otherwise
+			return err
+		}
+		if _, err := conn.Exec(ctx, "SELECT pg_switch_wal()"); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.Exec(ctx, "CHECKPOINT"); err != nil {
+		return err
+	}
+	kept := 0
+	if err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_ls_waldir()").Scan(&kept); err != nil {
+		return err
+	}
+	if kept < segments/2 {
+		return fmt.Errorf("the server keeps %d segments of its log of %d", kept, segments)
+	}
+	return nil
+}
+
+// check says how the server is set, and refuses one whose commits are not on the disk when they are answered.
+func (d *database) check(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, d.server.URL())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var said []string
+	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size", "min_wal_size", "wal_buffers", "wal_compression", "checkpoint_timeout"} {
+		var value string
+		if err := conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
+			return err
+		}
+		if (name == "fsync" || name == "synchronous_commit" || name == "full_page_writes") && value != "on" {
+			return fmt.Errorf("%s is %s: nothing measured here would count", name, value)
+		}
+		said = append(said, name+"="+value)
+	}
+	d.settings = strings.Join(said, " ")
+	return nil
+}
+
+func (d *database) exec(ctx context.Context, url, sql string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// fresh makes an empty database.
+func (d *database) fresh() (url string, err error) { return pgtest.Database(d.server.URL()) }
+
+// drop ends a database that is of no more use, so that the disk doesn't fill up.
+func (d *database) drop(ctx context.Context, url string) error {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	return d.exec(ctx, d.server.URL(), "DROP DATABASE "+pgx.Identifier{cfg.Database}.Sanitize()+" WITH (FORCE)")
+}
+
+func (d *database) checkpoint(ctx context.Context) error {
+	return d.exec(ctx, d.server.URL(), "CHECKPOINT")
+}
+
+func (d *database) close() error { return errors.Join(d.server.Kill(), os.RemoveAll(d.dir)) }
+
+// pids of every process of the server.
+func (d *database) pids() ([]int, error) {
+	b, err := os.ReadFile(filepath.Join(d.dir, "data", "postmaster.pid"))
+	if err != nil {
+		return nil, err
+	}
+	first, _, _ := strings.Cut(string(b), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		return nil, err
+	}
+	children, err := procfs.Children(pid)
+	return append(children, pid), err
+}

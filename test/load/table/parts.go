@@ -1,0 +1,38 @@
+package table
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+)
+
+// Part of a benchmark, which keeps its own rows.
+type Part struct {
+	Name string
+	Run  func(context.Context) error
+}
+
+// Run runs the parts whose name matches, one after the other, and says how long each took. What failed becomes a row.
+func Run(ctx context.Context, only *regexp.Regexp, rows *[]Row, parts ...Part) {
+	for _, p := range parts {
+		if !only.MatchString(p.Name) {
+			continue
+		}
+		began := time.Now()
+		if err := p.Run(ctx); err != nil {
+			*rows = append(*rows, Failed(p.Name, "-", err))
+		}
+		fmt.Printf("# %s took %.0f s, load average %s\n", p.Name, time.Since(began).Seconds(), LoadAverage())
+	}
+}
+
+// LoadAverage of the machine over 1, 5 and 15 minutes.
+func LoadAverage() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil || len(b) < 14 {
+		return "unknown"
+	}
+	return string(b[:14])
+}

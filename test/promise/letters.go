@@ -1,0 +1,96 @@
+package promise
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// maxAttempts of the play's namespace: far more than connections break under a message that nobody refuses.
+const maxAttempts = 12
+
+// poison says which messages sessions always refuse: about one in 400.
+func poison(id uint64) bool { return id%397 == 0 }
+
+// namespace of the play: what is refused soon ends as a dead letter.
+func (p *Play) namespace(ctx context.Context) error {
+	redeliveries := uint32(maxAttempts - 1)
+	return p.ask(ctx, func(ctx context.Context, r router) error {
+		_, err := r.namespaces.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{
+			Prefix: p.prefix(), Policy: &pushmeshv1.Policy{
+				Durable: true, Retention: durationpb.New(24 * time.Hour), AckTimeout: durationpb.New(time.Second),
+				MaxRedeliveries: &redeliveries, MaxAttempts: maxAttempts,
+			},
+		}})
+		return err
+	})
+}
+
+// letters waits until every session has a dead letter for each poisonous message of the log, and returns what there is then, or when the
+// time is over.
+func (p *Play) letters(ctx context.Context, h *History) (all []Letter, err error) {
+	refusing := map[string]bool{} // sessions and groups
+	for _, sub := range p.subs {
+		if sub.acks() {
+			refusing[cmp.Or(sub.group, sub.name)] = true
+		}
+	}
+	want := 0
+	for _, topic := range p.topics {
+		for _, m := range h.Log[topic] {
+			if poison(m.ID) {
+				want += len(refusing)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Settle)
+	defer cancel()
+	for {
+		if err = p.ask(ctx, func(ctx context.Context, r router) error {
+			all, err = listLetters(ctx, r.letters, p.prefix()+"/+")
+			return err
+		}); err != nil {
+			return nil, fmt.Errorf("dead letters: %w", err)
+		}
+		if len(all) >= want {
+			return all, nil
+		}
+		select {
+		case <-ctx.Done():
+			return all, nil
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// whose letter it is: a client's session, or a group, whose name stands before its filter.
+func whose(l *pushmeshv1.DeadLetter) string {
+	if client, ok := strings.CutPrefix(l.GetUser(), "client:"); ok {
+		return client
+	}
+	group, _, _ := strings.Cut(l.GetSession(), "/")
+	return group
+}
+
+func listLetters(ctx context.Context, api pushmeshv1.DeadLetterServiceClient, filter string) (all []Letter, err error) {
+	for page := ""; ; {
+		res, err := api.List(ctx, &pushmeshv1.DeadLetterServiceListRequest{Filter: filter, Limit: 1000, PageToken: page})
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range res.GetDeadLetters() {
+			all = append(all, Letter{
+				Session: whose(l), Topic: l.GetTopic(), Epoch: l.GetEpoch(), Seq: l.GetSeq(), Attempts: l.GetAttempts(),
+			})
+		}
+		if page = res.GetNextPageToken(); page == "" {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package promise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+const (
+	// settleWithin is how long after the last fault everything must be answered, and what is owed delivered, at most.
+	settleWithin = 90 * time.Second
+	// streams and topics of a play.
+	streams        = 3
+	topicsOfStream = 4
+)
+
+// Play is who publishes and who listens.
+type Play struct {
+	Routers, Edges []string
+	Seed           uint64
+	// Rate of each of three publishers, in messages a second; a fourth publishes one at a time.
+	Rate int
+	// Lives is how long subscribers keep a connection, on average; 0: as long as it lasts.
+	Lives time.Duration
+	Logf  func(format string, args ...any)
+	// Settle is how long subscribers may take for what they are still owed at the end; 0: 90 s.
+	Settle time.Duration
+
+	topics  []string
+	offers  offers
+	subs    []*subscriber
+	publish sync.WaitGroup
+	listen  sync.WaitGroup
+	errs    chan error
+	quiet   context.CancelFunc // ends publishing
+	leave   context.CancelFunc // ends listening
+}
+
+func (p *Play) prefix() string { return fmt.Sprintf("room/promise-%d", p.Seed) }
+
+func (p *Play) rand(n uint64) *rand.Rand { return rand.New(rand.NewPCG(p.Seed, n)) } // #nosec G404 -- repeatable
+
+// Start lets subscribers in, waits until all of them are, and begins to publish.
+func (p *Play) Start(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	if p.Settle == 0 {
+		p.Settle = settleWithin
+	}
+	talk, quiet := context.WithCancel(ctx)
+	heard, leave := context.WithCancel(ctx)
+	p.quiet, p.leave, p.errs = quiet, leave, make(chan error, streams+1)
+	if err := p.namespace(ctx); err != nil {
+		return fmt.Errorf("namespace: %w", err)
+	}
+	var perStream [streams + 1][]string
+	for s := range perStream {
+		for i := range topicsOfStream {
+			perStream[s] = append(perStream[s], fmt.Sprintf("%s/%d-%d", p.prefix(), s, i))
+		}
+		p.topics = append(p.topics, perStream[s]...)
+	}
+	for i, h := range p.habits() {
+		sub := newSubscriber(h, p.Edges, p.rand(uint64(i)+1))
+		p.subs = append(p.subs, sub)
+		p.listen.Go(func() { sub.run(heard) })
+	}
+	deadline := time.After(settleWithin)
+	for _, sub := range p.subs {
+		select {
+		case <-sub.ready:
+		case <-deadline:
+			return fmt.Errorf("%s: not subscribed within %s", sub.name, settleWithin)
+		}
+	}
+	for s := range streams {
+		p.publish.Go(func() {
+			p.errs <- publishStream(talk, &p.offers, p.Routers, perStream[s], p.Rate, p.rand(uint64(100+s)))
+		})
+	}
+	p.publish.Go(func() {
+		p.errs <- publishUnary(talk, &p.offers, p.Routers, perStream[streams], fmt.Sprint(p.Seed), p.rand(99))
+	})
+	return nil
+}
+
+// habits of the subscribers: sessions by topic and by filter, quick and late ones, small and large windows, and plain clients that
+// remember their own positions, and two groups, by load and by topic.
+func (p *Play) habits() (all []habits) {
+	wild := []string{p.prefix() + "/+"}
+	for i, window := range []uint32{8, 64, 512} {
+		all = append(all,
+			habits{name: fmt.Sprintf("exact-%d", i), filters: p.topics, session: true, window: window, late: i, lives: p.Lives},
+			habits{name: fmt.Sprintf("wild-%d", i), filters: wild, session: true, window: window, late: i, lives: 2 * p.Lives})
+	}
+	for i := range 2 {
+		all = append(all, habits{name: fmt.Sprintf("plain-%d", i), filters: p.topics, lives: p.Lives})
+	}
+	for i := range 3 {
+		all = append(all,
+			habits{name: fmt.Sprintf("load-%d", i), filters: wild, group: "load", window: 32, late: 1, lives: p.Lives},
+			habits{name: fmt.Sprintf("topic-%d", i), filters: wild, group: "topic", sticky: true, window: 32, late: 1, lives: p.Lives})
+	}
+	for i := range all {
+		all[i].topics = p.topics
+		if all[i].acks() {
+			all[i].poison = poison
+		}
+	}
+	return all
+}
+
+// Offered and answered so far.
+func (p *Play) Offered() (offered, answered int) { return p.offers.count() }
+
+// End stops the publishers, waits until everyone has what is owed or nothing has come for a long time, and returns the history.
+// An error is a publisher that could not go on, or a log that can't be read; what is missing is for the judge.
+func (p *Play) End(ctx context.Context) (*History, error) {
+	p.quiet()
+	p.publish.Wait()
+	var errs []error
+	for range streams + 1 {
+		errs = append(errs, <-p.errs)
+	}
+	h := &History{Published: p.offers.list(), Log: map[string][]Stored{}, Poison: poison, MaxAttempts: maxAttempts}
+	reading, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	for _, topic := range p.topics {
+		log, err := p.readLog(reading, topic)
+		errs = append(errs, err)
+		h.Log[topic] = log
+	}
+	p.settle(h)
+	letters, err := p.letters(ctx, h)
+	h.Letters = letters
+	errs = append(errs, err)
+	p.leave()
+	p.listen.Wait()
+	for _, sub := range p.subs {
+		h.Diaries = append(h.Diaries, &sub.diary)
+	}
+	return h, errors.Join(errs...)
+}
+
+// readLog reads a whole topic through whichever router answers.
+func (p *Play) readLog(ctx context.Context, topic string) (log []Stored, err error) {
+	err = p.ask(ctx, func(ctx context.Context, r router) error {
+		stream, err := r.history.Read(ctx, &pushmeshv1.ReadRequest{Topic: topic, FromSeq: uint64(len(log)) + 1})
+		if err != nil {
+			return err
+		}
+		for {
+			res, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			for _, m := range res.GetMessages() {
+				id, intact := identify(m.GetPayload())
+				log = append(log, Stored{Epoch: m.GetEpoch(), Seq: m.GetSeq(), ID: id, Intact: intact})
+			}
+		}
+	})
+	return slices.Clip(log), err
+}
