@@ -38,6 +38,11 @@ smoke: pushmesh ## the same on free ports and a scratch folder, ending after the
 test: ## every test with the race detector, against private servers; installs what is missing
 	@scripts/test
 
+.PHONY: chaos
+chaos: ## publish and subscribe for FOR=5m while every process is killed at random, then judge the promises; SEED=N repeats
+	@scripts/setup test
+	cd test && PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./promise
+
 .PHONY: fuzz
 fuzz: ## every fuzz target, TIME=5000x (inputs) or 30s each
 	@scripts/fuzz $(or $(TIME),5000x)
@@ -66,6 +71,18 @@ bench-baseline: build ## connections and fan-out of the edge beside redis-server
 .PHONY: bench-edge
 bench-edge: build ## the edge beside bare loops in C, Redis, Mosquitto and NATS, within 10 minutes; JSON=FILE, PROFILE=FOLDER
 	@scripts/bench-edge
+
+.PHONY: bench-store
+bench-store: build ## the durable log beside bare programs on the same Postgres, within 8 minutes; JSON=FILE, PROFILE=FOLDER
+	@scripts/bench-store
+
+.PHONY: bench-store-long
+bench-store-long: build ## append rate and read latency with 1, 10 and 100 million messages stored; an hour, 60 GiB of disk
+	@scripts/bench-store -long -timeout 3h
+
+.PHONY: bench-pool
+bench-pool: build ## the store's pool: sizes, the adaptive limit, readers beside appends, Postgres in trouble; 5 minutes; JSON=FILE
+	@scripts/bench-pool
 
 .PHONY: bench-million
 bench-million: build ## a million connections on this machine (18 GiB free), a broadcast and 1,000 unicasts; JSON=FILE, CONNS=N
