@@ -39,6 +39,27 @@ func (m *modelEdge) serve(conn net.Conn) error {
 			_, _ = conn.Write(frame)
 		}
 	}
+	// Read apart: a deadline would cut a frame in two on a machine that is busy.
+	type frame struct {
+		t    wirev1.FrameType
+		body []byte
+		err  error
+	}
+	frames, gone := make(chan frame), make(chan struct{})
+	defer close(gone)
+	go func() {
+		for {
+			t, body, err := wire.Read(conn, nil, wire.MaxBody)
+			select {
+			case frames <- frame{t, body, err}:
+			case <-gone:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
 	next, life := uint64(0), 5+m.rng.IntN(60)
 	deliver := func(seq uint64, attempt uint32) {
 		unacked[seq] = attempt
@@ -50,11 +71,15 @@ func (m *modelEdge) serve(conn net.Conn) error {
 			return errors.New("broken")
 		}
 		life--
-		_ = conn.SetReadDeadline(time.Now().Add(time.Duration(m.rng.IntN(3)) * time.Millisecond))
-		t, body, err := wire.Read(conn, nil, wire.MaxBody)
-		var ne net.Error
+		var in frame
+		var quiet bool
+		select {
+		case in = <-frames:
+		case <-time.After(time.Duration(m.rng.IntN(3)) * time.Millisecond):
+			quiet = true
+		}
 		switch {
-		case errors.As(err, &ne) && ne.Timeout():
+		case quiet:
 			if subID == 0 {
 				continue
 			}
@@ -84,10 +109,11 @@ func (m *modelEdge) serve(conn net.Conn) error {
 				}
 			}
 			continue
-		case err != nil:
-			return err
+		case in.err != nil:
+			return in.err
 		}
-		switch t {
+		body := in.body
+		switch in.t {
 		case wirev1.FrameType_FRAME_TYPE_HELLO:
 			var hello wirev1.Hello
 			if proto.Unmarshal(body, &hello) != nil || hello.GetAgent() != m.agent {
