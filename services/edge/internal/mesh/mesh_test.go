@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/interest"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
 
@@ -85,18 +87,26 @@ func next[E exchange.Event](t testing.TB, l *loop) E {
 	t.Helper()
 	var found E
 	edgetest.WaitFor(t, fmt.Sprintf("a %T", found), func() error {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for i, e := range l.events {
-			if one, ok := e.(E); ok {
-				found = one
-				l.events = slices.Delete(l.events, i, i+1)
-				return nil
-			}
+		var ok bool
+		if found, ok = take[E](l); !ok {
+			return errors.New("only others came")
 		}
-		return fmt.Errorf("%d other events", len(l.events))
+		return nil
 	})
 	return found
+}
+
+// take takes out the first event of a kind, if there is one.
+func take[E exchange.Event](l *loop) (found E, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, e := range l.events {
+		if one, ok := e.(E); ok {
+			l.events = slices.Delete(l.events, i, i+1)
+			return one, true
+		}
+	}
+	return found, false
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -220,6 +230,19 @@ func TestJoinThatIsLeftAtOnceIsAnsweredToo(t *testing.T) {
 	}
 }
 
+// unstored are the first messages of a topic as a router sends them. No log has them, so that they come by NATS or not at all.
+func unstored(t testing.TB, topic string, n int) (all []*meshv1.Delivery) {
+	t.Helper()
+	for seq := range uint64(n) {
+		body, err := wire.Body(&wirev1.Message{Payload: []byte("x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, &meshv1.Delivery{Topic: topic, Epoch: edgetest.Epoch, Seq: seq + 1, Body: body})
+	}
+	return all
+}
+
 func TestSampledMessagesHaveASpan(t *testing.T) {
 	w := newWorld(t)
 	spans := tracetest.NewSpanRecorder()
@@ -227,7 +250,7 @@ func TestSampledMessagesHaveASpan(t *testing.T) {
 	m, loops := w.edge("e1", 1, func(c *Config) { c.Tracer, c.Traced = provider.Tracer(""), true })
 	join(t, m, loops[0], "room/1")
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	d := w.store.Publish("room/1", 2)
+	d := unstored(t, "room/1", 2)
 	var err error
 	if d[1].Body, err = wire.Body(&wirev1.Message{Traceparent: parent}); err != nil {
 		t.Fatal(err)
@@ -251,16 +274,38 @@ func TestLaggingRouterDelaysAJoinByItsPatienceAlone(t *testing.T) {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1)
 	join(t, m, loops[0], "room/0")
-	w.router.Deafen(1)
-	begin := time.Now()
-	join(t, m, loops[0], "room/1")
-	if d := time.Since(begin); d < 200*time.Millisecond || m.stats.Laggards.Load() != 1 {
-		t.Errorf("answered after %v, %d laggards", d, m.stats.Laggards.Load())
+	w.router.Deafen(true)
+	filters := []string{"room/0"}
+	for {
+		before := m.stats.Laggards.Load()
+		filters = append(filters, fmt.Sprint("room/", len(filters)))
+		begin := time.Now()
+		join(t, m, loops[0], filters[len(filters)-1])
+		d, lagged := time.Since(begin), m.stats.Laggards.Load()-before
+		if lagged == 1 && d >= interest.Patience/2 {
+			break
+		}
+		// A machine that stood still has the router seem silent, for which nobody waits, or the patience begin before the join.
+		if lagged > 1 || len(filters) == 10 {
+			t.Fatalf("answered after %v, %d laggards", d, lagged)
+		}
+		edgetest.WaitFor(t, "the router", func() error { return hasRouter(m) })
 	}
-	w.router.WaitHolds("room/0", "room/1") // by digest and snapshot
-	if m.stats.Snapshots.Load() == 0 {
-		t.Error("no snapshot was sent")
+	w.router.Deafen(false)
+	w.router.WaitHolds(filters...) // by digest and snapshot
+	edgetest.WaitFor(t, "a snapshot", func() error {
+		if m.stats.Snapshots.Load() == 0 {
+			return errors.New("none was sent")
+		}
+		return nil
+	})
+}
+
+func hasRouter(m *Mesh) error {
+	if m.Routers() == 0 {
+		return errors.New("none is alive")
 	}
+	return nil
 }
 
 func TestFiltersAreAnsweredWithTheirTopics(t *testing.T) {
@@ -349,10 +394,26 @@ func TestBackstopComparesWhateverHappens(t *testing.T) {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1, func(c *Config) { c.BackstopEvery = 300 * time.Millisecond })
 	join(t, m, loops[0], "room/1")
-	w.store.Publish("room/1", 1)
-	waitLive(t, loops[0], "room/1", "1")
-	if m.stats.Checks()["backstop"] == 0 {
-		t.Error("not by the backstop")
+	others := func() (n uint64) {
+		for reason, times := range m.stats.Checks() {
+			if reason != "backstop" {
+				n += times
+			}
+		}
+		return n
+	}
+	var want []string
+	for {
+		before := others()
+		w.store.Publish("room/1", 1)
+		want = append(want, fmt.Sprint(len(want)+1))
+		waitLive(t, loops[0], "room/1", strings.Join(want, " "))
+		if others() == before && m.stats.Checks()["backstop"] > 0 {
+			return
+		}
+		if len(want) == 10 { // others come of a router that was not heard for long
+			t.Fatalf("not by the backstop: %v", m.stats.Checks())
+		}
 	}
 }
 
@@ -445,9 +506,19 @@ func TestReadsAreSharedAndServedFromRecentMessages(t *testing.T) {
 	w.router.Send(w.store.Publish("room/1", 2)...)
 	w.router.Send(d...)
 	waitLive(t, loops[0], "room/1", "4 5")
-	m.Read(0, "room/1", edgetest.Epoch, 4, 0, 1<<20)
-	if r := next[exchange.Range](t, loops[0]); r.Err != nil || len(r.Messages) != 2 || w.store.Calls("ReadLog") != 0 {
-		t.Errorf("%+v after %d reads of the log", r, w.store.Calls("ReadLog"))
+	for tries := 1; ; tries++ {
+		before := w.store.Calls("ReadLog")
+		m.Read(0, "room/1", edgetest.Epoch, 4, 0, 1<<20)
+		r := next[exchange.Range](t, loops[0])
+		if r.Err != nil || len(r.Messages) != 2 {
+			t.Fatalf("%+v", r)
+		}
+		if w.store.Calls("ReadLog") == before {
+			break
+		}
+		if tries == 10 { // one may be a repair's, where the router's frames were slower than a check
+			t.Fatal("the log is read")
+		}
 	}
 	m.Read(0, "room/1", edgetest.Epoch, 1, 3, 1<<20)
 	if r := next[exchange.Range](t, loops[0]); r.Err != nil || len(r.Messages) != 3 || r.Head != 5 {
@@ -460,20 +531,28 @@ func TestReadsAreSharedAndServedFromRecentMessages(t *testing.T) {
 }
 
 func TestClientsMessagesKeepTheirOrder(t *testing.T) {
+	for tries := 1; !keepTheirOrder(t); tries++ {
+		if tries == 5 {
+			t.Fatal("the router was away again and again")
+		}
+	}
+}
+
+// keepTheirOrder is false where the machine stood still for so long that the router seemed to be away.
+func keepTheirOrder(t *testing.T) bool {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1)
-	edgetest.WaitFor(t, "a router", func() error {
-		if m.Routers() == 0 {
-			return fmt.Errorf("none")
-		}
-		return nil
-	})
+	edgetest.WaitFor(t, "a router", func() error { return hasRouter(m) })
 	const n = 500
 	for i := range uint32(n) {
 		m.Publish(conn(0, 1), i+1, &meshv1.ClientPublish_Item{Topic: "chat", DedupeKey: fmt.Sprint(i)})
 	}
 	for i := range uint32(n) {
-		if p := next[exchange.Published](t, loops[0]); p.ID != i+1 || p.Result.GetSeq() != uint64(i+1) {
+		p := next[exchange.Published](t, loops[0])
+		if p.Result.GetCode() == wirev1.Code_CODE_UNAVAILABLE {
+			return false
+		}
+		if p.ID != i+1 || p.Result.GetSeq() != uint64(i+1) {
 			t.Fatalf("answer %d: %+v", i, p)
 		}
 	}
@@ -482,6 +561,7 @@ func TestClientsMessagesKeepTheirOrder(t *testing.T) {
 			t.Fatalf("item %d is %v", i, it)
 		}
 	}
+	return true
 }
 
 func TestDigestTellsOfDrainingAndLeaving(t *testing.T) {

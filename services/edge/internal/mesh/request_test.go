@@ -74,31 +74,55 @@ func TestEveryLoopIsAskedAndSummedUp(t *testing.T) {
 	}
 }
 
+// moves attaches a session at one edge and then at another, and has the first one store a position when it is asked to yield.
+func moves(t *testing.T, from, to *Mesh, old, l *loop, name string) (first, second exchange.Attached, yielded bool) {
+	t.Helper()
+	from.Attach(conn(0, 1), "u", name, 0, 1)
+	if first = next[exchange.Attached](t, old); first.Err != nil || first.Resumed {
+		t.Fatalf("%+v", first)
+	}
+	to.Attach(conn(0, 2), "u", name, 0, 2)
+	edgetest.WaitFor(t, "the session's move", func() error {
+		if _, ok := take[exchange.Yield](old); ok {
+			yielded = true
+			from.Save(conn(0, 1), 0, &meshv1.SessionWrite{
+				User: "u", Name: name, Generation: first.Generation, Detach: true, Cursors: []*meshv1.SessionCursor{{Topic: "room/1", Floor: 7}},
+			}, true)
+		}
+		var ok bool
+		if second, ok = take[exchange.Attached](l); !ok {
+			return fmt.Errorf("asked to yield: %v", yielded)
+		}
+		return nil
+	})
+	return first, second, yielded
+}
+
 func TestSessionIsYieldedToAnotherEdge(t *testing.T) {
 	w := newWorld(t)
 	m1, loops1 := w.edge("e1", 1)
 	m2, loops2 := w.edge("e2", 1)
-	m1.Attach(conn(0, 1), "u", "s", 0, 1)
-	first := next[exchange.Attached](t, loops1[0])
-	if first.Err != nil || first.Resumed {
-		t.Fatalf("%+v", first)
-	}
-	m2.Attach(conn(0, 2), "u", "s", 0, 2)
-	next[exchange.Yield](t, loops1[0])
-	m1.Save(conn(0, 1), 0, &meshv1.SessionWrite{
-		User: "u", Name: "s", Generation: first.Generation, Detach: true, Cursors: []*meshv1.SessionCursor{{Topic: "room/1", Floor: 7}},
-	}, true)
-	second := next[exchange.Attached](t, loops2[0])
-	if second.Err != nil || !second.Resumed || second.Generation <= first.Generation || second.Cursors["room/1"].GetFloor() != 7 {
-		t.Errorf("%+v", second)
+	name, second := "", exchange.Attached{}
+	for tries := 1; ; tries++ {
+		name = fmt.Sprint("s", tries)
+		first, yielded := exchange.Attached{}, false
+		if first, second, yielded = moves(t, m1, m2, loops1[0], loops2[0], name); second.Err != nil || !second.Resumed || second.Generation <= first.Generation {
+			t.Fatalf("%+v after %+v", second, first)
+		}
+		if floor := second.Cursors["room/1"].GetFloor(); yielded && floor == 7 {
+			break
+		}
+		if tries == 10 { // on a machine that stands still the holder's time may be over
+			t.Fatalf("asked to yield: %v, %+v", yielded, second)
+		}
 	}
 	// An edge that NATS does not reach keeps nobody waiting, and learns of its loss by its next write.
 	w.nats.Down()
-	m1.Attach(conn(0, 3), "u", "s", 0, 3)
+	m1.Attach(conn(0, 3), "u", name, 0, 3)
 	if third := next[exchange.Attached](t, loops1[0]); third.Err != nil || third.Generation <= second.Generation {
 		t.Errorf("%+v", third)
 	}
-	m2.Save(conn(0, 2), 5, &meshv1.SessionWrite{User: "u", Name: "s", Generation: second.Generation}, true)
+	m2.Save(conn(0, 2), 5, &meshv1.SessionWrite{User: "u", Name: name, Generation: second.Generation}, true)
 	next[exchange.Detached](t, loops2[0])
 	if s := next[exchange.Saved](t, loops2[0]); s.Ref != 5 || code.Of(s.Err) != wirev1.Code_CODE_SESSION_TAKEN_OVER {
 		t.Errorf("%+v", s)
@@ -137,7 +161,7 @@ func TestRestartedEdgeTakesNoFramesOfItsPast(t *testing.T) {
 	m, loops := w.edge("e1", 1)
 	join(t, m, loops[0], "room/1")
 	data, err := proto.Marshal(&meshv1.RouterFrame{
-		RouterId: "r1", RouterIncarnation: uint64(time.Now().UnixMicro()), EdgeIncarnation: m.cfg.Incarnation - 1, N: 77, Deliveries: w.store.Publish("room/1", 1),
+		RouterId: "r1", RouterIncarnation: uint64(time.Now().UnixMicro()), EdgeIncarnation: m.cfg.Incarnation - 1, N: 77, Deliveries: unstored(t, "room/1", 1),
 	})
 	if err != nil {
 		t.Fatal(err)

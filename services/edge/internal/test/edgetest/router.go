@@ -31,7 +31,7 @@ type Router struct {
 	applied     uint64
 	held        map[string]bool
 	want        bool
-	deaf        int  // announcements to lose
+	deaf        bool // hears no edge
 	mute        bool // no beats
 	digest      *meshv1.EdgeDigest
 	items       []*meshv1.ClientPublish_Item
@@ -83,8 +83,7 @@ func (r *Router) announced(data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.meet(a.GetEdgeIncarnation())
-	if r.deaf > 0 {
-		r.deaf--
+	if r.deaf {
 		return
 	}
 	if a.GetVersion() != r.applied+1 {
@@ -119,6 +118,9 @@ func (r *Router) digested(data []byte) {
 	defer r.mu.Unlock()
 	r.meet(d.GetEdgeIncarnation())
 	r.digest = d
+	if r.deaf {
+		return
+	}
 	hash := uint64(0)
 	for f := range r.held {
 		hash += xxhash.Sum64String(f)
@@ -136,6 +138,9 @@ func (r *Router) snapshotted(data []byte) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.deaf {
+		return
+	}
 	clear(r.held)
 	for _, f := range s.GetFilters() {
 		r.held[f] = true
@@ -213,11 +218,11 @@ func (r *Router) Mute(mute bool) {
 	r.mute = mute
 }
 
-// Deafen has the next n announcements lost.
-func (r *Router) Deafen(n int) {
+// Deafen has whatever the edge says of its interest lost, or heard again.
+func (r *Router) Deafen(deaf bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.deaf = n
+	r.deaf = deaf
 }
 
 // Restart begins a new incarnation that knows no edge.

@@ -295,8 +295,8 @@ func (s *Store) ListNamespaces(context.Context, *meshv1.ListNamespacesRequest) (
 	return &meshv1.ListNamespacesResponse{Version: 1}, nil
 }
 
-// Patience of WaitFor.
-const Patience = 10 * time.Second
+// Patience of WaitFor, and of whatever else says only that something never came: far beyond what a busy machine brings about.
+const Patience = time.Minute
 
 // WaitFor polls until f returns nil, and fails the test with its last error.
 func WaitFor(t testing.TB, what string, f func() error) {
