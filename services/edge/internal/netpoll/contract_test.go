@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,11 +40,14 @@ func eachPoller(t *testing.T, test func(t *testing.T, open func(n int) []poll.Po
 	}
 }
 
+// patience with what comes at once. It says only that something never comes.
+const patience = time.Minute
+
 // until runs the poller until done has seen an event that it is content with.
 func until(t *testing.T, p poll.Poller, what string, done func(e poll.Event) bool) {
 	t.Helper()
-	late := false
-	deadline := time.AfterFunc(20*time.Second, func() { late = true; p.Wake() })
+	var late atomic.Bool
+	deadline := time.AfterFunc(patience, func() { late.Store(true); p.Wake() })
 	defer deadline.Stop()
 	var events []poll.Event
 	err := p.Run(func() poll.Next {
@@ -57,7 +61,7 @@ func until(t *testing.T, p poll.Poller, what string, done func(e poll.Event) boo
 			if done(e) {
 				return poll.End
 			}
-			if e.Slot == poll.SlotWaker && late {
+			if e.Slot == poll.SlotWaker && late.Load() {
 				t.Errorf("never: %s", what)
 				return poll.End
 			}
@@ -91,7 +95,7 @@ func dial(t *testing.T, p poll.Poller) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(3 * patience)); err != nil {
 		t.Fatal(err)
 	}
 	return c.(*net.TCPConn)

@@ -27,11 +27,17 @@ func pair(t *testing.T) (fd int, peer net.Conn) {
 	if peer, err = net.Dial("tcp", at.String()); err != nil {
 		t.Fatal(err)
 	}
+	calls := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); _, err = unix.Poll(calls, int(time.Minute.Milliseconds())) {
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if fd, err = Accept(listener); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { Close(fd); _ = peer.Close() })
-	if err := peer.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := peer.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return fd, peer
