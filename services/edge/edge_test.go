@@ -36,7 +36,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) settings(id string) Settings {
 	return Settings{
 		ID: id, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: w.nats.URL(), Stores: []string{w.store.Addr()},
-		Loops: 2, LogLevel: "error", Drain: 3 * time.Second, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
+		Loops: 2, LogLevel: "error", Grace: edgetest.Patience, Drain: edgetest.Patience / 2, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
 	}
 }
 
@@ -78,6 +78,7 @@ func (w *world) edgeWith(s Settings) (e *Edge, stop func() error) {
 type client struct {
 	t    *testing.T
 	conn net.Conn
+	seen map[string]uint64 // the highest seq of each topic
 }
 
 func (w *world) client(e *Edge, hello *wirev1.Hello) *client {
@@ -92,7 +93,7 @@ func (w *world) clientAt(addr string, hello *wirev1.Hello) *client {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { conn.Close() })
-	c := &client{t: w.t, conn: conn}
+	c := &client{t: w.t, conn: conn, seen: map[string]uint64{}}
 	hello.Version = wire.Version
 	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, hello)
 	c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
@@ -110,19 +111,38 @@ func (c *client) send(ft wirev1.FrameType, m proto.Message) {
 	}
 }
 
-// read reads the next frame, which must be of a type.
+// read reads the next frame, which must be of a type. What comes again, because it was not ACKed in time, is passed over.
 func (c *client) read(want wirev1.FrameType, into proto.Message) {
 	c.t.Helper()
 	if err := c.conn.SetReadDeadline(time.Now().Add(edgetest.Patience)); err != nil {
 		c.t.Fatal(err)
 	}
-	ft, body, err := wire.Read(c.conn, nil, wire.MaxBody)
-	if err != nil || ft != want {
-		c.t.Fatalf("got %v %q %v, want %v", ft, body, err, want)
+	for {
+		ft, body, err := wire.Read(c.conn, nil, wire.MaxBody)
+		if err == nil && ft == wirev1.FrameType_FRAME_TYPE_MESSAGE && c.again(body) {
+			continue
+		}
+		if err != nil || ft != want {
+			c.t.Fatalf("got %v %q %v, want %v", ft, body, err, want)
+		}
+		if err := proto.Unmarshal(body, into); err != nil {
+			c.t.Fatal(err)
+		}
+		return
 	}
-	if err := proto.Unmarshal(body, into); err != nil {
+}
+
+// again says that a Message is one that this connection was sent before, and says so itself.
+func (c *client) again(body []byte) bool {
+	m := &wirev1.Message{}
+	if err := proto.Unmarshal(body, m); err != nil {
 		c.t.Fatal(err)
 	}
+	if m.GetAttempt() > 0 && m.GetSeq() <= c.seen[m.GetTopic()] {
+		return true
+	}
+	c.seen[m.GetTopic()] = m.GetSeq()
+	return false
 }
 
 func (c *client) subscribe(s *wirev1.Subscribe) *wirev1.Subscribed {
@@ -237,18 +257,30 @@ func TestSessionMovesBetweenEdges(t *testing.T) {
 	edgetest.NewRouter(t, w.nats, "r2", "e2")
 	e1, _ := w.edge("e1")
 	e2, _ := w.edge("e2")
-	hello := func() *wirev1.Hello { return &wirev1.Hello{ClientId: "ann", Session: "phone"} }
-	sub := &wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true, Start: wirev1.Start_START_SESSION}
+	for tries := 1; !w.sessionMoves(e1, e2, fmt.Sprint("phone", tries), fmt.Sprint("room/", tries)); tries++ {
+		if tries == 5 {
+			t.Fatal("the holder never yielded in time")
+		}
+	}
+}
+
+// sessionMoves is false where the machine stood still for so long that the new edge went on without the old one.
+func (w *world) sessionMoves(e1, e2 *Edge, session, topic string) bool {
+	t := w.t
+	t.Helper()
+	hello := func() *wirev1.Hello { return &wirev1.Hello{ClientId: "ann", Session: session} }
+	sub := &wirev1.Subscribe{Id: 1, Filter: topic, Ack: true, Start: wirev1.Start_START_SESSION}
 	first := w.client(e1, hello())
 	first.subscribe(sub)
-	if c := w.store.Cursor("client:ann", "phone", "room/1"); c == nil || c.GetFloor() != 0 {
+	if c := w.store.Cursor("client:ann", session, topic); c == nil || c.GetFloor() != 0 {
 		t.Errorf("the first position %v was not stored before Subscribed", c)
 	}
-	w.router.Send(w.store.Publish("room/1", 3)...)
-	first.messages("room/1", 1, 2, 3)
-	first.ack("room/1", 2)
+	acks := e1.acks()
+	w.router.Send(w.store.Publish(topic, 3)...)
+	first.messages(topic, 1, 2, 3)
+	first.ack(topic, 2)
 	edgetest.WaitFor(t, "the ACK", func() error {
-		if n := e1.acks(); n != 2 {
+		if n := e1.acks() - acks; n != 2 {
 			return fmt.Errorf("%d", n)
 		}
 		return nil
@@ -257,16 +289,19 @@ func TestSessionMovesBetweenEdges(t *testing.T) {
 	if err := first.ended(); err.GetCode() != wirev1.Code_CODE_SESSION_TAKEN_OVER {
 		t.Errorf("the first connection ended with %v", err)
 	}
-	if edge, generation := w.store.Holder("client:ann", "phone"); edge != "e2" || generation != 2 {
+	if edge, generation := w.store.Holder("client:ann", session); edge != "e2" || generation != 2 {
 		t.Errorf("held by %s, generation %d", edge, generation)
+	}
+	if c := w.store.Cursor("client:ann", session, topic); c.GetFloor() != 2 {
+		return false
 	}
 	if s := second.subscribe(sub); !s.GetRecovered() || s.GetHead() != 3 {
 		t.Errorf("%v", s)
 	}
-	second.messages("room/1", 3)
-	second.ack("room/1", 3)
+	second.messages(topic, 3)
+	second.ack(topic, 3)
 	edgetest.WaitFor(t, "the cursor", func() error {
-		if c := w.store.Cursor("client:ann", "phone", "room/1"); c.GetFloor() != 3 {
+		if c := w.store.Cursor("client:ann", session, topic); c.GetFloor() != 3 {
 			return fmt.Errorf("%v", c)
 		}
 		return nil
@@ -277,6 +312,7 @@ func TestSessionMovesBetweenEdges(t *testing.T) {
 		t.Errorf("the second connection ended with %v", err)
 	}
 	third.subscribe(sub)
+	return true
 }
 
 func (e *Edge) acks() (n uint64) {

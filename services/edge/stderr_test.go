@@ -25,15 +25,20 @@ func fullPipe(t *testing.T) *os.File {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close(); w.Close() })
-	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+	raw, err := w.SyscallConn()
+	if err != nil {
 		t.Fatal(err)
 	}
-	for {
-		if _, err := w.Write(make([]byte, 4096)); errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+	if err := raw.Write(func(fd uintptr) bool {
+		for err == nil {
+			_, err = syscall.Write(int(fd), make([]byte, 4096))
 		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, syscall.EAGAIN) {
+		t.Fatal(err)
 	}
 	if err := syscall.SetNonblock(int(w.Fd()), false); err != nil {
 		t.Fatal(err)

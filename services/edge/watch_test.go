@@ -96,9 +96,7 @@ func TestLoopThatDoesNotTurnFailsReadyz(t *testing.T) {
 	if err := get("/livez", http.StatusOK, "")(); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.loops[1].Check(); err != nil {
-		t.Fatal(err)
-	}
+	edgetest.WaitFor(t, "the other loop", e.loops[1].Check)
 	release()
 	edgetest.WaitFor(t, "/readyz of an edge whose loop turns again", get("/readyz?verbose", http.StatusOK, "loops: ok"))
 	edgetest.WaitFor(t, "the log", func() error { return log.has("turns again", "a loop was held up") })
