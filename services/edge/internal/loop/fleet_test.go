@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -38,8 +37,8 @@ func newFleet(t *rapid.T, sender func() (poll.Sender, error)) *fleet {
 	f := &fleet{T: t, sent: map[string][]string{}}
 	f.mesh = meshtest.New(func(e exchange.Event) { f.l.Post(e) })
 	// Queues are short, so that messages are dropped out of their middle, and connections read on from the log.
-	lim := Limits{QueueMessages: 12, QueueBytes: 128 << 10, ReadBytes: 64 << 10}
-	l, err := New(Config{EdgeID: "edge", Mesh: f.mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, Limits: lim})
+	lim := Limits{QueueMessages: 12, QueueBytes: 128 << 10, ReadBytes: 64 << 10, HandshakeTimeout: time.Hour}
+	l, err := New(Config{EdgeID: "edge", Mesh: f.mesh, PolicyFor: patiently(), ListenAddr: "127.0.0.1:0", Poller: testPoller, Limits: lim})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +287,7 @@ func (f *fleet) close() {
 }
 
 func (f *fleet) until(what string, ok func() bool) {
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+	for deadline := time.Now().Add(patience); !ok(); {
 		if f.l.turn(); time.Now().After(deadline) {
 			f.Fatalf("never: %s", what)
 		}

@@ -17,7 +17,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -59,10 +58,11 @@ func byHand(t *testing.T, send SendMode, lim ...Limits) (*Loop, *meshtest.Mesh) 
 	t.Helper()
 	var l *Loop
 	mesh := meshtest.New(func(e exchange.Event) { l.Post(e) })
-	cfg := Config{EdgeID: "edge", Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, Send: send}
+	cfg := Config{EdgeID: "edge", Mesh: mesh, PolicyFor: patiently(), ListenAddr: "127.0.0.1:0", Poller: testPoller, Send: send}
 	for _, lim := range lim {
 		cfg.Limits = lim
 	}
+	cfg.Limits.HandshakeTimeout = time.Hour
 	l, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +108,7 @@ func TestAnswersOvertakeABroadcast(t *testing.T) {
 		}
 		late := all[len(all)-1]
 		late.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7})
+		late.arrived(l)
 		mesh.Send("room/1", "again")
 		l.turn()
 		if len(l.flushes) == 0 {
@@ -193,6 +194,9 @@ func (u *user) once(stop <-chan struct{}) (n int, err error) {
 		}
 		if u.r.IntN(50) == 0 {
 			runtime.Gosched()
+		}
+		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return n, err
 		}
 		ft, body, err := wire.Read(c, nil, wire.MaxBody)
 		if err != nil {

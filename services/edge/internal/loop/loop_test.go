@@ -2,14 +2,14 @@ package loop
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"testing"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -37,6 +37,7 @@ func runSending(t testing.TB, lim Limits, send SendMode) (*Loop, *meshtest.Mesh)
 		}
 	})
 	table := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{Durable: true, ClientPublish: true}}})
+	lim.HandshakeTimeout = cmp.Or(lim.HandshakeTimeout, patience)
 	l, err := New(Config{EdgeID: "edge", Mesh: mesh, PolicyFor: table.For, Limits: lim, ListenAddr: "127.0.0.1:0", Poller: testPoller, Send: send})
 	if err != nil {
 		t.Fatal(err)
@@ -45,113 +46,13 @@ func runSending(t testing.TB, lim Limits, send SendMode) (*Loop, *meshtest.Mesh)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := l.Stop(t.Context()); err != nil && t.Context().Err() == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := l.Stop(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	return l, mesh
-}
-
-// eventually waits until ok is true.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(10 * time.Second)
-	for tick := time.Tick(5 * time.Millisecond); !ok(); {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-tick:
-		}
-	}
-}
-
-type client struct {
-	t testing.TB
-	net.Conn
-}
-
-func dial(t testing.TB, l *Loop) *client {
-	t.Helper()
-	c, err := net.Dial("tcp", l.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	return &client{t, c}
-}
-
-func frameOf(t testing.TB, ft wirev1.FrameType, m proto.Message) []byte {
-	t.Helper()
-	b, err := wire.Append(nil, ft, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func (c *client) send(ft wirev1.FrameType, m proto.Message) { c.write(frameOf(c.t, ft, m)) }
-
-func (c *client) write(b []byte) {
-	c.t.Helper()
-	if _, err := c.Write(b); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// read takes the next frame, which must be of type want.
-func (c *client) read(want wirev1.FrameType, into proto.Message) {
-	c.t.Helper()
-	ft, body, err := wire.Read(c, nil, wire.MaxBody)
-	if err != nil {
-		c.t.Fatalf("waiting for %v: %v", want, err)
-	}
-	if ft != want {
-		var e wirev1.Error
-		_ = proto.Unmarshal(body, &e)
-		c.t.Fatalf("got %v (%v), want %v", ft, &e, want)
-	}
-	if err := proto.Unmarshal(body, into); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func (c *client) hello(m *wirev1.Hello) *wirev1.Welcome {
-	c.t.Helper()
-	m.Version = 1
-	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, m)
-	var w wirev1.Welcome
-	c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &w)
-	return &w
-}
-
-func (c *client) subscribe(m *wirev1.Subscribe) *wirev1.Subscribed {
-	c.t.Helper()
-	c.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m)
-	var s wirev1.Subscribed
-	c.read(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &s)
-	return &s
-}
-
-func (c *client) message() *wirev1.Message {
-	c.t.Helper()
-	var m wirev1.Message
-	c.read(wirev1.FrameType_FRAME_TYPE_MESSAGE, &m)
-	return &m
-}
-
-func (c *client) refused(want wirev1.Code) {
-	c.t.Helper()
-	var e wirev1.Error
-	c.read(wirev1.FrameType_FRAME_TYPE_ERROR, &e)
-	if e.GetCode() != want || e.GetRef() != 0 {
-		c.t.Fatalf("got %v, want %v", &e, want)
-	}
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		c.t.Fatalf("after the Error: %v", err)
-	}
 }
 
 func TestHelloSubscribeMessageAck(t *testing.T) { eachSender(t, helloSubscribeMessageAck) }
@@ -210,15 +111,29 @@ func TestNonsense(t *testing.T) {
 		{"id 0", hello, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Filter: "a"}), wirev1.Code_CODE_INVALID_ARGUMENT},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			before := l.Stats().Closes[x.want]
-			c := dial(t, l)
-			c.write(x.first)
-			if x.then != nil {
-				c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
-				c.write(x.then)
+			for tries := 1; ; tries++ {
+				before := l.Stats().Closes[x.want]
+				c := dial(t, l)
+				_, err := c.Write(x.first)
+				if x.then != nil {
+					c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
+					_, err = c.Write(x.then)
+				}
+				refusal, whole := &wirev1.Error{}, err == nil
+				if whole {
+					refusal, whole = c.refusal()
+				}
+				if whole && (refusal.GetCode() != x.want || refusal.GetRef() != 0) {
+					t.Fatalf("got %v, want %v", refusal, x.want)
+				}
+				eventually(t, "counted", func() bool { return l.Stats().Closes[x.want] == before+1 })
+				if whole {
+					break
+				}
+				if tries == 10 {
+					t.Fatalf("cut off: %v", err)
+				}
 			}
-			c.refused(x.want)
-			eventually(t, "counted", func() bool { return l.Stats().Closes[x.want] == before+1 })
 		})
 	}
 	c := dial(t, l)
@@ -369,7 +284,7 @@ func drainEnds(t *testing.T, send SendMode) {
 	c := dial(t, l)
 	c.hello(&wirev1.Hello{})
 	done := make(chan struct{})
-	if !l.Post(exchange.Drain{JitterMS: 5, DeadlineMS: 5000, Addresses: []string{"elsewhere:7400"}, Done: func() { close(done) }}) {
+	if !l.Post(exchange.Drain{JitterMS: 5, DeadlineMS: uint32(patience.Milliseconds()), Addresses: []string{"elsewhere:7400"}, Done: func() { close(done) }}) {
 		t.Fatal("refused")
 	}
 	var g wirev1.GoAway
@@ -383,7 +298,7 @@ func drainEnds(t *testing.T, send SendMode) {
 	_ = c.Close()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the drain has no end")
 	}
 	if c, err := net.Dial("tcp", l.Addr()); err == nil {
@@ -402,9 +317,7 @@ func TestLagIsSampled(t *testing.T) {
 	if q := lag.SinceStart(); q.P50 > q.P99 || q.Max != lag.Max {
 		t.Fatalf("since start %+v", q)
 	}
-	if err := l.Check(); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "it turns", func() bool { return l.Check() == nil })
 }
 
 func TestRedeliveryAndSessionOverSockets(t *testing.T) { eachSender(t, redeliveryAndSession) }
@@ -436,7 +349,7 @@ func redeliveryAndSession(t *testing.T, send SendMode) {
 	if !w.GetResumed() || !s.GetRecovered() {
 		t.Fatalf("%v %v", w, s)
 	}
-	if m := c.message(); m.GetSeq() != 1 || m.GetAttempt() != 2 {
+	if m := c.message(); m.GetSeq() != 1 || m.GetAttempt() < 2 { // more, if the end of the first connection took its time
 		t.Fatalf("Message %v", m)
 	}
 	c.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: 2, Through: true}}})

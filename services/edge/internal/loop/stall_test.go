@@ -38,6 +38,7 @@ func TestNeighboursAreAnsweredBetweenTheSlicesOfOne(t *testing.T) {
 			}
 			pings++
 			neighbour.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: pings})
+			neighbour.arrived(l)
 			l.turn()
 			pong := &wirev1.Pong{}
 			if neighbour.read(wirev1.FrameType_FRAME_TYPE_PONG, pong); pong.GetSentAt() != pings {
