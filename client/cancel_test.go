@@ -3,7 +3,6 @@ package pushmesh
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -46,13 +45,6 @@ func conflict() error {
 }
 
 func TestCancelScheduledIsRepeatedUntilAnswered(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
 	r := newFakeRouter(t)
 	r.cancels(func(call int) error {
 		if call < 3 {
@@ -60,7 +52,7 @@ func TestCancelScheduledIsRepeatedUntilAnswered(t *testing.T) {
 		}
 		return nil
 	})
-	p := newTestProducer(t, ProducerConfig{Addrs: []string{ln.Addr().String(), r.addr}, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond})
+	p := newTestProducer(t, ProducerConfig{Addrs: []string{nobody, r.addr}, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond})
 	if err := p.CancelScheduled(t.Context(), []byte("id")); err != nil {
 		t.Fatal(err)
 	}

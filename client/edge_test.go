@@ -14,7 +14,11 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-const patience = 10 * time.Second
+// patience bounds every wait of these tests, and says only that something never came: nothing comes near it.
+const patience = 60 * time.Second
+
+// nobody listens on port 1. A port that was listened on is soon another program's.
+const nobody = "127.0.0.1:1"
 
 // fakeEdge is a real listener whose connections are handed to the test one by one.
 type fakeEdge struct {
@@ -89,14 +93,28 @@ type edgeConn struct {
 	br   *bufio.Reader
 }
 
+type sent struct {
+	t wirev1.FrameType
+	m proto.Message
+}
+
 func (c *edgeConn) send(ft wirev1.FrameType, m proto.Message) {
 	c.t.Helper()
-	frame, err := wire.Append(nil, ft, m)
-	if err != nil {
-		c.t.Fatal(err)
+	c.sendAll(sent{ft, m})
+}
+
+// sendAll sends frames with one write: they arrive together.
+func (c *edgeConn) sendAll(frames ...sent) {
+	c.t.Helper()
+	var out []byte
+	for _, f := range frames {
+		var err error
+		if out, err = wire.Append(out, f.t, f.m); err != nil {
+			c.t.Fatal(err)
+		}
 	}
-	if _, err := c.conn.Write(frame); err != nil {
-		c.t.Fatalf("send %v: %v", ft, err)
+	if _, err := c.conn.Write(out); err != nil {
+		c.t.Fatalf("send %v: %v", frames[0].t, err)
 	}
 }
 
@@ -192,6 +210,9 @@ func newTestSubscriber(t *testing.T, cfg SubscriberConfig) *Subscriber {
 	t.Helper()
 	if cfg.MinBackoff == 0 {
 		cfg.MinBackoff = time.Millisecond
+	}
+	if cfg.DialTimeout == 0 {
+		cfg.DialTimeout = patience // the fake edge answers once, to the connection that it was asked on
 	}
 	cfg.Agent = t.Name()
 	s, err := NewSubscriber(cfg)

@@ -49,7 +49,7 @@ func TestAGroupsMessagesAreHandledAsTheyCome(t *testing.T) {
 }
 
 func TestAGroupKeyNeedsAGroup(t *testing.T) {
-	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{"127.0.0.1:1"}})
+	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{nobody}})
 	if _, err := s.Start("room/a", func(context.Context, *Delivery) error { return nil }, WithGroupKey(KeyTopic)); err == nil {
 		t.Error("a key without a group is taken")
 	}

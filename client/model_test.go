@@ -217,7 +217,7 @@ func TestModelOfRecovery(t *testing.T) {
 			}, opts...)
 			select {
 			case <-over:
-			case <-time.After(30 * time.Second):
+			case <-time.After(patience):
 				mu.Lock()
 				defer mu.Unlock()
 				t.Fatalf("%d of %d dealt with, highest %d; stats %+v", len(dealt), m.n, first, s.Stats())
