@@ -16,7 +16,7 @@ func TestPublishedMessagesReachSubscribers(t *testing.T) {
 	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sub := start(t, nil, with(m.edge, "sub", "room/+/chat", "--ack", "--count", "5", "--timeout", "30s", "--format", "json")...)
+	sub := start(t, nil, with(m.edge, "sub", "room/+/chat", "--ack", "--count", "5", "--timeout", patience.String(), "--format", "json")...)
 	sub.says("subscribed")
 
 	if out := must(t, "", with(m.router, "pub", "room/1/chat", "hello", "--header", "kind=greeting")...); !regexp.MustCompile(`^1\t[0-9a-f-]{36}\n$`).MatchString(out) {
@@ -50,7 +50,7 @@ func TestPublishedMessagesReachSubscribers(t *testing.T) {
 		epoch = shown(t, out)[0].Epoch
 	}
 	for from, want := range map[string]string{"--from=earliest": "1", "--from=3": "3", fmt.Sprintf("--from=%d:5", epoch): "5", "--last=2": "4"} {
-		out := must(t, "", with(m.edge, "sub", "room/1/chat", from, "--count", "1", "--timeout", "30s")...)
+		out := must(t, "", with(m.edge, "sub", "room/1/chat", from, "--count", "1", "--timeout", patience.String())...)
 		if seq := strings.Split(out, "\t")[1]; seq != want {
 			t.Errorf("sub %s begins with seq %s, want %s", from, seq, want)
 		}
@@ -86,13 +86,13 @@ func TestScheduledMessages(t *testing.T) {
 		t.Fatalf("pub prints %q", out)
 	}
 	must(t, "", with(m.router, "cancel", fields[1])...)
-	sub := start(t, nil, with(m.edge, "sub", "room/1/chat", "--count", "1", "--timeout", "30s")...)
+	sub := start(t, nil, with(m.edge, "sub", "room/1/chat", "--count", "1", "--timeout", patience.String())...)
 	sub.says("subscribed")
 	out = must(t, "", with(m.router, "pub", "room/1/chat", "soon", "--delay", "100ms")...)
 	if code := sub.wait(); code != 0 || sub.out.String() != "room/1/chat\t1\tsoon\n" {
 		t.Fatalf("exit code %d: %q %q", code, sub.out.String(), sub.err.String())
 	}
-	late := start(t, nil, with(m.router, "cancel", strings.Fields(out)[1])...)
+	late := ran(t, "", with(m.router, "cancel", strings.Fields(out)[1])...)
 	if code := late.wait(); code != 1 || !strings.Contains(late.err.String(), "CONFLICT") {
 		t.Errorf("cancel of what was delivered: exit code %d, says %q", code, late.err.String())
 	}
@@ -100,7 +100,7 @@ func TestScheduledMessages(t *testing.T) {
 
 func TestSessionGoesOnWhereItStood(t *testing.T) {
 	m := startMesh(t, t.TempDir())
-	args := with(m.edge, "sub", "room/1/chat", "--ack", "--session", "phone", "--client-id", "ann", "--count", "1", "--timeout", "30s")
+	args := with(m.edge, "sub", "room/1/chat", "--ack", "--session", "phone", "--client-id", "ann", "--count", "1", "--timeout", patience.String())
 	first := start(t, nil, args...)
 	first.says("subscribed")
 	must(t, "1\n2\n3\n", with(m.router, "pub", "room/1/chat", "--lines")...)
@@ -152,7 +152,7 @@ func TestNamespaces(t *testing.T) {
 		}
 	}
 	must(t, "", with(m.router, "namespace", "delete", "orders")...)
-	gone := start(t, nil, with(m.router, "namespace", "get", "orders")...)
+	gone := ran(t, "", with(m.router, "namespace", "get", "orders")...)
 	if code := gone.wait(); code != 1 || !strings.Contains(gone.err.String(), "NOT_FOUND") || !strings.Contains(gone.err.String(), "will not help") {
 		t.Errorf("exit code %d: %s", code, gone.err.String())
 	}
@@ -190,7 +190,7 @@ func TestDevCommandStaysUpUntilStopped(t *testing.T) {
 		return found[1]
 	}
 	must(t, "", "pub", "room/7/chat", "hello", "--router", addr(`public API \(gRPC\)`))
-	if out := must(t, "", "sub", "room/7/#", "--from", "earliest", "--count", "1", "--timeout", "30s", "--edge", addr(`subscribers \(TCP\)`)); out != "room/7/chat\t1\thello\n" {
+	if out := must(t, "", "sub", "room/7/#", "--from", "earliest", "--count", "1", "--timeout", patience.String(), "--edge", addr(`subscribers \(TCP\)`)); out != "room/7/chat\t1\thello\n" {
 		t.Errorf("sub prints %q", out)
 	}
 	second := start(t, nil, "dev", "--data", data, "--ports-from", "0", "--log-level", "error")

@@ -3,7 +3,6 @@ package readiness
 import (
 	"context"
 	"errors"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,7 +36,11 @@ func TestAwaitsWhatIsMissingOrDegraded(t *testing.T) {
 	if err := Await(short, srv.Addr(), nil); err == nil {
 		t.Fatal("ready although the store is away")
 	}
-	if err := Ask(t.Context(), srv.Addr()); err == nil || !strings.Contains(err.Error(), "store: degraded: away") {
+	err := Ask(t.Context(), srv.Addr())
+	for errors.Is(err, context.DeadlineExceeded) { // a busy machine may keep the answer for longer than Ask waits
+		err = Ask(t.Context(), srv.Addr())
+	}
+	if err == nil || !strings.Contains(err.Error(), "store: degraded: away") {
 		t.Fatalf("got %v", err)
 	}
 	fault.Store(nil)
@@ -47,12 +50,9 @@ func TestAwaitsWhatIsMissingOrDegraded(t *testing.T) {
 }
 
 func TestAwaitEndsWithTheProcess(t *testing.T) {
-	gone := httptest.NewServer(nil)
-	addr := strings.TrimPrefix(gone.URL, "http://")
-	gone.Close()
 	ended := make(chan struct{})
 	close(ended)
-	if err := Await(t.Context(), addr, ended); err == nil || !strings.Contains(err.Error(), "ended") {
+	if err := Await(t.Context(), "127.0.0.1:1", ended); err == nil || !strings.Contains(err.Error(), "ended") {
 		t.Fatalf("got %v", err)
 	}
 }
