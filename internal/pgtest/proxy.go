@@ -120,16 +120,17 @@ func (p *Proxy) accept() {
 		if !p.keep(c) {
 			continue
 		}
-		made := &attempt{client: c, begun: time.Now()}
+		made := &attempt{client: c}
 		p.begin(made)
 		p.wg.Go(func() { p.serve(c, made) })
 	}
 }
 
-// begin an attempt; those that were given up before it are over.
+// begin an attempt; those that were given up before it are over. Its time is taken under the lock, so that none of them can end after it.
 func (p *Proxy) begin(made *attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	made.begun = time.Now()
 	for _, a := range p.attempts {
 		if a.over.IsZero() && !a.open() {
 			a.over = made.begun

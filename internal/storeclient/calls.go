@@ -149,7 +149,7 @@ func (c *Client) latest() string {
 		}
 	}
 	for _, addr := range owners {
-		if at, ok := c.heard[addr]; ok && c.heard[best].Sub(at) < silentAfter {
+		if at, ok := c.heard[addr]; ok && c.heard[best].Sub(at) < c.waits.silent {
 			return addr
 		}
 	}

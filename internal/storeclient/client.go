@@ -35,6 +35,7 @@ type Config struct {
 // goroutine that keeps the map fresh.
 type Client struct {
 	cfg   Config
+	waits waits
 	kick  chan struct{}
 	group *lifecycle.Group
 	dials *dials
@@ -53,6 +54,7 @@ func New(cfg Config) *Client {
 	}
 	return &Client{
 		cfg:     cfg,
+		waits:   defaultWaits,
 		kick:    make(chan struct{}, 1),
 		group:   lifecycle.NewGroup(context.Background()),
 		dials:   newDials(cfg.DialOptions),
@@ -104,7 +106,7 @@ func (c *Client) Silent(addr string) bool {
 }
 
 // silent: c.mu is held.
-func (c *Client) silent(addr string) bool { return time.Since(c.heard[addr]) > silentAfter }
+func (c *Client) silent(addr string) bool { return time.Since(c.heard[addr]) > c.waits.silent }
 
 // Owner of a shard: its address and a stub. UNAVAILABLE, retryable, where none is known, or the one known is silent.
 func (c *Client) Owner(shard int) (addr string, stub meshv1.StoreServiceClient, err error) {

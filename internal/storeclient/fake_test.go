@@ -205,15 +205,27 @@ func (f *fake) DiscardDeadLetters(_ context.Context, req *meshv1.DiscardDeadLett
 	return &meshv1.DiscardDeadLettersResponse{Discarded: uint32(n)}, nil
 }
 
+// patience bounds every wait of these tests; nothing comes near it.
+const patience = time.Minute
+
+// patient is for stores that all answer, if late: a busy machine shall not make one of them a silent one.
+var patient = waits{ask: patience, grace: patience, silent: patience}
+
 // client that knows seeds, started.
 func client(t *testing.T, seeds ...string) *Client {
 	t.Helper()
+	return clientThatWaits(t, patient, seeds...)
+}
+
+func clientThatWaits(t *testing.T, w waits, seeds ...string) *Client {
+	t.Helper()
 	c := New(Config{Seeds: seeds})
+	c.waits = w
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := c.Stop(ctx); err != nil {
 			t.Error(err)
@@ -222,10 +234,12 @@ func client(t *testing.T, seeds ...string) *Client {
 	return c
 }
 
-// wait until the owner map fulfils cond.
+// wait until cond holds: of the owner map, or of who has answered lately.
 func wait(t *testing.T, c *Client, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		changed := c.Changed()
 		if cond() {
@@ -233,8 +247,9 @@ func wait(t *testing.T, c *Client, what string, cond func() bool) {
 		}
 		select {
 		case <-changed:
+		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within 5 s: %s", what)
+			t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
 }

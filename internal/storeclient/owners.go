@@ -13,13 +13,18 @@ const (
 	refreshEvery = time.Second
 	// minPause between two rounds keeps a storm of refusals from becoming a storm of questions.
 	minPause = 20 * time.Millisecond
-	// askTimeout bounds a question; graceAfterFirst bounds the round once a store has answered, so that a store that
-	// hangs does not hide for long who took its shards. What it answers later only says that it is there.
-	askTimeout      = 2 * time.Second
-	graceAfterFirst = 200 * time.Millisecond
-	// silentAfter is when an owner counts as not reachable, and calls for its shards are refused at once.
-	silentAfter = 3 * time.Second
 )
+
+// waits are how long stores may take to answer.
+type waits struct {
+	// ask bounds a question; grace bounds the round once a store has answered, so that a store that
+	// hangs does not hide for long who took its shards. What it answers later only says that it is there.
+	ask, grace time.Duration
+	// silent is when an owner counts as not reachable, and calls for its shards are refused at once.
+	silent time.Duration
+}
+
+var defaultWaits = waits{ask: 2 * time.Second, grace: 200 * time.Millisecond, silent: 3 * time.Second}
 
 // answer of one store to Owners.
 type answer struct {
@@ -107,7 +112,7 @@ func (c *Client) askAll(ctx context.Context, addrs map[string]bool) []answer {
 			}
 			answers = append(answers, a)
 			if grace == nil {
-				grace = time.After(graceAfterFirst)
+				grace = time.After(c.waits.grace)
 			}
 		case <-grace:
 			return answers
@@ -117,7 +122,7 @@ func (c *Client) askAll(ctx context.Context, addrs map[string]bool) []answer {
 }
 
 func (c *Client) ask(ctx context.Context, addr string) answer {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.waits.ask)
 	defer cancel()
 	stub, err := c.dials.to(addr)
 	if err != nil {

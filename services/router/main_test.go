@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/pushmesh/pushmesh/internal/leaks"
 )
 
 // A router that was stopped leaves no goroutine behind.
@@ -13,7 +15,7 @@ func TestMain(m *testing.M) {
 	exit := m.Run()
 	http.DefaultClient.CloseIdleConnections()
 	if exit == 0 {
-		if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*Server).startGoRoutine.func1")); err != nil {
+		if err := leaks.Find(goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*Server).startGoRoutine.func1")); err != nil {
 			_, _ = os.Stderr.WriteString(err.Error() + "\n")
 			exit = 1
 		}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -230,20 +231,26 @@ func (s *sink) wait(t *testing.T) *meshv1.AppendResult {
 	select {
 	case <-s.done:
 		return s.res
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("no result for %v", s.it.Req)
 		return nil
 	}
 }
 
+// patience bounds every wait of these tests; nothing comes near it.
+const patience = time.Minute
+
 func start(t *testing.T, cfg Config) *Appender {
 	t.Helper()
+	if cfg.Timeout == 0 { // a machine that stands still is no store that hangs
+		cfg.Timeout = patience
+	}
 	a := New(cfg)
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := a.Stop(ctx); err != nil {
 			t.Error(err)
@@ -275,7 +282,10 @@ func TestItemsOfATopicKeepTheirOrder(t *testing.T) {
 	}
 }
 
-func TestBeyondTheBoundIsOverloaded(t *testing.T) {
+// The bubble's clock stands still while items are submitted.
+func TestBeyondTheBoundIsOverloaded(t *testing.T) { synctest.Test(t, beyondTheBound) }
+
+func beyondTheBound(t *testing.T) {
 	w := newShared("a")
 	w.stores["a"].hang = true
 	a := start(t, Config{Owners: w, MaxItems: 10, Timeout: 100 * time.Millisecond})
@@ -368,7 +378,7 @@ func TestOnlyOneRetryAfterAnUnknownOutcome(t *testing.T) {
 
 func TestAConflictWaitsForTheMapAndKeepsTheOrder(t *testing.T) {
 	w := newShared("a", "b")
-	a := start(t, Config{Owners: w, MoveWait: 10 * time.Second})
+	a := start(t, Config{Owners: w, MoveWait: patience})
 	if res := submit(t, a, "x", "", 1, nil).wait(t); res.GetSeq() != 1 {
 		t.Fatal(res)
 	}
@@ -462,7 +472,7 @@ func TestASilentOwnerIsRefusedFor(t *testing.T) {
 
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !f(); {
+	for deadline := time.Now().Add(patience); !f(); {
 		if time.Now().After(deadline) {
 			t.Fatal(what)
 		}

@@ -3,7 +3,7 @@ package outbox
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/pushmesh/pushmesh/internal/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
