@@ -24,7 +24,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-const patience = 10 * time.Second
+// patience bounds every wait of these tests; nothing comes near it.
+const patience = time.Minute
 
 func startCompute(t *testing.T, s Settings) (*Compute, *grpc.ClientConn) {
 	t.Helper()
@@ -131,20 +132,21 @@ func TestOverloadIsRefused(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	got := map[wirev1.Code]int{}
-	for i := range 40 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			_, err := client.RankJob(t.Context(), &meshv1.RankJobRequest{Caller: fmt.Sprint(i % 8), Rank: job})
-			mu.Lock()
-			defer mu.Unlock()
-			got[code.Of(err)]++
-			if e := code.From(err); e != nil && (e.RetryAfter <= 0 || status.Code(err) != codes.ResourceExhausted) {
-				t.Errorf("refused without a time: %v", err)
-			}
-		}()
+	// Mostly once is enough; a busy machine may bring the jobs one after the other.
+	for began := time.Now(); got[wirev1.Code_CODE_OVERLOADED] == 0 && time.Since(began) < patience; {
+		for i := range 40 {
+			wg.Go(func() {
+				_, err := client.RankJob(t.Context(), &meshv1.RankJobRequest{Caller: fmt.Sprint(i % 8), Rank: job})
+				mu.Lock()
+				defer mu.Unlock()
+				got[code.Of(err)]++
+				if e := code.From(err); e != nil && (e.RetryAfter <= 0 || status.Code(err) != codes.ResourceExhausted) {
+					t.Errorf("refused without a time: %v", err)
+				}
+			})
+		}
+		wg.Wait()
 	}
-	wg.Wait()
 	if got[wirev1.Code_CODE_OK] == 0 || got[wirev1.Code_CODE_OVERLOADED] == 0 || len(got) != 2 {
 		t.Fatal(got)
 	}

