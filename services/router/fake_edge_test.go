@@ -30,7 +30,7 @@ func startNATS(tb testing.TB, port int) *natsserver.Server {
 		tb.Fatal(err)
 	}
 	go srv.Start()
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(patience) {
 		tb.Fatal("nats-server is not ready")
 	}
 	tb.Cleanup(func() {
@@ -46,7 +46,7 @@ type fakeEdge struct {
 	id          string
 	incarnation uint64
 	bus         *bus.Bus
-	routerID    string
+	routers     []string // those that are to apply what it announces
 
 	mu         sync.Mutex
 	filters    map[string]bool
@@ -54,7 +54,7 @@ type fakeEdge struct {
 	mute       bool // answers no snapshot and sends no digest
 	discard    bool // counts frames without decoding them
 	last       map[uint64]uint64
-	applied    uint64
+	applied    map[string]uint64 // by router
 	holes      int
 	beats      int
 	leaving    bool
@@ -64,12 +64,12 @@ type fakeEdge struct {
 	disconnect []*meshv1.DisconnectClients
 }
 
-func startEdge(tb testing.TB, url, id, routerID string) *fakeEdge {
+func startEdge(tb testing.TB, url, id string, routers ...string) *fakeEdge {
 	tb.Helper()
 	e := &fakeEdge{
-		tb: tb, id: id, incarnation: uint64(time.Now().UnixMicro()), routerID: routerID,
+		tb: tb, id: id, incarnation: uint64(time.Now().UnixMicro()), routers: routers,
 		bus:     bus.New(bus.Config{URL: url, Name: id, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}),
-		filters: map[string]bool{}, last: map[uint64]uint64{}, counts: map[string]uint64{},
+		filters: map[string]bool{}, last: map[uint64]uint64{}, counts: map[string]uint64{}, applied: map[string]uint64{},
 	}
 	if err := e.bus.Start(tb.Context()); err != nil {
 		tb.Fatal(err)
@@ -127,7 +127,7 @@ func (e *fakeEdge) digest() {
 	e.publish(bus.EdgeDigest, d)
 }
 
-// want announces filters and waits until the router has applied them.
+// want announces filters and waits until every router has applied them.
 func (e *fakeEdge) want(filters ...string) {
 	e.tb.Helper()
 	e.mu.Lock()
@@ -141,8 +141,10 @@ func (e *fakeEdge) want(filters ...string) {
 	eventually(e.tb, "interest applied", func() error {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.applied < version {
-			return fmt.Errorf("applied %d of %d", e.applied, version)
+		for _, r := range e.routers {
+			if e.applied[r] < version {
+				return fmt.Errorf("%s has applied %d of %d", r, e.applied[r], version)
+			}
 		}
 		return nil
 	})
@@ -174,7 +176,7 @@ func (e *fakeEdge) frame(data []byte, _ func([]byte) error) {
 		e.beats++
 	}
 	e.last[f.GetRouterIncarnation()] = max(last, f.GetN())
-	e.applied = f.GetAppliedVersion()
+	e.applied[f.GetRouterId()] = f.GetAppliedVersion()
 	e.leaving = e.leaving || f.GetLeaving()
 	e.deliveries = append(e.deliveries, f.GetDeliveries()...)
 	e.checks = append(e.checks, f.GetCheckTopics()...)
@@ -278,7 +280,7 @@ func (e *fakeEdge) ask(tb testing.TB, router string, req *meshv1.ClientPublish, 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	answer, err := e.bus.Request(ctx, bus.RouterPublish(router), data)
 	if err != nil {

@@ -157,12 +157,8 @@ func (s *fakeStore) Append(stream grpc.BidiStreamingServer[meshv1.AppendRequest,
 		s.mu.Lock()
 		gate := s.gate
 		s.mu.Unlock()
-		if gate != nil {
-			select {
-			case <-gate:
-			case <-stream.Context().Done():
-				return stream.Context().Err()
-			}
+		if err := hold(stream, gate); err != nil {
+			return err
 		}
 		resp := &meshv1.AppendResponse{}
 		for _, it := range req.GetItems() {
@@ -176,6 +172,25 @@ func (s *fakeStore) Append(stream grpc.BidiStreamingServer[meshv1.AppendRequest,
 			return err
 		}
 	}
+}
+
+// hold waits for the gate. An answer to nothing now and then says that the store lives: a router gives up one that says nothing for 5 s.
+func hold(stream grpc.BidiStreamingServer[meshv1.AppendRequest, meshv1.AppendResponse], gate <-chan struct{}) error {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for gate != nil {
+		select {
+		case <-gate:
+			return nil
+		case <-tick.C:
+			if err := stream.Send(&meshv1.AppendResponse{}); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+	return nil
 }
 
 func (s *fakeStore) take(it *meshv1.AppendItem) (*meshv1.AppendResult, error) {
@@ -295,10 +310,13 @@ func (s *fakeStore) DeleteSession(_ context.Context, req *meshv1.DeleteSessionRe
 	return &meshv1.DeleteSessionResponse{}, nil
 }
 
+// patience bounds every wait of these tests; nothing comes near it.
+const patience = time.Minute
+
 // eventually polls until f is nil.
 func eventually(tb testing.TB, what string, f func() error) {
 	tb.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		err := f()
 		if err == nil {

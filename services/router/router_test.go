@@ -55,7 +55,7 @@ func startMesh(tb testing.TB, change func(*Settings)) *mesh {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := m.router.Stop(ctx); err != nil {
 			tb.Errorf("stop: %v", err)
@@ -98,13 +98,24 @@ func (m *mesh) ready(tb testing.TB) {
 
 func (m *mesh) publish(tb testing.TB, req *pushmeshv1.PublishRequest) *pushmeshv1.PublishResponse {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
-	resp, err := m.pub.Publish(ctx, req)
-	if err != nil {
-		tb.Fatalf("publish: %v", err)
+	for {
+		resp, err := m.pub.Publish(ctx, req)
+		if err == nil {
+			return resp
+		}
+		if !refusedForNow(err) || ctx.Err() != nil {
+			tb.Fatalf("publish: %v", err)
+		}
+		<-time.After(5 * time.Millisecond)
 	}
-	return resp
+}
+
+// refusedForNow says whether nothing was done and trying again helps: a machine that stood still for seconds makes others seem to be gone.
+func refusedForNow(err error) bool {
+	e := code.From(err)
+	return e != nil && e.Code == wirev1.Code_CODE_UNAVAILABLE && e.RetryAfter > 0 && !strings.Contains(e.Error(), "may have been stored")
 }
 
 func TestPublishReachesTheEdgesThatWantIt(t *testing.T) {

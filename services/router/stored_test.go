@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -28,8 +27,8 @@ func TestStoredMessagesAreRoutedOnce(t *testing.T) {
 	}
 	other := &mesh{nats: m.nats, router: second}
 	other.ready(t)
-	wants := startEdge(t, m.nats.ClientURL(), "wants", "r1")
-	not := startEdge(t, m.nats.ClientURL(), "not", "r1")
+	wants := startEdge(t, m.nats.ClientURL(), "wants", "r1", "r2")
+	not := startEdge(t, m.nats.ClientURL(), "not", "r1", "r2")
 	wants.want("room/1", "room/2")
 	not.want("room/3")
 	store := bus.New(bus.Config{URL: m.nats.ClientURL(), Name: "store", Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
@@ -67,7 +66,7 @@ func TestStoredMessagesAreRoutedOnce(t *testing.T) {
 		}
 	}
 	// One of two stops: the other gets all of them from then on.
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := second.Stop(ctx); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -26,7 +25,7 @@ type pipe struct {
 
 func openPipe(tb testing.TB, m *mesh) *pipe {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	tb.Cleanup(cancel)
 	stream, err := m.pub.PublishStream(ctx)
 	if err != nil {
@@ -165,7 +164,7 @@ func TestPlannedStopAnswersWhatIsUnderWay(t *testing.T) {
 	})
 	stopped := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		stopped <- m.router.Stop(ctx)
 	}()
