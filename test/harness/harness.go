@@ -4,11 +4,11 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,7 +81,7 @@ func Start(t testing.TB, o Options) *Mesh {
 	for i := range max(1, o.Edges) {
 		e, err := edge.New(ctx, edge.Settings{
 			ID: fmt.Sprintf("edge-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, LogLevel: "error",
-			Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
+			HandshakeTimeout: time.Minute, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
 		})
 		start(t, "edge", e, err)
 		m.EdgeAddrs = append(m.EdgeAddrs, e.Addr())
@@ -119,7 +119,7 @@ func begin(t testing.TB, name string, p lifecycle.Part, err error) (stop func())
 		t.Fatalf("%s: %v", name, err)
 	}
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := p.Stop(ctx); err != nil {
 			t.Errorf("stop %s: %v", name, err)
@@ -135,7 +135,7 @@ func startNATS(t testing.TB) (addr string) {
 	}
 	srv.Start()
 	t.Cleanup(srv.Shutdown)
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(patience) {
 		t.Fatal("nats-server is not ready")
 	}
 	return srv.Addr().String()
@@ -144,22 +144,10 @@ func startNATS(t testing.TB) (addr string) {
 // settle publishes through every router until the durable path works: the store owns its shards, and the routers know it.
 func (m *Mesh) settle(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
 	for i := range m.RouterAddrs {
 		api := pushmeshv1.NewPublishServiceClient(m.dial(t, m.RouterAddrs[i]))
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			_, err := api.Publish(ctx, &pushmeshv1.PublishRequest{Topic: "room/harness"})
-			if err == nil {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				t.Fatalf("the mesh did not settle: %v", errors.Join(ctx.Err(), err))
-			case <-tick.C:
-			}
+		if _, err := api.Publish(t.Context(), &pushmeshv1.PublishRequest{Topic: "room/harness"}); err != nil {
+			t.Fatalf("the mesh did not settle: %v", err)
 		}
 	}
 }
@@ -170,12 +158,12 @@ func (m *Mesh) EdgeAddr() string { return m.EdgeAddrs[0] }
 // RouterAddr is the first router's address.
 func (m *Mesh) RouterAddr() string { return m.RouterAddrs[0] }
 
-// Router is a connection to the first router.
+// Router is a connection to the first router. What a unary call is refused for a moment it tries again.
 func (m *Mesh) Router(t testing.TB) *grpc.ClientConn { return m.dial(t, m.RouterAddrs[0]) }
 
 func (m *Mesh) dial(t testing.TB, addr string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(insist))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,22 +171,29 @@ func (m *Mesh) dial(t testing.TB, addr string) *grpc.ClientConn {
 	return conn
 }
 
+// keys that no two messages share.
+var keys atomic.Uint64
+
+// message has a key, so that it is stored once however often it is published.
+func message(topic, payload string) *pushmeshv1.PublishRequest {
+	return &pushmeshv1.PublishRequest{Topic: topic, Payload: []byte(payload), DedupeKey: fmt.Sprint("harness-", keys.Add(1))}
+}
+
 // Publish publishes one message and waits for its answer.
 func (m *Mesh) Publish(t testing.TB, topic, payload string) *pushmeshv1.PublishResponse {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	res, err := pushmeshv1.NewPublishServiceClient(m.Router(t)).Publish(ctx, &pushmeshv1.PublishRequest{Topic: topic, Payload: []byte(payload)})
+	res, err := pushmeshv1.NewPublishServiceClient(m.Router(t)).Publish(t.Context(), message(topic, payload))
 	if err != nil {
 		t.Fatalf("publish to %s: %v", topic, err)
 	}
 	return res
 }
 
-// PublishBatch publishes "1" to "n" to topic in one request of a stream and waits for all answers.
+// PublishBatch publishes "1" to "n" to topic in one request of a stream and waits for all answers; the request is repeated where some of them are
+// to try again.
 func (m *Mesh) PublishBatch(t testing.TB, topic string, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	stream, err := pushmeshv1.NewPublishServiceClient(m.Router(t)).PublishStream(ctx)
 	if err != nil {
@@ -206,23 +201,25 @@ func (m *Mesh) PublishBatch(t testing.TB, topic string, n int) {
 	}
 	req := &pushmeshv1.PublishStreamRequest{}
 	for i := 1; i <= n; i++ {
-		req.Batch = append(req.Batch, &pushmeshv1.PublishStreamRequest_Item{
-			Ref: uint64(i), Message: &pushmeshv1.PublishRequest{Topic: topic, Payload: []byte(strconv.Itoa(i))},
-		})
+		req.Batch = append(req.Batch, &pushmeshv1.PublishStreamRequest_Item{Ref: uint64(i), Message: message(topic, strconv.Itoa(i))})
 	}
-	if err := stream.Send(req); err != nil {
-		t.Fatal(err)
-	}
-	for answered := 0; answered < n; {
-		res, err := stream.Recv()
-		if err != nil {
+	for whole := false; !whole; {
+		if err := stream.Send(req); err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range res.GetResults() {
-			if r.GetCode() != 0 {
-				t.Fatalf("ref %d: %v %s", r.GetRef(), r.GetCode(), r.GetError())
+		whole = true
+		for answered := 0; answered < n; {
+			res, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
 			}
-			answered++
+			for _, r := range res.GetResults() {
+				if answered++; again(r.GetCode()) {
+					whole = false
+				} else if r.GetCode() != 0 {
+					t.Fatalf("ref %d: %v %s", r.GetRef(), r.GetCode(), r.GetError())
+				}
+			}
 		}
 	}
 }

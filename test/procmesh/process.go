@@ -92,7 +92,7 @@ func (p *Process) Signal(sig os.Signal) {
 
 // stopped waits until every thread of a process that was sent SIGSTOP stands still, or none is left: until then it may answer.
 func stopped(pid int) {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		moving := false
 		for _, path := range stats {
@@ -170,7 +170,7 @@ func (p *Process) Log() string { return p.log.tail(4000) }
 
 // Status asks /readyz?verbose once; 0 where nobody answers.
 func (p *Process) Status() (status int, body string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	status, body, err := p.Readyz(ctx)
 	if err != nil {

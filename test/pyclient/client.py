@@ -96,6 +96,10 @@ class Client:
                 self.inbox.append(message)
         return self.inbox.pop(0)
 
+    def had(self, message):
+        """Whether a Message was ACKed before, as far as this client's positions say."""
+        return message["seq"] <= self.positions.get(message["topic"], (0, 0))[1]
+
     def ack(self, *messages):
         """ACKs messages one by one and moves this client's positions past them."""
         for m in messages:

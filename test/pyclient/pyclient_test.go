@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long the client has for everything.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // line is what receive.py says: joined, received, left or done.
 type line struct {

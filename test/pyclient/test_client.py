@@ -28,7 +28,9 @@ class Positions(unittest.TestCase):
         self.assertEqual(client.receive()["payload"], b"early")
         message = client.receive()
         self.assertEqual(client.positions, {"a": (5, 3)})
+        self.assertFalse(client.had(message))
         client.ack(message)
+        self.assertTrue(client.had(message))
         self.assertEqual(client.positions, {"a": (5, 4)})
         self.assertEqual(client.sent[-1], (frames.ACK, {"entries": [{"topic": "a", "seq": 4}]}))
 
