@@ -141,7 +141,7 @@ func (c *config) measure(ctx context.Context) (rows []table.Row, err error) {
 	if c.idle {
 		return c.idleRows(rss, cpu)
 	}
-	out := &fan.Out{Name: c.name, PIDs: c.pids, Conns: c.conns, Swarm: s, Patience: min(c.timeout, 20*time.Second)}
+	out := &fan.Out{Name: c.name, PIDs: c.pids, Conns: c.conns, Swarm: s, Patience: min(c.timeout, time.Minute)}
 	if out.Source, err = src(); err != nil {
 		return nil, err
 	}

@@ -81,4 +81,4 @@ func (o *Out) publish(ctx context.Context, window int, end time.Time) (sent int,
 	}
 }
 
-func (o *Out) wait() error { return o.Swarm.Until(cmp.Or(o.Patience, 20*time.Second)) }
+func (o *Out) wait() error { return o.Swarm.Until(cmp.Or(o.Patience, time.Minute)) }

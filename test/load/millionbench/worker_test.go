@@ -79,7 +79,7 @@ func TestWorkerCountsBroadcastsAndUnicasts(t *testing.T) {
 		}
 		got := w.report()
 		for got.Connections < c.want {
-			if time.Since(began) > 20*time.Second {
+			if time.Since(began) > 2*time.Minute {
 				t.Fatalf("%v: got %+v, want %d connections", c.topics, got, c.want)
 			}
 			got = w.report()
@@ -96,7 +96,7 @@ func TestWorkerCountsBroadcastsAndUnicasts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for w.report().Deliveries < 52 { // it reads now and then
-		if time.Since(began) > 20*time.Second {
+		if time.Since(began) > 2*time.Minute {
 			t.Fatalf("at rest: %+v", w.report())
 		}
 	}

@@ -19,8 +19,8 @@ func TestCPUGrowsWithWork(t *testing.T) {
 		if after-before > 10*time.Millisecond {
 			return
 		}
-		if time.Since(began) > 10*time.Second {
-			t.Fatalf("ten busy seconds, and only %v of CPU", after-before)
+		if time.Since(began) > 2*time.Minute {
+			t.Fatalf("two busy minutes, and only %v of CPU", after-before)
 		}
 	}
 }

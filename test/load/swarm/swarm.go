@@ -31,7 +31,7 @@ type Config struct {
 const pending = 200
 
 // patience with a server that does not answer.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Swarm of connections. All methods are called by one goroutine.
 type Swarm struct {

@@ -84,7 +84,7 @@ func TestCountsWhatEveryConnectionGot(t *testing.T) {
 	s.Await(3)
 	h.tell(payload+payload[:10], 0) // one and a part
 	h.tell(payload[10:]+payload, 0)
-	if err := s.Until(10 * time.Second); err != nil {
+	if err := s.Until(2 * time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if s.Received() != 1500 {
@@ -92,7 +92,12 @@ func TestCountsWhatEveryConnectionGot(t *testing.T) {
 	}
 	h.tell(payload, 2)
 	s.Await(4)
-	if err := s.Until(200 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "2 of 500") {
+	const rest = "2 of 500"
+	err := s.Until(200 * time.Millisecond)
+	for began := time.Now(); err != nil && !strings.Contains(err.Error(), rest) && time.Since(began) < patience; {
+		err = s.Until(200 * time.Millisecond) // on a busy machine the others may take longer
+	}
+	if err == nil || !strings.Contains(err.Error(), rest) {
 		t.Fatalf("two got nothing, and the swarm says %v", err)
 	}
 	if s.Missing() != 2 {
@@ -105,7 +110,7 @@ func TestALostConnectionIsAnError(t *testing.T) {
 	s := dialHall(t, h, 3)
 	h.closeAll()
 	s.Await(1)
-	if err := s.Until(10 * time.Second); err == nil || strings.Contains(err.Error(), "INCOMPLETE") {
+	if err := s.Until(2 * time.Minute); err == nil || strings.Contains(err.Error(), "INCOMPLETE") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -121,7 +126,7 @@ func TestMoreThanOneReadTakesIsRead(t *testing.T) {
 		defer close(told)
 		h.tell(strings.Repeat(payload, many), 0)
 	}()
-	if err := s.Until(10 * time.Second); err != nil {
+	if err := s.Until(2 * time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	<-told
@@ -136,7 +141,7 @@ func TestTheEndRightAfterAMessageIsNoticed(t *testing.T) {
 	h.tell(payload, 0)
 	h.closeAll()
 	s.Await(2)
-	if err := s.Until(10 * time.Second); err == nil || !strings.Contains(err.Error(), "after 1 messages") {
+	if err := s.Until(2 * time.Minute); err == nil || !strings.Contains(err.Error(), "after 1 messages") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -196,7 +201,7 @@ func TestEveryConnectionPingsOncePerHeartbeat(t *testing.T) {
 		select {
 		case n := <-pings:
 			count[n]++
-		case <-time.After(10 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("only %v pinged", count)
 		}
 	}
