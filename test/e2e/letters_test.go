@@ -35,7 +35,7 @@ func awaitLetters(t *testing.T, api pushmeshv1.DeadLetterServiceClient, filter s
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(wireclient.Patience)
 	for {
 		all := letters(t, api, filter)
 		if len(all) == n {

@@ -10,31 +10,41 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/harness"
+	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
 // history is every message of a topic.
 func history(t *testing.T, m *harness.Mesh, topic string) (all []*pushmeshv1.StoredMessage) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	stream, err := pushmeshv1.NewHistoryServiceClient(m.Router(t)).Read(ctx, &pushmeshv1.ReadRequest{Topic: topic})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		if err != nil {
+	api := pushmeshv1.NewHistoryServiceClient(m.Router(t))
+	procmesh.Await(t, "the log can be read", func() bool {
+		var err error
+		if all, err = readAll(t.Context(), api, topic); err != nil && code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
 			t.Fatal(err)
 		}
+		return err == nil
+	})
+	return all
+}
+
+func readAll(ctx context.Context, api pushmeshv1.HistoryServiceClient, topic string) (all []*pushmeshv1.StoredMessage, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wireclient.Patience)
+	defer cancel()
+	stream, err := api.Read(ctx, &pushmeshv1.ReadRequest{Topic: topic})
+	for err == nil {
+		var r *pushmeshv1.ReadResponse
+		r, err = stream.Recv()
 		all = append(all, r.GetMessages()...)
 	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return all, err
 }
 
 // What a session gives up comes once to who subscribes to the dead-letter topic, with its story in headers, and is in that topic's history; a

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/harness"
+	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
@@ -22,6 +23,12 @@ func loseOnce(m *harness.Mesh, what func(subject string, payload []byte) bool) *
 		return lost.Load() == 0 && what(subject, payload) && lost.Add(1) == 1
 	})
 	return &lost
+}
+
+// wasLost waits until something was lost, without which a test shows nothing. On a busy machine it may be repaired before.
+func wasLost(t *testing.T, what string, lost *atomic.Int32) {
+	t.Helper()
+	procmesh.Await(t, what+" was lost", func() bool { return lost.Load() > 0 })
 }
 
 // routerFrame decodes a frame from a router to an edge; nil for anything else.
@@ -48,11 +55,16 @@ func carries(topic string, seq uint64) func(string, []byte) bool {
 	}
 }
 
-// expect reads messages until seq to has come: each once, in order, with the payload that was published.
+// expect reads messages until seq to has come: each once, in order, with the payload that was published. One whose Ack was too late, because
+// the machine stood still, comes again and says so.
 func expect(t *testing.T, c *wireclient.Client, from, to uint64) {
 	t.Helper()
 	for seq := from; seq <= to; seq++ {
 		msg := c.Message()
+		for msg.GetAttempt() > 0 && msg.GetSeq() < seq {
+			c.Ack(msg, 0)
+			msg = c.Message()
+		}
 		if msg.GetSeq() != seq || string(msg.GetPayload()) != fmt.Sprint(seq) {
 			t.Fatalf("got seq %d %q, want %d", msg.GetSeq(), msg.GetPayload(), seq)
 		}
@@ -74,9 +86,7 @@ func TestALostBatchIsRepaired(t *testing.T) {
 				m.Publish(t, topic, fmt.Sprint(n))
 			}
 			expect(t, c, 1, burst)
-			if lost.Load() != 1 {
-				t.Fatal("nothing was lost: the test tests nothing")
-			}
+			wasLost(t, "the message", lost)
 		})
 	}
 	t.Run("a whole batch", func(t *testing.T) {
@@ -88,9 +98,7 @@ func TestALostBatchIsRepaired(t *testing.T) {
 		})
 		m.PublishBatch(t, topic, 200)
 		expect(t, c, 1, 200)
-		if lost.Load() != 1 {
-			t.Fatal("no batch of several messages was lost")
-		}
+		wasLost(t, "a batch of several messages", lost)
 	})
 	t.Run("the last message and the beat after it", func(t *testing.T) {
 		const topic = "room/lost-beat"
@@ -110,9 +118,8 @@ func TestALostBatchIsRepaired(t *testing.T) {
 			m.Publish(t, topic, fmt.Sprint(n))
 		}
 		expect(t, c, 1, 3)
-		if message.Load() == 0 || beat.Load() == 0 {
-			t.Fatalf("lost %d messages, %d beats", message.Load(), beat.Load())
-		}
+		wasLost(t, "the message", &message)
+		wasLost(t, "a beat", &beat)
 	})
 }
 
@@ -127,7 +134,5 @@ func TestALostAnnouncementIsRepaired(t *testing.T) {
 		m.Publish(t, topic, fmt.Sprint(n))
 	}
 	expect(t, c, 1, 5)
-	if lost.Load() != 1 {
-		t.Fatal("no announcement was lost")
-	}
+	wasLost(t, "an announcement", lost)
 }

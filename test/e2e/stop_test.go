@@ -104,7 +104,7 @@ func TestPlannedStopsLoseNothing(t *testing.T) {
 		if p == m.Edges[0] {
 			wireclient.Expect(told, wirev1.FrameType_FRAME_TYPE_GO_AWAY, &wirev1.GoAway{})
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
 		exit, err := p.Wait(ctx)
 		cancel()
 		if err != nil || exit != 0 {
@@ -116,7 +116,7 @@ func TestPlannedStopsLoseNothing(t *testing.T) {
 	}
 	close(stop)
 	<-ended
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
 	defer cancel()
 	if err := producer.Flush(ctx); err != nil {
 		t.Fatal(err)

@@ -94,7 +94,7 @@ func TestOneTraceFromProducerToSubscriber(t *testing.T) {
 		t.Fatalf("the subscriber's frame has traceparent %q", msg.GetTraceparent())
 	}
 	want := []string{"pushmesh-edge", "pushmesh-router", "pushmesh-store"}
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(wireclient.Patience)
 	for !slices.Equal(c.services(), want) {
 		select {
 		case <-c.heard:
