@@ -22,13 +22,15 @@ type Faults struct {
 	Every, Down time.Duration
 	Rand        *rand.Rand
 
-	// Struck is how often each victim was; read when Run has returned.
+	// Struck is how often each victim was, in all runs; read when Run has returned.
 	Struck map[string]int
 }
 
 // Run strikes until ctx ends, and returns when everything is back.
 func (f *Faults) Run(ctx context.Context) error {
-	f.Struck = map[string]int{}
+	if f.Struck == nil {
+		f.Struck = map[string]int{}
+	}
 	var up sync.WaitGroup
 	busy := make([]bool, len(f.Victims))
 	back := make(chan int, len(f.Victims)) // a victim lies there once at most: it is busy until it is taken out

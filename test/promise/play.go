@@ -15,7 +15,7 @@ import (
 
 const (
 	// settleWithin is how long after the last fault everything must be answered, and what is owed delivered, at most.
-	settleWithin = 90 * time.Second
+	settleWithin = 4 * time.Minute
 	// streams and topics of a play.
 	streams        = 3
 	topicsOfStream = 4
@@ -30,7 +30,7 @@ type Play struct {
 	// Lives is how long subscribers keep a connection, on average; 0: as long as it lasts.
 	Lives time.Duration
 	Logf  func(format string, args ...any)
-	// Settle is how long subscribers may take for what they are still owed at the end; 0: 90 s.
+	// Settle is how long subscribers may take for what they are still owed at the end; 0: 4 minutes.
 	Settle time.Duration
 
 	topics  []string

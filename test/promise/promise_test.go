@@ -71,10 +71,13 @@ func TestPromisesAreKeptWhateverDies(t *testing.T) {
 	faults := &Faults{Victims: victims(m, db), Every: 700 * time.Millisecond, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 0))}
 	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: n, Logf: t.Logf, Rate: 400, Lives: 4 * time.Second}
 	v := judged(t, play, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, length(t))
-		defer cancel()
-		if err := faults.Run(ctx); err != nil {
-			t.Fatal(err)
+		const most = 10 // a busy machine has less happen in the same time
+		for try := range most {
+			strike(ctx, t, faults, length(t))
+			if _, n := play.Offered(); faults.Total() >= 5 && n >= 1000 {
+				break
+			}
+			t.Logf("too little has happened in %d times %s", try+1, length(t))
 		}
 		m.WaitReady(t)
 	})
@@ -85,6 +88,16 @@ func TestPromisesAreKeptWhateverDies(t *testing.T) {
 	}
 	if faults.Total() < 5 || v.Answered < 1000 {
 		t.Errorf("too little happened: %d faults, %d messages answered", faults.Total(), v.Answered)
+	}
+}
+
+// strike has faults for so long.
+func strike(ctx context.Context, t *testing.T, f *Faults, long time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, long)
+	defer cancel()
+	if err := f.Run(ctx); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -121,10 +121,10 @@ func publishUnary(ctx context.Context, o *offers, routers, topics []string, key 
 	return nil
 }
 
-// insist repeats a call, each try 2 s at most, until it succeeds or ctx ends.
+// insist repeats a call, each try 5 s at most, until it succeeds or ctx ends.
 func insist(ctx context.Context, call func(context.Context) error) error {
 	for {
-		try, cancel := context.WithTimeout(ctx, 2*time.Second)
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err := call(try)
 		cancel()
 		if err == nil {
