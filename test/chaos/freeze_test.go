@@ -126,7 +126,7 @@ func (a *appender) refusals(codes ...wirev1.Code) (n int) {
 // owned is how many shards a store says it owns, and what the other does.
 func owned(t *testing.T, a *appender, store string) (n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	resp, err := a.store.Owners(ctx, &meshv1.OwnersRequest{})
 	if err != nil {

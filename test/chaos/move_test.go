@@ -53,7 +53,7 @@ func newNumbered(t *testing.T, m *procmesh.Mesh, topics []string) *numbered {
 
 func (n *numbered) follow(c *wireclient.Client) {
 	for {
-		ft, body, err := c.Next(time.Minute)
+		ft, body, err := c.Next(time.Hour)
 		if err != nil {
 			return // the test is over
 		}
@@ -168,7 +168,7 @@ func TestShardsMoveByCommand(t *testing.T) {
 		s.Signal(syscall.SIGTERM)
 	}
 	for _, s := range m.Stores {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
 		if _, err := s.Wait(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -223,17 +223,22 @@ func TestShardsMoveByCommand(t *testing.T) {
 	wrongMoves(t, move, home, other)
 }
 
-// killHalfWay kills a move with SIGKILL once it has moved some shards and others not.
+// killHalfWay kills a move with SIGKILL once it has moved some shards and others not. One that was through before is undone and tried again.
 func killHalfWay(t *testing.T, home string, move mover, shards string) {
 	t.Helper()
-	conn := connect(t, home)
-	cmd := move.command("--shards", shards, "--to", "b")
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	const tries = 10
+	for range tries {
+		if killedHalfWay(t, home, move, shards) {
+			return
+		}
+		move.run(t, "--shards", shards, "--to", "home")
 	}
+	t.Fatalf("%d moves were through before they could be killed", tries)
+}
+
+func killedHalfWay(t *testing.T, home string, move mover, shards string) bool {
+	t.Helper()
+	conn := connect(t, home)
 	count := func(where string) (n int) {
 		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pushmesh.placement WHERE "+where).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -241,12 +246,36 @@ func killHalfWay(t *testing.T, home string, move mover, shards string) {
 		return n
 	}
 	before := count("database = 'b' AND NOT moving")
-	procmesh.Await(t, "the move is half way", func() bool { return count("database = 'b' AND NOT moving") >= before+2 && count("moving") > 0 })
-	if err := cmd.Process.Kill(); err != nil {
+	cmd := move.command("--shards", shards, "--to", "b")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // it was killed
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	through := false
+	procmesh.Await(t, "the move is half way", func() bool {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatalf("shard move: %v\n%s", err, said.String())
+			}
+			through = true
+		default:
+		}
+		return through || count("database = 'b' AND NOT moving") >= before+2 && count("moving") > 0
+	})
+	if through {
+		return false
+	}
+	_ = cmd.Process.Kill() // it may have ended since
+	if <-ended == nil {
+		return false
+	}
 	t.Logf("killed with %d shards moved and %d on the move", count("database = 'b' AND NOT moving")-before, count("moving"))
+	return true
 }
 
 // wrongMoves are refused by what is wrong with them, and change nothing.

@@ -39,9 +39,10 @@ func TestAFrozenStoreWithoutSuccessorIsRefusedFor(t *testing.T) {
 		_, err := api.Publish(ctx, &pushmeshv1.PublishRequest{Topic: topic, Payload: []byte(payload)})
 		return code.From(err), time.Since(begun)
 	}
-	if err, _ := publish("room/silent", "before"); err != nil {
-		t.Fatal(err)
-	}
+	procmesh.Await(t, "durable publishing works", func() bool {
+		err, _ := publish("room/silent", "before")
+		return err == nil
+	})
 	m.Stores[0].Signal(syscall.SIGSTOP)
 	frozen := time.Now()
 	var underWay sync.WaitGroup
@@ -62,9 +63,10 @@ func TestAFrozenStoreWithoutSuccessorIsRefusedFor(t *testing.T) {
 		}
 		return took < atOnce
 	})
-	if err, _ := publish("live/silent", "ephemeral"); err != nil {
-		t.Errorf("ephemeral: %v", err)
-	}
+	procmesh.Await(t, "ephemeral messages flow", func() bool {
+		err, _ := publish("live/silent", "ephemeral")
+		return err == nil
+	})
 	if status, body := m.Routers[0].Status(); status == 0 {
 		t.Errorf("readiness: %s", body)
 	}

@@ -59,9 +59,21 @@ func TestTransactionsSurviveKills(t *testing.T) {
 	url := pgtest.URL(t)
 	m := procmesh.Start(t, procmesh.Options{Stores: 2, Routers: 2, DB: url})
 	conn := connect(t, url)
+	for try := range 6 {
+		if transactionsSurviveKills(t, m, conn, fmt.Sprintf("room/tx-%d", try)) {
+			return
+		}
+	}
+	t.Error("all messages were in the log before everyone was killed")
+}
+
+// transactionsSurviveKills publishes to three topics of a name. False: on a busy machine someone was killed too late to show anything.
+func transactionsSurviveKills(t *testing.T, m *procmesh.Mesh, conn *pgx.Conn, name string) (inTime bool) {
+	t.Helper()
 	const messages = 30_000
-	topics := []string{"room/tx-1", "room/tx-2", "room/tx-3"}
-	publish := `SELECT pushmesh.publish('room/tx-' || (i % 3 + 1), convert_to(i::text, 'UTF8')) FROM generate_series($1::int, $2::int) AS i`
+	topics := []string{name + "-1", name + "-2", name + "-3"}
+	publish := `SELECT pushmesh.publish('` + name + `-' || (i % 3 + 1), convert_to(i::text, 'UTF8')) FROM generate_series($1::int, $2::int) AS i`
+	inTime = true
 	execute(t, conn, "BEGIN")
 	execute(t, conn, publish, 1_000_000, 1_001_000)
 	execute(t, conn, "ROLLBACK")
@@ -73,7 +85,8 @@ func TestTransactionsSurviveKills(t *testing.T) {
 		procmesh.Await(t, fmt.Sprintf("%d messages of a topic are in the log", at), func() bool { return appended(t, conn, topics[0]) >= at })
 		victim.Kill()
 		if n := appended(t, conn, topics[0]); n == messages/3 {
-			t.Fatalf("%s was killed too late to show anything", victim.Name)
+			t.Logf("%s was killed too late to show anything", victim.Name)
+			inTime = false
 		}
 		if err := victim.Start(); err != nil {
 			t.Fatal(err)
@@ -100,4 +113,5 @@ func TestTransactionsSurviveKills(t *testing.T) {
 			}
 		}
 	}
+	return inTime
 }
