@@ -102,11 +102,12 @@ func TestSessionIsYieldedToAnotherEdge(t *testing.T) {
 	w := newWorld(t)
 	m1, loops1 := w.edge("e1", 1)
 	m2, loops2 := w.edge("e2", 1)
-	name, second := "", exchange.Attached{}
+	var name string
+	var second exchange.Attached
 	for tries := 1; ; tries++ {
 		name = fmt.Sprint("s", tries)
-		first, yielded := exchange.Attached{}, false
-		if first, second, yielded = moves(t, m1, m2, loops1[0], loops2[0], name); second.Err != nil || !second.Resumed || second.Generation <= first.Generation {
+		first, now, yielded := moves(t, m1, m2, loops1[0], loops2[0], name)
+		if second = now; second.Err != nil || !second.Resumed || second.Generation <= first.Generation {
 			t.Fatalf("%+v after %+v", second, first)
 		}
 		if floor := second.Cursors["room/1"].GetFloor(); yielded && floor == 7 {
