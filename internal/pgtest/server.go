@@ -19,8 +19,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
-// readyWithin bounds a start, crash recovery included.
-const readyWithin = 60 * time.Second
+// readyWithin bounds a start, crash recovery included, and an end.
+const readyWithin = 3 * time.Minute
 
 // Server is one private Postgres on 127.0.0.1, with fsync on. It is safe for concurrent use; it owns the process and
 // whatever lies in its folder.

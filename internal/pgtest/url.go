@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Variable names the server that URL uses; unset, URL starts one for the test binary.
@@ -73,9 +75,29 @@ func drop(base, made string) error {
 	return exec1(base, "DROP DATABASE IF EXISTS "+pgx.Identifier{u.Path[1:]}.Sanitize()+" WITH (FORCE)")
 }
 
+// servedWithin bounds what a busy server may take for one statement.
+const servedWithin = 3 * time.Minute
+
+// exec1 runs one statement, again where only others stood in its way.
 func exec1(base, sql string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), servedWithin)
 	defer cancel()
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		err := once(ctx, base, sql)
+		if err == nil || !crowded(err) {
+			return err
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func once(ctx context.Context, base, sql string) error {
 	conn, err := pgx.Connect(ctx, base)
 	if err != nil {
 		return err
@@ -83,6 +105,13 @@ func exec1(base, sql string) error {
 	_, err = conn.Exec(ctx, sql)
 	_ = conn.Close(ctx)
 	return err
+}
+
+// crowded says whether a busy server refused because of others: a vacuum in the template that is copied, a session that has not ended yet in the
+// database that is dropped (both are waited for, but only for seconds), no connection left.
+func crowded(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "55006" || pg.Code == "53300") // object_in_use, too_many_connections
 }
 
 // startShared starts a server that ends with this process, however it ends: a shell waits for the end of a pipe that
