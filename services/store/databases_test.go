@@ -62,10 +62,7 @@ func taken(t *testing.T, c meshv1.StoreServiceClient, it *meshv1.AppendItem) (r 
 func TestAShardMovesToAnotherServer(t *testing.T) {
 	home, other := pgtest.URL(t), pgtest.New(t).URL()
 	others := map[string]string{"b": other}
-	st, err := New(within(t), Settings{ID: "s1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
-	need(t, err)
-	need(t, st.Start(within(t)))
-	t.Cleanup(func() { need(t, st.Stop(within(t))) })
+	st := serving(t, Settings{ID: "s1", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
 	c := dial(t, st.Addr())
 	const name = "room/moved"
 	shard := topic.Shard(name)
@@ -88,7 +85,13 @@ func TestAShardMovesToAnotherServer(t *testing.T) {
 	}
 	for round, move := range []struct{ to, at, from string }{{"b", other, home}, {"home", home, other}, {"b", other, home}} {
 		moved := make(chan error, 1)
-		go func() { moved <- MoveShard(within(t), home, others, shard, shard, move.to, quiet()) }()
+		go func() {
+			err := MoveShard(within(t), home, others, shard, shard, move.to, quiet())
+			for late(err) {
+				err = MoveShard(within(t), home, others, shard, shard, move.to, quiet())
+			}
+			moved <- err
+		}()
 		refusals, ended := 0, false
 		for !ended {
 			select {
@@ -145,9 +148,7 @@ func TestAnInterruptedMoveIsDoneAgain(t *testing.T) {
 	const name = "room/moved"
 	shard := topic.Shard(name)
 	start := func() (*Store, meshv1.StoreServiceClient) {
-		st, err := New(within(t), Settings{ID: "s1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
-		need(t, err)
-		need(t, st.Start(within(t)))
+		st := started(t, Settings{ID: "s1", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
 		return st, dial(t, st.Addr())
 	}
 	st, c := start()
@@ -161,18 +162,18 @@ func TestAnInterruptedMoveIsDoneAgain(t *testing.T) {
 			pgtest.Exec(t, home, `UPDATE pushmesh.shard SET held = false WHERE shard = $1`, shard)
 		},
 		func() { // after the copy, before the map
-			need(t, MoveShard(within(t), home, others, shard, shard, "b", quiet()))
+			moveShard(t, home, others, name, "b")
 			pgtest.Exec(t, home, moving, shard)
 			pgtest.Exec(t, home, `INSERT INTO pushmesh.topic VALUES ($1, 'room/left', 1, 1, 1)`, shard)
 		},
 	} {
-		need(t, MoveShard(within(t), home, others, shard, shard, "home", quiet()))
+		moveShard(t, home, others, name, "home")
 		cut()
 		st, c := start()
 		if r := appendAll(t, c, item(2, name, "no"))[2]; r.GetCode() != wirev1.Code_CODE_CONFLICT && r.GetCode() != wirev1.Code_CODE_UNAVAILABLE {
 			t.Errorf("cut %d: a shard on the move takes %v", i, r)
 		}
-		need(t, MoveShard(within(t), home, others, shard, shard, "b", quiet()))
+		moveShard(t, home, others, name, "b")
 		r, _ := taken(t, c, item(3, name, fmt.Sprint(i+2)))
 		if r.GetSeq() != uint64(i+2) {
 			t.Errorf("cut %d: %v", i, r)
@@ -193,8 +194,12 @@ func TestAnInterruptedMoveIsDoneAgain(t *testing.T) {
 
 func TestMixedUpDatabasesAreRefused(t *testing.T) {
 	home, other := pgtest.URL(t), pgtest.URL(t)
-	move := func(db, b string) error {
-		return MoveShard(within(t), db, map[string]string{"b": b}, 1, 1, "b", quiet())
+	move := func(db, b string) (err error) {
+		err = MoveShard(within(t), db, map[string]string{"b": b}, 1, 1, "b", quiet())
+		for late(err) {
+			err = MoveShard(within(t), db, map[string]string{"b": b}, 1, 1, "b", quiet())
+		}
+		return err
 	}
 	need(t, move(home, other))
 	for _, tt := range []struct{ db, b, want string }{
@@ -219,17 +224,14 @@ func TestTwoStoresOnTwoServers(t *testing.T) {
 	nats, home, server := natsServer(t), pgtest.URL(t), pgtest.New(t)
 	others := map[string]string{"b": server.URL()}
 	const here, there = "room/here", "room/there"
-	need(t, MoveShard(within(t), home, others, topic.Shard(there), topic.Shard(there), "b", quiet()))
+	moveShard(t, home, others, there, "b")
 	process, first := firstStore(t, nats.ClientURL(), home+" "+server.URL())
 	for _, name := range []string{here, there} {
-		if r := one(t, first, name); r.GetSeq() != 1 {
+		if r, _ := taken(t, first, item(1, name, "x")); r.GetSeq() != 1 {
 			t.Fatalf("%s: %v", name, r)
 		}
 	}
-	st, err := New(within(t), Settings{ID: "second", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: home, ShardDBs: others, NATS: nats.ClientURL(), LogLevel: "error"})
-	need(t, err)
-	need(t, st.Start(within(t)))
-	t.Cleanup(func() { need(t, st.Stop(within(t))) })
+	st := serving(t, Settings{ID: "second", DB: home, ShardDBs: others, NATS: nats.ClientURL(), LogLevel: "error"})
 	second := dial(t, st.Addr())
 	eventually(t, "the shards are divided", func() bool {
 		return shares(t, second)["first"] == topic.Shards/2 && shares(t, second)["second"] == topic.Shards/2
@@ -238,14 +240,14 @@ func TestTwoStoresOnTwoServers(t *testing.T) {
 	_ = process.Wait() // it was killed
 	eventually(t, "the second store owns everything", func() bool { return shares(t, second)["second"] == topic.Shards })
 	for _, name := range []string{here, there} {
-		if r := one(t, second, name); r.GetSeq() != 2 {
+		if r, _ := taken(t, second, item(1, name, "x")); r.GetSeq() != 2 {
 			t.Errorf("%s after the takeover: %v", name, r)
 		}
 	}
 	need(t, server.Kill())
 	eventually(t, "the other server's shards are refused", func() bool { return one(t, second, there).GetCode() == wirev1.Code_CODE_UNAVAILABLE })
 	for want := uint64(3); want < 6; want++ {
-		if r := one(t, second, here); r.GetSeq() != want {
+		if r, _ := taken(t, second, item(1, here, "x")); r.GetSeq() != want {
 			t.Errorf("with the other server away: %v", r)
 		}
 	}
@@ -263,17 +265,14 @@ func TestDeadLettersOfSeveralDatabases(t *testing.T) {
 	others := map[string]string{"b": other}
 	const here, there = "room/here", "user/there"
 	for _, name := range []string{there, "$dead/user"} {
-		need(t, MoveShard(within(t), home, others, topic.Shard(name), topic.Shard(name), "b", quiet()))
+		moveShard(t, home, others, name, "b")
 	}
 	for _, name := range []string{here, "$dead/room"} {
 		if shard := topic.Shard(name); shard == topic.Shard(there) || shard == topic.Shard("$dead/user") {
 			t.Fatalf("%s has moved as well", name)
 		}
 	}
-	st, err := New(within(t), Settings{ID: "s1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
-	need(t, err)
-	need(t, st.Start(within(t)))
-	t.Cleanup(func() { need(t, st.Stop(within(t))) })
+	st := serving(t, Settings{ID: "s1", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
 	c := dial(t, st.Addr())
 	a, err := c.AttachSession(within(t), &meshv1.AttachSessionRequest{User: "u", Name: "s", EdgeId: "e1", ConnectionId: 1})
 	need(t, err)

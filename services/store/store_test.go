@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -30,12 +27,6 @@ func need(t testing.TB, err error) {
 	}
 }
 
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // standalone starts a store of its own on a database file, without NATS.
 func standalone(t testing.TB, path string) (*Store, meshv1.StoreServiceClient) {
 	t.Helper()
@@ -44,19 +35,8 @@ func standalone(t testing.TB, path string) (*Store, meshv1.StoreServiceClient) {
 
 func alone(t testing.TB, db string) (*Store, meshv1.StoreServiceClient) {
 	t.Helper()
-	st, err := New(within(t), Settings{ID: "s1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: db, Standalone: true, LogLevel: "warn"})
-	need(t, err)
-	need(t, st.Start(within(t)))
-	t.Cleanup(func() { need(t, st.Stop(within(t))) })
+	st := serving(t, Settings{ID: "s1", DB: db, Standalone: true, LogLevel: "warn"})
 	return st, dial(t, st.Addr())
-}
-
-func dial(t testing.TB, addr string) meshv1.StoreServiceClient {
-	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	need(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return meshv1.NewStoreServiceClient(conn)
 }
 
 func item(ref uint64, topic, body string) *meshv1.AppendItem {
@@ -85,12 +65,19 @@ func appendAll(t testing.TB, c meshv1.StoreServiceClient, items ...*meshv1.Appen
 
 func readAll(t testing.TB, c meshv1.StoreServiceClient, req *meshv1.ReadLogRequest) (all []*meshv1.LogRecord, first *meshv1.ReadLogResponse, responses int) {
 	t.Helper()
-	stream, err := c.ReadLog(within(t), req)
+	ctx := within(t)
+	stream, err := c.ReadLog(ctx, req)
 	need(t, err)
 	for {
 		resp, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return all, first, responses
+		}
+		if later(code.Of(err)) && ctx.Err() == nil { // from the beginning
+			all, first, responses = nil, nil, 0
+			stream, err = c.ReadLog(ctx, req)
+			need(t, err)
+			continue
 		}
 		need(t, err)
 		if first == nil {
@@ -139,11 +126,15 @@ func TestAppendAndRead(t *testing.T) {
 	if all, first, n := readAll(t, c, &meshv1.ReadLogRequest{Topic: "room/3"}); len(all) != 0 || n != 1 || first.GetEpoch() == 0 {
 		t.Errorf("a topic nobody published to: %v", first)
 	}
-	stream, err := c.ReadLog(within(t), &meshv1.ReadLogRequest{Topic: "room/1", Epoch: 7})
-	need(t, err)
-	if _, err := stream.Recv(); code.Of(err) != wirev1.Code_CODE_EPOCH_CHANGED {
-		t.Errorf("an epoch that is gone: %v", err)
-	}
+	eventually(t, "an epoch that is gone is refused", func() bool {
+		stream, err := c.ReadLog(within(t), &meshv1.ReadLogRequest{Topic: "room/1", Epoch: 7})
+		need(t, err)
+		_, err = stream.Recv()
+		if got := code.Of(err); got != wirev1.Code_CODE_EPOCH_CHANGED && !later(got) {
+			t.Fatalf("an epoch that is gone: %v", err)
+		}
+		return !later(code.Of(err))
+	})
 	heads, err := c.Heads(within(t), &meshv1.HeadsRequest{Topics: []string{"room/1"}, Filters: []string{"room/#"}})
 	need(t, err)
 	if len(heads.GetHeads()) != 1 || heads.GetHeads()[0].GetHead() != 40 {
@@ -153,9 +144,7 @@ func TestAppendAndRead(t *testing.T) {
 
 func TestPlannedStopKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	st, err := New(within(t), Settings{ID: "s1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", DB: "sqlite:" + path, Standalone: true, LogLevel: "warn"})
-	need(t, err)
-	need(t, st.Start(within(t)))
+	st := started(t, Settings{ID: "s1", DB: "sqlite:" + path, Standalone: true, LogLevel: "warn"})
 	stream, err := dial(t, st.Addr()).Append(within(t))
 	need(t, err)
 	sending, taken, done := make(chan struct{}), make(chan struct{}), make(chan map[uint64]wirev1.Code)
@@ -287,9 +276,10 @@ func TestReadyAndMetrics(t *testing.T) {
 		need(t, err)
 		return resp.StatusCode, string(body)
 	}
-	if status, body := get("/readyz?verbose"); status != http.StatusOK || !strings.Contains(body, "database: ok") || !strings.Contains(body, "shards: ok") {
-		t.Errorf("readyz: %d %s", status, body)
-	}
+	eventually(t, "readyz says that all is well", func() bool {
+		status, body := get("/readyz?verbose")
+		return status == http.StatusOK && strings.Contains(body, "database: ok") && strings.Contains(body, "shards: ok")
+	})
 	_, metrics := get("/metrics")
 	for _, want := range []string{`pushmesh_store_appends_total{code="OK"} 1`, "pushmesh_store_commit_seconds_bucket", "pushmesh_store_commit_messages_sum 1"} {
 		if !strings.Contains(metrics, want) {
@@ -320,13 +310,17 @@ func TestLeases(t *testing.T) {
 		need(t, err)
 		return resp
 	}
-	renew := func(c meshv1.StoreServiceClient, edge string, generation uint64) wirev1.Code {
+	renew := func(c meshv1.StoreServiceClient, edge string, generation uint64) (got wirev1.Code) {
 		t.Helper()
-		resp, err := c.RenewLeases(within(t), &meshv1.RenewLeasesRequest{
-			EdgeId: edge, LeaseMs: 60_000, Leases: []*meshv1.RenewLeasesRequest_Lease{{User: "$group", Name: "g/t", Generation: generation}},
+		eventually(t, "the store knows whose lease it is", func() bool {
+			resp, err := c.RenewLeases(within(t), &meshv1.RenewLeasesRequest{
+				EdgeId: edge, LeaseMs: 60_000, Leases: []*meshv1.RenewLeasesRequest_Lease{{User: "$group", Name: "g/t", Generation: generation}},
+			})
+			need(t, err)
+			got = resp.GetCodes()[0]
+			return !later(got)
 		})
-		need(t, err)
-		return resp.GetCodes()[0]
+		return got
 	}
 	st, c := standalone(t, path)
 	first := attach(c, "a", 60_000)

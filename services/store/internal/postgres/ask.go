@@ -23,7 +23,7 @@ func (d *DB) do(ctx context.Context, f func(ctx context.Context, conn *pgxpool.C
 	return d.as(ctx, guard.Small, f)
 }
 
-// as runs f on a connection of the pool, when the gate lets work of its class in, within statementTimeout. Where a connection turns out to be
+// as runs f on a connection of the pool, when the gate lets work of its class in, within Config.Patience. Where a connection turns out to be
 // broken (the server was restarted meanwhile) it runs f once more on a new one: whatever f does must bear that.
 func (d *DB) as(ctx context.Context, class guard.Class, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	ticket, err := d.gate.Enter(ctx, class)
@@ -35,11 +35,11 @@ func (d *DB) as(ctx context.Context, class guard.Class, f func(ctx context.Conte
 		patience = min(patience, guard.ProbeEvery)
 	}
 	err = d.onConn(ctx, patience, f)
-	if err != nil && away(err) && !errors.Is(err, errStarved) && ctx.Err() == nil && time.Since(began) < statementTimeout/4 {
+	if err != nil && away(err) && !errors.Is(err, errStarved) && ctx.Err() == nil && time.Since(began) < d.cfg.Patience/4 {
 		d.pool.Reset() // the others are likely broken as well
 		err = d.onConn(ctx, patience, f)
 	}
-	o := outcomeOf(ctx, err, time.Since(began))
+	o := d.outcomeOf(ctx, err, time.Since(began))
 	ticket.Leave(o)
 	if o == guard.Failed {
 		d.pool.Reset()
@@ -49,7 +49,7 @@ func (d *DB) as(ctx context.Context, class guard.Class, f func(ctx context.Conte
 }
 
 // outcomeOf work on the database that ended with err. A caller that gives up soon says nothing about the database.
-func outcomeOf(ctx context.Context, err error, took time.Duration) guard.Outcome {
+func (d *DB) outcomeOf(ctx context.Context, err error, took time.Duration) guard.Outcome {
 	switch {
 	case err == nil:
 		return guard.Answered
@@ -57,7 +57,7 @@ func outcomeOf(ctx context.Context, err error, took time.Duration) guard.Outcome
 		return guard.Starved
 	case !away(err):
 		return guard.Answered
-	case errors.Is(ctx.Err(), context.Canceled), ctx.Err() != nil && took < statementTimeout/4:
+	case errors.Is(ctx.Err(), context.Canceled), ctx.Err() != nil && took < d.cfg.Patience/4:
 		return guard.Abandoned
 	}
 	return guard.Failed
@@ -78,7 +78,7 @@ func (d *DB) onConn(ctx context.Context, patience time.Duration, f func(ctx cont
 		return fmt.Errorf("postgres: connect: %w", err)
 	}
 	defer conn.Release()
-	run, cancelRun := context.WithTimeout(ctx, statementTimeout)
+	run, cancelRun := context.WithTimeout(ctx, d.cfg.Patience)
 	defer cancelRun()
 	return f(run, conn)
 }

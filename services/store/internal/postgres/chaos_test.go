@@ -14,10 +14,23 @@ import (
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
-// healsWithin is how soon everything must work again by itself once Postgres does, on a machine as busy as may be. How soon it did is logged.
-const healsWithin = time.Minute
+// healsWithin is how soon everything must work again by itself once Postgres does.
+const healsWithin = 5 * time.Second
+
+// soon runs an outage, which says how long after its end everything worked again. The machine may stand still meanwhile: the best of several counts.
+func soon(t *testing.T, outage func() time.Duration) {
+	t.Helper()
+	best := time.Hour
+	for tries := 0; tries < 5 && best > healsWithin; tries++ {
+		best = min(best, outage())
+	}
+	if best > healsWithin {
+		t.Errorf("everything worked again only %s after Postgres did", best)
+	}
+}
 
 func need(t *testing.T, err error) {
 	t.Helper()
@@ -101,10 +114,17 @@ func (a *appender) note(n uint64, err error) {
 	a.more = make(chan struct{})
 }
 
+// forget the faults so far.
+func (a *appender) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.faults = nil
+}
+
 // until waits for cond of what was noted.
 func (a *appender) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(backendtest.Patience)
 	for {
 		a.mu.Lock()
 		ok, more := cond(), a.more
@@ -117,7 +137,7 @@ func (a *appender) until(t *testing.T, what string, cond func() bool) {
 		case <-deadline:
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			t.Fatalf("not within 2 min: %s; acked %d, faults %v", what, a.acked, a.faults)
+			t.Fatalf("never: %s; acked %d, faults %v", what, a.acked, a.faults)
 		}
 	}
 }
@@ -191,7 +211,7 @@ func startAppender(t *testing.T, d *DB) (a *appender, stop func()) {
 // complete checks that the log holds 1, 2, 3, … up to at least what was acknowledged.
 func complete(t *testing.T, d *DB, acked uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), backendtest.Patience)
 	defer cancel()
 	w, h, err := writerOf(ctx, d, "checker", 3)
 	need(t, err)
@@ -212,7 +232,7 @@ func complete(t *testing.T, d *DB, acked uint64) {
 // refusedFast waits until reads are refused as UNAVAILABLE, with a time to come back, within a moment.
 func refusedFast(t *testing.T, d *DB) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(backendtest.Patience)
 	for fast := 0; fast < 3; {
 		begun := time.Now()
 		err := d.Ping(t.Context())
@@ -228,7 +248,8 @@ func refusedFast(t *testing.T, d *DB) {
 	}
 }
 
-func healed(t *testing.T, a *appender, since time.Time) {
+// healed waits until appends and reads go on, and says when they did.
+func healed(t *testing.T, a *appender, since time.Time) time.Duration {
 	t.Helper()
 	a.mu.Lock()
 	before := a.acked
@@ -238,30 +259,28 @@ func healed(t *testing.T, a *appender, since time.Time) {
 	took := a.at.Sub(since)
 	a.mu.Unlock()
 	t.Logf("appends went on %s after Postgres was back", took.Round(time.Millisecond))
-	if took > healsWithin {
-		t.Errorf("appends went on only %s after Postgres was back", took)
-	}
 	for err := a.db.Ping(t.Context()); err != nil; err = a.db.Ping(t.Context()) {
-		if time.Since(since) > healsWithin {
+		if time.Since(since) > backendtest.Patience {
 			t.Fatalf("reads still fail: %v", err)
 		}
 	}
+	return time.Since(since)
 }
 
 func TestPostgresKilledInTheMiddleOfAppends(t *testing.T) {
 	server := pgtest.New(t)
-	d := open(t, server.URL())
+	d := openWith(t, Config{URL: server.URL()})
 	a, stop := startAppender(t, d)
 	a.until(t, "50 appended", func() bool { return a.acked >= 50 })
 	for range 2 {
-		need(t, server.Kill())
-		a.until(t, "a fault", func() bool { return len(a.faults) > 0 })
-		refusedFast(t, d)
-		need(t, server.Restart())
-		healed(t, a, time.Now())
-		a.mu.Lock()
-		a.faults = nil
-		a.mu.Unlock()
+		soon(t, func() time.Duration {
+			a.forget()
+			need(t, server.Kill())
+			a.until(t, "a fault", func() bool { return len(a.faults) > 0 })
+			refusedFast(t, d)
+			need(t, server.Restart())
+			return healed(t, a, time.Now())
+		})
 	}
 	stop()
 	complete(t, d, a.acked)
@@ -269,18 +288,23 @@ func TestPostgresKilledInTheMiddleOfAppends(t *testing.T) {
 
 func TestPostgresHangsInTheMiddleOfAppends(t *testing.T) {
 	server := pgtest.New(t)
-	d := open(t, server.URL())
+	d := openWith(t, Config{URL: server.URL()})
 	a, stop := startAppender(t, d)
 	a.until(t, "50 appended", func() bool { return a.acked >= 50 })
-	paused := time.Now()
-	need(t, server.Pause())
-	a.until(t, "a fault", func() bool { return len(a.faults) > 0 })
-	if took := time.Since(paused); took > statementTimeout+20*time.Second {
-		t.Errorf("noticed only after %s", took)
+	noticed := time.Hour
+	soon(t, func() time.Duration {
+		a.forget()
+		paused := time.Now()
+		need(t, server.Pause())
+		a.until(t, "a fault", func() bool { return len(a.faults) > 0 })
+		noticed = min(noticed, time.Since(paused))
+		refusedFast(t, d)
+		need(t, server.Resume())
+		return healed(t, a, time.Now())
+	})
+	if noticed > patience+20*time.Second {
+		t.Errorf("noticed only after %s", noticed)
 	}
-	refusedFast(t, d)
-	need(t, server.Resume())
-	healed(t, a, time.Now())
 	stop()
 	complete(t, d, a.acked)
 }
@@ -303,7 +327,7 @@ func TestOwnershipIsTheBackends(t *testing.T) {
 	need(t, err)
 	defer func() { need(t, conn.Close(context.Background())) }()
 	var ended bool
-	need(t, conn.QueryRow(ctx, `SELECT bool_and(pg_terminate_backend(w.pid, 5000)) FROM pushmesh.writer AS w WHERE store_id = 'a'`).Scan(&ended))
+	need(t, conn.QueryRow(ctx, `SELECT bool_and(pg_terminate_backend(w.pid, 120000)) FROM pushmesh.writer AS w WHERE store_id = 'a'`).Scan(&ended))
 	if !ended {
 		t.Fatal("the first writer's backend still runs")
 	}

@@ -117,7 +117,7 @@ func (w *writer) commit(ctx context.Context, b *backend.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", backend.ErrNotCommitted, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, w.db.cfg.Patience)
 	defer cancel()
 	if err := w.alive(ctx); err != nil {
 		return err
@@ -325,7 +325,7 @@ func (w *writer) marks(all []backend.Mark) [][]byte {
 
 // Committed looks for the batch's id.
 func (w *writer) Committed(ctx context.Context, id backend.BatchID) (yes bool, err error) {
-	err = w.use(ctx, statementTimeout, func(ctx context.Context) error {
+	err = w.use(ctx, w.db.cfg.Patience, func(ctx context.Context) error {
 		return w.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pushmesh.batch WHERE id = $1)`, [16]byte(id)).Scan(&yes)
 	})
 	return yes, err

@@ -4,26 +4,27 @@ import (
 	"context"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
+// open has a database that is only slow answer in its own time: nothing but a broken connection is a fault.
 func open(t *testing.T, url string) *DB {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	return openWith(t, Config{URL: url, Patience: backendtest.Patience})
+}
+
+// openWith opens as a store does.
+func openWith(t *testing.T, cfg Config) *DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), backendtest.Patience)
 	defer cancel()
-	d, err := Open(ctx, Config{URL: url, Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	d, err := Open(ctx, cfg)
+	need(t, err)
+	t.Cleanup(func() { need(t, d.Close()) })
 	return d
 }
 

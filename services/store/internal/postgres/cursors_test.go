@@ -97,7 +97,7 @@ func TestCursorsSurviveKills(t *testing.T) {
 	})
 	further := func() {
 		t.Helper()
-		deadline := time.After(time.Minute)
+		deadline := time.After(backendtest.Patience)
 		for i := range answered {
 			for from := answered[i].Load(); answered[i].Load() < from+5; {
 				select {

@@ -38,7 +38,7 @@ var _ backend.Outboxes = (*DB)(nil)
 
 // OpenOutbox takes the lock if it is free.
 func (d *DB) OpenOutbox(ctx context.Context, owner backend.Owner) (backend.Outbox, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.Patience)
 	defer cancel()
 	cfg := d.conns.Copy()
 	cfg.RuntimeParams["application_name"] = "pushmesh-outbox"
@@ -138,7 +138,7 @@ func (o *outbox) note(ctx context.Context, on execer) error {
 
 // Close gives the lock back with the connection.
 func (o *outbox) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), o.db.cfg.Patience)
 	defer cancel()
 	if !o.conn.IsClosed() {
 		// Where that fails, the next writer forgets the record.

@@ -65,7 +65,7 @@ var readOutbox = func() string {
 
 // Rows reads by id.
 func (o *outbox) Rows(ctx context.Context, ids []int64) ([]backend.OutboxRow, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.db.cfg.Patience)
 	defer cancel()
 	found, err := o.conn.Query(ctx, readOutbox, ids)
 	if err != nil {
@@ -94,7 +94,7 @@ const keepRefused = 30 * 24 * time.Hour
 
 // Settle writes the refusals and the position in one transaction.
 func (o *outbox) Settle(ctx context.Context, through int64, last bool, refused []backend.OutboxRefusal) error {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.db.cfg.Patience)
 	defer cancel()
 	if o.after = through; last {
 		done, err := parseSnapshot(o.open)

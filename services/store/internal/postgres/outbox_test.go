@@ -14,14 +14,17 @@ import (
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
 func withOutbox(t *testing.T) (*DB, string) {
 	t.Helper()
 	url := pgtest.URL(t)
-	d, err := Open(t.Context(), Config{URL: url})
-	need(t, err)
-	t.Cleanup(func() { need(t, d.Close()) })
+	d := open(t, url)
+	for k := range outboxTables { // a vacuum that happens to be there would keep a table from its turn
+		execute(t, url, fmt.Sprintf(`ALTER TABLE pushmesh.outbox_%d SET (autovacuum_enabled = off)`, k),
+			fmt.Sprintf(`ALTER TABLE pushmesh.outbox_tick_%d SET (autovacuum_enabled = off)`, k))
+	}
 	return d, url
 }
 
@@ -325,8 +328,9 @@ func TestListingIsCheap(t *testing.T) {
 	entries, _, err := o.Pending(t.Context(), 50_000)
 	need(t, err)
 	need(t, o.Settle(t.Context(), entries[49_999].ID, true, nil))
-	best := time.Hour // of several: the machine may be busy
-	for range 20 {
+	const cheap = 20 * time.Millisecond
+	best, deadline := time.Hour, time.Now().Add(backendtest.Patience/4)
+	for tries := 0; tries < 20 || best > cheap && time.Now().Before(deadline); tries++ { // the machine may be busy: the best counts
 		do(t, conn, publishX)
 		began := time.Now()
 		if got := settle(t, o); len(got) != 1 {
@@ -335,7 +339,7 @@ func TestListingIsCheap(t *testing.T) {
 		best = min(best, time.Since(began))
 	}
 	t.Logf("a batch of one row behind 50,000 settled ones: %s", best)
-	if best > 20*time.Millisecond {
+	if best > cheap {
 		t.Error("too slow: settled rows are walked")
 	}
 }

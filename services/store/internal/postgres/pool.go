@@ -55,7 +55,7 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	// A question before each question would hang as long as the question itself; broken connections are all dropped at the
 	// first error instead.
 	pool.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	pool.ConnConfig.ConnectTimeout = connectTimeout
+	pool.ConnConfig.ConnectTimeout = cfg.Patience
 	params := pool.ConnConfig.RuntimeParams
 	if params["application_name"] == "" {
 		params["application_name"] = "pushmesh-store"

@@ -5,6 +5,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -25,10 +26,10 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
-// Bounds of waiting. A server that hangs is noticed within statementTimeout.
+// Bounds of waiting.
 const (
-	statementTimeout = 2 * time.Second
-	connectTimeout   = 2 * time.Second
+	// patience is Config.Patience where it is not said.
+	patience = 2 * time.Second
 	// bulkTimeout bounds what reads a whole shard or waits for others: a takeover, a migration, a new epoch.
 	bulkTimeout = 2 * time.Minute
 )
@@ -41,8 +42,10 @@ type Config struct {
 	AllowNoFsync bool
 	// TrustPromotion goes on with a promoted standby by itself: it was synchronous.
 	TrustPromotion bool
-	Pool           Pool
-	Log            *slog.Logger
+	// Patience [2 s] is how long the server may take to connect, and how long for a statement: one that hangs is noticed within it.
+	Patience time.Duration
+	Pool     Pool
+	Log      *slog.Logger
 	// Tracers and Registry may be nil.
 	Tracers  trace.TracerProvider
 	Registry prometheus.Registerer
@@ -75,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.Pool = cfg.Pool.withDefaults()
+	cfg.Pool, cfg.Patience = cfg.Pool.withDefaults(), cmp.Or(cfg.Patience, patience)
 	d := &DB{cfg: cfg, gate: cfg.Pool.gate(time.Now), writers: map[*writer]struct{}{}}
 	poolCfg, err := poolConfig(cfg)
 	if err != nil {
@@ -120,7 +123,7 @@ func (d *DB) prepare(ctx context.Context) error {
 
 // check connects once and looks at the server's settings.
 func (d *DB) check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.Patience)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, d.conns.Copy())
 	if err != nil {
@@ -185,7 +188,7 @@ func (d *DB) noted(ctx context.Context, err error, took time.Duration) {
 	if err == nil {
 		d.committed.Store(time.Now().UnixMicro())
 	}
-	d.gate.Note(outcomeOf(ctx, err, took))
+	d.gate.Note(d.outcomeOf(ctx, err, took))
 }
 
 // Close ends every writer and the pool.

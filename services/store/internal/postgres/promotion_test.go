@@ -1,13 +1,13 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
 // claims says what a writer is told that wants a shard.
@@ -20,16 +20,6 @@ func claims(t *testing.T, d *DB) error {
 	defer func() { need(t, w.Close()) }()
 	_, err = w.Claim(t.Context(), []int{3})
 	return err
-}
-
-func openWith(t *testing.T, cfg Config) *DB {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	d, err := Open(ctx, cfg)
-	need(t, err)
-	t.Cleanup(func() { need(t, d.Close()) })
-	return d
 }
 
 // A promoted server takes no appends until an operator says whether its log is whole; one that was only restarted or crashed does.
@@ -55,7 +45,7 @@ func TestAPromotedServerIsNotTrusted(t *testing.T) {
 	need(t, claims(t, d))
 
 	need(t, server.Promote())
-	d = openWith(t, Config{URL: server.URL()})
+	d = openWith(t, Config{URL: server.URL(), Patience: backendtest.Patience})
 	if err := claims(t, d); !errors.Is(err, ErrRewound) {
 		t.Fatalf("after a second promotion: %v", err)
 	}
@@ -63,12 +53,12 @@ func TestAPromotedServerIsNotTrusted(t *testing.T) {
 	need(t, claims(t, d))
 
 	need(t, server.Promote())
-	need(t, claims(t, openWith(t, Config{URL: server.URL(), TrustPromotion: true})))
-	need(t, claims(t, openWith(t, Config{URL: server.URL()})))
+	need(t, claims(t, openWith(t, Config{URL: server.URL(), TrustPromotion: true, Patience: backendtest.Patience})))
+	need(t, claims(t, openWith(t, Config{URL: server.URL(), Patience: backendtest.Patience})))
 
 	// A copy on another system: what the log knows is a system that this one isn't.
 	execute(t, server.URL(), `UPDATE pushmesh.server SET system = system + 1`)
-	if err := claims(t, openWith(t, Config{URL: server.URL(), TrustPromotion: true})); !errors.Is(err, ErrRewound) {
+	if err := claims(t, openWith(t, Config{URL: server.URL(), TrustPromotion: true, Patience: backendtest.Patience})); !errors.Is(err, ErrRewound) {
 		t.Errorf("on another system: %v", err)
 	}
 }
@@ -78,7 +68,7 @@ func openingLast(t *testing.T, f func() error) (err error) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(backendtest.Patience)
 	for {
 		if err = f(); err == nil || errors.Is(err, ErrRewound) || errors.Is(err, backend.ErrConflict) {
 			return err

@@ -17,10 +17,11 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
 // atOnce is how soon a refusal must come once the state is known. The machine may be busy: the best of several counts.
-const atOnce = 100 * time.Millisecond
+const atOnce = 10 * time.Millisecond
 
 // under is a store's database and log in trouble: behind a proxy that counts connection attempts, with appends and small
 // statements under way all the time.
@@ -33,18 +34,18 @@ type under struct {
 	asked  atomic.Int64 // small statements that were answered
 }
 
-func trouble(t *testing.T, pool Pool) *under {
+func trouble(t *testing.T, cfg Config, changes ...func(*shardlog.Config)) *under {
 	t.Helper()
 	u := &under{server: pgtest.New(t)}
 	var err error
 	u.proxy, err = pgtest.NewProxy(u.server.URL())
 	need(t, err)
 	t.Cleanup(func() { need(t, u.proxy.Close()) })
-	u.db, err = Open(t.Context(), Config{URL: u.proxy.URL(u.server.URL()), Pool: pool})
-	need(t, err)
-	t.Cleanup(func() { need(t, u.db.Close()) })
-	need(t, u.db.MakeSlices(t.Context(), now())) // as the housekeeper does, of keys too
-	u.log = backendtest.OpenLog(t, u.db, owner("a"), 2, time.Now)
+	before := open(t, u.server.URL())
+	need(t, before.MakeSlices(t.Context(), now())) // as the housekeeper does, of keys too
+	cfg.URL = u.proxy.URL(u.server.URL())
+	u.db = openWith(t, cfg)
+	u.log = backendtest.OpenLog(t, u.db, owner("a"), 2, time.Now, changes...)
 	u.log.WaitReady(t)
 	u.p = produce(t, u.log, 4)
 	stop, asking := make(chan struct{}), sync.WaitGroup{}
@@ -91,7 +92,7 @@ func (u *under) repeats(t *testing.T) {
 // refused waits until small statements are refused at once, always with a code and a time to come back.
 func (u *under) refused(t *testing.T, want wirev1.Code) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(backendtest.Patience); ; {
 		begun := time.Now()
 		_, err := u.db.GetSession(context.Background(), "u", "s", now())
 		took := time.Since(begun)
@@ -110,25 +111,27 @@ func (u *under) refused(t *testing.T, want wirev1.Code) {
 	}
 }
 
-// level checks that small statements and appends go on soon after the database is back, and that it was not stormed.
-func (u *under) level(t *testing.T, since time.Time) {
+// level waits until small statements and appends go on after the database is back, checks that it was not stormed, and says how long it took.
+func (u *under) level(t *testing.T, since time.Time) time.Duration {
 	t.Helper()
 	before := u.asked.Load()
 	u.p.goesOn(t, since)
 	for u.asked.Load() < before+100 || u.db.Check() != nil {
-		if time.Since(since) > healsWithin {
-			t.Fatalf("%d small statements within %s; %v", u.asked.Load()-before, healsWithin, u.db.Check())
+		if time.Since(since) > backendtest.Patience {
+			t.Fatalf("%d small statements within %s; %v", u.asked.Load()-before, backendtest.Patience, u.db.Check())
 		}
 		<-time.After(5 * time.Millisecond)
 	}
-	t.Logf("100 small statements were answered %s after the database was back", time.Since(since).Round(time.Millisecond))
+	took := time.Since(since)
+	t.Logf("100 small statements were answered %s after the database was back", took.Round(time.Millisecond))
 	if most := u.proxy.MostAttempts(); most > maxAttempts {
 		t.Errorf("%d connections were being made at a time", most)
 	}
+	return took
 }
 
 func TestTroubleEveryConnectionSleeps(t *testing.T) {
-	u := trouble(t, Pool{Acquire: time.Second})
+	u := trouble(t, Config{Pool: Pool{Acquire: time.Second}, Patience: backendtest.Patience})
 	ctx, wake := context.WithCancel(t.Context())
 	defer wake()
 	var sleepers sync.WaitGroup
@@ -161,56 +164,51 @@ func TestTroubleEveryConnectionSleeps(t *testing.T) {
 	wake()
 	sleepers.Wait()
 	u.level(t, back)
-	u.p.mu.Lock()
-	for c, n := range u.p.codes {
-		if c != wirev1.Code_CODE_OK {
-			t.Errorf("%d appends were answered %s", n, c)
-		}
-	}
-	u.p.mu.Unlock()
+	need(t, u.p.onlyOK())
 	u.p.end(t)
 }
 
 // Statements that fail because others hold a lock stop no append: commits get through.
 func TestTroubleStatementsWaitForALock(t *testing.T) {
-	u := trouble(t, Pool{})
+	u := trouble(t, Config{}, backendtest.Stalling)
 	conn := connected(t, u.server.URL())
 	defer func() { _ = conn.Close(context.Background()) }()
-	_, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE pushmesh.session IN ACCESS EXCLUSIVE MODE`)
-	need(t, err)
-	u.refused(t, wirev1.Code_CODE_UNAVAILABLE)
-	u.p.until(t, "appends go on", some(u.p, 100))
-	_, err = conn.Exec(t.Context(), `ROLLBACK`)
-	need(t, err)
-	u.level(t, time.Now())
-	u.p.mu.Lock()
-	for c, n := range u.p.codes {
-		if c != wirev1.Code_CODE_OK {
-			t.Errorf("%d appends were answered %s", n, c)
-		}
-	}
-	u.p.mu.Unlock()
+	controlled(t, u.server.URL()).runs(t, func() error {
+		u.p.forget()
+		_, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE pushmesh.session IN ACCESS EXCLUSIVE MODE`)
+		need(t, err)
+		u.refused(t, wirev1.Code_CODE_UNAVAILABLE)
+		u.p.until(t, "appends go on", some(u.p, 100))
+		_, err = conn.Exec(t.Context(), `ROLLBACK`)
+		need(t, err)
+		u.level(t, time.Now())
+		return u.p.onlyOK()
+	})
 	u.p.end(t)
 }
 
 func TestTroublePostgresHangs(t *testing.T) {
-	u := trouble(t, Pool{})
-	need(t, u.server.Pause())
-	u.refused(t, wirev1.Code_CODE_UNAVAILABLE)
-	u.appendsRefused(t)
-	need(t, u.server.Resume())
-	u.level(t, time.Now())
+	u := trouble(t, Config{}, backendtest.Stalling)
+	soon(t, func() time.Duration {
+		need(t, u.server.Pause())
+		u.refused(t, wirev1.Code_CODE_UNAVAILABLE)
+		u.appendsRefused(t)
+		need(t, u.server.Resume())
+		return u.level(t, time.Now())
+	})
 	u.p.until(t, "100 more appended", some(u.p, 100))
 	u.p.end(t)
 }
 
 func TestTroublePostgresDies(t *testing.T) {
-	u := trouble(t, Pool{})
-	need(t, u.server.Kill())
-	u.refused(t, wirev1.Code_CODE_UNAVAILABLE)
-	u.appendsRefused(t)
-	need(t, u.server.Restart())
-	u.level(t, time.Now())
+	u := trouble(t, Config{}, backendtest.Stalling)
+	soon(t, func() time.Duration {
+		need(t, u.server.Kill())
+		u.refused(t, wirev1.Code_CODE_UNAVAILABLE)
+		u.appendsRefused(t)
+		need(t, u.server.Restart())
+		return u.level(t, time.Now())
+	})
 	u.p.until(t, "100 more appended", some(u.p, 100))
 	u.p.end(t)
 }
@@ -218,7 +216,7 @@ func TestTroublePostgresDies(t *testing.T) {
 // appendsRefused waits until appends, too, are refused at once.
 func (u *under) appendsRefused(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(backendtest.Patience); ; {
 		begun := time.Now()
 		r := u.log.Append(t, backendtest.Item("room/other", "x"))[0]
 		took := time.Since(begun)
@@ -234,7 +232,7 @@ func (u *under) appendsRefused(t *testing.T) {
 // Callers that give up at any moment (waiting, connecting, in the middle of a statement or a stream) leak no connection.
 func TestGivingUpLeaksNoConnection(t *testing.T) {
 	url := pgtest.URL(t)
-	d, err := Open(t.Context(), Config{URL: url, Pool: Pool{Max: 6}})
+	d, err := Open(t.Context(), Config{URL: url, Pool: Pool{Max: 6}, Patience: backendtest.Patience})
 	need(t, err)
 	defer func() { need(t, d.Close()) }()
 	w, h, err := writerOf(t.Context(), d, "a", 3)
@@ -282,7 +280,7 @@ func TestGivingUpLeaksNoConnection(t *testing.T) {
 	if gaveUp.Load() < 50 || done.Load() == 0 {
 		t.Errorf("%d gave up, %d did not: the test is no test", gaveUp.Load(), done.Load())
 	}
-	for deadline := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(backendtest.Patience); ; <-time.After(10 * time.Millisecond) {
 		stat, status := d.pool.Stat(), d.gate.Status()
 		idle := stat.TotalConns() == stat.IdleConns() && stat.ConstructingConns() == 0
 		if idle && status.Busy == [3]int{} && status.Waiting == [3]int{} && d.Away() == nil && served(t, url) == int(stat.TotalConns()) {

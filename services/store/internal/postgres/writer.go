@@ -42,7 +42,7 @@ func (d *DB) OpenWriter(ctx context.Context, owner backend.Owner) (backend.Write
 	}
 	began := time.Now()
 	w, err := d.openWriter(ctx, owner)
-	o := outcomeOf(ctx, err, time.Since(began))
+	o := d.outcomeOf(ctx, err, time.Since(began))
 	ticket.Leave(o)
 	if o == guard.Failed {
 		err = unavailable(err)
@@ -60,7 +60,7 @@ func (d *DB) OpenWriter(ctx context.Context, owner backend.Owner) (backend.Write
 }
 
 func (d *DB) openWriter(ctx context.Context, owner backend.Owner) (*writer, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.Patience)
 	defer cancel()
 	cfg := d.conns.Copy()
 	cfg.RuntimeParams["application_name"] = "pushmesh-writer"
@@ -106,7 +106,7 @@ func (w *writer) begin(ctx context.Context) (err error) {
 
 // Claim takes the locks that are free. Without shards it is a question whether the connection still stands.
 func (w *writer) Claim(ctx context.Context, shards []int) (got []int, err error) {
-	err = w.use(ctx, statementTimeout, func(ctx context.Context) error {
+	err = w.use(ctx, w.db.cfg.Patience, func(ctx context.Context) error {
 		got, err = w.claim(ctx, shards)
 		return err
 	})
@@ -178,7 +178,7 @@ func (w *writer) keepHeld(ctx context.Context, locked []int32) (held []int32, er
 
 // Release gives shards back: the record first, so that a successor's is never deleted.
 func (w *writer) Release(ctx context.Context, shards []int) error {
-	return w.use(ctx, statementTimeout, func(ctx context.Context) error { return w.release(ctx, shards) })
+	return w.use(ctx, w.db.cfg.Patience, func(ctx context.Context) error { return w.release(ctx, shards) })
 }
 
 func (w *writer) release(ctx context.Context, shards []int) error {
@@ -209,7 +209,7 @@ func (w *writer) Close() error {
 	w.db.mu.Lock()
 	delete(w.db.writers, w)
 	w.db.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), w.db.cfg.Patience)
 	defer cancel()
 	if w.failed || w.conn.IsClosed() {
 		_ = w.conn.Close(ctx) // it is broken already

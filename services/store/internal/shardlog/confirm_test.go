@@ -29,10 +29,10 @@ func TestHeadsNeedALockThatIsConfirmed(t *testing.T) {
 					return nil
 				}
 			})
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), backendtest.Patience)
 			defer cancel()
 			for { // what was confirmed is good for a while
-				if hs, err := l.Heads(ctx, []string{"room/1"}, nil, 0); err == nil {
+				if hs, err := l.Log.Heads(ctx, []string{"room/1"}, nil, 0); err == nil {
 					if hs[0].GetHead() != 1 {
 						t.Fatalf("%v", hs)
 					}
@@ -51,7 +51,7 @@ func TestHeadsNeedALockThatIsConfirmed(t *testing.T) {
 			}
 			asked := make(chan error, 1)
 			go func() {
-				hs, err := l.Heads(ctx, []string{"room/1"}, nil, 0)
+				hs, err := l.Log.Heads(ctx, []string{"room/1"}, nil, 0)
 				if err == nil && hs[0].GetHead() != 1 {
 					err = errors.New("another head")
 				}
@@ -68,7 +68,7 @@ func TestHeadsNeedALockThatIsConfirmed(t *testing.T) {
 				return
 			}
 			for { // it heals
-				_, err := l.Heads(ctx, []string{"room/1"}, nil, 0)
+				_, err := l.Log.Heads(ctx, []string{"room/1"}, nil, 0)
 				if err == nil {
 					break
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 	"github.com/pushmesh/pushmesh/services/store/internal/sqlite"
 )
 
@@ -115,10 +116,10 @@ func (w *faultyWriter) Claim(ctx context.Context, shards []int) ([]int, error) {
 	return w.Writer.Claim(ctx, shards)
 }
 
-func start(t *testing.T) (*backendtest.Log, *faulty) {
+func start(t *testing.T, changes ...func(*shardlog.Config)) (*backendtest.Log, *faulty) {
 	t.Helper()
 	f := &faulty{Backend: open(t)}
-	l := backendtest.OpenLog(t, f, me, 1, backendtest.NewClock().Now)
+	l := backendtest.OpenLog(t, f, me, 1, backendtest.NewClock().Now, changes...)
 	l.WaitReady(t)
 	return l, f
 }
@@ -199,17 +200,22 @@ func TestDatabaseAway(t *testing.T) {
 	if r := l.Append(t, backendtest.Item("room/1", "x"))[0]; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE {
 		t.Errorf("a writer that was lost: %v", r)
 	}
-	begun := time.Now()
-	if r := l.Append(t, backendtest.Item("room/1", "x"))[0]; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE || r.GetRetryAfterMs() == 0 {
-		t.Errorf("while it is away: %v", r)
+	best := time.Hour
+	for deadline := time.Now().Add(backendtest.Patience / 4); best > 10*time.Millisecond && time.Now().Before(deadline); { // the machine may be busy
+		begun := time.Now()
+		r := l.Append(t, backendtest.Item("room/1", "x"))[0]
+		best = min(best, time.Since(begun))
+		if r.GetCode() != wirev1.Code_CODE_UNAVAILABLE || r.GetRetryAfterMs() == 0 {
+			t.Fatalf("while it is away: %v", r)
+		}
 	}
-	if took := time.Since(begun); took > time.Second {
-		t.Errorf("refused after %s, want at once", took)
+	if best > 10*time.Millisecond {
+		t.Errorf("refused only after %s", best)
 	}
 	if err := l.Check(); err == nil {
 		t.Error("the health check sees nothing")
 	}
-	if _, err := l.Heads(context.Background(), []string{"room/1"}, nil, 0); err == nil {
+	if _, err := l.Log.Heads(context.Background(), []string{"room/1"}, nil, 0); err == nil {
 		t.Error("heads are answered by a store that owns nothing")
 	}
 	if heads, shards, err := l.Survey(context.Background(), nil, []string{"room/#"}, 0); err == nil && slices.ContainsFunc(backendtest.AllShards(), shards.Has) {
@@ -376,7 +382,7 @@ func TestSharesMoveUnderLoad(t *testing.T) {
 	stop := flood(t, l)
 	defer stop()
 	l.Want(backendtest.AllShards()[:100])
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(backendtest.Patience)
 	for len(l.Owned()) != 100 {
 		select {
 		case <-deadline:

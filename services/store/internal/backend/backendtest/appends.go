@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -47,31 +48,43 @@ func AllShards() []int {
 	return all
 }
 
-// OpenLog starts a log on a backend that wants every shard, and stops it when the test ends, unless it was stopped.
-func OpenLog(t *testing.T, b backend.Backend, owner backend.Owner, writers int, now func() time.Time) *Log {
-	t.Helper()
-	return openLogTelling(t, b, owner, writers, now, nil)
-}
-
-// openLogTelling tells scheduled of what is kept for later.
-func openLogTelling(t *testing.T, b backend.Backend, owner backend.Owner, writers int, now func() time.Time, scheduled func([]backend.Scheduled)) *Log {
+// OpenLog starts a log on a backend that wants every shard, and stops it when the test ends, unless it was stopped. It takes no database for stalled
+// that the machine keeps from answering, unless a change of its settings says so.
+func OpenLog(t *testing.T, b backend.Backend, owner backend.Owner, writers int, now func() time.Time, changes ...func(*shardlog.Config)) *Log {
 	t.Helper()
 	table := policy.NewTable(nil)
-	l := &Log{Log: shardlog.New(shardlog.Config{
-		Backend: b, Owner: owner, Writers: writers, Policies: func() *policy.Table { return table }, Now: now,
+	cfg := shardlog.Config{
+		Backend: b, Owner: owner, Writers: writers, Stall: Patience, Policies: func() *policy.Table { return table }, Now: now,
 		Log: slog.New(slog.DiscardHandler), Metrics: shardlog.NewMetrics(prometheus.NewRegistry()), Tracer: noop.NewTracerProvider().Tracer(""),
-		Scheduled: scheduled,
-	})}
+	}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	l := &Log{Log: shardlog.New(cfg)}
 	need(t, l.Start(context.Background()))
 	t.Cleanup(func() { l.Close(t) })
 	l.Want(AllShards())
 	return l
 }
 
+// Stalling has a log notice a database that does not answer as soon as a store does.
+func Stalling(cfg *shardlog.Config) { cfg.Stall = shardlog.DefaultStall }
+
 // Log is a shardlog.Log for tests.
 type Log struct {
 	*shardlog.Log
 	closing sync.Once
+}
+
+// Heads asks as callers do: again where the log isn't sure of its shards, which says no more than that the machine stood still.
+func (l *Log) Heads(ctx context.Context, topics, filters []string, limit int) ([]*meshv1.Head, error) {
+	for {
+		heads, shards, err := l.Survey(ctx, topics, filters, limit)
+		unsure := err == nil && len(filters) > 0 && !shards.Full()
+		if !unsure && code.Of(err) != wirev1.Code_CODE_UNAVAILABLE || ctx.Err() != nil {
+			return heads, err
+		}
+	}
 }
 
 // Close stops the log, once.

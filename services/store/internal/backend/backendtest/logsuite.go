@@ -415,8 +415,14 @@ func testHeads(t *testing.T, db Database) {
 	if _, err := l.Heads(within(t), nil, []string{"#"}, 2); code.Of(err) != wirev1.Code_CODE_TOO_MANY_TOPICS {
 		t.Errorf("three topics, at most two: %v", err)
 	}
-	if _, shards, err := l.Survey(within(t), nil, []string{"room/#"}, 0); err != nil || !shards.Full() {
-		t.Errorf("everything is owned here: %v, %v", shards, err)
+	for ctx := within(t); ; { // as long as it takes on a machine that stands still now and then
+		_, shards, err := l.Survey(ctx, nil, []string{"room/#"}, 0)
+		if err == nil && shards.Full() {
+			break
+		}
+		if err != nil || ctx.Err() != nil {
+			t.Fatalf("everything is owned here: %v, %v", shards, err)
+		}
 	}
 	if _, err := l.Heads(within(t), nil, []string{"a/#/b"}, 0); code.Of(err) != wirev1.Code_CODE_BAD_TOPIC {
 		t.Errorf("a bad filter: %v", err)

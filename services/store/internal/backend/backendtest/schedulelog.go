@@ -22,9 +22,11 @@ func scheduling(t *testing.T, b backend.Backend, o backend.Owner, clock *Clock) 
 	var s *schedule.Schedule
 	var l *Log
 	ready := make(chan struct{})
-	l = openLogTelling(t, b, o, 2, clock.Now, func(all []backend.Scheduled) {
-		<-ready
-		s.Added(all)
+	l = OpenLog(t, b, o, 2, clock.Now, func(cfg *shardlog.Config) {
+		cfg.Scheduled = func(all []backend.Scheduled) {
+			<-ready
+			s.Added(all)
+		}
 	})
 	s = schedule.New(schedule.Config{Backend: b, Claims: l.Claims, Append: l.Log.Append, Now: clock.Now, Logger: slog.New(slog.DiscardHandler)})
 	close(ready)
