@@ -127,7 +127,12 @@ func (c *core) open(ctx context.Context) (backend.Backend, error) {
 	if len(c.settings.ShardDBs) == 0 {
 		return postgres.Open(ctx, home)
 	}
-	return databases.Open(ctx, home, c.settings.ShardDBs)
+	var set *databases.Set
+	err := insist(ctx, func() (err error) {
+		set, err = databases.Open(ctx, home, c.settings.ShardDBs)
+		return err
+	})
+	return set, err
 }
 
 // Start opens the database, claims shards and serves.

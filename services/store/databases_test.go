@@ -192,6 +192,36 @@ func TestAnInterruptedMoveIsDoneAgain(t *testing.T) {
 	need(t, st.Stop(within(t)))
 }
 
+// A store that starts while one of its databases is slow waits for it.
+func TestAStartWaitsForEveryDatabase(t *testing.T) {
+	home, other := pgtest.URL(t), pgtest.URL(t)
+	others := map[string]string{"b": other}
+	moveShard(t, home, others, "room/there", "b")
+	conn, err := pgx.Connect(within(t), other)
+	need(t, err)
+	defer func() { need(t, conn.Close(context.Background())) }()
+	_, err = conn.Exec(within(t), `BEGIN; LOCK TABLE pushmesh.database`)
+	need(t, err)
+	st := make(chan *Store, 1)
+	go func() {
+		defer close(st) // also where it did not start
+		st <- started(t, Settings{ID: "s1", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
+	}()
+	waiting := map[int]bool{}
+	eventually(t, "the store has asked twice", func() bool {
+		waiting[inDatabase(t, other, `SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)] = true
+		return len(waiting) > 2 // and nobody
+	})
+	_, err = conn.Exec(within(t), `ROLLBACK`)
+	need(t, err)
+	begun := <-st
+	if begun == nil {
+		t.Fatal("it did not wait")
+	}
+	taken(t, dial(t, begun.Addr()), item(1, "room/there", "x"))
+	need(t, begun.Stop(within(t)))
+}
+
 func TestMixedUpDatabasesAreRefused(t *testing.T) {
 	home, other := pgtest.URL(t), pgtest.URL(t)
 	move := func(db, b string) (err error) {
