@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -154,10 +155,34 @@ func some(p *producers, n int) func() bool {
 	return func() bool { return p.codes[wirev1.Code_CODE_OK] >= before+n }
 }
 
+// pulse asks whether the database answers, as a store does all the time: writers that have connected and are refused appends would not find the end of
+// an outage by themselves.
+func pulse(t *testing.T, d *DB) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for tick := time.NewTicker(200 * time.Millisecond); ; {
+			_ = d.Ping(ctx) // it fails while there is no server
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		asking.Wait()
+	})
+}
+
 // The whole log of a store, with all its shards, over a Postgres that is killed and one that hangs.
 func TestAStoresLogOverACrashAndAHang(t *testing.T) {
 	server := pgtest.New(t)
 	d := openWith(t, Config{URL: server.URL()})
+	pulse(t, d)
 	log := backendtest.OpenLog(t, d, owner("a"), 2, time.Now, backendtest.Stalling)
 	log.WaitReady(t)
 	p := produce(t, log, 6)

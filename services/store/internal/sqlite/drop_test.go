@@ -49,8 +49,16 @@ func TestDropGoesOn(t *testing.T) {
 	if err := b.ReadRuns(ctx, "x", 1, 1, rows, func(backend.Run) bool { t.Error("a row of a slice that goes"); return false }); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.DropSlices(ctx, at+uint64((2*time.Hour).Microseconds())); err != nil || n != 1 {
-		t.Errorf("dropped %d, %v", n, err)
+	dropped := 0
+	for deadline := time.Now().Add(2 * time.Minute); dropped == 0 && time.Now().Before(deadline); { // a busy machine may need several calls
+		n, err := b.DropSlices(ctx, at+uint64((2*time.Hour).Microseconds()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dropped += n
+	}
+	if dropped != 1 {
+		t.Errorf("dropped %d", dropped)
 	}
 	if err := b.write.QueryRow("SELECT count(*) FROM sqlite_master WHERE name = '" + s.name() + "'").Scan(&left); err != nil || left != 0 {
 		t.Errorf("the table is there: %d, %v", left, err)

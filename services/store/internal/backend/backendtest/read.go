@@ -132,13 +132,18 @@ func testKeys(t *testing.T, db Database) {
 	if again, err := b.Keys(within(t), all[2:3], after(3*time.Minute)); err != nil || len(again) != 1 || again[0].Seq != 44 {
 		t.Errorf("a key used again: %v %v", again, err)
 	}
-	if _, err := b.DropSlices(within(t), after(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	got, err := b.Keys(within(t), all, begin)
-	need(t, err)
-	if diff := cmp.Diff(batch.Keys[1:2], got); diff != "" {
-		t.Errorf("after dropping slices: %s", diff)
+	for ctx := within(t); ; { // it gives up soon rather than hold up anybody: the next round goes on
+		_, err := b.DropSlices(ctx, after(time.Hour))
+		need(t, err)
+		got, err := b.Keys(ctx, all, begin)
+		need(t, err)
+		diff := cmp.Diff(batch.Keys[1:2], got)
+		if diff == "" {
+			break
+		}
+		if len(got) < 1 || ctx.Err() != nil {
+			t.Fatalf("after dropping slices: %s", diff)
+		}
 	}
 }
 
@@ -188,13 +193,18 @@ func testDropSlices(t *testing.T, db Database) {
 		{30 * time.Hour, []uint64{3}},
 		{9 * 24 * time.Hour, nil},
 	} {
-		dropped, err := b.DropSlices(within(t), after(c.at))
-		need(t, err)
-		if got := firsts(t, b, "x", epoch, 1, 9, 9); !slices.Equal(got, c.left) {
-			t.Errorf("after %s: %v left, want %v", c.at, got, c.left)
-		}
-		if c.at > time.Hour && dropped == 0 {
-			t.Errorf("after %s: no slice dropped", c.at)
+		dropped := 0
+		for ctx := within(t); ; { // it gives up soon rather than hold up anybody: the next round goes on
+			n, err := b.DropSlices(ctx, after(c.at))
+			need(t, err)
+			dropped += n
+			got := firsts(t, b, "x", epoch, 1, 9, 9)
+			if slices.Equal(got, c.left) && (c.at <= time.Hour || dropped > 0) {
+				break
+			}
+			if len(got) < len(c.left) || ctx.Err() != nil {
+				t.Fatalf("after %s: %v left, want %v; %d slices dropped", c.at, got, c.left, dropped)
+			}
 		}
 	}
 	if head := load(t, w, 3).topics["x"].Head; head != 3 {
