@@ -43,6 +43,7 @@ func trouble(t *testing.T, cfg Config, changes ...func(*shardlog.Config)) *under
 	t.Cleanup(func() { need(t, u.proxy.Close()) })
 	before := open(t, u.server.URL())
 	need(t, before.MakeSlices(t.Context(), now())) // as the housekeeper does, of keys too
+	need(t, before.Close())
 	cfg.URL = u.proxy.URL(u.server.URL())
 	u.db = openWith(t, cfg)
 	u.log = backendtest.OpenLog(t, u.db, owner("a"), 2, time.Now, changes...)
