@@ -12,8 +12,8 @@ import (
 // patience is how long goroutines that were told to end may take: on a busy machine much longer than goleak waits by itself.
 const patience = time.Minute
 
-// Main is a TestMain that fails where tests leave goroutines behind.
-func Main(m *testing.M, options ...goleak.Option) {
+// Run runs the tests of a TestMain and is what to exit with: 1 also where they leave goroutines behind.
+func Run(m *testing.M, options ...goleak.Option) int {
 	exit := m.Run()
 	if exit == 0 {
 		if err := Find(options...); err != nil {
@@ -21,7 +21,7 @@ func Main(m *testing.M, options ...goleak.Option) {
 			exit = 1
 		}
 	}
-	os.Exit(exit)
+	return exit
 }
 
 // Find waits until no goroutine is left but those that options name; the error names those that stay.

@@ -1,12 +1,13 @@
 package leaks
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { Main(m) }
+func TestMain(m *testing.M) { os.Exit(Run(m)) }
 
 func TestFindWaitsForWhatIsAboutToEnd(t *testing.T) {
 	before := goleak.IgnoreCurrent()

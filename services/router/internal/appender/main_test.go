@@ -1,9 +1,10 @@
 package appender
 
 import (
+	"os"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/leaks"
 )
 
-func TestMain(m *testing.M) { leaks.Main(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
