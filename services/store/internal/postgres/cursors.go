@@ -85,9 +85,9 @@ func (d *DB) WriteCursors(ctx context.Context, writes []*meshv1.SessionWrite, no
 	return codes, nil
 }
 
-// plain writes change nothing but cursors.
+// plain writes only move cursors on. A removal that a new holder did not see would take a cursor from it that it builds on; one that is moved on comes again.
 func plain(w *meshv1.SessionWrite) bool {
-	return len(w.GetCursors())+len(w.GetRemoveTopics()) > 0 && len(w.GetAddFilters())+len(w.GetRemoveFilters())+len(w.GetDeadLetters()) == 0 && !w.GetDetach()
+	return len(w.GetCursors()) > 0 && len(w.GetRemoveTopics())+len(w.GetAddFilters())+len(w.GetRemoveFilters())+len(w.GetDeadLetters()) == 0 && !w.GetDetach()
 }
 
 // writePlain writes all or, where a session is not held under its write's generation, nothing.

@@ -225,3 +225,23 @@ func TestCursorsMigrateUpAndDown(t *testing.T) {
 		t.Errorf("after all: %s\nwant %s", got, want)
 	}
 }
+
+// What else a write changes is decided with its session locked: a removal by the session's former holder must not take a cursor from the new one.
+func TestOnlyCursorsAreWrittenWithoutALock(t *testing.T) {
+	cursor := []*meshv1.SessionCursor{{Topic: "room/a"}}
+	for name, c := range map[string]struct {
+		write *meshv1.SessionWrite
+		plain bool
+	}{
+		"cursors":            {&meshv1.SessionWrite{Cursors: cursor}, true},
+		"nothing":            {&meshv1.SessionWrite{}, false},
+		"a topic removed":    {&meshv1.SessionWrite{RemoveTopics: []string{"room/a"}}, false},
+		"one moved, one not": {&meshv1.SessionWrite{Cursors: cursor, RemoveTopics: []string{"room/b"}}, false},
+		"a filter":           {&meshv1.SessionWrite{Cursors: cursor, AddFilters: []string{"room/+"}}, false},
+		"a detach":           {&meshv1.SessionWrite{Cursors: cursor, Detach: true}, false},
+	} {
+		if plain(c.write) != c.plain {
+			t.Errorf("%s: plain is %v", name, !c.plain)
+		}
+	}
+}
