@@ -92,7 +92,7 @@ type Loader interface {
 // Log reads what writers committed.
 type Log interface {
 	Finder
-	// Oldest answers each question, in order: the first run of the topic whose At is not before NotBefore.
+	// Oldest answers each question, in order: the first run of the topic whose At is not before NotBefore, of those that end at From or later.
 	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
 }
 
@@ -105,10 +105,10 @@ type Finder interface {
 	Keys(ctx context.Context, hashes []KeyHash, now uint64) ([]Key, error)
 }
 
-// OldestQuestion of Log.Oldest.
+// OldestQuestion of Log.Oldest. From is what the answer was last: what is below was too old then already.
 type OldestQuestion struct {
-	Topic            string
-	Epoch, NotBefore uint64
+	Topic                  string
+	Epoch, NotBefore, From uint64
 }
 
 // OldestAnswer is the first retained seq of a topic and the time of its run; 0 and 0: none.

@@ -20,10 +20,11 @@ const (
 	largePage   = 1 << 20   // bytes above which it has half as many
 )
 
-// readRuns ends with the limit: a plan made for a known one merges the slices' indexes and stops early.
+// readRuns ends with the limit: a plan made for a known one merges the slices' indexes and stops early. A run beyond the range is a row all the
+// same, without its content, and ends the read. As a condition, first_seq would have the index searched on to the topic's last run, in each slice.
 const readRuns = `
-	SELECT class, shard, commit, topic, epoch, first_seq, last_seq, at, packed FROM pushmesh.log
-	WHERE topic = $1 AND epoch = $2 AND last_seq >= $3 AND first_seq <= $4
+	SELECT class, shard, commit, topic, epoch, first_seq, last_seq, at, CASE WHEN first_seq <= $4 THEN packed END FROM pushmesh.log
+	WHERE topic = $1 AND epoch = $2 AND last_seq >= $3
 	ORDER BY last_seq LIMIT `
 
 // querier is a connection, of the pool or a writer's own.
@@ -57,16 +58,17 @@ func (w *writer) lend(ctx context.Context, f func(ctx context.Context, conn quer
 
 func readRunsOn(ctx context.Context, lend on, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
 	for limit := firstPage; from <= to; {
-		page, bytes, err := readPage(ctx, lend, topic, epoch, from, to, limit)
+		most := pageRows(limit, from, to)
+		page, bytes, err := readPage(ctx, lend, topic, epoch, from, to, most)
 		if err != nil {
 			return err
 		}
 		for _, r := range page {
-			if !visit(r) {
+			if r.First > to || !visit(r) {
 				return nil
 			}
 		}
-		if len(page) < limit {
+		if len(page) < most {
 			return nil
 		}
 		from = page[len(page)-1].Last() + 1
@@ -78,6 +80,15 @@ func readRunsOn(ctx context.Context, lend on, topic string, epoch, from, to uint
 		}
 	}
 	return nil
+}
+
+// pageRows is how many rows a page has: limit, or less where the range has fewer messages. Powers of two, so that a connection has few statements to plan.
+func pageRows(limit int, from, to uint64) int {
+	n := limit
+	for n > 1 && uint64(n/2) > to-from {
+		n /= 2
+	}
+	return n
 }
 
 func readPage(ctx context.Context, lend on, topic string, epoch, from, to uint64, limit int) (page []backend.Run, bytes int, err error) {
@@ -93,20 +104,24 @@ func readPage(ctx context.Context, lend on, topic string, epoch, from, to uint64
 	return page, bytes, err
 }
 
+// oldestRuns passes over the runs that have become too old since the last answer, and no others.
+const oldestRuns = `
+	SELECT q.i, l.first_seq, l.at
+	FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS q (topic, epoch, since, low, i)
+	CROSS JOIN LATERAL (
+		SELECT first_seq, at FROM pushmesh.log
+		WHERE topic = q.topic AND epoch = q.epoch AND last_seq >= q.low AND at >= q.since ORDER BY last_seq LIMIT 1) AS l`
+
 // Oldest asks one question for each topic, all in one statement; slices that ended before NotBefore are not looked at.
 func (d *DB) Oldest(ctx context.Context, questions []backend.OldestQuestion) ([]backend.OldestAnswer, error) {
 	answers := make([]backend.OldestAnswer, len(questions))
-	topics, epochs, since := make([]string, len(questions)), make([]int64, len(questions)), make([]int64, len(questions))
+	topics, epochs := make([]string, len(questions)), make([]int64, len(questions))
+	since, from := make([]int64, len(questions)), make([]int64, len(questions))
 	for i, q := range questions {
-		topics[i], epochs[i], since[i] = q.Topic, int64(q.Epoch), int64(q.NotBefore)
+		topics[i], epochs[i], since[i], from[i] = q.Topic, int64(q.Epoch), int64(q.NotBefore), int64(q.From)
 	}
 	err := d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `
-			SELECT q.i, l.first_seq, l.at
-			FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS q (topic, epoch, since, i)
-			CROSS JOIN LATERAL (
-				SELECT first_seq, at FROM pushmesh.log
-				WHERE topic = q.topic AND epoch = q.epoch AND at >= q.since ORDER BY last_seq LIMIT 1) AS l`, topics, epochs, since)
+		rows, err := conn.Query(ctx, oldestRuns, topics, epochs, since, from)
 		var i, first, at int64
 		return each(rows, err, []any{&i, &first, &at}, func() {
 			answers[i-1] = backend.OldestAnswer{Seq: uint64(first), At: uint64(at)}

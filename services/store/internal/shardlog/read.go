@@ -150,7 +150,7 @@ func (g *Log) refresh(ctx context.Context, stale []*meshv1.Head) error {
 	}
 	questions := make([]backend.OldestQuestion, len(stale))
 	for i, h := range stale {
-		questions[i] = backend.OldestQuestion{Topic: h.GetTopic(), Epoch: h.GetEpoch(), NotBefore: g.notBefore(h.GetTopic(), false)}
+		questions[i] = backend.OldestQuestion{Topic: h.GetTopic(), Epoch: h.GetEpoch(), NotBefore: g.notBefore(h.GetTopic(), false), From: h.GetOldest()}
 	}
 	answers, err := g.cfg.Backend.Oldest(ctx, questions)
 	if err != nil {

@@ -18,16 +18,17 @@ const pageRuns = 16
 func (b *Backend) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
 	to = min(to, math.MaxInt64)
 	for from <= to {
-		page, err := b.readPage(ctx, topic, epoch, from, to)
+		most := int(min(to-from, pageRuns-1)) + 1 // a run has a message at least
+		page, err := b.readPage(ctx, topic, epoch, from, to, most)
 		if err != nil {
 			return err
 		}
 		for _, r := range page {
-			if !visit(r) {
+			if r.First > to || !visit(r) {
 				return nil
 			}
 		}
-		if len(page) < pageRuns {
+		if len(page) < most {
 			return nil
 		}
 		from = page[len(page)-1].Last() + 1
@@ -35,17 +36,19 @@ func (b *Backend) ReadRuns(ctx context.Context, topic string, epoch, from, to ui
 	return nil
 }
 
-func (b *Backend) readPage(ctx context.Context, topic string, epoch, from, to uint64) (page []backend.Run, err error) {
+// readPage reads up to most runs that end at from or later. One beyond the range comes without its content: as a condition, first would have the
+// index searched on to the topic's last run.
+func (b *Backend) readPage(ctx context.Context, topic string, epoch, from, to uint64, most int) (page []backend.Run, err error) {
 	b.slices.mu.RLock()
 	defer b.slices.mu.RUnlock()
 	query := union(b.slices.of(logKind, 0), func(s sliceTable) string {
-		return fmt.Sprintf("SELECT shard, commit_no, topic, epoch, first, last, at, %d AS class, packed FROM %s WHERE topic = ?1 AND epoch = ?2 AND last >= ?3 AND first <= ?4",
+		return fmt.Sprintf("SELECT shard, commit_no, topic, epoch, first, last, at, %d AS class, CASE WHEN first <= ?4 THEN packed END FROM %s WHERE topic = ?1 AND epoch = ?2 AND last >= ?3",
 			s.class, s.name())
 	})
 	if query == "" {
 		return nil, nil
 	}
-	rows, err := b.read.QueryContext(ctx, fmt.Sprintf("%s ORDER BY last LIMIT %d", query, pageRuns), topic, int64(epoch), int64(from), int64(to))
+	rows, err := b.read.QueryContext(ctx, fmt.Sprintf("%s ORDER BY last LIMIT %d", query, most), topic, int64(epoch), int64(from), int64(to))
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: read log: %w", err)
 	}
@@ -87,13 +90,13 @@ func (b *Backend) oldest(ctx context.Context, q backend.OldestQuestion, into *ba
 	b.slices.mu.RLock()
 	defer b.slices.mu.RUnlock()
 	query := union(b.slices.of(logKind, q.NotBefore), func(s sliceTable) string {
-		return fmt.Sprintf("SELECT first, last, at FROM %s WHERE topic = ?1 AND epoch = ?2 AND at >= ?3", s.name())
+		return fmt.Sprintf("SELECT first, last, at FROM %s WHERE topic = ?1 AND epoch = ?2 AND last >= ?4 AND at >= ?3", s.name())
 	})
 	if query == "" {
 		return nil
 	}
 	var last uint64
-	err := b.read.QueryRowContext(ctx, query+" ORDER BY last LIMIT 1", q.Topic, int64(q.Epoch), int64(q.NotBefore)).Scan(&into.Seq, &last, &into.At)
+	err := b.read.QueryRowContext(ctx, query+" ORDER BY last LIMIT 1", q.Topic, int64(q.Epoch), int64(q.NotBefore), int64(q.From)).Scan(&into.Seq, &last, &into.At)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("sqlite: oldest: %w", err)
 	}

@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -40,14 +41,20 @@ func testReadRuns(t *testing.T, db Database) {
 	}{
 		{"inside one run", 13, 15, 99, []uint64{11}},
 		{"edges", 20, 21, 99, []uint64{11, 21}},
+		{"fewer runs than messages", 1, 45, 99, []uint64{1, 11, 21, 31, 41}},
+		{"to a run's last", 1, 40, 99, []uint64{1, 11, 21, 31}},
 		{"limit", 1, 3000, 2, []uint64{1, 11}},
 		{"end", 2991, 1 << 62, 99, []uint64{2991}},
 		{"beyond", 3001, 4000, 99, nil},
 		{"empty", 20, 19, 99, nil},
+		{"all that can be", 2991, math.MaxInt64, 99, []uint64{2991}},
 	} {
 		if got := firsts(t, b, "x", epoch, c.from, c.to, c.most); !slices.Equal(got, c.want) {
 			t.Errorf("%s: runs from %v, want %v", c.name, got, c.want)
 		}
+	}
+	if got := firsts(t, b, "x", epoch, 1, 2005, runs+1); len(got) != 201 || got[200] != 2001 {
+		t.Errorf("%d runs up to one of the last", len(got))
 	}
 	all := firsts(t, b, "x", epoch, 1, runs*10, runs+1)
 	if len(all) != runs || !slices.IsSorted(all) {
@@ -55,6 +62,10 @@ func testReadRuns(t *testing.T, db Database) {
 	}
 	if got := firsts(t, b, "x", epoch+1, 1, 3000, 99); got != nil {
 		t.Errorf("runs of another epoch: %v", got)
+	}
+	need(t, w.Commit(within(t), oneRun(3, runs+2, epoch, "late", 101, 3, begin, backend.Day)))
+	if got := firsts(t, b, "late", epoch, 50, 100, 99); got != nil {
+		t.Errorf("runs from %v, of a range before the first", got)
 	}
 	if got := firsts(t, b, "never", epoch, 1, 3000, 99); got != nil {
 		t.Errorf("runs of another topic: %v", got)
@@ -162,9 +173,13 @@ func testOldest(t *testing.T, db Database) {
 		{Topic: "x", Epoch: epoch, NotBefore: after(2 * time.Hour)},
 		{Topic: "x", Epoch: epoch, NotBefore: after(5 * time.Hour)},
 		{Topic: "x", Epoch: epoch + 1},
+		{Topic: "x", Epoch: epoch, From: 25},
+		{Topic: "x", Epoch: epoch, NotBefore: after(90 * time.Minute), From: 31},
+		{Topic: "x", Epoch: epoch, From: 51},
 	})
 	need(t, err)
-	want := []backend.OldestAnswer{{Seq: 1, At: begin}, {}, {Seq: 21, At: after(2 * time.Hour)}, {Seq: 21, At: after(2 * time.Hour)}, {}, {}}
+	want := []backend.OldestAnswer{{Seq: 1, At: begin}, {}, {Seq: 21, At: after(2 * time.Hour)}, {Seq: 21, At: after(2 * time.Hour)}, {}, {},
+		{Seq: 21, At: after(2 * time.Hour)}, {Seq: 31, At: after(3 * time.Hour)}, {}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
