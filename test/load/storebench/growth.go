@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +21,23 @@ import (
 const (
 	growthTopics = 4096
 	growthReads  = 2000
+	// What a stored message takes of the disk, and what the server's own log and the rest take.
+	growthBytes = 460
+	growthRest  = 6 << 30
 )
+
+// roomFor refuses to begin what the disk of a folder has no room for.
+func roomFor(dir string, messages int64) error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	const gb = 1e9
+	if need, free := float64(messages)*growthBytes+growthRest, float64(fs.Bavail)*float64(fs.Bsize); free < need {
+		return fmt.Errorf("%d messages need %.0f GB of disk, %s has %.0f GB free: set TMPDIR to a folder with more, or store fewer with -stored", messages, need/gb, dir, free/gb)
+	}
+	return nil
+}
 
 // growth publishes until so many messages are stored, and looks each time how fast that was at last and how long a read takes.
 func (b *bench) growth(ctx context.Context) (err error) {
@@ -54,7 +71,15 @@ func (b *bench) growth(ctx context.Context) (err error) {
 		}
 		have += rated
 		rate := float64(h.Answered()) / time.Since(began).Seconds()
+		looked, err := lookedAt(ctx, url)
+		if err != nil {
+			return err
+		}
 		took, err := reads(ctx, meshv1.NewStoreServiceClient(conn), all, uint64(have)) // #nosec G115 -- not negative
+		if err != nil {
+			return err
+		}
+		rows, err := looked(growthReads)
 		if err != nil {
 			return err
 		}
@@ -63,7 +88,8 @@ func (b *bench) growth(ctx context.Context) (err error) {
 			return err
 		}
 		b.add(table.Figure(fmt.Sprintf("append rate with %d messages stored, %d topics", want, growthTopics), rate, "messages/s", fmt.Sprintf("%.0f bytes of disk for each", float64(size)/float64(want))),
-			table.Figure(fmt.Sprintf("read of one message of %d stored, p50", want), at(took, .5).Seconds()*1e3, "ms", "p99 "+ms(at(took, .99))))
+			table.Figure(fmt.Sprintf("read of one message of %d stored, p50", want), at(took, .5).Seconds()*1e3, "ms",
+				fmt.Sprintf("p99 %s; %.1f rows of the log looked at for each", ms(at(took, .99)), rows)))
 	}
 	return nil
 }
@@ -97,6 +123,43 @@ func reads(ctx context.Context, store meshv1.StoreServiceClient, all []string, h
 	}
 	slices.Sort(took)
 	return took, nil
+}
+
+// lookedAt begins to count the rows of the log that are found by its indexes. After so many reads
+// perRead says how many there were for each: a server's process tells what it has counted when it has been idle for some seconds.
+func lookedAt(ctx context.Context, url string) (perRead func(reads int) (float64, error), err error) {
+	counts := func() (scans, rows, tables int64, err error) {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		defer func() { _ = conn.Close(ctx) }()
+		err = conn.QueryRow(ctx, `SELECT sum(idx_scan)::bigint, sum(idx_tup_fetch)::bigint, count(*) FROM pg_stat_user_tables
+			WHERE schemaname = 'pushmesh' AND relname ~ '^log_[a-z]+_[0-9]+$'`).Scan(&scans, &rows, &tables)
+		return scans, rows, tables, err
+	}
+	scans, rows, _, err := counts()
+	if err != nil {
+		return nil, err
+	}
+	return func(reads int) (float64, error) {
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		for tries := 0; ; tries++ {
+			s, r, tables, err := counts() // a read looks into each table once
+			if err != nil {
+				return 0, err
+			}
+			if made := (s - scans) / max(tables, 1); made >= int64(reads)*9/10 || tries > 60 {
+				return float64(r-rows) / float64(max(made, 1)), nil
+			}
+			select {
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			case <-tick.C:
+			}
+		}
+	}, nil
 }
 
 func bytesOf(ctx context.Context, url string) (n int64, err error) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,6 +94,11 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	if c.long {
+		if err := roomFor(dir, slices.Max(c.stored)); err != nil {
+			return err
+		}
+	}
 	b := &bench{config: c, dir: local.Dir(dir)}
 	if b.db, err = startDatabase(ctx); err != nil {
 		return err
