@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -57,6 +58,7 @@ func (w *writer) lend(ctx context.Context, f func(ctx context.Context, conn quer
 }
 
 func readRunsOn(ctx context.Context, lend on, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
+	to = min(to, math.MaxInt64)
 	for limit := firstPage; from <= to; {
 		most := pageRows(limit, from, to)
 		page, bytes, err := readPage(ctx, lend, topic, epoch, from, to, most)
