@@ -178,8 +178,17 @@ func testOldest(t *testing.T, db Database) {
 		{Topic: "x", Epoch: epoch, From: 51},
 	})
 	need(t, err)
-	want := []backend.OldestAnswer{{Seq: 1, At: begin}, {}, {Seq: 21, At: after(2 * time.Hour)}, {Seq: 21, At: after(2 * time.Hour)}, {}, {},
-		{Seq: 21, At: after(2 * time.Hour)}, {Seq: 31, At: after(3 * time.Hour)}, {}}
+	want := []backend.OldestAnswer{
+		{Seq: 1, At: begin},
+		{},
+		{Seq: 21, At: after(2 * time.Hour)},
+		{Seq: 21, At: after(2 * time.Hour)},
+		{},
+		{},
+		{Seq: 21, At: after(2 * time.Hour)},
+		{Seq: 31, At: after(3 * time.Hour)},
+		{},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
