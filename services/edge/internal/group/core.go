@@ -67,6 +67,7 @@ type Core struct {
 	held    map[key]holder
 
 	changed []*place
+	letters []*meshv1.DeadLetter
 	out     Output
 	stats   Stats
 }
@@ -113,8 +114,6 @@ type Output struct {
 	Reads    []Read
 	// Over is not OK once the group can't go on: TOO_MANY_TOPICS.
 	Over wirev1.Code
-	// Letters are to be stored with the next positions.
-	Letters []*meshv1.DeadLetter
 }
 
 // New makes a core without members that stands nowhere yet.
@@ -180,11 +179,12 @@ func (c *Core) Members() int { return len(c.members) }
 // Waiting messages that no member has.
 func (c *Core) Waiting() int { return c.queued }
 
-// Changed says whether positions have something to be stored.
-func (c *Core) Changed() bool { return len(c.changed) > 0 }
+// Changed says whether there is something to be stored.
+func (c *Core) Changed() bool { return len(c.changed)+len(c.letters) > 0 }
 
-// Cursors are the positions that changed since they were asked for last; with all, every one that has something un-ACKed too.
-func (c *Core) Cursors(all bool) []*meshv1.SessionCursor {
+// Save is what came since it was called last, to be stored by one write: a dead letter's message is settled in its topic's position. The positions are those that
+// changed; with all, every one that has something un-ACKed too.
+func (c *Core) Save(all bool) ([]*meshv1.SessionCursor, []*meshv1.DeadLetter) {
 	if all {
 		for _, p := range c.places {
 			if len(p.tasks) > 0 {
@@ -203,8 +203,9 @@ func (c *Core) Cursors(all bool) []*meshv1.SessionCursor {
 		p.changed = false
 		out = append(out, p.encode())
 	}
-	c.changed = nil
-	return out
+	letters := c.letters
+	c.changed, c.letters = nil, nil
+	return out, letters
 }
 
 // Clean says whether the positions tell all that the next dispatcher must know. Without it, what one before may have delivered was not looked at yet.
@@ -227,7 +228,7 @@ func (c *Core) mark(p *place) {
 // letter makes a message a dead letter, which settles it.
 func (c *Core) letter(p *place, m *exchange.Message, attempts uint32, why wirev1.Code) {
 	c.stats.DeadLetters++
-	c.out.Letters = append(c.out.Letters, &meshv1.DeadLetter{
+	c.letters = append(c.letters, &meshv1.DeadLetter{
 		Topic: m.Topic, Epoch: m.Epoch, Seq: m.Seq, Body: slices.Clone(m.Body()), Reason: why, Attempts: attempts, User: c.cfg.User, Session: c.cfg.Session, At: c.wall,
 	})
 	p.cur.Settle(m.Seq, m.Seq)

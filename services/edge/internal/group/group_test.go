@@ -68,7 +68,7 @@ func TestATimeoutGoesToAnother(t *testing.T) {
 		t.Fatal(third)
 	}
 	c.Settle(first.Member, &meshv1.GroupSettle{Topic: "t", Epoch: epoch, Seq: 1})
-	if cur := c.Cursors(true); len(cur) != 1 || cur[0].GetFloor() != 1 || c.Waiting() != 0 {
+	if cur, _ := c.Save(true); len(cur) != 1 || cur[0].GetFloor() != 1 || c.Waiting() != 0 {
 		t.Fatal(cur)
 	}
 }
@@ -171,7 +171,7 @@ func TestANewGroupBeginsWhereItsFirstMemberSays(t *testing.T) {
 	} {
 		c := New(Config{MaxAttempts: func(string) uint32 { return attempts }})
 		c.Begin(&Begin{Filter: "t", Heads: []exchange.Head{{Topic: "t", Epoch: epoch, Head: 10, Oldest: 4}}, Start: s.start})
-		if got := c.Cursors(false); len(got) != 1 || got[0].GetFloor() != s.want {
+		if got, _ := c.Save(false); len(got) != 1 || got[0].GetFloor() != s.want {
 			t.Errorf("%+v: %v, want floor %d", s.start, got, s.want)
 		}
 	}
@@ -194,7 +194,7 @@ func TestRetentionAndNewEpochs(t *testing.T) {
 		t.Fatal(a)
 	}
 	c.Settle(member1(0), &meshv1.GroupSettle{Topic: "t", Epoch: epoch, Seq: 9}) // of a log that is gone
-	if cur := c.Cursors(true); len(cur) != 1 || cur[0].GetEpoch() != epoch+1 || cur[0].GetFloor() != 0 {
+	if cur, _ := c.Save(true); len(cur) != 1 || cur[0].GetEpoch() != epoch+1 || cur[0].GetFloor() != 0 {
 		t.Fatal(cur)
 	}
 }
@@ -205,9 +205,31 @@ func TestWhatExpiredIsADeadLetter(t *testing.T) {
 	m.ExpiresAt = 5
 	c.Advance(2, 6)
 	c.Live([]*exchange.Message{m})
-	out := c.Take()
-	if len(out.Assigned) != 0 || len(out.Letters) != 1 || out.Letters[0].GetReason() != wirev1.Code_CODE_EXPIRED {
+	if out := c.Take(); len(out.Assigned) != 0 {
 		t.Fatalf("%+v", out)
+	}
+	if _, l := c.Save(false); len(l) != 1 || l[0].GetReason() != wirev1.Code_CODE_EXPIRED {
+		t.Fatal(l)
+	}
+}
+
+// A position that says of a dead letter that it is settled would lose it, if it were stored without the letter.
+func TestALetterIsStoredWithItsPosition(t *testing.T) {
+	c := started(t, Config{}, "t", 1, head("t", 0))
+	c.Live(run("t", 1, 1))
+	c.Save(false)
+	for range attempts {
+		if a := c.Take().Assigned; len(a) != 1 {
+			t.Fatal(a)
+		}
+		c.Settle(member1(0), &meshv1.GroupSettle{Topic: "t", Epoch: epoch, Seq: 1, How: meshv1.GroupSettle_HOW_NACKED})
+		cur, l := c.Save(false)
+		if settled := len(cur) == 1 && cur[0].GetFloor() == 1; settled != (len(l) == 1) || settled && c.Changed() {
+			t.Fatalf("%v with %v", cur, l)
+		}
+	}
+	if c.Waiting() != 0 {
+		t.Fatal("no dead letter")
 	}
 }
 

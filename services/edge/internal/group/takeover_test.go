@@ -97,13 +97,13 @@ func TestWhatNobodyMayHaveSeenIsNoDeadLetter(t *testing.T) {
 		if got := logs(c, "t", 1); len(got) != 1 || got[0].Attempt != attempts-1 {
 			t.Fatalf("after %d dispatchers: %v", i, got)
 		}
-		cursors = c.Cursors(true)
+		cursors, _ = c.Save(true)
 		c = after(cursors, 0, head("t", 1))
 	}
 	c.Join(member1(0), &meshv1.GroupJoin{Window: 1})
 	logs(c, "t", 1)
 	c.Settle(member1(0), &meshv1.GroupSettle{Topic: "t", Epoch: epoch, Seq: 1, How: meshv1.GroupSettle_HOW_NACKED})
-	if l := c.Take().Letters; len(l) != 1 || l[0].GetAttempts() != attempts {
+	if _, l := c.Save(false); len(l) != 1 || l[0].GetAttempts() != attempts {
 		t.Fatalf("%v of %v", l, cursors)
 	}
 }

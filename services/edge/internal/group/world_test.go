@@ -89,13 +89,16 @@ func (w *world) begin(resumed, unclean bool) {
 
 // save is what the store takes.
 func (w *world) save(all bool) {
-	for _, s := range w.c.Cursors(all) {
+	cursors, letters := w.c.Save(all)
+	for _, s := range cursors {
 		w.stored[s.GetTopic()] = s
 	}
-	for _, l := range w.c.out.Letters {
-		w.letters[key{l.GetTopic(), l.GetEpoch(), l.GetSeq()}]++
+	for _, l := range letters {
+		k := key{l.GetTopic(), l.GetEpoch(), l.GetSeq()}
+		if w.letters[k]++; w.refused[k] == 0 || l.GetAttempts() < attempts {
+			w.t.Fatalf("%v is a dead letter after %d attempts, and members gave word of %d", k, l.GetAttempts(), w.refused[k])
+		}
 	}
-	w.c.out.Letters = nil
 }
 
 func id(m *exchange.Message) key { return key{m.Topic, m.Epoch, m.Seq} }
@@ -138,12 +141,6 @@ func (w *world) rejoin(m MemberID) {
 func (w *world) step() {
 	for range 1000 {
 		out := w.c.Take()
-		w.c.out.Letters = append(w.c.out.Letters, out.Letters...)
-		for _, l := range out.Letters {
-			if k := (key{l.GetTopic(), l.GetEpoch(), l.GetSeq()}); w.refused[k] == 0 || l.GetAttempts() < attempts {
-				w.t.Fatalf("%v is a dead letter after %d attempts, and members gave word of %d", k, l.GetAttempts(), w.refused[k])
-			}
-		}
 		for _, a := range out.Assigned {
 			w.assigned(a)
 		}

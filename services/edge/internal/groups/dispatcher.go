@@ -40,7 +40,6 @@ type dispatcher struct {
 	waiting    []said
 	empty      time.Time // since when it has no members
 	saveAt     time.Time
-	letters    []*meshv1.DeadLetter
 	counted    group.Stats
 }
 
@@ -225,7 +224,6 @@ func (g *Groups) takeOut(d *dispatcher) {
 	}
 	g.deliver(d, out.Assigned)
 	g.count(d)
-	d.letters = append(d.letters, out.Letters...)
 	if out.Over != wirev1.Code_CODE_OK {
 		g.endGroup(d, out.Over, "the filter matches too many topics by now")
 	}
@@ -291,8 +289,8 @@ func (g *Groups) count(d *dispatcher) {
 
 // write makes what is to be stored of a group.
 func (g *Groups) write(d *dispatcher) *meshv1.SessionWrite {
-	w := &meshv1.SessionWrite{User: User, Name: d.of.name, Generation: d.generation, Cursors: d.core.Cursors(false), DeadLetters: d.letters}
-	d.letters = nil
+	w := &meshv1.SessionWrite{User: User, Name: d.of.name, Generation: d.generation}
+	w.Cursors, w.DeadLetters = d.core.Save(false)
 	return w
 }
 
@@ -312,7 +310,7 @@ func (g *Groups) tendDispatcher(d *dispatcher) {
 	if !d.open {
 		return
 	}
-	if (d.core.Changed() || len(d.letters) > 0) && !g.now.Before(d.saveAt) {
+	if d.core.Changed() && !g.now.Before(d.saveAt) {
 		d.saveAt = g.now.Add(saveEvery)
 		g.cfg.Mesh.Save(d.conn, 0, g.write(d), true)
 	}
@@ -378,9 +376,7 @@ func (g *Groups) lose(d *dispatcher) {
 func (g *Groups) release(d *dispatcher) {
 	w := &meshv1.SessionWrite{User: User, Name: d.of.name, Generation: d.generation, Detach: true}
 	if d.begun {
-		d.core.Pause(true)
-		w.DeadLetters = slices.Concat(d.letters, d.core.Take().Letters)
-		w.Cursors = d.core.Cursors(true)
+		w.Cursors, w.DeadLetters = d.core.Save(true)
 		if d.core.Clean() {
 			w.RemoveFilters = []string{heldMark}
 		}
