@@ -80,6 +80,10 @@ bench-store: build ## the durable log beside bare programs on the same Postgres,
 bench-store-long: build ## append rate and read latency with 1, 10 and 100 million messages stored; within 20 minutes, 53 GB of disk
 	@scripts/bench-store -long -timeout 40m
 
+.PHONY: bench-router
+bench-router: build ## routers and NATS between producers and edges, beside nats-server alone, within 10 minutes; JSON=FILE, PROFILE=FOLDER
+	@scripts/bench-router
+
 .PHONY: bench-pool
 bench-pool: build ## the store's pool: sizes, the adaptive limit, readers beside appends, Postgres in trouble; 5 minutes; JSON=FILE
 	@scripts/bench-pool

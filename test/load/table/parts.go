@@ -5,8 +5,14 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 )
+
+// Only is an expression that matches the names of parts: one of several that are separated by commas. "" matches all.
+func Only(list string) (*regexp.Regexp, error) {
+	return regexp.Compile(strings.ReplaceAll(list, ",", "|"))
+}
 
 // Part of a benchmark, which keeps its own rows.
 type Part struct {

@@ -1,0 +1,82 @@
+// Command routerbench measures the way of a message from a producer over a router and NATS to edges, beside nats-server alone, all in
+// one run: `make bench-router`. docs/benchmarks.md says what the rows mean.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/pushmesh/pushmesh/test/load/local"
+	"github.com/pushmesh/pushmesh/test/load/table"
+)
+
+// config of a run.
+type config struct {
+	programs      local.Programs
+	json, profile string
+	span          time.Duration
+	timeout       time.Duration
+	only          *regexp.Regexp
+}
+
+func parse(args []string) (*config, error) {
+	c := &config{}
+	f := flag.NewFlagSet("routerbench", flag.ContinueOnError)
+	f.StringVar(&c.programs.Bin, "bin", "bin", "folder of edge, router and store")
+	f.StringVar(&c.programs.NATS, "nats-server", "bin/nats-server", "nats-server")
+	f.StringVar(&c.json, "json", "", "write the rows to this file")
+	f.StringVar(&c.profile, "profile", "", "also write CPU profiles into this folder")
+	f.DurationVar(&c.span, "span", 10*time.Second, "how long a load is held")
+	f.DurationVar(&c.timeout, "timeout", 9*time.Minute+30*time.Second, "of everything")
+	only := f.String("only", "", "run only parts whose name matches; several are separated by commas")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	var err error
+	c.only, err = table.Only(*only)
+	if c.span < time.Second {
+		err = errors.Join(err, errors.New("-span is 1s at least"))
+	}
+	return c, err
+}
+
+func main() { local.Main("routerbench", run) }
+
+// bench is one run.
+type bench struct {
+	*config
+	dir  local.Dir
+	rows []table.Row
+}
+
+func (b *bench) add(rows ...table.Row) { b.rows = append(b.rows, rows...) }
+
+func run(ctx context.Context, args []string) error {
+	c, err := parse(args)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "pushmesh-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	b := &bench{config: c, dir: local.Dir(dir)}
+	fmt.Println("load average at the start:", table.LoadAverage())
+	table.Run(ctx, c.only, &b.rows, b.parts()...)
+	return errors.Join(table.Print(os.Stdout, b.rows), table.WriteJSON(c.json, b.rows), ctx.Err())
+}
+
+// parts in the order in which they run. Each has a file of its own, named like it.
+func (b *bench) parts() []table.Part {
+	return []table.Part{
+		{Name: "rate", Run: b.rate},
+	}
+}
