@@ -25,9 +25,9 @@ func (t *Table) meet(now time.Time, id string, incarnation uint64) *edge {
 	if t.edges == nil {
 		t.edges = map[string]*edge{}
 	}
-	e = &edge{Edge: Edge{ID: id, Incarnation: incarnation}, heard: now}
+	e = &edge{Peer: &Peer{Edge: Edge{ID: id, Incarnation: incarnation}}, heard: now}
 	t.edges[id] = e
-	t.events = append(t.events, Event{Kind: Joined, Edge: e.Edge})
+	t.events = append(t.events, Event{Kind: Joined, Peer: e.Peer})
 	return e
 }
 
@@ -36,7 +36,7 @@ func (t *Table) drop(e *edge) {
 	t.retire(e.active)
 	e.active = nil
 	delete(t.edges, e.ID)
-	t.events = append(t.events, Event{Kind: Left, Edge: e.Edge})
+	t.events = append(t.events, Event{Kind: Left, Peer: e.Peer})
 }
 
 // discard throws away a snapshot that is on its way.

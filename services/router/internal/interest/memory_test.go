@@ -47,7 +47,7 @@ func BenchmarkLookup(b *testing.B) {
 		}
 		table.Announce(zero, announcement(fmt.Sprint(edge), append(list, "room/+/chat")))
 	}
-	var dst []Edge
+	var dst []*Peer
 	b.ReportAllocs()
 	for b.Loop() {
 		dst = table.Lookup(dst[:0], "user/77777/inbox")

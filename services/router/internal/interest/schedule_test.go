@@ -69,8 +69,8 @@ func (w *world) arrive(n int) {
 
 func (w *world) answer() {
 	for _, ev := range w.table.Take(nil) {
-		e := w.edges[ev.Edge.ID]
-		if ev.Want && e != nil && e.incarnation == ev.Edge.Incarnation {
+		e := w.edges[ev.Peer.ID]
+		if ev.Want && e != nil && e.incarnation == ev.Peer.Incarnation {
 			w.snapshot(e)
 		}
 	}
@@ -163,7 +163,7 @@ func (w *world) verify() {
 func names(t *Table, topic string) []string {
 	var list []string
 	for _, e := range t.Lookup(nil, topic) {
-		list = append(list, fmt.Sprint(e))
+		list = append(list, fmt.Sprint(e.Edge))
 	}
 	slices.Sort(list)
 	return list

@@ -58,7 +58,7 @@ func (s *story) part(edge string, incarnation, version uint64, part, parts uint3
 
 // wants says whether a snapshot of edge was asked for since the last call of wants or answered.
 func (s *story) wants(edge string) bool {
-	want := slices.ContainsFunc(s.events, func(e Event) bool { return e.Edge.ID == edge && e.Want })
+	want := slices.ContainsFunc(s.events, func(e Event) bool { return e.Peer.ID == edge && e.Want })
 	s.events = nil
 	return want
 }
@@ -67,7 +67,7 @@ func (s *story) wants(edge string) bool {
 func (s *story) answered(edge string) uint64 {
 	var v uint64
 	for _, e := range s.events {
-		if e.Kind == Answer && e.Edge.ID == edge {
+		if e.Kind == Answer && e.Peer.ID == edge {
 			v = e.Applied
 		}
 	}
@@ -232,9 +232,12 @@ func TestANewIncarnationReplacesTheOld(t *testing.T) {
 	s.announce("a", 2, 1, "y")
 	s.expect("x")
 	s.expect("y", "a.2")
-	want := []Event{{Kind: Left, Edge: Edge{"a", 1}}, {Kind: Joined, Edge: Edge{"a", 2}}, {Kind: Answer, Edge: Edge{"a", 2}, Applied: 1}}
-	if !slices.Equal(s.events, want) {
-		t.Fatalf("events %v", s.events)
+	var got []string
+	for _, e := range s.events {
+		got = append(got, fmt.Sprint(e.Kind, e.Peer.Edge, e.Applied))
+	}
+	if want := []string{"2 {a 1} 0", "0 {a 2} 0", "1 {a 2} 1"}; !slices.Equal(got, want) {
+		t.Fatalf("events %q, want %q", got, want)
 	}
 	s.announce("a", 1, 2, "x") // of the dead
 	s.expect("x")

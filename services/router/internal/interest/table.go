@@ -5,6 +5,7 @@
 package interest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/topic"
@@ -39,6 +40,13 @@ type Edge struct {
 	Incarnation uint64
 }
 
+// Peer is one life of an edge as lookups find it: the same pointer from its Joined to its Left, and no other life's ever.
+type Peer struct {
+	Edge
+	// Outlet is the caller's own, such as a queue. It is set at Joined, before anyone can find the peer, and not changed after that.
+	Outlet any
+}
+
 // Kind of an Event.
 type Kind uint8
 
@@ -54,7 +62,7 @@ const (
 // Event is something to be done for an edge.
 type Event struct {
 	Kind    Kind
-	Edge    Edge
+	Peer    *Peer
 	Applied uint64
 	// Want asks the edge for a snapshot.
 	Want bool
@@ -85,7 +93,7 @@ type farewell struct {
 
 // edge is what the table knows of one life of an edge.
 type edge struct {
-	Edge
+	*Peer
 	heard  time.Time
 	active *view // nil: nothing known yet
 	// pending holds announcements that can't be applied yet, and, while a snapshot is wanted, those that it may not contain.
@@ -102,33 +110,24 @@ type edge struct {
 	draining    bool
 }
 
-// Lookup appends the edges that want topic, each once. The topic must be valid.
-func (t *Table) Lookup(dst []Edge, topic string) []Edge {
+// Lookup appends the edges that want topic, each once. It allocates nothing where dst has room. The topic must be valid.
+func (t *Table) Lookup(dst []*Peer, topic string) []*Peer {
 	var buf [16]slot
 	from := len(dst)
 	for _, s := range t.topics.match(buf[:0], topic) {
 		if v := t.views[s]; v.live {
-			dst = append(dst, v.edge.Edge)
+			dst = append(dst, v.edge.Peer)
 		}
 	}
 	if t.wild.Len() == 0 {
 		return dst
 	}
 	for _, s := range t.wild.Match(buf[:0], topic) {
-		if v := t.views[s]; v.live && !contains(dst[from:], v.edge.Edge) {
-			dst = append(dst, v.edge.Edge)
+		if v := t.views[s]; v.live && !slices.Contains(dst[from:], v.edge.Peer) {
+			dst = append(dst, v.edge.Peer)
 		}
 	}
 	return dst
-}
-
-func contains(list []Edge, e Edge) bool {
-	for i := range list {
-		if list[i] == e {
-			return true
-		}
-	}
-	return false
 }
 
 // Take appends the events since the last Take and forgets them.
@@ -170,7 +169,7 @@ func (t *Table) Stats() Stats {
 }
 
 func (t *Table) answer(e *edge) {
-	ev := Event{Kind: Answer, Edge: e.Edge}
+	ev := Event{Kind: Answer, Peer: e.Peer}
 	if e.active != nil {
 		ev.Applied = e.active.version
 	}

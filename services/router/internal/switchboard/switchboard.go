@@ -158,31 +158,31 @@ func (s *Switchboard) act() {
 	for _, ev := range s.table.Take(nil) {
 		switch ev.Kind {
 		case interest.Joined:
-			s.cfg.Log.Info("edge joined", "edge", ev.Edge.ID, "incarnation", ev.Edge.Incarnation)
-			s.out.Open(ev.Edge)
+			s.cfg.Log.Info("edge joined", "edge", ev.Peer.ID, "incarnation", ev.Peer.Incarnation)
+			s.out.Open(ev.Peer.Edge)
 		case interest.Left:
-			s.cfg.Log.Info("edge gone", "edge", ev.Edge.ID, "incarnation", ev.Edge.Incarnation)
-			s.out.Close(ev.Edge)
+			s.cfg.Log.Info("edge gone", "edge", ev.Peer.ID, "incarnation", ev.Peer.Incarnation)
+			s.out.Close(ev.Peer.Edge)
 		case interest.Answer:
 			if ev.Want {
 				s.metrics.wanted.Inc()
 			}
-			s.out.Answer(ev.Edge, ev.Applied, ev.Want)
+			s.out.Answer(ev.Peer.Edge, ev.Applied, ev.Want)
 		}
 	}
 }
 
 // Route queues d for every edge that wants its topic now, and says for how many. It never blocks.
 func (s *Switchboard) Route(d *outbox.Delivery) int {
-	var buf [16]interest.Edge
-	edges := s.Interested(buf[:0], d.Topic)
+	var buf [16]*interest.Peer
+	edges := s.lookup(buf[:0], d.Topic)
 	if len(edges) == 0 {
 		return 0
 	}
 	b := s.encoded.Get().(*[]byte)
 	*b = outbox.AppendDelivery((*b)[:0], d)
 	for _, e := range edges {
-		if s.out.Deliver(e, *b) {
+		if s.out.Deliver(e.Edge, *b) {
 			s.metrics.routed.Inc()
 		}
 	}
@@ -195,14 +195,21 @@ func (s *Switchboard) Reachable() error { return s.cfg.Bus.Check() }
 
 // CheckTopic tells every edge that wants the topic to compare its head with the store.
 func (s *Switchboard) CheckTopic(topic string) {
-	for _, e := range s.Interested(nil, topic) {
+	for _, e := range s.lookup(nil, topic) {
 		s.metrics.checks.Inc()
-		s.out.Check(e, topic)
+		s.out.Check(e.Edge, topic)
 	}
 }
 
 // Interested appends the edges that want topic.
 func (s *Switchboard) Interested(dst []interest.Edge, topic string) []interest.Edge {
+	for _, p := range s.lookup(nil, topic) {
+		dst = append(dst, p.Edge)
+	}
+	return dst
+}
+
+func (s *Switchboard) lookup(dst []*interest.Peer, topic string) []*interest.Peer {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.table.Lookup(dst, topic)
