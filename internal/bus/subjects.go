@@ -13,6 +13,8 @@ const (
 	EdgeDigest = "pushmesh.edge.digest"
 	// StoreBeat carries meshv1.StoreBeat from a store to every tier.
 	StoreBeat = "pushmesh.store.beat"
+	// RouterBeat carries meshv1.RouterBeat from a router to every router.
+	RouterBeat = "pushmesh.router.beat"
 	// NamespacesChanged carries nothing: whoever holds policies asks the store again.
 	NamespacesChanged = "pushmesh.namespaces.changed"
 	// Stored carries meshv1.Stored from a store to one live router: those that can route share the subscription named Routers.

@@ -3,6 +3,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
+	"github.com/pushmesh/pushmesh/services/router/internal/peers"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 	"github.com/pushmesh/pushmesh/services/router/internal/switchboard"
 )
@@ -32,6 +34,7 @@ type Router struct {
 	settings Settings
 	front    *front
 	http     *health.Server
+	peers    *peers.Peers
 }
 
 // New makes a router; nothing runs before Start.
@@ -51,21 +54,22 @@ func New(ctx context.Context, s Settings) (*Router, error) {
 	return r, nil
 }
 
-// assemble puts the parts in the order in which they start; they stop in reverse: the front first, and what carries its
-// answers and deliveries after it.
+// assemble puts the parts in the order in which they start; they stop in reverse: peers hear that this router
+// leaves, then the front ends, and what carries its answers and deliveries after it.
 func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	var (
+		began  = uint64(time.Now().UnixMicro())
 		mesh   = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Log: tel.Log})
 		stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Log: tel.Log})
 		watch  = policy.NewWatch(stores, mesh, tel.Log)
 		app    = appender.New(appender.Config{Owners: stores, Registry: tel.Registry})
 		edges  = switchboard.New(switchboard.Config{
-			RouterID: s.ID, Incarnation: uint64(time.Now().UnixMicro()), Bus: mesh, Log: tel.Log, Registry: tel.Registry,
+			RouterID: s.ID, Incarnation: began, Bus: mesh, Log: tel.Log, Registry: tel.Registry,
 		})
 		admit = admission.New(admission.Config{
 			Producer: admission.Limits{Rate: s.ProducerRate, InFlight: s.ProducerInFlight},
 			Overall:  admission.Limits{Rate: s.MaxRate, InFlight: s.MaxInFlight},
-			Routers:  s.Routers, Registry: tel.Registry,
+			Registry: tel.Registry,
 		})
 		publisher = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel})
 		clients   = publish.NewClients(publisher, mesh, s.ID)
@@ -81,6 +85,11 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		letters: api.NewDeadLetter(stores, publisher),
 	}
 	r.http = health.NewServer(s.HTTP, checks, tel.Registry)
+
+	r.peers = peers.New(peers.Config{
+		ID: s.ID, Incarnation: began, Version: s.Version, Addresses: r.addresses, Bus: mesh,
+		Changed: admit.Share, Log: tel.Log, Registry: tel.Registry,
+	})
 
 	checks.Require("serving", r.front.check)
 	checks.Require("nats", mesh.Check)
@@ -102,7 +111,17 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("clients", clients)
 	r.Add("outbox", written)
 	r.Add("front", r.front)
+	r.Add("peers", r.peers)
 }
+
+// addresses at which others reach this router.
+func (r *Router) addresses() (grpc, http string) {
+	grpc = cmp.Or(r.settings.Advertise, r.Addr())
+	return grpc, peers.Reach(r.HTTPAddr(), grpc)
+}
+
+// Routers is every live router of the mesh that this one knows of, itself included, by id.
+func (r *Router) Routers() []peers.Router { return r.peers.Routers() }
 
 // Addr is the address of the gRPC API.
 func (r *Router) Addr() string { return r.front.addr() }

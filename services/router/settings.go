@@ -18,11 +18,10 @@ type Settings struct {
 	NATS             string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	Stores           []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
 	Computes         []string      `help:"Addresses of the compute nodes, host:port."`
-	ProducerRate     int           `help:"Messages a second that one producer may publish, unless a namespace says otherwise." default:"1000"`
+	ProducerRate     int           `help:"Messages a second that one producer may publish in the whole mesh, unless a namespace says otherwise." default:"1000"`
 	ProducerInFlight int           `help:"Messages that one producer may have unanswered." default:"50"`
 	MaxRate          int           `help:"Messages a second for all producers together; 0: no limit." default:"0"`
 	MaxInFlight      int           `help:"Messages in work for all producers together." default:"100000"`
-	Routers          int           `help:"Routers that share the limits: each enforces its part." default:"1"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -42,7 +41,6 @@ func (s Settings) withDefaults() Settings {
 	s.ProducerRate = cmp.Or(s.ProducerRate, 1000)
 	s.ProducerInFlight = cmp.Or(s.ProducerInFlight, 50)
 	s.MaxInFlight = cmp.Or(s.MaxInFlight, 100_000)
-	s.Routers = cmp.Or(s.Routers, 1)
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	return s
@@ -59,7 +57,6 @@ func (s *Settings) Check() error {
 		settings.Range("producer-in-flight", d.ProducerInFlight, 1, 10_000_000),
 		settings.Range("max-rate", d.MaxRate, 0, 100_000_000),
 		settings.Range("max-in-flight", d.MaxInFlight, 1, 10_000_000),
-		settings.Range("routers", d.Routers, 1, 1000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

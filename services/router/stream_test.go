@@ -107,7 +107,8 @@ func TestStreamKeepsTheOrderOfATopic(t *testing.T) {
 }
 
 func TestStreamTellsItsPace(t *testing.T) {
-	m := startMesh(t, func(s *Settings) { s.ProducerRate, s.ProducerInFlight, s.Routers = 500, 40, 2 })
+	m := startMesh(t, func(s *Settings) { s.ProducerRate, s.ProducerInFlight = 500, 40 })
+	m.another(t, "r2")
 	p := openPipe(t, m)
 	md, err := p.stream.Header()
 	if err != nil {

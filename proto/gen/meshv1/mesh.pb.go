@@ -76,7 +76,7 @@ func (x GroupSettle_How) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupSettle_How.Descriptor instead.
 func (GroupSettle_How) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25, 0}
 }
 
 // Delivery is one message on its way from a router to an edge.
@@ -1103,6 +1103,96 @@ func (x *StoreBeat) GetLeaving() bool {
 	return false
 }
 
+// RouterBeat is sent by every router every 500 ms, and at once when it begins, when another one begins, and when it leaves.
+type RouterBeat struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	RouterId string                 `protobuf:"bytes,1,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
+	// Unix time in microseconds at which this router process began.
+	RouterIncarnation uint64 `protobuf:"fixed64,2,opt,name=router_incarnation,json=routerIncarnation,proto3" json:"router_incarnation,omitempty"`
+	// gRPC address.
+	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	// Address of health, metrics and pprof.
+	HttpAddress string `protobuf:"bytes,4,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	// Of the program.
+	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	// The router stops.
+	Leaving       bool `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouterBeat) Reset() {
+	*x = RouterBeat{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouterBeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouterBeat) ProtoMessage() {}
+
+func (x *RouterBeat) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouterBeat.ProtoReflect.Descriptor instead.
+func (*RouterBeat) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RouterBeat) GetRouterId() string {
+	if x != nil {
+		return x.RouterId
+	}
+	return ""
+}
+
+func (x *RouterBeat) GetRouterIncarnation() uint64 {
+	if x != nil {
+		return x.RouterIncarnation
+	}
+	return 0
+}
+
+func (x *RouterBeat) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *RouterBeat) GetHttpAddress() string {
+	if x != nil {
+		return x.HttpAddress
+	}
+	return ""
+}
+
+func (x *RouterBeat) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *RouterBeat) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
 // Stored tells one live router of messages that were appended without a router (scheduled ones that fell due, an application's own
 // transactions), so that it routes them as it routes what it appended itself. It is sent after the commit. A lost one is repaired
 // like any lost delivery: edges compare heads.
@@ -1118,7 +1208,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1220,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1233,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Stored) GetRuns() []*StoredRun {
@@ -1174,7 +1264,7 @@ type StoredRun struct {
 
 func (x *StoredRun) Reset() {
 	*x = StoredRun{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1276,7 @@ func (x *StoredRun) String() string {
 func (*StoredRun) ProtoMessage() {}
 
 func (x *StoredRun) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1289,7 @@ func (x *StoredRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRun.ProtoReflect.Descriptor instead.
 func (*StoredRun) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StoredRun) GetTopic() string {
@@ -1241,7 +1331,7 @@ type StoredRecord struct {
 
 func (x *StoredRecord) Reset() {
 	*x = StoredRecord{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1343,7 @@ func (x *StoredRecord) String() string {
 func (*StoredRecord) ProtoMessage() {}
 
 func (x *StoredRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1356,7 @@ func (x *StoredRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRecord.ProtoReflect.Descriptor instead.
 func (*StoredRecord) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StoredRecord) GetExpiresAt() uint64 {
@@ -1301,7 +1391,7 @@ type GroupFrame struct {
 
 func (x *GroupFrame) Reset() {
 	*x = GroupFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1403,7 @@ func (x *GroupFrame) String() string {
 func (*GroupFrame) ProtoMessage() {}
 
 func (x *GroupFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1416,7 @@ func (x *GroupFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrame.ProtoReflect.Descriptor instead.
 func (*GroupFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GroupFrame) GetEdgeId() string {
@@ -1376,7 +1466,7 @@ type GroupFrameReply struct {
 
 func (x *GroupFrameReply) Reset() {
 	*x = GroupFrameReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1478,7 @@ func (x *GroupFrameReply) String() string {
 func (*GroupFrameReply) ProtoMessage() {}
 
 func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1491,7 @@ func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrameReply.ProtoReflect.Descriptor instead.
 func (*GroupFrameReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GroupFrameReply) GetEdgeIncarnation() uint64 {
@@ -1440,7 +1530,7 @@ type GroupOp struct {
 
 func (x *GroupOp) Reset() {
 	*x = GroupOp{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1542,7 @@ func (x *GroupOp) String() string {
 func (*GroupOp) ProtoMessage() {}
 
 func (x *GroupOp) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1555,7 @@ func (x *GroupOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOp.ProtoReflect.Descriptor instead.
 func (*GroupOp) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GroupOp) GetGroup() string {
@@ -1610,7 +1700,7 @@ type GroupJoin struct {
 
 func (x *GroupJoin) Reset() {
 	*x = GroupJoin{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1712,7 @@ func (x *GroupJoin) String() string {
 func (*GroupJoin) ProtoMessage() {}
 
 func (x *GroupJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1725,7 @@ func (x *GroupJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoin.ProtoReflect.Descriptor instead.
 func (*GroupJoin) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GroupJoin) GetWindow() uint32 {
@@ -1685,7 +1775,7 @@ type GroupAcked struct {
 
 func (x *GroupAcked) Reset() {
 	*x = GroupAcked{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1787,7 @@ func (x *GroupAcked) String() string {
 func (*GroupAcked) ProtoMessage() {}
 
 func (x *GroupAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1800,7 @@ func (x *GroupAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAcked.ProtoReflect.Descriptor instead.
 func (*GroupAcked) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GroupAcked) GetTopic() string {
@@ -1748,7 +1838,7 @@ type GroupHeld struct {
 
 func (x *GroupHeld) Reset() {
 	*x = GroupHeld{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1850,7 @@ func (x *GroupHeld) String() string {
 func (*GroupHeld) ProtoMessage() {}
 
 func (x *GroupHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1863,7 @@ func (x *GroupHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupHeld.ProtoReflect.Descriptor instead.
 func (*GroupHeld) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GroupHeld) GetTopic() string {
@@ -1820,7 +1910,7 @@ type GroupLeave struct {
 
 func (x *GroupLeave) Reset() {
 	*x = GroupLeave{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1922,7 @@ func (x *GroupLeave) String() string {
 func (*GroupLeave) ProtoMessage() {}
 
 func (x *GroupLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1935,7 @@ func (x *GroupLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupLeave.ProtoReflect.Descriptor instead.
 func (*GroupLeave) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
 }
 
 // GroupSettle ends what a member has of one message.
@@ -1862,7 +1952,7 @@ type GroupSettle struct {
 
 func (x *GroupSettle) Reset() {
 	*x = GroupSettle{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1964,7 @@ func (x *GroupSettle) String() string {
 func (*GroupSettle) ProtoMessage() {}
 
 func (x *GroupSettle) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1977,7 @@ func (x *GroupSettle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupSettle.ProtoReflect.Descriptor instead.
 func (*GroupSettle) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GroupSettle) GetTopic() string {
@@ -1939,7 +2029,7 @@ type GroupJoined struct {
 
 func (x *GroupJoined) Reset() {
 	*x = GroupJoined{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2041,7 @@ func (x *GroupJoined) String() string {
 func (*GroupJoined) ProtoMessage() {}
 
 func (x *GroupJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2054,7 @@ func (x *GroupJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoined.ProtoReflect.Descriptor instead.
 func (*GroupJoined) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GroupJoined) GetCode() wirev1.Code {
@@ -2006,7 +2096,7 @@ type GroupDeliver struct {
 
 func (x *GroupDeliver) Reset() {
 	*x = GroupDeliver{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2108,7 @@ func (x *GroupDeliver) String() string {
 func (*GroupDeliver) ProtoMessage() {}
 
 func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2121,7 @@ func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeliver.ProtoReflect.Descriptor instead.
 func (*GroupDeliver) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GroupDeliver) GetDeliveries() []*Delivery {
@@ -2059,7 +2149,7 @@ type GroupGone struct {
 
 func (x *GroupGone) Reset() {
 	*x = GroupGone{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2161,7 @@ func (x *GroupGone) String() string {
 func (*GroupGone) ProtoMessage() {}
 
 func (x *GroupGone) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2174,7 @@ func (x *GroupGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupGone.ProtoReflect.Descriptor instead.
 func (*GroupGone) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GroupGone) GetCode() wirev1.Code {
@@ -2116,7 +2206,7 @@ type ClientPublish_Item struct {
 
 func (x *ClientPublish_Item) Reset() {
 	*x = ClientPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2218,7 @@ func (x *ClientPublish_Item) String() string {
 func (*ClientPublish_Item) ProtoMessage() {}
 
 func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2298,7 @@ type ClientPublishReply_Result struct {
 
 func (x *ClientPublishReply_Result) Reset() {
 	*x = ClientPublishReply_Result{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2310,7 @@ func (x *ClientPublishReply_Result) String() string {
 func (*ClientPublishReply_Result) ProtoMessage() {}
 
 func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2401,7 @@ type OutboxPublish_Item struct {
 
 func (x *OutboxPublish_Item) Reset() {
 	*x = OutboxPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2413,7 @@ func (x *OutboxPublish_Item) String() string {
 func (*OutboxPublish_Item) ProtoMessage() {}
 
 func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2636,15 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x11store_incarnation\x18\x02 \x01(\x06R\x10storeIncarnation\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06shards\x18\x04 \x01(\rR\x06shards\x12\x18\n" +
-	"\aleaving\x18\x05 \x01(\bR\aleaving\"`\n" +
+	"\aleaving\x18\x05 \x01(\bR\aleaving\"\xc9\x01\n" +
+	"\n" +
+	"RouterBeat\x12\x1b\n" +
+	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12-\n" +
+	"\x12router_incarnation\x18\x02 \x01(\x06R\x11routerIncarnation\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12!\n" +
+	"\fhttp_address\x18\x04 \x01(\tR\vhttpAddress\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x18\n" +
+	"\aleaving\x18\x06 \x01(\bR\aleaving\"`\n" +
 	"\x06Stored\x123\n" +
 	"\x04runs\x18\x01 \x03(\v2\x1f.pushmesh.internal.v1.StoredRunR\x04runs\x12!\n" +
 	"\fcheck_topics\x18\x02 \x03(\tR\vcheckTopics\"\x92\x01\n" +
@@ -2639,7 +2737,7 @@ func file_pushmesh_internal_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(GroupSettle_How)(0),              // 0: pushmesh.internal.v1.GroupSettle.How
 	(*Delivery)(nil),                  // 1: pushmesh.internal.v1.Delivery
@@ -2656,55 +2754,56 @@ var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(*ClientPublishReply)(nil),        // 12: pushmesh.internal.v1.ClientPublishReply
 	(*OutboxPublish)(nil),             // 13: pushmesh.internal.v1.OutboxPublish
 	(*StoreBeat)(nil),                 // 14: pushmesh.internal.v1.StoreBeat
-	(*Stored)(nil),                    // 15: pushmesh.internal.v1.Stored
-	(*StoredRun)(nil),                 // 16: pushmesh.internal.v1.StoredRun
-	(*StoredRecord)(nil),              // 17: pushmesh.internal.v1.StoredRecord
-	(*GroupFrame)(nil),                // 18: pushmesh.internal.v1.GroupFrame
-	(*GroupFrameReply)(nil),           // 19: pushmesh.internal.v1.GroupFrameReply
-	(*GroupOp)(nil),                   // 20: pushmesh.internal.v1.GroupOp
-	(*GroupJoin)(nil),                 // 21: pushmesh.internal.v1.GroupJoin
-	(*GroupAcked)(nil),                // 22: pushmesh.internal.v1.GroupAcked
-	(*GroupHeld)(nil),                 // 23: pushmesh.internal.v1.GroupHeld
-	(*GroupLeave)(nil),                // 24: pushmesh.internal.v1.GroupLeave
-	(*GroupSettle)(nil),               // 25: pushmesh.internal.v1.GroupSettle
-	(*GroupJoined)(nil),               // 26: pushmesh.internal.v1.GroupJoined
-	(*GroupDeliver)(nil),              // 27: pushmesh.internal.v1.GroupDeliver
-	(*GroupGone)(nil),                 // 28: pushmesh.internal.v1.GroupGone
-	(*ClientPublish_Item)(nil),        // 29: pushmesh.internal.v1.ClientPublish.Item
-	nil,                               // 30: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	(*ClientPublishReply_Result)(nil), // 31: pushmesh.internal.v1.ClientPublishReply.Result
-	(*OutboxPublish_Item)(nil),        // 32: pushmesh.internal.v1.OutboxPublish.Item
-	nil,                               // 33: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	(wirev1.Code)(0),                  // 34: pushmesh.wire.v1.Code
+	(*RouterBeat)(nil),                // 15: pushmesh.internal.v1.RouterBeat
+	(*Stored)(nil),                    // 16: pushmesh.internal.v1.Stored
+	(*StoredRun)(nil),                 // 17: pushmesh.internal.v1.StoredRun
+	(*StoredRecord)(nil),              // 18: pushmesh.internal.v1.StoredRecord
+	(*GroupFrame)(nil),                // 19: pushmesh.internal.v1.GroupFrame
+	(*GroupFrameReply)(nil),           // 20: pushmesh.internal.v1.GroupFrameReply
+	(*GroupOp)(nil),                   // 21: pushmesh.internal.v1.GroupOp
+	(*GroupJoin)(nil),                 // 22: pushmesh.internal.v1.GroupJoin
+	(*GroupAcked)(nil),                // 23: pushmesh.internal.v1.GroupAcked
+	(*GroupHeld)(nil),                 // 24: pushmesh.internal.v1.GroupHeld
+	(*GroupLeave)(nil),                // 25: pushmesh.internal.v1.GroupLeave
+	(*GroupSettle)(nil),               // 26: pushmesh.internal.v1.GroupSettle
+	(*GroupJoined)(nil),               // 27: pushmesh.internal.v1.GroupJoined
+	(*GroupDeliver)(nil),              // 28: pushmesh.internal.v1.GroupDeliver
+	(*GroupGone)(nil),                 // 29: pushmesh.internal.v1.GroupGone
+	(*ClientPublish_Item)(nil),        // 30: pushmesh.internal.v1.ClientPublish.Item
+	nil,                               // 31: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	(*ClientPublishReply_Result)(nil), // 32: pushmesh.internal.v1.ClientPublishReply.Result
+	(*OutboxPublish_Item)(nil),        // 33: pushmesh.internal.v1.OutboxPublish.Item
+	nil,                               // 34: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	(wirev1.Code)(0),                  // 35: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
 	1,  // 0: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
 	8,  // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
 	9,  // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
 	10, // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
-	34, // 4: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
-	29, // 5: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
-	31, // 6: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
-	32, // 7: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
-	16, // 8: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
-	17, // 9: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
-	20, // 10: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
-	21, // 11: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
-	24, // 12: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
-	25, // 13: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
-	26, // 14: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
-	27, // 15: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
-	28, // 16: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
-	23, // 17: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
-	25, // 18: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
-	22, // 19: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
+	35, // 4: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
+	30, // 5: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
+	32, // 6: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
+	33, // 7: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
+	17, // 8: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
+	18, // 9: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
+	21, // 10: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
+	22, // 11: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
+	25, // 12: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
+	26, // 13: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
+	27, // 14: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
+	28, // 15: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
+	29, // 16: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
+	24, // 17: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
+	26, // 18: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
+	23, // 19: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
 	0,  // 20: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
-	34, // 21: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
+	35, // 21: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
 	1,  // 22: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	34, // 23: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
-	30, // 24: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	34, // 25: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
-	33, // 26: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	35, // 23: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
+	31, // 24: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	35, // 25: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
+	34, // 26: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
 	27, // [27:27] is the sub-list for method output_type
 	27, // [27:27] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
@@ -2722,7 +2821,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 		(*EdgeRequest_Yield)(nil),
 		(*EdgeRequest_Disconnect)(nil),
 	}
-	file_pushmesh_internal_v1_mesh_proto_msgTypes[19].OneofWrappers = []any{
+	file_pushmesh_internal_v1_mesh_proto_msgTypes[20].OneofWrappers = []any{
 		(*GroupOp_Join)(nil),
 		(*GroupOp_Leave)(nil),
 		(*GroupOp_Settle)(nil),
@@ -2736,7 +2835,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_mesh_proto_rawDesc), len(file_pushmesh_internal_v1_mesh_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -21,14 +21,12 @@ type Limits struct {
 	Rate, InFlight int
 }
 
-// Config of Admission.
+// Config of Admission. Limits are the mesh's: each live router enforces its share.
 type Config struct {
 	// Producer holds for each producer, unless a namespace's policy says otherwise.
 	Producer Limits
 	// Overall holds for all producers together.
-	Overall Limits
-	// Routers that share the limits; each enforces its part. 0: 1.
-	Routers  int
+	Overall  Limits
 	Registry prometheus.Registerer
 }
 
@@ -47,6 +45,7 @@ const (
 // Admission is safe for concurrent use.
 type Admission struct {
 	cfg      Config
+	routers  atomic.Int64  // that share the limits
 	overall  *rate.Limiter // nil: no limit
 	inFlight atomic.Int64
 	refused  *prometheus.CounterVec
@@ -75,13 +74,13 @@ type budget struct {
 
 // New makes an Admission.
 func New(cfg Config) *Admission {
-	cfg.Routers = max(cfg.Routers, 1)
 	a := &Admission{
 		cfg: cfg, seed: maphash.MakeSeed(),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_router_admission_refusals_total", Help: "Messages refused before any work, by reason.",
 		}, []string{"code"}),
 	}
+	a.routers.Store(1)
 	if cfg.Overall.Rate > 0 {
 		a.overall = bucket(a.share(cfg.Overall).Rate)
 	}
@@ -91,17 +90,28 @@ func New(cfg Config) *Admission {
 	return a
 }
 
+// Share says how many routers live now, this one included: limits are divided by that from the next message on.
+func (a *Admission) Share(routers int) {
+	a.routers.Store(int64(max(routers, 1)))
+	if a.overall != nil {
+		fresh := bucket(a.share(a.cfg.Overall).Rate)
+		a.overall.SetLimit(fresh.Limit())
+		a.overall.SetBurst(fresh.Burst())
+	}
+}
+
 func bucket(perSecond int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond/10, minBurst))
 }
 
 // share is this router's part of limits of the mesh.
 func (a *Admission) share(l Limits) Limits {
+	routers := int(a.routers.Load())
 	part := func(n int) int {
 		if n == 0 {
 			return 0
 		}
-		return max(n/a.cfg.Routers, 1)
+		return max(n/routers, 1)
 	}
 	return Limits{Rate: part(l.Rate), InFlight: part(l.InFlight)}
 }
