@@ -8,14 +8,22 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// refreshEvery bounds how long a change stays unseen when NATS lost the word of it.
+// refreshEvery is the pace of asking while stores say with every beat which version there is.
 const refreshEvery = 5 * time.Second
+
+// pollEvery is the pace while no beat says so: it bounds how long a change stays unseen without NATS.
+const pollEvery = 750 * time.Millisecond
+
+// beatsWithin is how old the last beat may be; they come every 500 ms.
+const beatsWithin = 1500 * time.Millisecond
 
 // retryEvery is the pace until the store has answered for the first time.
 const retryEvery = 250 * time.Millisecond
@@ -37,7 +45,8 @@ type Watch struct {
 	kick    chan struct{}
 	table   atomic.Pointer[Table]
 	fresh   atomic.Bool
-	version uint64 // of the table; the goroutine's own
+	version atomic.Uint64 // of the table; written by the goroutine alone
+	heard   atomic.Int64  // when a beat named a version last, Unix time in nanoseconds
 	group   *lifecycle.Group
 	leave   func()
 
@@ -54,6 +63,9 @@ func NewWatch(from Lister, b *bus.Bus, log *slog.Logger) *Watch {
 
 // Table is what applies now; never nil.
 func (w *Watch) Table() *Table { return w.table.Load() }
+
+// Version of the set that applies now; 0: the store has not answered yet.
+func (w *Watch) Version() uint64 { return w.version.Load() }
 
 // OnChange adds a function called with each new table, one call at a time, in the watch's goroutine. It must not block.
 func (w *Watch) OnChange(f func(*Table)) {
@@ -85,7 +97,15 @@ func (w *Watch) Start(context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.leave = leave
+		beats, err := w.bus.Subscribe(bus.StoreBeat, 1024, func(data []byte, _ func([]byte) error) { w.beat(data) })
+		if err != nil {
+			leave()
+			return err
+		}
+		w.leave = func() {
+			leave()
+			beats()
+		}
 		w.bus.OnGap(w.Refresh)
 	}
 	w.group = lifecycle.NewGroup(context.Background())
@@ -102,37 +122,61 @@ func (w *Watch) Stop(ctx context.Context) error {
 func (w *Watch) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var asked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case now := <-timer.C:
+			if !w.due(now, asked) {
+				timer.Reset(pollEvery)
+				continue
+			}
 		case <-w.kick:
 		}
+		asked = time.Now()
 		if err := w.ask(ctx); err != nil && ctx.Err() == nil {
 			w.log.Debug("namespaces not refreshed", "error", err)
 		}
 		if w.fresh.Load() {
-			timer.Reset(refreshEvery)
+			timer.Reset(pollEvery)
 		} else {
 			timer.Reset(retryEvery)
 		}
 	}
 }
 
+// beat hears which version a store knows of: word of a change that was lost is made up for.
+func (w *Watch) beat(data []byte) {
+	b := &meshv1.StoreBeat{}
+	if proto.Unmarshal(data, b) != nil || b.GetNamespacesVersion() == 0 {
+		return
+	}
+	w.heard.Store(time.Now().UnixNano())
+	if b.GetNamespacesVersion() > w.version.Load() {
+		w.Refresh()
+	}
+}
+
+// due says whether the store is asked again without any reason to: seldom while beats come that would give one.
+func (w *Watch) due(now, asked time.Time) bool {
+	silent := w.bus == nil || !w.bus.Connected() || now.Sub(time.Unix(0, w.heard.Load())) > beatsWithin
+	return silent || !w.fresh.Load() || now.Sub(asked) >= refreshEvery
+}
+
 func (w *Watch) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	resp, err := w.from.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{HaveVersion: w.version})
+	resp, err := w.from.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{HaveVersion: w.version.Load()})
 	if err != nil {
 		return err
 	}
-	if w.fresh.Load() && resp.GetVersion() == w.version {
+	if w.fresh.Load() && resp.GetVersion() == w.version.Load() {
 		return nil
 	}
 	table := NewTable(w.sound(resp.GetNamespaces()))
-	w.version = resp.GetVersion()
 	w.table.Store(table)
+	w.version.Store(resp.GetVersion())
 	w.fresh.Store(true)
 	w.mu.Lock()
 	fs := w.onChange

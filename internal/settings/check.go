@@ -17,6 +17,44 @@ func Addr(flag, addr string) error {
 	return nil
 }
 
+// Advertised is the address that others are told: set, else the one listened on, with this host's name where that is every interface; "" where nothing
+// is listened on. It may ask the resolver.
+func Advertised(set, listening string) string {
+	if set != "" {
+		return set
+	}
+	host, port, err := net.SplitHostPort(listening)
+	if err != nil || !net.ParseIP(host).IsUnspecified() {
+		return listening
+	}
+	name, err := os.Hostname()
+	if err == nil {
+		_, err = net.LookupHost(name)
+	}
+	if err != nil {
+		name = "127.0.0.1"
+	}
+	return net.JoinHostPort(name, port)
+}
+
+// Reach is where others reach a listener, as far as its address says: one that listens everywhere is reached at the host of advertised.
+func Reach(listening, advertised string) string {
+	host, port, err := net.SplitHostPort(listening)
+	if err != nil || !unspecified(host) {
+		return listening
+	}
+	at, _, err := net.SplitHostPort(advertised)
+	if err != nil || unspecified(at) {
+		return listening
+	}
+	return net.JoinHostPort(at, port)
+}
+
+func unspecified(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
 var notInID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
 // maxHost leaves room in an id of at most 64 bytes for the suffix.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/compute/internal/pool"
@@ -65,11 +67,22 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 		http:  health.NewServer(s.HTTP, checks, tel.Registry),
 	}
 	checks.Require("serving", c.front.check)
+	c.front.service.About = c.about(s, checks)
 	c.Add("telemetry", tel)
 	c.Add("http", c.http)
 	c.Add("workers", workers)
 	c.Add("front", c.front)
 	return c, nil
+}
+
+// about says who this is.
+func (c *Compute) about(s Settings, checks *health.Checks) func(*meshv1.DescribeResponse) {
+	incarnation := uint64(time.Now().UnixMicro())
+	http := sync.OnceValue(func() string { return settings.Advertised("", c.HTTPAddr()) })
+	return func(d *meshv1.DescribeResponse) {
+		d.Ready, _ = checks.Status()
+		d.Id, d.Incarnation, d.Program, d.HttpAddress = s.ID, incarnation, s.Version, http()
+	}
 }
 
 // Addr is the address of the gRPC API.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,8 +18,10 @@ import (
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
@@ -74,7 +77,7 @@ func (e *Edge) assemble() error {
 		Durable:     func(topic string) bool { return e.policies.Table().For(topic).Durable },
 		DurableAny:  func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
 		MaxAttempts: func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
-		Connections: e.connections, Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes,
+		Connections: e.connections, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes,
 	})
 	var cpus []int
 	if s.PinCPUs {
@@ -162,6 +165,18 @@ func (e *Edge) report() {
 		}
 		return nil
 	})
+}
+
+// about tells routers what a digest says beside what is wanted.
+func (e *Edge) about() func(*meshv1.EdgeDigest) {
+	addresses := sync.OnceValues(func() (http, subscribers string) {
+		return settings.Advertised("", e.HTTPAddr()), settings.Advertised("", e.Addr())
+	})
+	return func(d *meshv1.EdgeDigest) {
+		ready, _ := e.checks.Status()
+		d.Program, d.NotReady = e.settings.Version, !ready
+		d.HttpAddress, d.Address = addresses()
+	}
 }
 
 // ID is the edge's name in the mesh.

@@ -43,6 +43,7 @@ type front struct {
 	presence  *api.Presence
 	rank      *api.Rank
 	letters   *api.DeadLetter
+	mesh      *api.Mesh
 
 	stopping stopping
 	listener net.Listener
@@ -82,6 +83,7 @@ func (f *front) Start(ctx context.Context) error {
 	pushmeshv1.RegisterPresenceServiceServer(f.server, f.presence)
 	pushmeshv1.RegisterRankServiceServer(f.server, f.rank)
 	pushmeshv1.RegisterDeadLetterServiceServer(f.server, f.letters)
+	pushmeshv1.RegisterMeshServiceServer(f.server, f.mesh)
 	f.health = grpchealth.NewServer()
 	f.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	grpc_health_v1.RegisterHealthServer(f.server, f.health)

@@ -3,10 +3,10 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,12 +17,15 @@ import (
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/codec"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
+	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 	"github.com/pushmesh/pushmesh/services/router/internal/switchboard"
@@ -76,18 +79,23 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		written   = publish.NewOutbox(publisher, mesh, edges.Check)
 		rank      = api.NewRank(s.ID, s.Computes, tel.DialOption())
 		checks    = &health.Checks{}
+		known     = nodes.New(mesh, time.Now)
 	)
 	r.front = &front{
 		listen: s.Listen, advertise: s.Advertise, checks: checks, telemetry: tel,
 		publish: publish.NewService(publisher, stores), clients: clients, written: written,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh), rank: rank,
-		letters: api.NewDeadLetter(stores, publisher),
+		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), known, rank),
 	}
 	r.http = health.NewServer(s.HTTP, checks, tel.Registry)
 
 	r.peers = peers.New(peers.Config{
 		ID: s.ID, Incarnation: began, Version: s.Version, Addresses: r.addresses, Bus: mesh,
+		Ready: func() bool {
+			ready, _ := checks.Status()
+			return ready
+		},
 		Changed: admit.Share, Log: tel.Log, Registry: tel.Registry,
 	})
 
@@ -105,6 +113,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("nats", mesh)
 	r.Add("store client", stores)
 	r.Add("policies", watch)
+	r.Add("nodes", known)
 	r.Add("switchboard", edges)
 	r.Add("appender", app)
 	r.Add("compute client", rank)
@@ -116,12 +125,28 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 
 // addresses at which others reach this router.
 func (r *Router) addresses() (grpc, http string) {
-	grpc = cmp.Or(r.settings.Advertise, r.Addr())
-	return grpc, peers.Reach(r.HTTPAddr(), grpc)
+	grpc = settings.Advertised(r.settings.Advertise, r.Addr())
+	return grpc, settings.Reach(r.HTTPAddr(), grpc)
 }
 
 // Routers is every live router of the mesh that this one knows of, itself included, by id.
 func (r *Router) Routers() []peers.Router { return r.peers.Routers() }
+
+// describe is what this router says of itself.
+func (r *Router) describe(began uint64, checks *health.Checks) func() *pushmeshv1.Node {
+	addresses := sync.OnceValues(r.addresses)
+	return func() *pushmeshv1.Node {
+		n := &pushmeshv1.Node{
+			Tier: pushmeshv1.Tier_TIER_ROUTER, Id: r.settings.ID, Incarnation: began, Version: r.settings.Version,
+			Draining: r.front.stopping.Load(), Ready: pushmeshv1.Ready_READY_NO,
+		}
+		if ready, _ := checks.Status(); ready {
+			n.Ready = pushmeshv1.Ready_READY_YES
+		}
+		n.GrpcAddress, n.HttpAddress = addresses()
+		return n
+	}
+}
 
 // Addr is the address of the gRPC API.
 func (r *Router) Addr() string { return r.front.addr() }

@@ -25,13 +25,14 @@ type Settings struct {
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
-	// Version of the program, for traces.
+	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
 }
 
 // withDefaults fills in what is zero as the flags would.
 func (s Settings) withDefaults() Settings {
 	s.ID = cmp.Or(s.ID, settings.RandomID("router"))
+	s.Version = cmp.Or(s.Version, settings.Version())
 	s.Listen = cmp.Or(s.Listen, ":7401")
 	s.HTTP = cmp.Or(s.HTTP, ":7481")
 	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")

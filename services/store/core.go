@@ -19,6 +19,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -50,6 +51,7 @@ const (
 type core struct {
 	settings Settings
 	tel      *telemetry.Telemetry
+	http     func() string // where health and metrics are served; known once started
 	metrics  *shardlog.Metrics
 	bus      *bus.Bus // nil: standalone
 
@@ -149,7 +151,7 @@ func (c *core) Start(ctx context.Context) error {
 		return errors.Join(err, c.backend.Close(), listener.Close())
 	}
 	c.build(backend.Owner{
-		StoreID: c.settings.ID, Incarnation: uint64(time.Now().UnixMicro()), Address: advertised(c.settings.Advertise, listener.Addr()),
+		StoreID: c.settings.ID, Incarnation: uint64(time.Now().UnixMicro()), Address: settings.Advertised(c.settings.Advertise, listener.Addr().String()),
 	})
 	if err := c.parts.Start(ctx); err != nil {
 		return errors.Join(err, c.backend.Close(), listener.Close())
@@ -213,7 +215,7 @@ func (c *core) build(owner backend.Owner) {
 	beat := &pulse{ask: c.backend.Ping}
 	beat.beat(context.Background())
 	c.owners = ownership.New(ownership.Config{
-		Owner: owner, Backend: c.backend, Shards: log, Bus: c.bus, Able: beat.check, Now: time.Now, Log: c.tel.Log,
+		Owner: owner, Backend: c.backend, Shards: log, Bus: c.bus, Able: beat.check, Now: time.Now, Log: c.tel.Log, About: c.about(owner, policies),
 	})
 	keeper := housekeeping.New(housekeeping.Config{
 		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Now: time.Now, Log: c.tel.Log, Registry: c.tel.Registry,
@@ -264,6 +266,14 @@ func (c *core) build(owner backend.Owner) {
 	c.health = grpchealth.NewServer()
 	grpc_health_v1.RegisterHealthServer(c.server, c.health)
 	reflection.Register(c.server)
+}
+
+// about tells the mesh what a beat says beside the shards.
+func (c *core) about(owner backend.Owner, policies *policy.Watch) func(*meshv1.StoreBeat) {
+	http, program := settings.Reach(c.http(), owner.Address), c.settings.Version
+	return func(b *meshv1.StoreBeat) {
+		b.HttpAddress, b.Program, b.SentAt, b.NamespacesVersion = http, program, uint64(time.Now().UnixMicro()), policies.Version()
+	}
 }
 
 // apart says which shards are in another database than dead letters are.

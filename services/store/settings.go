@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -42,13 +40,14 @@ type Settings struct {
 	LogLevel       string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio     float64           `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace          time.Duration     `help:"How long a planned stop may take." default:"15s"`
-	// Version of the program, for traces.
+	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
 }
 
 // withDefaults fills in what is zero as the flags would.
 func (s Settings) withDefaults() Settings {
 	s.ID = cmp.Or(s.ID, settings.RandomID("store"))
+	s.Version = cmp.Or(s.Version, settings.Version())
 	s.Listen = cmp.Or(s.Listen, ":7403")
 	s.HTTP = cmp.Or(s.HTTP, ":7483")
 	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")
@@ -135,23 +134,4 @@ func (s Settings) checkShardDBs() (errs []error) {
 		}
 	}
 	return errs
-}
-
-// advertised is the address that others are told: the one set, else the one listened on, with this host's name where it is every interface.
-func advertised(set string, listening net.Addr) string {
-	if set != "" {
-		return set
-	}
-	host, port, err := net.SplitHostPort(listening.String())
-	if err != nil || !net.ParseIP(host).IsUnspecified() {
-		return listening.String()
-	}
-	name, err := os.Hostname()
-	if err == nil {
-		_, err = net.LookupHost(name)
-	}
-	if err != nil {
-		name = "127.0.0.1"
-	}
-	return net.JoinHostPort(name, port)
 }

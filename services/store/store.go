@@ -38,6 +38,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks := &health.Checks{}
 	c := newCore(s, tel)
 	st := &Store{core: c, http: health.NewServer(s.HTTP, checks, tel.Registry)}
+	c.http = st.HTTPAddr
 	checks.Require("serving", c.checkServing)
 	checks.Require("shards", c.checkShards)
 	checks.Require(c.databaseName(), c.checkDatabase)

@@ -22,6 +22,130 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type DescribeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeRequest) Reset() {
+	*x = DescribeRequest{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeRequest) ProtoMessage() {}
+
+func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
+func (*DescribeRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{0}
+}
+
+type DescribeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Unix time in microseconds at which the process began.
+	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Version of the program.
+	Program string `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
+	// Of health and metrics.
+	HttpAddress string `protobuf:"bytes,4,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	// The node's clock, Unix time in microseconds.
+	Clock         uint64 `protobuf:"fixed64,5,opt,name=clock,proto3" json:"clock,omitempty"`
+	Ready         bool   `protobuf:"varint,6,opt,name=ready,proto3" json:"ready,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeResponse) Reset() {
+	*x = DescribeResponse{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeResponse) ProtoMessage() {}
+
+func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
+func (*DescribeResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DescribeResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DescribeResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *DescribeResponse) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *DescribeResponse) GetHttpAddress() string {
+	if x != nil {
+		return x.HttpAddress
+	}
+	return ""
+}
+
+func (x *DescribeResponse) GetClock() uint64 {
+	if x != nil {
+		return x.Clock
+	}
+	return 0
+}
+
+func (x *DescribeResponse) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
 type RankJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who asks, for fairness between callers.
@@ -33,7 +157,7 @@ type RankJobRequest struct {
 
 func (x *RankJobRequest) Reset() {
 	*x = RankJobRequest{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[0]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -45,7 +169,7 @@ func (x *RankJobRequest) String() string {
 func (*RankJobRequest) ProtoMessage() {}
 
 func (x *RankJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[0]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -58,7 +182,7 @@ func (x *RankJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankJobRequest.ProtoReflect.Descriptor instead.
 func (*RankJobRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{0}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RankJobRequest) GetCaller() string {
@@ -87,7 +211,7 @@ type RankJobResponse struct {
 
 func (x *RankJobResponse) Reset() {
 	*x = RankJobResponse{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[1]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -99,7 +223,7 @@ func (x *RankJobResponse) String() string {
 func (*RankJobResponse) ProtoMessage() {}
 
 func (x *RankJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[1]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -112,7 +236,7 @@ func (x *RankJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankJobResponse.ProtoReflect.Descriptor instead.
 func (*RankJobResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{1}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RankJobResponse) GetRank() *pushmeshv1.RankResponse {
@@ -140,16 +264,25 @@ var File_pushmesh_internal_v1_compute_proto protoreflect.FileDescriptor
 
 const file_pushmesh_internal_v1_compute_proto_rawDesc = "" +
 	"\n" +
-	"\"pushmesh/internal/v1/compute.proto\x12\x14pushmesh.internal.v1\x1a\x16pushmesh/v1/rank.proto\"V\n" +
+	"\"pushmesh/internal/v1/compute.proto\x12\x14pushmesh.internal.v1\x1a\x16pushmesh/v1/rank.proto\"\x11\n" +
+	"\x0fDescribeRequest\"\xad\x01\n" +
+	"\x10DescribeResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x18\n" +
+	"\aprogram\x18\x03 \x01(\tR\aprogram\x12!\n" +
+	"\fhttp_address\x18\x04 \x01(\tR\vhttpAddress\x12\x14\n" +
+	"\x05clock\x18\x05 \x01(\x06R\x05clock\x12\x14\n" +
+	"\x05ready\x18\x06 \x01(\bR\x05ready\"V\n" +
 	"\x0eRankJobRequest\x12\x16\n" +
 	"\x06caller\x18\x01 \x01(\tR\x06caller\x12,\n" +
 	"\x04rank\x18\x02 \x01(\v2\x18.pushmesh.v1.RankRequestR\x04rank\"t\n" +
 	"\x0fRankJobResponse\x12-\n" +
 	"\x04rank\x18\x01 \x01(\v2\x19.pushmesh.v1.RankResponseR\x04rank\x12\x1b\n" +
 	"\twaited_us\x18\x02 \x01(\x04R\bwaitedUs\x12\x15\n" +
-	"\x06ran_us\x18\x03 \x01(\x04R\x05ranUs2h\n" +
+	"\x06ran_us\x18\x03 \x01(\x04R\x05ranUs2\xc3\x01\n" +
 	"\x0eComputeService\x12V\n" +
-	"\aRankJob\x12$.pushmesh.internal.v1.RankJobRequest\x1a%.pushmesh.internal.v1.RankJobResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
+	"\aRankJob\x12$.pushmesh.internal.v1.RankJobRequest\x1a%.pushmesh.internal.v1.RankJobResponse\x12Y\n" +
+	"\bDescribe\x12%.pushmesh.internal.v1.DescribeRequest\x1a&.pushmesh.internal.v1.DescribeResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
 
 var (
 	file_pushmesh_internal_v1_compute_proto_rawDescOnce sync.Once
@@ -163,20 +296,24 @@ func file_pushmesh_internal_v1_compute_proto_rawDescGZIP() []byte {
 	return file_pushmesh_internal_v1_compute_proto_rawDescData
 }
 
-var file_pushmesh_internal_v1_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_pushmesh_internal_v1_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_pushmesh_internal_v1_compute_proto_goTypes = []any{
-	(*RankJobRequest)(nil),          // 0: pushmesh.internal.v1.RankJobRequest
-	(*RankJobResponse)(nil),         // 1: pushmesh.internal.v1.RankJobResponse
-	(*pushmeshv1.RankRequest)(nil),  // 2: pushmesh.v1.RankRequest
-	(*pushmeshv1.RankResponse)(nil), // 3: pushmesh.v1.RankResponse
+	(*DescribeRequest)(nil),         // 0: pushmesh.internal.v1.DescribeRequest
+	(*DescribeResponse)(nil),        // 1: pushmesh.internal.v1.DescribeResponse
+	(*RankJobRequest)(nil),          // 2: pushmesh.internal.v1.RankJobRequest
+	(*RankJobResponse)(nil),         // 3: pushmesh.internal.v1.RankJobResponse
+	(*pushmeshv1.RankRequest)(nil),  // 4: pushmesh.v1.RankRequest
+	(*pushmeshv1.RankResponse)(nil), // 5: pushmesh.v1.RankResponse
 }
 var file_pushmesh_internal_v1_compute_proto_depIdxs = []int32{
-	2, // 0: pushmesh.internal.v1.RankJobRequest.rank:type_name -> pushmesh.v1.RankRequest
-	3, // 1: pushmesh.internal.v1.RankJobResponse.rank:type_name -> pushmesh.v1.RankResponse
-	0, // 2: pushmesh.internal.v1.ComputeService.RankJob:input_type -> pushmesh.internal.v1.RankJobRequest
-	1, // 3: pushmesh.internal.v1.ComputeService.RankJob:output_type -> pushmesh.internal.v1.RankJobResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
+	4, // 0: pushmesh.internal.v1.RankJobRequest.rank:type_name -> pushmesh.v1.RankRequest
+	5, // 1: pushmesh.internal.v1.RankJobResponse.rank:type_name -> pushmesh.v1.RankResponse
+	2, // 2: pushmesh.internal.v1.ComputeService.RankJob:input_type -> pushmesh.internal.v1.RankJobRequest
+	0, // 3: pushmesh.internal.v1.ComputeService.Describe:input_type -> pushmesh.internal.v1.DescribeRequest
+	3, // 4: pushmesh.internal.v1.ComputeService.RankJob:output_type -> pushmesh.internal.v1.RankJobResponse
+	1, // 5: pushmesh.internal.v1.ComputeService.Describe:output_type -> pushmesh.internal.v1.DescribeResponse
+	4, // [4:6] is the sub-list for method output_type
+	2, // [2:4] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
 	2, // [2:2] is the sub-list for extension extendee
 	0, // [0:2] is the sub-list for field type_name
@@ -193,7 +330,7 @@ func file_pushmesh_internal_v1_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_compute_proto_rawDesc), len(file_pushmesh_internal_v1_compute_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,7 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ComputeService_RankJob_FullMethodName = "/pushmesh.internal.v1.ComputeService/RankJob"
+	ComputeService_RankJob_FullMethodName  = "/pushmesh.internal.v1.ComputeService/RankJob"
+	ComputeService_Describe_FullMethodName = "/pushmesh.internal.v1.ComputeService/Describe"
 )
 
 // ComputeServiceClient is the client API for ComputeService service.
@@ -30,6 +31,8 @@ const (
 // (RESOURCE_EXHAUSTED with RetryInfo); a job past its deadline ends with DEADLINE_EXCEEDED.
 type ComputeServiceClient interface {
 	RankJob(ctx context.Context, in *RankJobRequest, opts ...grpc.CallOption) (*RankJobResponse, error)
+	// Describe says who this is.
+	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 }
 
 type computeServiceClient struct {
@@ -50,6 +53,16 @@ func (c *computeServiceClient) RankJob(ctx context.Context, in *RankJobRequest, 
 	return out, nil
 }
 
+func (c *computeServiceClient) Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DescribeResponse)
+	err := c.cc.Invoke(ctx, ComputeService_Describe_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ComputeServiceServer is the server API for ComputeService service.
 // All implementations must embed UnimplementedComputeServiceServer
 // for forward compatibility.
@@ -58,6 +71,8 @@ func (c *computeServiceClient) RankJob(ctx context.Context, in *RankJobRequest, 
 // (RESOURCE_EXHAUSTED with RetryInfo); a job past its deadline ends with DEADLINE_EXCEEDED.
 type ComputeServiceServer interface {
 	RankJob(context.Context, *RankJobRequest) (*RankJobResponse, error)
+	// Describe says who this is.
+	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	mustEmbedUnimplementedComputeServiceServer()
 }
 
@@ -70,6 +85,9 @@ type UnimplementedComputeServiceServer struct{}
 
 func (UnimplementedComputeServiceServer) RankJob(context.Context, *RankJobRequest) (*RankJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RankJob not implemented")
+}
+func (UnimplementedComputeServiceServer) Describe(context.Context, *DescribeRequest) (*DescribeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
 }
 func (UnimplementedComputeServiceServer) mustEmbedUnimplementedComputeServiceServer() {}
 func (UnimplementedComputeServiceServer) testEmbeddedByValue()                        {}
@@ -110,6 +128,24 @@ func _ComputeService_RankJob_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ComputeService_Describe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DescribeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ComputeServiceServer).Describe(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ComputeService_Describe_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ComputeServiceServer).Describe(ctx, req.(*DescribeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ComputeService_ServiceDesc is the grpc.ServiceDesc for ComputeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -120,6 +156,10 @@ var ComputeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RankJob",
 			Handler:    _ComputeService_RankJob_Handler,
+		},
+		{
+			MethodName: "Describe",
+			Handler:    _ComputeService_Describe_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -370,7 +370,16 @@ type EdgeDigest struct {
 	Connections uint32 `protobuf:"varint,6,opt,name=connections,proto3" json:"connections,omitempty"`
 	Draining    bool   `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
 	// The edge stops: drop it from the table.
-	Leaving       bool `protobuf:"varint,8,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving bool `protobuf:"varint,8,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// For MeshService: where health and metrics are served, and where subscribers connect.
+	HttpAddress string `protobuf:"bytes,10,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	// Version of the program.
+	Program string `protobuf:"bytes,11,opt,name=program,proto3" json:"program,omitempty"`
+	// The edge's clock, Unix time in microseconds.
+	SentAt  uint64 `protobuf:"fixed64,12,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
+	Address string `protobuf:"bytes,13,opt,name=address,proto3" json:"address,omitempty"`
+	// It answers its readiness check with no.
+	NotReady      bool `protobuf:"varint,14,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -457,6 +466,41 @@ func (x *EdgeDigest) GetDraining() bool {
 func (x *EdgeDigest) GetLeaving() bool {
 	if x != nil {
 		return x.Leaving
+	}
+	return false
+}
+
+func (x *EdgeDigest) GetHttpAddress() string {
+	if x != nil {
+		return x.HttpAddress
+	}
+	return ""
+}
+
+func (x *EdgeDigest) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *EdgeDigest) GetSentAt() uint64 {
+	if x != nil {
+		return x.SentAt
+	}
+	return 0
+}
+
+func (x *EdgeDigest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *EdgeDigest) GetNotReady() bool {
+	if x != nil {
+		return x.NotReady
 	}
 	return false
 }
@@ -1031,11 +1075,19 @@ type StoreBeat struct {
 	StoreId          string                 `protobuf:"bytes,1,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	StoreIncarnation uint64                 `protobuf:"fixed64,2,opt,name=store_incarnation,json=storeIncarnation,proto3" json:"store_incarnation,omitempty"`
 	// gRPC address.
-	Address       string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	Shards        uint32 `protobuf:"varint,4,opt,name=shards,proto3" json:"shards,omitempty"`
-	Leaving       bool   `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Shards  uint32 `protobuf:"varint,4,opt,name=shards,proto3" json:"shards,omitempty"`
+	Leaving bool   `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// Of health and metrics.
+	HttpAddress string `protobuf:"bytes,6,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	// Version of the program.
+	Program string `protobuf:"bytes,7,opt,name=program,proto3" json:"program,omitempty"`
+	// The store's clock, Unix time in microseconds.
+	SentAt uint64 `protobuf:"fixed64,8,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
+	// Of the namespaces that this store knows: whoever has an older version asks for them. 0: not known.
+	NamespacesVersion uint64 `protobuf:"varint,9,opt,name=namespaces_version,json=namespacesVersion,proto3" json:"namespaces_version,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *StoreBeat) Reset() {
@@ -1103,6 +1155,34 @@ func (x *StoreBeat) GetLeaving() bool {
 	return false
 }
 
+func (x *StoreBeat) GetHttpAddress() string {
+	if x != nil {
+		return x.HttpAddress
+	}
+	return ""
+}
+
+func (x *StoreBeat) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *StoreBeat) GetSentAt() uint64 {
+	if x != nil {
+		return x.SentAt
+	}
+	return 0
+}
+
+func (x *StoreBeat) GetNamespacesVersion() uint64 {
+	if x != nil {
+		return x.NamespacesVersion
+	}
+	return 0
+}
+
 // RouterBeat is sent by every router every 500 ms, and at once when it begins, when another one begins, and when it leaves.
 type RouterBeat struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1116,7 +1196,11 @@ type RouterBeat struct {
 	// Of the program.
 	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
 	// The router stops.
-	Leaving       bool `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving bool `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// The router's clock, Unix time in microseconds.
+	SentAt uint64 `protobuf:"fixed64,10,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
+	// It answers its readiness check with no.
+	NotReady      bool `protobuf:"varint,11,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1189,6 +1273,20 @@ func (x *RouterBeat) GetVersion() string {
 func (x *RouterBeat) GetLeaving() bool {
 	if x != nil {
 		return x.Leaving
+	}
+	return false
+}
+
+func (x *RouterBeat) GetSentAt() uint64 {
+	if x != nil {
+		return x.SentAt
+	}
+	return 0
+}
+
+func (x *RouterBeat) GetNotReady() bool {
+	if x != nil {
+		return x.NotReady
 	}
 	return false
 }
@@ -2542,7 +2640,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x10\n" +
 	"\x03add\x18\x04 \x03(\tR\x03add\x12\x16\n" +
-	"\x06remove\x18\x05 \x03(\tR\x06remove\"\xec\x01\n" +
+	"\x06remove\x18\x05 \x03(\tR\x06remove\"\xf9\x02\n" +
 	"\n" +
 	"EdgeDigest\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12)\n" +
@@ -2552,7 +2650,13 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x04hash\x18\x05 \x01(\x06R\x04hash\x12 \n" +
 	"\vconnections\x18\x06 \x01(\rR\vconnections\x12\x1a\n" +
 	"\bdraining\x18\a \x01(\bR\bdraining\x12\x18\n" +
-	"\aleaving\x18\b \x01(\bR\aleaving\"\xb0\x01\n" +
+	"\aleaving\x18\b \x01(\bR\aleaving\x12!\n" +
+	"\fhttp_address\x18\n" +
+	" \x01(\tR\vhttpAddress\x12\x18\n" +
+	"\aprogram\x18\v \x01(\tR\aprogram\x12\x17\n" +
+	"\asent_at\x18\f \x01(\x06R\x06sentAt\x12\x18\n" +
+	"\aaddress\x18\r \x01(\tR\aaddress\x12\x1b\n" +
+	"\tnot_ready\x18\x0e \x01(\bR\bnotReady\"\xb0\x01\n" +
 	"\fEdgeSnapshot\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12)\n" +
 	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12\x18\n" +
@@ -2630,13 +2734,17 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\brepeated\x18\f \x01(\bR\brepeated\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x02\n" +
 	"\tStoreBeat\x12\x19\n" +
 	"\bstore_id\x18\x01 \x01(\tR\astoreId\x12+\n" +
 	"\x11store_incarnation\x18\x02 \x01(\x06R\x10storeIncarnation\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06shards\x18\x04 \x01(\rR\x06shards\x12\x18\n" +
-	"\aleaving\x18\x05 \x01(\bR\aleaving\"\xc9\x01\n" +
+	"\aleaving\x18\x05 \x01(\bR\aleaving\x12!\n" +
+	"\fhttp_address\x18\x06 \x01(\tR\vhttpAddress\x12\x18\n" +
+	"\aprogram\x18\a \x01(\tR\aprogram\x12\x17\n" +
+	"\asent_at\x18\b \x01(\x06R\x06sentAt\x12-\n" +
+	"\x12namespaces_version\x18\t \x01(\x04R\x11namespacesVersion\"\xff\x01\n" +
 	"\n" +
 	"RouterBeat\x12\x1b\n" +
 	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12-\n" +
@@ -2644,7 +2752,10 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12!\n" +
 	"\fhttp_address\x18\x04 \x01(\tR\vhttpAddress\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12\x18\n" +
-	"\aleaving\x18\x06 \x01(\bR\aleaving\"`\n" +
+	"\aleaving\x18\x06 \x01(\bR\aleaving\x12\x17\n" +
+	"\asent_at\x18\n" +
+	" \x01(\x06R\x06sentAt\x12\x1b\n" +
+	"\tnot_ready\x18\v \x01(\bR\bnotReady\"`\n" +
 	"\x06Stored\x123\n" +
 	"\x04runs\x18\x01 \x03(\v2\x1f.pushmesh.internal.v1.StoredRunR\x04runs\x12!\n" +
 	"\fcheck_topics\x18\x02 \x03(\tR\vcheckTopics\"\x92\x01\n" +

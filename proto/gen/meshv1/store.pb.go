@@ -23,6 +23,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type InspectedDatabase_Pooler int32
+
+const (
+	InspectedDatabase_POOLER_UNKNOWN InspectedDatabase_Pooler = 0
+	InspectedDatabase_POOLER_NONE    InspectedDatabase_Pooler = 1
+	// Something between store and server answers for it, and keeps each session on one of the server's.
+	InspectedDatabase_POOLER_SESSION InspectedDatabase_Pooler = 2
+	// A session's statements went to several of the server's.
+	InspectedDatabase_POOLER_TRANSACTION InspectedDatabase_Pooler = 3
+)
+
+// Enum value maps for InspectedDatabase_Pooler.
+var (
+	InspectedDatabase_Pooler_name = map[int32]string{
+		0: "POOLER_UNKNOWN",
+		1: "POOLER_NONE",
+		2: "POOLER_SESSION",
+		3: "POOLER_TRANSACTION",
+	}
+	InspectedDatabase_Pooler_value = map[string]int32{
+		"POOLER_UNKNOWN":     0,
+		"POOLER_NONE":        1,
+		"POOLER_SESSION":     2,
+		"POOLER_TRANSACTION": 3,
+	}
+)
+
+func (x InspectedDatabase_Pooler) Enum() *InspectedDatabase_Pooler {
+	p := new(InspectedDatabase_Pooler)
+	*p = x
+	return p
+}
+
+func (x InspectedDatabase_Pooler) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (InspectedDatabase_Pooler) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_internal_v1_store_proto_enumTypes[0].Descriptor()
+}
+
+func (InspectedDatabase_Pooler) Type() protoreflect.EnumType {
+	return &file_pushmesh_internal_v1_store_proto_enumTypes[0]
+}
+
+func (x InspectedDatabase_Pooler) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use InspectedDatabase_Pooler.Descriptor instead.
+func (InspectedDatabase_Pooler) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41, 0}
+}
+
 type OwnersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2453,6 +2507,193 @@ func (x *StoreServiceCancelScheduledResponse) GetSeq() uint64 {
 	return 0
 }
 
+type InspectRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectRequest) Reset() {
+	*x = InspectRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectRequest) ProtoMessage() {}
+
+func (x *InspectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
+func (*InspectRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{39}
+}
+
+type InspectResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Databases     []*InspectedDatabase   `protobuf:"bytes,1,rep,name=databases,proto3" json:"databases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectResponse) Reset() {
+	*x = InspectResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectResponse) ProtoMessage() {}
+
+func (x *InspectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
+func (*InspectResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *InspectResponse) GetDatabases() []*InspectedDatabase {
+	if x != nil {
+		return x.Databases
+	}
+	return nil
+}
+
+// InspectedDatabase is one database of a store.
+type InspectedDatabase struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "home", or the name of a --shard-db.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "postgres" or "sqlite".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// By their names in pg_settings, in the units of SHOW, as a session of the store has them.
+	Settings map[string]string `protobuf:"bytes,3,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Connections to the server from anybody, and the most that this store may open.
+	Connections      uint32                   `protobuf:"varint,4,opt,name=connections,proto3" json:"connections,omitempty"`
+	StoreConnections uint32                   `protobuf:"varint,5,opt,name=store_connections,json=storeConnections,proto3" json:"store_connections,omitempty"`
+	Pooler           InspectedDatabase_Pooler `protobuf:"varint,6,opt,name=pooler,proto3,enum=pushmesh.internal.v1.InspectedDatabase_Pooler" json:"pooler,omitempty"`
+	// Why it could not be asked; the rest is empty then.
+	Problem string `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`
+	// The store was started with --allow-no-fsync.
+	NoFsyncAllowed bool `protobuf:"varint,8,opt,name=no_fsync_allowed,json=noFsyncAllowed,proto3" json:"no_fsync_allowed,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *InspectedDatabase) Reset() {
+	*x = InspectedDatabase{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectedDatabase) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectedDatabase) ProtoMessage() {}
+
+func (x *InspectedDatabase) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectedDatabase.ProtoReflect.Descriptor instead.
+func (*InspectedDatabase) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *InspectedDatabase) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *InspectedDatabase) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *InspectedDatabase) GetSettings() map[string]string {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *InspectedDatabase) GetConnections() uint32 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *InspectedDatabase) GetStoreConnections() uint32 {
+	if x != nil {
+		return x.StoreConnections
+	}
+	return 0
+}
+
+func (x *InspectedDatabase) GetPooler() InspectedDatabase_Pooler {
+	if x != nil {
+		return x.Pooler
+	}
+	return InspectedDatabase_POOLER_UNKNOWN
+}
+
+func (x *InspectedDatabase) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *InspectedDatabase) GetNoFsyncAllowed() bool {
+	if x != nil {
+		return x.NoFsyncAllowed
+	}
+	return false
+}
+
 // A range of shards [first, last] and the gRPC address of its owner; shards not named have none now.
 type OwnersResponse_Range struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2466,7 +2707,7 @@ type OwnersResponse_Range struct {
 
 func (x *OwnersResponse_Range) Reset() {
 	*x = OwnersResponse_Range{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2719,7 @@ func (x *OwnersResponse_Range) String() string {
 func (*OwnersResponse_Range) ProtoMessage() {}
 
 func (x *OwnersResponse_Range) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2774,7 @@ type RenewLeasesRequest_Lease struct {
 
 func (x *RenewLeasesRequest_Lease) Reset() {
 	*x = RenewLeasesRequest_Lease{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2786,7 @@ func (x *RenewLeasesRequest_Lease) String() string {
 func (*RenewLeasesRequest_Lease) ProtoMessage() {}
 
 func (x *RenewLeasesRequest_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3023,27 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"#StoreServiceCancelScheduledResponse\x12*\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x04R\x03seq2\x85\r\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x10\n" +
+	"\x0eInspectRequest\"X\n" +
+	"\x0fInspectResponse\x12E\n" +
+	"\tdatabases\x18\x01 \x03(\v2'.pushmesh.internal.v1.InspectedDatabaseR\tdatabases\"\x81\x04\n" +
+	"\x11InspectedDatabase\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12Q\n" +
+	"\bsettings\x18\x03 \x03(\v25.pushmesh.internal.v1.InspectedDatabase.SettingsEntryR\bsettings\x12 \n" +
+	"\vconnections\x18\x04 \x01(\rR\vconnections\x12+\n" +
+	"\x11store_connections\x18\x05 \x01(\rR\x10storeConnections\x12F\n" +
+	"\x06pooler\x18\x06 \x01(\x0e2..pushmesh.internal.v1.InspectedDatabase.PoolerR\x06pooler\x12\x18\n" +
+	"\aproblem\x18\a \x01(\tR\aproblem\x12(\n" +
+	"\x10no_fsync_allowed\x18\b \x01(\bR\x0enoFsyncAllowed\x1a;\n" +
+	"\rSettingsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
+	"\x06Pooler\x12\x12\n" +
+	"\x0ePOOLER_UNKNOWN\x10\x00\x12\x0f\n" +
+	"\vPOOLER_NONE\x10\x01\x12\x12\n" +
+	"\x0ePOOLER_SESSION\x10\x02\x12\x16\n" +
+	"\x12POOLER_TRANSACTION\x10\x032\xdd\r\n" +
 	"\fStoreService\x12S\n" +
 	"\x06Owners\x12#.pushmesh.internal.v1.OwnersRequest\x1a$.pushmesh.internal.v1.OwnersResponse\x12W\n" +
 	"\x06Append\x12#.pushmesh.internal.v1.AppendRequest\x1a$.pushmesh.internal.v1.AppendResponse(\x010\x01\x12X\n" +
@@ -2800,7 +3061,8 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x0fDeleteNamespace\x12,.pushmesh.internal.v1.DeleteNamespaceRequest\x1a-.pushmesh.internal.v1.DeleteNamespaceResponse\x12n\n" +
 	"\x0fListDeadLetters\x12,.pushmesh.internal.v1.ListDeadLettersRequest\x1a-.pushmesh.internal.v1.ListDeadLettersResponse\x12w\n" +
 	"\x12DiscardDeadLetters\x12/.pushmesh.internal.v1.DiscardDeadLettersRequest\x1a0.pushmesh.internal.v1.DiscardDeadLettersResponse\x12\x86\x01\n" +
-	"\x0fCancelScheduled\x128.pushmesh.internal.v1.StoreServiceCancelScheduledRequest\x1a9.pushmesh.internal.v1.StoreServiceCancelScheduledResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
+	"\x0fCancelScheduled\x128.pushmesh.internal.v1.StoreServiceCancelScheduledRequest\x1a9.pushmesh.internal.v1.StoreServiceCancelScheduledResponse\x12V\n" +
+	"\aInspect\x12$.pushmesh.internal.v1.InspectRequest\x1a%.pushmesh.internal.v1.InspectResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
 
 var (
 	file_pushmesh_internal_v1_store_proto_rawDescOnce sync.Once
@@ -2814,114 +3076,125 @@ func file_pushmesh_internal_v1_store_proto_rawDescGZIP() []byte {
 	return file_pushmesh_internal_v1_store_proto_rawDescData
 }
 
-var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_pushmesh_internal_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_pushmesh_internal_v1_store_proto_goTypes = []any{
-	(*OwnersRequest)(nil),                       // 0: pushmesh.internal.v1.OwnersRequest
-	(*OwnersResponse)(nil),                      // 1: pushmesh.internal.v1.OwnersResponse
-	(*AppendRequest)(nil),                       // 2: pushmesh.internal.v1.AppendRequest
-	(*AppendItem)(nil),                          // 3: pushmesh.internal.v1.AppendItem
-	(*AppendResponse)(nil),                      // 4: pushmesh.internal.v1.AppendResponse
-	(*AppendResult)(nil),                        // 5: pushmesh.internal.v1.AppendResult
-	(*ReadLogRequest)(nil),                      // 6: pushmesh.internal.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),                     // 7: pushmesh.internal.v1.ReadLogResponse
-	(*LogRecord)(nil),                           // 8: pushmesh.internal.v1.LogRecord
-	(*HeadsRequest)(nil),                        // 9: pushmesh.internal.v1.HeadsRequest
-	(*HeadsResponse)(nil),                       // 10: pushmesh.internal.v1.HeadsResponse
-	(*Head)(nil),                                // 11: pushmesh.internal.v1.Head
-	(*AttachSessionRequest)(nil),                // 12: pushmesh.internal.v1.AttachSessionRequest
-	(*AttachSessionResponse)(nil),               // 13: pushmesh.internal.v1.AttachSessionResponse
-	(*RenewLeasesRequest)(nil),                  // 14: pushmesh.internal.v1.RenewLeasesRequest
-	(*RenewLeasesResponse)(nil),                 // 15: pushmesh.internal.v1.RenewLeasesResponse
-	(*SessionCursor)(nil),                       // 16: pushmesh.internal.v1.SessionCursor
-	(*WriteCursorsRequest)(nil),                 // 17: pushmesh.internal.v1.WriteCursorsRequest
-	(*SessionWrite)(nil),                        // 18: pushmesh.internal.v1.SessionWrite
-	(*DeadLetter)(nil),                          // 19: pushmesh.internal.v1.DeadLetter
-	(*WriteCursorsResponse)(nil),                // 20: pushmesh.internal.v1.WriteCursorsResponse
-	(*ListSessionsRequest)(nil),                 // 21: pushmesh.internal.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),                // 22: pushmesh.internal.v1.ListSessionsResponse
-	(*GetSessionRequest)(nil),                   // 23: pushmesh.internal.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),                  // 24: pushmesh.internal.v1.GetSessionResponse
-	(*DeleteSessionRequest)(nil),                // 25: pushmesh.internal.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),               // 26: pushmesh.internal.v1.DeleteSessionResponse
-	(*PutNamespaceRequest)(nil),                 // 27: pushmesh.internal.v1.PutNamespaceRequest
-	(*PutNamespaceResponse)(nil),                // 28: pushmesh.internal.v1.PutNamespaceResponse
-	(*ListNamespacesRequest)(nil),               // 29: pushmesh.internal.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),              // 30: pushmesh.internal.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),              // 31: pushmesh.internal.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),             // 32: pushmesh.internal.v1.DeleteNamespaceResponse
-	(*ListDeadLettersRequest)(nil),              // 33: pushmesh.internal.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),             // 34: pushmesh.internal.v1.ListDeadLettersResponse
-	(*DiscardDeadLettersRequest)(nil),           // 35: pushmesh.internal.v1.DiscardDeadLettersRequest
-	(*DiscardDeadLettersResponse)(nil),          // 36: pushmesh.internal.v1.DiscardDeadLettersResponse
-	(*StoreServiceCancelScheduledRequest)(nil),  // 37: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	(*StoreServiceCancelScheduledResponse)(nil), // 38: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	(*OwnersResponse_Range)(nil),                // 39: pushmesh.internal.v1.OwnersResponse.Range
-	(*RenewLeasesRequest_Lease)(nil),            // 40: pushmesh.internal.v1.RenewLeasesRequest.Lease
-	nil,                                         // 41: pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	(wirev1.Code)(0),                            // 42: pushmesh.wire.v1.Code
-	(*pushmeshv1.Session)(nil),                  // 43: pushmesh.v1.Session
-	(*pushmeshv1.Namespace)(nil),                // 44: pushmesh.v1.Namespace
+	(InspectedDatabase_Pooler)(0),               // 0: pushmesh.internal.v1.InspectedDatabase.Pooler
+	(*OwnersRequest)(nil),                       // 1: pushmesh.internal.v1.OwnersRequest
+	(*OwnersResponse)(nil),                      // 2: pushmesh.internal.v1.OwnersResponse
+	(*AppendRequest)(nil),                       // 3: pushmesh.internal.v1.AppendRequest
+	(*AppendItem)(nil),                          // 4: pushmesh.internal.v1.AppendItem
+	(*AppendResponse)(nil),                      // 5: pushmesh.internal.v1.AppendResponse
+	(*AppendResult)(nil),                        // 6: pushmesh.internal.v1.AppendResult
+	(*ReadLogRequest)(nil),                      // 7: pushmesh.internal.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),                     // 8: pushmesh.internal.v1.ReadLogResponse
+	(*LogRecord)(nil),                           // 9: pushmesh.internal.v1.LogRecord
+	(*HeadsRequest)(nil),                        // 10: pushmesh.internal.v1.HeadsRequest
+	(*HeadsResponse)(nil),                       // 11: pushmesh.internal.v1.HeadsResponse
+	(*Head)(nil),                                // 12: pushmesh.internal.v1.Head
+	(*AttachSessionRequest)(nil),                // 13: pushmesh.internal.v1.AttachSessionRequest
+	(*AttachSessionResponse)(nil),               // 14: pushmesh.internal.v1.AttachSessionResponse
+	(*RenewLeasesRequest)(nil),                  // 15: pushmesh.internal.v1.RenewLeasesRequest
+	(*RenewLeasesResponse)(nil),                 // 16: pushmesh.internal.v1.RenewLeasesResponse
+	(*SessionCursor)(nil),                       // 17: pushmesh.internal.v1.SessionCursor
+	(*WriteCursorsRequest)(nil),                 // 18: pushmesh.internal.v1.WriteCursorsRequest
+	(*SessionWrite)(nil),                        // 19: pushmesh.internal.v1.SessionWrite
+	(*DeadLetter)(nil),                          // 20: pushmesh.internal.v1.DeadLetter
+	(*WriteCursorsResponse)(nil),                // 21: pushmesh.internal.v1.WriteCursorsResponse
+	(*ListSessionsRequest)(nil),                 // 22: pushmesh.internal.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),                // 23: pushmesh.internal.v1.ListSessionsResponse
+	(*GetSessionRequest)(nil),                   // 24: pushmesh.internal.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),                  // 25: pushmesh.internal.v1.GetSessionResponse
+	(*DeleteSessionRequest)(nil),                // 26: pushmesh.internal.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),               // 27: pushmesh.internal.v1.DeleteSessionResponse
+	(*PutNamespaceRequest)(nil),                 // 28: pushmesh.internal.v1.PutNamespaceRequest
+	(*PutNamespaceResponse)(nil),                // 29: pushmesh.internal.v1.PutNamespaceResponse
+	(*ListNamespacesRequest)(nil),               // 30: pushmesh.internal.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),              // 31: pushmesh.internal.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),              // 32: pushmesh.internal.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),             // 33: pushmesh.internal.v1.DeleteNamespaceResponse
+	(*ListDeadLettersRequest)(nil),              // 34: pushmesh.internal.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),             // 35: pushmesh.internal.v1.ListDeadLettersResponse
+	(*DiscardDeadLettersRequest)(nil),           // 36: pushmesh.internal.v1.DiscardDeadLettersRequest
+	(*DiscardDeadLettersResponse)(nil),          // 37: pushmesh.internal.v1.DiscardDeadLettersResponse
+	(*StoreServiceCancelScheduledRequest)(nil),  // 38: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	(*StoreServiceCancelScheduledResponse)(nil), // 39: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	(*InspectRequest)(nil),                      // 40: pushmesh.internal.v1.InspectRequest
+	(*InspectResponse)(nil),                     // 41: pushmesh.internal.v1.InspectResponse
+	(*InspectedDatabase)(nil),                   // 42: pushmesh.internal.v1.InspectedDatabase
+	(*OwnersResponse_Range)(nil),                // 43: pushmesh.internal.v1.OwnersResponse.Range
+	(*RenewLeasesRequest_Lease)(nil),            // 44: pushmesh.internal.v1.RenewLeasesRequest.Lease
+	nil,                                         // 45: pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	nil,                                         // 46: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	(wirev1.Code)(0),                            // 47: pushmesh.wire.v1.Code
+	(*pushmeshv1.Session)(nil),                  // 48: pushmesh.v1.Session
+	(*pushmeshv1.Namespace)(nil),                // 49: pushmesh.v1.Namespace
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
-	39, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
-	3,  // 1: pushmesh.internal.v1.AppendRequest.items:type_name -> pushmesh.internal.v1.AppendItem
-	5,  // 2: pushmesh.internal.v1.AppendResponse.results:type_name -> pushmesh.internal.v1.AppendResult
-	42, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
-	8,  // 4: pushmesh.internal.v1.ReadLogResponse.records:type_name -> pushmesh.internal.v1.LogRecord
-	11, // 5: pushmesh.internal.v1.HeadsResponse.heads:type_name -> pushmesh.internal.v1.Head
-	16, // 6: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	40, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
-	42, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
-	41, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	18, // 10: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
-	16, // 11: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	19, // 12: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	42, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
-	42, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
-	43, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
-	43, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
-	44, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
-	44, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
-	44, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	19, // 20: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	42, // 21: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
-	0,  // 22: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
-	2,  // 23: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
-	6,  // 24: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
-	9,  // 25: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
-	12, // 26: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
-	14, // 27: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
-	17, // 28: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
-	21, // 29: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
-	23, // 30: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
-	25, // 31: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
-	27, // 32: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
-	29, // 33: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
-	31, // 34: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
-	33, // 35: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
-	35, // 36: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
-	37, // 37: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	1,  // 38: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	4,  // 39: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	7,  // 40: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	10, // 41: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	13, // 42: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	15, // 43: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
-	20, // 44: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	22, // 45: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	24, // 46: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	26, // 47: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	28, // 48: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	30, // 49: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	32, // 50: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	34, // 51: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	36, // 52: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	38, // 53: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	38, // [38:54] is the sub-list for method output_type
-	22, // [22:38] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	43, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
+	4,  // 1: pushmesh.internal.v1.AppendRequest.items:type_name -> pushmesh.internal.v1.AppendItem
+	6,  // 2: pushmesh.internal.v1.AppendResponse.results:type_name -> pushmesh.internal.v1.AppendResult
+	47, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
+	9,  // 4: pushmesh.internal.v1.ReadLogResponse.records:type_name -> pushmesh.internal.v1.LogRecord
+	12, // 5: pushmesh.internal.v1.HeadsResponse.heads:type_name -> pushmesh.internal.v1.Head
+	17, // 6: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
+	44, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
+	47, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
+	45, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	19, // 10: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
+	17, // 11: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
+	20, // 12: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
+	47, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
+	47, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
+	48, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
+	48, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
+	49, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
+	49, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
+	49, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	20, // 20: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
+	47, // 21: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
+	42, // 22: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
+	46, // 23: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	0,  // 24: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
+	1,  // 25: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
+	3,  // 26: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
+	7,  // 27: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
+	10, // 28: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
+	13, // 29: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
+	15, // 30: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
+	18, // 31: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
+	22, // 32: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
+	24, // 33: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
+	26, // 34: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
+	28, // 35: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
+	30, // 36: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
+	32, // 37: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
+	34, // 38: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
+	36, // 39: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
+	38, // 40: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	40, // 41: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
+	2,  // 42: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	5,  // 43: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	8,  // 44: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	11, // 45: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	14, // 46: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	16, // 47: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	21, // 48: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	23, // 49: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	25, // 50: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	27, // 51: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	29, // 52: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	31, // 53: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	33, // 54: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	35, // 55: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	37, // 56: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	39, // 57: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	41, // 58: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
+	42, // [42:59] is the sub-list for method output_type
+	25, // [25:42] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_store_proto_init() }
@@ -2934,13 +3207,14 @@ func file_pushmesh_internal_v1_store_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_store_proto_rawDesc), len(file_pushmesh_internal_v1_store_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   42,
+			NumEnums:      1,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_pushmesh_internal_v1_store_proto_goTypes,
 		DependencyIndexes: file_pushmesh_internal_v1_store_proto_depIdxs,
+		EnumInfos:         file_pushmesh_internal_v1_store_proto_enumTypes,
 		MessageInfos:      file_pushmesh_internal_v1_store_proto_msgTypes,
 	}.Build()
 	File_pushmesh_internal_v1_store_proto = out.File

@@ -35,6 +35,7 @@ const (
 	StoreService_ListDeadLetters_FullMethodName    = "/pushmesh.internal.v1.StoreService/ListDeadLetters"
 	StoreService_DiscardDeadLetters_FullMethodName = "/pushmesh.internal.v1.StoreService/DiscardDeadLetters"
 	StoreService_CancelScheduled_FullMethodName    = "/pushmesh.internal.v1.StoreService/CancelScheduled"
+	StoreService_Inspect_FullMethodName            = "/pushmesh.internal.v1.StoreService/Inspect"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -72,6 +73,8 @@ type StoreServiceClient interface {
 	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
 	// know the message, or does not own its shard, says so.
 	CancelScheduled(ctx context.Context, in *StoreServiceCancelScheduledRequest, opts ...grpc.CallOption) (*StoreServiceCancelScheduledResponse, error)
+	// Inspect tells what the store's databases are set to, for whoever judges an installation.
+	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 }
 
 type storeServiceClient struct {
@@ -254,6 +257,16 @@ func (c *storeServiceClient) CancelScheduled(ctx context.Context, in *StoreServi
 	return out, nil
 }
 
+func (c *storeServiceClient) Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InspectResponse)
+	err := c.cc.Invoke(ctx, StoreService_Inspect_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StoreServiceServer is the server API for StoreService service.
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility.
@@ -289,6 +302,8 @@ type StoreServiceServer interface {
 	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
 	// know the message, or does not own its shard, says so.
 	CancelScheduled(context.Context, *StoreServiceCancelScheduledRequest) (*StoreServiceCancelScheduledResponse, error)
+	// Inspect tells what the store's databases are set to, for whoever judges an installation.
+	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	mustEmbedUnimplementedStoreServiceServer()
 }
 
@@ -346,6 +361,9 @@ func (UnimplementedStoreServiceServer) DiscardDeadLetters(context.Context, *Disc
 }
 func (UnimplementedStoreServiceServer) CancelScheduled(context.Context, *StoreServiceCancelScheduledRequest) (*StoreServiceCancelScheduledResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelScheduled not implemented")
+}
+func (UnimplementedStoreServiceServer) Inspect(context.Context, *InspectRequest) (*InspectResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
 }
 func (UnimplementedStoreServiceServer) mustEmbedUnimplementedStoreServiceServer() {}
 func (UnimplementedStoreServiceServer) testEmbeddedByValue()                      {}
@@ -638,6 +656,24 @@ func _StoreService_CancelScheduled_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_Inspect_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InspectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).Inspect(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_Inspect_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).Inspect(ctx, req.(*InspectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StoreService_ServiceDesc is the grpc.ServiceDesc for StoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -700,6 +736,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelScheduled",
 			Handler:    _StoreService_CancelScheduled_Handler,
+		},
+		{
+			MethodName: "Inspect",
+			Handler:    _StoreService_Inspect_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

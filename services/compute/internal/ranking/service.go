@@ -21,10 +21,12 @@ const maxCaller = 128
 // Service answers RankJob.
 type Service struct {
 	meshv1.UnimplementedComputeServiceServer
-	pool *pool.Pool
-	jobs *prometheus.CounterVec
-	wait prometheus.Histogram
-	run  prometheus.Histogram
+	// About fills in who this is; it is set before the first call.
+	About func(*meshv1.DescribeResponse)
+	pool  *pool.Pool
+	jobs  *prometheus.CounterVec
+	wait  prometheus.Histogram
+	run   prometheus.Histogram
 }
 
 // New makes a service and registers its metrics.
@@ -52,6 +54,16 @@ func New(p *pool.Pool, reg prometheus.Registerer) *Service {
 		Name: "pushmesh_compute_queued_cost", Help: "Estimated steps of the jobs that wait or run.",
 	}, func() float64 { return float64(p.Cost()) }))
 	return s
+}
+
+// Describe implements meshv1.ComputeServiceServer.
+func (s *Service) Describe(context.Context, *meshv1.DescribeRequest) (*meshv1.DescribeResponse, error) {
+	d := &meshv1.DescribeResponse{}
+	if s.About != nil {
+		s.About(d)
+	}
+	d.Clock = uint64(time.Now().UnixMicro())
+	return d, nil
 }
 
 // RankJob implements meshv1.ComputeServiceServer.

@@ -36,7 +36,10 @@ func (m *Mesh) digest() {
 	m.announce() // a digest is compared with what was announced
 	d := m.table.Digest()
 	d.Connections = uint32(m.cfg.Connections())
-	d.Draining, d.Leaving = m.draining, m.leaving
+	d.Draining, d.Leaving, d.SentAt = m.draining, m.leaving, uint64(time.Now().UnixMicro())
+	if m.cfg.About != nil {
+		m.cfg.About(d)
+	}
 	m.publishTo(bus.EdgeDigest, d)
 }
 

@@ -47,8 +47,10 @@ type Config struct {
 	MaxAttempts func(topic string) uint32
 	// Connections of the edge now.
 	Connections func() int
-	Log         *slog.Logger
-	Tracer      trace.Tracer
+	// About fills in what a digest says of the process; nil: nothing. It is called by the mesh's goroutine.
+	About  func(*meshv1.EdgeDigest)
+	Log    *slog.Logger
+	Tracer trace.Tracer
 	// Traced says that spans go somewhere: then every message's traceparent is looked up.
 	Traced bool
 	// ReadsAtATime bounds the reads of logs for subscribers that catch up; 0: 16.

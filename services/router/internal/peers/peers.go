@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"log/slog"
-	"net"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +35,8 @@ type Config struct {
 	// Addresses of the gRPC API and of health and metrics; asked once, at Start.
 	Addresses func() (grpc, http string)
 	Bus       Bus
+	// Ready says whether this router is; nil: it is. It must not block.
+	Ready func() bool
 	// Changed is told how many routers live whenever who lives changed, at Start first. It must not block.
 	Changed  func(live int)
 	Log      *slog.Logger
@@ -125,6 +126,7 @@ func (p *Peers) run(ctx context.Context, set *Set) {
 func (p *Peers) say(self Router, leaving bool) {
 	data, err := proto.Marshal(&meshv1.RouterBeat{
 		RouterId: self.ID, RouterIncarnation: self.Incarnation, Address: self.Address, HttpAddress: self.HTTP, Version: self.Version, Leaving: leaving,
+		SentAt: uint64(time.Now().UnixMicro()), NotReady: p.cfg.Ready != nil && !p.cfg.Ready(),
 	})
 	if err == nil {
 		err = p.cfg.Bus.Publish(bus.RouterBeat, data)
@@ -144,22 +146,4 @@ func (p *Peers) tell(set *Set) {
 	}
 	p.live.Store(&live)
 	p.cfg.Log.Info("live routers", "routers", len(live))
-}
-
-// Reach is where others reach a listener, as far as its address says: one that listens everywhere is reached at the host of advertised.
-func Reach(listening, advertised string) string {
-	host, port, err := net.SplitHostPort(listening)
-	if err != nil || !unspecified(host) {
-		return listening
-	}
-	at, _, err := net.SplitHostPort(advertised)
-	if err != nil || unspecified(at) {
-		return listening
-	}
-	return net.JoinHostPort(at, port)
-}
-
-func unspecified(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "" || ip != nil && ip.IsUnspecified()
 }

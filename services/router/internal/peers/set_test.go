@@ -152,17 +152,3 @@ func TestTheSetIsBounded(t *testing.T) {
 		t.Errorf("%d are known", n)
 	}
 }
-
-func TestReach(t *testing.T) {
-	for _, c := range []struct{ listening, advertised, want string }{
-		{"[::]:7481", "router-1:7401", "router-1:7481"},
-		{"0.0.0.0:7481", "10.0.0.1:7401", "10.0.0.1:7481"},
-		{"127.0.0.1:7481", "router-1:7401", "127.0.0.1:7481"},
-		{"[::]:7481", "[::]:7401", "[::]:7481"},
-		{"", "a:1", ""},
-	} {
-		if got := Reach(c.listening, c.advertised); got != c.want {
-			t.Errorf("%q beside %q: %q, want %q", c.listening, c.advertised, got, c.want)
-		}
-	}
-}

@@ -49,6 +49,8 @@ type Config struct {
 	Able func() error
 	Now  func() time.Time
 	Log  *slog.Logger
+	// About fills in what a beat says of the process; nil: nothing. It must not block.
+	About func(*meshv1.StoreBeat)
 }
 
 // Manager is a lifecycle.Part. It owns two goroutines (one beats, one looks around) and a subscription.
@@ -126,6 +128,9 @@ func (m *Manager) beat() {
 		Shards: uint32(len(m.cfg.Shards.Owned())), Leaving: m.leaving || m.cfg.Able() != nil,
 	}
 	m.mu.Unlock()
+	if m.cfg.About != nil {
+		m.cfg.About(b)
+	}
 	data, err := proto.Marshal(b)
 	if err == nil {
 		err = m.cfg.Bus.Publish(bus.StoreBeat, data)

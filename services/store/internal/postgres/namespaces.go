@@ -84,13 +84,18 @@ func scanNamespace(row pgx.CollectableRow) (*pushmeshv1.Namespace, error) {
 func (d *DB) ListNamespaces(ctx context.Context, have uint64) (version uint64, all []*pushmeshv1.Namespace, err error) {
 	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var v int64
-		// The lock keeps changes out until the set has been read.
-		if err := tx.QueryRow(ctx, `SELECT version FROM pushmesh.namespace_version FOR SHARE`).Scan(&v); err != nil {
+		// Asked all the time, and mostly in vain: without the lock, which would be a write.
+		if err := tx.QueryRow(ctx, `SELECT version FROM pushmesh.namespace_version`).Scan(&v); err != nil {
 			return err
 		}
 		if version = uint64(v); version == have {
 			return nil
 		}
+		// The lock keeps changes out until the set has been read.
+		if err := tx.QueryRow(ctx, `SELECT version FROM pushmesh.namespace_version FOR SHARE`).Scan(&v); err != nil {
+			return err
+		}
+		version = uint64(v)
 		rows, err := tx.Query(ctx, `SELECT prefix, version, builtin, policy FROM pushmesh.namespace ORDER BY prefix`)
 		if err != nil {
 			return err

@@ -1,0 +1,79 @@
+package api
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
+)
+
+// Nodes lists the nodes that are heard (nodes.Registry).
+type Nodes interface {
+	List() []*pushmeshv1.Node
+}
+
+// Mesh is pushmesh.v1.MeshService.
+type Mesh struct {
+	pushmeshv1.UnimplementedMeshServiceServer
+	self  func() *pushmeshv1.Node
+	nodes Nodes
+	rank  *Rank
+}
+
+// NewMesh makes the service; self describes this router.
+func NewMesh(self func() *pushmeshv1.Node, heard Nodes, rank *Rank) *Mesh {
+	return &Mesh{self: self, nodes: heard, rank: rank}
+}
+
+// Nodes implements MeshService. It needs no NATS to name this router and its compute nodes.
+func (m *Mesh) Nodes(ctx context.Context, _ *pushmeshv1.MeshServiceNodesRequest) (*pushmeshv1.MeshServiceNodesResponse, error) {
+	all := m.rank.Describe(ctx)
+	self := m.self()
+	self.Clock = uint64(time.Now().UnixMicro())
+	self.HeardAt = self.Clock
+	all = append(all, self)
+	for _, n := range m.nodes.List() {
+		if n.GetTier() != self.GetTier() || n.GetId() != self.GetId() {
+			all = append(all, proto.CloneOf(n))
+		}
+	}
+	nodes.Sort(all)
+	return &pushmeshv1.MeshServiceNodesResponse{Nodes: all, RouterId: self.GetId(), Clock: self.GetClock()}, nil
+}
+
+// Describe asks every compute node who it is, all at once. One that does not answer is listed with the reason.
+func (r *Rank) Describe(ctx context.Context) []*pushmeshv1.Node {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	all := make([]*pushmeshv1.Node, len(r.conns))
+	var wg sync.WaitGroup
+	for i, conn := range r.conns {
+		wg.Go(func() {
+			asked := time.Now()
+			d, err := meshv1.NewComputeServiceClient(conn).Describe(ctx, &meshv1.DescribeRequest{})
+			all[i] = compute(r.addrs[i], d, err, asked.Add(time.Since(asked)/2))
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+func compute(addr string, d *meshv1.DescribeResponse, err error, at time.Time) *pushmeshv1.Node {
+	n := &pushmeshv1.Node{Tier: pushmeshv1.Tier_TIER_COMPUTE, GrpcAddress: addr}
+	if err != nil {
+		n.Ready, n.Problem = pushmeshv1.Ready_READY_NO, err.Error()
+		return n
+	}
+	n.Ready = pushmeshv1.Ready_READY_NO
+	if d.GetReady() {
+		n.Ready = pushmeshv1.Ready_READY_YES
+	}
+	n.Id, n.Incarnation, n.Version, n.HttpAddress = d.GetId(), d.GetIncarnation(), d.GetProgram(), d.GetHttpAddress()
+	n.Clock, n.HeardAt = d.GetClock(), uint64(at.UnixMicro())
+	return n
+}

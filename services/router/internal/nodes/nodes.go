@@ -1,0 +1,178 @@
+// Package nodes is what a router knows of the mesh's nodes: what they say of themselves over NATS, until they fall silent.
+package nodes
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+const (
+	// silence is how long a node that beats every second or more often may be unheard.
+	silence = 3 * time.Second
+	// most is how many nodes are kept: ids come from outside.
+	most = 10_000
+	// pending is how many messages of one subject may wait.
+	pending = 16 << 10
+)
+
+// Bus is what a Registry needs of NATS (bus.Bus).
+type Bus interface {
+	Subscribe(subject string, pending int, handle func(data []byte, respond func([]byte) error)) (unsubscribe func(), err error)
+}
+
+type key struct {
+	tier pushmeshv1.Tier
+	id   string
+}
+
+type heard struct {
+	node *pushmeshv1.Node // not changed once it is here
+	at   time.Time
+}
+
+// Registry is a lifecycle.Part, safe for concurrent use. The bus must be started before it.
+type Registry struct {
+	bus   Bus
+	now   func() time.Time
+	leave []func()
+
+	mu    sync.Mutex
+	nodes map[key]heard
+}
+
+// New makes a registry that knows nobody.
+func New(b Bus, now func() time.Time) *Registry {
+	return &Registry{bus: b, now: now, nodes: map[key]heard{}}
+}
+
+// Start begins to listen.
+func (r *Registry) Start(context.Context) error {
+	for subject, hear := range map[string]func([]byte){
+		bus.EdgeDigest: decoding(r, edge),
+		bus.StoreBeat:  decoding(r, store),
+		bus.RouterBeat: decoding(r, router),
+	} {
+		leave, err := r.bus.Subscribe(subject, pending, func(data []byte, _ func([]byte) error) { hear(data) })
+		if err != nil {
+			r.unsubscribe()
+			return err
+		}
+		r.leave = append(r.leave, leave)
+	}
+	return nil
+}
+
+// Stop ends listening.
+func (r *Registry) Stop(context.Context) error {
+	r.unsubscribe()
+	return nil
+}
+
+func (r *Registry) unsubscribe() {
+	for _, leave := range r.leave {
+		leave()
+	}
+	r.leave = nil
+}
+
+// decoding makes a handler of messages of one kind. What can't be read is counted by the tables that live by it.
+func decoding[M any, P interface {
+	*M
+	proto.Message
+}](r *Registry, describe func(P) (n *pushmeshv1.Node, left bool)) func([]byte) {
+	return func(data []byte) {
+		m := P(new(M))
+		if proto.Unmarshal(data, m) != nil {
+			return
+		}
+		if n, left := describe(m); bus.CheckID(n.GetId()) == nil {
+			r.take(n, left)
+		}
+	}
+}
+
+// take puts the newest word of a node in place of the last. What a former process of the same name says late counts for nothing.
+func (r *Registry) take(n *pushmeshv1.Node, left bool) {
+	now, k := r.now(), key{n.GetTier(), n.GetId()}
+	n.HeardAt = uint64(now.UnixMicro())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, known := r.nodes[k]
+	switch {
+	case known && n.GetIncarnation() < before.node.GetIncarnation() && now.Sub(before.at) <= silence:
+	case left:
+		delete(r.nodes, k)
+	case known || len(r.nodes) < most:
+		r.nodes[k] = heard{n, now}
+	}
+}
+
+// List is every node that is not silent, by tier and id. The nodes are the caller's to read.
+func (r *Registry) List() []*pushmeshv1.Node {
+	now := r.now()
+	r.mu.Lock()
+	var all []*pushmeshv1.Node
+	for k, h := range r.nodes {
+		if now.Sub(h.at) > silence {
+			delete(r.nodes, k)
+			continue
+		}
+		all = append(all, h.node)
+	}
+	r.mu.Unlock()
+	Sort(all)
+	return all
+}
+
+// Sort orders nodes by tier and id.
+func Sort(all []*pushmeshv1.Node) {
+	slices.SortFunc(all, func(a, b *pushmeshv1.Node) int {
+		if a.GetTier() != b.GetTier() {
+			return int(a.GetTier() - b.GetTier())
+		}
+		return strings.Compare(a.GetId(), b.GetId())
+	})
+}
+
+func edge(d *meshv1.EdgeDigest) (n *pushmeshv1.Node, left bool) {
+	return &pushmeshv1.Node{
+		Tier: pushmeshv1.Tier_TIER_EDGE, Id: d.GetEdgeId(), Incarnation: d.GetEdgeIncarnation(), Version: d.GetProgram(),
+		SubscriberAddress: d.GetAddress(), HttpAddress: d.GetHttpAddress(), Connections: d.GetConnections(), Draining: d.GetDraining(),
+		Ready: ready(d.GetProgram(), !d.GetNotReady()), Clock: d.GetSentAt(),
+	}, d.GetLeaving()
+}
+
+// ready is not known of a program that does not say it.
+func ready(program string, yes bool) pushmeshv1.Ready {
+	switch {
+	case program == "":
+		return pushmeshv1.Ready_READY_UNKNOWN
+	case yes:
+		return pushmeshv1.Ready_READY_YES
+	}
+	return pushmeshv1.Ready_READY_NO
+}
+
+func router(b *meshv1.RouterBeat) (n *pushmeshv1.Node, left bool) {
+	return &pushmeshv1.Node{
+		Tier: pushmeshv1.Tier_TIER_ROUTER, Id: b.GetRouterId(), Incarnation: b.GetRouterIncarnation(), Version: b.GetVersion(),
+		GrpcAddress: b.GetAddress(), HttpAddress: b.GetHttpAddress(), Ready: ready(b.GetVersion(), !b.GetNotReady()), Clock: b.GetSentAt(),
+	}, b.GetLeaving()
+}
+
+// store is not gone when it is leaving: a store whose database is away says so too, since it owns nothing then.
+func store(b *meshv1.StoreBeat) (n *pushmeshv1.Node, left bool) {
+	return &pushmeshv1.Node{
+		Tier: pushmeshv1.Tier_TIER_STORE, Id: b.GetStoreId(), Incarnation: b.GetStoreIncarnation(), Version: b.GetProgram(),
+		GrpcAddress: b.GetAddress(), HttpAddress: b.GetHttpAddress(), Draining: b.GetLeaving(), Clock: b.GetSentAt(), Shards: b.GetShards(),
+	}, false
+}

@@ -1,0 +1,153 @@
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// fakeBus hands what is said to whoever subscribed.
+type fakeBus struct {
+	hear   map[string]func([]byte, func([]byte) error)
+	refuse string // a subject
+	left   int
+}
+
+func (b *fakeBus) Subscribe(subject string, _ int, handle func([]byte, func([]byte) error)) (func(), error) {
+	if subject == b.refuse {
+		return nil, errors.New("refused")
+	}
+	b.hear[subject] = handle
+	return func() { b.left++ }, nil
+}
+
+func (b *fakeBus) say(t *testing.T, subject string, m proto.Message) {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.hear[subject](data, nil)
+}
+
+type world struct {
+	*Registry
+	bus *fakeBus
+	now time.Time
+}
+
+func start(t *testing.T) *world {
+	t.Helper()
+	w := &world{bus: &fakeBus{hear: map[string]func([]byte, func([]byte) error){}}, now: time.Unix(1000, 0)}
+	w.Registry = New(w.bus, func() time.Time { return w.now })
+	if err := w.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) expect(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	for _, n := range w.List() {
+		got = append(got, fmt.Sprintf("%s %s %d", n.GetTier(), n.GetId(), n.GetIncarnation()))
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("nodes %q, want %q", got, want)
+	}
+}
+
+func TestNodesComeAndGo(t *testing.T) {
+	w := start(t)
+	w.expect(t)
+	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "s", StoreIncarnation: 7})
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 2})
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 5})
+	w.expect(t, "TIER_EDGE a 5", "TIER_EDGE b 2", "TIER_STORE s 7")
+
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 4})                // late
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 4, Leaving: true}) // likewise
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 3})                // restarted
+	w.expect(t, "TIER_EDGE a 5", "TIER_EDGE b 3", "TIER_STORE s 7")
+
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 5, Leaving: true})
+	w.bus.say(t, bus.RouterBeat, &meshv1.RouterBeat{RouterId: "a"}) // names are a tier's own
+	w.expect(t, "TIER_EDGE b 3", "TIER_ROUTER a 0", "TIER_STORE s 7")
+	w.bus.say(t, bus.RouterBeat, &meshv1.RouterBeat{RouterId: "a", Leaving: true})
+	w.expect(t, "TIER_EDGE b 3", "TIER_STORE s 7")
+
+	w.now = w.now.Add(silence)
+	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "s", StoreIncarnation: 7, Leaving: true}) // its database is away
+	w.expect(t, "TIER_EDGE b 3", "TIER_STORE s 7")
+	w.now = w.now.Add(1)
+	// A process whose clock was set back is the newer one where the older one is silent.
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 1})
+	w.expect(t, "TIER_EDGE b 1", "TIER_STORE s 7")
+	w.now = w.now.Add(silence + 1)
+	w.expect(t)
+	if err := w.Stop(t.Context()); err != nil || w.bus.left != len(w.bus.hear) {
+		t.Errorf("stop: %v, %d subscriptions ended", err, w.bus.left)
+	}
+}
+
+func TestWhatANodeSays(t *testing.T) {
+	w := start(t)
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{
+		EdgeId: "e", EdgeIncarnation: 1, Connections: 12, Draining: true, HttpAddress: "h:7480", Address: "h:7400", Program: "v1", SentAt: 999_000_000, NotReady: true,
+	})
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "old", EdgeIncarnation: 1})
+	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{
+		StoreId: "s", StoreIncarnation: 3, Address: "h:7403", HttpAddress: "h:7483", Program: "v2", SentAt: 1_000_000_000, Shards: 1024, Leaving: true,
+	})
+	w.bus.say(t, bus.RouterBeat, &meshv1.RouterBeat{
+		RouterId: "r", RouterIncarnation: 3, Address: "h:7401", HttpAddress: "h:7481", Version: "v3", SentAt: 1_000_000_001,
+	})
+	want := []*pushmeshv1.Node{
+		{
+			Tier: pushmeshv1.Tier_TIER_EDGE, Id: "e", Incarnation: 1, Version: "v1", SubscriberAddress: "h:7400", HttpAddress: "h:7480", Connections: 12,
+			Draining: true, Ready: pushmeshv1.Ready_READY_NO, Clock: 999_000_000, HeardAt: 1_000_000_000,
+		},
+		{Tier: pushmeshv1.Tier_TIER_EDGE, Id: "old", Incarnation: 1, HeardAt: 1_000_000_000},
+		{
+			Tier: pushmeshv1.Tier_TIER_ROUTER, Id: "r", Incarnation: 3, Version: "v3", GrpcAddress: "h:7401", HttpAddress: "h:7481",
+			Ready: pushmeshv1.Ready_READY_YES, Clock: 1_000_000_001, HeardAt: 1_000_000_000,
+		},
+		{
+			Tier: pushmeshv1.Tier_TIER_STORE, Id: "s", Incarnation: 3, Version: "v2", GrpcAddress: "h:7403", HttpAddress: "h:7483", Draining: true,
+			Clock: 1_000_000_000, HeardAt: 1_000_000_000, Shards: 1024,
+		},
+	}
+	for i, n := range w.List() {
+		if !proto.Equal(n, want[i]) {
+			t.Errorf("%v, want %v", n, want[i])
+		}
+	}
+}
+
+// What comes from outside is bounded, and need not make sense.
+func TestNonsense(t *testing.T) {
+	w := start(t)
+	w.bus.hear[bus.EdgeDigest]([]byte("\xff"), nil)
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a.b"})
+	w.expect(t)
+	for i := range most + 5 {
+		w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: fmt.Sprint(i)})
+	}
+	if n := len(w.List()); n != most {
+		t.Errorf("%d nodes are kept", n)
+	}
+}
+
+func TestASubscriptionThatFails(t *testing.T) {
+	b := &fakeBus{hear: map[string]func([]byte, func([]byte) error){}, refuse: bus.StoreBeat}
+	if err := New(b, time.Now).Start(t.Context()); err == nil || b.left != len(b.hear) {
+		t.Errorf("%v, %d of %d subscriptions ended", err, b.left, len(b.hear))
+	}
+}
