@@ -80,6 +80,9 @@ func (d Dir) StartSelf(name string, args ...string) (*Process, io.WriteCloser, i
 // PID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
 // Running says whether the process is there.
 func (p *Process) Running() bool {
 	select {

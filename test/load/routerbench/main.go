@@ -57,6 +57,9 @@ type bench struct {
 func (b *bench) add(rows ...table.Row) { b.rows = append(b.rows, rows...) }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) == 2 && args[0] == workerFlag {
+		return work(ctx, args[1], os.Stdin, os.Stdout)
+	}
 	c, err := parse(args)
 	if err != nil {
 		return err
@@ -78,5 +81,6 @@ func run(ctx context.Context, args []string) error {
 func (b *bench) parts() []table.Part {
 	return []table.Part{
 		{Name: "rate", Run: b.rate},
+		{Name: "latency", Run: b.latency},
 	}
 }

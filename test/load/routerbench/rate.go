@@ -2,88 +2,87 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
-	"github.com/pushmesh/pushmesh/test/load/firehose"
-	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
 const (
-	payload = 128  // bytes
-	topics  = 1000 // each with one subscriber
+	payload = 128 // bytes
+	topics  = 100 // of a publisher, each with one subscriber
+	frames  = 32  // that may be unanswered, each with a message for every topic
 	edges   = 2
 	never   = 600_000 // ms, the heartbeat that clients promise: none falls due
 	// rateGoal is in messages a second.
 	rateGoal = 200_000
 )
 
-func topic(n int) string { return fmt.Sprintf("live/%d", n) }
+func names(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("live/%d", i)
+	}
+	return all
+}
 
-// rate publishes ephemeral messages over one stream, as fast as a window lets it, to topics with a subscriber each on one of the edges.
-func (b *bench) rate(ctx context.Context) (err error) {
+// rate publishes ephemeral messages over one stream, as fast as its window lets it, to topics with a subscriber each on one of the edges.
+func (b *bench) rate(ctx context.Context) error {
 	m, err := b.dir.StartMesh(ctx, b.programs, edges)
 	if err != nil {
 		return err
 	}
 	defer m.Stop()
-	var subs []*swarm.Swarm
-	for i, e := range m.Edges {
-		s, err := swarm.Dial(ctx, swarm.Config{
-			Addr: e.Addr, Conns: topics / edges, First: i * topics / edges,
-			Dialect: &swarm.Push{Topics: func(n int) []string { return []string{topic(n)} }, HeartbeatMs: never},
-		})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, s.Close()) }()
-		subs = append(subs, s)
-	}
-	all := make([]string, topics)
-	for i := range all {
-		all[i] = topic(i)
-	}
-	h, err := firehose.Dial(ctx, firehose.Config{Addr: m.Router.Addr, Topics: all, Size: payload, Window: 16})
+	alone, err := b.dir.StartNATS(ctx, b.programs.NATS)
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	done := make(chan error, 1)
-	go func() {
-		_, err := h.Run(ctx, b.span)
-		done <- err
-	}()
-	received := func() (n int64, err error) {
-		for _, s := range subs {
-			err = errors.Join(err, s.Turn(time.Millisecond))
-			n += int64(s.Received())
-		}
-		return n, err
+	defer alone.Stop()
+	l := meshLoad("rate", m, job{Kind: "hose", Frames: frames, Span: b.span})
+	reference, err := b.do(ctx, natsLoad(alone, job{Kind: "nats", Frames: frames, Span: b.span / 2}))
+	if err != nil {
+		return fmt.Errorf("nats-server alone: %w", err)
 	}
-	for {
-		n, err := received()
-		if err != nil {
-			return err
-		}
-		select {
-		case err = <-done:
-			done <- err
-		default:
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if n >= h.Answered() {
-			took := time.Since(began)
-			b.add(table.AtLeast("ephemeral publishes over one stream, delivered", float64(n)/took.Seconds(), "messages/s", rateGoal,
-				fmt.Sprintf("%d topics with a subscriber each on %d edges, %d B, %d refused", topics, edges, payload, h.Refused())))
-			return nil
-		}
-		if time.Since(began) > b.span+20*time.Second {
-			return fmt.Errorf("%d of %d messages were delivered", n, h.Answered())
-		}
+	o, err := b.do(ctx, l)
+	if err != nil {
+		return err
 	}
+	b.add(table.AtLeast("ephemeral publishes over one stream, delivered", o.rate(), "messages/s", rateGoal,
+		fmt.Sprintf("%d topics with a subscriber each, %d edges, %d B, %d refused; %s; nats-server alone, unanswered: %.0f, %s", topics, edges, payload, o.Refused, o.used,
+			reference.rate(), reference.used)))
+	if o, err = b.do(ctx, meshLoad("rate-sdk", m, job{Kind: "sdk", Frames: frames, Span: b.span})); err != nil {
+		return err
+	}
+	b.add(table.Figure("the same with the Go SDK's producer", o.rate(), "messages/s", fmt.Sprintf("%d failed; %s", o.Refused, o.used)))
+	return nil
+}
+
+// meshLoad publishes to a router, and subscribes to each topic on one of the edges.
+func meshLoad(name string, m *local.Mesh, publish job) *load {
+	publish.Addr, publish.Topics, publish.Size = m.Router.Addr, names(topics), payload
+	l := &load{name: name, publish: publish, copies: 1, servers: []consumer{
+		{"router", []*local.Process{m.Router}}, {"nats", []*local.Process{m.NATS}}, {"edges", m.Edges},
+	}}
+	for i, e := range m.Edges {
+		l.subscribe = append(l.subscribe, job{Kind: "subs", Addr: e.Addr, Topics: share(publish.Topics, i, len(m.Edges)), Rate: publish.Rate})
+	}
+	return l
+}
+
+// natsLoad is the same over nats-server alone: no router, no edge, no answers.
+func natsLoad(p *local.Process, publish job) *load {
+	publish.Addr, publish.Topics, publish.Size = p.Addr, names(topics), payload
+	l := &load{name: "nats-alone", publish: publish, copies: 1, servers: []consumer{{"nats", []*local.Process{p}}}}
+	for i := range edges {
+		l.subscribe = append(l.subscribe, job{Kind: "nats-subs", Addr: p.Addr, Topics: share(publish.Topics, i, edges), Rate: publish.Rate})
+	}
+	return l
+}
+
+// share is every n-th from i on.
+func share(all []string, i, n int) (part []string) {
+	for ; i < len(all); i += n {
+		part = append(part, all[i])
+	}
+	return part
 }
