@@ -3,8 +3,6 @@ package pushmesh
 import (
 	"context"
 
-	"google.golang.org/grpc"
-
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -16,10 +14,10 @@ func (p *Producer) CancelScheduled(ctx context.Context, id []byte) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	route := newRoute(p.cfg.Addrs)
+	route := newRoute(p.cfg.Addrs, p.cfg.lookup)
 	wait := backoff{low: p.cfg.MinBackoff, high: p.cfg.MaxBackoff}
 	for {
-		e := p.cancelAt(ctx, route.next(), id)
+		e := p.cancelAt(ctx, route.next(ctx), id)
 		switch {
 		case e == nil:
 			return nil
@@ -37,10 +35,10 @@ func (p *Producer) CancelScheduled(ctx context.Context, id []byte) error {
 }
 
 // cancelAt asks one router.
-func (p *Producer) cancelAt(ctx context.Context, addr string, id []byte) *Error {
+func (p *Producer) cancelAt(ctx context.Context, at place, id []byte) *Error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.AnswerTimeout)
 	defer cancel()
-	conn, err := grpc.NewClient(addr, p.cfg.DialOptions...)
+	conn, err := p.dial(at)
 	if err != nil {
 		return &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: err.Error()}
 	}

@@ -9,7 +9,8 @@ import (
 
 // SubscriberConfig of NewSubscriber. Only Addrs is required.
 type SubscriberConfig struct {
-	// Addrs of edges, host:port. One is picked at random; the others are tried in turn when it fails.
+	// Addrs of edges, host:port. One is picked at random; the others are tried, in random order, when it fails. A name counts as many times
+	// as it has addresses, which are looked up again for every round; with Dial it is handed to that as it is.
 	Addrs []string
 	// ClientID, at most 64 bytes; empty: the edge makes one.
 	ClientID string
@@ -46,6 +47,8 @@ type SubscriberConfig struct {
 	// OnConnect is called after every Welcome, OnDisconnect after every end of a connection. They must not block.
 	OnConnect    func(Connection)
 	OnDisconnect func(error)
+
+	lookup lookup
 }
 
 // Connection says what an edge answered to Hello.
@@ -93,11 +96,19 @@ func (c *SubscriberConfig) setDefaults() error {
 	setDefault(&c.CloseTimeout, 5*time.Second)
 	setDefault(&c.Agent, "pushmesh-go")
 	if c.Dial == nil {
+		setDefaultLookup(&c.lookup)
 		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		}
 	}
 	return nil
+}
+
+// setDefaultLookup leaves a test's own.
+func setDefaultLookup(l *lookup) {
+	if *l == nil {
+		*l = resolve
+	}
 }
 
 func setDefault[T comparable](field *T, value T) {

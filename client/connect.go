@@ -22,6 +22,13 @@ type goAway struct {
 func (g *goAway) Error() string { return "told to go away: " + g.why.Error() }
 func (g *goAway) Unwrap() error { return g.why }
 
+func (g *goAway) places() (places []place) {
+	for _, addr := range g.addresses {
+		places = append(places, place{addr, addr})
+	}
+	return places
+}
+
 func decodeGoAway(body []byte) *goAway {
 	var m wirev1.GoAway
 	if proto.Unmarshal(body, &m) != nil {
@@ -38,10 +45,10 @@ func decodeGoAway(body []byte) *goAway {
 // run connects, reads until the connection ends, and does so again.
 func (s *Subscriber) run() {
 	defer close(s.ended)
-	route := newRoute(s.cfg.Addrs)
+	route := newRoute(s.cfg.Addrs, s.cfg.lookup)
 	wait := backoff{low: s.cfg.MinBackoff, high: s.cfg.MaxBackoff}
 	for s.ctx.Err() == nil {
-		l, err := s.open(s.ctx, route.next())
+		l, err := s.open(s.ctx, route.next(s.ctx).addr)
 		if err == nil {
 			began := time.Now()
 			route.found()
@@ -61,7 +68,7 @@ func (s *Subscriber) run() {
 		}
 		var away *goAway
 		if errors.As(err, &away) {
-			route.detour(away.addresses)
+			route.detour(away.places()...)
 		}
 		pause(s.ctx, wait.next(err))
 	}

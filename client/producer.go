@@ -13,7 +13,8 @@ import (
 
 // ProducerConfig of NewProducer. Only Addrs is required.
 type ProducerConfig struct {
-	// Addrs of routers, host:port. One is picked at random; the others are tried in turn when it fails.
+	// Addrs of routers, host:port. One is picked at random; the others are tried, in random order, when it fails. A name counts as many times
+	// as it has addresses, which are looked up again for every round; what gRPC has a scheme for ("unix:…", "dns:///…") is gRPC's matter.
 	Addrs []string
 	// DialOptions of gRPC; none: plaintext.
 	DialOptions []grpc.DialOption
@@ -23,10 +24,20 @@ type ProducerConfig struct {
 	Buffer int
 	// MinBackoff and MaxBackoff bound the wait between rounds over Addrs; 0: 50 ms and 5 s.
 	MinBackoff, MaxBackoff time.Duration
-	// AnswerTimeout after which a router that leaves a message unanswered is given up; 0: 15 s.
+	// DialTimeout bounds the making of a connection; 0: 3 s.
+	DialTimeout time.Duration
+	// SilentTimeout is how long a router may say nothing to a question for its health, asked when it leaves messages unanswered for
+	// half as long, before another one is taken; 0: 2 s.
+	SilentTimeout time.Duration
+	// AnswerTimeout after which a router that leaves a message unanswered is given up, however healthy it says it is; 0: 15 s.
 	AnswerTimeout time.Duration
+	// MoveAfter is how long the producer stays with a router, half of it at least and one and a half at most, before it goes to
+	// whichever it picks then: so routers that come back get their share. 0: 10 minutes; below 0: as long as it may.
+	MoveAfter time.Duration
 	// CloseTimeout bounds how long Close waits for answers; 0: 10 s.
 	CloseTimeout time.Duration
+
+	lookup lookup
 }
 
 const (
@@ -62,6 +73,11 @@ type Producer struct {
 	held    time.Time // nothing is sent before
 	looked  time.Time // for messages that wait too long
 	renew   bool      // a new id is wanted, once nothing flies
+	heard   time.Time // the last answers, or when the first message that waits for one was sent
+	leaving *moving   // the stream is left for another router; nil: it is not
+	sick    *lane     // refused by this router, and another one might not; nil: none is
+	sickAt  time.Time // since when
+	hops    int       // in a row, because of a sick lane
 	closing bool
 	err     error // why it ended
 }
@@ -77,7 +93,11 @@ func NewProducer(cfg ProducerConfig) (*Producer, error) {
 	setDefault(&cfg.Buffer, 1024)
 	setDefault(&cfg.MinBackoff, 50*time.Millisecond)
 	setDefault(&cfg.MaxBackoff, 5*time.Second)
+	setDefault(&cfg.DialTimeout, 3*time.Second)
+	setDefault(&cfg.SilentTimeout, 2*time.Second)
 	setDefault(&cfg.AnswerTimeout, 15*time.Second)
+	setDefault(&cfg.MoveAfter, 10*time.Minute)
+	setDefaultLookup(&cfg.lookup)
 	setDefault(&cfg.CloseTimeout, 10*time.Second)
 	if len(cfg.DialOptions) == 0 {
 		cfg.DialOptions = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}

@@ -16,6 +16,7 @@ func (p *Producer) results(rs []*pushmeshv1.PublishStreamResponse_Result, answer
 	var calls []func()
 	now := time.Now()
 	p.mu.Lock()
+	p.heard = now
 	for _, r := range rs {
 		o := p.refs[r.GetRef()]
 		if o == nil {
@@ -59,12 +60,14 @@ func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result
 		l.back = true
 		p.held = later(p.held, now.Add(hold)) // the limit is the producer's, not the topic's
 	case c == wirev1.Code_CODE_INTERNAL:
+		p.sicken(l, now)
 		o.unknown = true
 		if o.faults++; o.faults > maxFaults || p.ephemeral(o) {
 			return p.refused(o, &Error{Code: c, Message: r.GetError(), Unknown: true})
 		}
 		l.back, l.held = true, later(l.held, now.Add(hold))
 	case retryable(c):
+		p.sicken(l, now)
 		// A router whose connection to the store broke answers UNAVAILABLE, and the store may have the message: it
 		// keeps its number, or it would get another one and be published twice.
 		o.unknown = o.unknown || c == wirev1.Code_CODE_UNAVAILABLE && !p.ephemeral(o)
@@ -88,6 +91,7 @@ func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) func() {
 	l := o.lane
 	l.last = max(l.last, o.seq)
 	l.strays = 0
+	p.heal(l)
 	if m.GetDuplicate() && !o.unknown && o.request.GetDedupeKey() == "" && o.clashes < maxClashes {
 		o.clashes++
 		l.back = true
@@ -156,10 +160,16 @@ func (p *Producer) startOver() {
 // ephemeral says whether a message must not be sent again while its outcome is unknown.
 func (p *Producer) ephemeral(o *outgoing) bool { return o.ephemeral || o.lane.kind == ephemeral }
 
-// grounded takes what flew when a stream broke back into its lanes: in order, with the numbers it had.
+// grounded takes what flew when a stream broke back into its lanes: in order, with the numbers it had. What a router wanted held
+// is nothing to the next one.
 func (p *Producer) grounded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, l := range p.topics {
+		if l.strays == 0 {
+			l.held = time.Time{}
+		}
+	}
 	var calls []func()
 	for _, o := range p.refs {
 		p.landed(o)

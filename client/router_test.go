@@ -4,11 +4,14 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -47,29 +50,54 @@ type fakeRouter struct {
 
 func newFakeRouter(t *testing.T) *fakeRouter {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	r := &fakeRouter{
+		logs: map[string][]string{}, last: map[string]map[string]uint64{},
+		firsts: map[string]*pushmeshv1.PublishResponse{},
+	}
+	d := newDoor(t, r, "127.0.0.1:0")
+	r.addr, r.stop = d.addr, d.stop
+	return r
+}
+
+// door is one server of a fakeRouter. Several of them are routers before one store.
+type door struct {
+	*fakeRouter
+	addr    string
+	stop    func()
+	health  *health.Server // SERVING until told otherwise
+	streams atomic.Int32
+	// refuse says what the door answers every item with; nil: what the store says.
+	refuse atomic.Pointer[streamResult]
+}
+
+func newDoor(t *testing.T, r *fakeRouter, addr string) *door {
+	t.Helper()
+	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &fakeRouter{
-		addr: ln.Addr().String(), logs: map[string][]string{}, last: map[string]map[string]uint64{},
-		firsts: map[string]*pushmeshv1.PublishResponse{},
-	}
+	d := &door{fakeRouter: r, addr: ln.Addr().String(), health: health.NewServer()}
 	srv := grpc.NewServer()
-	pushmeshv1.RegisterPublishServiceServer(srv, r)
+	pushmeshv1.RegisterPublishServiceServer(srv, d)
+	grpc_health_v1.RegisterHealthServer(srv, d.health)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	r.stop = sync.OnceFunc(func() {
+	d.stop = sync.OnceFunc(func() {
 		srv.Stop()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(r.stop)
-	return r
+	t.Cleanup(d.stop)
+	return d
 }
 
-func (r *fakeRouter) PublishStream(st publishStream) error {
+func (d *door) PublishStream(st publishStream) error {
+	d.streams.Add(1)
+	return d.fakeRouter.serve(st, d.refuse.Load)
+}
+
+func (r *fakeRouter) serve(st publishStream, refuse func() *streamResult) error {
 	r.mu.Lock()
 	r.streams++
 	md := metadata.MD{}
@@ -84,6 +112,16 @@ func (r *fakeRouter) PublishStream(st publishStream) error {
 		req, err := st.Recv()
 		if err != nil {
 			return nil
+		}
+		if no := refuse(); no != nil {
+			resp := &pushmeshv1.PublishStreamResponse{}
+			for _, it := range req.GetBatch() {
+				resp.Results = append(resp.Results, &streamResult{Ref: it.GetRef(), Code: no.GetCode(), RetryAfter: no.GetRetryAfter()})
+			}
+			if err := st.Send(resp); err != nil {
+				return nil
+			}
+			continue
 		}
 		resp, broken := r.take(req)
 		if broken {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -40,34 +43,53 @@ func request(m Message) *pushmeshv1.PublishRequest {
 // run keeps a stream open until Close.
 func (p *Producer) run() {
 	defer close(p.ended)
-	route := newRoute(p.cfg.Addrs)
+	route := newRoute(p.cfg.Addrs, p.cfg.lookup)
 	wait := backoff{low: p.cfg.MinBackoff, high: p.cfg.MaxBackoff}
 	for p.ctx.Err() == nil {
-		answered, err := p.stream(route.next())
+		answered, err := p.stream(route, route.next(p.ctx))
 		p.grounded()
 		if answered {
 			wait.reset()
+			route.found()
+		}
+		var move *moving
+		if errors.As(err, &move) {
+			route.detour(move.to)
+			continue
 		}
 		e := fromStatus(err)
 		if p.ctx.Err() == nil && !e.Retryable() {
 			p.end(e)
 			return
 		}
-		if answered || route.round() {
+		switch {
+		case answered && len(route.others()) > 0: // another router may do at once, whatever this one said
+			pause(p.ctx, (&backoff{low: p.cfg.MinBackoff, high: p.cfg.MinBackoff}).next(nil))
+		case answered || route.round():
 			pause(p.ctx, wait.next(e))
 		}
 	}
 	p.end(ErrClosed)
 }
 
+// dial makes a connection to a place. A certificate there must be of the place's name.
+func (p *Producer) dial(at place) (*grpc.ClientConn, error) {
+	if at.addr == at.name {
+		return grpc.NewClient(at.addr, p.cfg.DialOptions...)
+	}
+	fixed := manual.NewBuilderWithScheme("pushmesh")
+	fixed.InitialState(resolver.State{Endpoints: []resolver.Endpoint{{Addresses: []resolver.Address{{Addr: at.addr}}}}})
+	return grpc.NewClient("pushmesh:///"+at.name, append(slices.Clone(p.cfg.DialOptions), grpc.WithResolvers(fixed))...)
+}
+
 // stream publishes over one connection until it breaks. answered says whether it was good for anything.
-func (p *Producer) stream(addr string) (answered bool, err error) {
-	conn, err := grpc.NewClient(addr, p.cfg.DialOptions...)
+func (p *Producer) stream(route *route, at place) (answered bool, err error) {
+	conn, err := p.dial(at)
 	if err != nil {
 		return false, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: err.Error()}
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
-	received := make(chan struct{})
+	received, tended := make(chan struct{}), make(chan struct{})
 	var recvErr error
 	defer func() {
 		cancel()
@@ -76,17 +98,29 @@ func (p *Producer) stream(addr string) (answered bool, err error) {
 			err = recvErr
 		}
 	}()
+	dialling := time.AfterFunc(p.cfg.DialTimeout, cancel)
 	st, err := pushmeshv1.NewPublishServiceClient(conn).PublishStream(ctx)
+	if !dialling.Stop() {
+		return false, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "no connection to the router within " + p.cfg.DialTimeout.String()}
+	}
 	if err != nil {
 		return false, err
 	}
+	p.stay()
 	go func() {
 		defer close(received)
 		answered, recvErr = p.receive(st)
 	}()
+	go func() {
+		defer close(tended)
+		p.tend(ctx, conn, func(ctx context.Context) []place {
+			return slices.DeleteFunc(route.expand(ctx), func(other place) bool { return other == at })
+		})
+	}()
 	err = p.send(st, received)
 	cancel()
 	<-received
+	<-tended
 	if err == nil || errors.Is(err, io.EOF) { // EOF of Send: Recv knows why
 		err = recvErr
 	}
@@ -128,6 +162,12 @@ func (p *Producer) gather(now time.Time) (req *pushmeshv1.PublishStreamRequest, 
 	at = now.Add(p.cfg.AnswerTimeout / 4)
 	if p.overdue(now) {
 		return nil, at, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "the router leaves messages unanswered"}
+	}
+	if p.leaving != nil {
+		if p.flying == 0 || !now.Before(p.leaving.by) {
+			return nil, at, p.leaving
+		}
+		return nil, earlier(at, p.leaving.by), nil
 	}
 	if p.renew {
 		if p.flying > 0 {
@@ -198,6 +238,9 @@ func (p *Producer) launch(o *outgoing, now time.Time) *pushmeshv1.PublishStreamR
 		o.seq = l.sent + 1
 	}
 	l.sent = max(l.sent, o.seq)
+	if p.flying == 0 {
+		p.heard = now
+	}
 	l.flying++
 	p.flying++
 	p.lastRef++

@@ -1,0 +1,175 @@
+package pushmesh
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// moveWithin is how long a stream that is to be left waits for answers.
+	moveWithin = 2 * time.Second
+	// sickFor is how long a router may refuse all of a topic before another one is tried; each further time it is twice as long,
+	// maxHops times: a store that is away is away for all routers.
+	sickFor = time.Second
+	maxHops = 5
+)
+
+// moving is a stream's end because of another router that is to be gone to.
+type moving struct {
+	to place
+	by time.Time
+}
+
+func (m *moving) Error() string { return "moving to the router at " + m.to.addr }
+
+// tend looks after the router of a stream, as long as ctx: it leaves one that hangs, and one that is not ready, refuses, or has been stayed
+// with for long, as soon as others say that they are ready. A router that has no health to ask for counts as ready.
+func (p *Producer) tend(ctx context.Context, conn *grpc.ClientConn, others func(context.Context) []place) {
+	health := make(chan bool)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		watchHealth(ctx, grpc_health_v1.NewHealthClient(conn), health)
+	}()
+	defer func() { <-ended }()
+	tick := time.NewTicker(p.cfg.SilentTimeout / 4)
+	defer tick.Stop()
+	long := time.Duration(math.MaxInt64)
+	if p.cfg.MoveAfter > 0 {
+		long = p.cfg.MoveAfter/2 + rand.N(p.cfg.MoveAfter)
+	}
+	stayed := time.NewTimer(long)
+	defer stayed.Stop()
+	ready := true
+	probe := backoff{low: p.cfg.MinBackoff, high: p.cfg.MaxBackoff}
+	var next, asked time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ready = <-health:
+		case <-stayed.C:
+			if to, ok := p.anyReady(ctx, others(ctx)); ok {
+				p.leave(to)
+				return
+			}
+			stayed.Reset(long)
+		case <-tick.C:
+		}
+		now := time.Now()
+		if (!ready || p.ailing(now)) && !now.Before(next) {
+			if to, ok := p.anyReady(ctx, others(ctx)); ok {
+				p.leave(to)
+				return
+			}
+			next = time.Now().Add(probe.next(nil))
+		}
+		if wait := p.cfg.SilentTimeout / 2; p.silentFor(now) >= wait && now.Sub(asked) >= wait {
+			asked = now
+			if _, err := p.askHealth(ctx, conn); status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil {
+				_ = conn.Close() // ends the stream
+				return
+			}
+		}
+	}
+}
+
+// watchHealth tells of changes until ctx ends or the server has nothing to tell.
+func watchHealth(ctx context.Context, client grpc_health_v1.HealthClient, tell chan<- bool) {
+	watch, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	for err == nil {
+		var m *grpc_health_v1.HealthCheckResponse
+		if m, err = watch.Recv(); err == nil {
+			select {
+			case tell <- m.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// askHealth asks a router whether it is ready; one that doesn't know what health is, is.
+func (p *Producer) askHealth(ctx context.Context, conn *grpc.ClientConn) (ready bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.SilentTimeout)
+	defer cancel()
+	m, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if status.Code(err) == codes.Unimplemented {
+		return true, nil
+	}
+	return err == nil && m.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING, err
+}
+
+// anyReady is a router that says it is ready, in random order.
+func (p *Producer) anyReady(ctx context.Context, places []place) (place, bool) {
+	for _, i := range rand.Perm(len(places)) {
+		conn, err := p.dial(places[i])
+		if err != nil {
+			continue
+		}
+		ready, _ := p.askHealth(ctx, conn)
+		_ = conn.Close()
+		if ready {
+			return places[i], true
+		}
+	}
+	return place{}, false
+}
+
+// leave has the stream end once nothing flies, soon.
+func (p *Producer) leave(to place) {
+	p.mu.Lock()
+	p.leaving = &moving{to: to, by: time.Now().Add(moveWithin)}
+	if p.sick != nil {
+		p.hops = min(p.hops+1, maxHops)
+	}
+	p.mu.Unlock()
+	p.nudge()
+}
+
+// stay begins anew with a router.
+func (p *Producer) stay() {
+	p.mu.Lock()
+	p.leaving, p.sick = nil, nil
+	p.mu.Unlock()
+}
+
+// sicken notes a refusal that another router might not have. Called with p.mu held, as is heal.
+func (p *Producer) sicken(l *lane, now time.Time) {
+	if p.sick == nil {
+		p.sick, p.sickAt = l, now
+	}
+}
+
+func (p *Producer) heal(l *lane) {
+	if p.sick == l {
+		p.sick, p.hops = nil, 0
+	}
+}
+
+// ailing says whether the router has refused a topic for so long that another one is worth a try.
+func (p *Producer) ailing(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sick != nil && len(p.sick.waiting) == 0 {
+		p.sick = nil // it gave up
+	}
+	return p.sick != nil && now.Sub(p.sickAt) >= sickFor<<p.hops
+}
+
+// silentFor is how long the router has owed answers and given none.
+func (p *Producer) silentFor(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.flying == 0 {
+		return 0
+	}
+	return now.Sub(p.heard)
+}
