@@ -6,6 +6,10 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
+// Meet takes note of an edge that is about to be heard. Whoever looks topics up beside that calls it first, and does what Joined asks for
+// before the edge can be found.
+func (t *Table) Meet(now time.Time, id string, incarnation uint64) { t.meet(now, id, incarnation) }
+
 // meet finds the edge that speaks; nil where it is one that was replaced or took its leave.
 func (t *Table) meet(now time.Time, id string, incarnation uint64) *edge {
 	e := t.edges[id]
@@ -33,8 +37,11 @@ func (t *Table) meet(now time.Time, id string, incarnation uint64) *edge {
 
 func (t *Table) drop(e *edge) {
 	t.discard(e)
-	t.retire(e.active)
-	e.active = nil
+	if e.active != nil {
+		t.live.replace(e.active.slot, 0, nil)
+		t.retire(e.active)
+		e.active = nil
+	}
 	delete(t.edges, e.ID)
 	t.events = append(t.events, Event{Kind: Left, Peer: e.Peer})
 }
@@ -49,9 +56,14 @@ func (t *Table) discard(e *edge) {
 
 // begin makes a view live as the edge's present one.
 func (t *Table) begin(e *edge, v *view) {
-	t.retire(e.active)
-	v.live = true
+	old := e.active
 	e.active = v
+	if old == nil {
+		t.live.replace(0, v.slot, e.Peer)
+		return
+	}
+	t.live.replace(old.slot, v.slot, e.Peer)
+	t.retire(old)
 }
 
 // Announce takes in a change. Versions are strict: a gap asks for a snapshot.
@@ -61,9 +73,14 @@ func (t *Table) Announce(now time.Time, a *meshv1.EdgeAnnounce) {
 		return
 	}
 	if e.active == nil && a.GetVersion() == 1 { // the first word of this life: before it there was nothing
-		if v := t.newView(e, 0); v != nil {
+		if v := t.newView(0); v != nil {
 			t.begin(e, v)
 		}
+	}
+	if v := e.active; v != nil && !e.want && len(e.pending) == 0 && a.GetVersion() == v.version+1 { // as nearly always
+		t.apply(v, a)
+		t.answer(e)
+		return
 	}
 	if e.active == nil || a.GetVersion() > e.active.version {
 		e.hold(a)
@@ -77,13 +94,14 @@ func (e *edge) hold(a *meshv1.EdgeAnnounce) {
 	}
 	size := len(a.GetAdd()) + len(a.GetRemove())
 	if len(e.pending) >= maxPending || e.pendingFilters+size > maxPendingFilters {
-		e.pending, e.pendingFilters = nil, 0 // the gap that this makes asks for a snapshot
+		e.pending, e.pendingFilters, e.highest = nil, 0, 0 // the gap that this makes asks for a snapshot
 	}
 	if e.pending == nil {
 		e.pending = map[uint64]*meshv1.EdgeAnnounce{}
 	}
 	e.pending[a.GetVersion()] = a
 	e.pendingFilters += size
+	e.highest = max(e.highest, a.GetVersion())
 }
 
 // advance applies what can be applied, asks for a snapshot where something is missing, and answers.
@@ -91,12 +109,7 @@ func (t *Table) advance(now time.Time, e *edge) {
 	missing := e.active == nil
 	if !missing {
 		t.catchUp(e, e.active)
-		for version := range e.pending {
-			if version > e.active.version {
-				missing = true
-				break
-			}
-		}
+		missing = e.highest > e.active.version
 	}
 	e.trim()
 	t.answer(e)
@@ -121,9 +134,10 @@ func (e *edge) trim() {
 	case !e.want && e.active != nil:
 		done = e.active.version
 	}
-	if done == 0 {
+	if done <= e.trimmed || len(e.pending) == 0 {
 		return
 	}
+	e.trimmed = done
 	for version, a := range e.pending {
 		if version <= done {
 			delete(e.pending, version)
@@ -144,7 +158,7 @@ func (t *Table) Digest(now time.Time, d *meshv1.EdgeDigest) {
 	}
 	e.connections, e.draining = d.GetConnections(), d.GetDraining()
 	if e.active == nil && d.GetCount() == 0 {
-		if v := t.newView(e, d.GetVersion()); v != nil {
+		if v := t.newView(d.GetVersion()); v != nil {
 			t.begin(e, v)
 			t.advance(now, e)
 		}
@@ -189,7 +203,7 @@ func (t *Table) Snapshot(now time.Time, s *meshv1.EdgeSnapshot) {
 	}
 	if s.GetPart() == 0 {
 		t.discard(e)
-		v := t.newView(e, s.GetVersion())
+		v := t.newView(s.GetVersion())
 		if v == nil {
 			return
 		}
@@ -225,4 +239,5 @@ func (t *Table) complete(now time.Time, e *edge) {
 	e.staging, e.want = nil, false
 	t.begin(e, v)
 	t.advance(now, e)
+	t.askNext(now)
 }

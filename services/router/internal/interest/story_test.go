@@ -40,11 +40,17 @@ func (s *story) announce(edge string, incarnation, version uint64, add ...string
 	s.take()
 }
 
-func (s *story) digest(edge string, incarnation, version uint64, filters ...string) {
-	d := &meshv1.EdgeDigest{EdgeId: edge, EdgeIncarnation: incarnation, Version: version, Count: uint64(len(filters))}
+func digestOf(edge string, version uint64, filters []string) *meshv1.EdgeDigest {
+	d := &meshv1.EdgeDigest{EdgeId: edge, EdgeIncarnation: 1, Version: version, Count: uint64(len(filters))}
 	for _, f := range filters {
 		d.Hash += xxhash.Sum64String(f)
 	}
+	return d
+}
+
+func (s *story) digest(edge string, incarnation, version uint64, filters ...string) {
+	d := digestOf(edge, version, filters)
+	d.EdgeIncarnation = incarnation
 	s.table.Digest(s.now, d)
 	s.take()
 }
@@ -324,6 +330,52 @@ func TestNobodyIsSilentWhileTheRouterCantHear(t *testing.T) {
 	}
 }
 
+func TestEdgesAreAskedAFewAtATime(t *testing.T) {
+	s := begin(t)
+	s.table.Tick(s.now, true)
+	asked := func() (ids []string) {
+		for _, e := range s.events {
+			if e.Want {
+				ids = append(ids, e.Peer.ID)
+			}
+		}
+		s.events = nil
+		return ids
+	}
+	for i := range 10 {
+		s.digest(fmt.Sprint(i), 1, 1, "x")
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		if got := asked(); !slices.Equal(got, want) {
+			t.Fatalf("asked %v, want %v", got, want)
+		}
+	}
+	expect("0", "1", "2", "3")
+	s.digest("4", 1, 1, "x") // stands in the line already
+	s.part("1", 1, 1, 0, 1, "x")
+	expect("4")
+	s.table.Digest(s.now, &meshv1.EdgeDigest{EdgeId: "5", EdgeIncarnation: 1, Leaving: true})
+	s.part("0", 1, 1, 0, 1, "x")
+	expect("6")
+	s.now = s.now.Add(askAgain) // the others are silent, and lose their places
+	s.table.Tick(s.now, true)
+	s.take()
+	if got := asked(); len(got) != maxAsked {
+		t.Fatalf("asked %v", got)
+	}
+	for range 3 {
+		for i := range 10 {
+			s.part(fmt.Sprint(i), 1, 1, 0, 1, "x")
+		}
+	}
+	for i := range 10 {
+		if e := s.table.edges[fmt.Sprint(i)]; e != nil && e.active == nil {
+			t.Errorf("%d is not known", i)
+		}
+	}
+}
+
 func TestReadyOnceEveryTableIsThere(t *testing.T) {
 	s := begin(t)
 	s.pass(time.Second, true)
@@ -352,8 +404,8 @@ func TestEntriesOfTheDeadAreFreed(t *testing.T) {
 	for s.table.Sweep() {
 	}
 	entries := 0
-	for _, part := range s.table.topics.part {
-		entries += len(part)
+	for i := range s.table.topics.part {
+		entries += s.table.topics.part[i].n
 	}
 	slots := 0
 	for _, v := range s.table.views {

@@ -1,14 +1,12 @@
 // Package interest is the router's table of which edges want which topics, kept from what edges announce.
 //
 // It has no I/O: what edges say and the time are inputs, what has to be answered is an output (Take). The caller serialises
-// everything but Lookup and the other readers, which may run beside each other.
+// everything but Lookup, which may run beside anything and waits for nothing that takes long. The other readers may run beside each other.
 package interest
 
 import (
-	"slices"
 	"time"
 
-	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
@@ -33,6 +31,10 @@ const (
 	maxPendingFilters = 1 << 20
 	maxSnapshotParts  = 1 << 14
 )
+
+// maxAsked is how many edges are asked for snapshots at a time: what they send goes through one connection, which is cut where it can't be read
+// as fast.
+const maxAsked = 4
 
 // Edge names one life of an edge process.
 type Edge struct {
@@ -71,13 +73,15 @@ type Event struct {
 // Table is the interest of every edge. The zero Table is empty and ready to use.
 type Table struct {
 	topics topics
-	wild   topic.Index[slot]
+	wild   wild
+	live   live
 	views  []*view // by slot; nil: free
 	swept  int     // part to be swept next
 	dead   []*view
 
 	edges  map[string]*edge
 	left   map[string]farewell
+	turns  turns
 	events []Event
 
 	connectedAt  time.Time // zero: not connected
@@ -99,35 +103,18 @@ type edge struct {
 	// pending holds announcements that can't be applied yet, and, while a snapshot is wanted, those that it may not contain.
 	pending        map[uint64]*meshv1.EdgeAnnounce
 	pendingFilters int
+	highest        uint64 // version among them, or of one that was
+	trimmed        uint64 // versions up to here were forgotten
 
 	want     bool
-	asked    time.Time
+	asked    time.Time // or when the last part came; zero: it waits for its turn
+	waits    bool      // it stands in the line
 	staging  *staging
 	behind   uint64 // version that a digest named and the announcements have not reached
 	behindAt time.Time
 
 	connections uint32
 	draining    bool
-}
-
-// Lookup appends the edges that want topic, each once. It allocates nothing where dst has room. The topic must be valid.
-func (t *Table) Lookup(dst []*Peer, topic string) []*Peer {
-	var buf [16]slot
-	from := len(dst)
-	for _, s := range t.topics.match(buf[:0], topic) {
-		if v := t.views[s]; v.live {
-			dst = append(dst, v.edge.Peer)
-		}
-	}
-	if t.wild.Len() == 0 {
-		return dst
-	}
-	for _, s := range t.wild.Match(buf[:0], topic) {
-		if v := t.views[s]; v.live && !slices.Contains(dst[from:], v.edge.Peer) {
-			dst = append(dst, v.edge.Peer)
-		}
-	}
-	return dst
 }
 
 // Take appends the events since the last Take and forgets them.
@@ -174,14 +161,4 @@ func (t *Table) answer(e *edge) {
 		ev.Applied = e.active.version
 	}
 	t.events = append(t.events, ev)
-}
-
-// ask wants a snapshot of e, and says so unless that was just done.
-func (t *Table) ask(now time.Time, e *edge) {
-	if e.want && now.Sub(e.asked) < askAgain {
-		return
-	}
-	e.want, e.asked = true, now
-	t.answer(e)
-	t.events[len(t.events)-1].Want = true
 }

@@ -24,6 +24,7 @@ func (t *Table) Tick(now time.Time, connected bool) {
 	for _, e := range t.edges {
 		t.chase(now, e)
 	}
+	t.askNext(now)
 	t.silence(now)
 	if !t.ready && t.unready(now) == nil {
 		t.ready = true

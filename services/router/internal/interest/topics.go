@@ -1,164 +1,181 @@
 package interest
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"hash/maphash"
+	"math/bits"
+	"sync"
 
-// slot stands for one view of one edge's interest. 0 is none; 15 bits, because members packs slots.
-type slot uint16
+	"github.com/cespare/xxhash/v2"
+)
 
-const maxSlots = 1<<15 - 1
+// key stands for a name: nobody ever asks the table for a name back, so it keeps 128 bits of hashes instead. Among ten million
+// names two share a key with a probability of 10⁻²⁵.
+type key struct {
+	sum   uint64 // XXH64, of which digests are made
+	keyed uint64 // secret, so that nobody can choose names that fall together
+}
 
-// members is the set of slots that want a topic: up to four inline (16 bits each, 0: free), or, with
-// the top bit set, an index into topics.spill. Most topics are wanted by one or two edges, so that the set costs 8 bytes.
-type members uint64
+var seed = maphash.MakeSeed()
 
-const spilled members = 1 << 63
+func keyOf(name string) key { return key{xxhash.Sum64String(name), maphash.String(seed, name)} }
 
-// parts is how many maps the topics are spread over: sweeping one part is short enough to hold a lock for.
-const parts = 256
+// The topics are spread over parts by their keys. Each has a lock and a table of its own, so that growing one, or
+// sweeping it, takes some 100 µs with ten million topics, and holds up who looks into this part alone.
+const (
+	partBits = 10
+	parts    = 1 << partBits
+)
 
-// topics maps exact topics to the slots that want them.
+// topics maps exact topics to the slots that want them. Changes are serialised by the caller; reads may run beside them.
 type topics struct {
-	part  [parts]map[string]members
-	spill [][]slot
-	free  []uint32
+	part [parts]part
 }
 
-func (t *topics) find(topic string) (*map[string]members, members) {
-	m := &t.part[xxhash.Sum64String(topic)%parts]
-	return m, (*m)[topic]
+func (t *topics) of(k key) *part { return &t.part[k.keyed>>(64-partBits)] }
+
+// add puts s into the set of a topic; false where it was there.
+func (t *topics) add(k key, s slot) bool { return t.of(k).add(k, s) }
+
+// remove takes s from the set of a topic; false where it was not there.
+func (t *topics) remove(k key, s slot) bool { return t.of(k).remove(k, s) }
+
+// part is a hash table with linear probing and no pointers in it: the garbage collector has nothing to look at.
+type part struct {
+	mu      sync.RWMutex
+	entries []entry // three quarters full at most
+	n       int
+	sets    *sets
 }
 
-// add puts s into the set of topic; false where it was there.
-func (t *topics) add(topic string, s slot) bool {
-	m, set := t.find(topic)
-	next, ok := t.with(set, s)
+// entry is free while nobody is among its members.
+type entry struct {
+	key
+	members members
+}
+
+const minEntries = 8
+
+func home(k key, size int) int {
+	hi, _ := bits.Mul64(k.keyed<<partBits, uint64(size))
+	return int(hi)
+}
+
+// find says where k is, or where it would go; the part has room.
+func (p *part) find(k key) (at int, ok bool) {
+	for at = home(k, len(p.entries)); p.entries[at].members != 0; {
+		if p.entries[at].key == k {
+			return at, true
+		}
+		if at++; at == len(p.entries) {
+			at = 0
+		}
+	}
+	return at, false
+}
+
+func (p *part) add(k key, s slot) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if (p.n+1)*4 > len(p.entries)*3 {
+		p.resize(max(minEntries, len(p.entries)+len(p.entries)/3))
+	}
+	at, ok := p.find(k)
+	e := &p.entries[at]
+	if !ok {
+		*e = entry{k, members(s)}
+		p.n++
+		return true
+	}
+	next, ok := p.spills().with(e.members, s)
+	e.members = next
+	return ok
+}
+
+func (p *part) spills() *sets {
+	if p.sets == nil {
+		p.sets = &sets{}
+	}
+	return p.sets
+}
+
+func (p *part) remove(k key, s slot) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n == 0 {
+		return false
+	}
+	at, ok := p.find(k)
 	if !ok {
 		return false
 	}
-	if *m == nil {
-		*m = map[string]members{}
-	}
-	if next != set {
-		(*m)[topic] = next
-	}
-	return true
-}
-
-// remove takes s from the set of topic; false where it was not there.
-func (t *topics) remove(topic string, s slot) bool {
-	m, set := t.find(topic)
-	next, ok := t.without(set, func(x slot) bool { return x == s })
-	if !ok {
-		return false
-	}
+	next, n := p.spills().without(p.entries[at].members, func(x slot) bool { return x == s })
+	p.entries[at].members = next
 	if next == 0 {
-		delete(*m, topic)
-	} else if next != set {
-		(*m)[topic] = next
+		p.free(at)
+		p.shrink()
 	}
-	return true
+	return n > 0
 }
 
-// match appends the slots that want topic.
-func (t *topics) match(dst []slot, topic string) []slot {
-	_, set := t.find(topic)
-	return t.list(dst, set)
-}
-
-func (t *topics) list(dst []slot, set members) []slot {
-	if set&spilled != 0 {
-		return append(dst, t.spill[uint32(set)]...)
-	}
-	for ; set != 0; set >>= 16 {
-		if s := slot(set); s != 0 {
-			dst = append(dst, s)
+// free closes the hole at an entry that nobody wants any more: what was pushed beyond it moves back.
+func (p *part) free(hole int) {
+	p.n--
+	size := len(p.entries)
+	for at := hole; ; {
+		if at++; at == size {
+			at = 0
+		}
+		e := p.entries[at]
+		if e.members == 0 {
+			break
+		}
+		if away(home(e.key, size), at, size) >= away(hole, at, size) {
+			p.entries[hole] = e
+			hole = at
 		}
 	}
-	return dst
+	p.entries[hole] = entry{}
 }
 
-func (t *topics) with(set members, s slot) (members, bool) {
-	if set&spilled != 0 {
-		list := &t.spill[uint32(set)]
-		for _, have := range *list {
-			if have == s {
-				return set, false
+// away is how far it is from one place on to another.
+func away(from, to, size int) int {
+	if to < from {
+		to += size
+	}
+	return to - from
+}
+
+// shrink gives room back once less than a third is used.
+func (p *part) shrink() {
+	if want := max(minEntries, p.n*3/2); len(p.entries) > 2*want {
+		p.resize(want)
+	}
+}
+
+func (p *part) resize(size int) {
+	old := p.entries
+	p.entries = make([]entry, size)
+	for _, e := range old {
+		if e.members != 0 {
+			at, _ := p.find(e.key)
+			p.entries[at] = e
+		}
+	}
+}
+
+// sweep takes the slots that gone names from every topic of the part.
+func (p *part) sweep(gone func(slot) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at := 0; at < len(p.entries); {
+		e := &p.entries[at]
+		if e.members != 0 {
+			if e.members, _ = p.spills().without(e.members, gone); e.members == 0 {
+				p.free(at) // what moves here is looked at next
+				continue
 			}
 		}
-		*list = append(*list, s)
-		return set, true
+		at++
 	}
-	room := -1
-	for i := range 4 {
-		switch slot(set >> (16 * i)) {
-		case s:
-			return set, false
-		case 0:
-			room = i
-		}
-	}
-	if room >= 0 {
-		return set | members(s)<<(16*room), true
-	}
-	return t.spillOver(append(t.list(nil, set), s)), true
-}
-
-func (t *topics) spillOver(list []slot) members {
-	if n := len(t.free); n > 0 {
-		i := t.free[n-1]
-		t.free = t.free[:n-1]
-		t.spill[i] = list
-		return spilled | members(i)
-	}
-	t.spill = append(t.spill, list)
-	return spilled | members(len(t.spill)-1)
-}
-
-// without takes the slots that gone names from set; false where there is none.
-func (t *topics) without(set members, gone func(slot) bool) (members, bool) {
-	if set&spilled == 0 {
-		next := set
-		for i := range 4 {
-			if s := slot(set >> (16 * i)); s != 0 && gone(s) {
-				next &^= 0xffff << (16 * i)
-			}
-		}
-		return next, next != set
-	}
-	i := uint32(set)
-	list := t.spill[i]
-	kept := list[:0]
-	for _, s := range list {
-		if !gone(s) {
-			kept = append(kept, s)
-		}
-	}
-	if len(kept) == len(list) {
-		return set, false
-	}
-	t.spill[i] = kept
-	if len(kept) > 4 {
-		return set, true
-	}
-	t.spill[i], t.free = nil, append(t.free, i)
-	var packed members
-	for n, s := range kept {
-		packed |= members(s) << (16 * n)
-	}
-	return packed, true
-}
-
-// sweep takes the slots that gone names from every topic of one part.
-func (t *topics) sweep(part int, gone func(slot) bool) {
-	m := t.part[part]
-	for topic, set := range m {
-		next, ok := t.without(set, gone)
-		switch {
-		case !ok:
-		case next == 0:
-			delete(m, topic)
-		case next != set:
-			m[topic] = next
-		}
-	}
+	p.shrink()
 }

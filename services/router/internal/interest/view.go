@@ -1,7 +1,7 @@
 package interest
 
 import (
-	"github.com/cespare/xxhash/v2"
+	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -10,14 +10,10 @@ import (
 // view is one picture of an edge's interest: the present one, or one that a snapshot builds. Its topics and
 // filters stand in the table under its slot, so that replacing a picture costs no second copy of the names.
 type view struct {
-	edge *edge
-	slot slot
-	// live is false while a snapshot builds it, and again once it is replaced.
-	live    bool
+	slot    slot
 	version uint64
 	count   uint64
 	hash    uint64
-	wild    map[string]struct{}
 	unswept int // parts that may still hold slot, once dead
 }
 
@@ -28,12 +24,13 @@ type staging struct {
 	next  uint32
 }
 
-func (t *Table) newView(e *edge, version uint64) *view {
-	v := &view{edge: e, version: version}
+func (t *Table) newView(version uint64) *view {
+	v := &view{version: version}
 	for s := 1; s < len(t.views); s++ {
 		if t.views[s] == nil {
 			v.slot = slot(s)
 			t.views[s] = v
+			t.live.room(v.slot)
 			return v
 		}
 	}
@@ -45,47 +42,41 @@ func (t *Table) newView(e *edge, version uint64) *view {
 	}
 	v.slot = slot(len(t.views))
 	t.views = append(t.views, v)
+	t.live.room(v.slot)
 	return v
 }
 
 func (t *Table) add(v *view, filter string) {
-	if !t.put(v, filter) {
+	k := keyOf(filter)
+	if wildcard(filter) {
+		if !t.wild.add(filter, v.slot) {
+			return
+		}
+	} else if !t.topics.add(k, v.slot) {
 		return
 	}
 	v.count++
-	v.hash += xxhash.Sum64String(filter)
-}
-
-func (t *Table) put(v *view, filter string) bool {
-	if !wild(filter) {
-		return t.topics.add(filter, v.slot)
-	}
-	if !t.wild.Add(filter, v.slot) {
-		return false
-	}
-	if v.wild == nil {
-		v.wild = map[string]struct{}{}
-	}
-	v.wild[filter] = struct{}{}
-	return true
+	v.hash += k.sum
 }
 
 func (t *Table) remove(v *view, filter string) {
-	if wild(filter) {
-		if !t.wild.Remove(filter, v.slot) {
+	k := keyOf(filter)
+	if wildcard(filter) {
+		if !t.wild.remove(filter, v.slot) {
 			return
 		}
-		delete(v.wild, filter)
-	} else if !t.topics.remove(filter, v.slot) {
+	} else if !t.topics.remove(k, v.slot) {
 		return
 	}
 	v.count--
-	v.hash -= xxhash.Sum64String(filter)
+	v.hash -= k.sum
 }
 
-// wild says whether filter belongs in the index of wildcards. What is no valid filter is kept like a topic: it matches
+// wildcard says whether filter belongs in the index of wildcards. What is no valid filter is kept like a topic: it matches
 // nothing that is published, and the edge's digest still agrees.
-func wild(filter string) bool { return topic.IsFilter(filter) && topic.CheckFilter(filter) == nil }
+func wildcard(filter string) bool {
+	return (strings.IndexByte(filter, '+') >= 0 || strings.IndexByte(filter, '#') >= 0) && topic.CheckFilter(filter) == nil
+}
 
 func (t *Table) apply(v *view, a *meshv1.EdgeAnnounce) {
 	for _, f := range a.GetRemove() {
@@ -97,27 +88,22 @@ func (t *Table) apply(v *view, a *meshv1.EdgeAnnounce) {
 	v.version = a.GetVersion()
 }
 
-// retire makes v dead: it matches nothing from now on, and Sweep frees its entries.
+// retire makes v dead: Sweep frees its entries. It is not live any more, or never was.
 func (t *Table) retire(v *view) {
-	if v == nil {
-		return
-	}
-	v.live = false
-	for f := range v.wild {
-		t.wild.Remove(f, v.slot)
-	}
-	v.wild = nil
+	t.wild.gone(v.slot)
 	v.unswept = parts
 	t.dead = append(t.dead, v)
 }
 
-// Sweep frees one part's entries of edges that are gone; false where nothing is left to do. It is apart from Tick, so that lookups can go in
-// between: with ten million topics a part takes milliseconds.
+// Sweep frees one part's entries of edges that are gone; false where nothing is left to do. It is apart from Tick, so that other
+// changes can go in between: with ten million topics a part takes some 100 µs.
 func (t *Table) Sweep() bool {
 	if len(t.dead) == 0 {
 		return false
 	}
-	t.topics.sweep(t.swept, func(s slot) bool { return t.views[s].unswept > 0 })
+	gone := func(s slot) bool { return t.views[s].unswept > 0 }
+	t.topics.part[t.swept].sweep(gone)
+	t.wild.sweep(t.swept, gone)
 	t.swept = (t.swept + 1) % parts
 	kept := t.dead[:0]
 	for _, v := range t.dead {

@@ -20,7 +20,7 @@ import (
 
 const (
 	tickEvery     = 100 * time.Millisecond
-	sweepsPerTick = 16
+	sweepsPerTick = 64
 	// pending is how many messages of one subject may wait.
 	pending = 64 << 10
 )
@@ -45,8 +45,9 @@ type Switchboard struct {
 	// leaveStored ends shareStored; the tick's own, then Stop's.
 	leaveStored func(context.Context) error
 
-	mu    sync.RWMutex
-	table interest.Table
+	mu     sync.RWMutex // of all of the table but its lookups
+	table  interest.Table
+	events []interest.Event // act's own
 }
 
 // New makes a switchboard that knows no edge.
@@ -104,6 +105,7 @@ func hear[M any, P interface {
 	*M
 	proto.Message
 	GetEdgeId() string
+	GetEdgeIncarnation() uint64
 }](s *Switchboard, take func(time.Time, P)) func([]byte) {
 	return func(data []byte) {
 		m := P(new(M))
@@ -111,9 +113,12 @@ func hear[M any, P interface {
 			s.metrics.bad.Inc()
 			return
 		}
+		now := time.Now()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		take(time.Now(), m)
+		s.table.Meet(now, m.GetEdgeId(), m.GetEdgeIncarnation())
+		s.act() // an edge that joins has its queue before anyone can look it up
+		take(now, m)
 		s.act()
 	}
 }
@@ -153,9 +158,10 @@ func (s *Switchboard) sweep() {
 	}
 }
 
-// act does what the table asks for. s.mu is held, so that an edge has its queue before anyone can look it up.
+// act does what the table asks for. s.mu is held.
 func (s *Switchboard) act() {
-	for _, ev := range s.table.Take(nil) {
+	s.events = s.table.Take(s.events[:0])
+	for _, ev := range s.events {
 		switch ev.Kind {
 		case interest.Joined:
 			s.cfg.Log.Info("edge joined", "edge", ev.Peer.ID, "incarnation", ev.Peer.Incarnation)
@@ -210,8 +216,6 @@ func (s *Switchboard) Interested(dst []interest.Edge, topic string) []interest.E
 }
 
 func (s *Switchboard) lookup(dst []*interest.Peer, topic string) []*interest.Peer {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	return s.table.Lookup(dst, topic)
 }
 
