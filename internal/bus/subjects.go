@@ -11,6 +11,8 @@ const (
 	EdgeAnnounce = "pushmesh.edge.announce"
 	// EdgeDigest carries meshv1.EdgeDigest from an edge to every router.
 	EdgeDigest = "pushmesh.edge.digest"
+	// EveryEdgeFrames carries meshv1.RouterFrame from a router to every edge.
+	EveryEdgeFrames = "pushmesh.edges.frames"
 	// StoreBeat carries meshv1.StoreBeat from a store to every tier.
 	StoreBeat = "pushmesh.store.beat"
 	// RouterBeat carries meshv1.RouterBeat from a router to every router.

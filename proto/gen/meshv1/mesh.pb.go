@@ -160,7 +160,8 @@ func (x *Delivery) GetBody() []byte {
 	return nil
 }
 
-// RouterFrame is what a router sends to one edge: a numbered batch, or a beat, or both.
+// RouterFrame is what a router sends to one edge: a numbered batch, or a beat, or both. With a broadcast number it is for every edge, and has
+// deliveries beside the router's name and incarnation, nothing else.
 type RouterFrame struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	RouterId string                 `protobuf:"bytes,1,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
@@ -179,7 +180,12 @@ type RouterFrame struct {
 	// The router's interest table differs from the edge's digest, or is new: send a snapshot.
 	WantSnapshot bool `protobuf:"varint,8,opt,name=want_snapshot,json=wantSnapshot,proto3" json:"want_snapshot,omitempty"`
 	// The router does not take part any more (it stops): don't wait for it.
-	Leaving       bool `protobuf:"varint,9,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving bool `protobuf:"varint,9,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// Number of this broadcast for this incarnation of the router, from 1; 0: the frame is for one edge.
+	Broadcast uint64 `protobuf:"varint,12,opt,name=broadcast,proto3" json:"broadcast,omitempty"`
+	// In a frame for one edge: number of the last broadcast before it. Broadcasts and frames for an edge arrive in the order in which they were
+	// sent, so one that has not come by now is lost.
+	LastBroadcast uint64 `protobuf:"varint,13,opt,name=last_broadcast,json=lastBroadcast,proto3" json:"last_broadcast,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,6 +281,20 @@ func (x *RouterFrame) GetLeaving() bool {
 		return x.Leaving
 	}
 	return false
+}
+
+func (x *RouterFrame) GetBroadcast() uint64 {
+	if x != nil {
+		return x.Broadcast
+	}
+	return 0
+}
+
+func (x *RouterFrame) GetLastBroadcast() uint64 {
+	if x != nil {
+		return x.LastBroadcast
+	}
+	return 0
 }
 
 // EdgeAnnounce tells routers what an edge began and ceased to want.
@@ -2622,7 +2642,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x04 \x01(\x06R\texpiresAt\x12\x12\n" +
-	"\x04body\x18\x05 \x01(\fR\x04body\"\xdd\x02\n" +
+	"\x04body\x18\x05 \x01(\fR\x04body\"\xa2\x03\n" +
 	"\vRouterFrame\x12\x1b\n" +
 	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12-\n" +
 	"\x12router_incarnation\x18\x02 \x01(\x06R\x11routerIncarnation\x12)\n" +
@@ -2634,7 +2654,9 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"deliveries\x12!\n" +
 	"\fcheck_topics\x18\a \x03(\tR\vcheckTopics\x12#\n" +
 	"\rwant_snapshot\x18\b \x01(\bR\fwantSnapshot\x12\x18\n" +
-	"\aleaving\x18\t \x01(\bR\aleaving\"\x96\x01\n" +
+	"\aleaving\x18\t \x01(\bR\aleaving\x12\x1c\n" +
+	"\tbroadcast\x18\f \x01(\x04R\tbroadcast\x12%\n" +
+	"\x0elast_broadcast\x18\r \x01(\x04R\rlastBroadcast\"\x96\x01\n" +
 	"\fEdgeAnnounce\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12)\n" +
 	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12\x18\n" +

@@ -52,17 +52,24 @@ type trailer struct {
 	edge        interest.Edge
 	n, applied  uint64
 	want, leave bool
+	// everyone: n counts broadcasts. casts is the last broadcast so far.
+	everyone bool
+	casts    uint64
 }
 
 func (t *trailer) append(dst []byte) []byte {
 	dst = protowire.AppendTag(dst, 1, protowire.BytesType)
 	dst = protowire.AppendString(dst, t.router)
 	dst = appendFixed64(dst, 2, t.incarnation)
+	if t.everyone {
+		return appendVarint(dst, 12, t.n)
+	}
 	dst = appendFixed64(dst, 3, t.edge.Incarnation)
 	dst = appendVarint(dst, 4, t.n)
 	dst = appendVarint(dst, 5, t.applied)
 	dst = appendBool(dst, 8, t.want)
-	return appendBool(dst, 9, t.leave)
+	dst = appendBool(dst, 9, t.leave)
+	return appendVarint(dst, 13, t.casts)
 }
 
 func appendFixed64(dst []byte, field protowire.Number, v uint64) []byte {

@@ -4,6 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
 	batches    prometheus.Counter
+	broadcasts prometheus.Counter
 	holes      *prometheus.CounterVec
 	batchItems prometheus.Histogram
 	batchBytes prometheus.Histogram
@@ -13,6 +14,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		batches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_router_batches_total", Help: "Numbered batches handed to NATS.",
+		}),
+		broadcasts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_router_broadcasts_total", Help: "Numbered batches handed to NATS once for all edges; they are in batches_total too.",
 		}),
 		holes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_router_batches_lost_total", Help: "Numbered batches that no edge will get, by reason.",
@@ -25,7 +29,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.batches, m.holes, m.batchItems, m.batchBytes)
+		reg.MustRegister(m.batches, m.broadcasts, m.holes, m.batchItems, m.batchBytes)
 	}
 	return m
 }

@@ -2,17 +2,19 @@
 //
 // Batches of one (router incarnation, edge incarnation) are numbered from 1 without a hole. A batch that could not be sent
 // uses its number nevertheless, and beats name the last number: so the edge learns of every loss within a beat.
+//
+// What most edges want goes to all of them in one frame on a subject that every edge hears. These broadcasts are numbered from 1 for each
+// incarnation of the router, and every frame to a single edge names the last broadcast before it: so a lost one shows like a lost batch.
 package outbox
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
@@ -32,16 +34,21 @@ type Config struct {
 	Registry   prometheus.Registerer
 }
 
-// Outbox has a queue and a goroutine for every edge. It is safe for concurrent use.
+// Outbox has a queue for every edge, one for all of them together, and one goroutine that sends. It is safe for concurrent use.
 type Outbox struct {
 	cfg     Config
 	metrics *metrics
 	group   *lifecycle.Group
+	line    line
+	all     *queue
+	casts   uint64 // number of the last broadcast; the sender's own
+	ended   chan struct{}
 
-	mu     sync.RWMutex
-	queues map[interest.Edge]*queue
-	closed map[string]ended // by id
-	left   bool
+	mu      sync.RWMutex
+	queues  map[interest.Edge]*queue
+	closed  map[string]ended // by id
+	running bool
+	left    bool
 }
 
 // ended is where the numbers of an edge stopped.
@@ -57,10 +64,17 @@ func New(cfg Config) *Outbox {
 	if cfg.QueueBytes == 0 {
 		cfg.QueueBytes = 32 << 20
 	}
-	return &Outbox{
+	o := &Outbox{
 		cfg: cfg, metrics: newMetrics(cfg.Registry), group: lifecycle.NewGroup(context.Background()),
+		line: line{wake: make(chan struct{}, 1)}, ended: make(chan struct{}),
 		queues: map[interest.Edge]*queue{}, closed: map[string]ended{},
 	}
+	o.all = o.newQueue(interest.Edge{}, bus.EveryEdgeFrames, 0)
+	return o
+}
+
+func (o *Outbox) newQueue(e interest.Edge, subject string, n uint64) *queue {
+	return &queue{line: &o.line, edge: e, subject: subject, most: o.cfg.QueueBytes, n: n}
 }
 
 // Open begins with an edge. One that was closed in the same life goes on with its numbers, one of which is left out: it missed something.
@@ -75,9 +89,11 @@ func (o *Outbox) Open(e interest.Edge) {
 		n = was.n + 1
 	}
 	delete(o.closed, e.ID)
-	q := newQueue(o, e, n)
-	o.queues[e] = q
-	o.group.Go("outbox "+e.ID, q.run)
+	o.queues[e] = o.newQueue(e, bus.EdgeFrames(e.ID), n)
+	if !o.running {
+		o.running = true
+		o.group.Go("outbox", o.run)
+	}
 }
 
 // Close forgets an edge and what waits for it, but not its numbers.
@@ -90,10 +106,9 @@ func (o *Outbox) Close(e interest.Edge) {
 	}
 	delete(o.queues, e)
 	q.mu.Lock()
-	q.gone, q.batches = true, nil
+	q.gone, q.batches, q.spare = true, nil, nil
 	n := q.n
 	q.mu.Unlock()
-	q.signal()
 	for id := range o.closed {
 		if len(o.closed) < maxClosed {
 			break
@@ -115,6 +130,20 @@ func (o *Outbox) Deliver(e interest.Edge, encoded []byte) bool {
 	return q != nil && q.put(encoded)
 }
 
+// Broadcast queues a delivery for every edge there is, whether it wants the topic or not. It never blocks; false where it became a hole.
+func (o *Outbox) Broadcast(encoded []byte) bool { return o.all.put(encoded) }
+
+// Seal has whatever is put from now on leave behind what was put before, also where the one is for an edge and the other for every edge. It is
+// called between the two where a topic changes its way.
+func (o *Outbox) Seal() {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	o.all.seal()
+	for _, q := range o.queues {
+		q.seal()
+	}
+}
+
 // Check tells the edge to compare a topic's head with the store. Like a delivery it is part of a numbered batch.
 func (o *Outbox) Check(e interest.Edge, topic string) bool {
 	q := o.queue(e)
@@ -129,8 +158,20 @@ func (o *Outbox) Answer(e interest.Edge, applied uint64, want bool) {
 	}
 	q.mu.Lock()
 	q.applied, q.answer, q.want = applied, true, q.want || want
+	first := q.ask()
 	q.mu.Unlock()
-	q.signal()
+	if first || want {
+		o.hurry(q, first)
+	}
+}
+
+// hurry has the sender look after q, anew where it does already.
+func (o *Outbox) hurry(q *queue, first bool) {
+	if first {
+		o.line.ask(q)
+		return
+	}
+	o.line.again()
 }
 
 // Beat makes every edge get a frame that has not got one lately. It is called every 100 ms.
@@ -139,11 +180,11 @@ func (o *Outbox) Beat(now time.Time) {
 	defer o.mu.RUnlock()
 	for _, q := range o.queues {
 		q.mu.Lock()
-		late := now.Sub(q.sentAt) >= beatEvery
-		q.answer = q.answer || late
+		q.answer = q.answer || now.Sub(q.sentAt) >= beatEvery
+		first := q.ask()
 		q.mu.Unlock()
-		if late {
-			q.signal()
+		if first {
+			o.line.ask(q)
 		}
 	}
 }
@@ -152,17 +193,12 @@ func (o *Outbox) Beat(now time.Time) {
 func (o *Outbox) Leave(ctx context.Context) error {
 	o.mu.Lock()
 	o.left = true
-	queues := slices.Collect(maps.Values(o.queues))
+	running := o.running
 	o.mu.Unlock()
-	for _, q := range queues {
-		q.mu.Lock()
-		q.leave = true
-		q.mu.Unlock()
-		q.signal()
-	}
-	for _, q := range queues {
+	if running {
+		o.line.leave()
 		select {
-		case <-q.ended:
+		case <-o.ended:
 		case <-ctx.Done():
 		}
 	}

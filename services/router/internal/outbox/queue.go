@@ -1,12 +1,9 @@
 package outbox
 
 import (
-	"context"
-	"runtime"
 	"sync"
 	"time"
 
-	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
@@ -26,171 +23,146 @@ type batch struct {
 	hole  bool
 }
 
-// queue holds what one edge has to get. Its goroutine (run) sends; everybody else only puts in.
+// queue holds what one edge has to get, or what all have to. The outbox's sender takes out; everybody else only puts in.
+//
+// The rule of batching: a batch begins with the first thing put where none is open, and takes its place in the line at once. So with an
+// idle sender it leaves straight away, with a single message in it, and while the sender is busy with batches before it, it grows, to
+// maxBatch at most. No message waits for others that may come: batches get as large as the load makes them, and the wait
+// is what handing over the batches before it takes.
 type queue struct {
-	out     *Outbox
-	edge    interest.Edge
+	line    *line
+	edge    interest.Edge // the zero Edge: everyone
 	subject string
-	wake    chan struct{} // 1: there is something to do
-	ended   chan struct{}
+	most    int // bytes that may wait
 
 	mu      sync.Mutex
 	batches []batch
+	sealed  bool // nothing is added to the last batch any more
 	bytes   int
 	spare   []byte
 	applied uint64
 	answer  bool // applied has to be said soon
+	asked   bool // the line knows
 	want    bool
-	leave   bool
 	gone    bool
 	sentAt  time.Time // when the last frame was handed to NATS
 	n       uint64    // of the last batch
-}
-
-func newQueue(o *Outbox, e interest.Edge, n uint64) *queue {
-	return &queue{
-		out: o, edge: e, subject: bus.EdgeFrames(e.ID), n: n,
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
-	}
-}
-
-func (q *queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
 }
 
 // put adds encoded fields of a frame to the batch that waits; false where the queue is full, and the number
 // of a hole tells the edge so.
 func (q *queue) put(data []byte) bool {
 	q.mu.Lock()
-	ok := q.add(data)
+	ok, begun := q.add(data)
+	if begun {
+		q.line.begun(q)
+	}
 	q.mu.Unlock()
-	q.signal()
+	if begun { // who finds an open batch need not wake anybody: it is in the line
+		q.line.signal()
+	}
 	return ok
 }
 
-func (q *queue) add(data []byte) bool {
+func (q *queue) add(data []byte) (ok, begun bool) {
+	if q.gone {
+		return false, false
+	}
 	last := len(q.batches) - 1
-	if q.bytes+len(data) > q.out.cfg.QueueBytes {
-		if last < 0 || !q.batches[last].hole {
-			q.batches = append(q.batches, batch{hole: true})
-			last++
+	open := last >= 0 && !q.sealed
+	if q.bytes+len(data) > q.most {
+		if !open || !q.batches[last].hole {
+			q.begin(batch{hole: true})
+			last, begun = last+1, true
 		}
 		q.batches[last].items++
-		return false
+		return false, begun
 	}
-	if last < 0 || q.batches[last].hole || len(q.batches[last].data)+len(data) > maxBatch {
-		q.batches = append(q.batches, batch{data: q.spare[:0]})
+	if !open || q.batches[last].hole || len(q.batches[last].data)+len(data) > maxBatch {
+		q.begin(batch{data: q.spare[:0]})
 		q.spare = nil
-		last++
+		last, begun = last+1, true
 	}
 	b := &q.batches[last]
 	b.data = append(b.data, data...)
 	b.items++
 	q.bytes += len(data)
-	return true
+	return true, begun
 }
 
-// due is what run has to do next.
+func (q *queue) begin(b batch) {
+	q.batches = append(q.batches, b)
+	q.sealed = false
+}
+
+// seal has the next thing put begin a batch, behind everything that is in the line now.
+func (q *queue) seal() {
+	q.mu.Lock()
+	q.sealed = true
+	q.mu.Unlock()
+}
+
+// take takes out the oldest batch, which has its number from now on; false where the edge is gone.
+func (q *queue) take(now time.Time) (d due, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.batches) == 0 {
+		return d, false
+	}
+	d.batch = q.batches[0]
+	rest := copy(q.batches, q.batches[1:])
+	q.batches[rest] = batch{}
+	q.batches = q.batches[:rest]
+	q.bytes -= len(d.data)
+	q.n++
+	q.tell(now, &d)
+	return d, true
+}
+
+// ask has the line look after q; q.mu is held.
+func (q *queue) ask() (first bool) {
+	first = q.answer && !q.asked
+	q.asked = q.asked || q.answer
+	return first
+}
+
+// reply is a frame without a batch, if the edge still has to hear something: now, or in so long.
+func (q *queue) reply(now time.Time) (d due, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.gone || !q.answer { // a batch said it
+		q.asked = false
+		return d, 0
+	}
+	if wait = answerEvery - now.Sub(q.sentAt); wait > 0 && !q.want {
+		return d, wait
+	}
+	q.asked = false
+	q.tell(now, &d)
+	d.send = true
+	return d, 0
+}
+
+func (q *queue) tell(now time.Time, d *due) {
+	d.trailer = trailer{edge: q.edge, n: q.n, applied: q.applied}
+	if !d.hole {
+		d.want, q.want, q.answer, q.sentAt = q.want, false, false, now
+	}
+}
+
+// reuse takes a frame's memory back for a batch to come.
+func (q *queue) reuse(frame []byte) {
+	if cap(frame) > maxBatch+4096 {
+		return
+	}
+	q.mu.Lock()
+	q.spare = frame
+	q.mu.Unlock()
+}
+
+// due is a frame to be sent.
 type due struct {
 	batch
 	trailer
 	send bool
-	wait time.Duration // until an answer is due
-	end  bool
-}
-
-func (q *queue) next(now time.Time) due {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	d := due{trailer: trailer{router: q.out.cfg.RouterID, incarnation: q.out.cfg.Incarnation, edge: q.edge, applied: q.applied}}
-	if q.gone {
-		d.end = true
-		return d
-	}
-	if len(q.batches) > 0 {
-		d.batch = q.batches[0]
-		q.batches[0] = batch{}
-		q.batches = q.batches[1:]
-		q.bytes -= len(d.data)
-		q.n++
-		d.send = true
-	} else if q.leave {
-		d.send, d.end, d.trailer.leave = true, true, true
-	} else if q.answer {
-		if d.wait = answerEvery - now.Sub(q.sentAt); d.wait > 0 && !q.want {
-			return d
-		}
-		d.send = true
-	}
-	d.n = q.n
-	if d.send && !d.hole {
-		d.trailer.want, q.want, q.answer, q.sentAt = q.want, false, false, now
-	}
-	return d
-}
-
-// run sends what is due until the edge is gone or the router left. While one batch is on its way into the
-// connection the next one gathers: that is all the batching there is when the edge keeps up, and it costs no waiting.
-func (q *queue) run(ctx context.Context) {
-	defer close(q.ended)
-	for {
-		runtime.Gosched() // whoever filled the queue may have more at hand
-		d := q.next(time.Now())
-		if d.send {
-			q.send(&d)
-		}
-		switch {
-		case d.end:
-			return
-		case d.send:
-		case !q.sleep(ctx, d.wait):
-			return
-		}
-	}
-}
-
-// sleep waits for a signal, or for so long where wait is above 0; false once ctx ended.
-func (q *queue) sleep(ctx context.Context, wait time.Duration) bool {
-	var due <-chan time.Time
-	if wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		due = timer.C
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-q.wake:
-	case <-due:
-	}
-	return true
-}
-
-// send hands one frame to NATS. A batch that it refuses has used its number all the same: the edge sees the hole
-// with the next frame that arrives, and looks at the log.
-func (q *queue) send(d *due) {
-	m := q.out.metrics
-	if d.hole {
-		m.holes.WithLabelValues("QUEUE_FULL").Inc()
-		return
-	}
-	size := len(d.data)
-	frame := d.trailer.append(d.data)
-	if err := q.out.cfg.Bus.Publish(q.subject, frame); err != nil {
-		if d.items > 0 {
-			m.holes.WithLabelValues("UNAVAILABLE").Inc()
-		}
-	} else if d.items > 0 {
-		m.batches.Inc()
-		m.batchItems.Observe(float64(d.items))
-		m.batchBytes.Observe(float64(size))
-	}
-	if cap(frame) <= maxBatch+4096 {
-		q.mu.Lock()
-		q.spare = frame
-		q.mu.Unlock()
-	}
 }

@@ -1,0 +1,124 @@
+package outbox
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// line is what the sender has to do, in order: every batch of every queue, as they were begun. So of two messages that were put one after
+// the other, into whichever queues, the first leaves first, unless the second joined a batch that was begun before the first one's: what
+// may not happen where a topic changes between queues, which seal prevents.
+type line struct {
+	wake chan struct{} // 1: there is something to do
+
+	mu      sync.Mutex
+	batches []*queue // for each batch the queue that has it
+	head    int
+	asking  []*queue // edges that have to hear something, batch or not
+	asked   bool     // asking has grown
+	leaving bool
+}
+
+func (l *line) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// begun adds the batch that q has begun. The caller holds q.mu, so that batches of one queue stand in their order.
+func (l *line) begun(q *queue) {
+	l.mu.Lock()
+	l.batches = append(l.batches, q)
+	l.mu.Unlock()
+}
+
+// next takes the queue whose oldest batch is to be sent; nil where none waits.
+func (l *line) next() (q *queue, asked bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	asked, l.asked = l.asked, false
+	if l.head == len(l.batches) {
+		l.batches, l.head = l.batches[:0], 0
+		return nil, asked
+	}
+	q = l.batches[l.head]
+	l.batches[l.head] = nil
+	if l.head++; l.head >= 1024 && l.head*2 >= len(l.batches) {
+		n := copy(l.batches, l.batches[l.head:])
+		clear(l.batches[n:])
+		l.batches, l.head = l.batches[:n], 0
+	}
+	return q, asked
+}
+
+// ask has the sender look after an edge that may get no batch.
+func (l *line) ask(q *queue) {
+	l.mu.Lock()
+	l.asking, l.asked = append(l.asking, q), true
+	l.mu.Unlock()
+	l.signal()
+}
+
+// again has the sender look after those that asked.
+func (l *line) again() {
+	l.mu.Lock()
+	l.asked = true
+	l.mu.Unlock()
+	l.signal()
+}
+
+// answers calls due for every edge that asked, and keeps those for which it says how long to wait. It returns the shortest wait; 0: none waits.
+func (l *line) answers(due func(*queue) time.Duration) (wait time.Duration) {
+	l.mu.Lock()
+	all := l.asking
+	l.asking = nil
+	l.mu.Unlock()
+	kept := all[:0]
+	for _, q := range all {
+		w := due(q)
+		if w <= 0 {
+			continue
+		}
+		kept = append(kept, q)
+		if wait == 0 || w < wait {
+			wait = w
+		}
+	}
+	clear(all[len(kept):])
+	l.mu.Lock()
+	l.asking = append(kept, l.asking...)
+	l.mu.Unlock()
+	return wait
+}
+
+func (l *line) leave() {
+	l.mu.Lock()
+	l.leaving = true
+	l.mu.Unlock()
+	l.signal()
+}
+
+func (l *line) left() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leaving && l.head == len(l.batches)
+}
+
+// sleep waits for a signal, or for so long where wait is above 0; false once ctx ended.
+func (l *line) sleep(ctx context.Context, wait time.Duration) bool {
+	var due <-chan time.Time
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-l.wake:
+	case <-due:
+	}
+	return true
+}
