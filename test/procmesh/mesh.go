@@ -3,12 +3,13 @@ package procmesh
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/ports"
+	"github.com/pushmesh/pushmesh/test/link"
 )
 
 // Options of a mesh; zero values: one of each tier, SQLite.
@@ -16,6 +17,10 @@ type Options struct {
 	Edges, Routers, Stores int
 	// DB is what --db of the stores gets; "": a SQLite file, which one store alone can have.
 	DB string
+	// NATSServers is how many servers the NATS cluster has; more than one are known to every tier.
+	NATSServers int
+	// Links has tiers reach NATS and stores over links that can break.
+	Links bool
 	// NATS URL that the tiers get instead of the real server's (a fault proxy); "": the server's own.
 	NATS string
 	// EdgeArgs are added to every edge's arguments.
@@ -26,7 +31,8 @@ type Options struct {
 
 // Mesh is a running mesh. Everything ends with the test.
 type Mesh struct {
-	NATS    *Process
+	NATS    *Process // the first of NATSs
+	NATSs   []*Process
 	Compute *Process
 	Stores  []*Process
 	Routers []*Process
@@ -38,6 +44,10 @@ type Mesh struct {
 	StoreAddrs []string
 	// Pushmesh is the path of the command-line tool.
 	Pushmesh string
+
+	// Of Options.Links: a tier's links to each NATS server, and the links to each store, whose clients are tiers.
+	natsLinks  map[string][]*link.Link
+	storeLinks []*link.Link
 }
 
 // Start builds what is missing, starts a mesh and waits until all of it is ready.
@@ -52,35 +62,44 @@ func Start(t testing.TB, o Options) *Mesh {
 	if o.DB == "" {
 		o.DB = "sqlite:" + filepath.Join(dir, "store.db")
 	}
-	m := &Mesh{Pushmesh: path("pushmesh")}
+	m := &Mesh{Pushmesh: path("pushmesh"), natsLinks: map[string][]*link.Link{}}
 
-	natsAddr := freeAddr(t)
-	_, port, _ := net.SplitHostPort(natsAddr)
-	m.NATS = newProcess(t, "nats-server", "", path("nats-server"), "-a", "127.0.0.1", "-p", port)
-	if o.NATS == "" {
-		o.NATS = "nats://" + natsAddr
+	m.startNATS(t, o, path("nats-server"))
+	url := func(id string) string {
+		if o.NATS != "" {
+			return o.NATS
+		}
+		return m.natsURL(t, o, id)
 	}
-	tier := func(name, id string, more ...string) (*Process, string) {
-		addr, httpAddr := freeAddr(t), freeAddr(t)
+	tier := func(name, id, addr string, more ...string) *Process {
+		httpAddr := freeAddr(t)
 		args := append([]string{"--id", id, "--listen", addr, "--http", httpAddr}, more...)
-		return newProcess(t, id, httpAddr, path(name), args...), addr
+		return newProcess(t, id, httpAddr, path(name), args...)
 	}
 	for i := range max(1, o.Stores) {
-		p, addr := tier("store", fmt.Sprintf("store-%d", i+1), append([]string{"--nats", o.NATS, "--db", o.DB}, o.StoreArgs...)...)
-		m.Stores, m.StoreAddrs = append(m.Stores, p), append(m.StoreAddrs, addr)
+		id := fmt.Sprintf("store-%d", i+1)
+		addr, args := freeAddr(t), append([]string{"--nats", url(id), "--db", o.DB}, o.StoreArgs...)
+		reached := addr
+		if o.Links {
+			l := link.New(t, addr, m.whose)
+			m.storeLinks, reached = append(m.storeLinks, l), l.Addr()
+			args = append(args, "--advertise", reached)
+		}
+		m.Stores, m.StoreAddrs = append(m.Stores, tier("store", id, addr, args...)), append(m.StoreAddrs, reached)
 	}
 	storeAddrs := strings.Join(m.StoreAddrs, ",")
-	compute, computeAddr := tier("compute", "compute-1")
-	m.Compute = compute
+	computeAddr := freeAddr(t)
+	m.Compute = tier("compute", "compute-1", computeAddr)
 	for i := range max(1, o.Routers) {
-		p, addr := tier("router", fmt.Sprintf("router-%d", i+1), "--nats", o.NATS, "--stores", storeAddrs,
+		id, addr := fmt.Sprintf("router-%d", i+1), freeAddr(t)
+		p := tier("router", id, addr, "--nats", url(id), "--stores", storeAddrs,
 			"--computes", computeAddr, "--producer-rate", "1000000", "--producer-in-flight", "10000")
 		m.Routers, m.RouterAddrs = append(m.Routers, p), append(m.RouterAddrs, addr)
 	}
 	for i := range max(1, o.Edges) {
-		args := append([]string{"--nats", o.NATS, "--stores", storeAddrs, "--shed-lag", "0"}, o.EdgeArgs...)
-		p, addr := tier("edge", fmt.Sprintf("edge-%d", i+1), args...)
-		m.Edges, m.EdgeAddrs = append(m.Edges, p), append(m.EdgeAddrs, addr)
+		id, addr := fmt.Sprintf("edge-%d", i+1), freeAddr(t)
+		args := append([]string{"--nats", url(id), "--stores", storeAddrs, "--shed-lag", "0"}, o.EdgeArgs...)
+		m.Edges, m.EdgeAddrs = append(m.Edges, tier("edge", id, addr, args...)), append(m.EdgeAddrs, addr)
 	}
 	for _, p := range m.all() {
 		if err := p.Start(); err != nil {
@@ -92,7 +111,8 @@ func Start(t testing.TB, o Options) *Mesh {
 }
 
 func (m *Mesh) all() []*Process {
-	ps := append([]*Process{m.NATS, m.Compute}, m.Stores...)
+	ps := append(slices.Clone(m.NATSs), m.Compute)
+	ps = append(ps, m.Stores...)
 	ps = append(ps, m.Routers...)
 	return append(ps, m.Edges...)
 }

@@ -21,6 +21,7 @@ type Process struct {
 	Name string
 	// HTTP address of /readyz; "" where it has none.
 	HTTP string
+	addr string // where clients connect to; known of NATS servers alone
 	path string
 	args []string
 
@@ -104,6 +105,16 @@ func stopped(pid int) {
 			return
 		}
 	}
+}
+
+// pid of the process; 0: it was never started.
+func (p *Process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
 }
 
 // Kill ends the process with SIGKILL and waits for its end.

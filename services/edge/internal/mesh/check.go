@@ -12,6 +12,13 @@ import (
 // checkRetry is the pause after the store could not answer.
 const checkRetry = 500 * time.Millisecond
 
+// While what routers send may not come, because there is no NATS, no router, or one fell silent within doubtFor and may go on storing
+// messages without being heard, heads are compared every apartEvery; seldom enough, though, that a tenth of the time goes into it at most.
+const (
+	apartEvery = time.Second
+	doubtFor   = 10 * time.Second
+)
+
 // check compares the heads of durable topics with the store. One runs at a time; reasons that come meanwhile have another follow, because
 // the heads may have been read before.
 type check struct {
@@ -21,6 +28,13 @@ type check struct {
 	running   bool
 	notBefore time.Time
 	next      time.Time // the backstop
+	apart     time.Time // not again for that reason before
+	doubt     time.Time // until then a router that fell silent may be storing messages
+}
+
+// apart says that messages may be stored of which no router can tell this edge.
+func (m *Mesh) apart() bool {
+	return !m.cfg.Bus.Connected() || m.routers.Len() == 0 && !m.unheard() || m.now.Before(m.check.doubt)
 }
 
 // checkAll has every durable topic compared.
@@ -47,6 +61,7 @@ type round struct {
 	topics, filters []string
 	reasons         map[string]bool
 	failed          bool
+	began           time.Time
 }
 
 // runCheck begins a check that is wanted.
@@ -55,7 +70,7 @@ func (m *Mesh) runCheck() {
 	if c.running || !c.wanted() || m.now.Before(c.notBefore) {
 		return
 	}
-	r := &round{all: c.all, reasons: c.reasons}
+	r := &round{all: c.all, reasons: c.reasons, began: m.now}
 	if c.all {
 		r.topics = m.feed.Topics()
 		r.filters = slices.DeleteFunc(m.feed.Filters(), func(f string) bool { return !m.feed.IsBased(f) && !m.cfg.DurableAny(f) })
@@ -124,6 +139,7 @@ func (m *Mesh) based(filters, tooMany []string) {
 func (m *Mesh) checked(r *round) {
 	c := &m.check
 	c.running = false
+	c.apart = m.now.Add(max(apartEvery, 10*m.now.Sub(r.began)))
 	if !r.failed {
 		return
 	}

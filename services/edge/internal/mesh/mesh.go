@@ -284,8 +284,12 @@ func (m *Mesh) advance() {
 func (m *Mesh) clock() {
 	if n := m.routers.Expire(m.now); n > 0 {
 		m.cfg.Log.Warn("routers fell silent", "routers", n)
+		m.check.doubt = m.now.Add(doubtFor)
 		m.checkAll(string(routers.Silent))
 		m.routersChanged()
+	}
+	if m.apart() && !m.now.Before(m.check.apart) {
+		m.checkAll("apart")
 	}
 	if !m.now.Before(m.check.next) {
 		m.checkAll("backstop")

@@ -454,6 +454,58 @@ func TestEdgeWorksWithoutNATS(t *testing.T) {
 	waitLive(t, loops[0], "room/1", "")
 }
 
+// What is stored while there is no NATS comes to those who had subscribed before, again and again, without a backstop.
+func TestHeadsAreFollowedWithoutNATS(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1, func(c *Config) { c.BackstopEvery = time.Hour })
+	join(t, m, loops[0], "room/1")
+	w.nats.Down()
+	var want []string
+	for n := range 3 {
+		w.store.Publish("room/1", 1)
+		want = append(want, fmt.Sprint(n+1))
+		waitLive(t, loops[0], "room/1", strings.Join(want, " "))
+	}
+	if m.stats.Checks()["apart"] == 0 {
+		t.Errorf("heads were compared because of %v", m.stats.Checks())
+	}
+	w.nats.Up()
+	w.router.WaitHolds("room/1")
+}
+
+// A router that can't be heard may go on storing messages for as long as its producers stay.
+func TestHeadsAreFollowedAfterARouterFellSilent(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 1, func(c *Config) { c.BackstopEvery = time.Hour })
+	second := edgetest.NewRouter(t, w.nats, "r2", "e1")
+	join(t, m, loops[0], "room/1")
+	for range 8 { // a machine that stands still for ten seconds may miss it
+		edgetest.WaitFor(t, "both routers", func() error {
+			if m.Routers() != 2 {
+				return fmt.Errorf("%d routers", m.Routers())
+			}
+			return nil
+		})
+		before := m.stats.Checks()
+		second.Mute(true)
+		edgetest.WaitFor(t, "the second one to be missed", func() error {
+			if m.stats.Checks()["silent"] == before["silent"] {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for end := time.Now().Add(doubtFor + 2*time.Second); time.Now().Before(end); <-tick.C {
+			if m.stats.Checks()["apart"] > before["apart"] {
+				return
+			}
+		}
+		second.Mute(false)
+	}
+	t.Errorf("heads were compared because of %v", m.stats.Checks())
+}
+
 func TestStoreAwayAndBack(t *testing.T) {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1)

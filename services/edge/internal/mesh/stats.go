@@ -48,7 +48,7 @@ func (s *Stats) check(reason string) {
 
 // checkReasons are all reasons for which heads are compared.
 var checkReasons = []string{
-	"backstop", "gap", "laggard", "policies", "router", "unknown",
+	"apart", "backstop", "gap", "laggard", "policies", "router", "unknown",
 	string(routers.Hole), string(routers.Incarnation), string(routers.Silent), string(routers.Learned),
 }
 

@@ -1,0 +1,76 @@
+package procmesh
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pushmesh/pushmesh/test/link"
+)
+
+// startNATS makes the servers, which are a cluster where there are several. Clients are not told of others' addresses: they might pass a link by.
+func (m *Mesh) startNATS(t testing.TB, o Options, path string) {
+	t.Helper()
+	n := max(1, o.NATSServers)
+	var addrs, routes []string
+	for range n {
+		addrs, routes = append(addrs, freeAddr(t)), append(routes, freeAddr(t))
+	}
+	for i, addr := range addrs {
+		host, port, _ := net.SplitHostPort(addr)
+		args := []string{"-a", host, "-p", port}
+		name := "nats-server"
+		if n > 1 {
+			name = fmt.Sprintf("nats-%d", i+1)
+			args = append(args, "--cluster_name", "pushmesh", "--cluster", "nats://"+routes[i], "--no_advertise",
+				"--routes", "nats://"+strings.Join(slices.Delete(slices.Clone(routes), i, i+1), ",nats://"))
+		}
+		p := newProcess(t, name, "", path, args...)
+		p.addr = addr
+		m.NATSs = append(m.NATSs, p)
+	}
+	m.NATS = m.NATSs[0]
+}
+
+// natsURL is what a tier gets: every server, or its links to them.
+func (m *Mesh) natsURL(t testing.TB, o Options, id string) string {
+	t.Helper()
+	var urls []string
+	for _, p := range m.NATSs {
+		addr := p.addr
+		if o.Links {
+			l := link.New(t, addr, nil)
+			m.natsLinks[id] = append(m.natsLinks[id], l)
+			addr = l.Addr()
+		}
+		urls = append(urls, "nats://"+addr)
+	}
+	return strings.Join(urls, ",")
+}
+
+// Part has a tier's connections to every NATS server suffer f from now on.
+func (m *Mesh) Part(tier *Process, f link.Fault) {
+	for _, l := range m.natsLinks[tier.Name] {
+		l.Set("", f)
+	}
+}
+
+// PartStores has a tier's connections to every store suffer f from now on.
+func (m *Mesh) PartStores(tier *Process, f link.Fault) {
+	for _, l := range m.storeLinks {
+		l.Set(tier.Name, f)
+	}
+}
+
+// Busiest is the NATS server that most tiers are connected to.
+func (m *Mesh) Busiest() *Process {
+	n := make([]int, len(m.NATSs))
+	for _, links := range m.natsLinks {
+		for i, l := range links {
+			n[i] += l.Connections("")
+		}
+	}
+	return m.NATSs[slices.Index(n, slices.Max(n))]
+}
