@@ -20,7 +20,7 @@ import (
 const refreshEvery = 5 * time.Second
 
 // pollEvery is the pace while no beat says so: it bounds how long a change stays unseen without NATS.
-const pollEvery = 750 * time.Millisecond
+const pollEvery = 500 * time.Millisecond
 
 // beatsWithin is how old the last beat may be; they come every 500 ms.
 const beatsWithin = 1500 * time.Millisecond

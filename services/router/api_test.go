@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -131,6 +132,10 @@ func TestDisconnectAsksEveryEdge(t *testing.T) {
 	b.read(func(e *fakeEdge) { e.mute = true })
 	if _, err := sessions.Disconnect(t.Context(), req); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
 		t.Errorf("with an edge that does not answer: %v", err)
+	}
+	long := &pushmeshv1.DisconnectRequest{User: "ann", Reason: strings.Repeat("x", 1025)}
+	if _, err := sessions.Disconnect(t.Context(), long); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
+		t.Errorf("a long reason: %v", err)
 	}
 	if _, err := sessions.Disconnect(t.Context(), &pushmeshv1.DisconnectRequest{}); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
 		t.Errorf("nobody named: %v", err)

@@ -31,6 +31,8 @@ type Options struct {
 	Edges, Routers int
 	// DB of the store; "": a SQLite file.
 	DB string
+	// Stores that share the DB, which is Postgres then.
+	Stores int
 	// Proxy puts a fault proxy between all tiers and NATS.
 	Proxy bool
 }
@@ -68,6 +70,12 @@ func Start(t testing.TB, o Options) *Mesh {
 	m.startStore(t)
 	t.Cleanup(func() { m.stopStore() }) // the one that runs then, after all that was started later
 	storeAddrs := []string{m.settings.Listen}
+	for i := 1; i < o.Stores; i++ {
+		s := store.Settings{ID: fmt.Sprintf("store-%d", i+1), Listen: any, HTTP: any, NATS: url, DB: o.DB, LogLevel: "error"}
+		st, err := store.New(ctx, s)
+		start(t, s.ID, st, err)
+		storeAddrs = append(storeAddrs, st.Addr())
+	}
 	co, err := compute.New(ctx, compute.Settings{ID: "compute-1", Listen: any, HTTP: any, LogLevel: "error"})
 	start(t, "compute", co, err)
 	for i := range max(1, o.Routers) {
@@ -157,6 +165,15 @@ func (m *Mesh) EdgeAddr() string { return m.EdgeAddrs[0] }
 
 // RouterAddr is the first router's address.
 func (m *Mesh) RouterAddr() string { return m.RouterAddrs[0] }
+
+// Routers are connections to every router. What a unary call is refused for a moment it tries again.
+func (m *Mesh) Routers(t testing.TB) (all []*grpc.ClientConn) {
+	t.Helper()
+	for _, addr := range m.RouterAddrs {
+		all = append(all, m.dial(t, addr))
+	}
+	return all
+}
 
 // Router is a connection to the first router. What a unary call is refused for a moment it tries again.
 func (m *Mesh) Router(t testing.TB) *grpc.ClientConn { return m.dial(t, m.RouterAddrs[0]) }

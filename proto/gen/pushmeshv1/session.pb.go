@@ -507,11 +507,13 @@ func (*SessionServiceDeleteResponse) Descriptor() ([]byte, []int) {
 }
 
 type DisconnectRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	Code          wirev1.Code            `protobuf:"varint,3,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	User     string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// OK: CANCELLED.
+	Code wirev1.Code `protobuf:"varint,3,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
+	// At most 1,024 bytes.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

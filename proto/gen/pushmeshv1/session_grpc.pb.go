@@ -34,7 +34,8 @@ type SessionServiceClient interface {
 	List(ctx context.Context, in *SessionServiceListRequest, opts ...grpc.CallOption) (*SessionServiceListResponse, error)
 	Get(ctx context.Context, in *SessionServiceGetRequest, opts ...grpc.CallOption) (*SessionServiceGetResponse, error)
 	Delete(ctx context.Context, in *SessionServiceDeleteRequest, opts ...grpc.CallOption) (*SessionServiceDeleteResponse, error)
-	// Disconnect closes connections by client_id or user, everywhere in the mesh.
+	// Disconnect closes connections by client_id or user, everywhere in the mesh: where both are given, those of either. They see the code and the
+	// reason. A client that proved no user is the user "client:" and its id, as in Session.
 	Disconnect(ctx context.Context, in *DisconnectRequest, opts ...grpc.CallOption) (*DisconnectResponse, error)
 }
 
@@ -95,7 +96,8 @@ type SessionServiceServer interface {
 	List(context.Context, *SessionServiceListRequest) (*SessionServiceListResponse, error)
 	Get(context.Context, *SessionServiceGetRequest) (*SessionServiceGetResponse, error)
 	Delete(context.Context, *SessionServiceDeleteRequest) (*SessionServiceDeleteResponse, error)
-	// Disconnect closes connections by client_id or user, everywhere in the mesh.
+	// Disconnect closes connections by client_id or user, everywhere in the mesh: where both are given, those of either. They see the code and the
+	// reason. A client that proved no user is the user "client:" and its id, as in Session.
 	Disconnect(context.Context, *DisconnectRequest) (*DisconnectResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }

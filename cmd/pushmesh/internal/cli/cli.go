@@ -21,18 +21,19 @@ Addresses come from --router and --edge, or from PUSHMESH_ROUTER and PUSHMESH_ED
 
 // grammar is every subcommand. Its tags are the help texts.
 type grammar struct {
-	Dev       devCmd       `cmd:"" help:"Run a whole mesh in this process: all four tiers, NATS and a database."`
-	Pub       pubCmd       `cmd:"" help:"Publish a message, or one for each line of the input."`
-	Cancel    cancelCmd    `cmd:"" help:"Withdraw scheduled messages."`
-	Sub       subCmd       `cmd:"" help:"Subscribe and print what comes."`
-	History   historyCmd   `cmd:"" help:"Print what a durable topic's log holds."`
-	Namespace namespaceCmd `cmd:"" help:"Change and show the policies of topic prefixes."`
-	Dlq       dlqCmd       `cmd:"" help:"Show, replay and discard dead letters: messages that sessions gave up."`
-	Replay    replayCmd    `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
-	Mesh      meshCmd      `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
-	Health    healthCmd    `cmd:"" help:"Ask a process how it is: exit code 0 where it is ready."`
-	Shard     shardCmd     `cmd:"" help:"Move shards between the databases of a mesh."`
-	Version   versionCmd   `cmd:"" help:"Print the version."`
+	Dev        devCmd        `cmd:"" help:"Run a whole mesh in this process: all four tiers, NATS and a database."`
+	Pub        pubCmd        `cmd:"" help:"Publish a message, or one for each line of the input."`
+	Cancel     cancelCmd     `cmd:"" help:"Withdraw scheduled messages."`
+	Sub        subCmd        `cmd:"" help:"Subscribe and print what comes."`
+	History    historyCmd    `cmd:"" help:"Print what a durable topic's log holds."`
+	Namespace  namespaceCmd  `cmd:"" help:"Change and show the policies of topic prefixes."`
+	Disconnect disconnectCmd `cmd:"" help:"Close the connections of a client or a user, everywhere in the mesh."`
+	Dlq        dlqCmd        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions gave up."`
+	Replay     replayCmd     `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
+	Mesh       meshCmd       `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
+	Health     healthCmd     `cmd:"" help:"Ask a process how it is: exit code 0 where it is ready."`
+	Shard      shardCmd      `cmd:"" help:"Move shards between the databases of a mesh."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
 // stdio is where a command reads and writes.

@@ -42,6 +42,9 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"cancel", "17"}, 2, "message id"},
 		{[]string{"dlq", "replay"}, 2, "either a filter or letters"},
 		{[]string{"dlq", "discard", "a", "--id", "1"}, 2, "either a filter or letters"},
+		{[]string{"disconnect"}, 2, "--client-id or --user"},
+		{[]string{"disconnect", "--user", "a", "--code", "NO"}, 2, "FORBIDDEN"},
+		{[]string{"disconnect", "--user", "a", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"dlq", "list", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"dev", "--exit"}, 2, "goes with --replay"},
 		{[]string{"dev", "--ports-from", "70000"}, 2, "--ports-from"},
@@ -129,7 +132,7 @@ func TestCountNotReachedIsATimeout(t *testing.T) {
 
 func TestHelpHasExamples(t *testing.T) {
 	for _, name := range []string{
-		"dev", "pub", "sub", "history", "replay", "mesh", "version",
+		"dev", "pub", "sub", "history", "replay", "mesh", "version", "disconnect",
 		"namespace put", "namespace get", "namespace list", "namespace delete",
 	} {
 		out := must(t, "", append(strings.Fields(name), "--help")...)

@@ -153,7 +153,7 @@ type Yield struct {
 	Conn Conn
 }
 
-// Disconnect closes connections by client id or user (empty ones match nothing); Reply gets how many.
+// Disconnect closes connections of a client id and those of a user (empty ones match nothing); Reply gets how many.
 type Disconnect struct {
 	ClientID string
 	User     string

@@ -53,7 +53,7 @@ func (h *Hub) hello(c *conn, body []byte) {
 	c.state = stateWaiting
 	c.deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.slot, c.deadline)
-	h.more(c).sess = &session{user: "client:" + c.clientID, name: m.GetSession(), conn: id}
+	h.more(c).sess = &session{user: clientUser + c.clientID, name: m.GetSession(), conn: id}
 	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
 }
 

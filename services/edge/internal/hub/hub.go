@@ -192,7 +192,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		clear(h.policySet)
 		h.policySet = h.policySet[:0]
 	case exchange.Disconnect:
-		h.jobs.push(&disconnect{event: e})
+		h.jobs.push(newDisconnect(e))
 	case exchange.Count:
 		h.jobs.push(&count{event: e})
 	case exchange.Drain:

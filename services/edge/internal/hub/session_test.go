@@ -237,6 +237,35 @@ func TestCountAndDisconnect(t *testing.T) {
 	}
 }
 
+// A client that nobody vouches for is a user by its id, as its sessions are. One whose session is being attached is there already.
+func TestDisconnectByUser(t *testing.T) {
+	w := newWorld(t, Limits{})
+	a := w.connect(&wirev1.Hello{ClientId: "a"})
+	b := w.connect(&wirev1.Hello{ClientId: "b"})
+	n := -1
+	disconnect := func(user string) int {
+		w.h.Event(exchange.Disconnect{User: user, Reason: "banned", Reply: func(c int) { n = c }})
+		w.settle()
+		return n
+	}
+	for _, nobody := range []string{"a", "client:", "client:c", "Client:a"} {
+		if n := disconnect(nobody); n != 0 {
+			t.Errorf("%q: %d are disconnected", nobody, n)
+		}
+	}
+	if n := disconnect("client:a"); n != 1 {
+		t.Errorf("%d are disconnected", n)
+	}
+	a.expect("Error CANCELLED ref=0")
+	b.expect()
+
+	w.mesh.Hold()
+	w.dial().send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ClientId: "c", Session: "inbox"})
+	if n := disconnect("client:c"); n != 1 {
+		t.Errorf("of those that wait for their session %d are disconnected", n)
+	}
+}
+
 func TestNothingIsLostWhileTheFirstPositionIsStored(t *testing.T) {
 	w := newWorld(t, Limits{})
 	w.mesh.Append("room/1", "before")

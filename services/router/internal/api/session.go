@@ -22,18 +22,26 @@ type SessionStore interface {
 const (
 	defaultSessions = 100
 	maxSessions     = 1000
+	// maxReason is the most bytes of what a closed connection is told.
+	maxReason = 1024
 )
 
 // Session is pushmesh.v1.SessionService.
 type Session struct {
 	pushmeshv1.UnimplementedSessionServiceServer
 	store SessionStore
-	edges Edges
+	edges KnownEdges
 	via   Requester
 }
 
+// KnownEdges are edges of which it is known whether they are all (switchboard.Switchboard).
+type KnownEdges interface {
+	Edges
+	Check() error
+}
+
 // NewSession makes the service.
-func NewSession(store SessionStore, edges Edges, via Requester) *Session {
+func NewSession(store SessionStore, edges KnownEdges, via Requester) *Session {
 	return &Session{store: store, edges: edges, via: via}
 }
 
@@ -112,7 +120,7 @@ func (s *Session) Delete(ctx context.Context, req *pushmeshv1.SessionServiceDele
 	return &pushmeshv1.SessionServiceDeleteResponse{}, nil
 }
 
-// Disconnect implements SessionService: every live edge is asked. Where one does not answer the call fails, retryable, since connections
+// Disconnect implements SessionService: every live edge is asked. A router that does not know them all refuses, retryable. Where one does not answer the call fails, retryable, since connections
 // may be left.
 func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequest) (*pushmeshv1.DisconnectResponse, error) {
 	if req.GetClientId() == "" && req.GetUser() == "" {
@@ -120,6 +128,12 @@ func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequ
 	}
 	if _, known := wirev1.Code_name[int32(req.GetCode())]; !known {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "code is not known")
+	}
+	if len(req.GetReason()) > maxReason {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "reason is longer than 1,024 bytes")
+	}
+	if err := s.edges.Check(); err != nil {
+		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, askTimeout, "not every edge is known yet: "+err.Error())
 	}
 	ask := &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Disconnect{Disconnect: &meshv1.DisconnectClients{
 		ClientId: req.GetClientId(), User: req.GetUser(), Code: req.GetCode(), Reason: req.GetReason(),

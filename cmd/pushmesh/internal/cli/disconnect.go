@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+type disconnectCmd struct {
+	ClientID string `name:"client-id" placeholder:"ID" help:"Connections that said this in their Hello."`
+	User     string `placeholder:"USER" help:"Connections of this user. Without authentication a client is the user client:ID."`
+	Code     string `default:"CANCELLED" help:"What they are told (${default}). It says whether they come back by themselves: UNAVAILABLE, DRAINING or RATE_LIMITED do, FORBIDDEN does not."`
+	Reason   string `placeholder:"TEXT" help:"What they are told beside the code, for people."`
+	routerFlag
+}
+
+func (disconnectCmd) Help() string {
+	return `Prints how many connections were closed. Where an edge does not answer the exit code is 1: trying again is safe.
+
+  pushmesh disconnect --client-id phone-7 --code FORBIDDEN --reason banned
+  pushmesh disconnect --user client:phone-7 --code UNAVAILABLE --reason 'please reconnect'`
+}
+
+// Run closes them.
+func (c *disconnectCmd) Run(ctx context.Context, stdio stdio) error {
+	if c.ClientID == "" && c.User == "" {
+		return usage("--client-id or --user is needed")
+	}
+	why, err := parseCode(c.Code)
+	if err != nil {
+		return err
+	}
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := pushmeshv1.NewSessionServiceClient(conn).Disconnect(ctx, &pushmeshv1.DisconnectRequest{
+		ClientId: c.ClientID, User: c.User, Code: why, Reason: c.Reason,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdio.out, "%d disconnected\n", answer.GetDisconnected())
+	return err
+}
+
+// parseCode reads a code by its name, in any case.
+func parseCode(name string) (wirev1.Code, error) {
+	n, ok := wirev1.Code_value["CODE_"+strings.ToUpper(name)]
+	if ok && n != 0 {
+		return wirev1.Code(n), nil
+	}
+	var names []string
+	for n := range wirev1.Code_name {
+		if n != 0 {
+			names = append(names, codeName(wirev1.Code(n)))
+		}
+	}
+	slices.Sort(names)
+	return 0, usage("--code %s: one of %s", name, strings.Join(names, " "))
+}

@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+// The connection that is closed is told why.
+func TestDisconnect(t *testing.T) {
+	m := startMesh(t, t.TempDir())
+	banned := start(t, nil, with(m.edge, "sub", "room/1", "--client-id", "phone")...)
+	stays := start(t, nil, with(m.edge, "sub", "room/1", "--client-id", "desk", "--count", "1")...)
+	banned.says("subscribed to")
+	stays.says("subscribed to")
+	if out := must(t, "", with(m.router, "disconnect", "--client-id", "phone", "--code", "forbidden", "--reason", "spam was sent")...); out != "1 disconnected\n" {
+		t.Errorf("it says %q", out)
+	}
+	banned.wait()
+	if said := banned.err.String(); banned.code == 0 || !strings.Contains(said, "FORBIDDEN") || !strings.Contains(said, "spam was sent") {
+		t.Errorf("exit code %d, says %q", banned.code, said)
+	}
+	if out := must(t, "", with(m.router, "disconnect", "--user", "client:phone")...); out != "0 disconnected\n" {
+		t.Errorf("it says %q", out)
+	}
+	must(t, "", with(m.router, "pub", "room/1", "still there")...)
+	if stays.wait(); stays.code != 0 {
+		t.Errorf("the other one: exit code %d, %q", stays.code, stays.err.String())
+	}
+}
