@@ -27,13 +27,13 @@ func TestWithoutNATSAChangeIsSeenByAsking(t *testing.T) {
 			s.set(false, version, ns("a", &pushmeshv1.Policy{Durable: version%2 == 0}))
 			changed := time.Now()
 			for w.Version() != version {
-				time.Sleep(time.Millisecond)
+				<-time.After(time.Millisecond)
 				synctest.Wait()
 			}
 			if took := time.Since(changed); took > time.Second || w.Table().For("a").Durable != (version%2 == 0) {
 				t.Errorf("version %d after %v", version, took)
 			}
-			time.Sleep(time.Duration(version) * 100 * time.Millisecond) // changes come at any time
+			<-time.After(time.Duration(version) * 100 * time.Millisecond) // changes come at any time
 		}
 		if err := w.Stop(t.Context()); err != nil {
 			t.Error(err)

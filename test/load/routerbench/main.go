@@ -82,5 +82,6 @@ func (b *bench) parts() []table.Part {
 	return []table.Part{
 		{Name: "rate", Run: b.rate},
 		{Name: "latency", Run: b.latency},
+		{Name: "disconnect", Run: b.disconnect},
 	}
 }
