@@ -22,21 +22,37 @@ const (
 	// runMost and runBytes bound what lies side by side: a message that is kept for long, such as one that is not ACKed, keeps its neighbours.
 	runMost  = 64
 	runBytes = 32 << 10
+	// mixedMost and mixedBytes bound what shares its memory although it is of different topics, for the same reason.
+	mixedMost  = 16
+	mixedBytes = 4 << 10
 )
 
 // Encode makes the messages that all subscribers of the edge share, and appends them. Those that follow each other in a topic lie side by
-// side. What would be too long for the protocol is left out. traced has traceparents kept.
+// side. What would be too long for the protocol is left out. traced has traceparents kept. Nothing of a body is kept.
 func Encode(dst []*exchange.Message, all []Parts, traced bool) []*exchange.Message {
 	for len(all) > 0 {
-		n, size := 1, all[0].size()
-		for n < min(len(all), runMost) && size+all[n].size() <= runBytes && follows(&all[n-1], &all[n]) {
-			size += all[n].size()
-			n++
+		n, size := run(all)
+		for n < len(all) {
+			more, bytes := run(all[n:])
+			if n+more > mixedMost || size+bytes > mixedBytes {
+				break
+			}
+			n, size = n+more, size+bytes
 		}
-		dst = encodeRun(dst, all[:n], size, traced)
+		dst = encodeBlock(dst, all[:n], size, traced)
 		all = all[n:]
 	}
 	return dst
+}
+
+// run is how many messages from the first on lie side by side, and what they need.
+func run(all []Parts) (n, size int) {
+	n, size = 1, all[0].size()
+	for n < min(len(all), runMost) && size+all[n].size() <= runBytes && follows(&all[n-1], &all[n]) {
+		size += all[n].size()
+		n++
+	}
+	return n, size
 }
 
 // follows says whether b may stand behind a in one run.
@@ -44,25 +60,28 @@ func follows(a, b *Parts) bool {
 	return a.Topic == b.Topic && a.Epoch == b.Epoch && (b.Seq == a.Seq+1 || a.Seq == 0 && b.Seq == 0)
 }
 
-func encodeRun(dst []*exchange.Message, all []Parts, size int, traced bool) []*exchange.Message {
+// encodeBlock encodes runs into one piece of memory: two allocations for all of them.
+func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []*exchange.Message {
 	frames, messages := make([]byte, 0, size), make([]exchange.Message, 0, len(all))
-	first, topic := len(dst), all[0].Topic
+	var before *exchange.Message // that of the part before; nil: it has none
 	for i := range all {
 		p, at := &all[i], len(frames)
-		grown := wire.AppendMessage(frames, topic, p.Seq, p.Body)
+		grown := wire.AppendMessage(frames, p.Topic, p.Seq, p.Body)
 		if grown == nil {
+			before = nil
 			continue
 		}
 		frames = grown
-		messages = append(messages, exchange.Message{Topic: topic, Epoch: p.Epoch, Seq: p.Seq, ExpiresAt: p.ExpiresAt, Frame: frames[at:]})
+		messages = append(messages, exchange.Message{Topic: p.Topic, Epoch: p.Epoch, Seq: p.Seq, ExpiresAt: p.ExpiresAt, Frame: frames[at:]})
 		m := &messages[len(messages)-1]
 		var trace []byte
 		if m.Priority, trace = look(p.Body); traced {
 			m.Traceparent = string(trace)
 		}
-		if len(dst) > first {
-			dst[len(dst)-1].Next = m
+		if before != nil && follows(&all[i-1], p) {
+			before.Next = m
 		}
+		before = m
 		dst = append(dst, m)
 	}
 	return dst

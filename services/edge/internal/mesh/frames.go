@@ -6,74 +6,129 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-
+	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/history"
+	"github.com/pushmesh/pushmesh/services/edge/internal/routers"
 )
 
 // owingEvery is how often a loop is offered again what it had no room for.
 const owingEvery = 5 * time.Millisecond
 
-// batch is a router's frame with its deliveries encoded for subscribers.
-type batch struct {
-	frame    *meshv1.RouterFrame
-	messages []*exchange.Message
+// framesAtATime are taken before what they brought is handed on: a loop is woken once for all that is at hand.
+const framesAtATime = 16
+
+// decoder is what receive uses again and again.
+type decoder struct {
+	frame routers.Frame
+	parts []history.Parts
+	msgs  []*exchange.Message
+	names topicNames
 }
 
-// receive runs in the goroutine of the NATS subscription: encoding is done here, beside the mesh's goroutine. Where that can't
-// follow, this blocks, NATS drops, and heads are compared.
-func (m *Mesh) receive(data []byte, _ func([]byte) error) {
-	frame := &meshv1.RouterFrame{}
-	if err := proto.Unmarshal(data, frame); err != nil {
+// receive takes a frame and those that wait behind it, up to a bound.
+func (m *Mesh) receive(msg *bus.Message) {
+	for n := 1; ; n++ {
+		if m.inbox.Keep(msg) {
+			m.frame(msg.Data)
+		} else {
+			m.stats.ShedFrames.Add(1)
+		}
+		if n == framesAtATime {
+			return
+		}
+		select {
+		case msg = <-m.inbox.C():
+		default:
+			return
+		}
+	}
+}
+
+// frame handles one frame of a router.
+func (m *Mesh) frame(data []byte) {
+	f := &m.decoder.frame
+	if !f.Decode(data) {
 		m.stats.BadFrames.Add(1)
-		m.cfg.Log.Warn("frame of a router can't be read", "error", err)
+		m.cfg.Log.Warn("frame of a router can't be read")
 		return
 	}
-	b := batch{frame: frame, messages: make([]*exchange.Message, 0, len(frame.GetDeliveries()))}
-	if frame.GetEdgeIncarnation() == m.cfg.Incarnation {
-		parts := make([]history.Parts, 0, len(frame.GetDeliveries()))
-		for _, d := range frame.GetDeliveries() {
-			parts = append(parts, history.Parts{Topic: d.GetTopic(), Epoch: d.GetEpoch(), Seq: d.GetSeq(), ExpiresAt: d.GetExpiresAt(), Body: d.GetBody()})
-		}
-		b.messages = history.Encode(b.messages, parts, m.cfg.Traced)
+	if f.Broadcast > 0 {
+		m.broadcast(f)
+		return
 	}
-	select {
-	case m.frames <- b:
-	case <-m.group.Context().Done():
-	}
-}
-
-// take handles a frame in the mesh's goroutine.
-func (m *Mesh) take(b batch) {
 	known := m.routers.Len()
-	v := m.routers.Take(m.now, b.frame, m.table.Version())
+	v := m.routers.Take(m.now, f, m.table.Version())
 	if v.Foreign {
 		m.stats.ForeignFrames.Add(1)
 		return
 	}
 	m.stats.Frames.Add(1)
-	for _, msg := range b.messages {
-		m.feed.Deliver(m.now, msg)
+	if v.Repeated {
+		m.stats.RepeatedFrames.Add(1)
+	} else {
+		m.deliver(f)
 	}
-	m.stats.Deliveries.Add(uint64(len(b.messages)))
-	if v.Missed != "" {
-		m.cfg.Log.Info("deliveries may have been missed", "router", b.frame.GetRouterId(), "reason", string(v.Missed))
-		m.checkAll(string(v.Missed))
+	m.missed(f, v.Missed)
+	m.checkSome("router", f.CheckTopics)
+	if f.WantSnapshot {
+		m.snapshot(string(f.Router))
 	}
-	m.checkSome("router", b.frame.GetCheckTopics())
-	if b.frame.GetWantSnapshot() {
-		m.snapshot(b.frame.GetRouterId())
-	}
-	if m.routers.Len() != known || b.frame.GetLeaving() {
+	if m.routers.Len() != known || f.Leaving {
 		m.routersChanged()
 	}
 	if v.Applied {
 		m.openGate()
 	}
+}
+
+// broadcast handles a frame that every edge gets.
+func (m *Mesh) broadcast(f *routers.Frame) {
+	v := m.routers.Broadcast(f)
+	switch {
+	case v.Foreign:
+		m.stats.ForeignFrames.Add(1)
+		return
+	case v.Repeated:
+		m.stats.RepeatedFrames.Add(1)
+		return
+	}
+	m.stats.Broadcasts.Add(1)
+	m.deliver(f)
+	m.missed(f, v.Missed)
+}
+
+// deliver encodes what the frame brings, for all subscribers of the edge, and has the feed put it in order. Of a broadcast what nobody wants
+// here is let go before it costs anything.
+func (m *Mesh) deliver(f *routers.Frame) {
+	d := &m.decoder
+	d.parts, d.msgs = d.parts[:0], d.msgs[:0]
+	for i := range f.Deliveries {
+		in := &f.Deliveries[i]
+		if f.Broadcast > 0 && !m.feed.Takes(in.Topic) {
+			continue
+		}
+		d.parts = append(d.parts, history.Parts{
+			Topic: d.names.of(in.Topic), Epoch: in.Epoch, Seq: in.Seq, ExpiresAt: in.ExpiresAt, Body: in.Body,
+		})
+	}
+	d.msgs = history.Encode(d.msgs, d.parts, m.cfg.Traced)
+	for _, msg := range d.msgs {
+		m.feed.Deliver(m.now, msg)
+	}
+	m.stats.Deliveries.Add(uint64(len(d.msgs)))
+	clear(d.parts) // bodies lie in the frame
+	clear(d.msgs)
+}
+
+func (m *Mesh) missed(f *routers.Frame, why routers.Reason) {
+	if why == "" {
+		return
+	}
+	m.cfg.Log.Info("deliveries may have been missed", "router", string(f.Router), "reason", string(why))
+	m.checkAll(string(why))
 }
 
 func (m *Mesh) routersChanged() {

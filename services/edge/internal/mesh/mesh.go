@@ -63,7 +63,7 @@ type Config struct {
 
 // Sizes of the mesh's queues.
 const (
-	framesWaiting  = 64      // batches; behind them NATS holds back up to 64 MiB, then drops and says so
+	framesWaiting  = 1 << 16 // of routers, or 64 MiB; beyond, they are dropped and heads are compared
 	joinsWaiting   = 200_000 // subscriptions that wait for an answer
 	readsWaiting   = 65_536
 	repairsAtATime = 4 // reads of the feed's own, beside those of subscribers
@@ -83,9 +83,9 @@ type Mesh struct {
 	group *lifecycle.Group
 	stats Stats
 
-	ops    *serial.Queue
-	frames chan batch
-	full   chan struct{} // an outlet has a backlog
+	ops   *serial.Queue
+	inbox *bus.Inbox
+	full  chan struct{} // an outlet has a backlog
 
 	resumes *history.Reader
 	repairs *history.Reader
@@ -100,6 +100,7 @@ type Mesh struct {
 
 	// The goroutine's own.
 	now         time.Time
+	decoder     decoder
 	table       *interest.Table
 	gate        interest.Gate
 	unannounced []interest.Wait
@@ -126,7 +127,7 @@ func New(cfg Config) *Mesh {
 		cfg.BackstopEvery = 25 * time.Second
 	}
 	m := &Mesh{
-		cfg: cfg, ops: serial.New(), frames: make(chan batch, framesWaiting), full: make(chan struct{}, 1),
+		cfg: cfg, ops: serial.New(), full: make(chan struct{}, 1),
 		table: interest.New(cfg.ID, cfg.Incarnation), routers: routers.New(cfg.Incarnation),
 		snapshots: map[string]time.Time{},
 	}
@@ -175,8 +176,9 @@ func (m *Mesh) Start(ctx context.Context) error {
 	if err := errors.Join(m.sessions.Start(ctx), m.publish.Start(ctx), m.groups.Start(ctx)); err != nil {
 		return err
 	}
-	frames, err := m.cfg.Bus.Subscribe(bus.EdgeFrames(m.cfg.ID), 1<<16, m.receive)
-	if err != nil {
+	var err error
+	// One inbox, so that what is for this edge and what is for every edge stay in the order in which a router sent it.
+	if m.inbox, err = m.cfg.Bus.Listen(framesWaiting, bus.EdgeFrames(m.cfg.ID), bus.EveryEdgeFrames); err != nil {
 		return err
 	}
 	requests, err := m.cfg.Bus.Subscribe(bus.EdgeRequest(m.cfg.ID), 1<<12, m.request)
@@ -187,7 +189,7 @@ func (m *Mesh) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.leave = []func(){frames, requests, members}
+	m.leave = []func(){m.inbox.Leave, requests, members}
 	m.cfg.Bus.OnGap(func() { m.ops.Do(m.gap) })
 	m.group.Go("edge-mesh", m.run)
 	m.group.Go("edge-mesh-outlets", m.drainOutlets)
@@ -244,9 +246,9 @@ func (m *Mesh) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case b := <-m.frames:
+		case msg := <-m.inbox.C():
 			m.now = time.Now()
-			m.take(b)
+			m.receive(msg)
 		case <-m.ops.Ready():
 			m.now = time.Now()
 			m.ops.Run()

@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/routers"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
 
@@ -202,15 +203,10 @@ func FuzzReceive(f *testing.F) {
 		m.feed.Add(0, "room/1")
 		m.feed.Add(0, "+/2")
 		m.feed.Expect("room/1")
-		m.receive(data, nil)
-		select {
-		case b := <-m.frames:
-			if b.frame.GetWantSnapshot() {
-				b.frame.WantSnapshot = false // there is no NATS to answer over
-			}
-			m.take(b)
-			m.handOn()
-		default:
+		if frame := (&routers.Frame{}); frame.Decode(data) && frame.WantSnapshot {
+			return // there is no NATS to answer over
 		}
+		m.frame(data)
+		m.handOn()
 	})
 }

@@ -13,6 +13,8 @@ type Stats struct {
 	Filters atomic.Int64
 	// Frames taken, with Deliveries in them; BadFrames can't be read, ForeignFrames were meant for another incarnation.
 	Frames, Deliveries, BadFrames, ForeignFrames atomic.Uint64
+	// Broadcasts are frames for every edge that were taken; RepeatedFrames had come before, or after later ones. ShedFrames were let go because too much waited.
+	Broadcasts, RepeatedFrames, ShedFrames atomic.Uint64
 	// Gaps of NATS: connects and drops.
 	Gaps atomic.Uint64
 	// Announcements and Snapshots sent; Unsent could not be because there is no NATS.

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
 // SilentAfter is how long a router may send nothing before it counts as gone.
@@ -29,6 +27,8 @@ const (
 type Verdict struct {
 	// Foreign frames are meant for another incarnation of this edge, or come from an earlier one of the router: drop them.
 	Foreign bool
+	// Repeated deliveries came before, or so late that others came before them: drop those, the rest of the frame counts.
+	Repeated bool
 	// Missed says why deliveries may have been missed.
 	Missed Reason
 	// Applied says that the router is new, or has applied more than before.
@@ -38,6 +38,7 @@ type Verdict struct {
 type router struct {
 	incarnation uint64
 	n           uint64
+	broadcast   uint64 // the last
 	applied     uint64
 	missing     uint64 // version that it must apply to know what it should; 0: it does
 	seen        time.Time
@@ -61,63 +62,93 @@ func New(edgeIncarnation uint64) *Set {
 }
 
 // Take notes a frame. version is that of the edge's interest now.
-func (s *Set) Take(now time.Time, f *meshv1.RouterFrame, version uint64) Verdict {
-	if f.GetEdgeIncarnation() != s.edgeIncarnation {
+func (s *Set) Take(now time.Time, f *Frame, version uint64) Verdict {
+	if f.EdgeIncarnation != s.edgeIncarnation {
 		return Verdict{Foreign: true}
 	}
 	var v Verdict
-	r := s.live[f.GetRouterId()]
+	r := s.live[string(f.Router)]
 	switch {
 	case r == nil:
-		if left, known := s.left[f.GetRouterId()]; known {
-			if f.GetRouterIncarnation() < left {
+		if left, known := s.left[string(f.Router)]; known {
+			if f.Incarnation < left {
 				return Verdict{Foreign: true}
 			}
 			v.Missed = Incarnation // it was away: what it sent meanwhile may be lost
-			delete(s.left, f.GetRouterId())
+			delete(s.left, string(f.Router))
 		}
-		r = &router{incarnation: f.GetRouterIncarnation(), missing: version}
+		// What it broadcast before its first frame for this edge was not meant for it: nothing that the edge announced had been applied, or
+		// coming to know it is a reason to compare.
+		r = &router{incarnation: f.Incarnation, missing: version, broadcast: f.LastBroadcast}
 		if v.Missed != "" {
-			r.n = f.GetN()
+			r.n = f.N
 		}
-		s.live[f.GetRouterId()] = r
+		s.live[string(f.Router)] = r
 		v.Applied = true
-	case f.GetRouterIncarnation() < r.incarnation:
+	case f.Incarnation < r.incarnation:
 		return Verdict{Foreign: true}
-	case f.GetRouterIncarnation() > r.incarnation:
-		*r = router{incarnation: f.GetRouterIncarnation(), n: f.GetN(), missing: version}
+	case f.Incarnation > r.incarnation:
+		*r = router{incarnation: f.Incarnation, n: f.N, missing: version, broadcast: f.LastBroadcast}
 		v.Missed, v.Applied = Incarnation, true
 	case now.Sub(r.seen) >= SilentAfter:
-		v.Missed, r.n = Silent, f.GetN() // noticed now, not by Expire
+		v.Missed, r.n, r.broadcast = Silent, f.N, f.LastBroadcast // noticed now, not by Expire
 	}
 	r.seen = now
 	before := r.applied
 	if v.Missed == "" {
-		v.Missed = r.number(f)
+		v.Missed, v.Repeated = r.number(f)
 	}
-	learned := r.apply(f.GetAppliedVersion(), version)
+	learned := r.apply(f.Applied, version)
 	if v.Missed == "" && learned {
 		v.Missed = Learned
 	}
-	v.Applied = v.Applied || f.GetAppliedVersion() > before
-	if f.GetLeaving() {
-		s.drop(f.GetRouterId())
+	v.Applied = v.Applied || f.Applied > before
+	if f.Leaving {
+		s.drop(string(f.Router))
 		v.Applied = true
 	}
 	return v
 }
 
-// number compares the frame's n with the batches that came. A lower one says that the router dropped this edge and took it up again.
-func (r *router) number(f *meshv1.RouterFrame) (missed Reason) {
-	expected := r.n
-	if len(f.GetDeliveries()) > 0 || len(f.GetCheckTopics()) > 0 {
+// number compares the frame's n with the batches that came, and the broadcasts with the last before it. A lower n says that the router dropped this
+// edge and took it up again. The connection keeps the order of frames and broadcasts, so what is not in order is not in time either.
+func (r *router) number(f *Frame) (missed Reason, repeated bool) {
+	expected, batch := r.n, len(f.Deliveries) > 0 || len(f.CheckTopics) > 0
+	if batch {
 		expected++
 	}
-	if f.GetN() != expected {
-		missed = Hole
+	if f.N != expected {
+		missed, repeated = Hole, batch && f.N == r.n
 	}
-	r.n = f.GetN()
-	return missed
+	r.n = f.N
+	switch {
+	case f.LastBroadcast > r.broadcast:
+		missed, r.broadcast = Hole, f.LastBroadcast
+	case f.LastBroadcast < r.broadcast:
+		missed, repeated = Hole, true
+	}
+	return missed, repeated
+}
+
+// Broadcast notes a frame for every edge. It is no sign that the router knows this one: only frames for it say that the router is alive.
+func (s *Set) Broadcast(f *Frame) Verdict {
+	r := s.live[string(f.Router)]
+	switch {
+	case r == nil:
+		return Verdict{Foreign: f.Incarnation < s.left[string(f.Router)]}
+	case f.Incarnation < r.incarnation:
+		return Verdict{Foreign: true}
+	case f.Incarnation > r.incarnation: // its first frame for this edge tells the rest
+		return Verdict{}
+	case f.Broadcast <= r.broadcast:
+		return Verdict{Repeated: true}
+	}
+	var v Verdict
+	if f.Broadcast != r.broadcast+1 {
+		v.Missed = Hole
+	}
+	r.broadcast = f.Broadcast
+	return v
 }
 
 // apply notes what the router knows, and says whether it has just come to know all that it should.

@@ -5,8 +5,20 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
+
+// decoded is a frame as an edge takes it in.
+func decoded(f *meshv1.RouterFrame) *Frame {
+	data, err := proto.Marshal(f)
+	out := &Frame{}
+	if err != nil || !out.Decode(data) {
+		panic("a frame that can't be read")
+	}
+	return out
+}
 
 const edge = 5
 
@@ -49,7 +61,7 @@ func TestVerdicts(t *testing.T) {
 		s := New(edge)
 		var got Verdict
 		for _, f := range c.frames {
-			got = s.Take(start, f, 0)
+			got = s.Take(start, decoded(f), 0)
 		}
 		if got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
@@ -62,14 +74,14 @@ func TestLiveRoutersAndWhatTheyApplied(t *testing.T) {
 	if _, any := s.Applied(); any {
 		t.Error("a router out of nothing")
 	}
-	s.Take(start, beat("r1", 1, 0, 4), 0)
-	s.Take(start.Add(time.Second), beat("r2", 1, 0, 2), 0)
+	s.Take(start, decoded(beat("r1", 1, 0, 4)), 0)
+	s.Take(start.Add(time.Second), decoded(beat("r2", 1, 0, 2)), 0)
 	if v, any := s.Applied(); v != 2 || !any || s.Laggards(3) != 1 {
 		t.Errorf("applied %d", v)
 	}
 	leaving := beat("r2", 1, 0, 2)
 	leaving.Leaving = true
-	if v := s.Take(start.Add(time.Second), leaving, 0); !v.Applied {
+	if v := s.Take(start.Add(time.Second), decoded(leaving), 0); !v.Applied {
 		t.Error("a router that leaves keeps others waiting")
 	}
 	if v, _ := s.Applied(); v != 4 || s.Len() != 1 {
@@ -85,11 +97,11 @@ func TestLiveRoutersAndWhatTheyApplied(t *testing.T) {
 		t.Errorf("%d expired", n)
 	}
 	late := New(edge)
-	late.Take(start, beat("r1", 1, 3, 4), 0)
-	if v := late.Take(start.Add(SilentAfter), beat("r1", 1, 3, 4), 0); v.Missed != Silent {
+	late.Take(start, decoded(beat("r1", 1, 3, 4)), 0)
+	if v := late.Take(start.Add(SilentAfter), decoded(beat("r1", 1, 3, 4)), 0); v.Missed != Silent {
 		t.Errorf("a silence that nobody looked at: %+v", v)
 	}
-	if v := s.Take(start.Add(3*time.Second), beat("r1", 1, 9, 4), 0); v.Missed != Incarnation || s.Len() != 1 {
+	if v := s.Take(start.Add(3*time.Second), decoded(beat("r1", 1, 9, 4)), 0); v.Missed != Incarnation || s.Len() != 1 {
 		t.Errorf("back from silence: %+v", v)
 	}
 }
@@ -120,7 +132,7 @@ func TestPickIsStableAndSpread(t *testing.T) {
 func TestRouterThatLearnsOurInterestMayHaveRoutedPastUs(t *testing.T) {
 	s := New(edge)
 	take := func(n, applied, version uint64) Reason {
-		return s.Take(start, beat("r", 1, n, applied), version).Missed
+		return s.Take(start, decoded(beat("r", 1, n, applied)), version).Missed
 	}
 	for i, c := range []struct {
 		applied, version uint64

@@ -28,6 +28,7 @@ type Router struct {
 	incarnation uint64
 	edgeInc     uint64
 	n           uint64
+	casts       uint64 // broadcasts
 	applied     uint64
 	held        map[string]bool
 	want        bool
@@ -173,7 +174,7 @@ func (r *Router) send(f *meshv1.RouterFrame) {
 		return
 	}
 	f.RouterId, f.RouterIncarnation, f.EdgeIncarnation = r.id, r.incarnation, r.edgeInc
-	f.AppliedVersion, f.WantSnapshot = r.applied, r.want
+	f.AppliedVersion, f.WantSnapshot, f.LastBroadcast = r.applied, r.want, r.casts
 	if data, err := proto.Marshal(f); err == nil {
 		_ = r.bus.Publish(bus.EdgeFrames(r.edge), data) // without a server it is lost, as a real router's is
 	}
@@ -194,6 +195,24 @@ func (r *Router) Send(deliveries ...*meshv1.Delivery) {
 	defer r.mu.Unlock()
 	r.n++
 	r.send(&meshv1.RouterFrame{N: r.n, Deliveries: deliveries})
+}
+
+// Broadcast sends a batch to every edge.
+func (r *Router) Broadcast(deliveries ...*meshv1.Delivery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.casts++
+	f := &meshv1.RouterFrame{RouterId: r.id, RouterIncarnation: r.incarnation, Broadcast: r.casts, Deliveries: deliveries}
+	if data, err := proto.Marshal(f); err == nil {
+		_ = r.bus.Publish(bus.EveryEdgeFrames, data)
+	}
+}
+
+// LoseBroadcast numbers a batch for every edge and does not send it.
+func (r *Router) LoseBroadcast() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.casts++
 }
 
 // Lose numbers a batch and does not send it.
@@ -230,7 +249,7 @@ func (r *Router) Restart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.incarnation++
-	r.n, r.applied = 0, 0
+	r.n, r.applied, r.casts = 0, 0, 0
 	clear(r.held)
 }
 
