@@ -29,6 +29,9 @@ const pooled = 1 << 10
 
 // Marshal encodes a message into a buffer of the pool.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
+	if e, ok := v.(Encoded); ok {
+		return e.marshal(), nil
+	}
 	size, put := encoder(v)
 	if put == nil {
 		m, ok := v.(proto.Message)
@@ -110,6 +113,9 @@ func encodes[M any](m M, size func(M) (int, bool), put func([]byte, M) []byte) (
 // Unmarshal decodes a message.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
+	case *Encoded:
+		m.unmarshal(data)
+		return nil
 	case *meshv1.AppendRequest:
 		return decodes(data, m, takeAppendRequest)
 	case *meshv1.AppendResponse:

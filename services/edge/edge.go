@@ -26,6 +26,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ticket"
 )
 
 // Edge is one node of the edge tier. It is a lifecycle.Part.
@@ -42,6 +43,7 @@ type Edge struct {
 	mesh     *mesh.Mesh
 	loops    []*loop.Loop
 	watch    *watch
+	tickets  ticket.Book
 
 	draining atomic.Bool
 }
@@ -77,7 +79,7 @@ func (e *Edge) assemble() error {
 		Durable:     func(topic string) bool { return e.policies.Table().For(topic).Durable },
 		DurableAny:  func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
 		MaxAttempts: func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
-		Connections: e.connections, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes,
+		Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes,
 	})
 	var cpus []int
 	if s.PinCPUs {
@@ -87,7 +89,7 @@ func (e *Edge) assemble() error {
 		}
 	}
 	loops, err := loop.NewAll(loop.Config{
-		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Poller: loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag,
+		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Poller: loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Redeem: e.tickets.Redeem,
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 	}, s.Loops)
 	if err != nil {

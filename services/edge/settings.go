@@ -19,6 +19,7 @@ type Settings struct {
 	Listen           string        `help:"Address for subscribers (TCP)." default:":7400"`
 	HTTP             string        `name:"http" help:"Address of health, metrics and pprof." default:":7480"`
 	Advertise        string        `help:"Where subscribers may go when this edge stops, host:port, separated by commas. GOAWAY names it."`
+	BackendAddress   string        `help:"Where routers reach the subscribers' port, host:port, for backends that consume through them. Default: the one listened on, by this host's name."`
 	NATS             string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	Stores           []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
 	Loops            int           `help:"Event loops; 0: one per core." default:"0"`
@@ -90,6 +91,9 @@ func (s *Settings) Check() error {
 	}
 	for _, addr := range d.Stores {
 		errs = append(errs, settings.Addr("stores", addr))
+	}
+	if d.BackendAddress != "" {
+		errs = append(errs, settings.Addr("backend-address", d.BackendAddress))
 	}
 	for _, addr := range d.advertised() {
 		errs = append(errs, settings.Addr("advertise", addr))

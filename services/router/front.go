@@ -19,6 +19,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
+	"github.com/pushmesh/pushmesh/services/router/internal/subscribe"
 )
 
 const (
@@ -44,6 +45,7 @@ type front struct {
 	rank      *api.Rank
 	letters   *api.DeadLetter
 	mesh      *api.Mesh
+	subscribe *subscribe.Service
 
 	stopping stopping
 	listener net.Listener
@@ -84,6 +86,7 @@ func (f *front) Start(ctx context.Context) error {
 	pushmeshv1.RegisterRankServiceServer(f.server, f.rank)
 	pushmeshv1.RegisterDeadLetterServiceServer(f.server, f.letters)
 	pushmeshv1.RegisterMeshServiceServer(f.server, f.mesh)
+	pushmeshv1.RegisterSubscribeServiceServer(f.server, f.subscribe)
 	f.health = grpchealth.NewServer()
 	f.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	grpc_health_v1.RegisterHealthServer(f.server, f.health)
@@ -122,6 +125,7 @@ func (f *front) Stop(ctx context.Context) error {
 	f.publish.Drain()
 	f.clients.Drain()
 	f.written.Drain()
+	f.subscribe.Drain()
 	patience := ctx
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc

@@ -28,6 +28,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
+	"github.com/pushmesh/pushmesh/services/router/internal/subscribe"
 	"github.com/pushmesh/pushmesh/services/router/internal/switchboard"
 )
 
@@ -87,6 +88,10 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh), rank: rank,
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), known, rank),
+		subscribe: subscribe.New(subscribe.Config{
+			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,
+			Registry: tel.Registry,
+		}),
 	}
 	r.http = health.NewServer(s.HTTP, checks, tel.Registry)
 

@@ -22,6 +22,8 @@ type Settings struct {
 	ProducerInFlight int           `help:"Messages that one producer may have unanswered." default:"50"`
 	MaxRate          int           `help:"Messages a second for all producers together; 0: no limit." default:"0"`
 	MaxInFlight      int           `help:"Messages in work for all producers together." default:"100000"`
+	Consumers        int           `help:"Streams of backends that consume." default:"2000"`
+	CallerConsumers  int           `help:"Streams of one backend that consumes." default:"500"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -42,6 +44,8 @@ func (s Settings) withDefaults() Settings {
 	s.ProducerRate = cmp.Or(s.ProducerRate, 1000)
 	s.ProducerInFlight = cmp.Or(s.ProducerInFlight, 50)
 	s.MaxInFlight = cmp.Or(s.MaxInFlight, 100_000)
+	s.Consumers = cmp.Or(s.Consumers, 2000)
+	s.CallerConsumers = cmp.Or(s.CallerConsumers, 500)
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	return s
@@ -58,6 +62,8 @@ func (s *Settings) Check() error {
 		settings.Range("producer-in-flight", d.ProducerInFlight, 1, 10_000_000),
 		settings.Range("max-rate", d.MaxRate, 0, 100_000_000),
 		settings.Range("max-in-flight", d.MaxInFlight, 1, 10_000_000),
+		settings.Range("consumers", d.Consumers, 1, 1_000_000),
+		settings.Range("caller-consumers", d.CallerConsumers, 1, 1_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

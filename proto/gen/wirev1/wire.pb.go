@@ -372,6 +372,8 @@ type Hello struct {
 	Profile       map[string]float64 `protobuf:"bytes,9,rep,name=profile,proto3" json:"profile,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	SessionTtlS   uint32             `protobuf:"varint,10,opt,name=session_ttl_s,json=sessionTtlS,proto3" json:"session_ttl_s,omitempty"`
 	Features      []string           `protobuf:"bytes,11,rep,name=features,proto3" json:"features,omitempty"`
+	// Of a router that connects for a backend: the edge's ticket, 16 bytes, and the id of the router it was given to. Clients have none.
+	Ticket        []byte `protobuf:"bytes,12,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -479,6 +481,13 @@ func (x *Hello) GetSessionTtlS() uint32 {
 func (x *Hello) GetFeatures() []string {
 	if x != nil {
 		return x.Features
+	}
+	return nil
+}
+
+func (x *Hello) GetTicket() []byte {
+	if x != nil {
+		return x.Ticket
 	}
 	return nil
 }
@@ -2159,7 +2168,7 @@ var File_pushmesh_wire_v1_wire_proto protoreflect.FileDescriptor
 
 const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x1bpushmesh/wire/v1/wire.proto\x12\x10pushmesh.wire.v1\x1a\x1bpushmesh/wire/v1/code.proto\"\xac\x03\n" +
+	"\x1bpushmesh/wire/v1/wire.proto\x12\x10pushmesh.wire.v1\x1a\x1bpushmesh/wire/v1/code.proto\"\xc4\x03\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x14\n" +
@@ -2172,7 +2181,8 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\aprofile\x18\t \x03(\v2$.pushmesh.wire.v1.Hello.ProfileEntryR\aprofile\x12\"\n" +
 	"\rsession_ttl_s\x18\n" +
 	" \x01(\rR\vsessionTtlS\x12\x1a\n" +
-	"\bfeatures\x18\v \x03(\tR\bfeatures\x1a:\n" +
+	"\bfeatures\x18\v \x03(\tR\bfeatures\x12\x16\n" +
+	"\x06ticket\x18\f \x01(\fR\x06ticket\x1a:\n" +
 	"\fProfileEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xaa\x02\n" +

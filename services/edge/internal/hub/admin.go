@@ -13,17 +13,25 @@ import (
 type disconnect struct {
 	event exchange.Disconnect
 	user  string // the client id of the user that is meant, if any
-	next  uint32
-	n     int
+	// backend: the user is one.
+	backend bool
+	next    uint32
+	n       int
 }
 
 // clientUser is in front of a client's id in the name of the user that it is while nobody proves who they are.
 const clientUser = "client:"
 
+// backendUser is the same for a backend that a router connects for.
+const backendUser = "backend:"
+
 func newDisconnect(e exchange.Disconnect) *disconnect {
 	j := &disconnect{event: e}
 	if id, ok := strings.CutPrefix(e.User, clientUser); ok {
 		j.user = id
+	}
+	if id, ok := strings.CutPrefix(e.User, backendUser); ok {
+		j.user, j.backend = id, true
 	}
 	return j
 }
@@ -33,7 +41,7 @@ func (j *disconnect) of(c *conn) bool {
 	if c.state != stateOpen && c.state != stateWaiting {
 		return false
 	}
-	return j.event.ClientID != "" && c.clientID == j.event.ClientID || j.user != "" && c.clientID == j.user
+	return j.event.ClientID != "" && c.clientID == j.event.ClientID || j.user != "" && c.clientID == j.user && c.backend == j.backend
 }
 
 func (j *disconnect) step(h *Hub) bool {

@@ -42,6 +42,7 @@ type conn struct {
 	torn      bool // teardown is done
 	detached  bool // holds its session no more
 	visited   bool // its tracks are being looked at for what is due
+	backend   bool // a router's, for a backend
 
 	clientID string
 	heard    int64 // when bytes came last

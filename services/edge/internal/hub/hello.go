@@ -42,6 +42,12 @@ func (h *Hub) hello(c *conn, body []byte) {
 		h.failErr(c, why)
 		return
 	}
+	if len(m.GetTicket()) > 0 {
+		if c.backend = h.cfg.Redeem != nil && h.cfg.Redeem(m.GetTicket(), h.wall); !c.backend {
+			h.fail(c, wirev1.Code_CODE_UNAUTHENTICATED, "the ticket is not good, or not any more")
+			return
+		}
+	}
 	id := newID()
 	c.clientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
 	c.heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
@@ -53,8 +59,16 @@ func (h *Hub) hello(c *conn, body []byte) {
 	c.state = stateWaiting
 	c.deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.slot, c.deadline)
-	h.more(c).sess = &session{user: clientUser + c.clientID, name: m.GetSession(), conn: id}
+	h.more(c).sess = &session{user: c.user(), name: m.GetSession(), conn: id}
 	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
+}
+
+// user that the connection's session belongs to. Backends have their own, for anybody may claim a client's id over TCP.
+func (c *conn) user() string {
+	if c.backend {
+		return backendUser + c.clientID
+	}
+	return clientUser + c.clientID
 }
 
 func checkHello(m *wirev1.Hello) *code.Error {

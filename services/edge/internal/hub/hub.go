@@ -27,6 +27,8 @@ type Config struct {
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
 	Limits    Limits
+	// Redeem says whether what Hello shows is a ticket that is good, at a Unix time in microseconds; it must not block. nil: none is.
+	Redeem func(ticket []byte, now uint64) bool
 	// LiveDone is called once a Live event was fanned out to its end.
 	LiveDone func(exchange.Live)
 }

@@ -191,6 +191,8 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 	}
 	wildcard := topic.IsFilter(m.GetFilter())
 	switch {
+	case !c.backend && backendsOnly(m.GetFilter()):
+		return code.New(wirev1.Code_CODE_FORBIDDEN, "the mesh's own topics are for backends, which subscribe through a router")
 	case m.GetStart() < 0 || m.GetStart() > wirev1.Start_START_SESSION:
 		return invalid("there is no such start")
 	case m.GetOverflow() < 0 || m.GetOverflow() > wirev1.Overflow_OVERFLOW_DISCONNECT:
@@ -206,6 +208,18 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 		return unsupported("nothing is dropped on a durable topic with ack or a session")
 	}
 	return h.checkGroup(m)
+}
+
+// dead is the first level of dead-letter topics, the only ones of the mesh's own that clients may subscribe to.
+const dead = "$dead"
+
+// backendsOnly says whether a valid filter is for topics of the mesh's own that clients may not subscribe to. No wildcard matches their first level.
+func backendsOnly(filter string) bool {
+	if filter[0] != '$' {
+		return false
+	}
+	n := len(dead)
+	return len(filter) < n || filter[:n] != dead || len(filter) > n && filter[n] != '/'
 }
 
 // inUse says whether an id stands for something that is not over.

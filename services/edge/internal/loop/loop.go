@@ -31,6 +31,8 @@ type Config struct {
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
 	Limits    Limits
+	// Redeem is hub.Config's.
+	Redeem func(ticket []byte, now uint64) bool
 	// ListenAddr is shared by all loops of the edge.
 	ListenAddr string
 	// Poller says who tells what happens to sockets; "" is auto.
@@ -90,7 +92,7 @@ func newLoop(cfg Config, p poll.Poller) *Loop {
 	l := &Loop{cfg: cfg, poller: p, done: make(chan struct{}), started: time.Now()}
 	l.box = mailbox.New(cfg.Mailbox, p.Wake)
 	l.hub = hub.New(hub.Config{
-		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, LiveDone: l.box.Done,
+		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, Redeem: cfg.Redeem, LiveDone: l.box.Done,
 	})
 	l.buf = make([]byte, readSize)
 	l.partTime, l.periodAt = partTime, periodAt

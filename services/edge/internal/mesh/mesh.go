@@ -45,6 +45,9 @@ type Config struct {
 	DurableAny func(filter string) bool
 	// MaxAttempts is how often a message of a topic is delivered to a group before it is a dead letter. It is called by the groups' goroutine.
 	MaxAttempts func(topic string) uint32
+	// Ticket gives a router what it shows in Hello when it connects for a backend, and where it connects to; nil: not now. It may be called by several
+	// goroutines at once.
+	Ticket func(router string) (ticket []byte, address string)
 	// Connections of the edge now.
 	Connections func() int
 	// About fills in what a digest says of the process; nil: nothing. It is called by the mesh's goroutine.

@@ -53,8 +53,18 @@ func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) *meshv1.EdgeR
 		return &meshv1.EdgeReply{Yielded: m.sessions.Yield(ctx, r.Yield.GetUser(), r.Yield.GetName())}
 	case *meshv1.EdgeRequest_Disconnect:
 		return &meshv1.EdgeReply{Disconnected: m.disconnect(ctx, r.Disconnect)}
+	case *meshv1.EdgeRequest_Ticket:
+		return m.ticket(r.Ticket.GetRouterId())
 	}
 	return &meshv1.EdgeReply{}
+}
+
+func (m *Mesh) ticket(router string) *meshv1.EdgeReply {
+	if m.cfg.Ticket == nil || bus.CheckID(router) != nil {
+		return &meshv1.EdgeReply{}
+	}
+	ticket, address := m.cfg.Ticket(router)
+	return &meshv1.EdgeReply{Ticket: ticket, Address: address}
 }
 
 // tally waits for one answer of each loop.

@@ -238,3 +238,10 @@ func (s *Switchboard) stats() interest.Stats {
 	defer s.mu.RUnlock()
 	return s.table.Stats()
 }
+
+// Homes is every live edge, as a place for connections.
+func (s *Switchboard) Homes() []interest.Home {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.table.Homes(nil)
+}

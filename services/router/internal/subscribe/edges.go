@@ -1,0 +1,132 @@
+package subscribe
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/interest"
+)
+
+const (
+	// askTimeout is how long an edge has to give a ticket, dialTimeout how long it has to take the connection and to answer Hello.
+	askTimeout  = 500 * time.Millisecond
+	dialTimeout = 5 * time.Second
+	// tries of one stream before it is refused.
+	tries = 4
+	// steady is how long a connection must have lived for the next move to begin at once.
+	steady = 2 * time.Second
+	// moveWithin is how long a stream that moves may be without an edge.
+	moveWithin = 30 * time.Second
+	minPause   = 50 * time.Millisecond
+	maxPause   = time.Second
+)
+
+// order puts edges into the order in which they are tried: at random, but of the first two the one with fewer connections goes first. So load is
+// spread although counts are a second old. Those that are about to stop are left out.
+func order(homes []interest.Home) []interest.Home {
+	var out []interest.Home
+	for _, h := range homes {
+		if !h.Draining {
+			out = append(out, h)
+		}
+	}
+	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	if len(out) > 1 && out[1].Connections < out[0].Connections {
+		out[0], out[1] = out[1], out[0]
+	}
+	return out[:min(len(out), tries)]
+}
+
+// connect finds an edge for the stream: one round over the edges for a new one; a stream that moves is patient.
+func (s *stream) connect(ctx context.Context) (*link, error) {
+	moving := s.moved != nil
+	until := time.Now().Add(moveWithin)
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		err := code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge is there to subscribe at")
+		for _, home := range order(s.service.cfg.Edges.Homes()) {
+			l, failed := s.open(ctx, home.ID)
+			if failed == nil {
+				return l, nil
+			}
+			if err = code.From(failed); !elsewhere(err.Code) || ctx.Err() != nil {
+				return nil, err
+			}
+		}
+		if err.RetryAfter = max(err.RetryAfter, retrySoon); !moving || time.Now().After(until) {
+			return nil, err
+		}
+		// Spread: an edge's end moves many streams.
+		if !wait(ctx, pause/2+rand.N(pause/2)) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// elsewhere says whether another edge may take the stream that this one did not.
+func elsewhere(c wirev1.Code) bool { return code.Retryable(c) }
+
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// open asks an edge for a ticket and connects with it.
+func (s *stream) open(ctx context.Context, edge string) (*link, error) {
+	reply, err := s.ticket(ctx, edge)
+	if err != nil {
+		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" does not answer: "+err.Error())
+	}
+	if len(reply.GetTicket()) == 0 {
+		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" takes no subscribers for now")
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", reply.GetAddress())
+	if err != nil {
+		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" can't be reached: "+err.Error())
+	}
+	hello := proto.CloneOf(s.hello)
+	hello.Ticket = append(reply.GetTicket(), s.service.cfg.RouterID...)
+	l := newLink(conn)
+	stop := context.AfterFunc(ctx, l.close)
+	if err = l.handshake(hello); !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		l.close()
+		if code.Of(err) == wirev1.Code_CODE_UNAUTHENTICATED { // the ticket's time was over, say: nothing that the backend can help
+			err = code.New(wirev1.Code_CODE_UNAVAILABLE, err.Error())
+		}
+		return nil, err
+	}
+	return l, nil
+}
+
+func (s *stream) ticket(ctx context.Context, edge string) (*meshv1.EdgeReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	data, err := proto.Marshal(&meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Ticket{Ticket: &meshv1.IssueTicket{RouterId: s.service.cfg.RouterID}}})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.service.cfg.Via.Request(ctx, bus.EdgeRequest(edge), data)
+	if err != nil {
+		return nil, err
+	}
+	reply := &meshv1.EdgeReply{}
+	return reply, proto.Unmarshal(answer, reply)
+}
