@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -36,7 +37,9 @@ type Config struct {
 type Bus struct {
 	cfg  Config
 	conn *nats.Conn
-	gaps atomic.Uint64
+	// begun is conn for those that may ask before Start has returned.
+	begun atomic.Pointer[nats.Conn]
+	gaps  atomic.Uint64
 	// stopping is set by Stop.
 	stopping atomic.Bool
 
@@ -105,6 +108,7 @@ func (b *Bus) Start(context.Context) error {
 		return fmt.Errorf("nats: %w", err)
 	}
 	b.conn = conn
+	b.begun.Store(conn)
 	return nil
 }
 
@@ -121,7 +125,10 @@ func (b *Bus) Stop(ctx context.Context) error {
 }
 
 // Connected says whether there is a server now.
-func (b *Bus) Connected() bool { return b.conn != nil && b.conn.IsConnected() }
+func (b *Bus) Connected() bool {
+	conn := b.begun.Load()
+	return conn != nil && conn.IsConnected()
+}
 
 // Check is a health check: nil while connected.
 func (b *Bus) Check() error {
@@ -129,6 +136,24 @@ func (b *Bus) Check() error {
 		return nil
 	}
 	return errors.New("not connected to NATS")
+}
+
+// Register adds what is known of the servers to a process's metrics.
+func (b *Bus) Register(reg prometheus.Registerer) {
+	for name, g := range map[string]struct {
+		help string
+		of   func(*nats.Conn) float64
+	}{
+		"max_payload_bytes": {"Largest message that the NATS server takes.", func(c *nats.Conn) float64 { return float64(c.MaxPayload()) }},
+		"servers":           {"NATS servers known: those that were named, and those of their cluster.", func(c *nats.Conn) float64 { return float64(len(c.Servers())) }},
+	} {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pushmesh_nats_" + name, Help: g.help + " 0: not connected."}, func() float64 {
+			if !b.Connected() {
+				return 0
+			}
+			return g.of(b.begun.Load())
+		}))
+	}
 }
 
 // Publish hands data to the connection's buffer; UNAVAILABLE without a server. data may be reused afterwards.

@@ -104,6 +104,7 @@ func (e *Edge) assemble() error {
 	e.policies.OnChange(e.policiesChanged)
 	e.http = health.NewServer(s.HTTP, &e.checks, tel.Registry)
 	tel.Registry.MustRegister(e.metrics())
+	e.bus.Register(tel.Registry)
 	e.report()
 
 	e.stack.Add("telemetry", tel)

@@ -105,6 +105,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	})
 
 	checks.Require("serving", r.front.check)
+	mesh.Register(tel.Registry)
 	checks.Require("nats", mesh.Check)
 	checks.Require("interest", edges.Check)
 	checks.Report("store", stores.Check)

@@ -47,6 +47,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	st.Add("http", st.http)
 	if !s.Standalone {
 		c.bus = bus.New(bus.Config{URL: s.NATS, Name: "store-" + s.ID, Log: tel.Log})
+		c.bus.Register(tel.Registry)
 		checks.Report("nats", c.bus.Check)
 		st.Add("nats", c.bus)
 	}

@@ -2604,8 +2604,10 @@ type InspectedDatabase struct {
 	Problem string `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`
 	// The store was started with --allow-no-fsync.
 	NoFsyncAllowed bool `protobuf:"varint,8,opt,name=no_fsync_allowed,json=noFsyncAllowed,proto3" json:"no_fsync_allowed,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// For how long the oldest transaction of anybody has been open.
+	OldestTransactionS uint64 `protobuf:"varint,9,opt,name=oldest_transaction_s,json=oldestTransactionS,proto3" json:"oldest_transaction_s,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *InspectedDatabase) Reset() {
@@ -2692,6 +2694,13 @@ func (x *InspectedDatabase) GetNoFsyncAllowed() bool {
 		return x.NoFsyncAllowed
 	}
 	return false
+}
+
+func (x *InspectedDatabase) GetOldestTransactionS() uint64 {
+	if x != nil {
+		return x.OldestTransactionS
+	}
+	return 0
 }
 
 // A range of shards [first, last] and the gRPC address of its owner; shards not named have none now.
@@ -3026,7 +3035,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x10\n" +
 	"\x0eInspectRequest\"X\n" +
 	"\x0fInspectResponse\x12E\n" +
-	"\tdatabases\x18\x01 \x03(\v2'.pushmesh.internal.v1.InspectedDatabaseR\tdatabases\"\x81\x04\n" +
+	"\tdatabases\x18\x01 \x03(\v2'.pushmesh.internal.v1.InspectedDatabaseR\tdatabases\"\xb3\x04\n" +
 	"\x11InspectedDatabase\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12Q\n" +
@@ -3035,7 +3044,8 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x11store_connections\x18\x05 \x01(\rR\x10storeConnections\x12F\n" +
 	"\x06pooler\x18\x06 \x01(\x0e2..pushmesh.internal.v1.InspectedDatabase.PoolerR\x06pooler\x12\x18\n" +
 	"\aproblem\x18\a \x01(\tR\aproblem\x12(\n" +
-	"\x10no_fsync_allowed\x18\b \x01(\bR\x0enoFsyncAllowed\x1a;\n" +
+	"\x10no_fsync_allowed\x18\b \x01(\bR\x0enoFsyncAllowed\x120\n" +
+	"\x14oldest_transaction_s\x18\t \x01(\x04R\x12oldestTransactionS\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +

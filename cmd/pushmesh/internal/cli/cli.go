@@ -33,6 +33,7 @@ type grammar struct {
 	Mesh       meshCmd       `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
 	Health     healthCmd     `cmd:"" help:"Ask a process how it is: exit code 0 where it is ready."`
 	Shard      shardCmd      `cmd:"" help:"Move shards between the databases of a mesh."`
+	Top        topCmd        `cmd:"" help:"Show a mesh: nodes, connections, rates, latencies, queues; refreshes itself."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 

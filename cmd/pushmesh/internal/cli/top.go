@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/survey"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/top"
+)
+
+type topCmd struct {
+	Once  bool          `help:"Print the tables once, with rates over --every, and end. So it does where the output is no terminal."`
+	Every time.Duration `default:"2s" placeholder:"D" help:"How often to refresh (${default})."`
+	Sort  string        `enum:"name,load,delay" default:"name" help:"Order of --once: name, load or delay (${default})."`
+	routerFlag
+}
+
+func (topCmd) Help() string {
+	return `Any router names all nodes; each is asked for its metrics over HTTP, so these ports must be reachable from here. Keys: q quit, s sort, p pause, ? help.
+
+  pushmesh top
+  pushmesh top --once --sort load --router 10.0.0.1:7401`
+}
+
+// Run shows the mesh.
+func (c *topCmd) Run(ctx context.Context, stdio stdio) error {
+	if c.Every < 100*time.Millisecond {
+		return usage("--every is 100ms at least")
+	}
+	s, err := survey.New(c.Router)
+	if err != nil {
+		return usage("--router: %v", err)
+	}
+	defer func() { _ = s.Close() }()
+	ask := func(ctx context.Context) (*top.Reading, error) { return top.Read(ctx, s) }
+	if out, ok := stdio.out.(*os.File); ok && !c.Once && term.IsTerminal(int(out.Fd())) {
+		return top.Run(ctx, ask, c.Every)
+	}
+	return c.once(ctx, ask, stdio.out)
+}
+
+func (c *topCmd) once(ctx context.Context, ask top.Ask, out io.Writer) error {
+	before, err := ask(ctx)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(c.Every):
+	}
+	now, err := ask(ctx)
+	if err != nil {
+		return err
+	}
+	order := map[string]top.Order{"name": top.ByName, "load": top.ByLoad, "delay": top.ByDelay}[c.Sort]
+	_, err = fmt.Fprintln(out, strings.Join(top.Picture(now, before, order), "\n"))
+	return err
+}

@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/guard"
+)
+
+// inspected are the settings that an installation is judged by. What a server does not know is left out.
+var inspected = []string{
+	"server_version", "synchronous_commit", "fsync", "full_page_writes", "wal_level", "max_connections", "superuser_reserved_connections",
+	"min_wal_size", "max_wal_size", "wal_recycle", "autovacuum", "track_commit_timestamp", "synchronous_standby_names", "shared_buffers",
+	"max_locks_per_transaction", "statement_timeout",
+}
+
+// Inspect asks the server what it is set to. It holds a second connection for a moment: what a pooler does is seen when two of them work.
+func (d *DB) Inspect(ctx context.Context) []*meshv1.InspectedDatabase {
+	found := &meshv1.InspectedDatabase{Name: Home, Kind: "postgres", NoFsyncAllowed: d.cfg.AllowNoFsync, StoreConnections: uint32(d.cfg.Pool.Max + d.writing())}
+	err := d.as(ctx, guard.Small, func(ctx context.Context, conn *pgxpool.Conn) error { return d.inspect(ctx, conn, found) })
+	if err != nil {
+		found = &meshv1.InspectedDatabase{Name: Home, Kind: "postgres", Problem: err.Error()}
+	}
+	return []*meshv1.InspectedDatabase{found}
+}
+
+// writing is how many writers are open.
+func (d *DB) writing() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.writers)
+}
+
+func (d *DB) inspect(ctx context.Context, conn *pgxpool.Conn, found *meshv1.InspectedDatabase) error {
+	rows, err := conn.Query(ctx, `SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY($1)`, inspected)
+	if err != nil {
+		return err
+	}
+	found.Settings = map[string]string{}
+	var name, value string
+	for rows.Next() {
+		if err := rows.Scan(&name, &value); err != nil {
+			rows.Close()
+			return err
+		}
+		found.Settings[name] = value
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	var connections, oldest int64
+	err = conn.QueryRow(ctx, `
+		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - xact_start))::bigint, 0)
+		FROM pg_stat_activity WHERE backend_type = 'client backend'`).Scan(&connections, &oldest)
+	if err != nil {
+		return err
+	}
+	found.Connections, found.OldestTransactionS = uint32(connections), uint64(max(oldest, 0))
+	found.Pooler, err = d.pooler(ctx, conn)
+	return err
+}
+
+// pooler asks a connection twice which of the server's answers, while another one works in between: a pooler that gives connections away between
+// transactions hands the one used last to whoever comes next.
+func (d *DB) pooler(ctx context.Context, conn *pgxpool.Conn) (meshv1.InspectedDatabase_Pooler, error) {
+	const ask = `SELECT pg_backend_pid()`
+	var first, other, second uint32
+	if err := conn.QueryRow(ctx, ask).Scan(&first); err != nil {
+		return 0, err
+	}
+	busy, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer busy.Release()
+	tx, err := busy.Begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	if err := tx.QueryRow(ctx, ask).Scan(&other); err != nil {
+		return 0, err
+	}
+	if err := conn.QueryRow(ctx, ask).Scan(&second); err != nil {
+		return 0, err
+	}
+	return poolerOf(conn.Conn().PgConn().PID(), first, other, second), nil
+}
+
+// poolerOf judges by the number that a connection was given, those of the backends that answered on it, and that of another connection between.
+func poolerOf(given, first, other, second uint32) meshv1.InspectedDatabase_Pooler {
+	switch {
+	case first != second || first == other:
+		return meshv1.InspectedDatabase_POOLER_TRANSACTION
+	case given != first:
+		return meshv1.InspectedDatabase_POOLER_SESSION
+	}
+	return meshv1.InspectedDatabase_POOLER_NONE
+}
