@@ -68,7 +68,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		watch  = policy.NewWatch(stores, mesh, tel.Log)
 		app    = appender.New(appender.Config{Owners: stores, Registry: tel.Registry})
 		edges  = switchboard.New(switchboard.Config{
-			RouterID: s.ID, Incarnation: began, Bus: mesh, Log: tel.Log, Registry: tel.Registry,
+			RouterID: s.ID, Incarnation: began, Bus: mesh, BroadcastFrom: s.BroadcastFrom, Log: tel.Log, Registry: tel.Registry,
 		})
 		admit = admission.New(admission.Config{
 			Producer: admission.Limits{Rate: s.ProducerRate, InFlight: s.ProducerInFlight},

@@ -24,6 +24,7 @@ type Settings struct {
 	MaxInFlight      int           `help:"Messages in work for all producers together." default:"100000"`
 	Consumers        int           `help:"Streams of backends that consume." default:"2000"`
 	CallerConsumers  int           `help:"Streams of one backend that consumes." default:"500"`
+	BroadcastFrom    int           `help:"How many edges, at least, must want a topic for its messages to go out once for all of them; more than there are: never." default:"3"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -46,6 +47,7 @@ func (s Settings) withDefaults() Settings {
 	s.MaxInFlight = cmp.Or(s.MaxInFlight, 100_000)
 	s.Consumers = cmp.Or(s.Consumers, 2000)
 	s.CallerConsumers = cmp.Or(s.CallerConsumers, 500)
+	s.BroadcastFrom = cmp.Or(s.BroadcastFrom, 3)
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	return s
@@ -64,6 +66,7 @@ func (s *Settings) Check() error {
 		settings.Range("max-in-flight", d.MaxInFlight, 1, 10_000_000),
 		settings.Range("consumers", d.Consumers, 1, 1_000_000),
 		settings.Range("caller-consumers", d.CallerConsumers, 1, 1_000_000),
+		settings.Range("broadcast-from", d.BroadcastFrom, 2, 1_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

@@ -13,9 +13,9 @@ type line struct {
 	wake chan struct{} // 1: there is something to do
 
 	mu      sync.Mutex
-	batches []*queue // for each batch the queue that has it
+	batches []*Queue // for each batch the queue that has it
 	head    int
-	asking  []*queue // edges that have to hear something, batch or not
+	asking  []*Queue // edges that have to hear something, batch or not
 	asked   bool     // asking has grown
 	leaving bool
 }
@@ -28,14 +28,14 @@ func (l *line) signal() {
 }
 
 // begun adds the batch that q has begun. The caller holds q.mu, so that batches of one queue stand in their order.
-func (l *line) begun(q *queue) {
+func (l *line) begun(q *Queue) {
 	l.mu.Lock()
 	l.batches = append(l.batches, q)
 	l.mu.Unlock()
 }
 
 // next takes the queue whose oldest batch is to be sent; nil where none waits.
-func (l *line) next() (q *queue, asked bool) {
+func (l *line) next() (q *Queue, asked bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	asked, l.asked = l.asked, false
@@ -54,7 +54,7 @@ func (l *line) next() (q *queue, asked bool) {
 }
 
 // ask has the sender look after an edge that may get no batch.
-func (l *line) ask(q *queue) {
+func (l *line) ask(q *Queue) {
 	l.mu.Lock()
 	l.asking, l.asked = append(l.asking, q), true
 	l.mu.Unlock()
@@ -70,7 +70,7 @@ func (l *line) again() {
 }
 
 // answers calls due for every edge that asked, and keeps those for which it says how long to wait. It returns the shortest wait; 0: none waits.
-func (l *line) answers(due func(*queue) time.Duration) (wait time.Duration) {
+func (l *line) answers(due func(*Queue) time.Duration) (wait time.Duration) {
 	l.mu.Lock()
 	all := l.asking
 	l.asking = nil

@@ -40,12 +40,12 @@ type Outbox struct {
 	metrics *metrics
 	group   *lifecycle.Group
 	line    line
-	all     *queue
+	all     *Queue
 	casts   uint64 // number of the last broadcast; the sender's own
 	ended   chan struct{}
 
 	mu      sync.RWMutex
-	queues  map[interest.Edge]*queue
+	queues  map[interest.Edge]*Queue
 	closed  map[string]ended // by id
 	running bool
 	left    bool
@@ -67,33 +67,36 @@ func New(cfg Config) *Outbox {
 	o := &Outbox{
 		cfg: cfg, metrics: newMetrics(cfg.Registry), group: lifecycle.NewGroup(context.Background()),
 		line: line{wake: make(chan struct{}, 1)}, ended: make(chan struct{}),
-		queues: map[interest.Edge]*queue{}, closed: map[string]ended{},
+		queues: map[interest.Edge]*Queue{}, closed: map[string]ended{},
 	}
 	o.all = o.newQueue(interest.Edge{}, bus.EveryEdgeFrames, 0)
 	return o
 }
 
-func (o *Outbox) newQueue(e interest.Edge, subject string, n uint64) *queue {
-	return &queue{line: &o.line, edge: e, subject: subject, most: o.cfg.QueueBytes, n: n}
+func (o *Outbox) newQueue(e interest.Edge, subject string, n uint64) *Queue {
+	return &Queue{line: &o.line, edge: e, subject: subject, most: o.cfg.QueueBytes, n: n}
 }
 
-// Open begins with an edge. One that was closed in the same life goes on with its numbers, one of which is left out: it missed something.
-func (o *Outbox) Open(e interest.Edge) {
+// Open begins with an edge and returns its queue; nil once the router left. One that was closed in the same life goes on with its numbers, one of
+// which is left out: it missed something.
+func (o *Outbox) Open(e interest.Edge) *Queue {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.left || o.queues[e] != nil {
-		return
+		return o.queues[e]
 	}
 	var n uint64
 	if was := o.closed[e.ID]; was.incarnation == e.Incarnation && was.n > 0 {
 		n = was.n + 1
 	}
 	delete(o.closed, e.ID)
-	o.queues[e] = o.newQueue(e, bus.EdgeFrames(e.ID), n)
+	q := o.newQueue(e, bus.EdgeFrames(e.ID), n)
+	o.queues[e] = q
 	if !o.running {
 		o.running = true
 		o.group.Go("outbox", o.run)
 	}
+	return q
 }
 
 // Close forgets an edge and what waits for it, but not its numbers.
@@ -118,18 +121,6 @@ func (o *Outbox) Close(e interest.Edge) {
 	o.closed[e.ID] = ended{e.Incarnation, n}
 }
 
-func (o *Outbox) queue(e interest.Edge) *queue {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	return o.queues[e]
-}
-
-// Deliver queues a delivery that AppendDelivery encoded. It never blocks; false where it became a hole.
-func (o *Outbox) Deliver(e interest.Edge, encoded []byte) bool {
-	q := o.queue(e)
-	return q != nil && q.put(encoded)
-}
-
 // Broadcast queues a delivery for every edge there is, whether it wants the topic or not. It never blocks; false where it became a hole.
 func (o *Outbox) Broadcast(encoded []byte) bool { return o.all.put(encoded) }
 
@@ -142,36 +133,6 @@ func (o *Outbox) Seal() {
 	for _, q := range o.queues {
 		q.seal()
 	}
-}
-
-// Check tells the edge to compare a topic's head with the store. Like a delivery it is part of a numbered batch.
-func (o *Outbox) Check(e interest.Edge, topic string) bool {
-	q := o.queue(e)
-	return q != nil && q.put(appendCheck(nil, topic))
-}
-
-// Answer says to the edge, within milliseconds, which version was applied, and whether a snapshot is wanted.
-func (o *Outbox) Answer(e interest.Edge, applied uint64, want bool) {
-	q := o.queue(e)
-	if q == nil {
-		return
-	}
-	q.mu.Lock()
-	q.applied, q.answer, q.want = applied, true, q.want || want
-	first := q.ask()
-	q.mu.Unlock()
-	if first || want {
-		o.hurry(q, first)
-	}
-}
-
-// hurry has the sender look after q, anew where it does already.
-func (o *Outbox) hurry(q *queue, first bool) {
-	if first {
-		o.line.ask(q)
-		return
-	}
-	o.line.again()
 }
 
 // Beat makes every edge get a frame that has not got one lately. It is called every 100 ms.

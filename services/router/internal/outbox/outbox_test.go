@@ -83,6 +83,14 @@ func in(t *testing.T, queueBytes int, story func(n *nats, o *Outbox)) {
 	})
 }
 
+// deliver queues for an edge if it is open.
+func deliver(o *Outbox, e interest.Edge, encoded []byte) bool {
+	o.mu.RLock()
+	q := o.queues[e]
+	o.mu.RUnlock()
+	return q.Deliver(encoded)
+}
+
 func delivery(size int) []byte {
 	return AppendDelivery(nil, &Delivery{Topic: "t", Epoch: 1, Seq: 2, ExpiresAt: 3, Body: make([]byte, size)})
 }
@@ -112,13 +120,13 @@ func TestDeliveryIsEncodedAsTheProtoSays(t *testing.T) {
 func TestBatchesAreNumberedAndIdleOnesGoStraightThrough(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		for want := uint64(1); want <= 3; want++ {
-			o.Deliver(edge, delivery(10))
+			deliver(o, edge, delivery(10))
 			synctest.Wait()
 			if f := n.last(); f.GetN() != want || len(f.GetDeliveries()) != 1 || f.GetRouterIncarnation() != 5 || f.GetEdgeIncarnation() != 7 {
 				t.Fatalf("frame %v", f)
 			}
 		}
-		o.Check(edge, "x")
+		o.Open(edge).Check("x")
 		synctest.Wait()
 		if f := n.last(); f.GetN() != 4 || f.GetCheckTopics()[0] != "x" {
 			t.Fatalf("check %v", f)
@@ -130,10 +138,10 @@ func TestWhatWaitsGathersUpToTheBatchSize(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		hold := make(chan struct{})
 		n.set(func(n *nats) { n.hold = hold })
-		o.Deliver(edge, delivery(1))
+		deliver(o, edge, delivery(1))
 		synctest.Wait() // the sender is held up with the first one
 		for range 20 {
-			o.Deliver(edge, delivery(100<<10))
+			deliver(o, edge, delivery(100<<10))
 		}
 		n.set(func(n *nats) { n.hold = nil })
 		close(hold)
@@ -152,7 +160,7 @@ func TestWhatWaitsGathersUpToTheBatchSize(t *testing.T) {
 func TestARefusedBatchLeavesAHoleThatTheBeatNames(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		n.set(func(n *nats) { n.refuse = true })
-		o.Deliver(edge, delivery(1))
+		deliver(o, edge, delivery(1))
 		synctest.Wait()
 		n.set(func(n *nats) { n.refuse = false })
 		<-time.After(400 * time.Millisecond) // of the bubble's clock
@@ -161,7 +169,7 @@ func TestARefusedBatchLeavesAHoleThatTheBeatNames(t *testing.T) {
 		if f := n.last(); f.GetN() != 1 || len(f.GetDeliveries()) != 0 {
 			t.Fatalf("beat %v", f)
 		}
-		o.Deliver(edge, delivery(1))
+		deliver(o, edge, delivery(1))
 		synctest.Wait()
 		if f := n.last(); f.GetN() != 2 {
 			t.Fatalf("next batch %v", f)
@@ -173,11 +181,11 @@ func TestAFullQueueLeavesAHole(t *testing.T) {
 	in(t, 1000, func(n *nats, o *Outbox) {
 		hold := make(chan struct{})
 		n.set(func(n *nats) { n.hold = hold })
-		o.Deliver(edge, delivery(1))
+		deliver(o, edge, delivery(1))
 		synctest.Wait()
 		taken := 0
 		for range 10 {
-			if o.Deliver(edge, delivery(300)) {
+			if deliver(o, edge, delivery(300)) {
 				taken++
 			}
 		}
@@ -187,7 +195,7 @@ func TestAFullQueueLeavesAHole(t *testing.T) {
 		if taken != 3 {
 			t.Errorf("%d taken into 1,000 B", taken)
 		}
-		o.Deliver(edge, delivery(1)) // 1 was the first, 2 what waited, 3 is the hole
+		deliver(o, edge, delivery(1)) // 1 was the first, 2 what waited, 3 is the hole
 		synctest.Wait()
 		if f := n.last(); f.GetN() != 4 {
 			t.Errorf("next batch %v", f)
@@ -202,7 +210,7 @@ func TestAnswersGatherForFiveMilliseconds(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		began := time.Now()
 		for version := range uint64(100) {
-			o.Answer(edge, version+1, false)
+			o.Open(edge).Answer(version+1, false)
 			synctest.Wait()
 		}
 		if c := n.count(); c != 1 {
@@ -217,7 +225,7 @@ func TestAnswersGatherForFiveMilliseconds(t *testing.T) {
 		if late := n.at[1].Sub(began); late > answerEvery {
 			t.Errorf("answered after %v", late)
 		}
-		o.Answer(edge, 100, true) // a wish does not wait
+		o.Open(edge).Answer(100, true) // a wish does not wait
 		synctest.Wait()
 		if f := n.last(); !f.GetWantSnapshot() {
 			t.Errorf("last %v", f)
@@ -256,7 +264,7 @@ func TestLeavingComesLast(t *testing.T) {
 		o.Open(interest.Edge{ID: fmt.Sprint(i), Incarnation: 7})
 	}
 	for range 100 {
-		o.Deliver(interest.Edge{ID: "1", Incarnation: 7}, delivery(10<<10))
+		deliver(o, interest.Edge{ID: "1", Incarnation: 7}, delivery(10<<10))
 	}
 	if err := o.Leave(context.Background()); err != nil {
 		t.Fatal(err)
@@ -272,7 +280,7 @@ func TestLeavingComesLast(t *testing.T) {
 		t.Errorf("%d farewells, %d deliveries", leaving, deliveries)
 	}
 	o.Open(edge) // too late: does nothing
-	if o.Deliver(edge, nil) {
+	if deliver(o, edge, nil) {
 		t.Error("delivered after leaving")
 	}
 }
@@ -280,12 +288,12 @@ func TestLeavingComesLast(t *testing.T) {
 func TestAnEdgeThatIsGoneGetsNothing(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		o.Close(edge)
-		if o.Deliver(edge, delivery(1)) || n.count() != 0 {
+		if deliver(o, edge, delivery(1)) || n.count() != 0 {
 			t.Error("delivered to an edge that is gone")
 		}
 		again := interest.Edge{ID: "e", Incarnation: 8}
 		o.Open(again)
-		o.Deliver(again, delivery(1))
+		deliver(o, again, delivery(1))
 		synctest.Wait()
 		if f := n.last(); f.GetN() != 1 || f.GetEdgeIncarnation() != 8 {
 			t.Errorf("first batch of the next life: %v", f)
@@ -297,12 +305,12 @@ func TestAnEdgeThatIsGoneGetsNothing(t *testing.T) {
 func TestAnEdgeThatComesBackHasItsNumbersGoOn(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		for range 3 {
-			o.Deliver(edge, delivery(1))
+			deliver(o, edge, delivery(1))
 			synctest.Wait()
 		}
 		o.Close(edge)
 		o.Open(edge)
-		o.Deliver(edge, delivery(1))
+		deliver(o, edge, delivery(1))
 		synctest.Wait()
 		if f := n.last(); f.GetN() != 5 {
 			t.Errorf("after 3, and one left out: %v", f)
@@ -316,7 +324,7 @@ func BenchmarkDeliver(b *testing.B) {
 	d := delivery(256)
 	b.ReportAllocs()
 	for b.Loop() {
-		o.Deliver(edge, d)
+		deliver(o, edge, d)
 	}
 }
 

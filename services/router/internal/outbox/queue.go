@@ -23,13 +23,13 @@ type batch struct {
 	hole  bool
 }
 
-// queue holds what one edge has to get, or what all have to. The outbox's sender takes out; everybody else only puts in.
+// Queue holds what one edge has to get, or what all have to. The outbox's sender takes out; everybody else only puts in.
 //
 // The rule of batching: a batch begins with the first thing put where none is open, and takes its place in the line at once. So with an
 // idle sender it leaves straight away, with a single message in it, and while the sender is busy with batches before it, it grows, to
 // maxBatch at most. No message waits for others that may come: batches get as large as the load makes them, and the wait
 // is what handing over the batches before it takes.
-type queue struct {
+type Queue struct {
 	line    *line
 	edge    interest.Edge // the zero Edge: everyone
 	subject string
@@ -49,9 +49,32 @@ type queue struct {
 	n       uint64    // of the last batch
 }
 
+// Deliver queues a delivery that AppendDelivery encoded. It never blocks; false where it became a hole.
+func (q *Queue) Deliver(encoded []byte) bool { return q != nil && q.put(encoded) }
+
+// Check tells the edge to compare a topic's head with the store. Like a delivery it is part of a numbered batch.
+func (q *Queue) Check(topic string) bool { return q != nil && q.put(appendCheck(nil, topic)) }
+
+// Answer says to the edge, within milliseconds, which version was applied, and whether a snapshot is wanted.
+func (q *Queue) Answer(applied uint64, want bool) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	q.applied, q.answer, q.want = applied, true, q.want || want
+	first := q.ask()
+	q.mu.Unlock()
+	switch {
+	case first:
+		q.line.ask(q)
+	case want: // it does not wait
+		q.line.again()
+	}
+}
+
 // put adds encoded fields of a frame to the batch that waits; false where the queue is full, and the number
 // of a hole tells the edge so.
-func (q *queue) put(data []byte) bool {
+func (q *Queue) put(data []byte) bool {
 	q.mu.Lock()
 	ok, begun := q.add(data)
 	if begun {
@@ -64,7 +87,7 @@ func (q *queue) put(data []byte) bool {
 	return ok
 }
 
-func (q *queue) add(data []byte) (ok, begun bool) {
+func (q *Queue) add(data []byte) (ok, begun bool) {
 	if q.gone {
 		return false, false
 	}
@@ -90,20 +113,20 @@ func (q *queue) add(data []byte) (ok, begun bool) {
 	return true, begun
 }
 
-func (q *queue) begin(b batch) {
+func (q *Queue) begin(b batch) {
 	q.batches = append(q.batches, b)
 	q.sealed = false
 }
 
 // seal has the next thing put begin a batch, behind everything that is in the line now.
-func (q *queue) seal() {
+func (q *Queue) seal() {
 	q.mu.Lock()
 	q.sealed = true
 	q.mu.Unlock()
 }
 
 // take takes out the oldest batch, which has its number from now on; false where the edge is gone.
-func (q *queue) take(now time.Time) (d due, ok bool) {
+func (q *Queue) take(now time.Time) (d due, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.batches) == 0 {
@@ -120,14 +143,14 @@ func (q *queue) take(now time.Time) (d due, ok bool) {
 }
 
 // ask has the line look after q; q.mu is held.
-func (q *queue) ask() (first bool) {
+func (q *Queue) ask() (first bool) {
 	first = q.answer && !q.asked
 	q.asked = q.asked || q.answer
 	return first
 }
 
 // reply is a frame without a batch, if the edge still has to hear something: now, or in so long.
-func (q *queue) reply(now time.Time) (d due, wait time.Duration) {
+func (q *Queue) reply(now time.Time) (d due, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.gone || !q.answer { // a batch said it
@@ -143,7 +166,7 @@ func (q *queue) reply(now time.Time) (d due, wait time.Duration) {
 	return d, 0
 }
 
-func (q *queue) tell(now time.Time, d *due) {
+func (q *Queue) tell(now time.Time, d *due) {
 	d.trailer = trailer{edge: q.edge, n: q.n, applied: q.applied}
 	if !d.hole {
 		d.want, q.want, q.answer, q.sentAt = q.want, false, false, now
@@ -151,7 +174,7 @@ func (q *queue) tell(now time.Time, d *due) {
 }
 
 // reuse takes a frame's memory back for a batch to come.
-func (q *queue) reuse(frame []byte) {
+func (q *Queue) reuse(frame []byte) {
 	if cap(frame) > maxBatch+4096 {
 		return
 	}

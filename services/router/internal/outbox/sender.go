@@ -48,7 +48,7 @@ func (o *Outbox) turn() (wait time.Duration) {
 }
 
 func (o *Outbox) answer(now time.Time) (wait time.Duration) {
-	return o.line.answers(func(q *queue) time.Duration {
+	return o.line.answers(func(q *Queue) time.Duration {
 		d, wait := q.reply(now)
 		if d.send {
 			o.send(q, &d)
@@ -73,7 +73,7 @@ func (o *Outbox) farewell() {
 
 // send hands one frame to NATS. A batch that it refuses has used its number all the same: the edge sees the hole
 // with the next frame that arrives, and looks at the log.
-func (o *Outbox) send(q *queue, d *due) {
+func (o *Outbox) send(q *Queue, d *due) {
 	if q == o.all {
 		o.casts = d.n
 	}

@@ -22,6 +22,7 @@ func newMetrics(reg prometheus.Registerer, s *Switchboard) *metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.routed, m.stored, m.checks, m.wanted, m.bad,
+			gauge("broadcast_topics", "Topics whose messages go out once for all edges.", func() float64 { return float64(s.ways.len()) }),
 			gauge("edges", "Edges in the table.", func() float64 { return float64(s.stats().Edges) }),
 			gauge("interest_entries", "Topics and filters wanted, summed over edges.", func() float64 { return float64(s.stats().Entries) }),
 			gauge("edge_connections", "Connections that the edges say they hold.", func() float64 { return float64(s.stats().Connections) }))

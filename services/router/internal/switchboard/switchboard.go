@@ -25,13 +25,25 @@ const (
 	pending = 64 << 10
 )
 
+// Bus is what a Switchboard needs of NATS: bus.Bus has it.
+type Bus interface {
+	outbox.Publisher
+	Subscribe(subject string, pending int, handle func(data []byte, respond func([]byte) error)) (unsubscribe func(), err error)
+	Share(subject, group string, pending int, handle func(data []byte)) (leave func(ctx context.Context) error, err error)
+	Flush(ctx context.Context) error
+	Connected() bool
+	Check() error
+}
+
 // Config of a Switchboard.
 type Config struct {
 	RouterID    string
 	Incarnation uint64
-	Bus         *bus.Bus
-	Log         *slog.Logger
-	Registry    prometheus.Registerer
+	Bus         Bus
+	// BroadcastFrom is how many edges must want a topic, at least, for its messages to go out once for all edges; 2 at least.
+	BroadcastFrom int
+	Log           *slog.Logger
+	Registry      prometheus.Registerer
 }
 
 // Switchboard is a lifecycle.Part, safe for concurrent use. The bus must be started before it.
@@ -41,7 +53,8 @@ type Switchboard struct {
 	metrics *metrics
 	group   *lifecycle.Group
 	leave   []func()
-	encoded sync.Pool // of *[]byte
+	ways    *ways
+	scratch sync.Pool // of *scratch
 	// leaveStored ends shareStored; the tick's own, then Stop's.
 	leaveStored func(context.Context) error
 
@@ -55,8 +68,9 @@ func New(cfg Config) *Switchboard {
 	s := &Switchboard{
 		cfg:     cfg,
 		out:     outbox.New(outbox.Config{RouterID: cfg.RouterID, Incarnation: cfg.Incarnation, Bus: cfg.Bus, Registry: cfg.Registry}),
-		encoded: sync.Pool{New: func() any { return new([]byte) }},
+		scratch: sync.Pool{New: func() any { return new(scratch) }},
 	}
+	s.ways = newWays(cfg.BroadcastFrom, s.out.Seal)
 	s.metrics = newMetrics(cfg.Registry, s)
 	return s
 }
@@ -140,6 +154,7 @@ func (s *Switchboard) run(ctx context.Context) {
 			s.act()
 			s.mu.Unlock()
 			s.out.Beat(now)
+			s.ways.tick()
 			s.sweep()
 			s.shareStored()
 		}
@@ -165,35 +180,57 @@ func (s *Switchboard) act() {
 		switch ev.Kind {
 		case interest.Joined:
 			s.cfg.Log.Info("edge joined", "edge", ev.Peer.ID, "incarnation", ev.Peer.Incarnation)
-			s.out.Open(ev.Peer.Edge)
+			s.ways.edges.Add(1)
+			ev.Peer.Outlet = s.out.Open(ev.Peer.Edge)
 		case interest.Left:
 			s.cfg.Log.Info("edge gone", "edge", ev.Peer.ID, "incarnation", ev.Peer.Incarnation)
+			s.ways.edges.Add(-1)
 			s.out.Close(ev.Peer.Edge)
 		case interest.Answer:
 			if ev.Want {
 				s.metrics.wanted.Inc()
 			}
-			s.out.Answer(ev.Peer.Edge, ev.Applied, ev.Want)
+			outlet(ev.Peer).Answer(ev.Applied, ev.Want)
 		}
 	}
 }
 
-// Route queues d for every edge that wants its topic now, and says for how many. It never blocks.
+// scratch is what Route uses again and again.
+type scratch struct {
+	peers   []*interest.Peer
+	encoded []byte
+}
+
+// Route queues d for every edge that wants its topic now, and says for how many. It never blocks. What one goroutine routes of a topic reaches each
+// edge in that order.
 func (s *Switchboard) Route(d *outbox.Delivery) int {
-	var buf [16]*interest.Peer
-	edges := s.lookup(buf[:0], d.Topic)
-	if len(edges) == 0 {
+	b := s.scratch.Get().(*scratch)
+	defer s.scratch.Put(b)
+	b.peers = s.lookup(b.peers[:0], d.Topic)
+	if len(b.peers) == 0 {
 		return 0
 	}
-	b := s.encoded.Get().(*[]byte)
-	*b = outbox.AppendDelivery((*b)[:0], d)
-	for _, e := range edges {
-		if s.out.Deliver(e.Edge, *b) {
-			s.metrics.routed.Inc()
+	b.encoded = outbox.AppendDelivery(b.encoded[:0], d)
+	s.ways.put(d.Topic, len(b.peers), func(broadcast bool) {
+		if broadcast {
+			if s.out.Broadcast(b.encoded) {
+				s.metrics.routed.Add(float64(len(b.peers)))
+			}
+			return
 		}
-	}
-	s.encoded.Put(b)
-	return len(edges)
+		for _, p := range b.peers {
+			if outlet(p).Deliver(b.encoded) {
+				s.metrics.routed.Inc()
+			}
+		}
+	})
+	return len(b.peers)
+}
+
+// outlet is the queue of an edge.
+func outlet(p *interest.Peer) *outbox.Queue {
+	q, _ := p.Outlet.(*outbox.Queue)
+	return q
 }
 
 // Reachable is nil while there is a connection to NATS, over which edges are reached.
@@ -203,7 +240,7 @@ func (s *Switchboard) Reachable() error { return s.cfg.Bus.Check() }
 func (s *Switchboard) CheckTopic(topic string) {
 	for _, e := range s.lookup(nil, topic) {
 		s.metrics.checks.Inc()
-		s.out.Check(e.Edge, topic)
+		outlet(e).Check(topic)
 	}
 }
 

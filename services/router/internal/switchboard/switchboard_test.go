@@ -38,7 +38,7 @@ func FuzzHear(f *testing.F) {
 		if err := mesh.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s := New(Config{RouterID: "r", Incarnation: 1, Bus: mesh, Log: quiet(), Registry: prometheus.NewRegistry()})
+		s := New(Config{RouterID: "r", Incarnation: 1, Bus: mesh, BroadcastFrom: 3, Log: quiet(), Registry: prometheus.NewRegistry()})
 		hears := []func([]byte){hear(s, s.announce), hear(s, s.digest), hear(s, s.snapshot), s.stored}
 		for i := range hears {
 			hears[(int(kind)+i)%len(hears)](data)
