@@ -34,6 +34,8 @@ type Programs struct {
 	NATS string // nats-server
 	// EdgeEnv is added to the environment of edges.
 	EdgeEnv []string
+	// RouterArgs are added to those of routers.
+	RouterArgs []string
 	// DB is what the store gets as --db; "": a SQLite file.
 	DB string
 	// TwoStores: there are two, of one Postgres.
@@ -71,8 +73,9 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 		}
 		stores, all = stores+","+m.Second.Addr, append(all, m.Second)
 	}
-	m.Router, err = m.tier("router", "router-1", "--stores", stores, "--producer-rate", "10000000", "--producer-in-flight", "1000000",
-		"--max-in-flight", "1000000")
+	m.Router, err = m.tier("router", "router-1", append([]string{
+		"--stores", stores, "--producer-rate", "10000000", "--producer-in-flight", "1000000", "--max-in-flight", "1000000",
+	}, prog.RouterArgs...)...)
 	if err != nil {
 		return err
 	}

@@ -82,6 +82,7 @@ func (b *bench) parts() []table.Part {
 	return []table.Part{
 		{Name: "rate", Run: b.rate},
 		{Name: "latency", Run: b.latency},
+		{Name: "broadcast", Run: b.broadcast},
 		{Name: "disconnect", Run: b.disconnect},
 	}
 }

@@ -91,6 +91,21 @@ func due(ctx context.Context, j *job, orders <-chan string, say func(any) error)
 	})
 }
 
+// dueFrames publishes a frame with a message for every topic when it is due.
+func dueFrames(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
+	p, err := publisher.New(ctx, j.Addr, "", j.Size)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }()
+	each := *j
+	each.Rate /= float64(len(j.Topics))
+	return publishing(orders, say, func() (tally, error) {
+		n, err := each.pace(ctx, func(_ string, at time.Time) error { return p.PublishTo(j.Topics, at) })
+		return tally{N: n * int64(len(j.Topics))}, errors.Join(err, p.Wait(ctx))
+	})
+}
+
 // pace calls publish for one topic after the other when each message is due.
 func (j *job) pace(ctx context.Context, publish func(topic string, at time.Time) error) (n int64, err error) {
 	// Go's own timers may be a millisecond late where nothing else goes on: that would be measured as the servers'.

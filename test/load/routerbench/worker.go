@@ -34,12 +34,13 @@ type job struct {
 // kinds of workers. Each connects, says ready, and then obeys orders: publishers are told "go" and answer once everything is answered;
 // subscribers are told "clear", which begins a tally, and "report", which says it.
 var kinds = map[string]func(ctx context.Context, j *job, orders <-chan string, say func(any) error) error{
-	"hose":      hose,
-	"sdk":       sdk,
-	"due":       due,
-	"nats":      natsPublisher,
-	"subs":      subscribers,
-	"nats-subs": natsSubscribers,
+	"hose":       hose,
+	"sdk":        sdk,
+	"due":        due,
+	"due-frames": dueFrames,
+	"nats":       natsPublisher,
+	"subs":       subscribers,
+	"nats-subs":  natsSubscribers,
 }
 
 // tally is what a worker found.
