@@ -46,6 +46,8 @@ type front struct {
 	letters   *api.DeadLetter
 	mesh      *api.Mesh
 	subscribe *subscribe.Service
+	calls     int // under way on one connection
+	conns     *conns
 
 	stopping stopping
 	listener net.Listener
@@ -70,10 +72,12 @@ func (f *front) Start(ctx context.Context) error {
 	if f.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen); err != nil {
 		return err
 	}
+	f.listener = f.conns.limit(f.listener)
 	f.server = grpc.NewServer(
 		f.telemetry.ServerOption(),
 		grpc.ForceServerCodecV2(codec.Codec{}),
 		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.MaxConcurrentStreams(uint32(f.calls)),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

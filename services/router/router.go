@@ -66,13 +66,16 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		mesh   = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Log: tel.Log})
 		stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Log: tel.Log})
 		watch  = policy.NewWatch(stores, mesh, tel.Log)
-		app    = appender.New(appender.Config{Owners: stores, Registry: tel.Registry})
-		edges  = switchboard.New(switchboard.Config{
-			RouterID: s.ID, Incarnation: began, Bus: mesh, BroadcastFrom: s.BroadcastFrom, Log: tel.Log, Registry: tel.Registry,
+		app    = appender.New(appender.Config{
+			Owners: stores, MaxItems: s.MaxInFlight, MaxBytes: s.MaxBytes, MaxWait: s.AppendWait, Registry: tel.Registry,
+		})
+		edges = switchboard.New(switchboard.Config{
+			RouterID: s.ID, Incarnation: began, Bus: mesh, BroadcastFrom: s.BroadcastFrom, QueueBytes: s.EdgeQueueBytes, Log: tel.Log, Registry: tel.Registry,
 		})
 		admit = admission.New(admission.Config{
 			Producer: admission.Limits{Rate: s.ProducerRate, InFlight: s.ProducerInFlight},
 			Overall:  admission.Limits{Rate: s.MaxRate, InFlight: s.MaxInFlight},
+			MaxBytes: s.MaxBytes, Store: app.Admits, Edges: edges.Admits,
 			Registry: tel.Registry,
 		})
 		publisher = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel})
@@ -92,6 +95,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,
 			Registry: tel.Registry,
 		}),
+		calls: s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry),
 	}
 	r.http = health.NewServer(s.HTTP, checks, tel.Registry)
 

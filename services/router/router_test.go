@@ -43,7 +43,7 @@ func startMesh(tb testing.TB, change func(*Settings)) *mesh {
 	m.store = startStore(tb, m.log)
 	s := Settings{
 		ID: "r1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: m.nats.ClientURL(), Stores: []string{m.store.addr},
-		ProducerRate: 1_000_000, ProducerInFlight: 100_000, LogLevel: "error",
+		ProducerRate: 1_000_000, ProducerInFlight: 100_000, AppendWait: 10 * time.Second, LogLevel: "error",
 	}
 	if change != nil {
 		change(&s)

@@ -25,6 +25,11 @@ type Settings struct {
 	Consumers        int           `help:"Streams of backends that consume." default:"2000"`
 	CallerConsumers  int           `help:"Streams of one backend that consumes." default:"500"`
 	BroadcastFrom    int           `help:"How many edges, at least, must want a topic for its messages to go out once for all of them; more than there are: never." default:"3"`
+	MaxBytes         int           `help:"Bytes that messages in work may take up in this router." default:"268435456"`
+	EdgeQueueBytes   int           `help:"Bytes that may wait to be sent to all edges together." default:"268435456"`
+	AppendWait       time.Duration `help:"How long durable messages should wait for the store at most: from half of that on, low priorities are refused." default:"50ms"`
+	MaxConnections   int           `help:"Producers' connections." default:"10000"`
+	MaxCalls         int           `help:"Calls and streams under way on one connection; more wait at the client." default:"1000"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -48,6 +53,11 @@ func (s Settings) withDefaults() Settings {
 	s.Consumers = cmp.Or(s.Consumers, 2000)
 	s.CallerConsumers = cmp.Or(s.CallerConsumers, 500)
 	s.BroadcastFrom = cmp.Or(s.BroadcastFrom, 3)
+	s.MaxBytes = cmp.Or(s.MaxBytes, 256<<20)
+	s.EdgeQueueBytes = cmp.Or(s.EdgeQueueBytes, 256<<20)
+	s.AppendWait = cmp.Or(s.AppendWait, 50*time.Millisecond)
+	s.MaxConnections = cmp.Or(s.MaxConnections, 10_000)
+	s.MaxCalls = cmp.Or(s.MaxCalls, 1000)
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	return s
@@ -67,6 +77,11 @@ func (s *Settings) Check() error {
 		settings.Range("consumers", d.Consumers, 1, 1_000_000),
 		settings.Range("caller-consumers", d.CallerConsumers, 1, 1_000_000),
 		settings.Range("broadcast-from", d.BroadcastFrom, 2, 1_000_000),
+		settings.Range("max-bytes", d.MaxBytes, 1<<20, 1<<40),
+		settings.Range("edge-queue-bytes", d.EdgeQueueBytes, 1<<20, 1<<40),
+		settings.Range("append-wait", d.AppendWait.Seconds(), 0.001, 60),
+		settings.Range("max-connections", d.MaxConnections, 1, 1_000_000),
+		settings.Range("max-calls", d.MaxCalls, 1, 1_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

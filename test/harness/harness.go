@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -35,6 +36,8 @@ type Options struct {
 	Stores int
 	// Proxy puts a fault proxy between all tiers and NATS.
 	Proxy bool
+	// AppendWait of the routers; 0: so long that they refuse nothing for a slow store.
+	AppendWait time.Duration
 }
 
 // Mesh is a running mesh.
@@ -42,6 +45,8 @@ type Mesh struct {
 	Proxy       *natsproxy.Proxy
 	EdgeAddrs   []string
 	RouterAddrs []string
+	// RouterHTTP is where the first router has its health and metrics.
+	RouterHTTP string
 
 	settings  store.Settings
 	stopStore func()
@@ -81,9 +86,10 @@ func Start(t testing.TB, o Options) *Mesh {
 	for i := range max(1, o.Routers) {
 		r, err := router.New(ctx, router.Settings{
 			ID: fmt.Sprintf("router-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, Computes: []string{co.Addr()},
-			ProducerRate: 1_000_000, ProducerInFlight: 10_000, LogLevel: "error",
+			ProducerRate: 1_000_000, ProducerInFlight: 10_000, AppendWait: cmp.Or(o.AppendWait, 10*time.Second), LogLevel: "error",
 		})
 		start(t, "router", r, err)
+		m.RouterHTTP = cmp.Or(m.RouterHTTP, r.HTTPAddr())
 		m.RouterAddrs = append(m.RouterAddrs, r.Addr())
 	}
 	for i := range max(1, o.Edges) {

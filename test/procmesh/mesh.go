@@ -93,7 +93,7 @@ func Start(t testing.TB, o Options) *Mesh {
 	for i := range max(1, o.Routers) {
 		id, addr := fmt.Sprintf("router-%d", i+1), freeAddr(t)
 		p := tier("router", id, addr, "--nats", url(id), "--stores", storeAddrs,
-			"--computes", computeAddr, "--producer-rate", "1000000", "--producer-in-flight", "10000")
+			"--computes", computeAddr, "--producer-rate", "1000000", "--producer-in-flight", "10000", "--append-wait", "10s")
 		m.Routers, m.RouterAddrs = append(m.Routers, p), append(m.RouterAddrs, addr)
 	}
 	for i := range max(1, o.Edges) {

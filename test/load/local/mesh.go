@@ -75,6 +75,7 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 	}
 	m.Router, err = m.tier("router", "router-1", append([]string{
 		"--stores", stores, "--producer-rate", "10000000", "--producer-in-flight", "1000000", "--max-in-flight", "1000000",
+		"--append-wait", "10s",
 	}, prog.RouterArgs...)...)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package dev
 
 import (
 	"context"
+	"time"
 
 	"github.com/pushmesh/pushmesh/services/compute"
 	"github.com/pushmesh/pushmesh/services/edge"
@@ -31,11 +32,14 @@ func (m *Mesh) newCompute(ctx context.Context) (*compute.Compute, error) {
 	})
 }
 
+// appendWait lets what is published at once wait its turn, rather than be refused for the sake of neighbours that one machine has not.
+const appendWait = time.Second
+
 func (m *Mesh) newRouter(ctx context.Context) (*router.Router, error) {
 	return router.New(ctx, router.Settings{
 		ID: routerID, Listen: m.set.Router, HTTP: m.set.RouterHTTP, LogLevel: m.set.LogLevel, Grace: m.set.Grace,
 		NATS: m.nats.URL(), Stores: []string{m.store.Addr()}, Computes: []string{m.compute.Addr()},
-		ProducerRate: m.set.ProducerRate, ProducerInFlight: m.set.ProducerInFlight,
+		ProducerRate: m.set.ProducerRate, ProducerInFlight: m.set.ProducerInFlight, AppendWait: appendWait,
 	})
 }
 

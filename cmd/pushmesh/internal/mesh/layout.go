@@ -40,7 +40,8 @@ func (m *Mesh) layout() error {
 	for i := range routers {
 		addr, err := m.tier("router", fmt.Sprintf("router-%d", i+1), 7401+10*i,
 			"--nats", m.state.NATS, "--stores", store, "--computes", compute,
-			"--producer-rate", strconv.Itoa(m.set.ProducerRate), "--producer-in-flight", strconv.Itoa(m.set.ProducerInFlight))
+			"--producer-rate", strconv.Itoa(m.set.ProducerRate), "--producer-in-flight", strconv.Itoa(m.set.ProducerInFlight),
+			"--append-wait", "1s")
 		if err != nil {
 			return err
 		}

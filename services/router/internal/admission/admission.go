@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/shed"
 )
 
 // Limits of one producer, or of all together.
@@ -21,12 +22,18 @@ type Limits struct {
 	Rate, InFlight int
 }
 
-// Config of Admission. Limits are the mesh's: each live router enforces its share.
+// Config of Admission. Limits of producers and Overall are the mesh's: each live router enforces its share.
 type Config struct {
 	// Producer holds for each producer, unless a namespace's policy says otherwise.
 	Producer Limits
 	// Overall holds for all producers together.
-	Overall  Limits
+	Overall Limits
+	// MaxBytes of messages in work in this router; 0: no limit.
+	MaxBytes int
+	// Store says whether a durable message for a topic may go on, and how much waits for the topic's store; Edges the same of any message, for the
+	// way to edges. Pressure is 0 where nothing waits and 1 where all that may. nil: it always may.
+	Store    func(topic string, priority uint32) (pressure float64, ok bool)
+	Edges    func(priority uint32) (pressure float64, ok bool)
 	Registry prometheus.Registerer
 }
 
@@ -38,7 +45,7 @@ const (
 	idleAfter = 10 * time.Second
 	// minBurst lets a producer that sent nothing for a while send a few at once.
 	minBurst = 10
-	// crowded is what is suggested to come back after when the work in flight is full.
+	// crowded is what is suggested to come back after when a producer's work in flight is full.
 	crowded = 20 * time.Millisecond
 )
 
@@ -48,7 +55,9 @@ type Admission struct {
 	routers  atomic.Int64  // that share the limits
 	overall  *rate.Limiter // nil: no limit
 	inFlight atomic.Int64
-	refused  *prometheus.CounterVec
+	bytes    atomic.Int64
+	work     shed.Gate
+	refused  [reasons]prometheus.Counter
 	seed     maphash.Seed
 	stripes  [stripes]stripe
 }
@@ -65,6 +74,7 @@ type key struct{ producer, prefix string }
 // budget is what a producer has left.
 type budget struct {
 	inFlight atomic.Int64
+	penalty  *rate.Limiter // refusals that are forgiven; made with the first
 
 	mu     sync.Mutex
 	limits Limits
@@ -76,16 +86,11 @@ type budget struct {
 func New(cfg Config) *Admission {
 	a := &Admission{
 		cfg: cfg, seed: maphash.MakeSeed(),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_router_admission_refusals_total", Help: "Messages refused before any work, by reason.",
-		}, []string{"code"}),
 	}
+	a.count(cfg.Registry)
 	a.routers.Store(1)
 	if cfg.Overall.Rate > 0 {
 		a.overall = bucket(a.share(cfg.Overall).Rate)
-	}
-	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(a.refused)
 	}
 	return a
 }
@@ -128,36 +133,54 @@ func (a *Admission) Limits(p *policy.Policy) Limits {
 	return a.share(l)
 }
 
+// Ask is what wants to be taken into work.
+type Ask struct {
+	// Producer that is held to its limits; "": the message is committed already, and nobody's limits refuse it.
+	Producer string
+	// Policy of the namespace; nil: of none in particular.
+	Policy *policy.Policy
+	// Topic of a durable message; "": it does not need the store, or Stored is asked for each topic.
+	Topic    string
+	Priority uint32
+	// Messages of one call, and the bytes that each takes up.
+	Messages, Bytes int
+}
+
 // Slot is admitted work. It is given back with Release, once.
 type Slot struct {
-	a *Admission
-	b *budget
-	n int64
+	a        *Admission
+	b        *budget
+	n, bytes int64 // bytes of each
 }
 
-// Admit takes n messages of one call by a producer into work, or refuses all of them. A call with more messages than the bucket
-// holds is let in when there is any token at all, and paid off afterwards.
-func (a *Admission) Admit(now time.Time, producer string, p *policy.Policy, n int) (Slot, error) {
-	b := a.budget(now, producer, p)
-	if err := b.enter(now, n); err != nil {
-		a.refused.WithLabelValues(code.Name(err.Code)).Inc()
-		return Slot{}, err
+// Admit takes all messages of q into work, or refuses all of them. A call with more messages than the bucket holds is let in when there is any
+// token at all, and paid off afterwards.
+func (a *Admission) Admit(now time.Time, q Ask) (Slot, error) {
+	s, why, err := a.admit(now, &q)
+	if err != nil {
+		return Slot{}, a.refuse(now, q.Producer, q.Messages, why, err)
 	}
-	if err := a.enter(now, n); err != nil {
-		b.inFlight.Add(-int64(n))
-		a.refused.WithLabelValues(code.Name(err.Code)).Inc()
-		return Slot{}, err
-	}
-	return Slot{a, b, int64(n)}, nil
+	return s, nil
 }
 
-// AdmitAnyone holds n messages to the limits of all together alone.
-func (a *Admission) AdmitAnyone(now time.Time, n int) (Slot, error) {
-	if err := a.enter(now, n); err != nil {
-		a.refused.WithLabelValues(code.Name(err.Code)).Inc()
-		return Slot{}, err
+func (a *Admission) admit(now time.Time, q *Ask) (Slot, reason, *code.Error) {
+	if why, err := a.shed(q); err != nil {
+		return Slot{}, why, err
 	}
-	return Slot{a, nil, int64(n)}, nil
+	s := Slot{a: a, n: int64(q.Messages), bytes: int64(q.Bytes)}
+	if q.Producer != "" {
+		s.b = a.budget(now, q.Producer, q.Policy)
+		if why, err := s.b.enter(now, q.Messages); err != nil {
+			return Slot{}, why, err
+		}
+	}
+	if why, err := a.enter(now, &s); err != nil {
+		if s.b != nil {
+			s.b.inFlight.Add(-s.n)
+		}
+		return Slot{}, why, err
+	}
+	return s, 0, nil
 }
 
 // Release gives a slot back. The zero Slot is nothing.
@@ -169,41 +192,53 @@ func (s Slot) Release() {
 		s.b.inFlight.Add(-s.n)
 	}
 	s.a.inFlight.Add(-s.n)
+	s.a.bytes.Add(-s.n * s.bytes)
 }
 
-func (a *Admission) enter(now time.Time, n int) *code.Error {
-	if limit := a.share(a.cfg.Overall).InFlight; !within(&a.inFlight, n, limit) {
-		return code.Retry(wirev1.Code_CODE_OVERLOADED, crowded, "this router has too many messages in work")
+// One is a slot for one message out of those that s admitted: it is released alone, instead of s.
+func (s Slot) One() Slot {
+	s.n = 1
+	return s
+}
+
+func (a *Admission) enter(now time.Time, s *Slot) (reason, *code.Error) {
+	if !within(&a.inFlight, s.n, int64(a.share(a.cfg.Overall).InFlight)) {
+		return byWork, overloaded(1, "this router has too many messages in work")
+	}
+	if !within(&a.bytes, s.n*s.bytes, int64(a.cfg.MaxBytes)) {
+		a.inFlight.Add(-s.n)
+		return byWork, overloaded(1, "this router has too many bytes in work")
 	}
 	if a.overall != nil {
-		if wait := spend(a.overall, now, n); wait > 0 {
-			a.inFlight.Add(-int64(n))
-			return code.Retry(wirev1.Code_CODE_OVERLOADED, wait, "this router takes no more messages a second")
+		if wait := spend(a.overall, now, int(s.n)); wait > 0 {
+			a.inFlight.Add(-s.n)
+			a.bytes.Add(-s.n * s.bytes)
+			return byRate, code.Retry(wirev1.Code_CODE_OVERLOADED, shed.Jitter(wait), "this router takes no more messages a second")
 		}
 	}
-	return nil
+	return 0, nil
 }
 
-func (b *budget) enter(now time.Time, n int) *code.Error {
+func (b *budget) enter(now time.Time, n int) (reason, *code.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !within(&b.inFlight, n, b.limits.InFlight) {
-		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, crowded, "too many messages of this producer are unanswered")
+	if !within(&b.inFlight, int64(n), int64(b.limits.InFlight)) {
+		return byProducerInFlight, code.Retry(wirev1.Code_CODE_RATE_LIMITED, crowded, "too many messages of this producer are unanswered")
 	}
 	if b.bucket == nil {
-		return nil
+		return 0, nil
 	}
 	if wait := spend(b.bucket, now, n); wait > 0 {
 		b.inFlight.Add(-int64(n))
-		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, wait, "this producer sends more messages a second than it may")
+		return byProducerRate, code.Retry(wirev1.Code_CODE_RATE_LIMITED, wait, "this producer sends more messages a second than it may")
 	}
-	return nil
+	return 0, nil
 }
 
 // within adds n unless something is in flight and the limit would be passed: one call with many topics may always go alone.
-func within(inFlight *atomic.Int64, n, limit int) bool {
-	if now := inFlight.Add(int64(n)); limit > 0 && now > int64(limit) && now > int64(n) {
-		inFlight.Add(-int64(n))
+func within(inFlight *atomic.Int64, n, limit int64) bool {
+	if now := inFlight.Add(n); limit > 0 && now > limit && now > n {
+		inFlight.Add(-n)
 		return false
 	}
 	return true
@@ -220,6 +255,3 @@ func spend(l *rate.Limiter, now time.Time, n int) time.Duration {
 	}
 	return 0
 }
-
-// One is a slot for one message out of those that s admitted: it is released alone, instead of s.
-func (s Slot) One() Slot { return Slot{s.a, s.b, 1} }

@@ -16,6 +16,11 @@ import (
 
 var start = time.Unix(1_000_000, 0)
 
+// ask is for so many messages of the highest priority, which only the limits themselves refuse.
+func ask(producer string, p *policy.Policy, n int) Ask {
+	return Ask{Producer: producer, Policy: p, Messages: n, Bytes: 1000, Priority: 9}
+}
+
 func refused(t *testing.T, err error, want wirev1.Code) {
 	t.Helper()
 	if e := code.From(err); e == nil || e.Code != want || e.RetryAfter <= 0 {
@@ -29,7 +34,7 @@ func TestAProducerAtThreeTimesItsLimitGetsItsLimit(t *testing.T) {
 	for ms := range 10_000 {
 		now := start.Add(time.Duration(ms) * time.Millisecond)
 		for range 3 {
-			s, err := a.Admit(now, "greedy", nil, 1)
+			s, err := a.Admit(now, ask("greedy", nil, 1))
 			if err != nil {
 				refused(t, err, wirev1.Code_CODE_RATE_LIMITED)
 				continue
@@ -38,7 +43,7 @@ func TestAProducerAtThreeTimesItsLimitGetsItsLimit(t *testing.T) {
 			s.Release()
 		}
 		if ms%2 == 0 {
-			s, err := a.Admit(now, "modest", nil, 1)
+			s, err := a.Admit(now, ask("modest", nil, 1))
 			if err != nil {
 				t.Fatalf("the other producer was refused: %v", err)
 			}
@@ -52,7 +57,7 @@ func TestAProducerAtThreeTimesItsLimitGetsItsLimit(t *testing.T) {
 	if modest != 5000 {
 		t.Errorf("%d of the other", modest)
 	}
-	if n := testutil.ToFloat64(a.refused.WithLabelValues("RATE_LIMITED")); int(n) != 30_000-greedy {
+	if n := testutil.ToFloat64(a.refused[byProducerRate]); int(n) != 30_000-greedy {
 		t.Errorf("%v refusals counted", n)
 	}
 }
@@ -60,17 +65,17 @@ func TestAProducerAtThreeTimesItsLimitGetsItsLimit(t *testing.T) {
 func TestTheTimeToComeBackIsRight(t *testing.T) {
 	a := New(Config{Producer: Limits{Rate: 10}})
 	for range 10 {
-		if _, err := a.Admit(start, "p", nil, 1); err != nil {
+		if _, err := a.Admit(start, ask("p", nil, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := a.Admit(start, "p", nil, 1)
+	_, err := a.Admit(start, ask("p", nil, 1))
 	refused(t, err, wirev1.Code_CODE_RATE_LIMITED)
 	wait := code.From(err).RetryAfter
 	if wait != 100*time.Millisecond {
 		t.Errorf("come back after %v", wait)
 	}
-	if _, err := a.Admit(start.Add(wait), "p", nil, 1); err != nil {
+	if _, err := a.Admit(start.Add(wait), ask("p", nil, 1)); err != nil {
 		t.Errorf("refused when it came back: %v", err)
 	}
 }
@@ -79,61 +84,64 @@ func TestInFlight(t *testing.T) {
 	a := New(Config{Producer: Limits{InFlight: 3}})
 	var slots []Slot
 	for range 3 {
-		s, err := a.Admit(start, "p", nil, 1)
+		s, err := a.Admit(start, ask("p", nil, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		slots = append(slots, s)
 	}
-	_, err := a.Admit(start, "p", nil, 1)
+	_, err := a.Admit(start, ask("p", nil, 1))
 	refused(t, err, wirev1.Code_CODE_RATE_LIMITED)
-	if _, err := a.Admit(start, "q", nil, 1); err != nil {
+	if _, err := a.Admit(start, ask("q", nil, 1)); err != nil {
 		t.Errorf("another producer: %v", err)
 	}
 	slots[0].Release()
-	if _, err := a.Admit(start, "p", nil, 1); err != nil {
+	if _, err := a.Admit(start, ask("p", nil, 1)); err != nil {
 		t.Errorf("after a release: %v", err)
 	}
 }
 
 func TestManyTopicsOfOneCallArePaidOff(t *testing.T) {
 	a := New(Config{Producer: Limits{Rate: 1000, InFlight: 50}})
-	s, err := a.Admit(start, "p", nil, 5000)
+	s, err := a.Admit(start, ask("p", nil, 5000))
 	if err != nil {
 		t.Fatalf("alone: %v", err)
 	}
-	_, err = a.Admit(start, "p", nil, 1)
+	_, err = a.Admit(start, ask("p", nil, 1))
 	refused(t, err, wirev1.Code_CODE_RATE_LIMITED)
 	for range 5000 {
 		s.One().Release()
 	}
-	_, err = a.Admit(start.Add(4*time.Second), "p", nil, 1)
+	_, err = a.Admit(start.Add(4*time.Second), ask("p", nil, 1))
 	refused(t, err, wirev1.Code_CODE_RATE_LIMITED)
-	if _, err := a.Admit(start.Add(5*time.Second), "p", nil, 1); err != nil {
+	if _, err := a.Admit(start.Add(5*time.Second), ask("p", nil, 1)); err != nil {
 		t.Errorf("after it paid: %v", err)
 	}
 }
 
 func TestOverall(t *testing.T) {
 	a := New(Config{Overall: Limits{InFlight: 2}})
-	first, _ := a.Admit(start, "a", nil, 1)
-	if _, err := a.Admit(start, "b", nil, 1); err != nil {
+	first, _ := a.Admit(start, ask("a", nil, 1))
+	if _, err := a.Admit(start, ask("b", nil, 1)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := a.Admit(start, "c", nil, 1)
+	_, err := a.Admit(start, ask("c", nil, 1))
 	refused(t, err, wirev1.Code_CODE_OVERLOADED)
+	if n := testutil.ToFloat64(a.refused[byWork]); n != 1 {
+		t.Errorf("%v refusals counted", n)
+	}
 	first.Release()
-	if _, err := a.Admit(start, "c", nil, 1); err != nil {
+	if _, err := a.Admit(start, ask("c", nil, 1)); err != nil {
 		t.Errorf("after a release: %v", err)
 	}
 
 	a = New(Config{Overall: Limits{Rate: 100}})
 	for i := range 10 {
-		if _, err := a.Admit(start, fmt.Sprint(i), nil, 1); err != nil {
+		if _, err := a.Admit(start, ask(fmt.Sprint(i), nil, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = a.Admit(start, "x", nil, 1)
+	_, err = a.Admit(start, ask("x", nil, 1))
 	refused(t, err, wirev1.Code_CODE_OVERLOADED)
 }
 
@@ -145,17 +153,17 @@ func TestANamespaceHasLimitsOfItsOwn(t *testing.T) {
 		t.Errorf("a router's share is %v, want %v", got, want)
 	}
 	for range 3 {
-		if _, err := a.Admit(start, "p", wide, 1); err != nil {
+		if _, err := a.Admit(start, ask("p", wide, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := a.Admit(start, "p", wide, 1)
+	_, err := a.Admit(start, ask("p", wide, 1))
 	refused(t, err, wirev1.Code_CODE_RATE_LIMITED)
-	if _, err := a.Admit(start, "p", &policy.Policy{Prefix: "plain"}, 1); err != nil {
+	if _, err := a.Admit(start, ask("p", &policy.Policy{Prefix: "plain"}, 1)); err != nil {
 		t.Errorf("elsewhere: %v", err)
 	}
 	wider := &policy.Policy{Prefix: "wide", ProducerInFlight: 8, ProducerRate: 10_000}
-	if _, err := a.Admit(start, "p", wider, 1); err != nil {
+	if _, err := a.Admit(start, ask("p", wider, 1)); err != nil {
 		t.Errorf("after the policy changed: %v", err)
 	}
 }
@@ -164,7 +172,7 @@ func TestIdleProducersAreForgottenAndTheTableIsBounded(t *testing.T) {
 	a := New(Config{Producer: Limits{Rate: 1000, InFlight: 50}})
 	const flood = stripes * maxProducers * 2
 	for i := range flood {
-		s, err := a.Admit(start, fmt.Sprint("p", i), nil, 1)
+		s, err := a.Admit(start, ask(fmt.Sprint("p", i), nil, 1))
 		if err == nil {
 			s.Release()
 		}
@@ -179,7 +187,7 @@ func TestIdleProducersAreForgottenAndTheTableIsBounded(t *testing.T) {
 		t.Errorf("%d producers are remembered", n)
 	}
 	for i := range 10_000 { // some for every stripe
-		if s, err := a.Admit(start.Add(time.Minute), fmt.Sprint("q", i), nil, 1); err == nil {
+		if s, err := a.Admit(start.Add(time.Minute), ask(fmt.Sprint("q", i), nil, 1)); err == nil {
 			s.Release()
 		}
 	}
@@ -203,9 +211,10 @@ func TestInFlightIsNeverLost(t *testing.T) {
 			}
 			n := rapid.IntRange(1, 12).Draw(t, "n")
 			held, all := total(sizes[p]), total(sizes["a"])+total(sizes["b"])
-			s, err := a.Admit(start, p, nil, n)
+			s, err := a.Admit(start, ask(p, nil, n))
 			may := (held == 0 || held+n <= 10) && (all == 0 || all+n <= 15)
-			if may != (err == nil) {
+			nearlyFull := all >= 12 // the highest priority may be refused already, or still
+			if may != (err == nil) && (!may || !nearlyFull) {
 				t.Fatalf("%d more with %d of %d in flight: %v", n, held, all, err)
 			}
 			if err == nil {
@@ -220,25 +229,4 @@ func total(ns []int) (sum int) {
 		sum += n
 	}
 	return sum
-}
-
-func BenchmarkAdmit(b *testing.B) {
-	a := New(Config{Producer: Limits{Rate: 1 << 30, InFlight: 1000}, Overall: Limits{Rate: 1 << 30, InFlight: 1000}})
-	b.ReportAllocs()
-	for b.Loop() {
-		s, err := a.Admit(time.Now(), "host:127.0.0.1", nil, 1)
-		if err != nil {
-			b.Fatal(err)
-		}
-		s.Release()
-	}
-}
-
-// A refusal is what an overload consists of: it must stay cheap.
-func BenchmarkRefuse(b *testing.B) {
-	a := New(Config{Producer: Limits{Rate: 1}})
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = a.Admit(start, "host:127.0.0.1", nil, 1)
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/shed"
 )
 
 // Owners says which store owns a shard (storeclient.Client).
@@ -39,6 +40,8 @@ type Config struct {
 	Timeout time.Duration
 	// MoveWait is how long items wait for the owner map to learn of a move: 500 ms.
 	MoveWait time.Duration
+	// MaxWait is how long items should wait for a store's answer at most: what Admits refuses keeps them from waiting longer. 50 ms.
+	MaxWait  time.Duration
 	Registry prometheus.Registerer
 }
 
@@ -47,6 +50,7 @@ const (
 	defaultMaxBytes = 128 << 20
 	defaultTimeout  = 5 * time.Second
 	defaultMoveWait = 500 * time.Millisecond
+	defaultMaxWait  = 50 * time.Millisecond
 	tickEvery       = 25 * time.Millisecond
 	// retryAfter is what a refusal suggests.
 	retryAfter = 200 * time.Millisecond
@@ -64,6 +68,8 @@ type Sink interface {
 type Item struct {
 	Req  *meshv1.AppendItem
 	Sink Sink
+	// At is when its producer's call came, for how long stores take; zero: it is not counted for that.
+	At time.Time
 
 	lane    *lane
 	order   uint64
@@ -88,6 +94,7 @@ type Appender struct {
 	group *lifecycle.Group
 	items atomic.Int64
 	bytes atomic.Int64
+	gate  shed.Gate
 
 	mu      sync.Mutex
 	streams map[string]*stream
@@ -108,6 +115,9 @@ func New(cfg Config) *Appender {
 	}
 	if cfg.MoveWait == 0 {
 		cfg.MoveWait = defaultMoveWait
+	}
+	if cfg.MaxWait == 0 {
+		cfg.MaxWait = defaultMaxWait
 	}
 	a := &Appender{cfg: cfg, streams: map[string]*stream{}, parked: map[*lane]time.Time{}}
 	for shard := range a.lanes {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -17,6 +18,7 @@ const maxMoves = 3
 type lane struct {
 	appender *Appender
 	shard    int
+	last     atomic.Pointer[stream] // on, for who may not take mu; nil: nothing was sent yet
 
 	mu     sync.Mutex
 	on     *stream
@@ -64,6 +66,9 @@ func (l *lane) put(addr string, stub meshv1.StoreServiceClient, it *Item) bool {
 			return false
 		}
 		if s.push(it) {
+			if l.on != s {
+				l.last.Store(s)
+			}
 			l.on = s
 			l.out++
 			return true

@@ -29,6 +29,7 @@ type stream struct {
 	addr     string
 	stub     meshv1.StoreServiceClient
 	wake     chan struct{}
+	load     load
 
 	mu     sync.Mutex
 	queue  []*Item // not sent yet
@@ -36,11 +37,15 @@ type stream struct {
 	ref    uint64
 	heard  time.Time // of the last answer, or when the first item that waits was sent
 	broken bool
+	meter  meter
 	cancel context.CancelFunc
 }
 
 func newStream(a *Appender, addr string, stub meshv1.StoreServiceClient) *stream {
-	return &stream{appender: a, addr: addr, stub: stub, wake: make(chan struct{}, 1), sent: map[uint64]*Item{}}
+	s := &stream{appender: a, addr: addr, stub: stub, wake: make(chan struct{}, 1), sent: map[uint64]*Item{}}
+	s.meter = meter{maxWait: a.cfg.MaxWait, most: a.cfg.MaxItems}
+	s.load.limit.Store(int64(a.cfg.MaxItems))
+	return s
 }
 
 // push queues an item; false once the stream is broken.
@@ -51,6 +56,7 @@ func (s *stream) push(it *Item) bool {
 		return false
 	}
 	s.queue = append(s.queue, it)
+	s.load.waiting.Add(1)
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -142,10 +148,23 @@ func (s *stream) receive(call grpc.BidiStreamingClient[meshv1.AppendRequest, mes
 func (s *stream) match(dst []*Item, results []*meshv1.AppendResult) []*Item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var first time.Time
 	s.heard = time.Now()
+	matched := 0
 	for _, res := range results {
-		dst = append(dst, s.sent[res.GetRef()])
+		it := s.sent[res.GetRef()]
+		if it != nil {
+			if matched == 0 {
+				first = it.At
+			}
+			matched++
+		}
+		dst = append(dst, it)
 		delete(s.sent, res.GetRef())
+	}
+	s.load.waiting.Add(-int64(matched))
+	if matched > 0 {
+		s.meter.took(s.heard, matched, first)
 	}
 	return dst
 }
@@ -155,6 +174,7 @@ func (s *stream) match(dst []*Item, results []*meshv1.AppendResult) []*Item {
 func (s *stream) check(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.measure(now)
 	if len(s.sent) == 0 || s.cancel == nil {
 		return
 	}
@@ -178,6 +198,7 @@ func (s *stream) replaced() bool {
 func (s *stream) dissolve() {
 	s.mu.Lock()
 	s.broken = true
+	s.load.waiting.Store(0)
 	queue, sent := s.queue, s.sent
 	s.queue, s.sent = nil, map[uint64]*Item{}
 	s.mu.Unlock()

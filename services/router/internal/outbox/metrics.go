@@ -10,7 +10,7 @@ type metrics struct {
 	batchBytes prometheus.Histogram
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, waiting func() float64) *metrics {
 	m := &metrics{
 		batches: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_router_batches_total", Help: "Numbered batches handed to NATS.",
@@ -29,7 +29,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.batches, m.broadcasts, m.holes, m.batchItems, m.batchBytes)
+		reg.MustRegister(m.batches, m.broadcasts, m.holes, m.batchItems, m.batchBytes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "pushmesh_router_edge_queue_bytes", Help: "Bytes that wait to be sent to edges.",
+		}, waiting))
 	}
 	return m
 }

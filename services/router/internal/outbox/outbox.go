@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
+	"github.com/pushmesh/pushmesh/services/router/internal/shed"
 )
 
 // Publisher is what the outbox needs of NATS. Publish may block while the connection's buffer is full; data may be reused afterwards.
@@ -31,6 +32,8 @@ type Config struct {
 	Bus         Publisher
 	// QueueBytes that may wait for one edge; 0: 32 MiB. Beyond it deliveries become holes.
 	QueueBytes int
+	// TotalBytes that may wait for all edges together; 0: 256 MiB. Beyond it, too, deliveries become holes.
+	TotalBytes int
 	Registry   prometheus.Registerer
 }
 
@@ -43,6 +46,8 @@ type Outbox struct {
 	all     *Queue
 	casts   uint64 // number of the last broadcast; the sender's own
 	ended   chan struct{}
+	total   total
+	gate    shed.Gate
 
 	mu      sync.RWMutex
 	queues  map[interest.Edge]*Queue
@@ -64,17 +69,23 @@ func New(cfg Config) *Outbox {
 	if cfg.QueueBytes == 0 {
 		cfg.QueueBytes = 32 << 20
 	}
+	if cfg.TotalBytes == 0 {
+		cfg.TotalBytes = 256 << 20
+	}
 	o := &Outbox{
-		cfg: cfg, metrics: newMetrics(cfg.Registry), group: lifecycle.NewGroup(context.Background()),
+		cfg: cfg, group: lifecycle.NewGroup(context.Background()),
 		line: line{wake: make(chan struct{}, 1)}, ended: make(chan struct{}),
 		queues: map[interest.Edge]*Queue{}, closed: map[string]ended{},
 	}
+	o.metrics = newMetrics(cfg.Registry, func() float64 { return float64(o.total.waiting.Load()) })
+	o.total.most = int64(cfg.TotalBytes)
 	o.all = o.newQueue(interest.Edge{}, bus.EveryEdgeFrames, 0)
+	o.all.mirror = &o.total.broadcasts
 	return o
 }
 
 func (o *Outbox) newQueue(e interest.Edge, subject string, n uint64) *Queue {
-	return &Queue{line: &o.line, edge: e, subject: subject, most: o.cfg.QueueBytes, n: n}
+	return &Queue{line: &o.line, edge: e, subject: subject, most: o.cfg.QueueBytes, n: n, total: &o.total}
 }
 
 // Open begins with an edge and returns its queue; nil once the router left. One that was closed in the same life goes on with its numbers, one of
@@ -92,6 +103,7 @@ func (o *Outbox) Open(e interest.Edge) *Queue {
 	delete(o.closed, e.ID)
 	q := o.newQueue(e, bus.EdgeFrames(e.ID), n)
 	o.queues[e] = q
+	o.measure()
 	if !o.running {
 		o.running = true
 		o.group.Go("outbox", o.run)
@@ -108,8 +120,10 @@ func (o *Outbox) Close(e interest.Edge) {
 		return
 	}
 	delete(o.queues, e)
+	o.measure()
 	q.mu.Lock()
 	q.gone, q.batches, q.spare = true, nil, nil
+	q.weigh(-q.bytes)
 	n := q.n
 	q.mu.Unlock()
 	for id := range o.closed {

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
@@ -34,6 +35,8 @@ type Queue struct {
 	edge    interest.Edge // the zero Edge: everyone
 	subject string
 	most    int // bytes that may wait
+	total   *total
+	mirror  *atomic.Int64 // of bytes, for who may not take mu; nil: nobody looks
 
 	mu      sync.Mutex
 	batches []batch
@@ -93,7 +96,7 @@ func (q *Queue) add(data []byte) (ok, begun bool) {
 	}
 	last := len(q.batches) - 1
 	open := last >= 0 && !q.sealed
-	if q.bytes+len(data) > q.most {
+	if q.bytes+len(data) > q.most || q.total.full(len(data)) {
 		if !open || !q.batches[last].hole {
 			q.begin(batch{hole: true})
 			last, begun = last+1, true
@@ -109,7 +112,7 @@ func (q *Queue) add(data []byte) (ok, begun bool) {
 	b := &q.batches[last]
 	b.data = append(b.data, data...)
 	b.items++
-	q.bytes += len(data)
+	q.weigh(len(data))
 	return true, begun
 }
 
@@ -136,7 +139,7 @@ func (q *Queue) take(now time.Time) (d due, ok bool) {
 	rest := copy(q.batches, q.batches[1:])
 	q.batches[rest] = batch{}
 	q.batches = q.batches[:rest]
-	q.bytes -= len(d.data)
+	q.weigh(-len(d.data))
 	q.n++
 	q.tell(now, &d)
 	return d, true

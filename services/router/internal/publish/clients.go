@@ -104,7 +104,7 @@ func (c *Clients) take(data []byte, respond func([]byte) error) {
 			continue
 		}
 		c.publisher.Publish(&Message{
-			Context: context.Background(), Producer: "client:" + it.GetClientId(), From: it.GetUser(), FromClient: true,
+			Context: context.Background(), Producer: client(it), From: it.GetUser(), FromClient: true,
 			Ref: uint64(i), To: r,
 			Request: &pushmeshv1.PublishRequest{
 				Topic: it.GetTopic(), Payload: it.GetPayload(), Headers: it.GetHeaders(), DedupeKey: it.GetDedupeKey(),

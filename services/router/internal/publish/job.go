@@ -58,7 +58,7 @@ func (p *Publisher) submit(j *job, began time.Time, m *Message, s *sealed, topic
 	if m.ProducerSeq > 0 {
 		a.ProducerId, a.ProducerSeq = m.ProducerID, m.ProducerSeq
 	}
-	j.item.Req, j.item.Sink = a, j
+	j.item.Req, j.item.Sink, j.item.At = a, j, began
 	if err := p.cfg.Appender.Submit(&j.item); err != nil {
 		j.finish(refusal(err))
 	}

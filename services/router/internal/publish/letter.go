@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 )
 
 // letterWindow is how long a replayed letter is recognised by its key, in seconds. It matters only where several replay one letter at a
@@ -30,13 +31,14 @@ func (p *Publisher) Replay(l *meshv1.DeadLetter, m *wirev1.Message, ref uint64, 
 		refuse(code.New(wirev1.Code_CODE_INTERNAL, "the letter's message has no id"))
 		return
 	}
-	slot, err := p.cfg.Admission.AdmitAnyone(now, 1)
+	slot, err := p.cfg.Admission.Admit(now, admission.Ask{Topic: l.GetTopic(), Messages: 1, Bytes: weight(len(l.GetBody()))})
 	if err != nil {
 		refuse(err)
 		return
 	}
 	s := &sealed{id: m.GetId(), body: l.GetBody(), publishedAt: m.GetPublishedAt(), traceparent: m.GetTraceparent()}
 	j := &job{publisher: p, sealed: s, slot: slot, began: now, ref: ref, to: to}
+	j.item.At = now
 	a := &j.append
 	a.Topic, a.Body, a.MessageId, a.PublishedAt, a.Traceparent = l.GetTopic(), s.body, s.id, s.publishedAt, s.traceparent
 	a.DeadLetter, a.DedupeKey, a.DedupeWindowS = l.GetId(), fmt.Sprintf("\x00dead-letter/%d/%d", l.GetId(), l.GetAt()), letterWindow

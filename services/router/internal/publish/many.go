@@ -25,14 +25,22 @@ func (g *many) Published(ref uint64, res *Result) {
 	}
 }
 
+// stored refuses a topic whose store can't keep up.
+func (p *Publisher) stored(now time.Time, m *Message, pol *policy.Policy, topic string) error {
+	if !pol.Durable {
+		return nil
+	}
+	return p.cfg.Admission.Stored(now, ask(m, pol, topic))
+}
+
 // publishMany publishes one payload to many topics, which share the message's id. Topics are admitted by namespace, all or none; one refused
 // has its reason in its result.
-func (p *Publisher) publishMany(now time.Time, m *Message) {
+func (p *Publisher) publishMany(now time.Time, m *Message) (refused bool) {
 	topics := m.Request.GetTopics()
 	s := &sealed{}
 	if err := p.seal(now, m, s); err != nil {
 		p.refuse(now, m, err)
-		return
+		return false
 	}
 	g := &many{results: make([]*pushmeshv1.TopicResult, len(topics)), id: s.id, ref: m.Ref, to: m.To}
 	g.left.Store(int64(len(topics)))
@@ -52,15 +60,25 @@ func (p *Publisher) publishMany(now time.Time, m *Message) {
 	s.end()
 	s.span = nil
 	for pol, places := range groups {
-		slot, err := p.cfg.Admission.Admit(now, m.Producer, pol, len(places))
+		q := ask(m, pol, "")
+		q.Topic, q.Messages, q.Bytes = "", len(places), weight(0)+len(m.Request.GetPayload())/len(places)
+		slot, err := p.cfg.Admission.Admit(now, q)
 		if err != nil {
+			refused = true
 			for _, i := range places {
 				refuse(i, err)
 			}
 			continue
 		}
 		for _, i := range places {
+			if err := p.stored(now, m, pol, topics[i]); err != nil {
+				refused = true
+				slot.One().Release()
+				refuse(i, err)
+				continue
+			}
 			p.submit(&job{}, now, m, s, topics[i], pol, slot.One(), uint64(i), g)
 		}
 	}
+	return refused
 }

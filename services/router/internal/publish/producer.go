@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
 // producer names who calls, for the limits: the certificate's name, else the token (hashed: it is a secret), else the host.
@@ -34,6 +36,14 @@ func producer(ctx context.Context) string {
 		host = p.Addr.String()
 	}
 	return "host:" + host
+}
+
+// client names who publishes over an edge: the user, on however many connections, else the connection's client id.
+func client(it *meshv1.ClientPublish_Item) string {
+	if user := it.GetUser(); user != "" {
+		return "user:" + user
+	}
+	return "client:" + it.GetClientId()
 }
 
 func hasTraceparent(ctx context.Context) bool {

@@ -94,47 +94,56 @@ type Message struct {
 	To      Receiver
 }
 
-// Publish takes a message; its Receiver is told the result, maybe before Publish returns.
-func (p *Publisher) Publish(m *Message) {
+// Publish takes a message; its Receiver is told the result, maybe before Publish returns. refused says that admission did not let it in.
+func (p *Publisher) Publish(m *Message) (refused bool) {
 	now := time.Now()
 	if err := checkMessage(m.Request); err != nil {
 		p.refuse(now, m, err)
-		return
+		return false
 	}
 	if err := checkProducer(m.ProducerID, m.ProducerSeq); err != nil {
 		p.refuse(now, m, err)
-		return
+		return false
 	}
 	if len(m.Request.GetTopics()) > 0 {
-		p.publishMany(now, m)
-		return
+		return p.publishMany(now, m)
 	}
 	pol, err := p.check(m, m.Request.GetTopic())
 	if err != nil {
 		p.refuse(now, m, err)
-		return
+		return false
 	}
-	slot, err := p.admit(now, m, pol)
+	slot, err := p.cfg.Admission.Admit(now, ask(m, pol, m.Request.GetTopic()))
 	if err != nil {
 		p.refuse(now, m, err)
-		return
+		return true
 	}
 	l := &lone{}
 	if err := p.seal(now, m, &l.sealed); err != nil {
 		slot.Release()
 		p.refuse(now, m, err)
-		return
+		return false
 	}
 	p.submit(&l.job, now, m, &l.sealed, m.Request.GetTopic(), pol, slot, m.Ref, m.To)
+	return false
 }
 
-// admit holds a producer to its limits. What was committed is not refused for who wrote it.
-func (p *Publisher) admit(now time.Time, m *Message, pol *policy.Policy) (admission.Slot, error) {
-	if m.Written != nil {
-		return p.cfg.Admission.AdmitAnyone(now, 1)
+// ask is what a message needs. What was committed is not refused for who wrote it.
+func ask(m *Message, pol *policy.Policy, topic string) admission.Ask {
+	q := admission.Ask{
+		Producer: m.Producer, Policy: pol, Priority: m.Request.GetPriority(), Messages: 1, Bytes: weight(len(m.Request.GetPayload())),
 	}
-	return p.cfg.Admission.Admit(now, m.Producer, pol, 1)
+	if m.Written != nil {
+		q.Producer = ""
+	}
+	if pol.Durable {
+		q.Topic = topic
+	}
+	return q
 }
+
+// weight is about what a message in work takes up: as it came, as it is stored, and what belongs to it.
+func weight(payload int) int { return 1024 + 2*payload }
 
 // check refuses a topic, or the message there.
 func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {

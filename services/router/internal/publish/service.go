@@ -57,15 +57,35 @@ func (s *Service) Publish(ctx context.Context, req *pushmeshv1.PublishRequest) (
 		req.Traceparent = "" // the call's metadata comes first; its span is in ctx already
 	}
 	w := make(waiter, 1)
-	s.publisher.Publish(&Message{Context: ctx, Producer: producer(ctx), Request: req, To: w})
+	name := producer(ctx)
+	refused := s.publisher.Publish(&Message{Context: ctx, Producer: name, Request: req, To: w})
 	select {
 	case res := <-w:
+		if refused {
+			req.Reset() // nothing is kept while it waits
+			s.penalty(ctx, name)
+		}
 		if err := res.Err(); err != nil {
 			return nil, err
 		}
 		return response(res), nil
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// penalty waits where a producer that was just refused goes on sending what is refused. It must be the only thing that its caller holds up.
+func (s *Service) penalty(ctx context.Context, producer string) {
+	d := s.publisher.cfg.Admission.Penalty(time.Now(), producer)
+	if d == 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-s.draining:
 	}
 }
 

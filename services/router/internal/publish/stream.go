@@ -24,7 +24,7 @@ const (
 
 const (
 	// maxAnswers is how many answers may wait for a client that doesn't read them; beyond it the router doesn't read from the client.
-	maxAnswers = 64 << 10
+	maxAnswers = 16 << 10
 	// maxResults of one PublishStreamResponse.
 	maxResults = 8192
 	// drainLinger is how long a stream answers DRAINING before it is closed.
@@ -98,6 +98,7 @@ func (s *Service) read(stream publishStream, out *answers) error {
 		m.Context = ctx // the producer put the whole stream into one trace
 	}
 	var id []byte
+	var o order
 	for {
 		req, err := stream.Recv()
 		if err != nil {
@@ -106,11 +107,15 @@ func (s *Service) read(stream publishStream, out *answers) error {
 		if len(req.GetProducerId()) > 0 {
 			id = req.GetProducerId()
 		}
+		refused := false
 		if req.GetMessage() != nil || len(req.GetBatch()) == 0 {
-			s.take(&m, id, req.GetRef(), req.GetMessage(), req.GetProducerSeq())
+			refused = s.take(&m, &o, id, req.GetRef(), req.GetMessage(), req.GetProducerSeq())
 		}
 		for _, it := range req.GetBatch() {
-			s.take(&m, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq())
+			refused = s.take(&m, &o, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq()) || refused
+		}
+		if refused {
+			s.penalty(ctx, m.Producer)
 		}
 		if err := out.room(ctx); err != nil {
 			return err
@@ -118,14 +123,25 @@ func (s *Service) read(stream publishStream, out *answers) error {
 	}
 }
 
-func (s *Service) take(m *Message, id []byte, ref uint64, req *pushmeshv1.PublishRequest, seq uint64) {
+func (s *Service) take(m *Message, o *order, id []byte, ref uint64, req *pushmeshv1.PublishRequest, seq uint64) (refused bool) {
 	m.Ref, m.Request, m.ProducerID, m.ProducerSeq = ref, req, id, seq
 	m.To.(*answers).expect()
 	if s.drained.Load() {
 		s.publisher.refuse(time.Now(), m, errDraining())
-		return
+		return false
 	}
-	s.publisher.Publish(m)
+	if len(o.stopped) > 0 {
+		now := time.Now()
+		if err := o.check(now, id, req.GetTopic(), seq); err != nil {
+			s.publisher.refuse(now, m, err)
+			return false
+		}
+	}
+	if !s.publisher.Publish(m) {
+		return false
+	}
+	o.refused(time.Now(), id, req, seq)
+	return true
 }
 
 // answers is what a stream owes its client. It is safe for concurrent use.

@@ -42,8 +42,10 @@ type Config struct {
 	Bus         Bus
 	// BroadcastFrom is how many edges must want a topic, at least, for its messages to go out once for all edges; 2 at least.
 	BroadcastFrom int
-	Log           *slog.Logger
-	Registry      prometheus.Registerer
+	// QueueBytes that may wait for all edges together; 0: the outbox's own measure.
+	QueueBytes int
+	Log        *slog.Logger
+	Registry   prometheus.Registerer
 }
 
 // Switchboard is a lifecycle.Part, safe for concurrent use. The bus must be started before it.
@@ -66,8 +68,10 @@ type Switchboard struct {
 // New makes a switchboard that knows no edge.
 func New(cfg Config) *Switchboard {
 	s := &Switchboard{
-		cfg:     cfg,
-		out:     outbox.New(outbox.Config{RouterID: cfg.RouterID, Incarnation: cfg.Incarnation, Bus: cfg.Bus, Registry: cfg.Registry}),
+		cfg: cfg,
+		out: outbox.New(outbox.Config{
+			RouterID: cfg.RouterID, Incarnation: cfg.Incarnation, Bus: cfg.Bus, TotalBytes: cfg.QueueBytes, Registry: cfg.Registry,
+		}),
 		scratch: sync.Pool{New: func() any { return new(scratch) }},
 	}
 	s.ways = newWays(cfg.BroadcastFrom, s.out.Seal)
@@ -231,6 +235,11 @@ func (s *Switchboard) Route(d *outbox.Delivery) int {
 func outlet(p *interest.Peer) *outbox.Queue {
 	q, _ := p.Outlet.(*outbox.Queue)
 	return q
+}
+
+// Admits says whether a message of a priority may be routed, or is to be refused because edges can't be reached fast enough.
+func (s *Switchboard) Admits(priority uint32) (pressure float64, ok bool) {
+	return s.out.Admits(priority)
 }
 
 // Reachable is nil while there is a connection to NATS, over which edges are reached.

@@ -1,0 +1,69 @@
+package outbox
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/pushmesh/pushmesh/services/router/internal/interest"
+)
+
+func TestBytesThatWaitArePressure(t *testing.T) {
+	in(t, 10_000, func(n *nats, o *Outbox) {
+		want := func(pressure float64, zero, nine bool) {
+			t.Helper()
+			p, ok := o.Admits(0)
+			_, high := o.Admits(9)
+			if p < pressure-0.1 || p > pressure+0.1 || ok != zero || high != nine {
+				t.Errorf("pressure %v, priority 0 admitted %v, 9 %v; want %v, %v, %v", p, ok, high, pressure, zero, nine)
+			}
+		}
+		hold := make(chan struct{})
+		n.set(func(n *nats) { n.hold = hold })
+		deliver(o, edge, delivery(10))
+		synctest.Wait() // that one is on its way, and what comes now waits
+		want(0, true, true)
+		deliver(o, edge, delivery(6000))
+		want(0.6, false, true)
+		deliver(o, edge, delivery(3800))
+		want(0.98, false, false)
+
+		other := interest.Edge{ID: "f", Incarnation: 1}
+		o.Open(other) // with room of its own
+		want(0.5, false, true)
+		o.Close(other)
+		deliver(o, other, delivery(10))
+		n.set(func(n *nats) { n.hold = nil })
+		close(hold)
+		synctest.Wait()
+		want(0, true, true)
+		if w := o.total.waiting.Load(); w != 0 {
+			t.Errorf("%d bytes wait when everything was sent", w)
+		}
+	})
+}
+
+func TestTheTotalIsBoundedToo(t *testing.T) {
+	in(t, 10_000, func(n *nats, o *Outbox) {
+		o.total.most = 15_000
+		other := interest.Edge{ID: "f", Incarnation: 1}
+		o.Open(other)
+		hold := make(chan struct{})
+		n.set(func(n *nats) { n.hold = hold })
+		deliver(o, edge, delivery(10))
+		deliver(o, other, delivery(10))
+		synctest.Wait()
+		if !deliver(o, edge, delivery(9000)) || deliver(o, other, delivery(9000)) {
+			t.Error("more waits for both together than may")
+		}
+		o.Close(other) // what waited for it is forgotten
+		if !deliver(o, edge, delivery(900)) {
+			t.Error("there is room again")
+		}
+		n.set(func(n *nats) { n.hold = nil })
+		close(hold)
+		synctest.Wait()
+		if w := o.total.waiting.Load(); w != 0 {
+			t.Errorf("%d bytes wait when everything was sent", w)
+		}
+	})
+}

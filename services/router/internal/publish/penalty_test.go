@@ -1,0 +1,118 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/admission"
+)
+
+// rude is a stream whose client sends without end, whatever it is told.
+type rude struct {
+	grpc.ServerStream
+	ctx   context.Context
+	until time.Time
+	sent  int
+}
+
+func (r *rude) Context() context.Context                     { return r.ctx }
+func (r *rude) Send(*pushmeshv1.PublishStreamResponse) error { return nil }
+func (r *rude) Recv() (*pushmeshv1.PublishStreamRequest, error) {
+	if !time.Now().Before(r.until) {
+		return nil, io.EOF
+	}
+	r.sent++
+	return &pushmeshv1.PublishStreamRequest{Message: &pushmeshv1.PublishRequest{Topic: "live/1"}}, nil
+}
+
+func limitedTo(l admission.Limits, namespaces ...*pushmeshv1.Namespace) *Publisher {
+	p, _ := newPublisher(noop.NewTracerProvider())
+	p.cfg.Admission = admission.New(admission.Config{Producer: l})
+	p.cfg.Policies = fixed{policy.NewTable(namespaces)}
+	return p
+}
+
+// Reading from a client that ignores refusals costs no more than twice what it may send.
+func TestAStreamThatIgnoresRefusalsIsReadSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewService(limitedTo(admission.Limits{Rate: 100, InFlight: 10}), nil)
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer rude"))
+		stream := &rude{ctx: ctx, until: time.Now().Add(20 * time.Second)}
+		if err := s.read(stream, newAnswers()); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		if stream.sent < 20*100 || stream.sent > 20*(100+100)+200 {
+			t.Errorf("%d messages were read in 20 s", stream.sent)
+		}
+		for range 300 { // the bucket of refusals is used up again
+			s.publisher.Publish(&Message{Context: ctx, Producer: producer(ctx), Request: &pushmeshv1.PublishRequest{Topic: "live/1"}, To: newAnswers()})
+		}
+		w := make(chan time.Duration, 1)
+		go func() {
+			began := time.Now()
+			_, _ = s.Publish(ctx, &pushmeshv1.PublishRequest{Topic: "live/1"})
+			w <- time.Since(began)
+		}()
+		if d := <-w; d < 10*time.Millisecond || d > time.Second {
+			t.Errorf("a unary call of the same producer took %v", d)
+		}
+		s.Drain()
+	})
+}
+
+// A user is held to one producer's limits on all connections together; without a user, each client is.
+func TestClientsAreLimitedPerUser(t *testing.T) {
+	c := NewClients(limitedTo(admission.Limits{Rate: 100, InFlight: 10}, &pushmeshv1.Namespace{Prefix: "open", Policy: &pushmeshv1.Policy{ClientPublish: true}}), nil, "r")
+	publish := func(user, id string, n int) (ok int) {
+		t.Helper()
+		in := &meshv1.ClientPublish{EdgeId: "e"}
+		for range n {
+			in.Items = append(in.Items, &meshv1.ClientPublish_Item{Topic: "open/1", User: user, ClientId: id})
+		}
+		data, err := proto.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.take(data, nil)
+		out := &meshv1.ClientPublishReply{}
+		if err := proto.Unmarshal((<-c.replies).data, out); err != nil || len(out.GetResults()) != n {
+			t.Fatalf("%d results: %v", len(out.GetResults()), err)
+		}
+		for _, r := range out.GetResults() {
+			switch {
+			case r.GetCode() == wirev1.Code_CODE_OK:
+				ok++
+			case r.GetCode() != wirev1.Code_CODE_RATE_LIMITED || r.GetRetryAfterMs() == 0:
+				t.Fatalf("%v", r)
+			}
+		}
+		return ok
+	}
+	synctest.Test(t, func(t *testing.T) { // whose clock stands still meanwhile
+		if n := publish("ann", "phone", 20); n != 10 {
+			t.Errorf("%d of 20 at once, at 100 a second and a burst of 10", n)
+		}
+		if n := publish("ann", "laptop", 20); n != 0 {
+			t.Errorf("%d more from her other connection", n)
+		}
+		if n := publish("bob", "phone", 20); n != 10 {
+			t.Errorf("%d of another user", n)
+		}
+		if n := publish("", "phone", 20) + publish("", "laptop", 20); n != 20 {
+			t.Errorf("%d of two clients without a user", n)
+		}
+	})
+}
