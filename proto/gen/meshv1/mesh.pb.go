@@ -525,7 +525,9 @@ func (x *EdgeDigest) GetNotReady() bool {
 	return false
 }
 
-// EdgeSnapshot is the whole interest of an edge, in parts, to one router.
+// EdgeSnapshot is the whole interest of an edge, in parts, to one router. Where there are several, each is a request (NATS) that the router answers
+// with nothing once it has taken the part in, and the next follows. The edge goes on announcing meanwhile: with the announcements after version
+// the parts make what it wants now.
 type EdgeSnapshot struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	EdgeId          string                 `protobuf:"bytes,1,opt,name=edge_id,json=edgeId,proto3" json:"edge_id,omitempty"`

@@ -64,11 +64,11 @@ func TestLargeChangesComeInParts(t *testing.T) {
 			t.Errorf("announcement %d: version %d, %d bytes", i, a.GetVersion(), proto.Size(a))
 		}
 	}
-	parts := table.Snapshot()
+	parts := allParts(table.Snapshot())
 	m := 0
 	for i, p := range parts {
 		m += len(p.GetFilters())
-		if p.GetPart() != uint32(i) || p.GetParts() != uint32(len(parts)) || p.GetVersion() != table.Version() || proto.Size(p) > maxPart+256 {
+		if p.GetPart() != uint32(i) || p.GetParts() != uint32(len(parts)) || p.GetVersion() != table.Version() || proto.Size(p) > snapshotPart+256 {
 			t.Errorf("part %d of %d: %d bytes", p.GetPart(), p.GetParts(), proto.Size(p))
 		}
 	}
@@ -134,12 +134,74 @@ func TestAnnouncementsDigestAndSnapshotAgree(t *testing.T) {
 			if d := table.Digest(); d.GetCount() != uint64(len(held)) || d.GetHash() != hash || d.GetVersion() != version {
 				t.Fatalf("digest %v of %v", d, held)
 			}
-			got := table.Snapshot()[0].GetFilters()
+			got := allParts(table.Snapshot())[0].GetFilters()
 			slices.Sort(got)
 			slices.Sort(want)
 			if !slices.Equal(got, want) {
 				t.Fatalf("snapshot %v, want %v", got, want)
 			}
+		}
+	})
+}
+
+func allParts(s *Snapshot) (parts []*meshv1.EdgeSnapshot) {
+	for p := s.Next(); p != nil; p = s.Next() {
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// Whoever applies the announcements after a snapshot's version to it has what is announced, however much changed between its parts.
+func TestASnapshotMayBeTakenWhileTheTableChanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := New("e", 1)
+		name := func(i int) string { return fmt.Sprintf("%d/%s", i, strings.Repeat("x", 240)) }
+		var log []*meshv1.EdgeAnnounce
+		on := map[int]bool{}
+		flip := func(i int) {
+			if on[i] = !on[i]; on[i] {
+				table.Join(start, 0, name(i))
+			} else {
+				table.Leave(start, 0, name(i))
+			}
+		}
+		for i := range rapid.IntRange(0, 4000).Draw(t, "before") {
+			flip(i)
+		}
+		table.Announce()
+		s := table.Snapshot()
+		version, held := table.Version(), map[string]bool{}
+		n := uint32(0)
+		for p := s.Next(); p != nil; p = s.Next() {
+			if p.GetPart() != n || p.GetVersion() != version || s.Last() != (n+1 == p.GetParts()) || proto.Size(p) > snapshotPart+256 {
+				t.Fatalf("part %d of %d, version %d, %d bytes", p.GetPart(), p.GetParts(), p.GetVersion(), proto.Size(p))
+			}
+			n++
+			for _, f := range p.GetFilters() {
+				held[f] = true
+			}
+			from, count := rapid.IntRange(0, 5000).Draw(t, "from"), rapid.IntRange(0, 2000).Draw(t, "count")
+			for range rapid.IntRange(0, 2).Draw(t, "times") { // twice: away, and back under a later version
+				for i := from; i < from+count; i++ {
+					flip(i)
+				}
+				log = append(log, table.Announce()...)
+			}
+		}
+		for _, a := range log {
+			for _, f := range a.GetRemove() {
+				delete(held, f)
+			}
+			for _, f := range a.GetAdd() {
+				held[f] = true
+			}
+		}
+		d := table.Digest()
+		for f := range held {
+			d.Hash -= xxhash.Sum64String(f)
+		}
+		if d.GetHash() != 0 || d.GetCount() != uint64(len(held)) {
+			t.Fatalf("%d held, %d announced, and others", len(held), d.GetCount())
 		}
 	})
 }

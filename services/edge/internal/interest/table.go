@@ -32,6 +32,7 @@ type Table struct {
 	version uint64
 	count   uint64
 	hash    uint64
+	bytes   int // of a snapshot
 }
 
 type filter struct {
@@ -125,12 +126,14 @@ func (t *Table) announce(to *meshv1.EdgeAnnounce, f string, e *filter, add bool)
 		to.Add = append(to.Add, f)
 		e.announced = to.GetVersion()
 		t.count++
+		t.bytes += len(f) + filterOverhead
 		t.hash += xxhash.Sum64String(f)
 		return
 	}
 	to.Remove = append(to.Remove, f)
 	e.announced = 0
 	t.count--
+	t.bytes -= len(f) + filterOverhead
 	t.hash -= xxhash.Sum64String(f)
 	t.forget(f, e)
 }
@@ -167,28 +170,4 @@ func (t *Table) Each(f func(filter string)) {
 // Digest of what was announced.
 func (t *Table) Digest() *meshv1.EdgeDigest {
 	return &meshv1.EdgeDigest{EdgeId: t.edge, EdgeIncarnation: t.incarnation, Version: t.version, Count: t.count, Hash: t.hash}
-}
-
-// Snapshot of what was announced, in parts of at most 512 KiB; at least one.
-func (t *Table) Snapshot() []*meshv1.EdgeSnapshot {
-	part := func() *meshv1.EdgeSnapshot {
-		return &meshv1.EdgeSnapshot{EdgeId: t.edge, EdgeIncarnation: t.incarnation, Version: t.version}
-	}
-	parts := []*meshv1.EdgeSnapshot{part()}
-	size := 0
-	for f, e := range t.filters {
-		if e.announced == 0 {
-			continue
-		}
-		if size += len(f) + filterOverhead; size > maxPart {
-			parts = append(parts, part())
-			size = len(f) + filterOverhead
-		}
-		last := parts[len(parts)-1]
-		last.Filters = append(last.Filters, f)
-	}
-	for i, p := range parts {
-		p.Part, p.Parts = uint32(i), uint32(len(parts))
-	}
-	return parts
 }

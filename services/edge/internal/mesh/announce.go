@@ -11,9 +11,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 )
 
-// snapshotEvery bounds how often one router is sent everything.
-const snapshotEvery = 200 * time.Millisecond
-
 // announce tells routers what changed. A lost announcement is found by the next digest, which repairs it.
 func (m *Mesh) announce() {
 	for _, a := range m.table.Announce() {
@@ -41,24 +38,6 @@ func (m *Mesh) digest() {
 		m.cfg.About(d)
 	}
 	m.publishTo(bus.EdgeDigest, d)
-}
-
-// snapshot sends a router everything, as of the last announcement.
-func (m *Mesh) snapshot(router string) {
-	if bus.CheckID(router) != nil || m.now.Sub(m.snapshots[router]) < snapshotEvery {
-		return
-	}
-	for id, at := range m.snapshots {
-		if m.now.Sub(at) > time.Minute {
-			delete(m.snapshots, id)
-		}
-	}
-	m.snapshots[router] = m.now
-	m.announce()
-	for _, part := range m.table.Snapshot() {
-		m.publishTo(bus.RouterSnapshot(router), part)
-	}
-	m.stats.Snapshots.Add(1)
 }
 
 func (m *Mesh) publishTo(subject string, msg proto.Message) {

@@ -115,8 +115,8 @@ type Mesh struct {
 	graceUntil  time.Time // no router may have been heard yet
 	othersUntil time.Time // some may not have been
 	nextDigest  time.Time
-	ticked      time.Time            // when clock was called last
-	snapshots   map[string]time.Time // when a router was sent the last one
+	ticked      time.Time          // when clock was called last
+	snapshots   map[string]sending // by router
 	draining    bool
 	leaving     bool
 }
@@ -132,7 +132,7 @@ func New(cfg Config) *Mesh {
 	m := &Mesh{
 		cfg: cfg, ops: serial.New(), full: make(chan struct{}, 1),
 		table: interest.New(cfg.ID, cfg.Incarnation), routers: routers.New(cfg.Incarnation),
-		snapshots: map[string]time.Time{},
+		snapshots: map[string]sending{},
 	}
 	m.resumes = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
 	m.repairs = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)

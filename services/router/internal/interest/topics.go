@@ -155,6 +155,7 @@ func (p *part) shrink() {
 func (p *part) resize(size int) {
 	old := p.entries
 	p.entries = make([]entry, size)
+	huge(p.entries)
 	for _, e := range old {
 		if e.members != 0 {
 			at, _ := p.find(e.key)

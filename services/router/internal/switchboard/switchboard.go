@@ -61,7 +61,7 @@ type Switchboard struct {
 	leaveStored func(context.Context) error
 
 	mu     sync.RWMutex // of all of the table but its lookups
-	table  interest.Table
+	table  *interest.Table
 	events []interest.Event // act's own
 }
 
@@ -72,6 +72,7 @@ func New(cfg Config) *Switchboard {
 		out: outbox.New(outbox.Config{
 			RouterID: cfg.RouterID, Incarnation: cfg.Incarnation, Bus: cfg.Bus, TotalBytes: cfg.QueueBytes, Registry: cfg.Registry,
 		}),
+		table:   &interest.Table{}, // apart from everything else: its parts begin where cache lines do
 		scratch: sync.Pool{New: func() any { return new(scratch) }},
 	}
 	s.ways = newWays(cfg.BroadcastFrom, s.out.Seal)
@@ -87,7 +88,10 @@ func (s *Switchboard) Start(context.Context) error {
 		bus.EdgeDigest:                     hear(s, s.digest),
 		bus.RouterSnapshot(s.cfg.RouterID): hear(s, s.snapshot),
 	} {
-		leave, err := s.cfg.Bus.Subscribe(subject, pending, func(data []byte, _ func([]byte) error) { hear(data) })
+		leave, err := s.cfg.Bus.Subscribe(subject, pending, func(data []byte, respond func([]byte) error) {
+			hear(data)
+			_ = respond(nil) // edges wait for that between the parts of a snapshot
+		})
 		if err != nil {
 			s.unsubscribe()
 			return err

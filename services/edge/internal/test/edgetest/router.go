@@ -71,7 +71,10 @@ func NewRouter(t testing.TB, n *NATS, id, edge string) *Router {
 }
 
 func (r *Router) subscribe(subject string, handle func(data []byte)) {
-	if _, err := r.bus.Subscribe(subject, 10_000, func(data []byte, _ func([]byte) error) { handle(data) }); err != nil {
+	if _, err := r.bus.Subscribe(subject, 10_000, func(data []byte, respond func([]byte) error) {
+		handle(data)
+		_ = respond(nil)
+	}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -134,7 +137,7 @@ func (r *Router) digested(data []byte) {
 
 func (r *Router) snapshotted(data []byte) {
 	s := &meshv1.EdgeSnapshot{}
-	if proto.Unmarshal(data, s) != nil || s.GetEdgeId() != r.edge || s.GetParts() != 1 {
+	if proto.Unmarshal(data, s) != nil || s.GetEdgeId() != r.edge {
 		return
 	}
 	r.mu.Lock()
@@ -142,9 +145,15 @@ func (r *Router) snapshotted(data []byte) {
 	if r.deaf {
 		return
 	}
-	clear(r.held)
+	if s.GetPart() == 0 {
+		clear(r.held)
+		r.want = false
+	}
 	for _, f := range s.GetFilters() {
 		r.held[f] = true
+	}
+	if s.GetPart()+1 < s.GetParts() {
+		return
 	}
 	r.applied, r.want = s.GetVersion(), false
 	r.beat()
