@@ -1,11 +1,14 @@
 package local
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -93,6 +96,41 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 		}
 	}
 	return m.settle(ctx)
+}
+
+// Hold starts an edge without connections that wants user/FROM/inbox and so on, up to before TO, and waits until it has announced
+// that. It ends with in.
+func (m *Mesh) Hold(ctx context.Context, path, id string, from, to int) (p *Process, in io.WriteCloser, err error) {
+	p, in, out, err := m.dir.StartTool(id, path, "-id", id, "-nats", m.nats, "-stores", m.Store.Addr, "-from", strconv.Itoa(from), "-to", strconv.Itoa(to))
+	if err != nil {
+		return nil, nil, err
+	}
+	said := make(chan error, 1)
+	go func() {
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if line != "ready\n" {
+			err = errors.Join(fmt.Errorf("%s said %q: %s", id, line, p.Log()), err)
+		}
+		said <- err
+	}()
+	select {
+	case err = <-said:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		p.Kill()
+	}
+	return p, in, err
+}
+
+// AnotherRouter starts one more and waits until it is ready. It is the caller's to stop.
+func (m *Mesh) AnotherRouter(ctx context.Context, id string) (*Process, error) {
+	p, err := m.tier("router", id, "--stores", m.Store.Addr)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.ready(ctx)
 }
 
 func (m *Mesh) tier(name, id string, more ...string) (*Process, error) {

@@ -62,7 +62,12 @@ func (d Dir) StartSelf(name string, args ...string) (*Process, io.WriteCloser, i
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	p := &Process{Name: name, cmd: exec.Command(self, args...)}
+	return d.StartTool(name, self, args...)
+}
+
+// StartTool starts a program to talk with over its standard input and output.
+func (d Dir) StartTool(name, path string, args ...string) (*Process, io.WriteCloser, io.Reader, error) {
+	p := &Process{Name: name, cmd: exec.Command(path, args...)}
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, nil, err
@@ -73,7 +78,7 @@ func (d Dir) StartSelf(name string, args ...string) (*Process, io.WriteCloser, i
 		return nil, nil, nil, err
 	}
 	p.cmd.Stdout = write
-	err = errors.Join(d.start(p, self), write.Close())
+	err = errors.Join(d.start(p, path), write.Close())
 	return p, in, out, err
 }
 

@@ -19,9 +19,11 @@ import (
 type config struct {
 	programs      local.Programs
 	json, profile string
-	span          time.Duration
-	timeout       time.Duration
-	only          *regexp.Regexp
+	// tools is the folder of what is built for this alone: edgehold, and the benchmarks of the router's interest table as go test -c builds them.
+	tools   string
+	span    time.Duration
+	timeout time.Duration
+	only    *regexp.Regexp
 }
 
 func parse(args []string) (*config, error) {
@@ -29,6 +31,7 @@ func parse(args []string) (*config, error) {
 	f := flag.NewFlagSet("routerbench", flag.ContinueOnError)
 	f.StringVar(&c.programs.Bin, "bin", "bin", "folder of edge, router and store")
 	f.StringVar(&c.programs.NATS, "nats-server", "bin/nats-server", "nats-server")
+	f.StringVar(&c.tools, "tools", "bin", "folder of edgehold and interest.test (go test -c of services/router/internal/interest)")
 	f.StringVar(&c.json, "json", "", "write the rows to this file")
 	f.StringVar(&c.profile, "profile", "", "also write CPU profiles into this folder")
 	f.DurationVar(&c.span, "span", 10*time.Second, "how long a load is held")
@@ -83,6 +86,9 @@ func (b *bench) parts() []table.Part {
 		{Name: "rate", Run: b.rate},
 		{Name: "latency", Run: b.latency},
 		{Name: "broadcast", Run: b.broadcast},
+		{Name: "interest", Run: b.interest},
+		{Name: "interest-ready", Run: b.newRouter},
+		{Name: "wildcards", Run: b.wildcards},
 		{Name: "disconnect", Run: b.disconnect},
 	}
 }

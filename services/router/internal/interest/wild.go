@@ -219,6 +219,9 @@ func (w *wild) sweep(part int, gone func(slot) bool) {
 	}
 }
 
+// fronts are the nodes of one level, and of the next, that a match is at.
+var fronts = sync.Pool{New: func() any { return new([2][2 * maxVisits]uint32) }}
+
 // match gathers the slots of every filter that matches topic.
 func (w *wild) match(g *gathering, topic string) {
 	w.mu.RLock()
@@ -226,7 +229,8 @@ func (w *wild) match(g *gathering, topic string) {
 	if w.made == 0 {
 		return
 	}
-	var buf [2][16]uint32
+	buf := fronts.Get().(*[2][2 * maxVisits]uint32)
+	defer fronts.Put(buf)
 	at, below := append(buf[0][:0], 0), buf[1][:0] // the root
 	visits := 0
 	for rest, last, own := topic, false, topic[0] == '$'; !last && len(at) > 0; own = false {
