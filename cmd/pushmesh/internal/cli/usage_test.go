@@ -42,6 +42,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"cancel", "17"}, 2, "message id"},
 		{[]string{"dlq", "replay"}, 2, "either a filter or letters"},
 		{[]string{"dlq", "discard", "a", "--id", "1"}, 2, "either a filter or letters"},
+		{[]string{"doctor", "--skew", "0s"}, 2, "--skew"},
+		{[]string{"doctor", "--router", "127.0.0.1:1"}, 1, ""},
 		{[]string{"top", "--every", "1ms"}, 2, "--every"},
 		{[]string{"top", "--once", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"disconnect"}, 2, "--client-id or --user"},
@@ -134,7 +136,7 @@ func TestCountNotReachedIsATimeout(t *testing.T) {
 
 func TestHelpHasExamples(t *testing.T) {
 	for _, name := range []string{
-		"dev", "pub", "sub", "history", "replay", "mesh", "version", "disconnect", "top",
+		"dev", "pub", "sub", "history", "replay", "mesh", "version", "disconnect", "top", "doctor",
 		"namespace put", "namespace get", "namespace list", "namespace delete",
 	} {
 		out := must(t, "", append(strings.Fields(name), "--help")...)

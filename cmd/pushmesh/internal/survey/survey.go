@@ -2,6 +2,7 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 )
 
 const (
-	// askTimeout bounds one question.
+	// askTimeout is Survey.Timeout where it is not said.
 	askTimeout = 2 * time.Second
 	// atATime is how many nodes are asked together.
 	atATime = 64
@@ -28,6 +29,9 @@ const (
 
 // Survey asks a mesh. It owns a connection to each router that it was told of.
 type Survey struct {
+	// Timeout bounds one question; 0: 2 s. It is set before the first.
+	Timeout time.Duration
+
 	addrs []string
 	conns []*grpc.ClientConn
 	http  *http.Client
@@ -60,7 +64,7 @@ func (s *Survey) Close() error {
 func (s *Survey) Nodes(ctx context.Context) (*pushmeshv1.MeshServiceNodesResponse, error) {
 	var errs []error
 	for i, conn := range s.conns {
-		resp, err := nodes(ctx, conn)
+		resp, err := s.nodes(ctx, conn)
 		if err == nil {
 			localise(resp.GetNodes(), s.addrs[i])
 			return resp, nil
@@ -70,8 +74,8 @@ func (s *Survey) Nodes(ctx context.Context) (*pushmeshv1.MeshServiceNodesRespons
 	return nil, errors.Join(errs...)
 }
 
-func nodes(ctx context.Context, conn *grpc.ClientConn) (*pushmeshv1.MeshServiceNodesResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func (s *Survey) nodes(ctx context.Context, conn *grpc.ClientConn) (*pushmeshv1.MeshServiceNodesResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Timeout, askTimeout))
 	defer cancel()
 	return pushmeshv1.NewMeshServiceClient(conn).Nodes(ctx, &pushmeshv1.MeshServiceNodesRequest{})
 }
@@ -96,7 +100,7 @@ func (s *Survey) Get(ctx context.Context, addr, path string) (status int, body [
 	if addr == "" {
 		return 0, nil, errors.New("its HTTP address is not known")
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Timeout, askTimeout))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
 	if err != nil {
