@@ -40,6 +40,9 @@ type Bus struct {
 	// begun is conn for those that may ask before Start has returned.
 	begun atomic.Pointer[nats.Conn]
 	gaps  atomic.Uint64
+	// connected as the connection's callbacks tell: nats.go holds its lock for as long as it waits for a server that takes connections and
+	// says nothing, so that whoever asks or publishes meanwhile would wait for seconds.
+	connected atomic.Bool
 	// stopping is set by Stop.
 	stopping atomic.Bool
 
@@ -83,13 +86,20 @@ func (b *Bus) Start(context.Context) error {
 		nats.PingInterval(time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(2*time.Second),
-		nats.ConnectHandler(func(*nats.Conn) { b.gap() }),
+		nats.FlusherTimeout(2*time.Second), // a server that takes no bytes for so long is gone
+		nats.ConnectHandler(func(*nats.Conn) {
+			b.connected.Store(true)
+			b.gap()
+		}),
 		nats.ReconnectHandler(func(*nats.Conn) {
+			b.connected.Store(true)
 			b.cfg.Log.Info("nats reconnected")
 			b.gap()
 		}),
-		nats.DisconnectErrHandler(func(c *nats.Conn, err error) {
-			if !c.IsClosed() && !b.stopping.Load() { // a planned stop is no news
+		nats.ClosedHandler(func(*nats.Conn) { b.connected.Store(false) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			b.connected.Store(false)
+			if !b.stopping.Load() { // a planned stop is no news
 				b.cfg.Log.Warn("nats disconnected", "error", err)
 			}
 		}),
@@ -109,6 +119,11 @@ func (b *Bus) Start(context.Context) error {
 	}
 	b.conn = conn
 	b.begun.Store(conn)
+	// The callback may come later than the first question; one about a disconnect may have come sooner.
+	if conn.IsConnected() {
+		b.connected.Store(true)
+		b.connected.Store(conn.IsConnected())
+	}
 	return nil
 }
 
@@ -124,10 +139,12 @@ func (b *Bus) Stop(ctx context.Context) error {
 	return b.Flush(ctx)
 }
 
-// Connected says whether there is a server now.
-func (b *Bus) Connected() bool {
-	conn := b.begun.Load()
-	return conn != nil && conn.IsConnected()
+// Connected says whether there is a server now. It never waits.
+func (b *Bus) Connected() bool { return b.connected.Load() && b.begun.Load() != nil }
+
+// errAway is what can't be sent now.
+func errAway(what string) error {
+	return code.Retry(wirev1.Code_CODE_UNAVAILABLE, 500*time.Millisecond, "nats: "+what+"not connected")
 }
 
 // Check is a health check: nil while connected.
@@ -158,6 +175,9 @@ func (b *Bus) Register(reg prometheus.Registerer) {
 
 // Publish hands data to the connection's buffer; UNAVAILABLE without a server. data may be reused afterwards.
 func (b *Bus) Publish(subject string, data []byte) error {
+	if !b.Connected() {
+		return errAway("")
+	}
 	if err := b.conn.Publish(subject, data); err != nil {
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, 500*time.Millisecond, "nats: "+err.Error())
 	}
@@ -167,6 +187,9 @@ func (b *Bus) Publish(subject string, data []byte) error {
 // Flush waits until the server has everything published so far.
 // Where there is no server any more, there is nobody to wait for: that is no error.
 func (b *Bus) Flush(ctx context.Context) error {
+	if !b.Connected() {
+		return nil
+	}
 	if err := b.conn.FlushWithContext(ctx); err != nil && b.Connected() {
 		return fmt.Errorf("nats: flush: %w", err)
 	}
@@ -236,6 +259,9 @@ var ErrNobody = errors.New("nobody answers there")
 
 // Request asks and waits for one answer. Nobody there (also ErrNobody), no server and no answer in time are UNAVAILABLE.
 func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	if !b.Connected() {
+		return nil, errAway("request: ")
+	}
 	m, err := b.conn.RequestWithContext(ctx, subject, data)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, fmt.Errorf("%w: %w", ErrNobody, code.Retry(wirev1.Code_CODE_UNAVAILABLE, 500*time.Millisecond, "nats: request: "+err.Error()))

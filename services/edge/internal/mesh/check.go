@@ -13,7 +13,7 @@ import (
 const checkRetry = 500 * time.Millisecond
 
 // While what routers send may not come, because there is no NATS, no router, or one fell silent within doubtFor and may go on storing
-// messages without being heard, heads are compared every apartEvery; seldom enough, though, that a tenth of the time goes into it at most.
+// messages without being heard, heads are compared every apartEvery; seldom enough, though, that a fifth of the time goes into it at most.
 const (
 	apartEvery = time.Second
 	doubtFor   = 10 * time.Second
@@ -139,7 +139,7 @@ func (m *Mesh) based(filters, tooMany []string) {
 func (m *Mesh) checked(r *round) {
 	c := &m.check
 	c.running = false
-	c.apart = m.now.Add(max(apartEvery, 10*m.now.Sub(r.began)))
+	c.apart = m.now.Add(max(apartEvery, 4*m.now.Sub(r.began)))
 	if !r.failed {
 		return
 	}
