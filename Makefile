@@ -43,6 +43,10 @@ chaos: ## publish and subscribe for FOR=5m while every process is killed at rand
 	@scripts/setup test
 	cd test && PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./promise
 
+.PHONY: failures
+failures: ## play every fault against a mesh under traffic and print what each cost; RUNS=3, ONLY=a,b, JSON=FILE
+	@scripts/failures
+
 .PHONY: fuzz
 fuzz: ## every fuzz target, TIME=5000x (inputs) or 30s each
 	@scripts/fuzz $(or $(TIME),5000x)
