@@ -21,11 +21,16 @@ const (
 	NamespacesChanged = "pushmesh.namespaces.changed"
 	// Stored carries meshv1.Stored from a store to one live router: those that can route share the subscription named Routers.
 	Stored = "pushmesh.stored"
-	// Routers is the queue group of Stored and OutboxPublish.
+	// EventPublish carries meshv1.EventPublish to one router of all, answered with meshv1.ClientPublishReply.
+	EventPublish = "pushmesh.router.events"
+	// Routers is the queue group of Stored, OutboxPublish and EventPublish.
 	Routers = "routers"
 	// OutboxPublish carries meshv1.OutboxPublish from a store to one router of all, answered with meshv1.ClientPublishReply.
 	OutboxPublish = "pushmesh.router.outbox"
 )
+
+// RouterEvents is the subject of meshv1.EventPublish for one router, answered with meshv1.ClientPublishReply.
+func RouterEvents(router string) string { return "pushmesh.router." + router + ".events" }
 
 // EdgeFrames is the subject of meshv1.RouterFrame for one edge.
 func EdgeFrames(edge string) string { return "pushmesh.edge." + edge + ".frames" }

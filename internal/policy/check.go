@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -58,7 +59,7 @@ func checkPrefix(prefix string) error {
 	if len(prefix) > MaxPrefix {
 		return fmt.Errorf("prefix has %d bytes, at most %d", len(prefix), MaxPrefix)
 	}
-	if strings.HasPrefix(prefix, "$") && prefix != Dead {
+	if strings.HasPrefix(prefix, "$") && prefix != Dead && !events.Own(prefix) {
 		return fmt.Errorf("prefix %q: what starts with $ is the mesh's own", prefix)
 	}
 	return nil

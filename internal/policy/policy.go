@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -15,6 +16,9 @@ const Default = "default"
 
 // Dead is the namespace of the topics that dead letters are copied to.
 const Dead = "$dead"
+
+// Events is the namespace of what happens in the mesh.
+const Events = events.Root
 
 // Defaults of a policy's fields.
 const (
@@ -45,6 +49,8 @@ type Policy struct {
 	ProducerRate     int
 	ProducerInFlight int
 	ClientPublish    bool
+	// DeliveredEvents: every ACK of a durable message is an event while somebody wants these.
+	DeliveredEvents bool
 }
 
 // Builtin namespaces: they come with the mesh and stand wherever the store has not said otherwise.
@@ -56,6 +62,7 @@ func Builtin() []*pushmeshv1.Namespace {
 		{Prefix: "room", Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(day)}},
 		{Prefix: "user", Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(7 * day)}},
 		{Prefix: Dead, Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(7 * day)}},
+		{Prefix: Events, Builtin: true, Policy: &pushmeshv1.Policy{}},
 	}
 }
 
@@ -81,6 +88,7 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 		ProducerRate:     int(p.GetProducerRate()),
 		ProducerInFlight: int(p.GetProducerInFlight()),
 		ClientPublish:    p.GetClientPublish(),
+		DeliveredEvents:  p.GetDeliveredEvents() && !events.Own(ns.GetPrefix()),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
 
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -130,5 +131,28 @@ func TestForAllocatesNothing(t *testing.T) {
 	table := NewTable(nil)
 	if n := testing.AllocsPerRun(100, func() { table.For("room/1/2/3") }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestKindsOfEventsThatAreDurable(t *testing.T) {
+	ns := func(prefix string, durable bool) *pushmeshv1.Namespace {
+		return &pushmeshv1.Namespace{Prefix: prefix, Policy: &pushmeshv1.Policy{Durable: durable}}
+	}
+	every := events.Of(events.All()...)
+	for want, namespaces := range map[events.Mask][]*pushmeshv1.Namespace{
+		0:                                    {ns(Default, true)},
+		events.Of(events.Disconnect):         {ns("$events/disconnect", true)},
+		events.Of(events.Subscribe):          {ns("$events/subscribe/room", true), ns("$events/nothing", true)},
+		every &^ events.Of(events.Delivered): {ns("$events", true), ns("$events/delivered", false)},
+		every:                                {ns("$events", true), ns("$events/delivered", false), ns("$events/delivered/room", true)},
+	} {
+		for _, n := range namespaces {
+			if err := Check(n); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := NewTable(namespaces).DurableEvents(); got != want {
+			t.Errorf("%v: %b, want %b", namespaces, got, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"strings"
 
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -58,6 +59,21 @@ func (t *Table) AnyDurable(filter string) bool {
 		}
 	}
 	return false
+}
+
+// DurableEvents are the kinds of events of which some topic is durable: they are published whoever listens.
+func (t *Table) DurableEvents() (m events.Mask) {
+	for _, k := range events.All() {
+		if t.For(k.Topic()).Durable {
+			m |= events.Of(k)
+		}
+	}
+	for prefix, p := range t.byPrefix {
+		if p.Durable && prefix != Events && events.Own(prefix) {
+			m |= events.Wanted(prefix)
+		}
+	}
+	return m
 }
 
 // meets says whether a filter may match a topic under prefix.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -26,6 +27,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/teller"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ticket"
 )
 
@@ -73,13 +75,19 @@ func (e *Edge) assemble() error {
 	e.bus = bus.New(bus.Config{URL: s.NATS, Name: "edge " + s.ID, Log: tel.Log})
 	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Log: tel.Log})
 	e.policies = policy.NewWatch(e.stores, e.bus, tel.Log)
+	incarnation := uint64(time.Now().UnixMicro())
+	tell := teller.New(teller.Config{
+		Edge: s.ID, Incarnation: incarnation, Request: e.bus.Request, Log: tel.Log, Routers: func() []string { return e.mesh.LiveRouters() },
+		Namespace: func(topic string) string { return e.policies.Table().For(topic).Prefix },
+	}, s.Loops)
 	_, untraced := tel.Tracers.(noop.TracerProvider)
 	e.mesh = mesh.New(mesh.Config{
-		ID: s.ID, Incarnation: uint64(time.Now().UnixMicro()), Bus: e.bus, Store: e.stores,
-		Durable:     func(topic string) bool { return e.policies.Table().For(topic).Durable },
-		DurableAny:  func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
-		MaxAttempts: func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
-		Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes,
+		ID: s.ID, Incarnation: incarnation, Bus: e.bus, Store: e.stores, Teller: tell,
+		Durable:       func(topic string) bool { return e.policies.Table().For(topic).Durable },
+		DurableAny:    func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
+		DurableEvents: func() events.Mask { return e.policies.Table().DurableEvents() },
+		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
+		Connections:   e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes,
 	})
 	var cpus []int
 	if s.PinCPUs {
@@ -90,6 +98,7 @@ func (e *Edge) assemble() error {
 	}
 	loops, err := loop.NewAll(loop.Config{
 		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Poller: loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Redeem: e.tickets.Redeem,
+		Events:    tell.Rings(),
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 	}, s.Loops)
 	if err != nil {

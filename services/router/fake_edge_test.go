@@ -58,6 +58,7 @@ type fakeEdge struct {
 	holes      int
 	beats      int
 	leaving    bool
+	events     uint32
 	deliveries []*meshv1.Delivery
 	checks     []string
 	counts     map[string]uint64
@@ -177,7 +178,7 @@ func (e *fakeEdge) frame(data []byte, _ func([]byte) error) {
 	}
 	e.last[f.GetRouterIncarnation()] = max(last, f.GetN())
 	e.applied[f.GetRouterId()] = f.GetAppliedVersion()
-	e.leaving = e.leaving || f.GetLeaving()
+	e.leaving, e.events = e.leaving || f.GetLeaving(), f.GetEvents()
 	e.deliveries = append(e.deliveries, f.GetDeliveries()...)
 	e.checks = append(e.checks, f.GetCheckTopics()...)
 	if f.GetWantSnapshot() && !e.mute {

@@ -38,6 +38,7 @@ type front struct {
 	publish   *publish.Service
 	clients   *publish.Clients
 	written   *publish.Outbox
+	events    *publish.Events
 	history   *api.History
 	session   *api.Session
 	namespace *api.Namespace
@@ -130,6 +131,7 @@ func (f *front) Stop(ctx context.Context) error {
 	f.clients.Drain()
 	f.written.Drain()
 	f.subscribe.Drain()
+	f.events.Drain()
 	patience := ctx
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc

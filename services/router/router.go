@@ -25,6 +25,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
+	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
@@ -39,6 +40,7 @@ type Router struct {
 	front    *front
 	http     *health.Server
 	peers    *peers.Peers
+	lost     *lostEdges
 }
 
 // New makes a router; nothing runs before Start.
@@ -70,7 +72,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			Owners: stores, MaxItems: s.MaxInFlight, MaxBytes: s.MaxBytes, MaxWait: s.AppendWait, Registry: tel.Registry,
 		})
 		edges = switchboard.New(switchboard.Config{
-			RouterID: s.ID, Incarnation: began, Bus: mesh, BroadcastFrom: s.BroadcastFrom, QueueBytes: s.EdgeQueueBytes, Log: tel.Log, Registry: tel.Registry,
+			RouterID: s.ID, Incarnation: began, Bus: mesh, BroadcastFrom: s.BroadcastFrom, QueueBytes: s.EdgeQueueBytes, Log: tel.Log, Registry: tel.Registry, Lost: r.edgeLost,
 		})
 		admit = admission.New(admission.Config{
 			Producer: admission.Limits{Rate: s.ProducerRate, InFlight: s.ProducerInFlight},
@@ -81,13 +83,14 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		publisher = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel})
 		clients   = publish.NewClients(publisher, mesh, s.ID)
 		written   = publish.NewOutbox(publisher, mesh, edges.Check)
+		happened  = publish.NewEvents(publisher, mesh, s.ID, edges.Check)
 		rank      = api.NewRank(s.ID, s.Computes, tel.DialOption())
 		checks    = &health.Checks{}
 		known     = nodes.New(mesh, time.Now)
 	)
 	r.front = &front{
 		listen: s.Listen, advertise: s.Advertise, checks: checks, telemetry: tel,
-		publish: publish.NewService(publisher, stores), clients: clients, written: written,
+		publish: publish.NewService(publisher, stores), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh), rank: rank,
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), known, rank),
@@ -97,6 +100,10 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		}),
 		calls: s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry),
 	}
+	r.lost = newLostEdges(lostConfig{
+		router: s.ID, incarnation: began, take: happened.Take, routers: r.Routers, log: tel.Log,
+		durable: func(topic string) bool { return watch.Table().For(topic).Durable },
+	})
 	r.http = health.NewServer(s.HTTP, checks, tel.Registry)
 
 	r.peers = peers.New(peers.Config{
@@ -129,6 +136,8 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("compute client", rank)
 	r.Add("clients", clients)
 	r.Add("outbox", written)
+	r.Add("events", happened)
+	r.Add("lost edges", r.lost.queue)
 	r.Add("front", r.front)
 	r.Add("peers", r.peers)
 }
@@ -138,6 +147,8 @@ func (r *Router) addresses() (grpc, http string) {
 	grpc = settings.Advertised(r.settings.Advertise, r.Addr())
 	return grpc, settings.Reach(r.HTTPAddr(), grpc)
 }
+
+func (r *Router) edgeLost(e interest.Edge, connections uint32) { r.lost.tell(e, connections) }
 
 // Routers is every live router of the mesh that this one knows of, itself included, by id.
 func (r *Router) Routers() []peers.Router { return r.peers.Routers() }

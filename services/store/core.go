@@ -217,12 +217,14 @@ func (c *core) build(owner backend.Owner) {
 	c.owners = ownership.New(ownership.Config{
 		Owner: owner, Backend: c.backend, Shards: log, Bus: c.bus, Able: beat.check, Now: time.Now, Log: c.tel.Log, About: c.about(owner, policies),
 	})
+	tell := newTeller(c.bus, owner, policies, c.tel)
 	keeper := housekeeping.New(housekeeping.Config{
-		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Now: time.Now, Log: c.tel.Log, Registry: c.tel.Registry,
+		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Expired: tell.expired,
+		Now: time.Now, Log: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.dispatch = dispatch.New(dispatch.Config{Log: log, Bus: c.routers(), Logger: c.tel.Log, Registry: c.tel.Registry})
 	copier := letters.New(letters.Config{
-		Letters: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Now: time.Now,
+		Letters: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Done: tell.deadLetter, Now: time.Now,
 		Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.service = service.New(service.Config{
@@ -244,6 +246,9 @@ func (c *core) build(owner backend.Owner) {
 	c.parts.Add("policies", policies)
 	c.parts.Add("dispatch", c.dispatch)
 	c.parts.Add("log", log)
+	if tell.queue != nil {
+		c.parts.Add("events", tell.queue)
+	}
 	c.parts.Add("schedule", later)
 	c.parts.Add("letters", copier)
 	c.parts.Add("housekeeping", keeper)

@@ -120,9 +120,11 @@ type Policy struct {
 	// Clients may publish over their connection.
 	ClientPublish bool `protobuf:"varint,12,opt,name=client_publish,json=clientPublish,proto3" json:"client_publish,omitempty"`
 	// How long dedupe keys are remembered, default 2 min, at most 24 h.
-	DedupeWindow  *durationpb.Duration `protobuf:"bytes,13,opt,name=dedupe_window,json=dedupeWindow,proto3" json:"dedupe_window,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DedupeWindow *durationpb.Duration `protobuf:"bytes,13,opt,name=dedupe_window,json=dedupeWindow,proto3" json:"dedupe_window,omitempty"`
+	// Every ACK of a durable message here is an event, $events/delivered/{prefix}, while somebody subscribes to those.
+	DeliveredEvents bool `protobuf:"varint,20,opt,name=delivered_events,json=deliveredEvents,proto3" json:"delivered_events,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Policy) Reset() {
@@ -244,6 +246,13 @@ func (x *Policy) GetDedupeWindow() *durationpb.Duration {
 		return x.DedupeWindow
 	}
 	return nil
+}
+
+func (x *Policy) GetDeliveredEvents() bool {
+	if x != nil {
+		return x.DeliveredEvents
+	}
+	return false
 }
 
 type NamespaceServicePutRequest struct {
@@ -591,7 +600,7 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12+\n" +
 	"\x06policy\x18\x02 \x01(\v2\x13.pushmesh.v1.PolicyR\x06policy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x18\n" +
-	"\abuiltin\x18\x04 \x01(\bR\abuiltin\"\xda\x04\n" +
+	"\abuiltin\x18\x04 \x01(\bR\abuiltin\"\x85\x05\n" +
 	"\x06Policy\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\bR\adurable\x127\n" +
 	"\tretention\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tretention\x12:\n" +
@@ -608,7 +617,8 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	" \x01(\rR\fproducerRate\x12,\n" +
 	"\x12producer_in_flight\x18\v \x01(\rR\x10producerInFlight\x12%\n" +
 	"\x0eclient_publish\x18\f \x01(\bR\rclientPublish\x12>\n" +
-	"\rdedupe_window\x18\r \x01(\v2\x19.google.protobuf.DurationR\fdedupeWindowB\x13\n" +
+	"\rdedupe_window\x18\r \x01(\v2\x19.google.protobuf.DurationR\fdedupeWindow\x12)\n" +
+	"\x10delivered_events\x18\x14 \x01(\bR\x0fdeliveredEventsB\x13\n" +
 	"\x11_max_redeliveries\"R\n" +
 	"\x1aNamespaceServicePutRequest\x124\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x16.pushmesh.v1.NamespaceR\tnamespace\"S\n" +

@@ -44,6 +44,7 @@ type namespacePut struct {
 	ProducerInFlight uint32        `placeholder:"N" help:"Unanswered messages of one producer (the router's setting)."`
 	ClientPublish    bool          `help:"Clients may publish over their connection."`
 	DedupeWindow     time.Duration `placeholder:"D" help:"How long dedupe keys are remembered (2m; at most 24h)."`
+	DeliveredEvents  bool          `help:"ACKs of durable messages are events ($events/delivered/…) while somebody subscribes to those."`
 	routerFlag
 	formatFlag
 }
@@ -53,7 +54,7 @@ func (c *namespacePut) policy() *pushmeshv1.Policy {
 		Durable: c.Durable, Retention: duration(c.Retention), AckTimeout: duration(c.AckTimeout), MaxRedeliveries: c.MaxRedeliveries,
 		MaxAttempts: c.MaxAttempts, DeadLetterTopic: c.DeadLetterTopic, Overflow: overflows[c.Overflow], Presence: c.Presence,
 		MaxPayload: c.MaxPayload, ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight, ClientPublish: c.ClientPublish,
-		DedupeWindow: duration(c.DedupeWindow),
+		DedupeWindow: duration(c.DedupeWindow), DeliveredEvents: c.DeliveredEvents,
 	}
 }
 

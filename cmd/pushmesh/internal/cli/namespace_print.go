@@ -28,6 +28,7 @@ type shownNamespace struct {
 	ProducerInFlight uint32  `json:"producer_in_flight,omitempty"`
 	ClientPublish    bool    `json:"client_publish,omitempty"`
 	DedupeWindow     string  `json:"dedupe_window,omitempty"`
+	DeliveredEvents  bool    `json:"delivered_events,omitempty"`
 }
 
 func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
@@ -38,7 +39,8 @@ func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
 		MaxAttempts: p.GetMaxAttempts(), DeadLetterTopic: p.GetDeadLetterTopic(), Presence: p.GetPresence(),
 		MaxPayload: p.GetMaxPayload(), ProducerRate: p.GetProducerRate(), ProducerInFlight: p.GetProducerInFlight(),
 		ClientPublish: p.GetClientPublish(), DedupeWindow: showDuration(p.GetDedupeWindow().AsDuration()),
-		Overflow: strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(p.GetOverflow().String(), "OVERFLOW_")), "_", "-"),
+		DeliveredEvents: p.GetDeliveredEvents(),
+		Overflow:        strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(p.GetOverflow().String(), "OVERFLOW_")), "_", "-"),
 	}
 	if p != nil && p.MaxRedeliveries != nil {
 		s.MaxRedeliveries = p.MaxRedeliveries

@@ -6,6 +6,7 @@
 package exchange
 
 import (
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
@@ -177,6 +178,11 @@ type Drain struct {
 	Done       func()
 }
 
+// EventKinds says which kinds of events somebody wants from now on.
+type EventKinds struct {
+	Kinds events.Mask
+}
+
 // PoliciesChanged says that what Config.PolicyFor answers may have changed.
 type PoliciesChanged struct{}
 
@@ -189,6 +195,7 @@ func (Saved) event()           {}
 func (Detached) event()        {}
 func (Yield) event()           {}
 func (PoliciesChanged) event() {}
+func (EventKinds) event()      {}
 func (Disconnect) event()      {}
 func (Count) event()           {}
 func (Drain) event()           {}

@@ -184,6 +184,7 @@ func (h *Hub) acked(t *track, e *entry) {
 		t.cur.Settle(e.seq, e.seq)
 		h.cursorChanged(t)
 	}
+	h.tellDelivered(t, e.seq)
 	h.leaves(t, e)
 }
 
@@ -194,14 +195,16 @@ func (h *Hub) ackParked(t *track, seq uint64, through bool) (n int) {
 		return 0
 	}
 	h.looked(len(w.parked))
-	if t.cur != nil {
-		for _, p := range w.parked {
-			if p == seq || through && p < seq {
-				t.cur.Settle(p, p)
-			}
+	for _, p := range w.parked {
+		if p != seq && (!through || p > seq) {
+			continue
 		}
-		h.cursorChanged(t)
+		if t.cur != nil {
+			t.cur.Settle(p, p)
+		}
+		h.tellDelivered(t, p)
 	}
+	h.cursorChanged(t)
 	n = w.unpark(through, seq)
 	h.wake(t.c) // the floor may have moved
 	t.c.timedOut -= min(t.c.timedOut, uint32(n))

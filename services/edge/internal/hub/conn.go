@@ -159,7 +159,7 @@ func (h *Hub) failErr(c *conn, err error) {
 	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
 		Code: e.Code, Message: e.Message, RetryAfterMs: uint32(e.RetryAfter.Milliseconds()),
 	})
-	h.close(c, e.Code)
+	h.close(c, e.Code, e.Message)
 }
 
 // refuse answers a request with an Error; the connection goes on.
@@ -171,11 +171,14 @@ func (h *Hub) refuse(c *conn, ref uint32, e *code.Error) {
 }
 
 // close begins the end: what is queued goes out, and the teardown begins.
-func (h *Hub) close(c *conn, why wirev1.Code) {
+func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 	if c.state == stateClosing || c.state == stateFree {
 		return
 	}
 	h.stats.Closes.add(why, 1)
+	if c.state == stateOpen {
+		h.tellDisconnect(c, why, reason)
+	}
 	h.letGo(c, 0)
 	c.state = stateClosing
 	c.deadline = h.now + int64(closeTimeout)
@@ -187,7 +190,7 @@ func (h *Hub) close(c *conn, why wirev1.Code) {
 // Gone says that the socket ended or broke. It stays open until Over names the slot.
 func (h *Hub) Gone(slot uint32) {
 	c := h.conns.get(slot)
-	h.close(c, wirev1.Code_CODE_OK)
+	h.close(c, wirev1.Code_CODE_OK, "")
 	c.ended = true
 	if c.torn && c.out.n > 0 {
 		c.torn = false

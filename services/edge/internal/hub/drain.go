@@ -101,7 +101,7 @@ func (h *Hub) drainStep(c *conn) {
 		h.drain.saving++
 		h.letGo(c, detachRef)
 	}
-	h.close(c, wirev1.Code_CODE_DRAINING)
+	h.close(c, wirev1.Code_CODE_DRAINING, "the edge is stopping")
 }
 
 func (h *Hub) drainSaved() {

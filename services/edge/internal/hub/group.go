@@ -134,6 +134,7 @@ func (h *Hub) groupJoined(c *conn, e exchange.GroupJoined) {
 		h.refuse(c, g.id, code.From(e.Err))
 	default:
 		g.open = true
+		h.tellSubscribe(c, g.filter, g.group, g.ack)
 		h.control(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: g.id, Epoch: e.Epoch, Head: e.Head, Recovered: true})
 		if c.draining {
 			h.pauseGroup(g)
@@ -150,6 +151,9 @@ func (h *Hub) groupEnded(c *conn, e exchange.GroupEnded) {
 // endGroup ends a membership and says so.
 func (h *Hub) endGroup(g *membership, why wirev1.Code, reason string) {
 	h.leaveGroup(g)
+	if g.open {
+		h.tellUnsubscribe(g.c, g.filter, g.group, why, reason)
+	}
 	h.control(g.c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: g.id, Code: why, Reason: reason})
 }
 
@@ -329,6 +333,7 @@ func (h *Hub) ackGroup(g *membership, a *ackEntry) (n int) {
 	h.looked(len(g.live()) + len(g.late))
 	for i := range g.live() {
 		if e := &g.live()[i]; e.m != nil && e.state == assignedSent && a.covers(e.m) {
+			h.tellDeliveredIn(g, e.m)
 			h.settle1(g, e, meshv1.GroupSettle_HOW_ACKED, 0)
 			if n++; !a.through {
 				break
@@ -342,6 +347,7 @@ func (h *Hub) ackGroup(g *membership, a *ackEntry) (n int) {
 			kept = append(kept, m)
 			continue
 		}
+		h.tellDeliveredIn(g, m)
 		h.settled(g, m, meshv1.GroupSettle_HOW_ACKED, 0)
 		g.c.timedOut -= min(g.c.timedOut, 1)
 		n++

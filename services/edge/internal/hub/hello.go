@@ -48,7 +48,7 @@ func (h *Hub) hello(c *conn, body []byte) {
 			return
 		}
 	}
-	id := newID()
+	id := h.connID(c)
 	c.clientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
 	c.heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
 	c.window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)
@@ -106,6 +106,7 @@ func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
 		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
 		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
 	})
+	h.tellConnect(c, resumed)
 	if h.drain != nil {
 		h.drainConn(c)
 	}

@@ -9,9 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/wheel"
@@ -29,6 +31,8 @@ type Config struct {
 	Limits    Limits
 	// Redeem says whether what Hello shows is a ticket that is good, at a Unix time in microseconds; it must not block. nil: none is.
 	Redeem func(ticket []byte, now uint64) bool
+	// Events takes what happens to connections and subscriptions; nil: nobody wants it.
+	Events *eventring.Ring
 	// LiveDone is called once a Live event was fanned out to its end.
 	LiveDone func(exchange.Live)
 }
@@ -98,6 +102,9 @@ type Hub struct {
 	countJob *count
 	drain    *drain
 	shedding bool // newcomers are refused
+	idSeed   uint64
+	// told are the kinds of events that somebody wants.
+	told events.Mask
 }
 
 // job is something long, cut into slices: step does one and says whether it is done.
@@ -111,7 +118,7 @@ func New(cfg Config) *Hub {
 	cfg.Limits.defaults()
 	h := &Hub{
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), filters: map[string]*filter{}, members: map[string]*members{}, wildLog: wildLog{base: 1},
-		policies: 1, scratch: make([]byte, 0, 16<<10),
+		policies: 1, idSeed: rand.Uint64(), scratch: make([]byte, 0, 16<<10),
 	}
 	h.topics = slab.NewNames[topicState](&h.arrays)
 	return h
@@ -193,6 +200,10 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.policies++
 		clear(h.policySet)
 		h.policySet = h.policySet[:0]
+	case exchange.EventKinds:
+		if h.cfg.Events != nil {
+			h.told = e.Kinds
+		}
 	case exchange.Disconnect:
 		h.jobs.push(newDisconnect(e))
 	case exchange.Count:
@@ -278,9 +289,6 @@ func (h *Hub) policyNumber(p *policy.Policy) uint32 {
 	}
 	return uint32(i)
 }
-
-// newID is never 0.
-func newID() uint64 { return rand.Uint64() | 1 }
 
 func sessionWrite(s *session) *meshv1.SessionWrite {
 	return &meshv1.SessionWrite{User: s.user, Name: s.name, Generation: s.generation}

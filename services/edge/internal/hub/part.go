@@ -47,6 +47,9 @@ func (j *ending) step(h *Hub) bool {
 	if s.kind == kindSession && !j.dropFilter(h, s) {
 		return false
 	}
+	if s.open {
+		h.tellUnsubscribe(c, s.filter(), "", j.why, j.reason)
+	}
 	h.forgetSub(s)
 	h.control(c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: id, Code: j.why, Reason: j.reason})
 	return true

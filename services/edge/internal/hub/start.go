@@ -267,6 +267,7 @@ func (h *Hub) openSub(s *sub) {
 	s.open = true
 	h.push(s.c, item{kind: itemControl, b: s.answer.whole(s.id)})
 	h.begun(s)
+	h.tellSubscribe(s.c, s.filter(), "", s.ack)
 	if s.kind != kindSession {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mailbox"
@@ -39,6 +40,8 @@ type Config struct {
 	Poller PollerKind
 	// Send says how to send; "" is auto.
 	Send SendMode
+	// Events takes what happens on each loop, by its index; empty: nobody wants it.
+	Events []*eventring.Ring
 	// CPUs to pin loops to, each loop with a thread of its own: loop i to the i-th, around again where there are more loops. Empty: not pinned.
 	CPUs []int
 	// ShedLag is how late the loop may be for a second before it refuses newcomers; 0: it never does.
@@ -91,8 +94,13 @@ func newLoop(cfg Config, p poll.Poller) *Loop {
 	}
 	l := &Loop{cfg: cfg, poller: p, done: make(chan struct{}), started: time.Now()}
 	l.box = mailbox.New(cfg.Mailbox, p.Wake)
+	var ring *eventring.Ring
+	if int(cfg.Index) < len(cfg.Events) {
+		ring = cfg.Events[cfg.Index]
+	}
 	l.hub = hub.New(hub.Config{
-		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, Redeem: cfg.Redeem, LiveDone: l.box.Done,
+		Events: ring,
+		Loop:   cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, Redeem: cfg.Redeem, LiveDone: l.box.Done,
 	})
 	l.buf = make([]byte, readSize)
 	l.partTime, l.periodAt = partTime, periodAt

@@ -86,6 +86,12 @@ func (m *Mesh) Figures() []Figure {
 		coded("group_drops_total", "Messages of groups that did not come, by why.", wirev1.Code_CODE_NO_SUBSCRIBER, gs.NoMember.Load()),
 		count("group_dead_letters_total", "Messages given up by groups.", gs.DeadLetters.Load()),
 	)
+	if m.cfg.Teller != nil {
+		out = append(out, gauge("events_waiting", "Events ($events/…) that wait for a router.", float64(m.cfg.Teller.Waiting())))
+		for c, n := range m.cfg.Teller.Counts() {
+			out = append(out, coded("events_total", "Events that a router took (OK), or that are lost, by why.", c, n))
+		}
+	}
 	for reason, n := range s.Checks() {
 		out = append(out, labelled("head_checks_total", "Comparisons of heads with the store, by what caused them.", "reason", reason, n))
 	}

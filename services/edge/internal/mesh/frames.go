@@ -82,6 +82,7 @@ func (m *Mesh) frame(data []byte) {
 	if v.Applied {
 		m.openGate()
 	}
+	m.wantEvents()
 }
 
 // broadcast handles a frame that every edge gets.
@@ -135,6 +136,7 @@ func (m *Mesh) routersChanged() {
 	ids := m.routers.IDs()
 	m.routerID.Store(&ids)
 	m.openGate()
+	m.wantEvents()
 }
 
 // gap is called after NATS was connected, or dropped something.

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
@@ -23,6 +24,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/routers"
 	"github.com/pushmesh/pushmesh/services/edge/internal/serial"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
+	"github.com/pushmesh/pushmesh/services/edge/internal/teller"
 )
 
 // Store is what the mesh needs of the store: storeclient.Client has it.
@@ -48,6 +50,10 @@ type Config struct {
 	// Ticket gives a router what it shows in Hello when it connects for a backend, and where it connects to; nil: not now. It may be called by several
 	// goroutines at once.
 	Ticket func(router string) (ticket []byte, address string)
+	// DurableEvents are the kinds of events that are wanted whoever listens. It is called by the mesh's goroutine.
+	DurableEvents func() events.Mask
+	// Teller has what happens on loops published; nil: nobody is told.
+	Teller *teller.Teller
 	// Connections of the edge now.
 	Connections func() int
 	// About fills in what a digest says of the process; nil: nothing. It is called by the mesh's goroutine.
@@ -119,6 +125,10 @@ type Mesh struct {
 	snapshots   map[string]sending // by router
 	draining    bool
 	leaving     bool
+	// Kinds of events that routers want, that policies make durable, and that loops know to be wanted.
+	wanted, durable, told events.Mask
+
+	wantedNow atomic.Uint32 // told, for others
 }
 
 // New makes a mesh.
@@ -164,6 +174,9 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 
 func (m *Mesh) liveRouters() []string { return *m.routerID.Load() }
 
+// LiveRouters are the ids of routers that are alive, as far as is known.
+func (m *Mesh) LiveRouters() []string { return m.liveRouters() }
+
 // Post hands an event that is no Live to a loop, if need be once it has room.
 func (m *Mesh) Post(loop uint16, e exchange.Event) {
 	if int(loop) < len(m.loops) {
@@ -178,6 +191,11 @@ func (m *Mesh) Start(ctx context.Context) error {
 	m.group = lifecycle.NewGroup(context.Background())
 	if err := errors.Join(m.sessions.Start(ctx), m.publish.Start(ctx), m.groups.Start(ctx)); err != nil {
 		return err
+	}
+	if m.cfg.Teller != nil {
+		if err := m.cfg.Teller.Start(ctx); err != nil {
+			return err
+		}
 	}
 	var err error
 	// One inbox, so that what is for this edge and what is for every edge stay in the order in which a router sent it.
@@ -202,6 +220,9 @@ func (m *Mesh) Start(ctx context.Context) error {
 // Stop ends the mesh: cursors that wait are written first, as far as ctx allows, and routers are told.
 func (m *Mesh) Stop(ctx context.Context) error {
 	errs := []error{m.groups.Stop(ctx), m.sessions.Stop(ctx), m.publish.Stop(ctx)}
+	if m.cfg.Teller != nil { // while frames still tell of routers
+		errs = append(errs, m.cfg.Teller.Stop(ctx))
+	}
 	m.do(ctx, func() {
 		m.leaving = true
 		m.digest()
@@ -223,7 +244,12 @@ func (m *Mesh) Drain(ctx context.Context) {
 }
 
 // PoliciesChanged has topics that are durable now followed. It does not wait.
-func (m *Mesh) PoliciesChanged() { m.ops.Do(func() { m.checkAll("policies") }) }
+func (m *Mesh) PoliciesChanged() {
+	m.ops.Do(func() {
+		m.checkAll("policies")
+		m.durableEvents()
+	})
+}
 
 // do runs f in the mesh's goroutine and waits for it, or for ctx.
 func (m *Mesh) do(ctx context.Context, f func()) {
@@ -241,6 +267,7 @@ func (m *Mesh) do(ctx context.Context, f func()) {
 
 func (m *Mesh) run(ctx context.Context) {
 	m.now = time.Now()
+	m.durableEvents()
 	m.connected()
 	m.check.next = m.now.Add(m.cfg.BackstopEvery)
 	timer := time.NewTimer(0)

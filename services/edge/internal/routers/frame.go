@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pushmesh/pushmesh/internal/events"
 )
 
 // Frame is a meshv1.RouterFrame, decoded without copies: everything lies in the data, and is valid as long as that is not changed.
@@ -16,6 +18,8 @@ type Frame struct {
 	WantSnapshot, Leaving        bool
 	// Broadcast is the number of a frame for every edge, 0 of one for this edge; that names the LastBroadcast.
 	Broadcast, LastBroadcast uint64
+	// Events are the kinds that the router knows to be wanted, and Told; 0: it says nothing about them.
+	Events events.Mask
 }
 
 // Delivery is a meshv1.Delivery.
@@ -56,6 +60,8 @@ func (f *Frame) Decode(data []byte) bool {
 			f.WantSnapshot = number != 0
 		case varintField | 9:
 			f.Leaving = number != 0
+		case varintField | 10:
+			f.Events = events.Mask(number)
 		case varintField | 12:
 			f.Broadcast = number
 		case varintField | 13:

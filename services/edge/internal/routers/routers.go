@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/pushmesh/pushmesh/internal/events"
 )
 
 // SilentAfter is how long a router may send nothing before it counts as gone.
@@ -41,6 +43,7 @@ type router struct {
 	broadcast   uint64 // the last
 	applied     uint64
 	missing     uint64 // version that it must apply to know what it should; 0: it does
+	events      events.Mask
 	seen        time.Time
 }
 
@@ -94,6 +97,9 @@ func (s *Set) Take(now time.Time, f *Frame, version uint64) Verdict {
 		v.Missed, r.n, r.broadcast = Silent, f.N, f.LastBroadcast // noticed now, not by Expire
 	}
 	r.seen = now
+	if f.Events != 0 {
+		r.events = f.Events
+	}
 	before := r.applied
 	if v.Missed == "" {
 		v.Missed, v.Repeated = r.number(f)
@@ -211,6 +217,14 @@ func (s *Set) Applied() (version uint64, any bool) {
 		version = min(version, r.applied)
 	}
 	return version, len(s.live) > 0
+}
+
+// Events are the kinds that any live router knows to be wanted; told is false where none says.
+func (s *Set) Events() (kinds events.Mask, told bool) {
+	for _, r := range s.live {
+		kinds |= r.events
+	}
+	return kinds &^ events.Told, kinds&events.Told != 0
 }
 
 // Laggards counts the live routers that have not applied version.

@@ -21,7 +21,7 @@ func (t *Table) meet(now time.Time, id string, incarnation uint64) *edge {
 			e.heard = now
 			return e
 		}
-		t.drop(e)
+		t.drop(e, true)
 	}
 	if f, ok := t.left[id]; ok && incarnation <= f.incarnation {
 		return nil
@@ -35,7 +35,7 @@ func (t *Table) meet(now time.Time, id string, incarnation uint64) *edge {
 	return e
 }
 
-func (t *Table) drop(e *edge) {
+func (t *Table) drop(e *edge, lost bool) {
 	t.discard(e)
 	if e.active != nil {
 		t.live.replace(e.active.slot, 0, nil)
@@ -43,7 +43,7 @@ func (t *Table) drop(e *edge) {
 		e.active = nil
 	}
 	delete(t.edges, e.ID)
-	t.events = append(t.events, Event{Kind: Left, Peer: e.Peer})
+	t.events = append(t.events, Event{Kind: Left, Peer: e.Peer, Lost: lost, Connections: e.connections})
 }
 
 // discard throws away a snapshot that is on its way.
@@ -186,7 +186,7 @@ func (t *Table) leave(now time.Time, d *meshv1.EdgeDigest) {
 		return
 	}
 	if e != nil {
-		t.drop(e)
+		t.drop(e, e.Incarnation != d.GetEdgeIncarnation())
 	}
 	if t.left == nil {
 		t.left = map[string]farewell{}

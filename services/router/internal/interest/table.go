@@ -68,6 +68,9 @@ type Event struct {
 	Applied uint64
 	// Want asks the edge for a snapshot.
 	Want bool
+	// Lost: the edge that left said no goodbye. It had so many connections.
+	Lost        bool
+	Connections uint32
 }
 
 // Table is the interest of every edge. The zero Table is empty and ready to use.

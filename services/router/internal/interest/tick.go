@@ -72,7 +72,7 @@ func (t *Table) silence(now time.Time) {
 		t.suspectSince = time.Time{}
 	}
 	for _, e := range silent {
-		t.drop(e)
+		t.drop(e, true)
 	}
 }
 

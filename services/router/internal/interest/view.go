@@ -15,6 +15,7 @@ type view struct {
 	count   uint64
 	hash    uint64
 	unswept int // parts that may still hold slot, once dead
+	events  eventFilters
 }
 
 // staging is a snapshot on its way. Its parts come in order; one that is missing spoils it.
@@ -56,6 +57,7 @@ func (t *Table) add(v *view, filter string) {
 		return
 	}
 	v.count++
+	v.events.note(filter, 1)
 	v.hash += k.sum
 }
 
@@ -69,6 +71,7 @@ func (t *Table) remove(v *view, filter string) {
 		return
 	}
 	v.count--
+	v.events.note(filter, -1)
 	v.hash -= k.sum
 }
 

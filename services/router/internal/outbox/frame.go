@@ -3,6 +3,7 @@ package outbox
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
@@ -55,6 +56,7 @@ type trailer struct {
 	// everyone: n counts broadcasts. casts is the last broadcast so far.
 	everyone bool
 	casts    uint64
+	events   events.Mask
 }
 
 func (t *trailer) append(dst []byte) []byte {
@@ -69,6 +71,7 @@ func (t *trailer) append(dst []byte) []byte {
 	dst = appendVarint(dst, 5, t.applied)
 	dst = appendBool(dst, 8, t.want)
 	dst = appendBool(dst, 9, t.leave)
+	dst = appendVarint(dst, 10, uint64(t.events))
 	return appendVarint(dst, 13, t.casts)
 }
 

@@ -10,11 +10,13 @@ package outbox
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 	"github.com/pushmesh/pushmesh/services/router/internal/shed"
@@ -48,6 +50,7 @@ type Outbox struct {
 	ended   chan struct{}
 	total   total
 	gate    shed.Gate
+	events  atomic.Uint32 // kinds wanted
 
 	mu      sync.RWMutex
 	queues  map[interest.Edge]*Queue
@@ -156,6 +159,24 @@ func (o *Outbox) Beat(now time.Time) {
 	for _, q := range o.queues {
 		q.mu.Lock()
 		q.answer = q.answer || now.Sub(q.sentAt) >= beatEvery
+		first := q.ask()
+		q.mu.Unlock()
+		if first {
+			o.line.ask(q)
+		}
+	}
+}
+
+// WantEvents tells every edge, with its next frames, which kinds of events somebody wants; where that has changed, soon.
+func (o *Outbox) WantEvents(kinds events.Mask) {
+	if o.events.Swap(uint32(kinds)) == uint32(kinds) {
+		return
+	}
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	for _, q := range o.queues {
+		q.mu.Lock()
+		q.answer = true
 		first := q.ask()
 		q.mu.Unlock()
 		if first {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
@@ -331,3 +332,32 @@ func BenchmarkDeliver(b *testing.B) {
 type discard struct{}
 
 func (discard) Publish(string, []byte) error { return nil }
+
+// Every frame to one edge says which kinds of events are wanted, and a change is said soon.
+func TestWantedEventsAreSaid(t *testing.T) {
+	in(t, 0, func(n *nats, o *Outbox) {
+		o.Open(edge).Answer(1, false)
+		<-time.After(time.Second)
+		if got := n.last(); got.GetEvents() != 0 {
+			t.Errorf("before anything is known: %v", got)
+		}
+		for _, kinds := range []events.Mask{events.Told, events.Told | events.Of(events.Connect), events.Told} {
+			before := n.count()
+			o.WantEvents(kinds)
+			<-time.After(2 * answerEvery)
+			if got := n.last(); n.count() != before+1 || got.GetEvents() != uint32(kinds) {
+				t.Errorf("%b: %d frames, the last one %v", kinds, n.count()-before, got)
+			}
+			o.WantEvents(kinds) // nothing new
+			<-time.After(2 * answerEvery)
+			if n.count() != before+1 {
+				t.Errorf("%b: %d frames", kinds, n.count()-before)
+			}
+		}
+		deliver(o, edge, delivery(1))
+		<-time.After(2 * answerEvery)
+		if got := n.last(); len(got.GetDeliveries()) != 1 || got.GetEvents() != uint32(events.Told) {
+			t.Errorf("a batch: %v", got)
+		}
+	})
+}

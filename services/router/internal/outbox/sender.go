@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime"
 	"time"
+
+	"github.com/pushmesh/pushmesh/internal/events"
 )
 
 // run sends what is due until the router left. It is one goroutine for all edges: they share a connection, which takes one frame after the
@@ -82,6 +84,7 @@ func (o *Outbox) send(q *Queue, d *due) {
 		return
 	}
 	d.router, d.incarnation, d.everyone, d.casts = o.cfg.RouterID, o.cfg.Incarnation, q == o.all, o.casts
+	d.events = events.Mask(o.events.Load())
 	size := len(d.data)
 	frame := d.append(d.data)
 	err := o.cfg.Bus.Publish(q.subject, frame)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
@@ -46,6 +47,8 @@ type Config struct {
 	QueueBytes int
 	Log        *slog.Logger
 	Registry   prometheus.Registerer
+	// Lost is told of an edge that is gone without a goodbye, and how many connections it had. It must not block.
+	Lost func(e interest.Edge, connections uint32)
 }
 
 // Switchboard is a lifecycle.Part, safe for concurrent use. The bus must be started before it.
@@ -142,6 +145,7 @@ func hear[M any, P interface {
 		s.act() // an edge that joins has its queue before anyone can look it up
 		take(now, m)
 		s.act()
+		s.wantEvents(now)
 	}
 }
 
@@ -160,6 +164,7 @@ func (s *Switchboard) run(ctx context.Context) {
 			s.mu.Lock()
 			s.table.Tick(now, s.cfg.Bus.Connected())
 			s.act()
+			s.wantEvents(now)
 			s.mu.Unlock()
 			s.out.Beat(now)
 			s.ways.tick()
@@ -194,12 +199,22 @@ func (s *Switchboard) act() {
 			s.cfg.Log.Info("edge gone", "edge", ev.Peer.ID, "incarnation", ev.Peer.Incarnation)
 			s.ways.edges.Add(-1)
 			s.out.Close(ev.Peer.Edge)
+			if ev.Lost && s.cfg.Lost != nil {
+				s.cfg.Lost(ev.Peer.Edge, ev.Connections)
+			}
 		case interest.Answer:
 			if ev.Want {
 				s.metrics.wanted.Inc()
 			}
 			outlet(ev.Peer).Answer(ev.Applied, ev.Want)
 		}
+	}
+}
+
+// wantEvents tells edges which kinds of events somebody subscribes to, once the table says. s.mu is held.
+func (s *Switchboard) wantEvents(now time.Time) {
+	if s.table.Ready(now) == nil {
+		s.out.WantEvents(s.table.EventKinds() | events.Told)
 	}
 }
 

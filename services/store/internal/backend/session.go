@@ -28,14 +28,17 @@ type Sessions interface {
 	GetSession(ctx context.Context, user, name string, now uint64) (*pushmeshv1.Session, error)
 	// DeleteSession with everything of it except its dead letters; ErrNotFound.
 	DeleteSession(ctx context.Context, user, name string) error
-	// ExpireSessions deletes up to limit detached sessions whose time is over.
-	ExpireSessions(ctx context.Context, now uint64, limit int) (deleted int, err error)
+	// ExpireSessions deletes up to limit detached sessions whose time is over, and names them.
+	ExpireSessions(ctx context.Context, now uint64, limit int) (deleted []SessionKey, err error)
 	// SessionEdges names the edges that hold any session.
 	SessionEdges(ctx context.Context) ([]string, error)
 	// DetachEdge lets go of every session that an edge holds since before now; their TTL begins. Generations stay, so that a holder that lives
 	// after all can still write.
 	DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error)
 }
+
+// SessionKey names a session.
+type SessionKey struct{ User, Name string }
 
 // Fold says how much FoldCursors does.
 type Fold int

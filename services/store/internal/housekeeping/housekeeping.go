@@ -32,7 +32,7 @@ const (
 type Database interface {
 	backend.Slices
 	FoldCursors(ctx context.Context, how backend.Fold) error
-	ExpireSessions(ctx context.Context, now uint64, limit int) (int, error)
+	ExpireSessions(ctx context.Context, now uint64, limit int) ([]backend.SessionKey, error)
 	SessionEdges(ctx context.Context) ([]string, error)
 	DetachEdge(ctx context.Context, edgeID string, now uint64) (int, error)
 }
@@ -44,8 +44,10 @@ type Config struct {
 	Bus *bus.Bus
 	// Mine says whether this store is the one of all that keeps this database in order.
 	Mine func() bool
-	Now  func() time.Time
-	Log  *slog.Logger
+	// Expired is told of each session that expired, after the commit; it must not block. nil: nobody is.
+	Expired func(backend.SessionKey)
+	Now     func() time.Time
+	Log     *slog.Logger
 	// Registry may be nil.
 	Registry prometheus.Registerer
 }
@@ -64,6 +66,9 @@ type Keeper struct {
 
 // New makes a keeper that has not begun.
 func New(cfg Config) *Keeper {
+	if cfg.Expired == nil {
+		cfg.Expired = func(backend.SessionKey) {}
+	}
 	return &Keeper{cfg: cfg, metrics: newMetrics(cfg.Registry), leave: func() {}, edges: map[string]time.Time{}}
 }
 
@@ -162,11 +167,14 @@ func (k *Keeper) Sessions(ctx context.Context) error {
 		return err
 	}
 	for {
-		n, err := k.cfg.Backend.ExpireSessions(ctx, k.now(), expireLimit)
+		over, err := k.cfg.Backend.ExpireSessions(ctx, k.now(), expireLimit)
 		if err != nil {
 			return err
 		}
-		if k.metrics.expired.Add(float64(n)); n < expireLimit {
+		for _, s := range over {
+			k.cfg.Expired(s)
+		}
+		if k.metrics.expired.Add(float64(len(over))); len(over) < expireLimit {
 			return nil
 		}
 	}

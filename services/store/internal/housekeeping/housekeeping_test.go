@@ -3,6 +3,7 @@ package housekeeping
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -40,13 +41,17 @@ func (f *fake) FoldCheckpoints(_ context.Context, how backend.Fold) error {
 	return f.err
 }
 
-func (f *fake) ExpireSessions(_ context.Context, _ uint64, limit int) (int, error) {
+func (f *fake) ExpireSessions(_ context.Context, _ uint64, limit int) ([]backend.SessionKey, error) {
 	if f.err != nil {
-		return 0, f.err
+		return nil, f.err
 	}
 	n := min(f.over, limit)
+	var all []backend.SessionKey
+	for i := range n {
+		all = append(all, backend.SessionKey{User: "u", Name: fmt.Sprint(f.over - i)})
+	}
 	f.over -= n
-	return n, nil
+	return all, nil
 }
 
 func (f *fake) SessionEdges(context.Context) ([]string, error) { return f.edges, f.err }
@@ -63,9 +68,13 @@ func keeper(f *fake, now func() time.Time) *Keeper {
 func TestSessionsExpireInPieces(t *testing.T) {
 	const over = 3*expireLimit + 7
 	f, r := &fake{over: over}, prometheus.NewRegistry()
-	k := New(Config{Backend: f, Mine: func() bool { return true }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Registry: r})
-	if err := k.Sessions(t.Context()); err != nil || f.over != 0 {
-		t.Errorf("%d are left, %v", f.over, err)
+	told := map[backend.SessionKey]int{}
+	k := New(Config{
+		Backend: f, Mine: func() bool { return true }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Registry: r,
+		Expired: func(s backend.SessionKey) { told[s]++ },
+	})
+	if err := k.Sessions(t.Context()); err != nil || f.over != 0 || len(told) != over {
+		t.Errorf("%d are left, %d told of, %v", f.over, len(told), err)
 	}
 	if got := expired(t, r); got != over {
 		t.Errorf("%v were counted, want %d", got, over)

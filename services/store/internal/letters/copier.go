@@ -4,6 +4,7 @@ package letters
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,7 +43,9 @@ type Config struct {
 	Append   func(items []*meshv1.AppendItem, sink shardlog.Sink)
 	Policies func() *policy.Table
 	// Apart says whether a shard's commits go to another database than the one with the letters, and so mark none there; nil: never.
-	Apart    func(shard int) bool
+	Apart func(shard int) bool
+	// Done is told of every letter that is copied, or is not to be, once that is stored; mostly once. It must not block. nil: nobody is.
+	Done     func(*meshv1.DeadLetter)
 	Now      func() time.Time
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
@@ -63,6 +66,9 @@ type Copier struct {
 func New(cfg Config) *Copier {
 	if cfg.Apart == nil {
 		cfg.Apart = func(int) bool { return false }
+	}
+	if cfg.Done == nil {
+		cfg.Done = func(*meshv1.DeadLetter) {}
 	}
 	c := &Copier{cfg: cfg, kick: make(chan struct{}, 1), claims: make([]uint64, topic.Shards), copies: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "pushmesh_store_dead_letter_copies_total",
@@ -118,9 +124,12 @@ func (c *Copier) round(ctx context.Context) error {
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		if err := c.mark(ctx, c.copy(ctx, page)); err != nil {
+		marked, done := c.copy(ctx, page)
+		c.tell(page, marked)
+		if err := c.mark(ctx, done); err != nil {
 			return err
 		}
+		c.tell(page, done)
 		if after = page[len(page)-1].GetId(); len(page) < perPage {
 			return nil
 		}
@@ -153,13 +162,23 @@ func (c *Copier) mark(ctx context.Context, ids []uint64) error {
 	return c.cfg.Letters.MarkLettersCopied(ctx, ids)
 }
 
-// copy appends copies of letters, and says which letters are done with but not marked by the append.
-func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (done []uint64) {
+// tell says of letters, by id, that they are done with.
+func (c *Copier) tell(page []*meshv1.DeadLetter, ids []uint64) {
+	for _, l := range page {
+		if slices.Contains(ids, l.GetId()) {
+			c.cfg.Done(l)
+		}
+	}
+}
+
+// copy appends copies of letters, and says which letters the append marked, and which are done with but not marked.
+func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (marked, done []uint64) {
 	policies, now := c.cfg.Policies(), c.cfg.Now()
 	var items []*meshv1.AppendItem
 	for _, l := range page {
 		item, why := copyOf(l, policies, now)
 		switch {
+		case why != wirev1.Code_CODE_OK && c.claims[topic.Shard(l.GetTopic())] == 0: // its owner says so
 		case why != wirev1.Code_CODE_OK:
 			c.copies.WithLabelValues(code.Name(why)).Inc()
 			done = append(done, l.GetId())
@@ -169,7 +188,7 @@ func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (done []ui
 		}
 	}
 	if len(items) == 0 {
-		return done
+		return nil, done
 	}
 	for _, r := range c.append(ctx, items) {
 		item := items[r.GetRef()-1]
@@ -178,9 +197,11 @@ func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (done []ui
 			c.cfg.Logger.Debug("a dead letter is not copied yet", "code", code.Name(r.GetCode()), "error", r.GetError())
 		case r.GetCode() != wirev1.Code_CODE_OK, r.GetDuplicate(), c.cfg.Apart(topic.Shard(item.GetTopic())):
 			done = append(done, item.GetCopiedLetter())
+		default:
+			marked = append(marked, item.GetCopiedLetter())
 		}
 	}
-	return done
+	return marked, done
 }
 
 // settled counts a result that is final; again: the letter is to be tried in another round, or by another store.

@@ -199,7 +199,7 @@ func (d *DB) DeleteSession(ctx context.Context, user, name string) error {
 }
 
 // ExpireSessions leaves those that somebody is about to change.
-func (d *DB) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted int, err error) {
+func (d *DB) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted []backend.SessionKey, err error) {
 	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			DELETE FROM pushmesh.session WHERE (user_id, name) IN (
@@ -208,13 +208,19 @@ func (d *DB) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted
 			RETURNING user_id, name`, int64(now), limit)
 		var users, names []string
 		var user, name string
-		if err := each(rows, err, []any{&user, &name}, func() { users, names = append(users, user), append(names, name) }); err != nil {
+		deleted = nil // it may be tried again
+		if err := each(rows, err, []any{&user, &name}, func() {
+			users, names = append(users, user), append(names, name)
+			deleted = append(deleted, backend.SessionKey{User: user, Name: name})
+		}); err != nil {
 			return err
 		}
-		deleted = len(users)
 		return clearSession(ctx, tx, users, names)
 	})
-	return deleted, err
+	if err != nil {
+		return nil, err
+	}
+	return deleted, nil
 }
 
 // sessionEdges goes from each edge to the next one in the index, past its sessions.

@@ -71,30 +71,33 @@ func (b *Backend) ListSessions(ctx context.Context, user string, limit int, page
 }
 
 // ExpireSessions deletes sessions whose time is over.
-func (b *Backend) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted int, err error) {
+func (b *Backend) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted []backend.SessionKey, err error) {
 	err = inTx(ctx, b.write, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, "SELECT user, name FROM session WHERE expires_at > 0 AND expires_at <= ? LIMIT ?", int64(now), limit) //nolint:sqlclosecheck // scan closes them
+		rows, err := tx.QueryContext(ctx, "SELECT user, name FROM session WHERE expires_at > 0 AND expires_at <= ? LIMIT ?", int64(now), limit)
 		if err != nil {
 			return fmt.Errorf("sqlite: expire sessions: %w", err)
 		}
-		var over [][2]string
+		var over []backend.SessionKey
 		if err := scan(rows, func() error {
-			var s [2]string
-			err := rows.Scan(&s[0], &s[1])
+			var s backend.SessionKey
+			err := rows.Scan(&s.User, &s.Name)
 			over = append(over, s)
 			return err
 		}); err != nil {
 			return err
 		}
 		for _, s := range over {
-			if err := deleteSession(ctx, tx, s[0], s[1]); err != nil {
+			if err := deleteSession(ctx, tx, s.User, s.Name); err != nil {
 				return err
 			}
 		}
-		deleted = len(over)
+		deleted = over
 		return nil
 	})
-	return deleted, err
+	if err != nil {
+		return nil, err
+	}
+	return deleted, nil
 }
 
 // SessionEdges names the edges that hold any session.

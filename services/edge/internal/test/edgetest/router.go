@@ -13,8 +13,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // Router follows one edge's interest like a real one, beats, and sends what a test tells it to. It ends with the test.
@@ -36,6 +39,10 @@ type Router struct {
 	mute        bool // no beats
 	digest      *meshv1.EdgeDigest
 	items       []*meshv1.ClientPublish_Item
+	kinds       events.Mask // of events that are wanted
+	told        []*pushmeshv1.Event
+	topics      []string // of told
+	busy        bool     // takes no events
 }
 
 // NewRouter starts a router for an edge.
@@ -45,6 +52,9 @@ func NewRouter(t testing.TB, n *NATS, id, edge string) *Router {
 	r.subscribe(bus.EdgeDigest, r.digested)
 	r.subscribe(bus.RouterSnapshot(id), r.snapshotted)
 	if _, err := r.bus.Subscribe(bus.RouterPublish(id), 1000, r.publish); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.bus.Subscribe(bus.RouterEvents(id), 1000, r.happened); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -175,6 +185,59 @@ func (r *Router) publish(data []byte, respond func([]byte) error) {
 	}
 }
 
+func (r *Router) happened(data []byte, respond func([]byte) error) {
+	req, reply := &meshv1.EventPublish{}, &meshv1.ClientPublishReply{}
+	if proto.Unmarshal(data, req) != nil {
+		return
+	}
+	r.mu.Lock()
+	for _, it := range req.GetItems() {
+		e, res := &pushmeshv1.Event{}, &meshv1.ClientPublishReply_Result{}
+		switch err := proto.Unmarshal(it.GetEvent(), e); {
+		case err != nil:
+			res.Code = wirev1.Code_CODE_INVALID_ARGUMENT
+		case r.busy:
+			res.Code = wirev1.Code_CODE_OVERLOADED
+		default:
+			r.told, r.topics = append(r.told, e), append(r.topics, it.GetTopic())
+		}
+		reply.Results = append(reply.Results, res)
+	}
+	r.mu.Unlock()
+	if out, err := proto.Marshal(reply); err == nil {
+		_ = respond(out)
+	}
+}
+
+// WantEvents has frames say that these kinds of events are wanted.
+func (r *Router) WantEvents(kinds ...events.Kind) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kinds = events.Of(kinds...)
+	r.beat()
+}
+
+// Wanted is what WantEvents said last.
+func (r *Router) Wanted() events.Mask {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kinds
+}
+
+// Occupy has events refused for now, or taken again.
+func (r *Router) Occupy(busy bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy = busy
+}
+
+// Events that came, and their topics.
+func (r *Router) Events() ([]*pushmeshv1.Event, []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.told), slices.Clone(r.topics)
+}
+
 // beat sends a frame without deliveries. r.mu is held.
 func (r *Router) beat() { r.send(&meshv1.RouterFrame{N: r.n}) }
 
@@ -183,7 +246,7 @@ func (r *Router) send(f *meshv1.RouterFrame) {
 		return
 	}
 	f.RouterId, f.RouterIncarnation, f.EdgeIncarnation = r.id, r.incarnation, r.edgeInc
-	f.AppliedVersion, f.WantSnapshot, f.LastBroadcast = r.applied, r.want, r.casts
+	f.AppliedVersion, f.WantSnapshot, f.LastBroadcast, f.Events = r.applied, r.want, r.casts, uint32(r.kinds|events.Told)
 	if data, err := proto.Marshal(f); err == nil {
 		_ = r.bus.Publish(bus.EdgeFrames(r.edge), data) // without a server it is lost, as a real router's is
 	}

@@ -1,0 +1,103 @@
+// Package events knows the kinds of events that the mesh publishes, their topics, and which kinds a filter asks for.
+package events
+
+import (
+	"strings"
+
+	"github.com/pushmesh/pushmesh/internal/topic"
+)
+
+// Root is the first level of every event's topic.
+const Root = "$events"
+
+// Kind of an event. The numbers are said between tiers, as bits of a Mask.
+type Kind uint8
+
+// Kinds. What says that events were lost is published as the kind that was lost, what says that an edge is gone as Disconnect.
+const (
+	Connect Kind = 1 + iota
+	Disconnect
+	Subscribe
+	Unsubscribe
+	Delivered
+	SessionExpired
+	DeadLetter
+)
+
+// Kinds is one more than the greatest Kind.
+const Kinds = int(DeadLetter) + 1
+
+var names = [Kinds]string{
+	Connect: "connect", Disconnect: "disconnect", Subscribe: "subscribe", Unsubscribe: "unsubscribe", Delivered: "delivered",
+	SessionExpired: "session_expired", DeadLetter: "dead_letter",
+}
+
+// String is the level of topics that names the kind.
+func (k Kind) String() string {
+	if int(k) >= Kinds || k == 0 {
+		return "unknown"
+	}
+	return names[k]
+}
+
+// All kinds, in order.
+func All() []Kind {
+	return []Kind{Connect, Disconnect, Subscribe, Unsubscribe, Delivered, SessionExpired, DeadLetter}
+}
+
+// Topic of a kind; those about topics are followed by a namespace.
+func (k Kind) Topic() string { return Root + "/" + k.String() }
+
+// In is the topic of a kind in a namespace, of which whole levels are left out at the end where it would be too long.
+func (k Kind) In(namespace string) string {
+	t := k.Topic()
+	for len(t)+1+len(namespace) > topic.MaxLen {
+		end := strings.LastIndexByte(namespace, '/')
+		if end < 0 {
+			return t
+		}
+		namespace = namespace[:end]
+	}
+	return t + "/" + namespace
+}
+
+// Own says whether a topic or filter is about events.
+func Own(filter string) bool { return topic.Under(Root, filter) }
+
+// Mask is a set of kinds.
+type Mask uint32
+
+// Told is a bit of masks between tiers that tells an empty one from none. It stands for no kind.
+const Told Mask = 1
+
+// Of is the mask of kinds.
+func Of(kinds ...Kind) (m Mask) {
+	for _, k := range kinds {
+		m |= 1 << k
+	}
+	return m
+}
+
+// Has says whether k is in the set.
+func (m Mask) Has(k Kind) bool { return m&(1<<k) != 0 }
+
+// Wanted are the kinds that a valid filter may ask for.
+func Wanted(filter string) Mask {
+	first, rest, _ := strings.Cut(filter, "/")
+	switch {
+	case first != Root:
+		return 0
+	case rest == "":
+		return 0 // nothing is published there
+	}
+	level, _, _ := strings.Cut(rest, "/")
+	if level == "#" || level == "+" {
+		return Of(All()...)
+	}
+	for _, k := range All() {
+		if names[k] == level {
+			return Of(k)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/eventqueue"
+	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// eventsWaiting bounds the events that wait for a router.
+const eventsWaiting = 16 << 10
+
+// teller publishes what happens in the store. These events are few, so that they are sent whether anybody listens or not: routers know.
+type teller struct {
+	queue    *eventqueue.Queue // nil: no NATS, nobody is told
+	policies *policy.Watch
+}
+
+func newTeller(b *bus.Bus, owner backend.Owner, policies *policy.Watch, tel *telemetry.Telemetry) *teller {
+	t := &teller{policies: policies}
+	if b == nil {
+		return t
+	}
+	t.queue = eventqueue.New(eventqueue.Config{
+		Source: owner.StoreID, Incarnation: owner.Incarnation, Request: b.Request, Subject: func() string { return bus.EventPublish },
+		Items: eventsWaiting, Log: tel.Log,
+	})
+	tel.Registry.MustRegister(eventsCollector{t.queue})
+	return t
+}
+
+// expired sessions are told of after the commit.
+func (t *teller) expired(s backend.SessionKey) {
+	if t.queue == nil {
+		return
+	}
+	t.queue.Put(events.SessionExpired, events.SessionExpired.Topic(), "", &pushmeshv1.Event{
+		At: timestamppb.Now(), Event: &pushmeshv1.Event_SessionExpired{SessionExpired: &pushmeshv1.EventSessionExpired{User: s.User, Session: s.Name}},
+	})
+}
+
+// deadLetter tells of a letter that is stored, but of none that events themselves became: those would go on for ever.
+func (t *teller) deadLetter(l *meshv1.DeadLetter) {
+	if t.queue == nil || events.Own(l.GetTopic()) {
+		return
+	}
+	t.queue.Put(events.DeadLetter, events.DeadLetter.In(t.policies.Table().For(l.GetTopic()).Prefix), letterKey(l), &pushmeshv1.Event{
+		At: timestamppb.New(time.UnixMicro(int64(l.GetAt()))),
+		Event: &pushmeshv1.Event_DeadLetter{DeadLetter: &pushmeshv1.EventDeadLetter{
+			Id: l.GetId(), Topic: l.GetTopic(), Epoch: l.GetEpoch(), Seq: l.GetSeq(), Reason: l.GetReason(), Attempts: l.GetAttempts(),
+			User: l.GetUser(), Session: l.GetSession(),
+		}},
+	})
+}
+
+// letterKey is the same whichever store tells of the letter.
+func letterKey(l *meshv1.DeadLetter) string {
+	return fmt.Sprint("\x00dead-letter-event/", strconv.FormatUint(l.GetId(), 10), "/", l.GetAt())
+}
+
+// eventsCollector reads the queue's counters at scrape.
+type eventsCollector struct{ queue *eventqueue.Queue }
+
+var (
+	eventsTotal = prometheus.NewDesc("pushmesh_store_events_total", "Events ($events/…) that a router took (OK), or that are lost, by why.", []string{"code"}, nil)
+	eventsWait  = prometheus.NewDesc("pushmesh_store_events_waiting", "Events that wait for a router.", nil, nil)
+)
+
+// Describe sends the two.
+func (eventsCollector) Describe(ch chan<- *prometheus.Desc) { ch <- eventsTotal; ch <- eventsWait }
+
+// Collect sends what there is.
+func (c eventsCollector) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(eventsWait, prometheus.GaugeValue, float64(c.queue.Waiting()))
+	for why, n := range c.queue.Counts() {
+		ch <- prometheus.MustNewConstMetric(eventsTotal, prometheus.CounterValue, float64(n), code.Name(why))
+	}
+}
