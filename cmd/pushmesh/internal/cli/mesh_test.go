@@ -43,6 +43,9 @@ func TestPublishedMessagesReachSubscribers(t *testing.T) {
 	if out := must(t, "", with(m.router, "history", "room/1/chat", "--from", "4")...); out != "room/1/chat\t4\tline 1\nroom/1/chat\t5\tline 2\n" {
 		t.Errorf("history prints %q", out)
 	}
+	if out := must(t, "", with(m.router, "sub", "room/1/chat", "--grpc", "--ack", "--last", "2", "--count", "2", "--timeout", patience.String())...); out != "room/1/chat\t4\tline 1\nroom/1/chat\t5\tline 2\n" {
+		t.Errorf("sub --grpc prints %q", out)
+	}
 	var epoch uint64
 	if out := must(t, "", with(m.router, "history", "room/1/chat", "--limit", "1", "--format", "json")...); *shown(t, out)[0].Payload != "hello" {
 		t.Errorf("history prints %q", out)

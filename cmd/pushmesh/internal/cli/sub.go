@@ -24,7 +24,9 @@ type subCmd struct {
 	GroupKey string        `name:"group-key" placeholder:"topic|header:NAME" help:"In a group, messages of one topic, or with one value of a header, go to the same member."`
 	Count    uint64        `placeholder:"N" help:"End after N messages."`
 	Timeout  time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
+	GRPC     bool          `name:"grpc" help:"Subscribe through --router and not at --edge, as a backend does: its sessions are its own, and it may have the mesh's own topics."`
 	edgeFlag
+	routerFlag
 	formatFlag
 }
 
@@ -35,7 +37,8 @@ func (subCmd) Help() string {
   pushmesh sub 'room/+/chat' 'global/#' --ack --format json
   pushmesh sub room/7/chat --from earliest --count 10 --timeout 5s
   pushmesh sub room/7/jobs --group workers --ack
-  pushmesh sub 'user/ann/#' --session phone --client-id ann-1 --ack`
+  pushmesh sub 'user/ann/#' --session phone --client-id ann-1 --ack
+  pushmesh sub '$events/#' --grpc`
 }
 
 // options of the subscriptions that the flags ask for.
@@ -112,8 +115,15 @@ func (c *subCmd) Run(ctx context.Context, stdio stdio) error {
 		defer cancel()
 	}
 	p := &printer{cmd: c, stdio: stdio, done: make(chan struct{})}
+	addrs, connect := c.Edge, func(ctx context.Context, addr string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}
+	if c.GRPC {
+		addrs, connect = c.Router, pushmesh.ThroughRouter()
+	}
+	p.connect = connect
 	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{
-		Addrs: c.Edge, ClientID: c.ClientID, Session: c.Session, Agent: "pushmesh-cli", OnGap: p.gap, OnDisconnect: p.disconnected, Dial: p.dial,
+		Addrs: addrs, ClientID: c.ClientID, Session: c.Session, Agent: "pushmesh-cli", OnGap: p.gap, OnDisconnect: p.disconnected, Dial: p.dial,
 	})
 	if err != nil {
 		return usage("%w", err)
@@ -148,6 +158,8 @@ type printer struct {
 	cmd   *subCmd
 	stdio stdio
 	done  chan struct{}
+	// connect is how to reach an address.
+	connect func(ctx context.Context, addr string) (net.Conn, error)
 
 	mu  sync.Mutex // guards standard error, written by several goroutines, and what is below
 	n   uint64
@@ -205,9 +217,9 @@ func (p *printer) disconnected(err error) {
 	}
 }
 
-// dial tells why an edge can't be reached, once for each reason.
+// dial tells why an edge or router can't be reached, once for each reason.
 func (p *printer) dial(ctx context.Context, addr string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	conn, err := p.connect(ctx, addr)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {

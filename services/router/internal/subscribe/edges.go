@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// askTimeout is how long an edge has to give a ticket, dialTimeout how long it has to take the connection and to answer Hello.
+	// askTimeout is how long an edge has to give a ticket, dialTimeout how long it has to take the connection.
 	askTimeout  = 500 * time.Millisecond
 	dialTimeout = 5 * time.Second
 	// tries of one stream before it is refused.
@@ -93,15 +93,13 @@ func (s *stream) open(ctx context.Context, edge string) (*link, error) {
 	if len(reply.GetTicket()) == 0 {
 		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" takes no subscribers for now")
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", reply.GetAddress())
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", reply.GetAddress())
 	if err != nil {
 		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" can't be reached: "+err.Error())
 	}
 	hello := proto.CloneOf(s.hello)
 	hello.Ticket = append(reply.GetTicket(), s.service.cfg.RouterID...)
-	l := newLink(conn)
+	l := newLink(conn, s.service.cfg.Silent)
 	stop := context.AfterFunc(ctx, l.close)
 	if err = l.handshake(hello); !stop() && err == nil {
 		err = ctx.Err()

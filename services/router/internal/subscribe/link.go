@@ -17,9 +17,8 @@ import (
 
 const (
 	readBuffer = 16 << 10
-	// heartbeat of the router's own Pings; after silentAfter without a byte an edge counts as dead.
-	heartbeat   = 5 * time.Second
-	silentAfter = 5 * heartbeat / 2
+	// heartbeat of the router's own Pings.
+	heartbeat = 5 * time.Second
 )
 
 // link is a connection to an edge. One goroutine reads it; anybody writes through up, whose goroutine sends.
@@ -36,15 +35,18 @@ type link struct {
 	closed   sync.Once
 }
 
-func newLink(conn net.Conn) *link {
-	return &link{conn: conn, br: bufio.NewReaderSize(patient{conn}, readBuffer), up: newUpward(conn)}
+func newLink(conn net.Conn, silent time.Duration) *link {
+	return &link{conn: conn, br: bufio.NewReaderSize(patient{conn, silent}, readBuffer), up: newUpward(conn, silent)}
 }
 
 // patient reads with a patience for each read. A reader that waits for its own side, and not for the edge, is not judged.
-type patient struct{ net.Conn }
+type patient struct {
+	net.Conn
+	silent time.Duration
+}
 
 func (p patient) Read(b []byte) (int, error) {
-	if err := p.SetReadDeadline(time.Now().Add(silentAfter)); err != nil {
+	if err := p.SetReadDeadline(time.Now().Add(p.silent)); err != nil {
 		return 0, err
 	}
 	return p.Conn.Read(b)

@@ -4,6 +4,7 @@
 package subscribe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -36,7 +37,9 @@ type Config struct {
 	Caller func(context.Context) string
 	// MaxStreams of all callers, and of each.
 	MaxStreams, MaxPerCaller int
-	Registry                 prometheus.Registerer
+	// Silent is how long an edge, or a client that is to say hello, may say nothing; 0: 12.5 s, which is 2.5 heartbeats.
+	Silent   time.Duration
+	Registry prometheus.Registerer
 }
 
 // Service is pushmesh.v1.SubscribeService. A stream's goroutines end with its call.
@@ -54,6 +57,7 @@ type Service struct {
 
 // New makes the service.
 func New(cfg Config) *Service {
+	cfg.Silent = cmp.Or(cfg.Silent, 5*heartbeat/2)
 	s := &Service{cfg: cfg, draining: make(chan struct{}), callers: map[string]int{}}
 	s.metrics = newMetrics(cfg.Registry, s.count)
 	return s

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// helloTimeout is how long a client has for its first request.
-	helloTimeout = 5 * time.Second
 	// drainLinger is how long ACKs are taken before a stream ends because the router stops.
 	drainLinger = 200 * time.Millisecond
 	// hangUpWithin is how long an edge has to take the last ACKs.
@@ -60,7 +58,7 @@ func serve(service *Service, rpc server) error {
 			requests <- s.take()
 		}
 	}()
-	timer := time.NewTimer(helloTimeout)
+	timer := time.NewTimer(service.cfg.Silent)
 	defer timer.Stop()
 	select {
 	case err := <-hello:
@@ -158,7 +156,7 @@ func (s *stream) run(ctx context.Context) error {
 		}
 		s.moved = err
 		s.service.metrics.moved(err)
-		if time.Since(began) < steady && !wait(ctx, maxPause) {
+		if time.Since(began) < steady && !wait(ctx, maxPause/4) {
 			return ctx.Err()
 		}
 	}

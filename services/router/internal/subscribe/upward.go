@@ -26,11 +26,13 @@ const (
 // upward is what goes to one edge. Its goroutine writes; ACKs are gathered meanwhile. Order is kept between ACKs and everything else.
 type upward struct {
 	conn net.Conn
-	wake chan struct{} // 1: something waits
-	room chan struct{} // 1: something was written
-	done chan struct{} // closed when the goroutine has ended
-	end  chan struct{} // closed by stop
-	once sync.Once
+	// silent is how long a write may take.
+	silent time.Duration
+	wake   chan struct{} // 1: something waits
+	room   chan struct{} // 1: something was written
+	done   chan struct{} // closed when the goroutine has ended
+	end    chan struct{} // closed by stop
+	once   sync.Once
 
 	mu       sync.Mutex
 	buf      []byte
@@ -52,9 +54,9 @@ type ackKey struct {
 	sub   uint32
 }
 
-func newUpward(conn net.Conn) *upward {
+func newUpward(conn net.Conn, silent time.Duration) *upward {
 	return &upward{
-		conn: conn, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{}), end: make(chan struct{}),
+		conn: conn, silent: silent, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{}), end: make(chan struct{}),
 		through: map[ackKey]*wirev1.Ack_Entry{}, mark: uint64(rand.Uint32()) << 32,
 	}
 }
@@ -194,7 +196,7 @@ func (u *upward) write() (over bool) {
 	over = u.finished
 	u.mu.Unlock()
 	if err == nil && len(out) > 0 {
-		if err = u.conn.SetWriteDeadline(time.Now().Add(silentAfter)); err == nil {
+		if err = u.conn.SetWriteDeadline(time.Now().Add(u.silent)); err == nil {
 			_, err = u.conn.Write(out)
 		}
 	}
