@@ -32,8 +32,11 @@ func startSubscribe(t *testing.T, f *fakeSubscribe) (addr string) {
 	}
 	server := grpc.NewServer()
 	pushmeshv1.RegisterSubscribeServiceServer(server, f)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(ln)
+	}()
 	t.Cleanup(func() {
 		server.Stop()
 		<-served

@@ -287,7 +287,7 @@ func (c *client) must() *pushmeshv1.SubscribeEvent {
 }
 
 // ends takes what the stream ends with: a code, and RetryInfo where that can help.
-func (c *client) ends(want wirev1.Code) *code.Error {
+func (c *client) ends(want wirev1.Code) (why string, again time.Duration) {
 	c.t.Helper()
 	for {
 		e, err := c.next()
@@ -296,13 +296,13 @@ func (c *client) ends(want wirev1.Code) *code.Error {
 			continue
 		}
 		if err.Error() == "EOF" && want == wirev1.Code_CODE_OK {
-			return nil
+			return "", 0
 		}
 		end := code.From(err)
 		if end.Code != want || code.Retryable(want) != (end.RetryAfter > 0) {
 			c.t.Fatalf("the stream ended with %v (%v), want %v", err, end.RetryAfter, want)
 		}
-		return end
+		return end.Message, end.RetryAfter
 	}
 }
 
