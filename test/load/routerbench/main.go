@@ -89,6 +89,7 @@ func (b *bench) parts() []table.Part {
 		{Name: "interest", Run: b.interest},
 		{Name: "interest-ready", Run: b.newRouter},
 		{Name: "wildcards", Run: b.wildcards},
+		{Name: "overload", Run: b.overload},
 		{Name: "disconnect", Run: b.disconnect},
 	}
 }

@@ -29,6 +29,8 @@ type job struct {
 	Span   time.Duration // of publishing
 	// Profile of the worker's CPU goes to this file; "": none.
 	Profile string
+	// Sources of an open loop.
+	Sources []source
 }
 
 // kinds of workers. Each connects, says ready, and then obeys orders: publishers are told "go" and answer once everything is answered;
@@ -41,6 +43,7 @@ var kinds = map[string]func(ctx context.Context, j *job, orders <-chan string, s
 	"nats":       natsPublisher,
 	"subs":       subscribers,
 	"nats-subs":  natsSubscribers,
+	"open-loop":  openLoop,
 }
 
 // tally is what a worker found.
