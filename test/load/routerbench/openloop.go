@@ -179,16 +179,16 @@ func (p *sender) receive() {
 		p.mu.Lock()
 		for _, r := range resp.GetResults() {
 			p.answered++
-			switch c := r.GetCode(); {
-			case c == wirev1.Code_CODE_OK:
+			switch r.GetCode() {
+			case wirev1.Code_CODE_OK:
 				p.ok++
 				p.accepted[p.priority(int64(r.GetRef()))]++
 				p.took = append(p.took, now.Sub(p.due(int64(r.GetRef()))).Seconds()*1000)
-			case c == wirev1.Code_CODE_OVERLOADED || c == wirev1.Code_CODE_RATE_LIMITED:
+			case wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_RATE_LIMITED:
 				p.refused++
 			default:
 				p.other++
-				p.fault = c.String() + " " + r.GetError()
+				p.fault = r.GetCode().String() + " " + r.GetError()
 			}
 		}
 		p.mu.Unlock()
