@@ -57,7 +57,7 @@ func pair(runs []cost, met, others func(*cost) time.Duration) string {
 
 // print writes a table for people: a row for each fault, the middle of its runs and their range.
 func print(out io.Writer, names []string, runs map[string][]cost) {
-	fmt.Fprintln(out, "| fault | lasted | durable failed | ephemeral refused, lost | longest wait for an answer, met / others | longest gap, met / others | level again after |")
+	fmt.Fprintln(out, "| fault | lasted | durable failed | ephemeral refused, lost | longest wait for an answer, struck / others | longest gap, struck / others | level again after |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|")
 	for _, name := range names {
 		r := runs[name]
