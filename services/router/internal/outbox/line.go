@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,6 +12,9 @@ import (
 // may not happen where a topic changes between queues, which seal prevents.
 type line struct {
 	wake chan struct{} // 1: there is something to do
+
+	corks atomic.Int64 // who is about to put more
+	quiet atomic.Int64 // things put since the sender was woken last, while corked
 
 	mu      sync.Mutex
 	batches []*Queue // for each batch the queue that has it
@@ -25,6 +29,28 @@ func (l *line) signal() {
 	case l.wake <- struct{}{}:
 	default:
 	}
+}
+
+// put says that something was put, in a batch that it began or not.
+func (l *line) put(begun bool) {
+	if l.corks.Load() == 0 {
+		if begun { // who finds an open batch need not wake anybody: it is in the line
+			l.signal()
+		}
+		return
+	}
+	if l.quiet.Add(1) >= corkedMost {
+		l.quiet.Store(0)
+		l.signal()
+	}
+}
+
+func (l *line) cork() { l.corks.Add(1) }
+
+func (l *line) uncork() {
+	l.corks.Add(-1)
+	l.quiet.Store(0)
+	l.signal()
 }
 
 // begun adds the batch that q has begun. The caller holds q.mu, so that batches of one queue stand in their order.

@@ -141,6 +141,12 @@ func (o *Outbox) Close(e interest.Edge) {
 // Broadcast queues a delivery for every edge there is, whether it wants the topic or not. It never blocks; false where it became a hole.
 func (o *Outbox) Broadcast(encoded []byte) bool { return o.all.put(encoded) }
 
+// Cork says that the caller is about to put several things, one right after the other: they leave together. Each call is paired with one Uncork.
+func (o *Outbox) Cork() { o.line.cork() }
+
+// Uncork ends a Cork.
+func (o *Outbox) Uncork() { o.line.uncork() }
+
 // Seal has whatever is put from now on leave behind what was put before, also where the one is for an edge and the other for every edge. It is
 // called between the two where a topic changes its way.
 func (o *Outbox) Seal() {

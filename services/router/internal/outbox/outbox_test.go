@@ -158,6 +158,35 @@ func TestWhatWaitsGathersUpToTheBatchSize(t *testing.T) {
 	})
 }
 
+func TestWhoHasMoreAtHandGathers(t *testing.T) {
+	in(t, 0, func(n *nats, o *Outbox) {
+		for _, c := range []struct{ put, frames int }{{1, 1}, {10, 1}, {corkedMost + 10, 2}} {
+			before := n.count()
+			o.Cork()
+			for range c.put {
+				deliver(o, edge, delivery(10))
+				synctest.Wait() // the sender has all the time it could want
+			}
+			o.Uncork()
+			synctest.Wait()
+			if got := n.count() - before; got != c.frames {
+				t.Errorf("%d messages left in %d frames", c.put, got)
+			}
+		}
+		o.Cork()
+		o.Open(edge).Answer(5, true) // what does not wait takes along what is there
+		deliver(o, edge, delivery(10))
+		synctest.Wait()
+		o.Cork()
+		o.Uncork() // another's end
+		synctest.Wait()
+		if f := n.last(); len(f.GetDeliveries()) != 1 {
+			t.Errorf("left behind: %v", f)
+		}
+		o.Uncork()
+	})
+}
+
 func TestARefusedBatchLeavesAHoleThatTheBeatNames(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		n.set(func(n *nats) { n.refuse = true })

@@ -54,6 +54,8 @@ func (r *routes) Route(d *outbox.Delivery) int {
 }
 
 func (r *routes) CheckTopic(string) {}
+func (r *routes) Cork()             {}
+func (r *routes) Uncork()           {}
 
 func (r *routes) last(t *testing.T) *wirev1.Message {
 	t.Helper()

@@ -26,6 +26,9 @@ type Routes interface {
 	CheckTopic(topic string)
 	// Reachable is nil while edges can be reached.
 	Reachable() error
+	// Cork and Uncork enclose several calls of Route that follow each other.
+	Cork()
+	Uncork()
 }
 
 // Policies says how topics behave now (policy.Watch).

@@ -111,8 +111,14 @@ func (s *Service) read(stream publishStream, out *answers) error {
 		if req.GetMessage() != nil || len(req.GetBatch()) == 0 {
 			refused = s.take(&m, &o, id, req.GetRef(), req.GetMessage(), req.GetProducerSeq())
 		}
-		for _, it := range req.GetBatch() {
-			refused = s.take(&m, &o, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq()) || refused
+		if batch := req.GetBatch(); len(batch) > 0 {
+			s.publisher.cfg.Routes.Cork()
+			out.cork()
+			for _, it := range batch {
+				refused = s.take(&m, &o, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq()) || refused
+			}
+			s.publisher.cfg.Routes.Uncork()
+			out.uncork()
 		}
 		if refused {
 			s.penalty(ctx, m.Producer)
@@ -152,8 +158,12 @@ type answers struct {
 	mu     sync.Mutex
 	ready  []*pushmeshv1.PublishStreamResponse_Result
 	owed   int // messages without a result
+	corked bool
 	closed bool
 }
+
+// corkedMost answers are sent although more are about to come.
+const corkedMost = 64
 
 func newAnswers() *answers {
 	return &answers{wake: make(chan struct{}, 1), free: make(chan struct{}, 1)}
@@ -178,6 +188,23 @@ func (a *answers) Published(ref uint64, res *Result) {
 	a.mu.Lock()
 	a.ready = append(a.ready, r)
 	a.owed--
+	wait := a.corked && len(a.ready)%corkedMost != 0
+	a.mu.Unlock()
+	if !wait {
+		signal(a.wake)
+	}
+}
+
+// cork says that messages are about to be taken one right after the other, many of which are answered at once.
+func (a *answers) cork() {
+	a.mu.Lock()
+	a.corked = true
+	a.mu.Unlock()
+}
+
+func (a *answers) uncork() {
+	a.mu.Lock()
+	a.corked = false
 	a.mu.Unlock()
 	signal(a.wake)
 }

@@ -30,6 +30,8 @@ func (s *Switchboard) stored(data []byte) {
 		s.metrics.bad.Inc()
 		return
 	}
+	s.Cork()
+	defer s.Uncork()
 	for _, r := range m.GetRuns() {
 		for i, rec := range r.GetRecords() {
 			s.Route(&outbox.Delivery{

@@ -261,6 +261,12 @@ func (s *Switchboard) Admits(priority uint32) (pressure float64, ok bool) {
 	return s.out.Admits(priority)
 }
 
+// Cork says that several messages are about to be routed, without a wait in between: they leave together. Each call is paired with one Uncork.
+func (s *Switchboard) Cork() { s.out.Cork() }
+
+// Uncork ends a Cork.
+func (s *Switchboard) Uncork() { s.out.Uncork() }
+
 // Reachable is nil while there is a connection to NATS, over which edges are reached.
 func (s *Switchboard) Reachable() error { return s.cfg.Bus.Check() }
 
