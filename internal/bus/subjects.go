@@ -47,6 +47,9 @@ func RouterSnapshot(router string) string { return "pushmesh.router." + router +
 // RouterPublish is the subject of meshv1.ClientPublish for one router, answered with meshv1.ClientPublishReply.
 func RouterPublish(router string) string { return "pushmesh.router." + router + ".publish" }
 
+// RouterPresence is the subject of meshv1.PresenceFrame for one router.
+func RouterPresence(router string) string { return "pushmesh.router." + router + ".presence" }
+
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // CheckID says what is wrong with the id of an edge, router, store or compute node: it is a part of subjects.

@@ -126,7 +126,7 @@ func grpcCode(c wirev1.Code) codes.Code {
 		return codes.PermissionDenied
 	case wirev1.Code_CODE_RATE_LIMITED, wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS,
 		wirev1.Code_CODE_TOO_MANY_CONNECTIONS, wirev1.Code_CODE_TOO_MANY_TOPICS, wirev1.Code_CODE_QUEUE_FULL,
-		wirev1.Code_CODE_MEMORY_BUDGET:
+		wirev1.Code_CODE_MEMORY_BUDGET, wirev1.Code_CODE_SLOW_CONSUMER:
 		return codes.ResourceExhausted
 	case wirev1.Code_CODE_UNAVAILABLE, wirev1.Code_CODE_DRAINING:
 		return codes.Unavailable

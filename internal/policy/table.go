@@ -47,14 +47,23 @@ func (t *Table) Len() int { return len(t.byPrefix) }
 
 // AnyDurable says whether a valid filter may match a topic whose policy is durable.
 func (t *Table) AnyDurable(filter string) bool {
+	return t.any(filter, func(p *Policy) bool { return p.Durable })
+}
+
+// AnyPresence says whether a valid filter may match a topic whose policy has presence.
+func (t *Table) AnyPresence(filter string) bool {
+	return t.any(filter, func(p *Policy) bool { return p.Presence })
+}
+
+func (t *Table) any(filter string, has func(*Policy) bool) bool {
 	if !topic.IsFilter(filter) {
-		return t.For(filter).Durable
+		return has(t.For(filter))
 	}
 	for prefix, p := range t.byPrefix {
 		if prefix[0] == '$' && (filter[0] == '+' || filter[0] == '#') {
 			continue // no wildcard there matches the mesh's own
 		}
-		if p.Durable && (prefix == Default || meets(filter, prefix)) {
+		if has(p) && (prefix == Default || meets(filter, prefix)) {
 			return true
 		}
 	}

@@ -33,6 +33,7 @@ type Settings struct {
 	Poller           string        `help:"Who tells event loops what happens to connections: epoll (Linux), net (Go's own poller, on every system: slower, some KiB more for a connection) or auto, which is epoll where there is one." enum:"auto,epoll,net" default:"auto"`
 	Send             string        `help:"How bytes leave: auto, uring (io_uring: one system call for many connections) or write (one for each). auto is uring where the kernel allows it." enum:"auto,uring,write" default:"auto"`
 	PinCPUs          bool          `name:"pin-cpus" help:"Keep each loop on a thread and a CPU of its own, of those that this process may use. Idle connections then cost more."`
+	PresenceMembers  int           `help:"Members of one topic or filter that routers may watch." default:"1000000"`
 	Drain            time.Duration `help:"How long a planned stop waits for connections to end." default:"10s"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
@@ -58,6 +59,7 @@ func (s Settings) withDefaults() Settings {
 	s.QueueMemory = cmp.Or(s.QueueMemory, 1<<30)
 	s.HandshakeTimeout = cmp.Or(s.HandshakeTimeout, 5*time.Second)
 	s.Resumes = cmp.Or(s.Resumes, 16)
+	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	s.Drain = cmp.Or(s.Drain, min(10*time.Second, s.Grace*2/3))
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
@@ -79,6 +81,7 @@ func (s *Settings) Check() error {
 		settings.Range("handshake-timeout", d.HandshakeTimeout.Seconds(), 0.1, 300),
 		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("resumes", d.Resumes, 1, 1024),
+		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 		settings.Range("drain", d.Drain.Seconds(), 0.05, d.Grace.Seconds()),

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -63,6 +64,8 @@ type fakeEdge struct {
 	checks     []string
 	counts     map[string]uint64
 	disconnect []*meshv1.DisconnectClients
+	reporter   *presence.Reporter                  // nil: tells of no members
+	members    map[string][]*meshv1.PresenceMember // by topic, in the order of their ids; nil: lists are not answered
 }
 
 func startEdge(tb testing.TB, url, id string, routers ...string) *fakeEdge {
@@ -211,7 +214,29 @@ func (e *fakeEdge) request(data []byte, respond func([]byte) error) {
 	if e.mute {
 		return
 	}
+	if l := req.GetPresenceLease(); l != nil {
+		if e.reporter != nil {
+			e.reporter.Lease(time.Now(), l)
+			e.report()
+		}
+		return
+	}
 	reply := &meshv1.EdgeReply{}
+	if l := req.GetListMembers(); l != nil {
+		if e.members == nil {
+			return
+		}
+		reply.Members = &meshv1.MemberPage{}
+		for _, m := range e.members[l.GetTopic()] {
+			switch {
+			case m.GetConnectionId() <= l.GetAfter():
+			case len(reply.Members.Members) == int(l.GetLimit()):
+				reply.Members.More = true
+			default:
+				reply.Members.Members = append(reply.Members.Members, m)
+			}
+		}
+	}
 	for _, t := range req.GetCount().GetTopics() {
 		reply.Counts = append(reply.Counts, e.counts[t])
 	}
@@ -302,4 +327,39 @@ func splitPort(addr string) (host string, port int, err error) {
 	}
 	port, err = strconv.Atoi(text)
 	return host, port, err
+}
+
+// tellsMembers makes the edge one that reports; it knows at once who is there.
+func (e *fakeEdge) tellsMembers() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reporter = presence.NewReporter(presence.ReporterConfig{ID: e.id, Incarnation: e.incarnation, Loops: 1, MaxMembers: 1e6, MaxFilters: 10, MaxWatches: 10})
+}
+
+// change tells of members joining (or leaving) topic.
+func (e *fakeEdge) change(topic string, kind presence.ChangeKind, ids ...uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var all []presence.Change
+	for _, id := range ids {
+		all = append(all, presence.Change{Kind: kind, Filter: topic, Walk: 1 << 60, Member: &presence.Member{ConnectionId: id, ClientId: fmt.Sprint("c", id)}})
+	}
+	e.reporter.Changes(0, all)
+	e.report()
+}
+
+// report sends what there is. e.mu is held.
+func (e *fakeEdge) report() {
+	for range 2 {
+		e.reporter.Advance(time.Now())
+		frames, commands := e.reporter.Take()
+		for _, f := range frames {
+			e.publish(bus.RouterPresence(f.Router), f.Frame)
+		}
+		for _, c := range commands {
+			if c.Walk > 0 {
+				e.reporter.Changes(0, []presence.Change{{Kind: presence.Walked, Filter: c.Filter, Walk: c.Walk}})
+			}
+		}
+	}
 }

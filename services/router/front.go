@@ -132,6 +132,7 @@ func (f *front) Stop(ctx context.Context) error {
 	f.written.Drain()
 	f.subscribe.Drain()
 	f.events.Drain()
+	f.presence.Drain()
 	patience := ctx
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc

@@ -31,6 +31,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 	"github.com/pushmesh/pushmesh/services/router/internal/subscribe"
 	"github.com/pushmesh/pushmesh/services/router/internal/switchboard"
+	"github.com/pushmesh/pushmesh/services/router/internal/watches"
 )
 
 // Router is one node of the router tier. It is a lifecycle.Part.
@@ -87,12 +88,16 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		rank      = api.NewRank(s.ID, s.Computes, tel.DialOption())
 		checks    = &health.Checks{}
 		known     = nodes.New(mesh, time.Now)
+		members   = watches.New(watches.Config{
+			RouterID: s.ID, Incarnation: began, Edges: edges, Bus: mesh, Policies: watch, Registry: tel.Registry,
+			MaxStreams: s.PresenceWatches, MaxMembers: s.PresenceMembers, MaxQueued: s.PresenceQueue,
+		})
 	)
 	r.front = &front{
 		listen: s.Listen, advertise: s.Advertise, checks: checks, telemetry: tel,
 		publish: publish.NewService(publisher, stores), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
-		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh), rank: rank,
+		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh, watch.Table, members), rank: rank,
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), known, rank),
 		subscribe: subscribe.New(subscribe.Config{
 			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,
@@ -132,6 +137,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("policies", watch)
 	r.Add("nodes", known)
 	r.Add("switchboard", edges)
+	r.Add("watches", members)
 	r.Add("appender", app)
 	r.Add("compute client", rank)
 	r.Add("clients", clients)

@@ -30,6 +30,9 @@ type Settings struct {
 	AppendWait       time.Duration `help:"How long durable messages should wait for the store at most: from half of that on, low priorities are refused." default:"50ms"`
 	MaxConnections   int           `help:"Producers' connections." default:"10000"`
 	MaxCalls         int           `help:"Calls and streams under way on one connection; more wait at the client." default:"1000"`
+	PresenceWatches  int           `help:"Watches of who is subscribed, at a time." default:"1000"`
+	PresenceMembers  int           `help:"Members that one such watch may have." default:"1000000"`
+	PresenceQueue    int           `help:"Joins and leaves that may wait for the caller of such a watch; then it ends (SLOW_CONSUMER)." default:"65536"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -58,6 +61,9 @@ func (s Settings) withDefaults() Settings {
 	s.AppendWait = cmp.Or(s.AppendWait, 50*time.Millisecond)
 	s.MaxConnections = cmp.Or(s.MaxConnections, 10_000)
 	s.MaxCalls = cmp.Or(s.MaxCalls, 1000)
+	s.PresenceWatches = cmp.Or(s.PresenceWatches, 1000)
+	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
+	s.PresenceQueue = cmp.Or(s.PresenceQueue, 1<<16)
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	return s
@@ -82,6 +88,9 @@ func (s *Settings) Check() error {
 		settings.Range("append-wait", d.AppendWait.Seconds(), 0.001, 60),
 		settings.Range("max-connections", d.MaxConnections, 1, 1_000_000),
 		settings.Range("max-calls", d.MaxCalls, 1, 1_000_000),
+		settings.Range("presence-watches", d.PresenceWatches, 1, 1_000_000),
+		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
+		settings.Range("presence-queue", d.PresenceQueue, 1, 10_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

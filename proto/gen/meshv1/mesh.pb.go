@@ -24,6 +24,65 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type PresenceReport_Kind int32
+
+const (
+	// Says that the last report was n; serial 0: the stream has not begun.
+	PresenceReport_KIND_BEAT PresenceReport_Kind = 0
+	// A part of the snapshot, and more follow.
+	PresenceReport_KIND_PART PresenceReport_Kind = 1
+	// The last part.
+	PresenceReport_KIND_LAST    PresenceReport_Kind = 2
+	PresenceReport_KIND_CHANGES PresenceReport_Kind = 3
+	// The edge does not report, for code.
+	PresenceReport_KIND_REFUSED PresenceReport_Kind = 4
+)
+
+// Enum value maps for PresenceReport_Kind.
+var (
+	PresenceReport_Kind_name = map[int32]string{
+		0: "KIND_BEAT",
+		1: "KIND_PART",
+		2: "KIND_LAST",
+		3: "KIND_CHANGES",
+		4: "KIND_REFUSED",
+	}
+	PresenceReport_Kind_value = map[string]int32{
+		"KIND_BEAT":    0,
+		"KIND_PART":    1,
+		"KIND_LAST":    2,
+		"KIND_CHANGES": 3,
+		"KIND_REFUSED": 4,
+	}
+)
+
+func (x PresenceReport_Kind) Enum() *PresenceReport_Kind {
+	p := new(PresenceReport_Kind)
+	*p = x
+	return p
+}
+
+func (x PresenceReport_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PresenceReport_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_internal_v1_mesh_proto_enumTypes[0].Descriptor()
+}
+
+func (PresenceReport_Kind) Type() protoreflect.EnumType {
+	return &file_pushmesh_internal_v1_mesh_proto_enumTypes[0]
+}
+
+func (x PresenceReport_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PresenceReport_Kind.Descriptor instead.
+func (PresenceReport_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13, 0}
+}
+
 type GroupSettle_How int32
 
 const (
@@ -63,11 +122,11 @@ func (x GroupSettle_How) String() string {
 }
 
 func (GroupSettle_How) Descriptor() protoreflect.EnumDescriptor {
-	return file_pushmesh_internal_v1_mesh_proto_enumTypes[0].Descriptor()
+	return file_pushmesh_internal_v1_mesh_proto_enumTypes[1].Descriptor()
 }
 
 func (GroupSettle_How) Type() protoreflect.EnumType {
-	return &file_pushmesh_internal_v1_mesh_proto_enumTypes[0]
+	return &file_pushmesh_internal_v1_mesh_proto_enumTypes[1]
 }
 
 func (x GroupSettle_How) Number() protoreflect.EnumNumber {
@@ -76,7 +135,7 @@ func (x GroupSettle_How) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupSettle_How.Descriptor instead.
 func (GroupSettle_How) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34, 0}
 }
 
 // Delivery is one message on its way from a router to an edge.
@@ -631,6 +690,8 @@ type EdgeRequest struct {
 	//	*EdgeRequest_Count
 	//	*EdgeRequest_Yield
 	//	*EdgeRequest_Disconnect
+	//	*EdgeRequest_ListMembers
+	//	*EdgeRequest_PresenceLease
 	//	*EdgeRequest_Ticket
 	Request       isEdgeRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
@@ -701,6 +762,24 @@ func (x *EdgeRequest) GetDisconnect() *DisconnectClients {
 	return nil
 }
 
+func (x *EdgeRequest) GetListMembers() *ListMembers {
+	if x != nil {
+		if x, ok := x.Request.(*EdgeRequest_ListMembers); ok {
+			return x.ListMembers
+		}
+	}
+	return nil
+}
+
+func (x *EdgeRequest) GetPresenceLease() *PresenceLease {
+	if x != nil {
+		if x, ok := x.Request.(*EdgeRequest_PresenceLease); ok {
+			return x.PresenceLease
+		}
+	}
+	return nil
+}
+
 func (x *EdgeRequest) GetTicket() *IssueTicket {
 	if x != nil {
 		if x, ok := x.Request.(*EdgeRequest_Ticket); ok {
@@ -726,6 +805,15 @@ type EdgeRequest_Disconnect struct {
 	Disconnect *DisconnectClients `protobuf:"bytes,3,opt,name=disconnect,proto3,oneof"`
 }
 
+type EdgeRequest_ListMembers struct {
+	ListMembers *ListMembers `protobuf:"bytes,4,opt,name=list_members,json=listMembers,proto3,oneof"`
+}
+
+type EdgeRequest_PresenceLease struct {
+	// Not answered by EdgeReply but by PresenceFrames.
+	PresenceLease *PresenceLease `protobuf:"bytes,5,opt,name=presence_lease,json=presenceLease,proto3,oneof"`
+}
+
 type EdgeRequest_Ticket struct {
 	Ticket *IssueTicket `protobuf:"bytes,7,opt,name=ticket,proto3,oneof"`
 }
@@ -736,14 +824,19 @@ func (*EdgeRequest_Yield) isEdgeRequest_Request() {}
 
 func (*EdgeRequest_Disconnect) isEdgeRequest_Request() {}
 
+func (*EdgeRequest_ListMembers) isEdgeRequest_Request() {}
+
+func (*EdgeRequest_PresenceLease) isEdgeRequest_Request() {}
+
 func (*EdgeRequest_Ticket) isEdgeRequest_Request() {}
 
 type EdgeReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of CountSubscribers.topics.
-	Counts       []uint64 `protobuf:"varint,1,rep,packed,name=counts,proto3" json:"counts,omitempty"`
-	Disconnected uint32   `protobuf:"varint,2,opt,name=disconnected,proto3" json:"disconnected,omitempty"`
-	Yielded      bool     `protobuf:"varint,3,opt,name=yielded,proto3" json:"yielded,omitempty"`
+	Counts       []uint64    `protobuf:"varint,1,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	Disconnected uint32      `protobuf:"varint,2,opt,name=disconnected,proto3" json:"disconnected,omitempty"`
+	Yielded      bool        `protobuf:"varint,3,opt,name=yielded,proto3" json:"yielded,omitempty"`
+	Members      *MemberPage `protobuf:"bytes,4,opt,name=members,proto3" json:"members,omitempty"`
 	// 16 bytes, good for one Hello within seconds; empty: the edge takes no connections of backends now.
 	Ticket []byte `protobuf:"bytes,6,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	// Where routers reach the edge's subscriber port, host:port.
@@ -801,6 +894,13 @@ func (x *EdgeReply) GetYielded() bool {
 		return x.Yielded
 	}
 	return false
+}
+
+func (x *EdgeReply) GetMembers() *MemberPage {
+	if x != nil {
+		return x.Members
+	}
+	return nil
 }
 
 func (x *EdgeReply) GetTicket() []byte {
@@ -861,6 +961,516 @@ func (x *CountSubscribers) GetTopics() []string {
 	return nil
 }
 
+// ListMembers asks for the members of a topic in the order of their connection ids.
+type ListMembers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Those with a higher id than this; 0: from the first.
+	After uint64 `protobuf:"fixed64,2,opt,name=after,proto3" json:"after,omitempty"`
+	// Most members wanted.
+	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMembers) Reset() {
+	*x = ListMembers{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMembers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMembers) ProtoMessage() {}
+
+func (x *ListMembers) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMembers.ProtoReflect.Descriptor instead.
+func (*ListMembers) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListMembers) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ListMembers) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *ListMembers) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type MemberPage struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Members []*PresenceMember      `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	// There are members behind these.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberPage) Reset() {
+	*x = MemberPage{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberPage) ProtoMessage() {}
+
+func (x *MemberPage) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberPage.ProtoReflect.Descriptor instead.
+func (*MemberPage) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *MemberPage) GetMembers() []*PresenceMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *MemberPage) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// PresenceMember is one connection in one topic.
+type PresenceMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty in a MemberPage, and in reports of a watch whose filter is a topic.
+	Topic        string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	ConnectionId uint64 `protobuf:"fixed64,2,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
+	ClientId     string `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// Whose session it is; both empty: the connection has none.
+	User    string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	Session string `protobuf:"bytes,5,opt,name=session,proto3" json:"session,omitempty"`
+	// Unix time in seconds.
+	ConnectedAt   uint32 `protobuf:"fixed32,6,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
+	SubscribedAt  uint32 `protobuf:"fixed32,7,opt,name=subscribed_at,json=subscribedAt,proto3" json:"subscribed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceMember) Reset() {
+	*x = PresenceMember{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceMember) ProtoMessage() {}
+
+func (x *PresenceMember) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceMember.ProtoReflect.Descriptor instead.
+func (*PresenceMember) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PresenceMember) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *PresenceMember) GetConnectionId() uint64 {
+	if x != nil {
+		return x.ConnectionId
+	}
+	return 0
+}
+
+func (x *PresenceMember) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *PresenceMember) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *PresenceMember) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *PresenceMember) GetConnectedAt() uint32 {
+	if x != nil {
+		return x.ConnectedAt
+	}
+	return 0
+}
+
+func (x *PresenceMember) GetSubscribedAt() uint32 {
+	if x != nil {
+		return x.SubscribedAt
+	}
+	return 0
+}
+
+// PresenceLease asks an edge to report members to a router, for 3 s from now. A router repeats it every second.
+type PresenceLease struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	RouterId string                 `protobuf:"bytes,1,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
+	// Unix time in microseconds at which the router's process began.
+	RouterIncarnation uint64 `protobuf:"fixed64,2,opt,name=router_incarnation,json=routerIncarnation,proto3" json:"router_incarnation,omitempty"`
+	// The edge's incarnation that is meant; others ignore it.
+	EdgeIncarnation uint64                 `protobuf:"fixed64,3,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
+	Watches         []*PresenceLease_Watch `protobuf:"bytes,4,rep,name=watches,proto3" json:"watches,omitempty"`
+	// Watches that are over.
+	Ended         []uint64 `protobuf:"varint,5,rep,packed,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceLease) Reset() {
+	*x = PresenceLease{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceLease) ProtoMessage() {}
+
+func (x *PresenceLease) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceLease.ProtoReflect.Descriptor instead.
+func (*PresenceLease) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PresenceLease) GetRouterId() string {
+	if x != nil {
+		return x.RouterId
+	}
+	return ""
+}
+
+func (x *PresenceLease) GetRouterIncarnation() uint64 {
+	if x != nil {
+		return x.RouterIncarnation
+	}
+	return 0
+}
+
+func (x *PresenceLease) GetEdgeIncarnation() uint64 {
+	if x != nil {
+		return x.EdgeIncarnation
+	}
+	return 0
+}
+
+func (x *PresenceLease) GetWatches() []*PresenceLease_Watch {
+	if x != nil {
+		return x.Watches
+	}
+	return nil
+}
+
+func (x *PresenceLease) GetEnded() []uint64 {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+// PresenceFrame carries an edge's reports to one router.
+type PresenceFrame struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	EdgeId            string                 `protobuf:"bytes,1,opt,name=edge_id,json=edgeId,proto3" json:"edge_id,omitempty"`
+	EdgeIncarnation   uint64                 `protobuf:"fixed64,2,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
+	RouterIncarnation uint64                 `protobuf:"fixed64,3,opt,name=router_incarnation,json=routerIncarnation,proto3" json:"router_incarnation,omitempty"`
+	Reports           []*PresenceReport      `protobuf:"bytes,4,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *PresenceFrame) Reset() {
+	*x = PresenceFrame{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceFrame) ProtoMessage() {}
+
+func (x *PresenceFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceFrame.ProtoReflect.Descriptor instead.
+func (*PresenceFrame) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PresenceFrame) GetEdgeId() string {
+	if x != nil {
+		return x.EdgeId
+	}
+	return ""
+}
+
+func (x *PresenceFrame) GetEdgeIncarnation() uint64 {
+	if x != nil {
+		return x.EdgeIncarnation
+	}
+	return 0
+}
+
+func (x *PresenceFrame) GetRouterIncarnation() uint64 {
+	if x != nil {
+		return x.RouterIncarnation
+	}
+	return 0
+}
+
+func (x *PresenceFrame) GetReports() []*PresenceReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+// PresenceReport belongs to one stream: a snapshot in parts, with changes between and behind them, numbered without holes.
+type PresenceReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  PresenceReport_Kind    `protobuf:"varint,1,opt,name=kind,proto3,enum=pushmesh.internal.v1.PresenceReport_Kind" json:"kind,omitempty"`
+	Watch uint64                 `protobuf:"varint,2,opt,name=watch,proto3" json:"watch,omitempty"`
+	// Of the lease that began the stream.
+	Ask uint64 `protobuf:"varint,3,opt,name=ask,proto3" json:"ask,omitempty"`
+	// Names the stream; grows within an edge's incarnation.
+	Serial uint64 `protobuf:"varint,4,opt,name=serial,proto3" json:"serial,omitempty"`
+	// From 1, for all kinds but BEAT and REFUSED.
+	N             uint64            `protobuf:"varint,5,opt,name=n,proto3" json:"n,omitempty"`
+	Changes       []*PresenceChange `protobuf:"bytes,6,rep,name=changes,proto3" json:"changes,omitempty"`
+	Code          wirev1.Code       `protobuf:"varint,7,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceReport) Reset() {
+	*x = PresenceReport{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceReport) ProtoMessage() {}
+
+func (x *PresenceReport) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceReport.ProtoReflect.Descriptor instead.
+func (*PresenceReport) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PresenceReport) GetKind() PresenceReport_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return PresenceReport_KIND_BEAT
+}
+
+func (x *PresenceReport) GetWatch() uint64 {
+	if x != nil {
+		return x.Watch
+	}
+	return 0
+}
+
+func (x *PresenceReport) GetAsk() uint64 {
+	if x != nil {
+		return x.Ask
+	}
+	return 0
+}
+
+func (x *PresenceReport) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *PresenceReport) GetN() uint64 {
+	if x != nil {
+		return x.N
+	}
+	return 0
+}
+
+func (x *PresenceReport) GetChanges() []*PresenceChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *PresenceReport) GetCode() wirev1.Code {
+	if x != nil {
+		return x.Code
+	}
+	return wirev1.Code(0)
+}
+
+// PresenceChange sets a member, or takes it away: then it has topic and connection_id alone.
+type PresenceChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *PresenceMember        `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	Left          bool                   `protobuf:"varint,2,opt,name=left,proto3" json:"left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceChange) Reset() {
+	*x = PresenceChange{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceChange) ProtoMessage() {}
+
+func (x *PresenceChange) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceChange.ProtoReflect.Descriptor instead.
+func (*PresenceChange) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PresenceChange) GetMember() *PresenceMember {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+func (x *PresenceChange) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
+}
+
 // YieldSession: flush the session's cursors, close its connection with SESSION_TAKEN_OVER, then answer.
 type YieldSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -872,7 +1482,7 @@ type YieldSession struct {
 
 func (x *YieldSession) Reset() {
 	*x = YieldSession{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1494,7 @@ func (x *YieldSession) String() string {
 func (*YieldSession) ProtoMessage() {}
 
 func (x *YieldSession) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1507,7 @@ func (x *YieldSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use YieldSession.ProtoReflect.Descriptor instead.
 func (*YieldSession) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{8}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *YieldSession) GetUser() string {
@@ -924,7 +1534,7 @@ type IssueTicket struct {
 
 func (x *IssueTicket) Reset() {
 	*x = IssueTicket{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1546,7 @@ func (x *IssueTicket) String() string {
 func (*IssueTicket) ProtoMessage() {}
 
 func (x *IssueTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1559,7 @@ func (x *IssueTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTicket.ProtoReflect.Descriptor instead.
 func (*IssueTicket) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{9}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *IssueTicket) GetRouterId() string {
@@ -971,7 +1581,7 @@ type DisconnectClients struct {
 
 func (x *DisconnectClients) Reset() {
 	*x = DisconnectClients{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1593,7 @@ func (x *DisconnectClients) String() string {
 func (*DisconnectClients) ProtoMessage() {}
 
 func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1606,7 @@ func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectClients.ProtoReflect.Descriptor instead.
 func (*DisconnectClients) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{10}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DisconnectClients) GetClientId() string {
@@ -1038,7 +1648,7 @@ type ClientPublish struct {
 
 func (x *ClientPublish) Reset() {
 	*x = ClientPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1660,7 @@ func (x *ClientPublish) String() string {
 func (*ClientPublish) ProtoMessage() {}
 
 func (x *ClientPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1673,7 @@ func (x *ClientPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish.ProtoReflect.Descriptor instead.
 func (*ClientPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClientPublish) GetEdgeId() string {
@@ -1090,7 +1700,7 @@ type ClientPublishReply struct {
 
 func (x *ClientPublishReply) Reset() {
 	*x = ClientPublishReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1712,7 @@ func (x *ClientPublishReply) String() string {
 func (*ClientPublishReply) ProtoMessage() {}
 
 func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1725,7 @@ func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ClientPublishReply) GetResults() []*ClientPublishReply_Result {
@@ -1138,7 +1748,7 @@ type OutboxPublish struct {
 
 func (x *OutboxPublish) Reset() {
 	*x = OutboxPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1760,7 @@ func (x *OutboxPublish) String() string {
 func (*OutboxPublish) ProtoMessage() {}
 
 func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1773,7 @@ func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish.ProtoReflect.Descriptor instead.
 func (*OutboxPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OutboxPublish) GetProducerId() []byte {
@@ -1193,7 +1803,7 @@ type EventPublish struct {
 
 func (x *EventPublish) Reset() {
 	*x = EventPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1815,7 @@ func (x *EventPublish) String() string {
 func (*EventPublish) ProtoMessage() {}
 
 func (x *EventPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1828,7 @@ func (x *EventPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish.ProtoReflect.Descriptor instead.
 func (*EventPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EventPublish) GetSource() string {
@@ -1265,7 +1875,7 @@ type StoreBeat struct {
 
 func (x *StoreBeat) Reset() {
 	*x = StoreBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1887,7 @@ func (x *StoreBeat) String() string {
 func (*StoreBeat) ProtoMessage() {}
 
 func (x *StoreBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1900,7 @@ func (x *StoreBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBeat.ProtoReflect.Descriptor instead.
 func (*StoreBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StoreBeat) GetStoreId() string {
@@ -1380,7 +1990,7 @@ type RouterBeat struct {
 
 func (x *RouterBeat) Reset() {
 	*x = RouterBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +2002,7 @@ func (x *RouterBeat) String() string {
 func (*RouterBeat) ProtoMessage() {}
 
 func (x *RouterBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +2015,7 @@ func (x *RouterBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterBeat.ProtoReflect.Descriptor instead.
 func (*RouterBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RouterBeat) GetRouterId() string {
@@ -1479,7 +2089,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +2101,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +2114,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Stored) GetRuns() []*StoredRun {
@@ -1535,7 +2145,7 @@ type StoredRun struct {
 
 func (x *StoredRun) Reset() {
 	*x = StoredRun{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +2157,7 @@ func (x *StoredRun) String() string {
 func (*StoredRun) ProtoMessage() {}
 
 func (x *StoredRun) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +2170,7 @@ func (x *StoredRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRun.ProtoReflect.Descriptor instead.
 func (*StoredRun) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StoredRun) GetTopic() string {
@@ -1602,7 +2212,7 @@ type StoredRecord struct {
 
 func (x *StoredRecord) Reset() {
 	*x = StoredRecord{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +2224,7 @@ func (x *StoredRecord) String() string {
 func (*StoredRecord) ProtoMessage() {}
 
 func (x *StoredRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +2237,7 @@ func (x *StoredRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRecord.ProtoReflect.Descriptor instead.
 func (*StoredRecord) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StoredRecord) GetExpiresAt() uint64 {
@@ -1662,7 +2272,7 @@ type GroupFrame struct {
 
 func (x *GroupFrame) Reset() {
 	*x = GroupFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +2284,7 @@ func (x *GroupFrame) String() string {
 func (*GroupFrame) ProtoMessage() {}
 
 func (x *GroupFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +2297,7 @@ func (x *GroupFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrame.ProtoReflect.Descriptor instead.
 func (*GroupFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GroupFrame) GetEdgeId() string {
@@ -1737,7 +2347,7 @@ type GroupFrameReply struct {
 
 func (x *GroupFrameReply) Reset() {
 	*x = GroupFrameReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +2359,7 @@ func (x *GroupFrameReply) String() string {
 func (*GroupFrameReply) ProtoMessage() {}
 
 func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +2372,7 @@ func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrameReply.ProtoReflect.Descriptor instead.
 func (*GroupFrameReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GroupFrameReply) GetEdgeIncarnation() uint64 {
@@ -1801,7 +2411,7 @@ type GroupOp struct {
 
 func (x *GroupOp) Reset() {
 	*x = GroupOp{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2423,7 @@ func (x *GroupOp) String() string {
 func (*GroupOp) ProtoMessage() {}
 
 func (x *GroupOp) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2436,7 @@ func (x *GroupOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOp.ProtoReflect.Descriptor instead.
 func (*GroupOp) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GroupOp) GetGroup() string {
@@ -1971,7 +2581,7 @@ type GroupJoin struct {
 
 func (x *GroupJoin) Reset() {
 	*x = GroupJoin{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2593,7 @@ func (x *GroupJoin) String() string {
 func (*GroupJoin) ProtoMessage() {}
 
 func (x *GroupJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1996,7 +2606,7 @@ func (x *GroupJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoin.ProtoReflect.Descriptor instead.
 func (*GroupJoin) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GroupJoin) GetWindow() uint32 {
@@ -2046,7 +2656,7 @@ type GroupAcked struct {
 
 func (x *GroupAcked) Reset() {
 	*x = GroupAcked{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2668,7 @@ func (x *GroupAcked) String() string {
 func (*GroupAcked) ProtoMessage() {}
 
 func (x *GroupAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2681,7 @@ func (x *GroupAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAcked.ProtoReflect.Descriptor instead.
 func (*GroupAcked) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GroupAcked) GetTopic() string {
@@ -2109,7 +2719,7 @@ type GroupHeld struct {
 
 func (x *GroupHeld) Reset() {
 	*x = GroupHeld{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2731,7 @@ func (x *GroupHeld) String() string {
 func (*GroupHeld) ProtoMessage() {}
 
 func (x *GroupHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2744,7 @@ func (x *GroupHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupHeld.ProtoReflect.Descriptor instead.
 func (*GroupHeld) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupHeld) GetTopic() string {
@@ -2181,7 +2791,7 @@ type GroupLeave struct {
 
 func (x *GroupLeave) Reset() {
 	*x = GroupLeave{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2803,7 @@ func (x *GroupLeave) String() string {
 func (*GroupLeave) ProtoMessage() {}
 
 func (x *GroupLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2816,7 @@ func (x *GroupLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupLeave.ProtoReflect.Descriptor instead.
 func (*GroupLeave) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{33}
 }
 
 // GroupSettle ends what a member has of one message.
@@ -2223,7 +2833,7 @@ type GroupSettle struct {
 
 func (x *GroupSettle) Reset() {
 	*x = GroupSettle{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2845,7 @@ func (x *GroupSettle) String() string {
 func (*GroupSettle) ProtoMessage() {}
 
 func (x *GroupSettle) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2858,7 @@ func (x *GroupSettle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupSettle.ProtoReflect.Descriptor instead.
 func (*GroupSettle) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GroupSettle) GetTopic() string {
@@ -2300,7 +2910,7 @@ type GroupJoined struct {
 
 func (x *GroupJoined) Reset() {
 	*x = GroupJoined{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2922,7 @@ func (x *GroupJoined) String() string {
 func (*GroupJoined) ProtoMessage() {}
 
 func (x *GroupJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2935,7 @@ func (x *GroupJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoined.ProtoReflect.Descriptor instead.
 func (*GroupJoined) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GroupJoined) GetCode() wirev1.Code {
@@ -2367,7 +2977,7 @@ type GroupDeliver struct {
 
 func (x *GroupDeliver) Reset() {
 	*x = GroupDeliver{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2989,7 @@ func (x *GroupDeliver) String() string {
 func (*GroupDeliver) ProtoMessage() {}
 
 func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +3002,7 @@ func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeliver.ProtoReflect.Descriptor instead.
 func (*GroupDeliver) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GroupDeliver) GetDeliveries() []*Delivery {
@@ -2420,7 +3030,7 @@ type GroupGone struct {
 
 func (x *GroupGone) Reset() {
 	*x = GroupGone{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +3042,7 @@ func (x *GroupGone) String() string {
 func (*GroupGone) ProtoMessage() {}
 
 func (x *GroupGone) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +3055,7 @@ func (x *GroupGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupGone.ProtoReflect.Descriptor instead.
 func (*GroupGone) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GroupGone) GetCode() wirev1.Code {
@@ -2460,6 +3070,85 @@ func (x *GroupGone) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+type PresenceLease_Watch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the router, unique in its incarnation.
+	Id     uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Filter string `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Raised by the router whenever it wants a new stream of reports, which begins with a snapshot. A lease with a lower one is old.
+	Ask uint64 `protobuf:"varint,3,opt,name=ask,proto3" json:"ask,omitempty"`
+	// The last report that came, of the stream serial; an edge goes only so far ahead of that with a snapshot.
+	Serial        uint64 `protobuf:"varint,4,opt,name=serial,proto3" json:"serial,omitempty"`
+	N             uint64 `protobuf:"varint,5,opt,name=n,proto3" json:"n,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceLease_Watch) Reset() {
+	*x = PresenceLease_Watch{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceLease_Watch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceLease_Watch) ProtoMessage() {}
+
+func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceLease_Watch.ProtoReflect.Descriptor instead.
+func (*PresenceLease_Watch) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11, 0}
+}
+
+func (x *PresenceLease_Watch) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *PresenceLease_Watch) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *PresenceLease_Watch) GetAsk() uint64 {
+	if x != nil {
+		return x.Ask
+	}
+	return 0
+}
+
+func (x *PresenceLease_Watch) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *PresenceLease_Watch) GetN() uint64 {
+	if x != nil {
+		return x.N
+	}
+	return 0
 }
 
 type ClientPublish_Item struct {
@@ -2477,7 +3166,7 @@ type ClientPublish_Item struct {
 
 func (x *ClientPublish_Item) Reset() {
 	*x = ClientPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +3178,7 @@ func (x *ClientPublish_Item) String() string {
 func (*ClientPublish_Item) ProtoMessage() {}
 
 func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +3191,7 @@ func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish_Item.ProtoReflect.Descriptor instead.
 func (*ClientPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18, 0}
 }
 
 func (x *ClientPublish_Item) GetTopic() string {
@@ -2569,7 +3258,7 @@ type ClientPublishReply_Result struct {
 
 func (x *ClientPublishReply_Result) Reset() {
 	*x = ClientPublishReply_Result{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2581,7 +3270,7 @@ func (x *ClientPublishReply_Result) String() string {
 func (*ClientPublishReply_Result) ProtoMessage() {}
 
 func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2594,7 +3283,7 @@ func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply_Result.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply_Result) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *ClientPublishReply_Result) GetCode() wirev1.Code {
@@ -2672,7 +3361,7 @@ type OutboxPublish_Item struct {
 
 func (x *OutboxPublish_Item) Reset() {
 	*x = OutboxPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +3373,7 @@ func (x *OutboxPublish_Item) String() string {
 func (*OutboxPublish_Item) ProtoMessage() {}
 
 func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +3386,7 @@ func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish_Item.ProtoReflect.Descriptor instead.
 func (*OutboxPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *OutboxPublish_Item) GetTopic() string {
@@ -2800,7 +3489,7 @@ type EventPublish_Item struct {
 
 func (x *EventPublish_Item) Reset() {
 	*x = EventPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +3501,7 @@ func (x *EventPublish_Item) String() string {
 func (*EventPublish_Item) ProtoMessage() {}
 
 func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +3514,7 @@ func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish_Item.ProtoReflect.Descriptor instead.
 func (*EventPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *EventPublish_Item) GetNumber() uint64 {
@@ -2912,23 +3601,76 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04part\x18\x04 \x01(\rR\x04part\x12\x14\n" +
 	"\x05parts\x18\x05 \x01(\rR\x05parts\x12\x18\n" +
-	"\afilters\x18\x06 \x03(\tR\afilters\"\x9c\x02\n" +
+	"\afilters\x18\x06 \x03(\tR\afilters\"\xb2\x03\n" +
 	"\vEdgeRequest\x12>\n" +
 	"\x05count\x18\x01 \x01(\v2&.pushmesh.internal.v1.CountSubscribersH\x00R\x05count\x12:\n" +
 	"\x05yield\x18\x02 \x01(\v2\".pushmesh.internal.v1.YieldSessionH\x00R\x05yield\x12I\n" +
 	"\n" +
 	"disconnect\x18\x03 \x01(\v2'.pushmesh.internal.v1.DisconnectClientsH\x00R\n" +
-	"disconnect\x12;\n" +
+	"disconnect\x12F\n" +
+	"\flist_members\x18\x04 \x01(\v2!.pushmesh.internal.v1.ListMembersH\x00R\vlistMembers\x12L\n" +
+	"\x0epresence_lease\x18\x05 \x01(\v2#.pushmesh.internal.v1.PresenceLeaseH\x00R\rpresenceLease\x12;\n" +
 	"\x06ticket\x18\a \x01(\v2!.pushmesh.internal.v1.IssueTicketH\x00R\x06ticketB\t\n" +
-	"\arequest\"\x93\x01\n" +
+	"\arequest\"\xcf\x01\n" +
 	"\tEdgeReply\x12\x16\n" +
 	"\x06counts\x18\x01 \x03(\x04R\x06counts\x12\"\n" +
 	"\fdisconnected\x18\x02 \x01(\rR\fdisconnected\x12\x18\n" +
-	"\ayielded\x18\x03 \x01(\bR\ayielded\x12\x16\n" +
+	"\ayielded\x18\x03 \x01(\bR\ayielded\x12:\n" +
+	"\amembers\x18\x04 \x01(\v2 .pushmesh.internal.v1.MemberPageR\amembers\x12\x16\n" +
 	"\x06ticket\x18\x06 \x01(\fR\x06ticket\x12\x18\n" +
 	"\aaddress\x18\a \x01(\tR\aaddress\"*\n" +
 	"\x10CountSubscribers\x12\x16\n" +
-	"\x06topics\x18\x01 \x03(\tR\x06topics\"6\n" +
+	"\x06topics\x18\x01 \x03(\tR\x06topics\"O\n" +
+	"\vListMembers\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x06R\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"`\n" +
+	"\n" +
+	"MemberPage\x12>\n" +
+	"\amembers\x18\x01 \x03(\v2$.pushmesh.internal.v1.PresenceMemberR\amembers\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xde\x01\n" +
+	"\x0ePresenceMember\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12#\n" +
+	"\rconnection_id\x18\x02 \x01(\x06R\fconnectionId\x12\x1b\n" +
+	"\tclient_id\x18\x03 \x01(\tR\bclientId\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\x12\x18\n" +
+	"\asession\x18\x05 \x01(\tR\asession\x12!\n" +
+	"\fconnected_at\x18\x06 \x01(\aR\vconnectedAt\x12#\n" +
+	"\rsubscribed_at\x18\a \x01(\aR\fsubscribedAt\"\xca\x02\n" +
+	"\rPresenceLease\x12\x1b\n" +
+	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12-\n" +
+	"\x12router_incarnation\x18\x02 \x01(\x06R\x11routerIncarnation\x12)\n" +
+	"\x10edge_incarnation\x18\x03 \x01(\x06R\x0fedgeIncarnation\x12C\n" +
+	"\awatches\x18\x04 \x03(\v2).pushmesh.internal.v1.PresenceLease.WatchR\awatches\x12\x14\n" +
+	"\x05ended\x18\x05 \x03(\x04R\x05ended\x1ag\n" +
+	"\x05Watch\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
+	"\x06filter\x18\x02 \x01(\tR\x06filter\x12\x10\n" +
+	"\x03ask\x18\x03 \x01(\x04R\x03ask\x12\x16\n" +
+	"\x06serial\x18\x04 \x01(\x04R\x06serial\x12\f\n" +
+	"\x01n\x18\x05 \x01(\x04R\x01n\"\xc2\x01\n" +
+	"\rPresenceFrame\x12\x17\n" +
+	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12)\n" +
+	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12-\n" +
+	"\x12router_incarnation\x18\x03 \x01(\x06R\x11routerIncarnation\x12>\n" +
+	"\areports\x18\x04 \x03(\v2$.pushmesh.internal.v1.PresenceReportR\areports\"\xe2\x02\n" +
+	"\x0ePresenceReport\x12=\n" +
+	"\x04kind\x18\x01 \x01(\x0e2).pushmesh.internal.v1.PresenceReport.KindR\x04kind\x12\x14\n" +
+	"\x05watch\x18\x02 \x01(\x04R\x05watch\x12\x10\n" +
+	"\x03ask\x18\x03 \x01(\x04R\x03ask\x12\x16\n" +
+	"\x06serial\x18\x04 \x01(\x04R\x06serial\x12\f\n" +
+	"\x01n\x18\x05 \x01(\x04R\x01n\x12>\n" +
+	"\achanges\x18\x06 \x03(\v2$.pushmesh.internal.v1.PresenceChangeR\achanges\x12*\n" +
+	"\x04code\x18\a \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\"W\n" +
+	"\x04Kind\x12\r\n" +
+	"\tKIND_BEAT\x10\x00\x12\r\n" +
+	"\tKIND_PART\x10\x01\x12\r\n" +
+	"\tKIND_LAST\x10\x02\x12\x10\n" +
+	"\fKIND_CHANGES\x10\x03\x12\x10\n" +
+	"\fKIND_REFUSED\x10\x04\"b\n" +
+	"\x0ePresenceChange\x12<\n" +
+	"\x06member\x18\x01 \x01(\v2$.pushmesh.internal.v1.PresenceMemberR\x06member\x12\x12\n" +
+	"\x04left\x18\x02 \x01(\bR\x04left\"6\n" +
 	"\fYieldSession\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"*\n" +
@@ -3111,84 +3853,103 @@ func file_pushmesh_internal_v1_mesh_proto_rawDescGZIP() []byte {
 	return file_pushmesh_internal_v1_mesh_proto_rawDescData
 }
 
-var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
-	(GroupSettle_How)(0),              // 0: pushmesh.internal.v1.GroupSettle.How
-	(*Delivery)(nil),                  // 1: pushmesh.internal.v1.Delivery
-	(*RouterFrame)(nil),               // 2: pushmesh.internal.v1.RouterFrame
-	(*EdgeAnnounce)(nil),              // 3: pushmesh.internal.v1.EdgeAnnounce
-	(*EdgeDigest)(nil),                // 4: pushmesh.internal.v1.EdgeDigest
-	(*EdgeSnapshot)(nil),              // 5: pushmesh.internal.v1.EdgeSnapshot
-	(*EdgeRequest)(nil),               // 6: pushmesh.internal.v1.EdgeRequest
-	(*EdgeReply)(nil),                 // 7: pushmesh.internal.v1.EdgeReply
-	(*CountSubscribers)(nil),          // 8: pushmesh.internal.v1.CountSubscribers
-	(*YieldSession)(nil),              // 9: pushmesh.internal.v1.YieldSession
-	(*IssueTicket)(nil),               // 10: pushmesh.internal.v1.IssueTicket
-	(*DisconnectClients)(nil),         // 11: pushmesh.internal.v1.DisconnectClients
-	(*ClientPublish)(nil),             // 12: pushmesh.internal.v1.ClientPublish
-	(*ClientPublishReply)(nil),        // 13: pushmesh.internal.v1.ClientPublishReply
-	(*OutboxPublish)(nil),             // 14: pushmesh.internal.v1.OutboxPublish
-	(*EventPublish)(nil),              // 15: pushmesh.internal.v1.EventPublish
-	(*StoreBeat)(nil),                 // 16: pushmesh.internal.v1.StoreBeat
-	(*RouterBeat)(nil),                // 17: pushmesh.internal.v1.RouterBeat
-	(*Stored)(nil),                    // 18: pushmesh.internal.v1.Stored
-	(*StoredRun)(nil),                 // 19: pushmesh.internal.v1.StoredRun
-	(*StoredRecord)(nil),              // 20: pushmesh.internal.v1.StoredRecord
-	(*GroupFrame)(nil),                // 21: pushmesh.internal.v1.GroupFrame
-	(*GroupFrameReply)(nil),           // 22: pushmesh.internal.v1.GroupFrameReply
-	(*GroupOp)(nil),                   // 23: pushmesh.internal.v1.GroupOp
-	(*GroupJoin)(nil),                 // 24: pushmesh.internal.v1.GroupJoin
-	(*GroupAcked)(nil),                // 25: pushmesh.internal.v1.GroupAcked
-	(*GroupHeld)(nil),                 // 26: pushmesh.internal.v1.GroupHeld
-	(*GroupLeave)(nil),                // 27: pushmesh.internal.v1.GroupLeave
-	(*GroupSettle)(nil),               // 28: pushmesh.internal.v1.GroupSettle
-	(*GroupJoined)(nil),               // 29: pushmesh.internal.v1.GroupJoined
-	(*GroupDeliver)(nil),              // 30: pushmesh.internal.v1.GroupDeliver
-	(*GroupGone)(nil),                 // 31: pushmesh.internal.v1.GroupGone
-	(*ClientPublish_Item)(nil),        // 32: pushmesh.internal.v1.ClientPublish.Item
-	nil,                               // 33: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	(*ClientPublishReply_Result)(nil), // 34: pushmesh.internal.v1.ClientPublishReply.Result
-	(*OutboxPublish_Item)(nil),        // 35: pushmesh.internal.v1.OutboxPublish.Item
-	nil,                               // 36: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	(*EventPublish_Item)(nil),         // 37: pushmesh.internal.v1.EventPublish.Item
-	(wirev1.Code)(0),                  // 38: pushmesh.wire.v1.Code
+	(PresenceReport_Kind)(0),          // 0: pushmesh.internal.v1.PresenceReport.Kind
+	(GroupSettle_How)(0),              // 1: pushmesh.internal.v1.GroupSettle.How
+	(*Delivery)(nil),                  // 2: pushmesh.internal.v1.Delivery
+	(*RouterFrame)(nil),               // 3: pushmesh.internal.v1.RouterFrame
+	(*EdgeAnnounce)(nil),              // 4: pushmesh.internal.v1.EdgeAnnounce
+	(*EdgeDigest)(nil),                // 5: pushmesh.internal.v1.EdgeDigest
+	(*EdgeSnapshot)(nil),              // 6: pushmesh.internal.v1.EdgeSnapshot
+	(*EdgeRequest)(nil),               // 7: pushmesh.internal.v1.EdgeRequest
+	(*EdgeReply)(nil),                 // 8: pushmesh.internal.v1.EdgeReply
+	(*CountSubscribers)(nil),          // 9: pushmesh.internal.v1.CountSubscribers
+	(*ListMembers)(nil),               // 10: pushmesh.internal.v1.ListMembers
+	(*MemberPage)(nil),                // 11: pushmesh.internal.v1.MemberPage
+	(*PresenceMember)(nil),            // 12: pushmesh.internal.v1.PresenceMember
+	(*PresenceLease)(nil),             // 13: pushmesh.internal.v1.PresenceLease
+	(*PresenceFrame)(nil),             // 14: pushmesh.internal.v1.PresenceFrame
+	(*PresenceReport)(nil),            // 15: pushmesh.internal.v1.PresenceReport
+	(*PresenceChange)(nil),            // 16: pushmesh.internal.v1.PresenceChange
+	(*YieldSession)(nil),              // 17: pushmesh.internal.v1.YieldSession
+	(*IssueTicket)(nil),               // 18: pushmesh.internal.v1.IssueTicket
+	(*DisconnectClients)(nil),         // 19: pushmesh.internal.v1.DisconnectClients
+	(*ClientPublish)(nil),             // 20: pushmesh.internal.v1.ClientPublish
+	(*ClientPublishReply)(nil),        // 21: pushmesh.internal.v1.ClientPublishReply
+	(*OutboxPublish)(nil),             // 22: pushmesh.internal.v1.OutboxPublish
+	(*EventPublish)(nil),              // 23: pushmesh.internal.v1.EventPublish
+	(*StoreBeat)(nil),                 // 24: pushmesh.internal.v1.StoreBeat
+	(*RouterBeat)(nil),                // 25: pushmesh.internal.v1.RouterBeat
+	(*Stored)(nil),                    // 26: pushmesh.internal.v1.Stored
+	(*StoredRun)(nil),                 // 27: pushmesh.internal.v1.StoredRun
+	(*StoredRecord)(nil),              // 28: pushmesh.internal.v1.StoredRecord
+	(*GroupFrame)(nil),                // 29: pushmesh.internal.v1.GroupFrame
+	(*GroupFrameReply)(nil),           // 30: pushmesh.internal.v1.GroupFrameReply
+	(*GroupOp)(nil),                   // 31: pushmesh.internal.v1.GroupOp
+	(*GroupJoin)(nil),                 // 32: pushmesh.internal.v1.GroupJoin
+	(*GroupAcked)(nil),                // 33: pushmesh.internal.v1.GroupAcked
+	(*GroupHeld)(nil),                 // 34: pushmesh.internal.v1.GroupHeld
+	(*GroupLeave)(nil),                // 35: pushmesh.internal.v1.GroupLeave
+	(*GroupSettle)(nil),               // 36: pushmesh.internal.v1.GroupSettle
+	(*GroupJoined)(nil),               // 37: pushmesh.internal.v1.GroupJoined
+	(*GroupDeliver)(nil),              // 38: pushmesh.internal.v1.GroupDeliver
+	(*GroupGone)(nil),                 // 39: pushmesh.internal.v1.GroupGone
+	(*PresenceLease_Watch)(nil),       // 40: pushmesh.internal.v1.PresenceLease.Watch
+	(*ClientPublish_Item)(nil),        // 41: pushmesh.internal.v1.ClientPublish.Item
+	nil,                               // 42: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	(*ClientPublishReply_Result)(nil), // 43: pushmesh.internal.v1.ClientPublishReply.Result
+	(*OutboxPublish_Item)(nil),        // 44: pushmesh.internal.v1.OutboxPublish.Item
+	nil,                               // 45: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	(*EventPublish_Item)(nil),         // 46: pushmesh.internal.v1.EventPublish.Item
+	(wirev1.Code)(0),                  // 47: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
-	1,  // 0: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	8,  // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
-	9,  // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
-	11, // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
-	10, // 4: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
-	38, // 5: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
-	32, // 6: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
-	34, // 7: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
-	35, // 8: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
-	37, // 9: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
-	19, // 10: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
-	20, // 11: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
-	23, // 12: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
-	24, // 13: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
-	27, // 14: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
-	28, // 15: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
-	29, // 16: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
-	30, // 17: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
-	31, // 18: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
-	26, // 19: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
-	28, // 20: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
-	25, // 21: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
-	0,  // 22: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
-	38, // 23: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
-	1,  // 24: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	38, // 25: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
-	33, // 26: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	38, // 27: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
-	36, // 28: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	2,  // 0: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	9,  // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
+	17, // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
+	19, // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
+	10, // 4: pushmesh.internal.v1.EdgeRequest.list_members:type_name -> pushmesh.internal.v1.ListMembers
+	13, // 5: pushmesh.internal.v1.EdgeRequest.presence_lease:type_name -> pushmesh.internal.v1.PresenceLease
+	18, // 6: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
+	11, // 7: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
+	12, // 8: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
+	40, // 9: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
+	15, // 10: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
+	0,  // 11: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
+	16, // 12: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
+	47, // 13: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
+	12, // 14: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
+	47, // 15: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
+	41, // 16: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
+	43, // 17: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
+	44, // 18: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
+	46, // 19: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
+	27, // 20: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
+	28, // 21: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
+	31, // 22: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
+	32, // 23: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
+	35, // 24: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
+	36, // 25: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
+	37, // 26: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
+	38, // 27: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
+	39, // 28: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
+	34, // 29: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
+	36, // 30: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
+	33, // 31: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
+	1,  // 32: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
+	47, // 33: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
+	2,  // 34: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	47, // 35: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
+	42, // 36: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	47, // 37: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
+	45, // 38: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_mesh_proto_init() }
@@ -3200,9 +3961,11 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 		(*EdgeRequest_Count)(nil),
 		(*EdgeRequest_Yield)(nil),
 		(*EdgeRequest_Disconnect)(nil),
+		(*EdgeRequest_ListMembers)(nil),
+		(*EdgeRequest_PresenceLease)(nil),
 		(*EdgeRequest_Ticket)(nil),
 	}
-	file_pushmesh_internal_v1_mesh_proto_msgTypes[22].OneofWrappers = []any{
+	file_pushmesh_internal_v1_mesh_proto_msgTypes[29].OneofWrappers = []any{
 		(*GroupOp_Join)(nil),
 		(*GroupOp_Leave)(nil),
 		(*GroupOp_Settle)(nil),
@@ -3215,8 +3978,8 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_mesh_proto_rawDesc), len(file_pushmesh_internal_v1_mesh_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   37,
+			NumEnums:      2,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -120,6 +120,467 @@ func (x *CountResponse) GetSilentEdges() uint32 {
 	return 0
 }
 
+// Member is a connection in a topic.
+type Member struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Edge  string                 `protobuf:"bytes,2,opt,name=edge,proto3" json:"edge,omitempty"`
+	// Unique in the mesh.
+	ConnectionId uint64 `protobuf:"fixed64,3,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
+	ClientId     string `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// As SessionService has it.
+	User string `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
+	// Its durable session; empty: none.
+	Session string `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`
+	// Unix time in microseconds, in whole seconds.
+	ConnectedAt uint64 `protobuf:"fixed64,7,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
+	// When its subscription was made, or, of several that match, one of them; likewise.
+	SubscribedAt  uint64 `protobuf:"fixed64,8,opt,name=subscribed_at,json=subscribedAt,proto3" json:"subscribed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_presence_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Member) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *Member) GetEdge() string {
+	if x != nil {
+		return x.Edge
+	}
+	return ""
+}
+
+func (x *Member) GetConnectionId() uint64 {
+	if x != nil {
+		return x.ConnectionId
+	}
+	return 0
+}
+
+func (x *Member) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *Member) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Member) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *Member) GetConnectedAt() uint64 {
+	if x != nil {
+		return x.ConnectedAt
+	}
+	return 0
+}
+
+func (x *Member) GetSubscribedAt() uint64 {
+	if x != nil {
+		return x.SubscribedAt
+	}
+	return 0
+}
+
+type PresenceServiceListRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Members of a page; 0: 100; 1,000 at most.
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// From the last answer. It stays good while members come and go.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceServiceListRequest) Reset() {
+	*x = PresenceServiceListRequest{}
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceServiceListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceServiceListRequest) ProtoMessage() {}
+
+func (x *PresenceServiceListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceServiceListRequest.ProtoReflect.Descriptor instead.
+func (*PresenceServiceListRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_presence_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PresenceServiceListRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *PresenceServiceListRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *PresenceServiceListRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type PresenceServiceListResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Members []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	// Empty: that was the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Edges that did not answer in time: their members are missing from this page.
+	SilentEdges   uint32 `protobuf:"varint,3,opt,name=silent_edges,json=silentEdges,proto3" json:"silent_edges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceServiceListResponse) Reset() {
+	*x = PresenceServiceListResponse{}
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceServiceListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceServiceListResponse) ProtoMessage() {}
+
+func (x *PresenceServiceListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceServiceListResponse.ProtoReflect.Descriptor instead.
+func (*PresenceServiceListResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_presence_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PresenceServiceListResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *PresenceServiceListResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *PresenceServiceListResponse) GetSilentEdges() uint32 {
+	if x != nil {
+		return x.SilentEdges
+	}
+	return 0
+}
+
+type PresenceServiceWatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A topic, or a filter with wildcards.
+	Filter        string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceServiceWatchRequest) Reset() {
+	*x = PresenceServiceWatchRequest{}
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceServiceWatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceServiceWatchRequest) ProtoMessage() {}
+
+func (x *PresenceServiceWatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceServiceWatchRequest.ProtoReflect.Descriptor instead.
+func (*PresenceServiceWatchRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_presence_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PresenceServiceWatchRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+// PresenceServiceWatchResponse is a part of the snapshot, or changes behind it, in order.
+type PresenceServiceWatchResponse struct {
+	state         protoimpl.MessageState                 `protogen:"open.v1"`
+	Snapshot      *PresenceServiceWatchResponse_Snapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Changes       []*PresenceServiceWatchResponse_Change `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceServiceWatchResponse) Reset() {
+	*x = PresenceServiceWatchResponse{}
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceServiceWatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceServiceWatchResponse) ProtoMessage() {}
+
+func (x *PresenceServiceWatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceServiceWatchResponse.ProtoReflect.Descriptor instead.
+func (*PresenceServiceWatchResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_presence_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PresenceServiceWatchResponse) GetSnapshot() *PresenceServiceWatchResponse_Snapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+func (x *PresenceServiceWatchResponse) GetChanges() []*PresenceServiceWatchResponse_Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type PresenceServiceWatchResponse_Snapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the state that all parts together tell.
+	Version uint64    `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Members []*Member `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	// No further part follows: changes do.
+	Last bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	// Edges that had not answered when the snapshot was made (2 s after the first Watch of the filter here). Their members follow as joins.
+	SilentEdges   uint32 `protobuf:"varint,4,opt,name=silent_edges,json=silentEdges,proto3" json:"silent_edges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceServiceWatchResponse_Snapshot) Reset() {
+	*x = PresenceServiceWatchResponse_Snapshot{}
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceServiceWatchResponse_Snapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceServiceWatchResponse_Snapshot) ProtoMessage() {}
+
+func (x *PresenceServiceWatchResponse_Snapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceServiceWatchResponse_Snapshot.ProtoReflect.Descriptor instead.
+func (*PresenceServiceWatchResponse_Snapshot) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_presence_proto_rawDescGZIP(), []int{6, 0}
+}
+
+func (x *PresenceServiceWatchResponse_Snapshot) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *PresenceServiceWatchResponse_Snapshot) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *PresenceServiceWatchResponse_Snapshot) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *PresenceServiceWatchResponse_Snapshot) GetSilentEdges() uint32 {
+	if x != nil {
+		return x.SilentEdges
+	}
+	return 0
+}
+
+type PresenceServiceWatchResponse_Change struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows with every change of the stream; above the snapshot's. Versions of different streams can't be compared.
+	Version uint64  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Member  *Member `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`
+	// It left; otherwise it joined.
+	Left          bool `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceServiceWatchResponse_Change) Reset() {
+	*x = PresenceServiceWatchResponse_Change{}
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceServiceWatchResponse_Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceServiceWatchResponse_Change) ProtoMessage() {}
+
+func (x *PresenceServiceWatchResponse_Change) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_presence_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceServiceWatchResponse_Change.ProtoReflect.Descriptor instead.
+func (*PresenceServiceWatchResponse_Change) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_presence_proto_rawDescGZIP(), []int{6, 1}
+}
+
+func (x *PresenceServiceWatchResponse_Change) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *PresenceServiceWatchResponse_Change) GetMember() *Member {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+func (x *PresenceServiceWatchResponse_Change) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
+}
+
 var File_pushmesh_v1_presence_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_presence_proto_rawDesc = "" +
@@ -129,9 +590,43 @@ const file_pushmesh_v1_presence_proto_rawDesc = "" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"J\n" +
 	"\rCountResponse\x12\x16\n" +
 	"\x06counts\x18\x01 \x03(\x04R\x06counts\x12!\n" +
-	"\fsilent_edges\x18\x02 \x01(\rR\vsilentEdges2Q\n" +
+	"\fsilent_edges\x18\x02 \x01(\rR\vsilentEdges\"\xea\x01\n" +
+	"\x06Member\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04edge\x18\x02 \x01(\tR\x04edge\x12#\n" +
+	"\rconnection_id\x18\x03 \x01(\x06R\fconnectionId\x12\x1b\n" +
+	"\tclient_id\x18\x04 \x01(\tR\bclientId\x12\x12\n" +
+	"\x04user\x18\x05 \x01(\tR\x04user\x12\x18\n" +
+	"\asession\x18\x06 \x01(\tR\asession\x12!\n" +
+	"\fconnected_at\x18\a \x01(\x06R\vconnectedAt\x12#\n" +
+	"\rsubscribed_at\x18\b \x01(\x06R\fsubscribedAt\"g\n" +
+	"\x1aPresenceServiceListRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\x97\x01\n" +
+	"\x1bPresenceServiceListResponse\x12-\n" +
+	"\amembers\x18\x01 \x03(\v2\x13.pushmesh.v1.MemberR\amembers\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12!\n" +
+	"\fsilent_edges\x18\x03 \x01(\rR\vsilentEdges\"5\n" +
+	"\x1bPresenceServiceWatchRequest\x12\x16\n" +
+	"\x06filter\x18\x01 \x01(\tR\x06filter\"\xac\x03\n" +
+	"\x1cPresenceServiceWatchResponse\x12N\n" +
+	"\bsnapshot\x18\x01 \x01(\v22.pushmesh.v1.PresenceServiceWatchResponse.SnapshotR\bsnapshot\x12J\n" +
+	"\achanges\x18\x02 \x03(\v20.pushmesh.v1.PresenceServiceWatchResponse.ChangeR\achanges\x1a\x8a\x01\n" +
+	"\bSnapshot\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12-\n" +
+	"\amembers\x18\x02 \x03(\v2\x13.pushmesh.v1.MemberR\amembers\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x12!\n" +
+	"\fsilent_edges\x18\x04 \x01(\rR\vsilentEdges\x1ac\n" +
+	"\x06Change\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12+\n" +
+	"\x06member\x18\x02 \x01(\v2\x13.pushmesh.v1.MemberR\x06member\x12\x12\n" +
+	"\x04left\x18\x03 \x01(\bR\x04left2\x8c\x02\n" +
 	"\x0fPresenceService\x12>\n" +
-	"\x05Count\x12\x19.pushmesh.v1.CountRequest\x1a\x1a.pushmesh.v1.CountResponseB3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
+	"\x05Count\x12\x19.pushmesh.v1.CountRequest\x1a\x1a.pushmesh.v1.CountResponse\x12Y\n" +
+	"\x04List\x12'.pushmesh.v1.PresenceServiceListRequest\x1a(.pushmesh.v1.PresenceServiceListResponse\x12^\n" +
+	"\x05Watch\x12(.pushmesh.v1.PresenceServiceWatchRequest\x1a).pushmesh.v1.PresenceServiceWatchResponse0\x01B3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
 
 var (
 	file_pushmesh_v1_presence_proto_rawDescOnce sync.Once
@@ -145,19 +640,35 @@ func file_pushmesh_v1_presence_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_presence_proto_rawDescData
 }
 
-var file_pushmesh_v1_presence_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_pushmesh_v1_presence_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_pushmesh_v1_presence_proto_goTypes = []any{
-	(*CountRequest)(nil),  // 0: pushmesh.v1.CountRequest
-	(*CountResponse)(nil), // 1: pushmesh.v1.CountResponse
+	(*CountRequest)(nil),                          // 0: pushmesh.v1.CountRequest
+	(*CountResponse)(nil),                         // 1: pushmesh.v1.CountResponse
+	(*Member)(nil),                                // 2: pushmesh.v1.Member
+	(*PresenceServiceListRequest)(nil),            // 3: pushmesh.v1.PresenceServiceListRequest
+	(*PresenceServiceListResponse)(nil),           // 4: pushmesh.v1.PresenceServiceListResponse
+	(*PresenceServiceWatchRequest)(nil),           // 5: pushmesh.v1.PresenceServiceWatchRequest
+	(*PresenceServiceWatchResponse)(nil),          // 6: pushmesh.v1.PresenceServiceWatchResponse
+	(*PresenceServiceWatchResponse_Snapshot)(nil), // 7: pushmesh.v1.PresenceServiceWatchResponse.Snapshot
+	(*PresenceServiceWatchResponse_Change)(nil),   // 8: pushmesh.v1.PresenceServiceWatchResponse.Change
 }
 var file_pushmesh_v1_presence_proto_depIdxs = []int32{
-	0, // 0: pushmesh.v1.PresenceService.Count:input_type -> pushmesh.v1.CountRequest
-	1, // 1: pushmesh.v1.PresenceService.Count:output_type -> pushmesh.v1.CountResponse
-	1, // [1:2] is the sub-list for method output_type
-	0, // [0:1] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	2, // 0: pushmesh.v1.PresenceServiceListResponse.members:type_name -> pushmesh.v1.Member
+	7, // 1: pushmesh.v1.PresenceServiceWatchResponse.snapshot:type_name -> pushmesh.v1.PresenceServiceWatchResponse.Snapshot
+	8, // 2: pushmesh.v1.PresenceServiceWatchResponse.changes:type_name -> pushmesh.v1.PresenceServiceWatchResponse.Change
+	2, // 3: pushmesh.v1.PresenceServiceWatchResponse.Snapshot.members:type_name -> pushmesh.v1.Member
+	2, // 4: pushmesh.v1.PresenceServiceWatchResponse.Change.member:type_name -> pushmesh.v1.Member
+	0, // 5: pushmesh.v1.PresenceService.Count:input_type -> pushmesh.v1.CountRequest
+	3, // 6: pushmesh.v1.PresenceService.List:input_type -> pushmesh.v1.PresenceServiceListRequest
+	5, // 7: pushmesh.v1.PresenceService.Watch:input_type -> pushmesh.v1.PresenceServiceWatchRequest
+	1, // 8: pushmesh.v1.PresenceService.Count:output_type -> pushmesh.v1.CountResponse
+	4, // 9: pushmesh.v1.PresenceService.List:output_type -> pushmesh.v1.PresenceServiceListResponse
+	6, // 10: pushmesh.v1.PresenceService.Watch:output_type -> pushmesh.v1.PresenceServiceWatchResponse
+	8, // [8:11] is the sub-list for method output_type
+	5, // [5:8] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_presence_proto_init() }
@@ -171,7 +682,7 @@ func file_pushmesh_v1_presence_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_presence_proto_rawDesc), len(file_pushmesh_v1_presence_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,16 +20,28 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	PresenceService_Count_FullMethodName = "/pushmesh.v1.PresenceService/Count"
+	PresenceService_List_FullMethodName  = "/pushmesh.v1.PresenceService/List"
+	PresenceService_Watch_FullMethodName = "/pushmesh.v1.PresenceService/Watch"
 )
 
 // PresenceServiceClient is the client API for PresenceService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PresenceService says who is subscribed.
+// PresenceService says who is subscribed. A member of a topic is a connection with a subscription that matches it, once however many of them do:
+// wildcards, groups and sessions included. List and Watch need presence in the policy of the topic's namespace; without it they are refused with
+// FAILED_PRECONDITION, reason CONFLICT. Count answers for every topic.
 type PresenceServiceClient interface {
-	// Count answers with the number of connections subscribed to each topic, asked of the interested edges alone.
+	// Count answers with the number of members of each topic, asked of the interested edges alone.
 	Count(ctx context.Context, in *CountRequest, opts ...grpc.CallOption) (*CountResponse, error)
+	// List pages through the members of a topic in the order of (edge, connection_id), asking the interested edges alone. Who is a member from
+	// the first page to the last is listed once; who comes or goes meanwhile may be listed or not.
+	List(ctx context.Context, in *PresenceServiceListRequest, opts ...grpc.CallOption) (*PresenceServiceListResponse, error)
+	// Watch tells of the members of a topic, or of all topics that a filter with wildcards matches: first who is there, then every join and leave,
+	// once each. With wildcards a connection is a member where a subscription names the topic: one with wildcards is in no particular topic.
+	// It ends with SLOW_CONSUMER where the caller does not keep up, with DRAINING where the router stops, and with CONFLICT where the policy ends it; a new Watch begins with a
+	// snapshot again.
+	Watch(ctx context.Context, in *PresenceServiceWatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PresenceServiceWatchResponse], error)
 }
 
 type presenceServiceClient struct {
@@ -50,14 +62,53 @@ func (c *presenceServiceClient) Count(ctx context.Context, in *CountRequest, opt
 	return out, nil
 }
 
+func (c *presenceServiceClient) List(ctx context.Context, in *PresenceServiceListRequest, opts ...grpc.CallOption) (*PresenceServiceListResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PresenceServiceListResponse)
+	err := c.cc.Invoke(ctx, PresenceService_List_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *presenceServiceClient) Watch(ctx context.Context, in *PresenceServiceWatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PresenceServiceWatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PresenceService_ServiceDesc.Streams[0], PresenceService_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PresenceServiceWatchRequest, PresenceServiceWatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PresenceService_WatchClient = grpc.ServerStreamingClient[PresenceServiceWatchResponse]
+
 // PresenceServiceServer is the server API for PresenceService service.
 // All implementations must embed UnimplementedPresenceServiceServer
 // for forward compatibility.
 //
-// PresenceService says who is subscribed.
+// PresenceService says who is subscribed. A member of a topic is a connection with a subscription that matches it, once however many of them do:
+// wildcards, groups and sessions included. List and Watch need presence in the policy of the topic's namespace; without it they are refused with
+// FAILED_PRECONDITION, reason CONFLICT. Count answers for every topic.
 type PresenceServiceServer interface {
-	// Count answers with the number of connections subscribed to each topic, asked of the interested edges alone.
+	// Count answers with the number of members of each topic, asked of the interested edges alone.
 	Count(context.Context, *CountRequest) (*CountResponse, error)
+	// List pages through the members of a topic in the order of (edge, connection_id), asking the interested edges alone. Who is a member from
+	// the first page to the last is listed once; who comes or goes meanwhile may be listed or not.
+	List(context.Context, *PresenceServiceListRequest) (*PresenceServiceListResponse, error)
+	// Watch tells of the members of a topic, or of all topics that a filter with wildcards matches: first who is there, then every join and leave,
+	// once each. With wildcards a connection is a member where a subscription names the topic: one with wildcards is in no particular topic.
+	// It ends with SLOW_CONSUMER where the caller does not keep up, with DRAINING where the router stops, and with CONFLICT where the policy ends it; a new Watch begins with a
+	// snapshot again.
+	Watch(*PresenceServiceWatchRequest, grpc.ServerStreamingServer[PresenceServiceWatchResponse]) error
 	mustEmbedUnimplementedPresenceServiceServer()
 }
 
@@ -70,6 +121,12 @@ type UnimplementedPresenceServiceServer struct{}
 
 func (UnimplementedPresenceServiceServer) Count(context.Context, *CountRequest) (*CountResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Count not implemented")
+}
+func (UnimplementedPresenceServiceServer) List(context.Context, *PresenceServiceListRequest) (*PresenceServiceListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+}
+func (UnimplementedPresenceServiceServer) Watch(*PresenceServiceWatchRequest, grpc.ServerStreamingServer[PresenceServiceWatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedPresenceServiceServer) mustEmbedUnimplementedPresenceServiceServer() {}
 func (UnimplementedPresenceServiceServer) testEmbeddedByValue()                         {}
@@ -110,6 +167,35 @@ func _PresenceService_Count_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PresenceService_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PresenceServiceListRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PresenceServiceServer).List(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PresenceService_List_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PresenceServiceServer).List(ctx, req.(*PresenceServiceListRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PresenceService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PresenceServiceWatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PresenceServiceServer).Watch(m, &grpc.GenericServerStream[PresenceServiceWatchRequest, PresenceServiceWatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PresenceService_WatchServer = grpc.ServerStreamingServer[PresenceServiceWatchResponse]
+
 // PresenceService_ServiceDesc is the grpc.ServiceDesc for PresenceService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -121,7 +207,17 @@ var PresenceService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Count",
 			Handler:    _PresenceService_Count_Handler,
 		},
+		{
+			MethodName: "List",
+			Handler:    _PresenceService_List_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _PresenceService_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "pushmesh/v1/presence.proto",
 }

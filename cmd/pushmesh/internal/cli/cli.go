@@ -30,6 +30,7 @@ type grammar struct {
 	Disconnect disconnectCmd `cmd:"" help:"Close the connections of a client or a user, everywhere in the mesh."`
 	Dlq        dlqCmd        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions gave up."`
 	Doctor     doctorCmd     `cmd:"" help:"Examine a mesh from outside, and say what to do."`
+	Presence   presenceCmd   `cmd:"" help:"Show who is subscribed, and who comes and goes."`
 	Replay     replayCmd     `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
 	Mesh       meshCmd       `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
 	Health     healthCmd     `cmd:"" help:"Ask a process how it is: exit code 0 where it is ready."`

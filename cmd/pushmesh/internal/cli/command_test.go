@@ -143,3 +143,26 @@ func startMesh(t *testing.T, data string) *running {
 
 // with is a command's arguments and the flags that lead to a mesh.
 func with(flags []string, args ...string) []string { return slices.Concat(args, flags) }
+
+// Who subscribes is counted, listed and seen to come and go.
+func TestPresence(t *testing.T) {
+	m := startMesh(t, t.TempDir())
+	must(t, "", with(m.router, "namespace", "put", "crew", "--presence")...)
+	sub := start(t, strings.NewReader(""), with(m.edge, "sub", "crew/1", "--client-id", "ann")...)
+	counted := false
+	for began := time.Now(); !counted && time.Since(began) < patience; {
+		counted = must(t, "", with(m.router, "presence", "count", "crew/1")...) == "crew/1\t1\n"
+	}
+	watch := start(t, strings.NewReader(""), with(m.router, "presence", "watch", "crew/1")...)
+	watch.says("=\tcrew/1\tann\t")
+	if out := must(t, "", with(m.router, "presence", "list", "crew/1", "--format", "json")...); !strings.Contains(out, `"client_id":"ann","user":"client:ann"`) {
+		t.Errorf("list says %q", out)
+	}
+	sub.cancel()
+	sub.wait()
+	watch.says("-\tcrew/1\tann\t")
+	watch.cancel()
+	if code := watch.wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, watch.err.String())
+	}
+}

@@ -7,6 +7,7 @@ package exchange
 
 import (
 	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
@@ -78,6 +79,8 @@ type Mesh interface {
 	// by Saved once it is stored. A stale generation is answered by Detached whatever ref is. w.Detach ends the hold; generation 0 with Detach gives up
 	// an Attach of this connection that is not answered yet.
 	Save(conn Conn, ref uint32, w *meshv1.SessionWrite, now bool)
+	// TellMembers tells of members of filters that are watched (WatchMembers). The slice is the mesh's to keep.
+	TellMembers(loop uint16, changes []presence.Change)
 }
 
 // Event is something a loop is told.
@@ -169,6 +172,22 @@ type Count struct {
 	Reply  func(counts []uint64)
 }
 
+// WatchMembers has the loop tell (TellMembers) of everybody who is a member of filter's topics, and of every change from now on, with this walk. A later one for the
+// filter begins anew; walk 0 ends it. The member of a filter with wildcards is a connection with a subscription that names a topic of a namespace
+// with presence; of a filter that is a topic, one with any subscription that matches.
+type WatchMembers struct {
+	Filter string
+	Walk   uint64
+}
+
+// ListMembers asks for the members of a topic with the Limit lowest connection ids above After, in any order, without their topic; more says that there are others above.
+type ListMembers struct {
+	Topic string
+	After uint64
+	Limit int
+	Reply func(members []*presence.Member, more bool)
+}
+
 // Drain makes the loop stop accepting, send GOAWAY with jitter up to JitterMS, save what its sessions hold, close its
 // connections and call Done. It ends by DeadlineMS (from now) whatever happens.
 type Drain struct {
@@ -199,6 +218,8 @@ func (EventKinds) event()      {}
 func (Disconnect) event()      {}
 func (Count) event()           {}
 func (Drain) event()           {}
+func (WatchMembers) event()    {}
+func (ListMembers) event()     {}
 
 // Loop is a loop seen from outside.
 type Loop interface {

@@ -79,6 +79,7 @@ type count struct {
 	wild    []*filter  // that match; nil: nobody has that one any more
 	at      int        // subscriptions of the first that are left, at most
 	members []*members // of groups, that match; nil: nobody has that one any more
+	each    func(*conn)
 }
 
 func (j *count) step(h *Hub) bool {
@@ -150,8 +151,12 @@ func (j *count) slice(h *Hub, ts *topicState) bool {
 }
 
 func (j *count) seen(h *Hub, c *conn) {
-	if c.counted != h.counting {
-		c.counted = h.counting
-		j.n++
+	if c.counted == h.counting || c.state != stateOpen {
+		return
+	}
+	c.counted = h.counting
+	j.n++
+	if j.each != nil {
+		j.each(c)
 	}
 }

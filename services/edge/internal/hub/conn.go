@@ -32,7 +32,8 @@ type conn struct {
 	nextRef   uint32
 	stamp     uint32 // of the last ephemeral message queued for plain subscriptions
 	counted   uint32 // hub.counting when it was counted last
-	silent    uint32 // publishes with id 0 that are not answered
+	since     uint32 // Hello, Unix time in seconds
+	silent    uint16 // publishes with id 0 that are not answered
 	state     state
 	dirty     bool // in hub.dirty
 	waking    bool // in hub.wakes
@@ -180,6 +181,9 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 		h.tellDisconnect(c, why, reason)
 	}
 	h.letGo(c, 0)
+	if h.watched != nil && c.state == stateOpen {
+		h.watched.ended(h, c)
+	}
 	c.state = stateClosing
 	c.deadline = h.now + int64(closeTimeout)
 	h.wheel.Set(c.slot, c.deadline)

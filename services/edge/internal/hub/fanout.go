@@ -245,12 +245,12 @@ func (h *Hub) offerEphemeral(s *sub) {
 		return
 	}
 	if s.kind != kindPlain {
-		h.ephemeralRun(s.c, nil, s.id, s.overflow)
+		h.ephemeralRun(s.c, nil, s.id, wirev1.Overflow(s.overflow))
 		return
 	}
 	if s.c.stamp != h.fan.serial {
 		s.c.stamp = h.fan.serial
-		h.ephemeralRun(s.c, nil, 0, s.overflow)
+		h.ephemeralRun(s.c, nil, 0, wirev1.Overflow(s.overflow))
 	}
 }
 

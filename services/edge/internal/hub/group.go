@@ -6,6 +6,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -27,6 +28,7 @@ type membership struct {
 	dead   bool
 	waits  bool // has entries that wait for a window or the queue
 	window uint32
+	since  uint32 // when it was made, Unix time in seconds
 
 	entries []assigned // in the order they came
 	head    int
@@ -90,7 +92,7 @@ func (h *Hub) subscribeGroup(c *conn, m *wirev1.Subscribe) {
 	c.nextRef++
 	g := &membership{
 		c: c, id: m.GetId(), ref: c.nextRef, group: m.GetGroup(), filter: m.GetFilter(), ack: m.GetAck(),
-		window: min(c.window, maxGroupWindow),
+		window: min(c.window, maxGroupWindow), since: uint32(h.wall / 1e6),
 	}
 	if w := m.GetReceiveWindow(); w > 0 {
 		g.window = min(w, g.window)
@@ -135,6 +137,9 @@ func (h *Hub) groupJoined(c *conn, e exchange.GroupJoined) {
 	default:
 		g.open = true
 		h.tellSubscribe(c, g.filter, g.group, g.ack)
+		if h.watched != nil {
+			h.watched.moved(h, c, g.filter, topic.IsFilter(g.filter))
+		}
 		h.control(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: g.id, Epoch: e.Epoch, Head: e.Head, Recovered: true})
 		if c.draining {
 			h.pauseGroup(g)
@@ -161,6 +166,9 @@ func (h *Hub) endGroup(g *membership, why wirev1.Code, reason string) {
 func (h *Hub) leaveGroup(g *membership) {
 	c := g.c
 	g.dead = true
+	if h.watched != nil {
+		h.watched.moved(h, c, g.filter, topic.IsFilter(g.filter))
+	}
 	h.looked(int(c.out.n) + len(g.live()))
 	for i := range c.out.n {
 		if it := c.out.at(i); it.kind == itemMessage && it.t == nil && it.sub == g.id && !c.out.begun(i) {

@@ -49,6 +49,7 @@ func (h *Hub) hello(c *conn, body []byte) {
 		}
 	}
 	id := h.connID(c)
+	c.since = uint32(h.wall / 1e6)
 	c.clientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
 	c.heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
 	c.window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)

@@ -5,6 +5,7 @@
 package hub
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -100,6 +101,7 @@ type Hub struct {
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
+	watched  *watched // nil: nobody watches who is subscribed
 	drain    *drain
 	shedding bool // newcomers are refused
 	idSeed   uint64
@@ -160,6 +162,7 @@ func (l *Limits) defaults() {
 	set(&l.QueueBytes, 1<<20)
 	set(&l.LoopQueueBytes, 512<<20)
 	set(&l.PublishWindow, 64)
+	l.PublishWindow = min(l.PublishWindow, math.MaxUint16)
 	set(&l.ReceiveWindow, 256)
 	set(&l.HandshakeTimeout, 5*time.Second)
 	set(&l.ReadBytes, 128<<10)
@@ -210,6 +213,10 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.jobs.push(&count{event: e})
 	case exchange.Drain:
 		h.beginDrain(e)
+	case exchange.WatchMembers:
+		h.watchMembers(e)
+	case exchange.ListMembers:
+		h.listMembers(e)
 	}
 	return 1 + h.toll()
 }

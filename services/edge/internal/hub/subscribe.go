@@ -21,15 +21,16 @@ type sub struct {
 	ref      uint32 // names it to the mesh; never used twice on a connection
 	at       uint32 // in filter.subs, with wildcards
 	atConn   uint32 // in c.subs
-	overflow wirev1.Overflow
+	since    uint32 // when it was made, Unix time in seconds
 	window   uint32
 	topics   uint32 // tracks at topics that it did not name
 	kind     trackKind
 	ack      bool
 	wildcard bool
-	active   bool // it has its tracks
-	open     bool // Subscribed was sent
-	headless bool // it does not know the heads of its topics, and begins with what comes first
+	active   bool  // it has its tracks
+	open     bool  // Subscribed was sent
+	overflow uint8 // wirev1.Overflow
+	headless bool  // it does not know the heads of its topics, and begins with what comes first
 	dead     bool
 }
 
@@ -147,7 +148,8 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	}
 	c.nextRef++
 	s := h.subSlab.Take()
-	s.c, s.id, s.ref, s.overflow, s.ack = c, m.GetId(), c.nextRef, m.GetOverflow(), m.GetAck()
+	s.c, s.id, s.ref, s.overflow, s.ack = c, m.GetId(), c.nextRef, uint8(m.GetOverflow()), m.GetAck()
+	s.since = uint32(h.wall / 1e6)
 	s.gen, s.wildcard = h.nextGen(), topic.IsFilter(m.GetFilter())
 	s.pending = h.pendings.Take()
 	s.start = startOf(m)
@@ -254,6 +256,9 @@ func (h *Hub) refuseSub(s *sub, err error) {
 		return
 	}
 	s.dead, s.active = true, false
+	if h.watched != nil {
+		h.watched.moved(h, s.c, s.filter(), s.wildcard)
+	}
 	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), refused: code.From(err)})
 }
 

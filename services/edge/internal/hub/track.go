@@ -142,7 +142,7 @@ func (t *track) hasID(id uint32) bool {
 // settle works out what the subscriptions together ask for.
 func (h *Hub) settle(t *track) {
 	h.looked(len(t.also))
-	t.ack, t.window, t.overflow = false, 0, t.first.overflow
+	t.ack, t.window, t.overflow = false, 0, wirev1.Overflow(t.first.overflow)
 	for i := -1; i < len(t.also); i++ {
 		s := t.first
 		if i >= 0 {
@@ -152,7 +152,7 @@ func (h *Hub) settle(t *track) {
 		if s.window > 0 && (t.window == 0 || s.window < t.window) {
 			t.window = s.window
 		}
-		if s.overflow != t.overflow {
+		if wirev1.Overflow(s.overflow) != t.overflow {
 			// They get one Message for all, so nothing may be left out that one of them wants.
 			t.overflow = wirev1.Overflow_OVERFLOW_DEFAULT
 		}

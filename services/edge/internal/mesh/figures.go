@@ -72,6 +72,14 @@ func (m *Mesh) Figures() []Figure {
 		coded("client_publishes_total", "Messages of clients, by outcome.", wirev1.Code_CODE_OVERLOADED, p.Refused.Load()),
 		coded("client_publishes_total", "Messages of clients, by outcome.", wirev1.Code_CODE_UNAVAILABLE, p.Unavailable.Load()),
 	}
+	ps := &m.telling
+	out = append(out,
+		gauge("presence_filters", "Filters whose members routers watch.", float64(ps.filters.Load())),
+		gauge("presence_members", "Members held for them.", float64(ps.members.Load())),
+		count("presence_walks_total", "Times the members of all filters had to be looked for again because too many changes waited.", ps.walks.Load()),
+		coded("presence_refused_total", "Watches of routers that were refused, by why.", wirev1.Code_CODE_OVERLOADED, ps.overloaded.Load()),
+		coded("presence_refused_total", "Watches of routers that were refused, by why.", wirev1.Code_CODE_MEMORY_BUDGET, ps.tooMany.Load()),
+	)
 	gs := m.GroupStats()
 	out = append(out,
 		gauge("group_dispatchers", "Groups (shared subscriptions) that this edge dispatches for.", float64(gs.Dispatchers.Load())),

@@ -15,6 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/presence"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups"
@@ -68,6 +70,8 @@ type Config struct {
 	Feed feed.Config
 	// BackstopEvery is how often the heads of all durable topics are compared whatever happens; 0: 25 s, so that none waits longer than 30 s.
 	BackstopEvery time.Duration
+	// PresenceMembers bounds the members of one filter that is watched; 0: 1,000,000.
+	PresenceMembers int
 }
 
 // Sizes of the mesh's queues.
@@ -102,6 +106,7 @@ type Mesh struct {
 	sessions *sessions.Sessions
 	publish  *publish.Publisher
 	groups   *groups.Groups
+	telling  telling
 
 	waiting  atomic.Int64             // joins not answered yet
 	routerID atomic.Pointer[[]string] // the live routers
@@ -117,6 +122,7 @@ type Mesh struct {
 	routers     *routers.Set
 	feed        *feed.Feed
 	joins       joins
+	presence    *presence.Reporter
 	check       check
 	graceUntil  time.Time // no router may have been heard yet
 	othersUntil time.Time // some may not have been
@@ -156,6 +162,7 @@ func New(cfg Config) *Mesh {
 func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	m.cfg.Feed.Loops, m.cfg.Feed.Durable = len(loops)+1, m.cfg.Durable
 	m.feed = feed.New(m.cfg.Feed)
+	m.presence = m.newReporter(len(loops))
 	for _, l := range loops {
 		m.loops = append(m.loops, &outlet{loop: l, full: m.full})
 	}
@@ -248,6 +255,7 @@ func (m *Mesh) PoliciesChanged() {
 	m.ops.Do(func() {
 		m.checkAll("policies")
 		m.durableEvents()
+		m.presence.Walk(topic.IsFilter) // others have presence now
 	})
 }
 
@@ -310,6 +318,7 @@ func (m *Mesh) advance() {
 	m.askHeads()
 	m.runCheck()
 	m.handOn()
+	m.reportMembers()
 }
 
 // clock is what has to be looked at from time to time alone.
@@ -351,7 +360,7 @@ func (m *Mesh) next() time.Time {
 	if m.nextDigest.Before(at) {
 		at = m.nextDigest
 	}
-	for _, due := range []func() (time.Time, bool){m.table.Due, m.gate.Next, m.feed.Next, m.joins.due, m.owingDue} {
+	for _, due := range []func() (time.Time, bool){m.table.Due, m.gate.Next, m.feed.Next, m.joins.due, m.owingDue, m.presence.Due} {
 		if t, ok := due(); ok && t.Before(at) {
 			at = t
 		}

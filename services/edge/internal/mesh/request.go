@@ -26,6 +26,10 @@ func (m *Mesh) request(data []byte, respond func([]byte) error) {
 		m.stats.BadFrames.Add(1)
 		return
 	}
+	if lease := req.GetPresenceLease(); lease != nil {
+		m.lease(lease)
+		return
+	}
 	if m.stats.requests.Add(1) > requestsAtATime {
 		m.stats.requests.Add(-1)
 		m.stats.RefusedRequests.Add(1)
@@ -35,7 +39,11 @@ func (m *Mesh) request(data []byte, respond func([]byte) error) {
 		defer m.stats.requests.Add(-1)
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		reply, err := proto.Marshal(m.reply(ctx, req))
+		answer, err := m.reply(ctx, req)
+		var reply []byte
+		if err == nil {
+			reply, err = proto.Marshal(answer)
+		}
 		if err == nil {
 			err = respond(reply)
 		}
@@ -45,18 +53,22 @@ func (m *Mesh) request(data []byte, respond func([]byte) error) {
 	})
 }
 
-func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) *meshv1.EdgeReply {
+// reply is an error where who asked is better told nothing.
+func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) (*meshv1.EdgeReply, error) {
 	switch r := req.GetRequest().(type) {
 	case *meshv1.EdgeRequest_Count:
-		return &meshv1.EdgeReply{Counts: m.count(ctx, r.Count.GetTopics())}
+		return &meshv1.EdgeReply{Counts: m.count(ctx, r.Count.GetTopics())}, nil
 	case *meshv1.EdgeRequest_Yield:
-		return &meshv1.EdgeReply{Yielded: m.sessions.Yield(ctx, r.Yield.GetUser(), r.Yield.GetName())}
+		return &meshv1.EdgeReply{Yielded: m.sessions.Yield(ctx, r.Yield.GetUser(), r.Yield.GetName())}, nil
 	case *meshv1.EdgeRequest_Disconnect:
-		return &meshv1.EdgeReply{Disconnected: m.disconnect(ctx, r.Disconnect)}
+		return &meshv1.EdgeReply{Disconnected: m.disconnect(ctx, r.Disconnect)}, nil
 	case *meshv1.EdgeRequest_Ticket:
-		return m.ticket(r.Ticket.GetRouterId())
+		return m.ticket(r.Ticket.GetRouterId()), nil
+	case *meshv1.EdgeRequest_ListMembers:
+		page, err := m.listMembers(ctx, r.ListMembers)
+		return &meshv1.EdgeReply{Members: page}, err
 	}
-	return &meshv1.EdgeReply{}
+	return &meshv1.EdgeReply{}, nil
 }
 
 func (m *Mesh) ticket(router string) *meshv1.EdgeReply {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -38,8 +39,10 @@ type Mesh struct {
 
 	// GroupErr refuses members of groups.
 	GroupErr error
-	members  []*Member
-	settled  []exchange.GroupSettled
+	// Told of members of filters that are watched.
+	Told    []presence.Change
+	members []*Member
+	settled []exchange.GroupSettled
 }
 
 // Log of one durable topic.
@@ -90,6 +93,13 @@ func Run(name string, epoch, first uint64, payloads ...string) []*exchange.Messa
 		parts = append(parts, history.Parts{Topic: name, Epoch: epoch, Seq: seq, Body: body})
 	}
 	return history.Encode(nil, parts, false)
+}
+
+// TellMembers implements exchange.Mesh.
+func (m *Mesh) TellMembers(_ uint16, changes []presence.Change) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.Told = append(m.Told, changes...)
 }
 
 func (m *Mesh) log(name string) *Log {

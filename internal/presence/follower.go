@@ -1,0 +1,252 @@
+package presence
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Source is one life of a process that reports.
+type Source struct {
+	ID          string
+	Incarnation uint64
+}
+
+// Event is a net change of the set: of one member they alternate.
+type Event struct {
+	Source Source
+	Member *Member
+	Left   bool
+}
+
+// Follower holds the members of one filter, of every source that there is.
+type Follower struct {
+	id      uint64
+	filter  string
+	most    int
+	asks    *uint64 // numbers that were given to asks, by all followers of the process
+	sources map[Source]*source
+	n       int
+	events  []Event
+	resyncs uint64
+	failed  wirev1.Code
+}
+
+// source is what is known of one.
+type source struct {
+	Source
+	ask, serial, n uint64
+	staging        map[key]*Member // a snapshot that is on its way; nil: none
+	members        map[key]*Member
+	complete       bool // one snapshot has come
+	heard, asked   time.Time
+	leased         time.Time // zero: at once
+	acked          uint64
+	askSoon        bool
+	wantedAt       time.Time
+}
+
+// NewFollower makes a follower without sources. id must be unique in the process, and asks shared by all of its followers. Beyond most members it fails.
+func NewFollower(id uint64, filter string, most int, asks *uint64) *Follower {
+	return &Follower{id: id, filter: filter, most: most, asks: asks, sources: map[Source]*source{}}
+}
+
+// Sources says which there are (known), and which of them have to be followed (wanted). One that is gone, or is another by now, takes its members with it;
+// one that is not wanted any more is followed until it has none.
+func (f *Follower) Sources(now time.Time, known, wanted map[Source]bool) (ended []Source) {
+	for _, s := range f.sources {
+		switch {
+		case !known[s.Source]:
+			f.lose(s)
+		case wanted[s.Source]:
+			s.wantedAt = now
+		case s.complete && len(s.members) == 0 && s.staging == nil && now.Sub(s.wantedAt) >= LeaseFor:
+			delete(f.sources, s.Source)
+			ended = append(ended, s.Source)
+		}
+	}
+	for w := range wanted {
+		if f.sources[w] == nil && known[w] {
+			s := &source{Source: w, members: map[key]*Member{}, heard: now, wantedAt: now}
+			f.sources[w] = s
+			f.ask(now, s)
+		}
+	}
+	return ended
+}
+
+func (f *Follower) lose(s *source) {
+	for _, m := range s.members {
+		f.tell(s, m, true)
+	}
+	f.n -= len(s.members)
+	delete(f.sources, s.Source)
+}
+
+func (f *Follower) tell(s *source, m *Member, left bool) {
+	f.events = append(f.events, Event{Source: s.Source, Member: m, Left: left})
+}
+
+// ask wants a new stream.
+func (f *Follower) ask(now time.Time, s *source) {
+	*f.asks++
+	s.ask, s.asked, s.staging, s.askSoon, s.leased = *f.asks, now, nil, false, time.Time{}
+	f.resyncs++
+}
+
+// AskAll asks every source anew: reports may have been missed.
+func (f *Follower) AskAll() {
+	for _, s := range f.sources {
+		s.askSoon = true
+	}
+}
+
+// Leases are what is due to be said to each source.
+func (f *Follower) Leases(now time.Time, say func(Source, *meshv1.PresenceLease_Watch)) {
+	for _, s := range f.sources {
+		if now.Sub(s.heard) >= SilentAfter && now.Sub(s.asked) >= RenewEvery {
+			s.askSoon = true
+		}
+		if s.askSoon && now.Sub(s.asked) >= askAgain {
+			f.ask(now, s)
+		}
+		if s.leased.IsZero() || now.Sub(s.leased) >= RenewEvery || s.staging != nil && s.n >= s.acked+ackEvery {
+			s.leased, s.acked = now, s.n
+			say(s.Source, &meshv1.PresenceLease_Watch{Id: f.id, Filter: f.filter, Ask: s.ask, Serial: s.serial, N: s.n})
+		}
+	}
+}
+
+// Report takes one in.
+func (f *Follower) Report(now time.Time, from Source, r *meshv1.PresenceReport) {
+	s := f.sources[from]
+	if s == nil || r.GetAsk() != s.ask || r.GetSerial() < s.serial && r.GetKind() != meshv1.PresenceReport_KIND_REFUSED {
+		return // of a stream that is over
+	}
+	s.heard = now
+	switch {
+	case r.GetKind() == meshv1.PresenceReport_KIND_REFUSED:
+		f.failed = r.GetCode()
+		return
+	case r.GetSerial() == 0:
+		return
+	case r.GetSerial() > s.serial:
+		s.serial, s.n, s.acked, s.staging = r.GetSerial(), 0, 0, map[key]*Member{}
+	}
+	if r.GetKind() == meshv1.PresenceReport_KIND_BEAT {
+		s.askSoon = s.askSoon || r.GetN() > s.n
+		return
+	}
+	switch {
+	case r.GetN() <= s.n: // doubled
+	case r.GetN() > s.n+1:
+		s.askSoon = true
+	default:
+		s.n++
+		f.take(s, r)
+	}
+}
+
+func (f *Follower) take(s *source, r *meshv1.PresenceReport) {
+	for _, c := range r.GetChanges() {
+		if c.GetMember() == nil {
+			continue
+		}
+		if s.staging != nil {
+			set(s.staging, c)
+			continue
+		}
+		k := keyOf(c.GetMember())
+		had := s.members[k]
+		set(s.members, c)
+		switch {
+		case c.GetLeft() && had != nil:
+			f.n--
+			f.tell(s, had, true)
+		case !c.GetLeft() && had == nil:
+			f.n++
+			f.tell(s, c.GetMember(), false)
+		}
+	}
+	if r.GetKind() == meshv1.PresenceReport_KIND_LAST && s.staging != nil {
+		f.replace(s)
+	}
+	if f.n > f.most || f.n-len(s.members)+len(s.staging) > f.most {
+		f.failed = wirev1.Code_CODE_MEMORY_BUDGET
+	}
+}
+
+// set applies a change to a set. Who is there stays who was there.
+func set(members map[key]*Member, c *meshv1.PresenceChange) {
+	k := keyOf(c.GetMember())
+	if c.GetLeft() {
+		delete(members, k)
+	} else if members[k] == nil {
+		members[k] = c.GetMember()
+	}
+}
+
+// replace puts the snapshot in the place of what was known, and tells the difference.
+func (f *Follower) replace(s *source) {
+	for k, m := range s.members {
+		if s.staging[k] == nil {
+			f.tell(s, m, true)
+		}
+	}
+	for k, m := range s.staging {
+		if s.members[k] == nil {
+			f.tell(s, m, false)
+		}
+	}
+	f.n += len(s.staging) - len(s.members)
+	s.members, s.staging, s.complete = s.staging, nil, true
+}
+
+// Take hands out the events since the last Take.
+func (f *Follower) Take() []Event {
+	events := f.events
+	f.events = nil
+	return events
+}
+
+// Members is the set as all events together tell it.
+func (f *Follower) Members(yield func(Source, *Member) bool) {
+	for _, s := range f.sources {
+		for _, m := range s.members {
+			if !yield(s.Source, m) {
+				return
+			}
+		}
+	}
+}
+
+// Waiting is how many sources have not sent their first snapshot.
+func (f *Follower) Waiting() (n int) {
+	for _, s := range f.sources {
+		if !s.complete {
+			n++
+		}
+	}
+	return n
+}
+
+// Failed is why the follower can't go on; OK: it can. What it holds then is not the whole.
+func (f *Follower) Failed() wirev1.Code { return f.failed }
+
+// Held is how many members there are.
+func (f *Follower) Held() int { return f.n }
+
+// Asked is how many streams were asked for.
+func (f *Follower) Asked() uint64 { return f.resyncs }
+
+// Filter that is followed.
+func (f *Follower) Filter() string { return f.filter }
+
+// Followed are the sources that leases go to.
+func (f *Follower) Followed() (all []Source) {
+	for s := range f.sources {
+		all = append(all, s)
+	}
+	return all
+}

@@ -1,0 +1,293 @@
+package presence
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Whatever is lost, doubled or overtaken, whoever dies, comes back or is cut off: joins and leaves of a member alternate, and once the network is
+// whole again the consumer has the truth.
+func TestEveryChangeIsToldOnce(t *testing.T) {
+	for seed := range uint64(40) {
+		w := newWorld(t, seed, "room/#", "room/1", "room/2", "room/3")
+		w.loss = seed%3 > 0
+		w.part = []int{1, 3, partSize}[seed/3%3]
+		for i := range 3 {
+			w.start(fmt.Sprint("e", i))
+		}
+		for range 150 {
+			w.happen()
+			w.pass(time.Duration(w.rnd.IntN(4)) * 20 * time.Millisecond)
+			if w.rnd.IntN(20) == 0 {
+				w.pass(time.Duration(w.rnd.IntN(5000)) * time.Millisecond)
+			}
+		}
+		w.loss, w.blind = false, false
+		for _, e := range w.edges {
+			e.cut = false
+		}
+		w.pass(8 * time.Second)
+		w.settled()
+	}
+}
+
+// happen does one thing at random.
+func (w *world) happen() {
+	ids := slices.Sorted(maps.Keys(w.edges))
+	e := w.edges[ids[w.rnd.IntN(len(ids))]]
+	l := e.loops[w.rnd.IntN(2)]
+	conns := slices.Sorted(maps.Keys(l.conns))
+	topic := w.topics[w.rnd.IntN(len(w.topics))]
+	switch op := w.rnd.IntN(60); {
+	case op < 20 || len(conns) == 0:
+		w.ids++
+		w.subscribe(e, l, w.ids, topic)
+	case op < 30:
+		w.subscribe(e, l, conns[w.rnd.IntN(len(conns))], topic)
+	case op < 42:
+		w.unsubscribe(l, conns[w.rnd.IntN(len(conns))], topic)
+	case op < 50:
+		w.disconnect(l, conns[w.rnd.IntN(len(conns))])
+	case op < 52: // it dies, and another begins
+		w.log = append(w.log, "restart "+e.ID)
+		w.start(e.ID)
+	case op < 54:
+		w.log = append(w.log, "cut "+e.ID)
+		e.cut = !e.cut
+	case op < 56:
+		w.blind = !w.blind
+	case op < 57:
+		w.follower.AskAll()
+	case op < 58: // changes between a loop and the reporter are lost
+		for i, l := range e.loops {
+			if i == 0 {
+				l.told = nil
+			}
+		}
+		e.reporter.Walk(func(string) bool { return true })
+	default:
+		w.loss = !w.loss
+	}
+}
+
+// A router that suspects itself keeps the members of edges that are silent; one that knows an edge to be gone tells of all their leaves, once.
+func TestAnEdgeThatDiedTakesItsMembersWithIt(t *testing.T) {
+	w := newWorld(t, 1, "room/1", "")
+	a, b := w.start("a"), w.start("b")
+	for i := range uint64(1500) {
+		w.subscribe(a, a.loops[i%2], 1+i, "")
+		w.subscribe(b, b.loops[i%2], 10_000+i, "")
+	}
+	w.pass(40 * time.Second)
+	w.settled()
+	if w.follower.Held() != 3000 || w.follower.Waiting() != 0 {
+		t.Fatalf("%d members, waits for %d", w.follower.Held(), w.follower.Waiting())
+	}
+	a.cut, w.blind = true, true
+	w.pass(20 * time.Second)
+	if len(w.folded[a.Source]) != 1500 {
+		t.Fatalf("%d members of an edge that nobody knows to be gone", len(w.folded[a.Source]))
+	}
+	w.blind = false
+	w.pass(100 * time.Millisecond)
+	if len(w.folded[a.Source]) != 0 || len(w.folded[b.Source]) != 1500 {
+		t.Fatalf("%d members of the edge that is gone, %d of the other", len(w.folded[a.Source]), len(w.folded[b.Source]))
+	}
+	a.cut = false
+	w.pass(40 * time.Second)
+	w.settled()
+}
+
+// A change that is lost, with nothing behind it, is seen by the next beat: within RenewEvery.
+func TestTheLastChangeMayBeLost(t *testing.T) {
+	w := newWorld(t, 1, "room/1", "")
+	e := w.start("a")
+	w.pass(time.Second)
+	w.subscribe(e, e.loops[0], 1, "")
+	w.work(e)
+	w.toUs = nil
+	w.pass(RenewEvery + 2*askAgain)
+	w.settled()
+}
+
+func TestNobodyIsReportedToForLonger(t *testing.T) {
+	w := newWorld(t, 1, "room/1", "")
+	e := w.start("a")
+	for i := range uint64(100) {
+		w.subscribe(e, e.loops[0], 1+i, "")
+	}
+	w.pass(5 * time.Second)
+	if s := e.reporter.Stats(); s != (ReporterStats{1, 1, 100}) {
+		t.Fatalf("%+v", s)
+	}
+	e.reporter.Advance(w.now.Add(LeaseFor))
+	if s := e.reporter.Stats(); s != (ReporterStats{}) {
+		t.Fatalf("%+v", s)
+	}
+	if _, commands := e.reporter.Take(); len(commands) != 2 || commands[0].Walk != 0 {
+		t.Fatalf("%+v", commands)
+	}
+	w.pass(5 * time.Second) // and comes to it again
+	e.reporter.Lease(w.now, &meshv1.PresenceLease{RouterId: "r", RouterIncarnation: 1, EdgeIncarnation: e.Incarnation, Ended: []uint64{1}})
+	if s := e.reporter.Stats(); s != (ReporterStats{}) {
+		t.Fatalf("%+v", s)
+	}
+	w.pass(5 * time.Second)
+	w.settled()
+}
+
+func TestAnEdgeRefusesBeyondItsBounds(t *testing.T) {
+	w := newWorld(t, 1, "room/1", "")
+	w.most = 10
+	e := w.start("a")
+	for i := range uint64(11) {
+		w.subscribe(e, e.loops[0], 1+i, "")
+	}
+	w.pass(time.Second)
+	if got := w.follower.Failed(); got != wirev1.Code_CODE_MEMORY_BUDGET || e.reporter.Refused(got) == 0 {
+		t.Fatalf("got %v", got)
+	}
+	if s := e.reporter.Stats(); s.Members > 10 {
+		t.Fatalf("%+v", s)
+	}
+	lease := func(id uint64, filter string) {
+		e.reporter.Lease(w.now, &meshv1.PresenceLease{
+			RouterId: "r", EdgeIncarnation: e.Incarnation, Watches: []*meshv1.PresenceLease_Watch{{Id: id, Filter: filter, Ask: 1}},
+		})
+	}
+	for i := range uint64(12) {
+		lease(10+i, fmt.Sprint("f", i))
+		lease(100+i, "f0")
+	}
+	if s := e.reporter.Stats(); s.Filters > 10 || s.Watches > 10 || e.reporter.Refused(wirev1.Code_CODE_OVERLOADED) == 0 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestAFollowerFailsBeyondItsBound(t *testing.T) {
+	w := newWorld(t, 1, "room/1", "")
+	w.follower = NewFollower(1, "room/1", 10, &w.asks)
+	a, b := w.start("a"), w.start("b")
+	for i := range uint64(6) {
+		w.subscribe(a, a.loops[0], 1+i, "")
+	}
+	w.pass(time.Second)
+	w.follower.AskAll()
+	w.pass(time.Second)
+	if got := w.follower.Failed(); got != wirev1.Code_CODE_OK {
+		t.Fatalf("got %v for 6 members", got)
+	}
+	for i := range uint64(6) {
+		w.subscribe(b, b.loops[0], 100+i, "")
+	}
+	w.pass(time.Second)
+	if got := w.follower.Failed(); got != wirev1.Code_CODE_MEMORY_BUDGET {
+		t.Fatalf("got %v for 12 members", got)
+	}
+}
+
+// An edge that nobody subscribes at any more is not asked for ever.
+func TestASourceThatIsNotWantedIsLetGo(t *testing.T) {
+	w := newWorld(t, 1, "room/1", "")
+	e := w.start("a")
+	w.subscribe(e, e.loops[0], 1, "")
+	w.pass(time.Second)
+	all, none := map[Source]bool{e.Source: true}, map[Source]bool{}
+	if ended := w.follower.Sources(w.now.Add(time.Hour), all, none); len(ended) != 0 {
+		t.Fatalf("let go with members: %v", ended)
+	}
+	w.disconnect(e.loops[0], 1)
+	w.pass(time.Second)
+	if ended := w.follower.Sources(w.now.Add(LeaseFor), all, none); len(ended) != 1 || len(w.follower.Followed()) != 0 {
+		t.Fatalf("still followed: %v", w.follower.Followed())
+	}
+}
+
+// A large snapshot goes no further ahead than the follower can take, and arrives whole.
+func TestASnapshotWaitsForItsFollower(t *testing.T) {
+	w := newWorld(t, 1, "room/1", "")
+	e := w.start("a")
+	const members = 40 * partSize
+	for i := range uint64(members) {
+		w.subscribe(e, e.loops[0], 1+i, "")
+	}
+	w.tick()
+	w.deliver()
+	for i := range 2 * members {
+		w.work(e)
+		reports := 0
+		for _, f := range w.toUs {
+			reports += len(f.GetReports())
+		}
+		if reports > window+3 {
+			t.Fatalf("%d reports unasked, at %d", reports, i)
+		}
+		if reports >= window {
+			break
+		}
+	}
+	w.pass(5 * time.Second)
+	w.settled()
+	if w.follower.Held() != members {
+		t.Fatalf("%d members", w.follower.Held())
+	}
+}
+
+// Who leaves, or leaves and comes back, while the snapshot that has them is on its way is no ghost, and is not missing.
+func TestASnapshotOnItsWayIsOvertaken(t *testing.T) {
+	w := newWorld(t, 1, "room/1", "")
+	w.part = 1
+	e := w.start("a")
+	const members = 5 * window
+	for i := range uint64(members) {
+		w.subscribe(e, e.loops[0], 1+i, "")
+	}
+	w.tick()
+	w.deliver()
+	for range 2 * members {
+		w.work(e)
+	}
+	if n := w.follower.sources[e.Source].n; n != 0 || e.reporter.watches[watchKey{"r", 1, 1}].n != window {
+		t.Fatal("the snapshot is not on its way")
+	}
+	for i := range uint64(members) {
+		switch i % 3 {
+		case 0:
+			w.disconnect(e.loops[0], 1+i)
+		case 1:
+			w.unsubscribe(e.loops[0], 1+i, "")
+			w.subscribe(e, e.loops[0], 1+i, "")
+		}
+	}
+	asked := w.follower.Asked()
+	w.pass(5 * time.Second)
+	w.settled()
+	if w.follower.Asked() != asked {
+		t.Fatal("it took another snapshot")
+	}
+}
+
+func FuzzFrames(f *testing.F) {
+	f.Add(uint64(1), uint64(1), uint64(1), int32(2), uint64(5), false)
+	f.Add(uint64(1), uint64(9), uint64(3), int32(0), uint64(0), true)
+	f.Fuzz(func(t *testing.T, ask, serial, n uint64, kind int32, conn uint64, left bool) {
+		w := newWorld(t, 1, "room/1", "")
+		e := w.start("a")
+		w.subscribe(e, e.loops[0], 1, "")
+		w.pass(200 * time.Millisecond)
+		w.follower.Report(w.now, e.Source, &meshv1.PresenceReport{
+			Kind: meshv1.PresenceReport_Kind(kind), Ask: ask, Serial: serial, N: n, Changes: []*meshv1.PresenceChange{{Left: left, Member: &Member{ConnectionId: conn}}, {}},
+		})
+		w.fold()
+		e.reporter.Lease(w.now, &meshv1.PresenceLease{RouterId: "r", RouterIncarnation: 1, EdgeIncarnation: e.Incarnation, Watches: []*meshv1.PresenceLease_Watch{
+			{Id: 1, Filter: "room/1", Ask: ask, Serial: serial, N: n}, {},
+		}})
+		w.pass(200 * time.Millisecond)
+	})
+}

@@ -1,0 +1,170 @@
+package presence
+
+import (
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// reported is the set of members of one filter.
+type reported struct {
+	filter  string
+	walk    uint64
+	waiting map[int]bool // loops that have not come to the end of the walk
+	walked  bool         // every loop has once
+	members map[uint64][]*entry
+	n       int
+	changes []*meshv1.PresenceChange // not passed on yet
+	watches map[*watch]struct{}
+}
+
+// entry is a member, and the walk in which it was seen last.
+type entry struct {
+	m    *Member
+	walk uint64
+	loop int
+	gone bool
+}
+
+func (r *Reporter) add(filter string) *reported {
+	f := &reported{filter: filter, members: map[uint64][]*entry{}, watches: map[*watch]struct{}{}}
+	r.filters[filter] = f
+	r.walk(f)
+	return f
+}
+
+// walk has every loop tell of everybody anew: whom it does not name then is gone.
+func (r *Reporter) walk(f *reported) {
+	r.walks++
+	f.walk, f.waiting = r.walks, make(map[int]bool, r.cfg.Loops)
+	for loop := range r.cfg.Loops {
+		f.waiting[loop] = true
+		r.commands = append(r.commands, Command{Loop: loop, Filter: f.filter, Walk: f.walk})
+	}
+}
+
+// Walk has every loop tell anew of the members of the filters for which which is true: policies have changed, or changes were lost.
+func (r *Reporter) Walk(which func(filter string) bool) {
+	for _, f := range r.filters {
+		if which(f.filter) {
+			r.walk(f)
+		}
+	}
+}
+
+func (r *Reporter) drop(f *reported) {
+	delete(r.filters, f.filter)
+	r.members -= f.n
+	for loop := range r.cfg.Loops {
+		r.commands = append(r.commands, Command{Loop: loop, Filter: f.filter})
+	}
+}
+
+// Changes takes in what a loop tells.
+func (r *Reporter) Changes(loop int, all []Change) {
+	for i := range all {
+		c := &all[i]
+		switch c.Kind {
+		case Ended:
+			for _, f := range r.filters {
+				r.ended(f, c.Member.GetConnectionId())
+			}
+			continue
+		case Missed:
+			r.Walk(func(string) bool { return true })
+			continue
+		}
+		f := r.filters[c.Filter]
+		if f == nil {
+			continue
+		}
+		switch c.Kind {
+		case Joined:
+			r.joined(f, loop, c)
+		case Left:
+			r.left(f, c.Member)
+		case Walked:
+			r.walked(f, loop, c.Walk)
+		}
+	}
+}
+
+func (r *Reporter) joined(f *reported, loop int, c *Change) {
+	id := c.Member.GetConnectionId()
+	for _, e := range f.members[id] {
+		if e.m.GetTopic() == c.Member.GetTopic() {
+			e.walk = max(e.walk, c.Walk)
+			return
+		}
+	}
+	if f.n == r.cfg.MaxMembers {
+		for w := range f.watches {
+			r.refuse(w.watchKey, w.ask, wirev1.Code_CODE_MEMORY_BUDGET)
+			delete(r.watches, w.watchKey)
+		}
+		r.drop(f)
+		return
+	}
+	f.members[id] = append(f.members[id], &entry{m: c.Member, walk: c.Walk, loop: loop})
+	f.n++
+	r.members++
+	r.changed(f, &meshv1.PresenceChange{Member: c.Member})
+}
+
+func (r *Reporter) changed(f *reported, c *meshv1.PresenceChange) {
+	if len(f.changes) == 0 {
+		r.dirty = append(r.dirty, f)
+	}
+	f.changes = append(f.changes, c)
+}
+
+func (r *Reporter) left(f *reported, m *Member) {
+	for i, e := range f.members[m.GetConnectionId()] {
+		if e.m.GetTopic() == m.GetTopic() {
+			r.remove(f, m.GetConnectionId(), i)
+			return
+		}
+	}
+}
+
+func (r *Reporter) ended(f *reported, connection uint64) {
+	for len(f.members[connection]) > 0 {
+		r.remove(f, connection, len(f.members[connection])-1)
+	}
+}
+
+func (r *Reporter) remove(f *reported, connection uint64, i int) {
+	es := f.members[connection]
+	e := es[i]
+	e.gone = true
+	r.changed(f, &meshv1.PresenceChange{Left: true, Member: &Member{Topic: e.m.GetTopic(), ConnectionId: connection}})
+	es[i] = es[len(es)-1]
+	es[len(es)-1] = nil
+	if es = es[:len(es)-1]; len(es) == 0 {
+		delete(f.members, connection)
+	} else {
+		f.members[connection] = es
+	}
+	f.n--
+	r.members--
+}
+
+// walked ends a loop's walk: whom it did not name is gone.
+func (r *Reporter) walked(f *reported, loop int, walk uint64) {
+	if walk != f.walk || !f.waiting[loop] {
+		return
+	}
+	delete(f.waiting, loop)
+	for id, es := range f.members {
+		for i := len(es) - 1; i >= 0; i-- {
+			if es[i].loop == loop && es[i].walk < walk {
+				r.remove(f, id, i)
+				es = f.members[id]
+			}
+		}
+	}
+	if f.walked = f.walked || len(f.waiting) == 0; f.walked {
+		for w := range f.watches {
+			r.serve(w)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package presence
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// ReporterConfig of a Reporter.
+type ReporterConfig struct {
+	ID          string
+	Incarnation uint64
+	// Loops is how many tell of members, each of its own connections.
+	Loops int
+	// Members that may match one filter, and filters and watches (a filter of one follower) at a time.
+	MaxMembers, MaxFilters, MaxWatches int
+}
+
+// Reporter holds the members of filters that somebody follows, and reports to those. Nothing is held for others.
+type Reporter struct {
+	cfg      ReporterConfig
+	filters  map[string]*reported
+	watches  map[watchKey]*watch
+	part     int // members of a report
+	serials  uint64
+	walks    uint64
+	members  int
+	commands []Command
+	out      outbox
+	dirty    []*reported // that have changes to be passed on
+	lookAt   time.Time   // when the ends of leases are looked at next
+	refused  [64]uint64
+}
+
+type watchKey struct {
+	router      string
+	incarnation uint64
+	id          uint64
+}
+
+// Command tells a loop to report changes of a filter from now on, and to walk over who is there already. Walk 0: no longer.
+type Command struct {
+	Loop   int
+	Filter string
+	Walk   uint64
+}
+
+// Change is what a loop tells, in the order in which it happens there.
+type Change struct {
+	Kind ChangeKind
+	// Filter and Walk as in the last Command that the loop has seen; not of Ended.
+	Filter string
+	Walk   uint64
+	// Member, of which Left and Ended need the names alone. Its topic is empty where the filter is one.
+	Member *Member
+}
+
+// ChangeKind says what a Change is.
+type ChangeKind uint8
+
+const (
+	// Joined says that the member is there, perhaps once more.
+	Joined ChangeKind = iota
+	// Left says that it is not there, perhaps once more.
+	Left
+	// Ended says that the connection is gone from every filter.
+	Ended
+	// Missed says that changes of this loop were lost: everybody is walked over anew.
+	Missed
+	// Walked says that everybody who was there when the walk began was told of, or is gone.
+	Walked
+)
+
+// NewReporter makes one that nobody follows.
+func NewReporter(cfg ReporterConfig) *Reporter {
+	return &Reporter{cfg: cfg, part: partSize, filters: map[string]*reported{}, watches: map[watchKey]*watch{}}
+}
+
+// Lease takes in what a follower wants.
+func (r *Reporter) Lease(now time.Time, l *meshv1.PresenceLease) {
+	if l.GetEdgeIncarnation() != r.cfg.Incarnation {
+		return
+	}
+	for _, id := range l.GetEnded() {
+		if w := r.watches[watchKey{l.GetRouterId(), l.GetRouterIncarnation(), id}]; w != nil {
+			r.end(w)
+		}
+	}
+	for _, want := range l.GetWatches() {
+		r.lease(now, watchKey{l.GetRouterId(), l.GetRouterIncarnation(), want.GetId()}, want)
+	}
+}
+
+func (r *Reporter) lease(now time.Time, k watchKey, want *meshv1.PresenceLease_Watch) {
+	w := r.watches[k]
+	if w == nil {
+		f := r.filters[want.GetFilter()]
+		if len(r.watches) >= r.cfg.MaxWatches || f == nil && len(r.filters) >= r.cfg.MaxFilters {
+			r.refuse(k, want.GetAsk(), wirev1.Code_CODE_OVERLOADED)
+			return
+		}
+		if f == nil {
+			f = r.add(want.GetFilter())
+		}
+		w = &watch{watchKey: k, of: f, ask: want.GetAsk()}
+		r.watches[k] = w
+		f.watches[w] = struct{}{}
+	}
+	switch {
+	case want.GetAsk() < w.ask:
+		return // an old one
+	case want.GetAsk() > w.ask:
+		w.ask, w.serial, w.snapshot = want.GetAsk(), 0, nil
+	case want.GetSerial() == w.serial:
+		w.seen = max(w.seen, min(want.GetN(), w.n))
+	}
+	w.until = now.Add(LeaseFor)
+	r.serve(w)
+	r.out.add(w.watchKey, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_BEAT, Watch: w.id, Ask: w.ask, Serial: w.serial, N: w.n})
+}
+
+// Advance ends what was not renewed, and passes on what has changed.
+func (r *Reporter) Advance(now time.Time) {
+	if !now.Before(r.lookAt) {
+		r.lookAt = now.Add(lookEvery)
+		for _, w := range r.watches {
+			if !now.Before(w.until) {
+				r.end(w)
+			}
+		}
+	}
+	for _, f := range r.dirty {
+		r.flush(f)
+	}
+	clear(r.dirty)
+	r.dirty = r.dirty[:0]
+}
+
+// Due is when Advance has to look for what ends; false where nobody follows.
+func (r *Reporter) Due() (at time.Time, ok bool) { return r.lookAt, len(r.watches) > 0 }
+
+func (r *Reporter) end(w *watch) {
+	delete(r.watches, w.watchKey)
+	delete(w.of.watches, w)
+	if len(w.of.watches) == 0 {
+		r.drop(w.of)
+	}
+}
+
+func (r *Reporter) refuse(k watchKey, ask uint64, why wirev1.Code) {
+	r.refused[why]++
+	r.out.add(k, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_REFUSED, Watch: k.id, Ask: ask, Code: why})
+}
+
+// Take hands out the frames that are to be sent, in order, by the router they go to, and what loops are to be told.
+func (r *Reporter) Take() ([]Outgoing, []Command) {
+	frames, commands := r.out.take(r.cfg.ID, r.cfg.Incarnation), r.commands
+	r.commands = nil
+	return frames, commands
+}
+
+// ReporterStats of a Reporter.
+type ReporterStats struct{ Filters, Watches, Members int }
+
+// Stats counts.
+func (r *Reporter) Stats() ReporterStats {
+	return ReporterStats{Filters: len(r.filters), Watches: len(r.watches), Members: r.members}
+}
+
+// Refused is how many watches were refused for a code.
+func (r *Reporter) Refused(why wirev1.Code) uint64 { return r.refused[why] }

@@ -1,0 +1,48 @@
+package watches
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+type metrics struct {
+	asks, bad prometheus.Counter
+	ends      *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer, w *Watches) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "pushmesh_router_presence_" + name, Help: help})
+	}
+	gauge := func(name, help string, read func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pushmesh_router_presence_" + name, Help: help}, func() float64 {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return float64(read())
+		})
+	}
+	m := &metrics{
+		asks: counter("asks_total", "Times an edge was asked for all members of a filter."),
+		bad:  counter("bad_frames_total", "Frames of edges that could not be decoded."),
+		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_router_presence_ends_total", Help: "Watches refused or ended by this router, by why.",
+		}, []string{"code"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.asks, m.bad, m.ends,
+			gauge("filters", "Filters whose members are watched.", func() int { return len(w.byFilter) }),
+			gauge("watches", "Watches of callers.", func() int { return w.streams }),
+			gauge("members", "Members held for them.", func() int {
+				n := 0
+				for _, x := range w.byFilter {
+					n += x.follower.Held()
+				}
+				return n
+			}))
+	}
+	return m
+}
+
+func (m *metrics) end(why wirev1.Code) { m.ends.WithLabelValues(code.Name(why)).Inc() }
