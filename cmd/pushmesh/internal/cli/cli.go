@@ -31,6 +31,7 @@ type grammar struct {
 	Dlq        dlqCmd        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions gave up."`
 	Doctor     doctorCmd     `cmd:"" help:"Examine a mesh from outside, and say what to do."`
 	Presence   presenceCmd   `cmd:"" help:"Show who is subscribed, and who comes and goes."`
+	Events     eventsCmd     `cmd:"" help:"Print what happens in the mesh: connects, disconnects, subscriptions, dead letters."`
 	Replay     replayCmd     `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
 	Mesh       meshCmd       `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
 	Health     healthCmd     `cmd:"" help:"Ask a process how it is: exit code 0 where it is ready."`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -28,6 +29,8 @@ type subCmd struct {
 	edgeFlag
 	routerFlag
 	formatFlag
+	// show prints a message; nil: print.
+	show func(w io.Writer, d *pushmesh.Delivery) error
 }
 
 func (subCmd) Help() string {
@@ -175,12 +178,11 @@ func (p *printer) handle(_ context.Context, d *pushmesh.Delivery) error {
 	if p.err != nil || p.cmd.Count > 0 && p.n >= p.cmd.Count {
 		return errEnough // not ACKed: it stays for the next one
 	}
-	m := &shownMessage{
-		Topic: d.Topic, Epoch: d.Epoch, Seq: d.Seq, ID: showID(d.ID), PublishedAt: showTime(uint64(d.PublishedAt().UnixMicro())),
-		Headers: d.Headers, Priority: d.Priority, Attempt: d.Attempt, From: d.From,
+	show := p.cmd.show
+	if show == nil {
+		show = p.cmd.showMessage
 	}
-	m.setPayload(d.Payload)
-	if p.err = p.cmd.print(p.stdio.out, m); p.err != nil {
+	if p.err = show(p.stdio.out, d); p.err != nil {
 		close(p.done)
 		return p.err
 	}
@@ -188,6 +190,15 @@ func (p *printer) handle(_ context.Context, d *pushmesh.Delivery) error {
 		close(p.done)
 	}
 	return nil
+}
+
+func (c *subCmd) showMessage(w io.Writer, d *pushmesh.Delivery) error {
+	m := &shownMessage{
+		Topic: d.Topic, Epoch: d.Epoch, Seq: d.Seq, ID: showID(d.ID), PublishedAt: showTime(uint64(d.PublishedAt().UnixMicro())),
+		Headers: d.Headers, Priority: d.Priority, Attempt: d.Attempt, From: d.From,
+	}
+	m.setPayload(d.Payload)
+	return c.print(w, m)
 }
 
 func (p *printer) tell(format string, args ...any) {
