@@ -151,6 +151,11 @@ func (w *world) edge(id string, loops int, change ...func(*Config)) (*Mesh, []*l
 	if err := m.Start(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), edgetest.Patience)
+	defer cancel()
+	if err := cfg.Bus.Flush(ctx); err != nil { // NATS knows the subscriptions before anybody asks
+		w.t.Fatal(err)
+	}
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), edgetest.Patience)
 		defer cancel()
