@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -110,7 +111,25 @@ func TestALostEdgeIsToldOfByOneRouter(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	m.another(t, "r0")
+	greeted := make(chan uint64, 1000) // incarnations of e2 that r1 has met: those before are told of by then
+	leave, err := e.bus.Subscribe(bus.EdgeFrames("e2"), 1000, func(data []byte, _ func([]byte) error) {
+		f := &meshv1.RouterFrame{}
+		if proto.Unmarshal(data, f) == nil {
+			greeted <- f.GetEdgeIncarnation()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	live(3) // r0's to tell
+	for met := uint64(0); met != 3; {
+		select {
+		case met = <-greeted:
+		case <-time.After(patience):
+			t.Fatal("r1 does not meet the edge")
+		}
+	}
+	leave()
 	m.put(t, &pushmeshv1.Namespace{Prefix: events.Root, Policy: &pushmeshv1.Policy{Durable: true}})
 	incarnation := uint64(4)
 	eventually(t, "the log has it, whoever is first", func() error {
