@@ -64,4 +64,37 @@
 //		}
 //		return nil
 //	}
+//
+// With [ThroughRouter] a Subscriber's connection is a gRPC stream to a router, as backends want it: they need reach no edge, may subscribe to the mesh's
+// own topics, such as $events/#, and have sessions of their own; publishing is a Producer's.
+//
+//	package main
+//
+//	import (
+//		"context"
+//		"errors"
+//		"fmt"
+//
+//		"github.com/pushmesh/pushmesh/client"
+//	)
+//
+//	func main() {
+//		sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{"127.0.0.1:7401"}, Dial: pushmesh.ThroughRouter()})
+//		if err == nil {
+//			err = work(sub)
+//		}
+//		fmt.Println("ended:", err)
+//	}
+//
+//	func work(sub *pushmesh.Subscriber) error {
+//		_, err := sub.Subscribe(context.Background(), "room/42/jobs", func(_ context.Context, d *pushmesh.Delivery) error {
+//			fmt.Println("doing", string(d.Payload))
+//			return nil // ACKs it; an error has it come again, perhaps to another backend
+//		}, pushmesh.WithAck(), pushmesh.WithGroup("workers"))
+//		if err != nil {
+//			return errors.Join(err, sub.Close())
+//		}
+//		<-sub.Done()
+//		return sub.Err()
+//	}
 package pushmesh

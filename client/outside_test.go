@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var programs = []string{"subscriber", "producer"}
+var programs = []string{"subscriber", "producer", "backend"}
 
 func goTool(t *testing.T, dir string, args ...string) string {
 	t.Helper()
