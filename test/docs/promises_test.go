@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	named = regexp.MustCompile("`([Tt]est[A-Za-z]+)`")
-	tests = regexp.MustCompile(`(?m)^func ([Tt]est[A-Za-z]+)\(`)
+	named = regexp.MustCompile("`([Tt]est[A-Za-z0-9]+)`")
+	tests = regexp.MustCompile(`(?m)^func ([Tt]est[A-Za-z0-9]+)\(`)
 )
 
 // Every test that docs/promises.md names exists, and every row of it names one.
