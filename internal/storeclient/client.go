@@ -97,6 +97,23 @@ func (c *Client) Check() error {
 	return errors.Join(errs...)
 }
 
+// CheckAny is nil if the owner of any shard is known and has answered lately.
+func (c *Client) CheckAny() error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	last := ""
+	for _, addr := range c.owners {
+		if addr == last {
+			continue
+		}
+		if !c.silent(addr) {
+			return nil
+		}
+		last = addr
+	}
+	return errors.New("no store that owns shards answers")
+}
+
 // Silent says whether a store has not answered for so long that nothing shall be sent to it. It is asked all the time, and no longer silent
 // with its first answer.
 func (c *Client) Silent(addr string) bool {

@@ -3,12 +3,15 @@ package router
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
@@ -28,6 +31,18 @@ func (m *mesh) get(tb testing.TB, path string) []byte {
 		tb.Fatal(err)
 	}
 	return body
+}
+
+// serves waits until grpc.health.v1 says of a name whether it serves.
+func (m *mesh) serves(tb testing.TB, name string, want bool) {
+	tb.Helper()
+	eventually(tb, fmt.Sprintf("health of %q: %v", name, want), func() error {
+		resp, err := grpc_health_v1.NewHealthClient(m.conn).Check(tb.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
+		if err == nil && (resp.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING) != want {
+			err = errors.New(resp.GetStatus().String())
+		}
+		return err
+	})
 }
 
 func TestUnknownOutcomeMakesEdgesCheckTheTopic(t *testing.T) {
@@ -96,7 +111,10 @@ func TestWithoutStoreDurableIsRefusedAndEphemeralFlows(t *testing.T) {
 		}
 		return nil
 	})
+	m.serves(t, "", true)
+	m.serves(t, "durable", false)
 	m.store.listen(t, addr)
+	m.serves(t, "durable", true)
 	eventually(t, "durable flows again", func() error {
 		_, err := m.pub.Publish(t.Context(), &pushmeshv1.PublishRequest{Topic: "room/1"})
 		return err
@@ -119,6 +137,8 @@ func TestNATSRestart(t *testing.T) {
 		}
 		return nil
 	})
+	m.serves(t, "", false)
+	m.serves(t, "durable", true)
 	if resp := m.publish(t, &pushmeshv1.PublishRequest{Topic: "room/1"}); resp.GetSeq() != 2 {
 		t.Errorf("durable without NATS: %v", resp)
 	}

@@ -27,6 +27,8 @@ const (
 	maxReceive = 64 << 20
 	// healthEvery is how stale grpc.health.v1 may be.
 	healthEvery = 200 * time.Millisecond
+	// healthDurable is the name in grpc.health.v1 of taking durable messages, for which nothing but a store is needed.
+	healthDurable = "durable"
 )
 
 // front is the gRPC server with its services. It is a lifecycle.Part that owns the listener and the server's goroutines.
@@ -34,6 +36,7 @@ type front struct {
 	listen    string
 	advertise string
 	checks    *health.Checks
+	stores    func() error // nil while there is a store that durable messages can go to
 	telemetry *telemetry.Telemetry
 	publish   *publish.Service
 	clients   *publish.Clients
@@ -93,7 +96,8 @@ func (f *front) Start(ctx context.Context) error {
 	pushmeshv1.RegisterMeshServiceServer(f.server, f.mesh)
 	pushmeshv1.RegisterSubscribeServiceServer(f.server, f.subscribe)
 	f.health = grpchealth.NewServer()
-	f.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	f.health.SetServingStatus("", servingStatus(false))
+	f.health.SetServingStatus(healthDurable, servingStatus(false))
 	grpc_health_v1.RegisterHealthServer(f.server, f.health)
 	reflection.Register(f.server)
 
@@ -109,17 +113,22 @@ func (f *front) watchHealth(ctx context.Context) {
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()
 	for {
-		status := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-		if ready, _ := f.checks.Status(); ready {
-			status = grpc_health_v1.HealthCheckResponse_SERVING
-		}
-		f.health.SetServingStatus("", status)
+		ready, _ := f.checks.Status()
+		f.health.SetServingStatus("", servingStatus(ready))
+		f.health.SetServingStatus(healthDurable, servingStatus(f.check() == nil && f.stores() == nil))
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 	}
+}
+
+func servingStatus(ok bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
+	if ok {
+		return grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	return grpc_health_v1.HealthCheckResponse_NOT_SERVING
 }
 
 // Stop is a planned one: not ready, GOAWAY, DRAINING for what is new, answers for what is under way. Calls that

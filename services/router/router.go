@@ -94,7 +94,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		})
 	)
 	r.front = &front{
-		listen: s.Listen, advertise: s.Advertise, checks: checks, telemetry: tel,
+		listen: s.Listen, advertise: s.Advertise, checks: checks, stores: stores.CheckAny, telemetry: tel,
 		publish: publish.NewService(publisher, stores), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh, watch.Table, members), rank: rank,
