@@ -133,7 +133,7 @@ var faults = []fault{
 		for _, p := range w.NATSs {
 			back = append(back, kill(p))
 		}
-		return effect{heal: all(back), during: w.withoutNATS}
+		return effect{heal: all(back), during: w.withoutNATS, producers: map[int]bool{len(w.producers): true}}
 	}},
 	{name: "store of two killed", hold: 6 * time.Second, begin: func(_ *testing.T, w *world) effect {
 		return effect{heal: kill(w.Stores[0]), during: w.flows}

@@ -1,12 +1,16 @@
 package failures
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
@@ -83,7 +87,7 @@ func (w *world) flowsFrom(t *testing.T, producers []*producer) {
 	marks := map[string]uint64{}
 	for _, p := range producers {
 		before := p.high()
-		procmesh.Await(t, "durable messages are taken", func() bool { return p.high() > before })
+		procmesh.Await(t, fmt.Sprintf("durable messages of producer %d are taken", p.number), func() bool { return p.high() > before })
 		marks[p.durable()] = p.high()
 	}
 	for _, d := range w.diaries {
@@ -107,8 +111,8 @@ func (w *world) refusesEphemeral(t *testing.T, p *procmesh.Process) {
 	}
 }
 
-// withoutNATS checks what holds while there is none at all: every edge as one that is cut off, and durable publishing goes on, with the SDK;
-// plain calls that look at health find no router that is ready, and wait.
+// withoutNATS checks what holds while there is none at all: every edge as one that is cut off, and durable publishing goes on, with the SDK and
+// by plain calls that go where the health of "durable" is good; those that look for a router that is ready find none, and wait.
 func (w *world) withoutNATS(t *testing.T) {
 	t.Helper()
 	for _, p := range w.Edges {
@@ -119,4 +123,17 @@ func (w *world) withoutNATS(t *testing.T) {
 		w.refusesEphemeral(t, p)
 	}
 	w.flowsFrom(t, w.producers[:len(w.producers)-1])
+	conn, err := balanced(w.RouterAddrs, "durable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), closeWithin)
+	defer cancel()
+	for n := range 20 {
+		_, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, &pushmeshv1.PublishRequest{Topic: "room/plain", DedupeKey: fmt.Sprint(n)}, grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatalf("a plain call without NATS: %v", err)
+		}
+	}
 }

@@ -126,8 +126,8 @@ func (p *producer) each(ctx context.Context, publish func(*offer) error) {
 	}
 }
 
-// balanced makes a plain gRPC connection that spreads calls over all routers that say they are ready.
-func balanced(routers []string) (*grpc.ClientConn, error) {
+// balanced makes a plain gRPC connection that spreads calls over all routers whose health says that they serve what is asked for: "", all of it.
+func balanced(routers []string, what string) (*grpc.ClientConn, error) {
 	all := manual.NewBuilderWithScheme("failures")
 	var state resolver.State
 	for _, addr := range routers {
@@ -135,12 +135,12 @@ func balanced(routers []string) (*grpc.ClientConn, error) {
 	}
 	all.InitialState(state)
 	return grpc.NewClient("failures:///routers", grpc.WithResolvers(all), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}],"healthCheckConfig":{"serviceName":""}}`))
+		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{"round_robin":{}}],"healthCheckConfig":{"serviceName":%q}}`, what)))
 }
 
 // calls publishes by plain calls, each repeated with its dedupe key until it is answered; ephemeral ones are not repeated.
 func (p *producer) calls(ctx context.Context, routers []string) {
-	conn, err := balanced(routers)
+	conn, err := balanced(routers, "")
 	if err != nil {
 		p.ended <- err
 		return
