@@ -13,31 +13,32 @@ import (
 
 const module = "github.com/pushmesh/pushmesh/"
 
-// binaries that a mesh is made of: name → package.
-var binaries = map[string]string{
-	"edge":        module + "services/edge/cmd/edge",
-	"router":      module + "services/router/cmd/router",
-	"compute":     module + "services/compute/cmd/compute",
-	"store":       module + "services/store/cmd/store",
-	"pushmesh":    module + "cmd/pushmesh",
-	"nats-server": "github.com/nats-io/nats-server/v2",
+// binaries that a mesh is made of, each named as the last part of its package that is no version.
+var binaries = []string{
+	module + "services/edge/cmd/edge",
+	module + "services/router/cmd/router",
+	module + "services/compute/cmd/compute",
+	module + "services/store/cmd/store",
+	module + "cmd/pushmesh",
+	"github.com/nats-io/nats-server/v2",
 }
 
-// built is the folder of the binaries, once there are any.
+// built is the folder of the binaries that were built here, once there are any.
 var built atomic.Pointer[string]
 
-// build builds every binary once per test process and returns their folder.
+// build builds every binary once per test process and returns their folder. PUSHMESH_TEST_BIN names one where they are already, for many processes.
 var build = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("PUSHMESH_TEST_BIN"); dir != "" {
+		return dir, nil
+	}
 	dir, err := os.MkdirTemp("", "pushmesh-bin-")
 	if err != nil {
 		return "", err
 	}
 	built.Store(&dir)
-	for name, pkg := range binaries {
-		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), pkg)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
-		}
+	cmd := exec.Command("go", append([]string{"build", "-o", dir + string(filepath.Separator)}, binaries...)...) // #nosec G204 -- of packages above
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return dir, nil
 })
