@@ -44,7 +44,7 @@ func TestABackendsEdgeIsKilled(t *testing.T) {
 	if sub, no := s.Subscribe(subscribe); sub == nil {
 		t.Fatalf("refused: %v", no)
 	}
-	victim := m.Edges[slices.IndexFunc(m.Edges, func(p *procmesh.Process) bool { return p.Name == welcome.GetEdge() })]
+	at, victim := welcome.GetEdge(), ""
 
 	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: m.RouterAddrs})
 	if err != nil {
@@ -59,13 +59,14 @@ func TestABackendsEdgeIsKilled(t *testing.T) {
 			}
 		}
 	})
-	moves, high := 0, uint64(0)
-	for high < n {
+	// A machine that stands still moves streams too, before and after: where it is in the end counts, not how often it moved.
+	moves := 0
+	for high := uint64(0); high < n; {
 		e := s.Must()
 		switch msg := e.GetMessage(); {
 		case e.GetWelcome() != nil:
 			moves++
-			if e.GetWelcome().GetEdge() == welcome.GetEdge() || !e.GetWelcome().GetResumed() {
+			if at = e.GetWelcome().GetEdge(); !e.GetWelcome().GetResumed() {
 				t.Errorf("welcome: %v", e.GetWelcome())
 			}
 		case e.GetSubscribed() != nil && (!e.GetSubscribed().GetRecovered() || e.GetSubscribed().GetMissed() > 0):
@@ -75,15 +76,17 @@ func TestABackendsEdgeIsKilled(t *testing.T) {
 			t.Fatalf("%d %q after %d", msg.GetSeq(), msg.GetPayload(), high)
 		default:
 			high = max(high, msg.GetSeq())
-			if msg.GetSeq() == kill && moves == 0 {
-				victim.Kill()
+			if msg.GetSeq() == kill && victim == "" {
+				victim = at
+				m.Edges[slices.IndexFunc(m.Edges, func(p *procmesh.Process) bool { return p.Name == victim })].Kill()
 			}
 			s.Ack(msg)
 		}
 	}
-	if moves != 1 {
-		t.Errorf("the stream moved %d times", moves)
+	if at == victim {
+		t.Errorf("the stream got everything from %s, which is dead", victim)
 	}
+	t.Logf("%d moves", moves)
 	publishing.Wait()
 	if err := producer.Close(); err != nil {
 		t.Error(err)
