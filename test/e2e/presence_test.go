@@ -161,8 +161,10 @@ func (c *consumer) ends(t *testing.T, want wirev1.Code) {
 
 func putPresence(t *testing.T, conn *grpc.ClientConn, prefix string, on bool) {
 	t.Helper()
-	if _, err := pushmeshv1.NewNamespaceServiceClient(conn).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
-		Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: &pushmeshv1.Policy{Presence: on}},
+	if _, _, err := again(func() (*pushmeshv1.NamespaceServicePutResponse, error) {
+		return pushmeshv1.NewNamespaceServiceClient(conn).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
+			Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: &pushmeshv1.Policy{Presence: on}},
+		})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +218,9 @@ func TestJoinsAndLeavesAreWatched(t *testing.T) {
 	all.becomes(t, "bob")
 	_ = b
 
-	if _, err := pushmeshv1.NewSessionServiceClient(conn).Disconnect(t.Context(), &pushmeshv1.DisconnectRequest{ClientId: "dan"}); err != nil {
+	if _, _, err := again(func() (*pushmeshv1.DisconnectResponse, error) {
+		return pushmeshv1.NewSessionServiceClient(conn).Disconnect(t.Context(), &pushmeshv1.DisconnectRequest{ClientId: "dan"})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	w.becomes(t, "bob")
