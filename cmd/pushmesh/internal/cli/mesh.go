@@ -14,6 +14,7 @@ import (
 type meshCmd struct {
 	Bin              string        `default:"bin" placeholder:"DIR" help:"Folder of the tiers' binaries (${default})."`
 	NATSServer       string        `name:"nats-server" default:"nats-server" placeholder:"PATH" help:"The nats-server binary (${default})."`
+	NATSServers      int           `name:"nats-servers" default:"1" placeholder:"N" help:"How many NATS servers; several are a cluster (${default})."`
 	Postgres         string        `placeholder:"URL" help:"Database to use; by default a private server is started and removed again."`
 	Dir              string        `default:"data/mesh" placeholder:"DIR" help:"Folder for logs and state.json (${default})."`
 	FreePorts        bool          `help:"Listen on free ports instead of 7400, 7401, …"`
@@ -36,7 +37,7 @@ addresses to DIR/state.json, and stops them in reverse order on Ctrl-C.
 // Run runs the mesh until a signal.
 func (c *meshCmd) Run(ctx context.Context, stdio stdio) error {
 	m, err := mesh.New(mesh.Settings{
-		Bin: c.Bin, NATSServer: c.NATSServer, Postgres: c.Postgres, Dir: c.Dir, FreePorts: c.FreePorts, Restart: c.Restart,
+		Bin: c.Bin, NATSServer: c.NATSServer, NATSServers: c.NATSServers, Postgres: c.Postgres, Dir: c.Dir, FreePorts: c.FreePorts, Restart: c.Restart,
 		ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight, LogLevel: c.LogLevel, Ready: c.Ready, Grace: c.Grace,
 	}, stdio.out)
 	if err != nil {

@@ -2,7 +2,6 @@ package mesh
 
 import (
 	"fmt"
-	"net"
 	"strconv"
 )
 
@@ -12,22 +11,11 @@ const (
 	routers = 2
 )
 
-// natsPort is the fixed port of nats-server, after those of the tiers.
-const natsPort = 7404
-
 // layout decides every process's address and arguments before any is started, so that each can be started again with the same ones.
 func (m *Mesh) layout() error {
-	natsAddr, err := m.set.addr(natsPort)
-	if err != nil {
+	if err := m.layoutNATS(); err != nil {
 		return err
 	}
-	_, port, err := net.SplitHostPort(natsAddr)
-	if err != nil {
-		return err
-	}
-	m.add(&process{name: "nats", addr: natsAddr, path: m.set.NATSServer, args: []string{"-a", host, "-p", port}})
-	m.state.NATS = "nats://" + natsAddr
-
 	store, err := m.tier("store", "store-1", 7403, "--nats", m.state.NATS, "--db", m.state.Postgres)
 	if err != nil {
 		return err

@@ -18,8 +18,10 @@ import (
 type Settings struct {
 	Bin        string // folder of the binaries edge, router, compute and store: bin
 	NATSServer string // path or name of nats-server: nats-server
-	Postgres   string // URL of a database; empty: a private server is started
-	Dir        string // folder for logs and the state file: data/mesh
+	// NATSServers is how many there are; several are a cluster: 1.
+	NATSServers int
+	Postgres    string // URL of a database; empty: a private server is started
+	Dir         string // folder for logs and the state file: data/mesh
 
 	FreePorts bool // instead of API.md's and those 10 higher
 	Restart   bool // start again what died, after RestartAfter
@@ -35,6 +37,7 @@ type Settings struct {
 func (s Settings) withDefaults() Settings {
 	set(&s.Bin, "bin")
 	set(&s.NATSServer, "nats-server")
+	set(&s.NATSServers, 1)
 	set(&s.Dir, "data/mesh")
 	set(&s.ProducerRate, 100_000)
 	set(&s.ProducerInFlight, 10_000)
@@ -51,12 +54,15 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// Check reports every binary that can't be found.
+// Check reports every binary that can't be found, and what can't be laid out.
 func (s Settings) Check() error {
 	s = s.withDefaults()
 	var errs []error
 	if _, err := exec.LookPath(s.NATSServer); err != nil {
 		errs = append(errs, fmt.Errorf("--nats-server: %w", err))
+	}
+	if s.NATSServers < 1 || s.NATSServers > maxNATSServers {
+		errs = append(errs, fmt.Errorf("--nats-servers: %d; 1 to %d", s.NATSServers, maxNATSServers))
 	}
 	for _, tier := range []string{"edge", "router", "compute", "store"} {
 		if _, err := exec.LookPath(s.binary(tier)); err != nil {

@@ -17,7 +17,7 @@ type State struct {
 	Routers   []string       `json:"routers"`
 	Stores    []string       `json:"stores"`
 	Computes  []string       `json:"computes"`
-	NATS      string         `json:"nats"`
+	NATS      string         `json:"nats"` // URLs of all servers, with commas between
 	Postgres  string         `json:"postgres"`
 	Processes []ProcessState `json:"processes"`
 }
