@@ -163,7 +163,7 @@ func schedule(t *testing.T, seed uint64) {
 func FuzzDecode(f *testing.F) {
 	full := &meshv1.RouterFrame{
 		RouterId: "r", RouterIncarnation: 5, EdgeIncarnation: 7, N: 300, AppliedVersion: 9, CheckTopics: []string{"x/y", ""}, WantSnapshot: true, Leaving: true,
-		Deliveries: []*meshv1.Delivery{{Topic: "t", Epoch: 1, Seq: 2, ExpiresAt: 3, Body: []byte("b")}, {}}, Broadcast: 3, LastBroadcast: 4,
+		Deliveries: []*meshv1.Delivery{{Topic: "t", Epoch: 1, Seq: 2, ExpiresAt: 3, Body: []byte("b")}, {}}, Broadcast: 3, LastBroadcast: 4, Events: 5,
 	}
 	data, err := proto.Marshal(full)
 	if err != nil {
@@ -184,6 +184,7 @@ func FuzzDecode(f *testing.F) {
 		back := &meshv1.RouterFrame{
 			RouterId: string(got.Router), RouterIncarnation: got.Incarnation, EdgeIncarnation: got.EdgeIncarnation, N: got.N, AppliedVersion: got.Applied,
 			CheckTopics: got.CheckTopics, WantSnapshot: got.WantSnapshot, Leaving: got.Leaving, Broadcast: got.Broadcast, LastBroadcast: got.LastBroadcast,
+			Events: uint32(got.Events),
 		}
 		for _, d := range got.Deliveries {
 			back.Deliveries = append(back.Deliveries, &meshv1.Delivery{
