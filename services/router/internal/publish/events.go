@@ -1,9 +1,7 @@
 package publish
 
 import (
-	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -11,7 +9,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/events"
-	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -25,81 +22,16 @@ const eventRequests = 4096
 
 // Events takes what happened in the mesh from edges and stores, over NATS, and publishes it. It is a lifecycle.Part; the bus and the appender
 // must be started before it.
-type Events struct {
-	publisher *Publisher
-	bus       *bus.Bus
-	routerID  string
-	ready     func() error
-	group     *lifecycle.Group
-	replies   chan reply
-	leave     func()                 // the subject of this router
-	share     atomic.Pointer[func()] // that of all
-	open      atomic.Int64           // requests without a reply
-	draining  atomic.Bool
-}
+type Events struct{ requests }
 
 // NewEvents makes the part for one router. It takes what is sent to any router once ready says nil; edges, which know it, ask it before.
 func NewEvents(p *Publisher, b *bus.Bus, routerID string, ready func() error) *Events {
-	return &Events{publisher: p, bus: b, routerID: routerID, ready: ready, replies: make(chan reply, eventRequests)}
-}
-
-// Start subscribes.
-func (e *Events) Start(context.Context) error {
-	var err error
-	if e.leave, err = e.bus.Subscribe(bus.RouterEvents(e.routerID), eventRequests, e.Take); err != nil {
-		return err
-	}
-	e.group = lifecycle.NewGroup(context.Background())
-	e.group.Go("events", e.run)
-	return nil
-}
-
-func (e *Events) run(ctx context.Context) {
-	tick := time.NewTicker(outboxReady)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case r := <-e.replies:
-			_ = r.respond(r.data) // without NATS the source sends them again
-			e.open.Add(-1)
-		case <-tick.C:
-			if e.share.Load() == nil && !e.draining.Load() && e.ready() == nil {
-				e.join()
-			}
-		}
-	}
-}
-
-func (e *Events) join() {
-	leave, err := e.bus.Serve(bus.EventPublish, bus.Routers, eventRequests, e.Take)
-	if err != nil {
-		e.publisher.cfg.Telemetry.Log.Warn("events of stores are not taken here", "error", err)
-		return
-	}
-	e.share.Store(&leave)
-}
-
-// Drain answers DRAINING from now on: sources ask another router.
-func (e *Events) Drain() { e.draining.Store(true) }
-
-// Stop ends the subscriptions and waits, until ctx ends, for the replies to what was taken.
-func (e *Events) Stop(ctx context.Context) error {
-	e.draining.Store(true)
-	e.leave()
-	if leave := e.share.Load(); leave != nil {
-		(*leave)()
-	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for e.open.Load() > 0 && ctx.Err() == nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
-	return e.group.Stop(ctx)
+	e := &Events{requests{
+		publisher: p, bus: b, name: "events", own: bus.RouterEvents(routerID), shared: bus.EventPublish, ready: ready,
+		most: eventRequests, replies: make(chan reply, eventRequests),
+	}}
+	e.take = e.Take
+	return e
 }
 
 // Take publishes the events of one meshv1.EventPublish, and has respond called with a meshv1.ClientPublishReply.
@@ -108,14 +40,7 @@ func (e *Events) Take(data []byte, respond func([]byte) error) {
 	if err := proto.Unmarshal(data, &in); err != nil || len(in.GetItems()) == 0 {
 		return // the source sends it again
 	}
-	e.open.Add(1)
-	g := gather(len(in.GetItems()), func(data []byte) {
-		select {
-		case e.replies <- reply{data, respond}:
-		default:
-			e.open.Add(-1)
-		}
-	}, func() { e.open.Add(-1) })
+	g := e.begin(len(in.GetItems()), respond)
 	for i, it := range in.GetItems() {
 		key := it.GetDedupeKey()
 		if key == "" {

@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -31,97 +29,27 @@ type Written struct {
 // within a day publishes nothing twice.
 const writtenWindow = 24 * 3600
 
-const (
-	// outboxRequests may wait to be taken in: the one store that reads the outbox has one under way.
-	outboxRequests = 64
-	// outboxReady is how often it is looked whether this router can be trusted with messages.
-	outboxReady = 50 * time.Millisecond
-)
+// outboxRequests may wait to be taken in: the one store that reads the outbox has one under way.
+const outboxRequests = 64
 
 // Outbox takes what transactions wrote, from the store that reads the outbox, over NATS; routers take turns. It is a lifecycle.Part.
-type Outbox struct {
-	publisher *Publisher
-	bus       *bus.Bus
-	ready     func() error
-	group     *lifecycle.Group
-	replies   chan reply
-	leave     atomic.Pointer[func()]
-	open      atomic.Int64 // requests without a reply
-	draining  atomic.Bool
-}
+type Outbox struct{ requests }
 
 // NewOutbox makes the part. It takes messages once ready says nil: a router that knows no edge yet would route to nobody.
 func NewOutbox(p *Publisher, b *bus.Bus, ready func() error) *Outbox {
-	return &Outbox{publisher: p, bus: b, ready: ready, replies: make(chan reply, outboxRequests)}
+	o := &Outbox{requests{
+		publisher: p, bus: b, name: "outbox", shared: bus.OutboxPublish, ready: ready, most: outboxRequests, replies: make(chan reply, outboxRequests),
+	}}
+	o.take = o.publish
+	return o
 }
 
-// Start waits, in a goroutine, until the router is ready, and subscribes.
-func (o *Outbox) Start(context.Context) error {
-	o.group = lifecycle.NewGroup(context.Background())
-	o.group.Go("outbox", o.run)
-	return nil
-}
-
-func (o *Outbox) run(ctx context.Context) {
-	tick := time.NewTicker(outboxReady)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case r := <-o.replies:
-			_ = r.respond(r.data) // without NATS the store asks another router
-			o.open.Add(-1)
-		case <-tick.C:
-			if o.leave.Load() == nil && !o.draining.Load() && o.ready() == nil {
-				o.join()
-			}
-		}
-	}
-}
-
-func (o *Outbox) join() {
-	leave, err := o.bus.Serve(bus.OutboxPublish, bus.Routers, outboxRequests, o.take)
-	if err != nil {
-		o.publisher.cfg.Telemetry.Log.Warn("the outbox is not served here", "error", err)
-		return
-	}
-	o.leave.Store(&leave)
-}
-
-// Drain answers DRAINING from now on: the store asks another router.
-func (o *Outbox) Drain() { o.draining.Store(true) }
-
-// Stop ends the subscription and waits, until ctx ends, for the replies to what was taken.
-func (o *Outbox) Stop(ctx context.Context) error {
-	o.draining.Store(true)
-	if leave := o.leave.Load(); leave != nil {
-		(*leave)()
-	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for o.open.Load() > 0 && ctx.Err() == nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
-	return o.group.Stop(ctx)
-}
-
-func (o *Outbox) take(data []byte, respond func([]byte) error) {
+func (o *Outbox) publish(data []byte, respond func([]byte) error) {
 	var in meshv1.OutboxPublish
 	if err := proto.Unmarshal(data, &in); err != nil || len(in.GetItems()) == 0 {
 		return // the store asks again
 	}
-	o.open.Add(1)
-	g := gather(len(in.GetItems()), func(data []byte) {
-		select {
-		case o.replies <- reply{data, respond}:
-		default:
-			o.open.Add(-1)
-		}
-	}, func() { o.open.Add(-1) })
+	g := o.begin(len(in.GetItems()), respond)
 	now := uint64(time.Now().UnixMicro())
 	for i, it := range in.GetItems() {
 		ref := uint64(i)
