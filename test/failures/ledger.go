@@ -3,6 +3,7 @@
 package failures
 
 import (
+	"cmp"
 	"encoding/binary"
 	"sync"
 	"time"
@@ -42,6 +43,7 @@ type book struct {
 	offers []*offer
 	open   map[*offer]bool // durable, not answered yet
 	top    uint64          // the highest seq answered
+	live   uint64          // the highest id of an ephemeral message that was accepted
 }
 
 func (b *book) offer(producer int, topic string, durable bool) *offer {
@@ -75,6 +77,13 @@ func (b *book) high() uint64 {
 	return b.top
 }
 
+// highLive is the highest id of an ephemeral message that was accepted.
+func (b *book) highLive() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.live
+}
+
 // tried counts one more call for an offer.
 func (b *book) tried(o *offer) {
 	b.mu.Lock()
@@ -89,6 +98,9 @@ func (b *book) answered(o *offer, epoch, seq uint64, duplicate bool, err error) 
 	delete(b.open, o)
 	b.top = max(b.top, seq)
 	o.answer, o.epoch, o.seq, o.duplicate, o.err = time.Now(), epoch, seq, duplicate, err
+	if !o.durable && err == nil {
+		b.live = max(b.live, o.id)
+	}
 }
 
 // list is a copy of what was offered between two times; a zero end is now.
@@ -117,8 +129,8 @@ type diary struct {
 	name    string
 	mu      sync.Mutex
 	arrived []arrival
-	high    map[string]uint64
-	edge    string // where it is connected; "": nowhere
+	high    map[string]uint64 // seq of a durable topic, id of an ephemeral one
+	edge    string            // where it is connected; "": nowhere
 	breaks  int
 }
 
@@ -128,7 +140,7 @@ func (d *diary) note(a arrival) {
 	a.at = time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.high[a.topic] = max(d.high[a.topic], a.seq)
+	d.high[a.topic] = max(d.high[a.topic], cmp.Or(a.seq, a.id))
 	d.arrived = append(d.arrived, a)
 }
 

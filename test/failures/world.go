@@ -108,7 +108,8 @@ func (w *world) listen(t *testing.T) {
 	}
 }
 
-// level says whether subscribers have, within half a second, all durable messages answered by now, and none waits for its answer for longer.
+// level says whether subscribers have, within half a second, all durable messages answered by now, none waits for its answer for longer, and of
+// each producer's ephemeral ones the last that was accepted, or a later one.
 func (w *world) level() bool {
 	const soon = 500 * time.Millisecond
 	deadline := time.Now().Add(soon)
@@ -119,7 +120,7 @@ func (w *world) level() bool {
 		if p.oldest() > soon {
 			return false
 		}
-		marks[p.durable()] = p.high()
+		marks[p.durable()], marks[p.ephemeral()] = p.high(), p.highLive()
 	}
 	for {
 		all := true
