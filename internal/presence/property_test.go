@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -167,6 +168,29 @@ func TestAnEdgeRefusesBeyondItsBounds(t *testing.T) {
 	}
 	if s := e.reporter.Stats(); s.Filters > 10 || s.Watches > 10 || e.reporter.Refused(wirev1.Code_CODE_OVERLOADED) == 0 {
 		t.Fatalf("%+v", s)
+	}
+}
+
+// What loops match with is bounded, however many filters there may be.
+func TestAnEdgeRefusesAHostileMix(t *testing.T) {
+	now := time.Unix(1, 0)
+	r := NewReporter(ReporterConfig{ID: "e", Incarnation: 1, Loops: 1, MaxMembers: 10, MaxFilters: 10_000, MaxWatches: 10_000})
+	for i := range uint64(1 << 12) {
+		filter := ""
+		for level := range 12 {
+			filter += []string{"a/", "+/"}[i>>level&1]
+		}
+		r.Lease(now, &meshv1.PresenceLease{
+			RouterId: "r", EdgeIncarnation: 1, Watches: []*meshv1.PresenceLease_Watch{{Id: i + 1, Filter: filter + "z", Ask: 1}},
+		})
+	}
+	s := r.Stats()
+	if refused := int(r.Refused(wirev1.Code_CODE_OVERLOADED)); s.Filters == 0 || s.Filters+refused != 1<<12 || s.Filters > topic.MaxMet || r.wild.Len() > s.Filters {
+		t.Fatalf("%+v, %d were refused, %d are matched with", s, refused, r.wild.Len())
+	}
+	r.Advance(now.Add(time.Hour))
+	if r.wild.Len() != 0 {
+		t.Fatalf("%d filters are left", r.wild.Len())
 	}
 }
 

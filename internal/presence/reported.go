@@ -1,6 +1,7 @@
 package presence
 
 import (
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -27,7 +28,9 @@ type entry struct {
 
 func (r *Reporter) add(filter string) *reported {
 	f := &reported{filter: filter, members: map[uint64][]*entry{}, watches: map[*watch]struct{}{}}
-	r.filters[filter] = f
+	if r.filters[filter] = f; topic.IsFilter(filter) {
+		r.wild.Add(filter, f)
+	}
 	r.walk(f)
 	return f
 }
@@ -52,7 +55,9 @@ func (r *Reporter) Walk(which func(filter string) bool) {
 }
 
 func (r *Reporter) drop(f *reported) {
-	delete(r.filters, f.filter)
+	if delete(r.filters, f.filter); topic.IsFilter(f.filter) {
+		r.wild.Remove(f.filter, f)
+	}
 	r.members -= f.n
 	for loop := range r.cfg.Loops {
 		r.commands = append(r.commands, Command{Loop: loop, Filter: f.filter})

@@ -3,6 +3,7 @@ package presence
 import (
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -21,6 +22,7 @@ type ReporterConfig struct {
 type Reporter struct {
 	cfg      ReporterConfig
 	filters  map[string]*reported
+	wild     topic.Index[*reported] // of those, with wildcards: what loops match with
 	watches  map[watchKey]*watch
 	part     int // members of a report
 	serials  uint64
@@ -96,7 +98,7 @@ func (r *Reporter) lease(now time.Time, k watchKey, want *meshv1.PresenceLease_W
 	w := r.watches[k]
 	if w == nil {
 		f := r.filters[want.GetFilter()]
-		if len(r.watches) >= r.cfg.MaxWatches || f == nil && len(r.filters) >= r.cfg.MaxFilters {
+		if len(r.watches) >= r.cfg.MaxWatches || f == nil && !r.room(want.GetFilter()) {
 			r.refuse(k, want.GetAsk(), wirev1.Code_CODE_OVERLOADED)
 			return
 		}
@@ -118,6 +120,11 @@ func (r *Reporter) lease(now time.Time, k watchKey, want *meshv1.PresenceLease_W
 	w.until = now.Add(LeaseFor)
 	r.serve(w)
 	r.out.add(w.watchKey, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_BEAT, Watch: w.id, Ask: w.ask, Serial: w.serial, N: w.n})
+}
+
+// room says whether one more filter may be followed.
+func (r *Reporter) room(filter string) bool {
+	return len(r.filters) < r.cfg.MaxFilters && (!topic.IsFilter(filter) || r.wild.Fits(filter))
 }
 
 // Advance ends what was not renewed, and passes on what has changed.

@@ -101,7 +101,7 @@ func (j *count) step(h *Hub) bool {
 		j.at = math.MaxInt
 		if checkTopic(name) == nil {
 			j.wild = h.wild.Match(nil, name)
-			j.members = h.memberAt.Match(nil, name)
+			j.members = h.membersOf(name)
 		}
 	}
 	if !j.slice(h, h.topics.Get(name)) {

@@ -67,8 +67,8 @@ type Hub struct {
 	topics   *slab.Names[topicState, *topicState]
 	filters  map[string]*filter
 	wild     topic.Index[*filter]
-	members  map[string]*members // of groups, by their filters
-	memberAt topic.Index[*members]
+	members  map[string]*members   // of groups, by their filters
+	memberAt topic.Index[*members] // of those, with wildcards
 	// settling is what the dispatchers of groups are to be told.
 	settling []exchange.GroupSettled
 	wildLog  wildLog

@@ -1,5 +1,7 @@
 package hub
 
+import "github.com/pushmesh/pushmesh/internal/topic"
+
 // members are the members of groups that subscribed to one filter on this loop.
 type members struct {
 	filter string
@@ -11,7 +13,9 @@ func (h *Hub) addMember(g *membership) {
 	if l == nil {
 		l = &members{filter: g.filter}
 		h.members[g.filter] = l
-		h.memberAt.Add(g.filter, l)
+		if topic.IsFilter(g.filter) {
+			h.memberAt.Add(g.filter, l)
+		}
 	}
 	g.of, g.at = l, len(l.all)
 	l.all = append(l.all, g)
@@ -28,6 +32,17 @@ func (h *Hub) dropMember(g *membership) {
 	if h.countJob != nil {
 		forget(h.countJob.members, l)
 	}
-	h.memberAt.Remove(l.filter, l)
+	if topic.IsFilter(l.filter) {
+		h.memberAt.Remove(l.filter, l)
+	}
 	delete(h.members, l.filter)
+}
+
+// membersOf are the lists whose filters match a topic.
+func (h *Hub) membersOf(name string) []*members {
+	all := h.memberAt.Match(nil, name)
+	if l := h.members[name]; l != nil {
+		all = append(all, l)
+	}
+	return all
 }

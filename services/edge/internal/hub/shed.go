@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -19,6 +20,22 @@ func (h *Hub) tooLate() *code.Error {
 	if !h.shedding {
 		return nil
 	}
+	return overloaded("the edge is late with what it has")
+}
+
+// tooTangled refuses a filter with which matches could get dear: together with those held, it would have too much in common with some topic.
+func (h *Hub) tooTangled(m *wirev1.Subscribe) *code.Error {
+	held := h.wild.Fits
+	if m.GetGroup() != "" {
+		held = h.memberAt.Fits
+	}
+	if !topic.IsFilter(m.GetFilter()) || held(m.GetFilter()) {
+		return nil
+	}
+	return overloaded("too many filters with wildcards are mixed in the same levels here")
+}
+
+func overloaded(why string) *code.Error {
 	spread := time.Duration(rand.Uint32N(uint32(shedRetry.Milliseconds()))) * time.Millisecond
-	return code.Retry(wirev1.Code_CODE_OVERLOADED, shedRetry+spread, "the edge is late with what it has")
+	return code.Retry(wirev1.Code_CODE_OVERLOADED, shedRetry+spread, why)
 }

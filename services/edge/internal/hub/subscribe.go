@@ -138,6 +138,9 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	if why == nil {
 		why = h.tooLate()
 	}
+	if why == nil {
+		why = h.tooTangled(m)
+	}
 	if why != nil {
 		h.refuse(c, m.GetId(), why)
 		return
