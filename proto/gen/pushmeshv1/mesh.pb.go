@@ -151,7 +151,7 @@ type Node struct {
 	// node's skew against the router, less the way there. For a node that was asked, heard_at lies halfway between question and answer.
 	Clock   uint64 `protobuf:"fixed64,11,opt,name=clock,proto3" json:"clock,omitempty"`
 	HeardAt uint64 `protobuf:"fixed64,12,opt,name=heard_at,json=heardAt,proto3" json:"heard_at,omitempty"`
-	// Why a node that the router was told of is not heard; its id may be empty then.
+	// Why a node that the router was told of, or heard before, is not heard; its id may be empty then. Empty: it is heard.
 	Problem string `protobuf:"bytes,13,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Shards owned (stores).
 	Shards        uint32 `protobuf:"varint,14,opt,name=shards,proto3" json:"shards,omitempty"`

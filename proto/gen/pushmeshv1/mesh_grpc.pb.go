@@ -28,8 +28,9 @@ const (
 //
 // MeshService tells what a mesh consists of.
 type MeshServiceClient interface {
-	// Nodes lists every live node of every tier, as the router that is asked knows them: from what they say of themselves over NATS every second
-	// or more often, and from compute nodes by asking those that this router was told of.
+	// Nodes lists every node of every tier, as the router that is asked knows them: from what they say of themselves over NATS every second
+	// or more often, and from compute nodes by asking those that this router was told of. One that falls silent without a word is listed for
+	// five minutes more, with a problem.
 	Nodes(ctx context.Context, in *MeshServiceNodesRequest, opts ...grpc.CallOption) (*MeshServiceNodesResponse, error)
 }
 
@@ -57,8 +58,9 @@ func (c *meshServiceClient) Nodes(ctx context.Context, in *MeshServiceNodesReque
 //
 // MeshService tells what a mesh consists of.
 type MeshServiceServer interface {
-	// Nodes lists every live node of every tier, as the router that is asked knows them: from what they say of themselves over NATS every second
-	// or more often, and from compute nodes by asking those that this router was told of.
+	// Nodes lists every node of every tier, as the router that is asked knows them: from what they say of themselves over NATS every second
+	// or more often, and from compute nodes by asking those that this router was told of. One that falls silent without a word is listed for
+	// five minutes more, with a problem.
 	Nodes(context.Context, *MeshServiceNodesRequest) (*MeshServiceNodesResponse, error)
 	mustEmbedUnimplementedMeshServiceServer()
 }

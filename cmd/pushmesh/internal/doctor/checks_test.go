@@ -1,12 +1,18 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/survey"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -94,10 +100,18 @@ func TestFaultsOfNodes(t *testing.T) {
 		check string
 		texts []string
 	}{
-		"HTTP":         {func(all []*seen) { all[0].http, all[0].metrics = errors.New("refused"), nil }, Fail, "reach", []string{"edge e1", "HTTP: refused", "--http", "h:2"}},
-		"gRPC":         {func(all []*seen) { all[1].direct = errors.New("refused") }, Fail, "reach", []string{"router r1", "gRPC: refused", "--advertise", "h:1"}},
-		"handshake":    {func(all []*seen) { all[0].direct = errors.New("handshake: OVERLOADED") }, Fail, "reach", []string{"edge e1", "subscribers: handshake: OVERLOADED", "h:3"}},
-		"compute gone": {func(all []*seen) { all[3].node.Problem = "refused" }, Fail, "reach", []string{"compute c1", "--computes"}},
+		"HTTP":      {func(all []*seen) { all[0].http, all[0].metrics = errors.New("refused"), nil }, Fail, "reach", []string{"edge e1", "HTTP: refused", "--http", "h:2"}},
+		"gRPC":      {func(all []*seen) { all[1].direct = errors.New("refused") }, Fail, "reach", []string{"router r1", "gRPC is not answered: refused", "--advertise", "h:1"}},
+		"handshake": {func(all []*seen) { all[0].direct = errors.New("handshake: OVERLOADED") }, Fail, "reach", []string{"edge e1", "handshake is not answered: handshake: OVERLOADED", "h:3"}},
+		"ended": {func(all []*seen) {
+			all[4].http, all[4].direct, all[4].metrics = syscall.ECONNREFUSED, status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial: connection refused"`), nil
+		}, Fail, "reach", []string{"store s1", "neither HTTP nor gRPC is answered: connection refused; dial: connection refused", "nothing listens at h:1", "start it"}},
+		"frozen": {func(all []*seen) {
+			all[0].http, all[0].direct, all[0].metrics = context.DeadlineExceeded, fmt.Errorf("handshake: %w", os.ErrDeadlineExceeded), nil
+			all[0].node.Problem, all[0].node.Clock = "not heard for 7s", 1
+		}, Fail, "reach", []string{"edge e1", "not heard for 7s by the router; neither HTTP nor a subscriber's handshake is answered: no answer in time", "h:3 hangs", "five minutes"}},
+		"cut off":      {func(all []*seen) { all[0].node.Problem = "not heard for 7s" }, Fail, "reach", []string{"edge e1", "not heard for 7s by the router; it answers here", "cut off from NATS"}},
+		"compute gone": {func(all []*seen) { all[3].node.Problem, all[3].node.HttpAddress = "refused", "" }, Fail, "reach", []string{"compute c1", "--computes"}},
 		"no address": {func(all []*seen) {
 			all[4].node.HttpAddress, all[4].http, all[4].metrics = "", errors.New("its HTTP address is not known"), nil
 		}, Fail, "reach", []string{"store s1", "older"}},
@@ -142,8 +156,8 @@ func TestFaultsOfNodes(t *testing.T) {
 
 func TestMissingTiers(t *testing.T) {
 	r := &Report{}
-	checkTiers(r, &pushmeshv1.MeshServiceNodesResponse{RouterId: "r1", Nodes: []*pushmeshv1.Node{{Tier: pushmeshv1.Tier_TIER_ROUTER, Id: "r1"}}})
-	expect(t, r, Fail, "mesh", "0 edges, 1 routers, 0 stores", "--nats")
+	checkTiers(r, &pushmeshv1.MeshServiceNodesResponse{RouterId: "r1", Nodes: []*pushmeshv1.Node{{Tier: pushmeshv1.Tier_TIER_ROUTER, Id: "r1"}, {Tier: pushmeshv1.Tier_TIER_EDGE, Id: "e1", Problem: "not heard for 7s"}}})
+	expect(t, r, Fail, "mesh", "0 edges, 1 router, 0 stores", "--nats")
 }
 
 // good are settings that nothing is said about.

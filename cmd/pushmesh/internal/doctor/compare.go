@@ -49,7 +49,7 @@ func checkClocks(r *Report, all []*seen, limit time.Duration) {
 	worst := time.Duration(0)
 	for _, o := range all {
 		n := o.node
-		if n.GetClock() == 0 || n.GetHeardAt() == 0 {
+		if n.GetClock() == 0 || n.GetHeardAt() == 0 || n.GetProblem() != "" {
 			continue
 		}
 		skew := time.Duration(int64(n.GetClock())-int64(n.GetHeardAt())) * time.Microsecond
@@ -105,7 +105,7 @@ func checkFiles(r *Report, all []*seen) {
 		r.add(level, "files", o.name(), fmt.Sprintf("%.0f of %.0f files are open", open, most), advice)
 	}
 	if good > 0 {
-		r.ok("files", "nodes", "%d have room below their limits", good)
+		r.ok("files", "nodes", "%s with room below the limit", some(good, "node"))
 	}
 }
 
@@ -137,6 +137,6 @@ func checkNATS(r *Report, all []*seen) {
 			"run a NATS cluster, and name several servers in --nats: with the only one away ephemeral messages are refused and durable ones late")
 	}
 	if good && told > 0 {
-		r.ok("nats", "servers", "%d nodes are content with theirs", told)
+		r.ok("nats", "servers", "messages of %d bytes pass, as %s say", bus.MaxMessage, some(told, "node"))
 	}
 }

@@ -3,8 +3,9 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -61,12 +62,13 @@ func Examine(ctx context.Context, c Config) *Report {
 	s.Timeout = c.Patience
 	found, err := s.Nodes(ctx)
 	if err != nil {
-		r.add(Fail, "mesh", strings.Join(c.Routers, ","), err.Error(),
-			"no router answers: is one running, is its gRPC port (7401) reachable from here, does --router name it? A router older than MeshService answers UNIMPLEMENTED: renew it")
+		r.add(Fail, "mesh", strings.Join(c.Routers, ","), err.Error(), "no router answers: is one running, and does --router name its gRPC port (7401), not that of subscribers (7400) "+
+			"or of health (7481)? UNIMPLEMENTED is what another tier's port answers, or a router older than MeshService")
 		return r
 	}
 	all := look(ctx, s, found.GetNodes(), c.Patience)
 	checkTiers(r, found)
+	checkGiven(ctx, r, c, found.GetNodes())
 	checkViews(ctx, r, all, c.Patience)
 	checkReach(r, all)
 	checkReady(r, all)
@@ -87,28 +89,37 @@ func look(ctx context.Context, s *survey.Survey, nodes []*pushmeshv1.Node, patie
 	survey.Each(nodes, func(i int, n *pushmeshv1.Node) {
 		o := &seen{node: n}
 		all[i] = o
-		if n.GetProblem() != "" {
+		if n.GetProblem() != "" && n.GetHttpAddress() == "" {
 			return
 		}
-		var body []byte
-		if o.status, body, o.http = s.Get(ctx, n.GetHttpAddress(), "/readyz?verbose"); o.http == nil {
-			o.lines = strings.Split(strings.TrimSpace(string(body)), "\n")
-			o.metrics, _ = s.Metrics(ctx, n)
-		}
+		var both sync.WaitGroup
+		defer both.Wait()
+		both.Go(func() {
+			var body []byte
+			if o.status, body, o.http = s.Get(ctx, n.GetHttpAddress(), "/readyz?verbose"); o.http == nil {
+				o.lines = strings.Split(strings.TrimSpace(string(body)), "\n")
+				o.metrics, _ = s.Metrics(ctx, n)
+			}
+		})
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
 		if n.GetTier() == pushmeshv1.Tier_TIER_EDGE {
-			o.direct = handshake(ctx, n.GetSubscriberAddress())
+			o.direct = handshake(ctx, n.GetSubscriberAddress(), patience)
 		} else {
-			o.direct = withConn(n.GetGrpcAddress(), func(conn *grpc.ClientConn) error {
-				_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
-				return err
-			})
+			o.direct = healthy(ctx, n.GetGrpcAddress(), patience)
 		}
 		o.took = time.Since(began)
 	})
 	return all
+}
+
+// healthy asks for the health of a gRPC server; any answer will do.
+func healthy(ctx context.Context, addr string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return withConn(addr, func(conn *grpc.ClientConn) error {
+		_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+		return err
+	})
 }
 
 func withConn(addr string, f func(*grpc.ClientConn) error) error {
@@ -127,15 +138,38 @@ func withConn(addr string, f func(*grpc.ClientConn) error) error {
 func checkTiers(r *Report, found *pushmeshv1.MeshServiceNodesResponse) {
 	count := map[pushmeshv1.Tier]int{}
 	for _, n := range found.GetNodes() {
-		count[n.GetTier()]++
+		if n.GetProblem() == "" {
+			count[n.GetTier()]++
+		}
 	}
-	edges, routers, stores := count[pushmeshv1.Tier_TIER_EDGE], count[pushmeshv1.Tier_TIER_ROUTER], count[pushmeshv1.Tier_TIER_STORE]
-	summary := fmt.Sprintf("%d edges, %d routers, %d stores, %d compute nodes, as router %s knows them", edges, routers, stores, count[pushmeshv1.Tier_TIER_COMPUTE], found.GetRouterId())
+	edges, stores := count[pushmeshv1.Tier_TIER_EDGE], count[pushmeshv1.Tier_TIER_STORE]
+	summary := fmt.Sprintf("%s, %s, %s, %s, as router %s hears them", some(edges, "edge"), some(count[pushmeshv1.Tier_TIER_ROUTER], "router"), some(stores, "store"),
+		some(count[pushmeshv1.Tier_TIER_COMPUTE], "compute node"), found.GetRouterId())
 	if edges > 0 && stores > 0 {
 		r.ok("mesh", "nodes", "%s", summary)
 		return
 	}
 	r.add(Fail, "mesh", "nodes", summary, "start what is missing; what runs is not heard over NATS: compare --nats of all nodes, and look for \"nats\" in their /readyz?verbose")
+}
+
+// some is a number of things, in English.
+func some(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// checkGiven asks routers that were named and that no node says to be: the first that answers names the nodes, so that nobody would miss the others.
+func checkGiven(ctx context.Context, r *Report, c Config, nodes []*pushmeshv1.Node) {
+	for _, addr := range c.Routers {
+		if slices.ContainsFunc(nodes, func(n *pushmeshv1.Node) bool { return n.GetGrpcAddress() == addr }) {
+			continue
+		}
+		if err := healthy(ctx, addr, c.Patience); err != nil {
+			r.add(Fail, "reach", "router "+addr, "gRPC: "+plain(err), "--router names it, and no node of the mesh has this address: "+atFault(err, addr))
+		}
+	}
 }
 
 // checkViews asks every router which nodes there are: all must know the same ones.
@@ -152,7 +186,7 @@ func checkViews(ctx context.Context, r *Report, all []*seen, patience time.Durat
 			defer cancel()
 			resp, err := pushmeshv1.NewMeshServiceClient(conn).Nodes(ctx, &pushmeshv1.MeshServiceNodesRequest{})
 			for _, n := range resp.GetNodes() {
-				if n.GetTier() != pushmeshv1.Tier_TIER_COMPUTE { // each router is told of its own
+				if n.GetProblem() == "" && n.GetTier() != pushmeshv1.Tier_TIER_COMPUTE { // each router is told of its own
 					know[(&seen{node: n}).name()] = true
 				}
 			}
@@ -160,7 +194,7 @@ func checkViews(ctx context.Context, r *Report, all []*seen, patience time.Durat
 		})
 		switch {
 		case err != nil:
-			r.add(Fail, "mesh", o.name(), err.Error(), "it does not say which nodes it knows: look at its log")
+			r.add(Fail, "mesh", o.name(), plain(err), "it does not say which nodes it knows: look at its log")
 		case want == nil:
 			want, whose = know, o.name()
 		default:
@@ -180,97 +214,6 @@ func without(all, some map[string]bool) string {
 		}
 	}
 	return strings.Join(sorted(names), ", ")
-}
-
-// checkReach looks at both addresses of every node.
-func checkReach(r *Report, all []*seen) {
-	for _, o := range all {
-		n, good := o.node, true
-		if n.GetProblem() != "" {
-			r.add(Fail, "reach", o.name(), n.GetProblem(), "a router's --computes names it and it does not answer: start it, or take it out")
-			continue
-		}
-		if o.http != nil {
-			good = false
-			r.add(Fail, "reach", o.name(), "HTTP: "+o.http.Error(), "health and metrics are served on --http; is "+orUnknown(n.GetHttpAddress())+" reachable from here, and is that how the node is reached? A node that listens everywhere says its host name")
-		}
-		if o.direct != nil {
-			good = false
-			what, addr := "gRPC", n.GetGrpcAddress()
-			if n.GetTier() == pushmeshv1.Tier_TIER_EDGE {
-				what, addr = "subscribers", n.GetSubscriberAddress()
-			}
-			r.add(Fail, "reach", o.name(), what+": "+o.direct.Error(), "is "+orUnknown(addr)+" reachable from here? Routers and stores say --advertise; look for a firewall, and in the node's log for refusals")
-		}
-		if good {
-			r.ok("reach", o.name(), "HTTP and %s answer, in %s", map[bool]string{true: "a subscriber's handshake", false: "gRPC"}[n.GetTier() == pushmeshv1.Tier_TIER_EDGE], o.took.Round(10*time.Microsecond))
-		}
-	}
-}
-
-func orUnknown(addr string) string {
-	if addr == "" {
-		return "its address (it says none: is the program older?)"
-	}
-	return addr
-}
-
-// checkReady repeats what nodes say of themselves.
-func checkReady(r *Report, all []*seen) {
-	for _, o := range all {
-		if o.http != nil || o.node.GetProblem() != "" {
-			continue
-		}
-		good := true
-		for _, line := range o.lines {
-			name, rest, _ := strings.Cut(line, ": ")
-			kind, why, _ := strings.Cut(rest, ": ")
-			switch kind {
-			case "missing":
-				good = false
-				r.add(Fail, "ready", o.name(), name+": "+why, advice(name))
-			case "degraded":
-				good = false
-				r.add(Warn, "ready", o.name(), name+": "+why, advice(name))
-			}
-		}
-		switch {
-		case !good:
-		case o.status != http.StatusOK:
-			r.add(Fail, "ready", o.name(), fmt.Sprintf("/readyz answers %d", o.status), "look at its log")
-		default:
-			r.ok("ready", o.name(), "%d checks of its own are ok", max(len(o.lines)-1, 0))
-		}
-	}
-}
-
-// advice on what a node says is missing.
-func advice(check string) string {
-	switch check {
-	case "nats":
-		return "is NATS up, and is --nats of this node right? Durable messages are late and ephemeral ones refused meanwhile"
-	case "store", "namespaces":
-		return "no store answers this node: are stores up, does --stores name them, are the addresses that stores --advertise reachable from it?"
-	case "postgres", "database":
-		return "the store's database does not answer, or must not be used: the text says which; nothing durable can be published meanwhile"
-	case "breaker":
-		return "the database fails or is too slow for the work: see \"Postgres in trouble\" in docs/operations.md"
-	case "shards":
-		return "shards have no owner: a store that starts takes them within seconds; if not, another one's connection to the database still holds them"
-	case "interest":
-		return "the router has not heard all edges yet: seconds after its start, or NATS loses messages"
-	case "routers":
-		return "the edge hears no router: start one, or compare --nats"
-	case "compute":
-		return "no compute node of --computes is connected: ranking is refused"
-	case "lag":
-		return "an event loop is late and refuses newcomers: give the edge CPU, or more edges the connections"
-	case "draining", "serving":
-		return "it starts or stops: if that lasts, look at its log"
-	case "loops":
-		return "an event loop has not turned for 5 s: its stack is in the log; restart the edge"
-	}
-	return "see docs/operations.md#health"
 }
 
 // inspect asks stores about their databases.

@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,7 +28,7 @@ func TestExamine(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	expect(t, r, OK, "mesh", "2 edges, 2 routers, 1 stores")
+	expect(t, r, OK, "mesh", "2 edges, 2 routers, 1 store,")
 	expect(t, r, OK, "reach", "edge e1", "handshake")
 	expect(t, r, OK, "reach", "store s1", "gRPC")
 	expect(t, r, OK, "postgres", "database home")
@@ -43,6 +45,28 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
+// The second of two routers answers for the mesh: the first is missed all the same. What is given under another name is no other router.
+func TestARouterThatWasNamedIsMissed(t *testing.T) {
+	m := startFake(t)
+	_, port, _ := net.SplitHostPort(m.routers[0])
+	r := Examine(t.Context(), Config{Routers: []string{"127.0.0.1:1", m.routers[1], "localhost:" + port}, Skew: time.Hour, Patience: patience})
+	expect(t, r, Fail, "reach", "router 127.0.0.1:1", "connection refused", "--router names it", "nothing listens")
+	if bad := slices.DeleteFunc(r.Findings, func(f Finding) bool { return f.Level == OK }); len(bad) != 1 {
+		t.Errorf("%+v", bad)
+	}
+}
+
+// An edge without a store refuses durable topics: ephemeral messages are probed all the same.
+func TestAnEdgeThatRefusesDurableTopics(t *testing.T) {
+	m := startFake(t)
+	m.edges[0].refuses = "room/"
+	m.edges[1].refuses = "room/"
+	r := m.examine(patience)
+	expect(t, r, Fail, "probe", "edge e1", "a subscription to a durable topic is not taken: UNAVAILABLE: no store", "database")
+	expect(t, r, OK, "probe", "router r1", "a durable message: answered", "no edge listens")
+	expect(t, r, OK, "probe", "router r1", "an ephemeral message: answered", "at the last of 2 edges")
+}
+
 func TestRoutersThatKnowDifferentNodes(t *testing.T) {
 	m := startFake(t)
 	m.hides["r2"] = "e2"
@@ -54,7 +78,7 @@ func TestAnEdgeThatIsFull(t *testing.T) {
 	m.edges[1].full = true
 	r := m.examine(patience)
 	expect(t, r, Fail, "reach", "edge e2", "TOO_MANY_CONNECTIONS", m.edges[1].addr)
-	expect(t, r, OK, "probe", "router r1", "1 edges") // the others are probed all the same
+	expect(t, r, OK, "probe", "router r1", "1 edge ") // the others are probed all the same
 }
 
 // One message is lost between one pair of nodes: the pair is named, others are not.
@@ -89,7 +113,7 @@ func TestAHandshakeThatHangs(t *testing.T) {
 	for within := 100 * time.Millisecond; ; within *= 2 { // the others must answer within it
 		r := Examine(t.Context(), Config{Routers: m.routers, Skew: time.Hour, Patience: within})
 		if len(r.Findings) > 1 || within > patience {
-			expect(t, r, Fail, "reach", "edge e1", "timeout")
+			expect(t, r, Fail, "reach", "edge e1", "no answer in time")
 			return
 		}
 	}

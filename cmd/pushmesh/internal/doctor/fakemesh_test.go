@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -128,10 +129,11 @@ func (r *fakeRouter) Publish(_ context.Context, req *pushmeshv1.PublishRequest) 
 type fakeEdge struct {
 	id, addr string
 
-	mu    sync.Mutex
-	mute  bool
-	full  bool
-	conns map[net.Conn]bool
+	mu      sync.Mutex
+	mute    bool
+	full    bool
+	refuses string // topics that begin with it; "": none
+	conns   map[net.Conn]bool
 }
 
 func startFakeEdge(t *testing.T, id string) *fakeEdge {
@@ -188,6 +190,10 @@ func (e *fakeEdge) serve(c net.Conn) {
 		case ft == wirev1.FrameType_FRAME_TYPE_SUBSCRIBE:
 			s := &wirev1.Subscribe{}
 			_ = proto.Unmarshal(body, s)
+			if e.refuses != "" && strings.HasPrefix(s.GetFilter(), e.refuses) {
+				write(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "no store"})
+				break
+			}
 			e.conns[c] = true
 			write(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: s.GetId()})
 		}

@@ -54,7 +54,9 @@ func connect(ctx context.Context, addr string) (*subscriber, error) {
 	return s, nil
 }
 
-func handshake(ctx context.Context, addr string) error {
+func handshake(ctx context.Context, addr string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	s, err := connect(ctx, addr)
 	if err != nil {
 		return err
@@ -125,45 +127,68 @@ func probe(ctx context.Context, r *Report, all []*seen, patience, arrive time.Du
 		switch {
 		case o.direct != nil || o.node.GetProblem() != "":
 		case o.node.GetTier() == pushmeshv1.Tier_TIER_EDGE:
-			stop, err := p.listen(ctx, o)
-			if err != nil {
-				r.add(Fail, "probe", o.name(), err.Error(), "it takes no subscriptions: look at \"ready\" above and at its log")
-				continue
-			}
-			defer stop()
 			edges = append(edges, o)
 		case o.node.GetTier() == pushmeshv1.Tier_TIER_ROUTER:
 			routers = append(routers, o)
 		}
 	}
-	for _, router := range routers {
-		for _, kind := range kinds {
-			p.through(ctx, r, router, edges, kind)
+	for _, kind := range kinds {
+		listening, stop := p.listenAt(ctx, r, edges, kind)
+		for _, router := range routers {
+			p.through(ctx, r, router, listening, kind)
+		}
+		stop()
+	}
+}
+
+// needs says what messages of a kind need.
+var needs = map[string]string{
+	"durable":   "look at \"ready\" above: durable topics need a store and its database",
+	"ephemeral": "look at \"ready\" above: ephemeral messages need NATS",
+}
+
+// listenAt subscribes at all edges together; those that refuse are told and left out.
+func (p *prober) listenAt(ctx context.Context, r *Report, edges []*seen, kind string) (listening []*seen, stop func()) {
+	stops, errs := make([]func(), len(edges)), make([]error, len(edges))
+	var all sync.WaitGroup
+	for i, edge := range edges {
+		all.Go(func() { stops[i], errs[i] = p.listen(ctx, edge, kind) })
+	}
+	all.Wait()
+	for i, edge := range edges {
+		if errs[i] != nil {
+			r.add(Fail, "probe", edge.name(), fmt.Sprintf("a subscription to %s topic is not taken: %s", articled[kind], plain(errs[i])), needs[kind])
+			continue
+		}
+		listening = append(listening, edge)
+	}
+	return listening, func() {
+		for _, stop := range stops {
+			if stop != nil {
+				stop()
+			}
 		}
 	}
 }
 
 // listen subscribes at an edge, and notes what comes.
-func (p *prober) listen(ctx context.Context, edge *seen) (stop func(), err error) {
+func (p *prober) listen(ctx context.Context, edge *seen, kind string) (stop func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
 	s, err := connect(ctx, edge.node.GetSubscriberAddress())
 	if err != nil {
 		return nil, err
 	}
-	for i, kind := range kinds {
-		if err == nil {
-			err = s.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(i + 1), Filter: p.topics[kind]})
-		}
-		if err == nil {
-			err = s.await(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED)
-		}
+	err = s.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: p.topics[kind]})
+	if err == nil {
+		err = s.await(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED)
 	}
 	if err == nil {
 		err = s.conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.conn.Close())
+		_ = s.conn.Close()
+		return nil, err
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -207,7 +232,7 @@ func (p *prober) through(ctx context.Context, r *Report, router *seen, edges []*
 		return err
 	})
 	if err != nil {
-		r.add(Fail, "probe", subject, fmt.Sprintf("%s message is not taken: %v", articled[kind], err), "look at \"ready\" above: durable messages need a store and its database, ephemeral ones NATS")
+		r.add(Fail, "probe", subject, fmt.Sprintf("%s message is not taken: %s", articled[kind], plain(err)), needs[kind])
 		return
 	}
 	answered := time.Since(began)
@@ -244,7 +269,12 @@ func (p *prober) missing(edges []*seen, payload string, began time.Time) (missin
 }
 
 func (p *prober) say(r *Report, subject, kind string, answered, last time.Duration, edges int) {
-	found := fmt.Sprintf("%s message: answered in %s, at the last of %d edges after %s", articled[kind], answered.Round(10*time.Microsecond), edges, last.Round(10*time.Microsecond))
+	found := fmt.Sprintf("%s message: answered in %s, ", articled[kind], answered.Round(10*time.Microsecond))
+	if edges == 0 {
+		found += "but no edge listens"
+	} else {
+		found += fmt.Sprintf("at the last of %s after %s", some(edges, "edge"), last.Round(10*time.Microsecond))
+	}
 	if max(answered, last) > late {
 		r.add(Warn, "probe", subject, found, "that is slow: look at pushmesh_store_commit_seconds, pushmesh_edge_loop_lag_seconds, and at the CPU of all tiers (pushmesh top)")
 		return

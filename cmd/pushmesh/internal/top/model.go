@@ -106,7 +106,7 @@ const helpText = `
   ? h      this help
 
 Rates (/S) and latencies (P99) are of the time since the last refresh. LAG is the worst event loop of the last 10 s.
-A node in state "silent" does not answer over HTTP, "gone" does not answer its router; "unready" says so itself.
+A node in state "silent" does not answer over HTTP, "gone" is not heard by the router; "unready" says so itself.
 docs/operations.md says when to look closer.`
 
 func (m *Model) lines() []string {

@@ -34,7 +34,11 @@ func Read(ctx context.Context, s *survey.Survey) (*Reading, error) {
 		At: time.Now(), Via: found.GetRouterId(), Nodes: found.GetNodes(),
 		Metrics: make([]*survey.Metrics, len(found.GetNodes())), Errs: make([]error, len(found.GetNodes())),
 	}
-	survey.Each(r.Nodes, func(i int, n *pushmeshv1.Node) { r.Metrics[i], r.Errs[i] = s.Metrics(ctx, n) })
+	survey.Each(r.Nodes, func(i int, n *pushmeshv1.Node) {
+		if n.GetProblem() == "" {
+			r.Metrics[i], r.Errs[i] = s.Metrics(ctx, n)
+		}
+	})
 	return r, nil
 }
 
@@ -89,8 +93,12 @@ func Picture(now, before *Reading, order Order) []string {
 // summary adds up what the mesh does.
 func summary(now, before *Reading) string {
 	var conns, published, delivered float64
-	rates := false
+	rates, heard := false, 0
 	for i, n := range now.Nodes {
+		if n.GetProblem() != "" {
+			continue
+		}
+		heard++
 		m, old := now.Metrics[i], before.before(n)
 		switch n.GetTier() {
 		case pushmeshv1.Tier_TIER_EDGE:
@@ -103,7 +111,10 @@ func summary(now, before *Reading) string {
 			rates = rates || ok
 		}
 	}
-	line := fmt.Sprintf("%d nodes, %s connections", len(now.Nodes), count(conns))
+	line := fmt.Sprintf("%d nodes, %s connections", heard, count(conns))
+	if gone := len(now.Nodes) - heard; gone > 0 {
+		line = fmt.Sprintf("%d nodes, %d gone, %s connections", heard, gone, count(conns))
+	}
 	if rates {
 		line += fmt.Sprintf(", %s published/s, %s delivered/s", count(published), count(delivered))
 	}

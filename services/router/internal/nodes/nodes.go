@@ -1,8 +1,11 @@
-// Package nodes is what a router knows of the mesh's nodes: what they say of themselves over NATS, until they fall silent.
+// Package nodes is what a router knows of the mesh's nodes: what they say of themselves over NATS, and for a while which of them fell silent without a
+// word.
 package nodes
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +21,9 @@ import (
 const (
 	// silence is how long a node that beats every second or more often may be unheard.
 	silence = 3 * time.Second
+	// memory is for how long one that fell silent without a word is listed, with that as its problem: whoever looks for what is wrong asks later than
+	// silence.
+	memory = 5 * time.Minute
 	// most is how many nodes are kept: ids come from outside.
 	most = 10_000
 	// pending is how many messages of one subject may wait.
@@ -47,6 +53,7 @@ type Registry struct {
 
 	mu    sync.Mutex
 	nodes map[key]heard
+	swept time.Time // when the silent ones made room last
 }
 
 // New makes a registry that knows nobody.
@@ -111,24 +118,48 @@ func (r *Registry) take(n *pushmeshv1.Node, left bool) {
 	case known && n.GetIncarnation() < before.node.GetIncarnation() && now.Sub(before.at) <= silence:
 	case left:
 		delete(r.nodes, k)
-	case known || len(r.nodes) < most:
+	case known || len(r.nodes) < most || r.sweep(now):
 		r.nodes[k] = heard{n, now}
 	}
 }
 
-// List is every node that is not silent, by tier and id. The nodes are the caller's to read.
+// sweep makes room by forgetting who is silent, once in that time: it looks at all.
+func (r *Registry) sweep(now time.Time) bool {
+	if now.Sub(r.swept) <= silence {
+		return false
+	}
+	r.swept = now
+	maps.DeleteFunc(r.nodes, func(_ key, h heard) bool { return now.Sub(h.at) > silence })
+	return len(r.nodes) < most
+}
+
+// List is every node that is heard and, with a problem, every one that fell silent without a word, by tier and id. The nodes are the caller's to read.
 func (r *Registry) List() []*pushmeshv1.Node {
 	now := r.now()
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	var all []*pushmeshv1.Node
+	taken := map[key]bool{} // by tier and address, which a process has to itself
+	for _, h := range r.nodes {
+		if now.Sub(h.at) <= silence {
+			all = append(all, h.node)
+			taken[key{h.node.GetTier(), h.node.GetHttpAddress()}] = true
+		}
+	}
 	for k, h := range r.nodes {
-		if now.Sub(h.at) > silence {
+		quiet := now.Sub(h.at)
+		if quiet <= silence {
+			continue
+		}
+		// One that drained has stopped as planned; one whose address another has was started again under another name.
+		if quiet > memory || h.node.GetDraining() || taken[key{k.tier, h.node.GetHttpAddress()}] {
 			delete(r.nodes, k)
 			continue
 		}
-		all = append(all, h.node)
+		n := proto.CloneOf(h.node)
+		n.Ready, n.Problem = pushmeshv1.Ready_READY_NO, fmt.Sprintf("not heard for %s", quiet.Round(time.Second))
+		all = append(all, n)
 	}
-	r.mu.Unlock()
 	Sort(all)
 	return all
 }

@@ -57,7 +57,11 @@ func (w *world) expect(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
 	for _, n := range w.List() {
-		got = append(got, fmt.Sprintf("%s %s %d", n.GetTier(), n.GetId(), n.GetIncarnation()))
+		line := fmt.Sprintf("%s %s %d", n.GetTier(), n.GetId(), n.GetIncarnation())
+		if n.GetProblem() != "" {
+			line += " " + n.GetProblem()
+		}
+		got = append(got, line)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("nodes %q, want %q", got, want)
@@ -91,10 +95,31 @@ func TestNodesComeAndGo(t *testing.T) {
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 1})
 	w.expect(t, "TIER_EDGE b 1", "TIER_STORE s 7")
 	w.now = w.now.Add(silence + 1)
-	w.expect(t)
+	w.expect(t, "TIER_EDGE b 1 not heard for 3s") // the store said that it leaves
 	if err := w.Stop(t.Context()); err != nil || w.bus.left != len(w.bus.hear) {
 		t.Errorf("stop: %v, %d subscriptions ended", err, w.bus.left)
 	}
+}
+
+// One that fell silent without a word is listed as such for a while: it died, hangs, or is cut off.
+func TestWhoFellSilentIsRemembered(t *testing.T) {
+	w := start(t)
+	for _, d := range []*meshv1.EdgeDigest{
+		{EdgeId: "dead", HttpAddress: "a:7480"}, {EdgeId: "replaced", HttpAddress: "b:7480"}, {EdgeId: "stopped", HttpAddress: "c:7480", Draining: true},
+	} {
+		w.bus.say(t, bus.EdgeDigest, d)
+	}
+	w.now = w.now.Add(2 * time.Minute)
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "new", HttpAddress: "b:7480"})
+	w.bus.say(t, bus.RouterBeat, &meshv1.RouterBeat{RouterId: "r", HttpAddress: "a:7480"}) // another tier's
+	w.expect(t, "TIER_EDGE dead 0 not heard for 2m0s", "TIER_EDGE new 0", "TIER_ROUTER r 0")
+	if n := w.List()[0]; n.GetReady() != pushmeshv1.Ready_READY_NO || n.GetHttpAddress() != "a:7480" {
+		t.Errorf("it is said to be %v", n)
+	}
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "dead", HttpAddress: "a:7480"})
+	w.expect(t, "TIER_EDGE dead 0", "TIER_EDGE new 0", "TIER_ROUTER r 0")
+	w.now = w.now.Add(memory + 1)
+	w.expect(t)
 }
 
 func TestWhatANodeSays(t *testing.T) {
@@ -143,6 +168,9 @@ func TestNonsense(t *testing.T) {
 	if n := len(w.List()); n != most {
 		t.Errorf("%d nodes are kept", n)
 	}
+	w.now = w.now.Add(silence + 1)
+	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "new"})
+	w.expect(t, "TIER_STORE new 0") // the silent ones made room
 }
 
 func TestASubscriptionThatFails(t *testing.T) {
