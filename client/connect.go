@@ -47,6 +47,7 @@ func (s *Subscriber) run() {
 	defer close(s.ended)
 	route := newRoute(s.cfg.Addrs, s.cfg.lookup)
 	wait := backoff{low: s.cfg.MinBackoff, high: s.cfg.MaxBackoff}
+	var ghost ghost
 	for s.ctx.Err() == nil {
 		l, err := s.open(s.ctx, route.next(s.ctx).addr)
 		if err == nil {
@@ -59,10 +60,10 @@ func (s *Subscriber) run() {
 			if s.cfg.OnDisconnect != nil && s.ctx.Err() == nil {
 				s.cfg.OnDisconnect(err)
 			}
-		} else if s.final(err) == nil && !route.round() && !asked(err) {
+		} else if ghost.left(err); s.final(err) == nil && !route.round() && !asked(err) {
 			continue // another address may do at once
 		}
-		if final := s.final(err); final != nil {
+		if final := s.final(err); final != nil && !ghost.took(final) {
 			s.finish(final)
 			return
 		}

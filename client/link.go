@@ -108,7 +108,7 @@ func (l *link) handshake(hello []byte) error {
 	for {
 		t, body, err := l.next()
 		if err != nil {
-			return fmt.Errorf("pushmesh: welcome: %w", err)
+			return &unanswered{err}
 		}
 		switch t {
 		case wirev1.FrameType_FRAME_TYPE_WELCOME:

@@ -44,6 +44,7 @@ type conn struct {
 	detached  bool // holds its session no more
 	visited   bool // its tracks are being looked at for what is due
 	backend   bool // a router's, for a backend
+	hungUp    bool // before it was welcomed: nobody waits for the answer to its Hello
 
 	clientID string
 	heard    int64 // when bytes came last
@@ -289,6 +290,7 @@ type Status struct {
 	Closing bool // read and discard
 	Owes    bool // has bytes to be sent
 	Overdue bool // had its time for closing: end the socket at once
+	Early   bool // not welcomed yet
 }
 
 // Status of the slot.
@@ -296,9 +298,12 @@ func (h *Hub) Status(slot uint32) Status {
 	c := h.conns.get(slot)
 	return Status{
 		Gone: c.state == stateFree, Hold: h.holds(c), Closing: c.state == stateClosing, Owes: c.out.n > 0,
-		Overdue: c.state == stateClosing && h.now >= c.deadline,
+		Overdue: c.state == stateClosing && h.now >= c.deadline, Early: c.state < stateOpen,
 	}
 }
+
+// HungUp says that the client ended its side behind what is fed next: one that is not welcomed yet has left.
+func (h *Hub) HungUp(slot uint32) { h.conns.get(slot).hungUp = true }
 
 // holds says whether reading waits: for Welcome, or because the client does not take its answers.
 func (h *Hub) holds(c *conn) bool {

@@ -57,6 +57,10 @@ func (h *Hub) hello(c *conn, body []byte) {
 		h.welcome(c, id, false)
 		return
 	}
+	if c.hungUp { // the edge was late: by now the client may have its session elsewhere, from where it must not be taken
+		h.fail(c, wirev1.Code_CODE_HANDSHAKE_TIMEOUT, "the client hung up before it was answered")
+		return
+	}
 	c.state = stateWaiting
 	c.deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.slot, c.deadline)

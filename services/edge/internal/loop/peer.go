@@ -127,6 +127,9 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 		return
 	}
 	if st.Hold {
+		if st.Early && p.hungUp && poll.Ended(int(p.fd)) {
+			l.end(slot, p) // nobody waits for its session
+		}
 		return // Resumed names the slot
 	}
 	if l.left(p) <= 0 {
@@ -160,6 +163,9 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 	l.hub.Heard(slot)
 	if n < len(l.buf) && !p.hungUp {
 		p.readable = false // more would be a new edge
+	}
+	if st.Early && p.hungUp && poll.Ended(int(p.fd)) {
+		l.hub.HungUp(slot)
 	}
 	if l.feed(slot, p, l.buf[:n]) {
 		l.goOn(slot, p)

@@ -117,3 +117,10 @@ func Read(fd int, b []byte) (int, error) {
 		}
 	}
 }
+
+// Ended says whether nothing comes any more on fd: the peer ended its side, and all it sent was read.
+func Ended(fd int) bool {
+	var b [1]byte
+	n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return n == 0 && err == nil
+}

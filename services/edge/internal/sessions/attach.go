@@ -2,6 +2,8 @@ package sessions
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -16,13 +18,15 @@ type attach struct {
 	conn         exchange.Conn
 	ttl          uint32
 	connectionID uint64
-	givenUp      bool // the connection is gone
+	givenUp      atomic.Bool // the connection is gone
 }
 
 // attachTimeout bounds one question to the store, attachPauses lie between attempts: a takeover of shards takes a few seconds.
 const attachTimeout = 5 * time.Second
 
 var attachPauses = []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second}
+
+var errGivenUp = errors.New("the connection is gone")
 
 // Attach makes conn the holder of a session, after the present holder gave it up or did not answer.
 func (s *Sessions) Attach(conn exchange.Conn, user, name string, ttl uint32, connectionID uint64) {
@@ -71,7 +75,11 @@ func (s *Sessions) raise(one *session, a *attach, elsewhere bool) {
 		case <-ctx.Done():
 		}
 		if elsewhere {
-			s.yieldElsewhere(ctx, one.key)
+			s.yieldElsewhere(ctx, one.key, a)
+		}
+		if a.givenUp.Load() { // the session stays with whom it has
+			s.ops.Do(func() { s.attached(one, a, nil, errGivenUp) })
+			return
 		}
 		resp, err := s.ask(ctx, &meshv1.AttachSessionRequest{
 			User: one.user, Name: one.name, EdgeId: s.cfg.Edge, ConnectionId: a.connectionID, TtlS: a.ttl,
@@ -80,9 +88,9 @@ func (s *Sessions) raise(one *session, a *attach, elsewhere bool) {
 	})
 }
 
-func (s *Sessions) yieldElsewhere(ctx context.Context, k key) {
+func (s *Sessions) yieldElsewhere(ctx context.Context, k key, a *attach) {
 	peek, err := s.ask(ctx, &meshv1.AttachSessionRequest{User: k.user, Name: k.name, EdgeId: s.cfg.Edge, Peek: true})
-	if err != nil || peek.GetPreviousEdge() == "" || peek.GetPreviousEdge() == s.cfg.Edge {
+	if err != nil || peek.GetPreviousEdge() == "" || peek.GetPreviousEdge() == s.cfg.Edge || a.givenUp.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, yieldPatience)
@@ -111,7 +119,7 @@ func (s *Sessions) ask(ctx context.Context, req *meshv1.AttachSessionRequest) (*
 func (s *Sessions) attached(one *session, a *attach, resp *meshv1.AttachSessionResponse, err error) {
 	one.attaches = one.attaches[1:]
 	switch {
-	case err != nil && !a.givenUp:
+	case err != nil && !a.givenUp.Load():
 		s.cfg.Post(a.conn.Loop, exchange.Attached{Conn: a.conn, Err: code.From(err)})
 	case err == nil:
 		s.hold(one, a, resp)
@@ -131,7 +139,7 @@ func (s *Sessions) hold(one *session, a *attach, resp *meshv1.AttachSessionRespo
 	s.Attaches.Add(1)
 	s.Held.Add(1)
 	one.held, one.conn, one.generation = true, a.conn, resp.GetGeneration()
-	if a.givenUp {
+	if a.givenUp.Load() {
 		s.detach(one)
 		return
 	}
@@ -173,7 +181,7 @@ func (s *Sessions) giveUp(one *session, conn exchange.Conn) {
 	}
 	for _, a := range one.attaches {
 		if a.conn == conn {
-			a.givenUp = true
+			a.givenUp.Store(true)
 		}
 	}
 	if one.held && one.conn == conn {

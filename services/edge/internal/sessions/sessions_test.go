@@ -30,6 +30,7 @@ type bench struct {
 	refuse     wirev1.Code
 	yielded    []string
 	lock       chan struct{}
+	raising    func() // nil: nothing; done before a session is raised
 }
 
 // in runs a test with a started bench.
@@ -63,6 +64,9 @@ func (b *bench) locked(f func()) {
 }
 
 func (b *bench) AttachSession(_ context.Context, req *meshv1.AttachSessionRequest) (resp *meshv1.AttachSessionResponse, err error) {
+	if b.raising != nil && !req.GetPeek() {
+		b.raising()
+	}
 	b.locked(func() {
 		switch {
 		case b.away:
@@ -192,6 +196,27 @@ func TestHolderThatDoesNotYieldLosesTheSession(t *testing.T) {
 	})
 }
 
+// Who left before the store was asked leaves the session with its holder.
+func TestAnAttachThatWasGivenUpTakesNothing(t *testing.T) {
+	in(t, func(b *bench) {
+		b.set(func() { b.holder, b.generation = "e2", 4 })
+		b.lock <- struct{}{} // the first question to the store is not answered
+		b.Attach(conn(1), "u", "s", 0, 1)
+		b.Save(conn(1), 0, &meshv1.SessionWrite{User: "u", Name: "s", Detach: true}, true)
+		synctest.Wait()
+		<-b.lock
+		pass(time.Minute)
+		b.set(func() {
+			if b.generation != 4 || b.holder != "e2" || len(b.yielded) != 0 {
+				t.Errorf("generation %d of %s, asked to yield: %v", b.generation, b.holder, b.yielded)
+			}
+		})
+		if g := b.attach(2); g != 5 {
+			t.Errorf("the next attach has generation %d", g)
+		}
+	})
+}
+
 func TestHolderElsewhereIsAsked(t *testing.T) {
 	in(t, func(b *bench) {
 		b.set(func() { b.holder, b.generation = "e2", 4 })
@@ -315,8 +340,8 @@ func TestWhatTheStoreRefusesEndsTheHold(t *testing.T) {
 
 func TestAttachGivenUpEndsTheHold(t *testing.T) {
 	in(t, func(b *bench) {
+		b.raising = func() { b.Save(conn(1), 0, &meshv1.SessionWrite{User: "u", Name: "s", Detach: true}, true) }
 		b.Attach(conn(1), "u", "s", 0, 1)
-		b.Save(conn(1), 0, &meshv1.SessionWrite{User: "u", Name: "s", Detach: true}, true)
 		pass(time.Second)
 		if w := b.written(); len(w) != 1 || !w[0].GetDetach() || w[0].GetGeneration() != 1 || b.Held.Load() != 0 {
 			t.Errorf("%v, %d held", w, b.Held.Load())
