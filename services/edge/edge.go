@@ -47,6 +47,9 @@ type Edge struct {
 	watch    *watch
 	tickets  ticket.Book
 
+	// maxConnections is what the open-files limit leaves of the setting.
+	maxConnections int
+
 	draining atomic.Bool
 }
 
@@ -96,8 +99,12 @@ func (e *Edge) assemble() error {
 			return fmt.Errorf("edge: %w", err)
 		}
 	}
+	door, err := e.newDoor()
+	if err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
 	loops, err := loop.NewAll(loop.Config{
-		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Poller: loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Redeem: e.tickets.Redeem,
+		Door: door, EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Poller: loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Redeem: e.tickets.Redeem,
 		Events:    tell.Rings(),
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 	}, s.Loops)
@@ -132,7 +139,7 @@ func (e *Edge) assemble() error {
 func limits(s Settings) loop.Limits {
 	each := func(n int) int { return max((n+s.Loops-1)/s.Loops, 1) }
 	return loop.Limits{
-		MaxFrame: s.MaxFrame, Connections: each(s.MaxConnections), Subscriptions: s.MaxSubscriptions,
+		MaxFrame: s.MaxFrame, Subscriptions: s.MaxSubscriptions,
 		LoopQueueBytes: each(s.QueueMemory), HandshakeTimeout: s.HandshakeTimeout,
 	}
 }
@@ -205,7 +212,7 @@ func (e *Edge) Start(ctx context.Context) error {
 	if err := e.stack.Start(ctx); err != nil {
 		return err
 	}
-	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "poller", loop.PollerKind(e.settings.Poller).Chosen(), "send", e.sendMode())
+	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "poller", loop.PollerKind(e.settings.Poller).Chosen(), "send", e.sendMode(), "max_connections", e.maxConnections)
 	return nil
 }
 

@@ -152,6 +152,8 @@ var sums = []sum{
 	{"stale_events_total", "Answers for connections that were gone.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Stats.StaleEvents) }},
 	{"accepts_total", "Connections accepted.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Accepts) }},
 	{"accept_full_total", "Times that no descriptor was left for a connection.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.AcceptFull) }},
+	{"accept_waits_total", "Times that connections were left to the kernel until the next tick of a loop, because of --accept-rate.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.AcceptWaits) }},
+	{"address_refusals_total", "Connections refused because of their address: too many of it, or too many in a second.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.AddressRefusals) }},
 	{"socket_reads_total", "Reads of sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Reads) }},
 	{"socket_read_bytes_total", "Bytes read of sockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.ReadBytes) }},
 	{"reads_deferred_total", "Times that a connection was not read for the rest of a millisecond, because it had used its share.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Deferred) }},

@@ -9,35 +9,40 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 )
 
 // Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to; of ShedLag and TraceRatio 0 is 0.
 type Settings struct {
-	ID               string        `help:"Name of this edge, unique in the mesh. Default: host name and a random suffix."`
-	Listen           string        `help:"Address for subscribers (TCP)." default:":7400"`
-	HTTP             string        `name:"http" help:"Address of health, metrics and pprof." default:":7480"`
-	Advertise        string        `help:"Where subscribers may go when this edge stops, host:port, separated by commas. GOAWAY names it."`
-	BackendAddress   string        `help:"Where routers reach the subscribers' port, host:port, for backends that consume through them. Default: the one listened on, by this host's name."`
-	NATS             string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
-	Stores           []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
-	Loops            int           `help:"Event loops; 0: one per core." default:"0"`
-	MaxConnections   int           `help:"Connections held; more are refused." default:"1000000"`
-	MaxSubscriptions int           `help:"Subscriptions of one connection." default:"1000"`
-	MaxFrame         int           `help:"Bytes of a frame's body that a client may send." default:"1048576"`
-	QueueMemory      int           `help:"Bytes that may wait for all connections together." default:"1073741824"`
-	HandshakeTimeout time.Duration `help:"How long a client has for its Hello." default:"5s"`
-	Resumes          int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
-	ShedLag          time.Duration `help:"How late an event loop may be, in the median of a second, before it refuses new connections and subscriptions (OVERLOADED); it takes them again below half of that. 0: never." default:"250ms"`
-	Poller           string        `help:"Who tells event loops what happens to connections: epoll (Linux), net (Go's own poller, on every system: slower, some KiB more for a connection) or auto, which is epoll where there is one." enum:"auto,epoll,net" default:"auto"`
-	Send             string        `help:"How bytes leave: auto, uring (io_uring: one system call for many connections) or write (one for each). auto is uring where the kernel allows it." enum:"auto,uring,write" default:"auto"`
-	PinCPUs          bool          `name:"pin-cpus" help:"Keep each loop on a thread and a CPU of its own, of those that this process may use. Idle connections then cost more."`
-	PresenceMembers  int           `help:"Members of one topic or filter that routers may watch." default:"1000000"`
-	Drain            time.Duration `help:"How long a planned stop waits for connections to end." default:"10s"`
-	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
-	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
+	ID                    string        `help:"Name of this edge, unique in the mesh. Default: host name and a random suffix."`
+	Listen                string        `help:"Address for subscribers (TCP)." default:":7400"`
+	HTTP                  string        `name:"http" help:"Address of health, metrics and pprof." default:":7480"`
+	Advertise             string        `help:"Where subscribers may go when this edge stops, host:port, separated by commas. GOAWAY names it."`
+	BackendAddress        string        `help:"Where routers reach the subscribers' port, host:port, for backends that consume through them. Default: the one listened on, by this host's name."`
+	NATS                  string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
+	Stores                []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
+	Loops                 int           `help:"Event loops; 0: one per core." default:"0"`
+	MaxConnections        int           `help:"Connections held; more are refused. 100 fewer than the open-files limit where that is lower." default:"1000000"`
+	MaxSubscriptions      int           `help:"Subscriptions of one connection." default:"1000"`
+	MaxFrame              int           `help:"Bytes of a frame's body that a client may send." default:"1048576"`
+	QueueMemory           int           `help:"Bytes that may wait for all connections together." default:"1073741824"`
+	HandshakeTimeout      time.Duration `help:"How long a client has for its Hello." default:"5s"`
+	MaxAddressConnections int           `help:"Connections held of one address (IPv4, or a /64 of IPv6); more are refused. 0: no limit, for behind one address there may be thousands." default:"0"`
+	AcceptRate            int           `help:"Connections taken in a second; more wait in the kernel. 0: no limit." default:"0"`
+	AddressAcceptRate     int           `help:"Connections taken of one address in a second; more are refused. 0: no limit." default:"0"`
+	ExemptFrom            []string      `help:"Addresses and networks that are not limited one by one, separated by commas: routers, proxies, networks behind one address."`
+	Resumes               int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
+	ShedLag               time.Duration `help:"How late an event loop may be, in the median of a second, before it refuses new connections and subscriptions (OVERLOADED); it takes them again below half of that. 0: never." default:"250ms"`
+	Poller                string        `help:"Who tells event loops what happens to connections: epoll (Linux), net (Go's own poller, on every system: slower, some KiB more for a connection) or auto, which is epoll where there is one." enum:"auto,epoll,net" default:"auto"`
+	Send                  string        `help:"How bytes leave: auto, uring (io_uring: one system call for many connections) or write (one for each). auto is uring where the kernel allows it." enum:"auto,uring,write" default:"auto"`
+	PinCPUs               bool          `name:"pin-cpus" help:"Keep each loop on a thread and a CPU of its own, of those that this process may use. Idle connections then cost more."`
+	PresenceMembers       int           `help:"Members of one topic or filter that routers may watch." default:"1000000"`
+	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s"`
+	LogLevel              string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio            float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
+	Grace                 time.Duration `help:"How long a planned stop may take." default:"15s"`
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
 }
@@ -75,6 +80,9 @@ func (s *Settings) Check() error {
 		settings.Addr("http", d.HTTP),
 		settings.Range("loops", d.Loops, 1, feed.MaxLoops-1),
 		settings.Range("max-connections", d.MaxConnections, 1, 10_000_000),
+		settings.Range("max-address-connections", d.MaxAddressConnections, 0, 10_000_000),
+		settings.Range("accept-rate", d.AcceptRate, 0, 1_000_000),
+		settings.Range("address-accept-rate", d.AddressAcceptRate, 0, 100_000),
 		settings.Range("max-subscriptions", d.MaxSubscriptions, 1, 100_000),
 		settings.Range("max-frame", d.MaxFrame, 4<<10, 16<<20-1),
 		settings.Range("queue-memory", d.QueueMemory, 1<<20, 1<<40),
@@ -90,6 +98,9 @@ func (s *Settings) Check() error {
 		errs = append(errs, err)
 	}
 	if _, err := loop.ParseSendMode(d.Send); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := admission.ParsePrefixes("exempt-from", d.ExemptFrom); err != nil {
 		errs = append(errs, err)
 	}
 	for _, addr := range d.Stores {

@@ -124,21 +124,24 @@ func (h *Hub) less(c *conn) {
 	}
 }
 
-// Open makes a connection of a socket that was accepted. At the bound it is closing already, and owes the reason.
+// Open makes a connection of a socket that was accepted. Where the edge is stopping it is closing already, and owes the reason.
 func (h *Hub) Open() (slot, gen uint32) {
 	c := h.conns.take()
 	c.state, c.heard = stateNew, h.now
 	c.deadline = h.now + int64(h.lim.HandshakeTimeout)
 	h.wheel.Set(c.slot, c.deadline)
 	h.stats.Connections++
-	switch {
-	case h.drain != nil:
+	if h.drain != nil {
 		h.fail(c, wirev1.Code_CODE_DRAINING, "the edge is stopping")
-	case h.stats.Connections > int64(h.lim.Connections):
-		h.fail(c, wirev1.Code_CODE_TOO_MANY_CONNECTIONS, "the edge is full")
 	}
 	return c.slot, c.gen
 }
+
+// Refuse closes a connection for a reason of the loop's.
+func (h *Hub) Refuse(slot uint32, why *code.Error) { h.failErr(h.conns.get(slot), why) }
+
+// CutOff counts a connection that was closed without a word, and never opened.
+func (h *Hub) CutOff(why wirev1.Code) { h.stats.Closes.add(why, 1) }
 
 // Gen is the present generation of a slot, for telling stale events.
 func (h *Hub) Gen(slot uint32) uint32 {

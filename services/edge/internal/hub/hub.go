@@ -141,7 +141,6 @@ func (h *Hub) Stats() Stats {
 // Limits bound what one connection and one loop may hold; zero values take the defaults.
 type Limits struct {
 	MaxFrame         int // bytes of a frame's body after Welcome
-	Connections      int // per loop
 	Subscriptions    int // per connection
 	WildcardTopics   int // a wildcard with ack, a session or a start other than LIVE
 	QueueMessages    int // per connection
@@ -155,7 +154,6 @@ type Limits struct {
 
 func (l *Limits) defaults() {
 	set(&l.MaxFrame, 1<<20)
-	set(&l.Connections, 1<<20)
 	set(&l.Subscriptions, 1000)
 	set(&l.WildcardTopics, 1000)
 	set(&l.QueueMessages, 1024)

@@ -152,11 +152,14 @@ func (c *client) message() *wirev1.Message {
 	return &m
 }
 
+// frame takes the next frame.
+func (c *client) frame() (wirev1.FrameType, []byte, error) { return wire.Read(c, nil, wire.MaxBody) }
+
 // refusal is the Error that a connection is ended with; false where it was cut off instead, which happens on a machine that stands still for longer than
 // a closing connection has for its last bytes.
 func (c *client) refusal() (e *wirev1.Error, whole bool) {
 	c.t.Helper()
-	ft, body, err := wire.Read(c, nil, wire.MaxBody)
+	ft, body, err := c.frame()
 	if errors.Is(err, unix.ECONNRESET) {
 		return nil, false
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
@@ -34,6 +35,8 @@ type Config struct {
 	Limits    Limits
 	// Redeem is hub.Config's.
 	Redeem func(ticket []byte, now uint64) bool
+	// Door counts the connections of all loops of the edge; nil: one without limits.
+	Door *admission.Door
 	// ListenAddr is shared by all loops of the edge.
 	ListenAddr string
 	// Poller says who tells what happens to sockets; "" is auto.
@@ -54,6 +57,7 @@ type Config struct {
 type Loop struct {
 	cfg      Config
 	poller   poll.Poller
+	door     *admission.Door
 	sender   poll.Sender // used by the loop's goroutine alone
 	noRing   error       // why the sender is not io_uring's
 	box      *mailbox.Box
@@ -76,23 +80,27 @@ func New(cfg Config) (*Loop, error) {
 
 // NewAll makes n loops that share a port; they differ in their index. It binds the port, so that Addr is known; connections are taken from Start on.
 func NewAll(cfg Config, n int) ([]*Loop, error) {
+	now := time.Now() // what is shared by the loops needs one clock
 	pollers, err := openPollers(cfg.Poller, cfg.ListenAddr, n)
 	if err != nil {
 		return nil, err
 	}
 	var loops []*Loop
+	if cfg.Door == nil {
+		cfg.Door = admission.New(admission.Limits{})
+	}
 	for i, p := range pollers {
 		cfg.Index = uint16(i)
-		loops = append(loops, newLoop(cfg, p))
+		loops = append(loops, newLoop(cfg, p, now))
 	}
 	return loops, nil
 }
 
-func newLoop(cfg Config, p poll.Poller) *Loop {
+func newLoop(cfg Config, p poll.Poller, started time.Time) *Loop {
 	if cfg.Mailbox == (mailbox.Bounds{}) {
 		cfg.Mailbox = mailbox.Bounds{Batches: 4096, Bytes: 64 << 20, Others: 1 << 20}
 	}
-	l := &Loop{cfg: cfg, poller: p, done: make(chan struct{}), started: time.Now()}
+	l := &Loop{cfg: cfg, poller: p, door: cfg.Door, done: make(chan struct{}), started: started}
 	l.box = mailbox.New(cfg.Mailbox, p.Wake)
 	var ring *eventring.Ring
 	if int(cfg.Index) < len(cfg.Events) {

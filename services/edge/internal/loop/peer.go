@@ -14,16 +14,17 @@ type peer struct {
 	gen       uint32
 	discarded uint16 // KiB, each read rounded up
 	period    uint16 // of time, in which spent was
-	spent     uint16 // of its share
-	readable  bool   // the socket may have more
-	writable  bool   // the socket may take more
-	hungUp    bool   // the peer sends no more, so that reading goes on to the end
-	fed       bool   // rest may hold a whole frame
-	reading   bool   // in loop.reads
-	deferred  bool   // in loop.deferred, and so not in reads
-	flushing  bool   // in loop.flushes
-	shut      bool   // the edge sends no more
-	ending    bool   // nothing is read or sent any more; closes ends the socket
+	spent     uint8  // of its share
+	marks     marks
+	readable  bool // the socket may have more
+	writable  bool // the socket may take more
+	hungUp    bool // the peer sends no more, so that reading goes on to the end
+	fed       bool // rest may hold a whole frame
+	reading   bool // in loop.reads
+	deferred  bool // in loop.deferred, and so not in reads
+	flushing  bool // in loop.flushes
+	shut      bool // the edge sends no more
+	ending    bool // nothing is read or sent any more; closes ends the socket
 }
 
 const noSocket = -1
@@ -243,6 +244,7 @@ func (l *Loop) closes() (something bool) {
 		if l.poller.Drop(int(p.fd)) != nil {
 			l.stats.PollErrors++
 		}
+		l.leave(slot, p)
 		*p = p.vacant()
 		l.hub.Free(slot)
 	}

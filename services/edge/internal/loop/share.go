@@ -22,8 +22,8 @@ func (l *Loop) left(p *peer) int {
 	return share - int(p.spent)
 }
 
-// spend takes n off its share.
-func (l *Loop) spend(p *peer, n int) { p.spent += uint16(min(n, share)) }
+// spend takes n off its share, of which there is something left.
+func (l *Loop) spend(p *peer, n int) { p.spent += uint8(min(n, share)) }
 
 // goOn has a connection read in the next turn, where there may be more of it, or in the next period. What happens to its socket meanwhile is noted, as ever.
 func (l *Loop) goOn(slot uint32, p *peer) {

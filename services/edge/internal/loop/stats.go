@@ -1,6 +1,11 @@
 package loop
 
-import "github.com/pushmesh/pushmesh/services/edge/internal/hub"
+import (
+	"net/netip"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
+)
 
 // Stats are a loop's counters as of the last 100 ms.
 type Stats struct {
@@ -14,6 +19,14 @@ type Stats struct {
 	Turns       uint64
 	Accepts     uint64
 	AcceptFull  uint64 // times that no descriptor was left for a connection
+	AcceptWaits uint64 // times that connections were left to the kernel until the next tick, because as many came as the edge takes in a second
+	// NoDescriptors says that the last try met that.
+	NoDescriptors bool
+	// AddressRefusals counts connections refused because of their address; LastRefused is the last one's, and RefusedFor why.
+	AddressRefusals uint64
+	LastRefused     netip.Addr
+	RefusedFor      wirev1.Code
+
 	Reads       uint64
 	ReadBytes   uint64
 	Deferred    uint64 // times that reading a connection was put off, because it had used its share

@@ -1,12 +1,12 @@
 package loop
 
 import (
-	"errors"
 	"time"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
 // A turn's parts come in one order, each with a budget: poll (events, then connections to accept), reads, mailbox and what waits in the hub, timers,
@@ -37,6 +37,7 @@ type loopState struct {
 	periodAt func(now int64) uint16
 
 	peers    peers
+	places   slab.Slab[uint32] // of connections that count for their address, by slot
 	clock    clock
 	shed     shed
 	buf      []byte    // what is read, for all connections
@@ -53,6 +54,8 @@ type loopState struct {
 	heard    []uint32 // slots read in this turn
 	slots    []uint32
 	accepts  bool // the listener may have connections
+	waits    bool // the next tick looks at the listener again
+	turned   int  // connections that were refused and are not closed yet
 	swept    bool // the loop drains: the listener is looked at once more
 	deaf     bool // the listener is closed
 	tickDue  int64
@@ -134,7 +137,7 @@ func (l *Loop) poll() {
 	for i := range l.events {
 		switch e := &l.events[i]; e.Slot {
 		case poll.SlotListener:
-			l.accepts = !l.deaf
+			l.accepts = !l.deaf && !l.waits
 		case poll.SlotWaker:
 		case poll.SlotTicker:
 			l.tick()
@@ -154,7 +157,7 @@ func (l *Loop) tick() {
 		l.tickDue += int64(hub.Tick)
 	}
 	l.ticked = true
-	l.accepts = l.accepts || !l.deaf && l.stats.AcceptFull > 0
+	l.acceptAgain()
 }
 
 func (l *Loop) happened(e *poll.Event) {
@@ -176,30 +179,6 @@ func (l *Loop) happened(e *poll.Event) {
 		p.writable = true
 		l.wantFlush(e.Slot, p)
 	}
-}
-
-func (l *Loop) accept() (something bool) {
-	for n := 0; l.accepts && n < acceptBudget; n++ {
-		something = true
-		fd, err := l.poller.Accept()
-		if err != nil {
-			l.accepts = false
-			if errors.Is(err, poll.ErrFull) {
-				l.stats.AcceptFull++ // the next tick tries again
-			}
-			break
-		}
-		l.stats.Accepts++
-		slot, gen := l.hub.Open()
-		p := l.peers.make(slot)
-		*p = p.vacant()
-		p.fd, p.gen, p.writable = int32(fd), gen, true
-		if err := l.poller.Add(fd, slot, gen); err != nil {
-			l.stats.PollErrors++
-			l.end(slot, p)
-		}
-	}
-	return something
 }
 
 // takeMail gives the hub what others have sent.

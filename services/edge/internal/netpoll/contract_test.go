@@ -81,7 +81,7 @@ func call(t *testing.T, p poll.Poller) (fd int, peer *net.TCPConn) {
 	t.Helper()
 	peer = dial(t, p)
 	until(t, p, "somebody calls", func(e poll.Event) bool { return e.Slot == poll.SlotListener })
-	fd, err := p.Accept()
+	fd, _, err := p.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestADeafPollerIsNotCalled(t *testing.T) {
 		p := listening(t, open)
 		fd, _ := call(t, p)
 		defer poll.Close(fd)
-		if _, err := p.Accept(); !errors.Is(err, poll.ErrAgain) {
+		if _, _, err := p.Accept(); !errors.Is(err, poll.ErrAgain) {
 			t.Fatalf("nobody else called: %v", err)
 		}
 		p.Deafen()

@@ -29,6 +29,12 @@ type door struct {
 	closed chan struct{}
 }
 
+// caller is a connection that was accepted and belongs to no loop yet.
+type caller struct {
+	fd   int
+	from netip.Addr
+}
+
 func newDoor(addr string) (*door, error) {
 	fd, at, err := poll.Bind(context.Background(), addr)
 	if err != nil {
@@ -88,11 +94,11 @@ func (d *door) deal() error {
 		if p == nil {
 			return nil
 		}
-		fd, err := poll.Accept(d.fd)
+		fd, from, err := poll.Accept(d.fd)
 		if err != nil {
 			return err
 		}
-		p.callers = append(p.callers, fd)
+		p.callers = append(p.callers, caller{fd, from})
 		p.signal(called)
 		d.next++
 	}
@@ -110,7 +116,7 @@ func (d *door) nextWithRoom() *Poller {
 }
 
 // accept is a poller's Accept. Who waits in the kernel is dealt first, so that a loop that finds nobody has seen all who came before.
-func (d *door) accept(p *Poller) (fd int, err error) {
+func (d *door) accept(p *Poller) (fd int, from netip.Addr, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(p.callers) == 0 {
@@ -120,11 +126,11 @@ func (d *door) accept(p *Poller) (fd int, err error) {
 		if err == nil {
 			err = poll.ErrAgain // the others have enough, and go on
 		}
-		return -1, err
+		return -1, from, err
 	}
-	fd = p.callers[0]
+	next := p.callers[0]
 	p.callers = p.callers[:copy(p.callers, p.callers[1:])]
-	return fd, nil
+	return next.fd, next.from, nil
 }
 
 // leave ends p's share. The last one to leave closes the door.
@@ -161,13 +167,13 @@ func (d *door) leave(p *Poller) {
 
 // pass gives those that p has not accepted to the others. Where there are none they are cut off, as the kernel does with who waits at a socket that is closed.
 func (d *door) pass(p *Poller) {
-	for i, fd := range p.callers {
+	for i, c := range p.callers {
 		if len(d.open) == 0 {
-			closeFD(fd)
+			closeFD(c.fd)
 			continue
 		}
 		q := d.open[i%len(d.open)]
-		q.callers = append(q.callers, fd)
+		q.callers = append(q.callers, c)
 		q.signal(called)
 	}
 	p.callers = nil

@@ -34,7 +34,7 @@ func doors(t *testing.T, n int) []poll.Poller {
 func acceptAll(t *testing.T, p poll.Poller, want int) (n int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
-		fd, err := p.Accept()
+		fd, _, err := p.Accept()
 		switch {
 		case err == nil:
 			t.Cleanup(func() { poll.Close(fd) })
@@ -100,7 +100,7 @@ func TestWhoWasNotAcceptedGoesToTheOthers(t *testing.T) {
 	if err := late.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := all[1].Accept(); !errors.Is(err, poll.ErrAgain) {
+	if _, _, err := all[1].Accept(); !errors.Is(err, poll.ErrAgain) {
 		t.Fatalf("accepted behind a closed door: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ type Poller struct {
 	woken chan struct{} // holds one where something has happened since the last Events
 
 	// The door's lock guards these.
-	callers []int // accepted, and dealt to this loop
+	callers []caller // accepted, and dealt to this loop
 	left    bool
 
 	mu      sync.Mutex
@@ -73,7 +73,7 @@ func (p *Poller) Addr() netip.AddrPort { return p.door.addr }
 func (p *Poller) Listen() error { return p.door.enter(p) }
 
 // Accept implements poll.Poller.
-func (p *Poller) Accept() (fd int, err error) { return p.door.accept(p) }
+func (p *Poller) Accept() (fd int, from netip.Addr, err error) { return p.door.accept(p) }
 
 // Deafen implements poll.Poller.
 func (p *Poller) Deafen() { p.door.leave(p) }

@@ -1,6 +1,7 @@
 package poll
 
 import (
+	"net/netip"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,9 +12,18 @@ const SendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 
 // What never waits is a raw system call, of which the scheduler need not be told.
 
-func accept(listener int) (fd int, errno unix.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-	return int(n), errno
+func accept(listener int) (fd int, from netip.Addr, errno unix.Errno) {
+	var at unix.RawSockaddrInet6 // the longer one of both families
+	size := uint32(unsafe.Sizeof(at))
+	n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), uintptr(unsafe.Pointer(&at)), uintptr(unsafe.Pointer(&size)),
+		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	switch {
+	case errno != 0:
+		return -1, from, errno
+	case at.Family == unix.AF_INET:
+		return int(n), netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&at)).Addr), 0
+	}
+	return int(n), netip.AddrFrom16(at.Addr).Unmap(), 0
 }
 
 func read(fd int, b []byte) (int, unix.Errno) {

@@ -4,6 +4,7 @@ package poll
 
 import (
 	"errors"
+	"net/netip"
 	"syscall"
 	"unsafe"
 
@@ -13,22 +14,28 @@ import (
 // sendFlags of every send: a full socket says so at once. A closed one raises a signal, which Go's runtime ignores for sockets.
 const sendFlags = unix.MSG_DONTWAIT
 
-func accept(listener int) (fd int, errno unix.Errno) {
+func accept(listener int) (fd int, from netip.Addr, errno unix.Errno) {
 	syscall.ForkLock.RLock() // so that no child is given the descriptor before it is marked
-	fd, _, err := unix.Accept(listener)
+	fd, at, err := unix.Accept(listener)
 	if err == nil {
 		unix.CloseOnExec(fd)
 	}
 	syscall.ForkLock.RUnlock()
 	if err != nil {
-		return -1, numberOf(err)
+		return -1, from, numberOf(err)
+	}
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		from = netip.AddrFrom4(at.Addr)
+	case *unix.SockaddrInet6:
+		from = netip.AddrFrom16(at.Addr).Unmap()
 	}
 	err = errors.Join(unix.SetNonblock(fd, true), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
 	if err != nil { // the peer has gone already
 		_ = unix.Close(fd)
-		return -1, unix.ECONNABORTED
+		return -1, from, unix.ECONNABORTED
 	}
-	return fd, 0
+	return fd, from, 0
 }
 
 func read(fd int, b []byte) (int, unix.Errno) {

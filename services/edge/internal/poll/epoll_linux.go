@@ -103,7 +103,7 @@ func (p *Epoll) Listen() error {
 }
 
 // Accept implements Poller.
-func (p *Epoll) Accept() (fd int, err error) { return Accept(p.listener) }
+func (p *Epoll) Accept() (fd int, from netip.Addr, err error) { return Accept(p.listener) }
 
 // Deafen implements Poller.
 func (p *Epoll) Deafen() {

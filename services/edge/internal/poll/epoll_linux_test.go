@@ -21,7 +21,7 @@ func pair(t *testing.T) (fd int, peer net.Conn) {
 	if err := Listen(listener); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Accept(listener); !errors.Is(err, ErrAgain) {
+	if _, _, err := Accept(listener); !errors.Is(err, ErrAgain) {
 		t.Fatalf("nobody called: %v", err)
 	}
 	if peer, err = net.Dial("tcp", at.String()); err != nil {
@@ -33,7 +33,7 @@ func pair(t *testing.T) (fd int, peer net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fd, err = Accept(listener); err != nil {
+	if fd, _, err = Accept(listener); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { Close(fd); _ = peer.Close() })

@@ -38,8 +38,8 @@ type Poller interface {
 	Addr() netip.AddrPort
 	// Listen has connections that wait be an event of SlotListener.
 	Listen() error
-	// Accept takes a connection that waits; ErrAgain where none does, ErrFull where the process or the system has no descriptor left.
-	Accept() (fd int, err error)
+	// Accept takes a connection that waits, and says where it comes from; ErrAgain where none does, ErrFull where the process or the system has no descriptor left.
+	Accept() (fd int, from netip.Addr, err error)
 	// Deafen ends Listen.
 	Deafen()
 
@@ -89,17 +89,17 @@ func again(call string, err error) error {
 }
 
 // Accept takes a connection that waits at a listening descriptor; ErrAgain where none does, ErrFull where the process or the system has no descriptor left.
-func Accept(listener int) (fd int, err error) {
+func Accept(listener int) (fd int, from netip.Addr, err error) {
 	for {
-		fd, errno := accept(listener)
+		fd, from, errno := accept(listener)
 		switch errno {
 		case 0:
-			return fd, nil
+			return fd, from, nil
 		case unix.EINTR, unix.ECONNABORTED:
 		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
-			return -1, ErrFull
+			return -1, from, ErrFull
 		default:
-			return -1, again("accept", errno)
+			return -1, from, again("accept", errno)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func loopback(t testing.TB) (a, b int) {
 	if err := unix.Connect(b, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err != nil {
 		t.Fatal(err)
 	}
-	for a, err = poll.Accept(listener); errors.Is(err, poll.ErrAgain); a, err = poll.Accept(listener) {
+	for a, _, err = poll.Accept(listener); errors.Is(err, poll.ErrAgain); a, _, err = poll.Accept(listener) {
 		wait(t, listener)
 	}
 	if err != nil {
