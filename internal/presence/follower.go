@@ -231,6 +231,16 @@ func (f *Follower) Waiting() (n int) {
 	return n
 }
 
+// Quiet says that no source without its first snapshot was heard for as long: there is nothing to wait for.
+func (f *Follower) Quiet(now time.Time, as time.Duration) bool {
+	for _, s := range f.sources {
+		if !s.complete && now.Sub(s.heard) < as {
+			return false
+		}
+	}
+	return true
+}
+
 // Failed is why the follower can't go on; OK: it can. What it holds then is not the whole.
 func (f *Follower) Failed() wirev1.Code { return f.failed }
 

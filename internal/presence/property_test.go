@@ -194,6 +194,36 @@ func TestAnEdgeRefusesAHostileMix(t *testing.T) {
 	}
 }
 
+// Who walks over many members says so with every lease: a follower can tell it from one that says nothing.
+func TestASourceThatIsAboutToSendIsNotQuiet(t *testing.T) {
+	const patience = 2 * time.Second
+	now, asks := time.Unix(1000, 0), uint64(0)
+	f := NewFollower(1, "room/1", 10, &asks)
+	all := map[Source]bool{{"a", 1}: true, {"b", 1}: true}
+	f.Sources(now, all, all)
+	ask := map[Source]uint64{}
+	f.Leases(now, func(s Source, l *meshv1.PresenceLease_Watch) { ask[s] = l.GetAsk() })
+	report := func(id string, kind meshv1.PresenceReport_Kind, serial uint64) {
+		s := Source{id, 1}
+		f.Report(now, s, &meshv1.PresenceReport{Kind: kind, Ask: ask[s], Serial: serial, N: serial})
+	}
+	report("a", meshv1.PresenceReport_KIND_LAST, 1)
+	if f.Quiet(now.Add(patience-1), patience) || !f.Quiet(now.Add(patience), patience) {
+		t.Error("one that says nothing is not quiet for as long as that")
+	}
+	for range 5 {
+		now = now.Add(patience / 2)
+		report("b", meshv1.PresenceReport_KIND_BEAT, 0)
+	}
+	if f.Quiet(now, patience) || f.Waiting() != 1 {
+		t.Error("one that beats is quiet")
+	}
+	report("b", meshv1.PresenceReport_KIND_LAST, 1)
+	if !f.Quiet(now, patience) || f.Waiting() != 0 {
+		t.Error("one waits for who has sent everything")
+	}
+}
+
 func TestAFollowerFailsBeyondItsBound(t *testing.T) {
 	w := newWorld(t, 1, "room/1", "")
 	w.follower = NewFollower(1, "room/1", 10, &w.asks)

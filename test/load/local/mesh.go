@@ -100,8 +100,9 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 
 // Hold starts an edge without connections that wants user/FROM/inbox and so on, up to before TO, and waits until it has announced
 // that. It ends with in.
-func (m *Mesh) Hold(ctx context.Context, path, id string, from, to int) (p *Process, in io.WriteCloser, err error) {
-	p, in, out, err := m.dir.StartTool(id, path, "-id", id, "-nats", m.nats, "-stores", m.Store.Addr, "-from", strconv.Itoa(from), "-to", strconv.Itoa(to))
+func (m *Mesh) Hold(ctx context.Context, path, id string, from, to int, more ...string) (p *Process, in io.WriteCloser, err error) {
+	args := append([]string{"-id", id, "-nats", m.nats, "-stores", m.Store.Addr, "-from", strconv.Itoa(from), "-to", strconv.Itoa(to)}, more...)
+	p, in, out, err := m.dir.StartTool(id, path, args...)
 	if err != nil {
 		return nil, nil, err
 	}

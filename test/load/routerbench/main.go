@@ -91,5 +91,6 @@ func (b *bench) parts() []table.Part {
 		{Name: "wildcards", Run: b.wildcards},
 		{Name: "overload", Run: b.overload},
 		{Name: "disconnect", Run: b.disconnect},
+		{Name: "presence", Run: b.presence},
 	}
 }

@@ -1,5 +1,6 @@
 // Command edgehold is an edge without connections that wants topics all the same, user/FROM/inbox to user/TO-1/inbox: benchmarks
-// have routers learn them. It says "ready" once they are announced, and ends with its standard input.
+// have routers learn them. With -crowd it has members of a topic, too, for whoever watches that. It says "ready" once all is announced, and ends
+// with its standard input.
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
@@ -26,14 +28,40 @@ import (
 // atATime is how many joins are not answered yet at most.
 const atATime = 100_000
 
-// loop takes the answers to joins.
-type loop chan struct{}
+// loop takes the answers to joins, and tells of members who never were.
+type loop struct {
+	joins   chan struct{}
+	mesh    *mesh.Mesh
+	crowd   string // their topic
+	members int
+}
 
-func (l loop) Post(e exchange.Event) bool {
-	if _, ok := e.(exchange.Joined); ok {
-		<-l
+func (l *loop) Post(e exchange.Event) bool {
+	switch e := e.(type) {
+	case exchange.Joined:
+		<-l.joins
+	case exchange.WatchMembers:
+		if e.Walk > 0 && e.Filter == l.crowd {
+			go l.tell(e) // it is the mesh that asks, and that takes them in
+		}
 	}
 	return true
+}
+
+// tell names everybody, as a loop with that many connections does.
+func (l *loop) tell(e exchange.WatchMembers) {
+	const atOnce = 64
+	now := uint32(time.Now().Unix())
+	for n := 0; n < l.members; n += atOnce {
+		changes := make([]presence.Change, 0, atOnce)
+		for i := n; i < min(n+atOnce, l.members); i++ {
+			changes = append(changes, presence.Change{Kind: presence.Joined, Filter: e.Filter, Walk: e.Walk, Member: &presence.Member{
+				ConnectionId: uint64(i + 1), ClientId: "held-" + strconv.Itoa(i), ConnectedAt: now, SubscribedAt: now,
+			}})
+		}
+		l.mesh.TellMembers(0, changes)
+	}
+	l.mesh.TellMembers(0, []presence.Change{{Kind: presence.Walked, Filter: e.Filter, Walk: e.Walk}})
 }
 
 func main() {
@@ -49,6 +77,7 @@ func run(ctx context.Context, args []string) (err error) {
 	url := f.String("nats", "nats://127.0.0.1:4222", "servers")
 	stores := f.String("stores", "127.0.0.1:9400", "stores")
 	from, to := f.Int("from", 0, "first topic"), f.Int("to", 0, "behind the last topic")
+	crowd, members := f.String("crowd", "", "topic that -members are subscribed to"), f.Int("members", 0, "of the crowd; routers must take as many")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -58,11 +87,11 @@ func run(ctx context.Context, args []string) (err error) {
 	no := func(string) bool { return false }
 	m := mesh.New(mesh.Config{
 		ID: *id, Incarnation: uint64(time.Now().UnixMicro()), Bus: conn, Store: client, Durable: no, DurableAny: no,
-		MaxAttempts: func(string) uint32 { return 1 }, Connections: func() int { return 0 },
+		MaxAttempts: func(string) uint32 { return 1 }, Connections: func() int { return 0 }, PresenceMembers: max(*members, 1),
 		Log: log, Tracer: noop.NewTracerProvider().Tracer(""),
 	})
-	waiting := make(loop, atATime)
-	m.SetLoops([]exchange.Loop{waiting})
+	waiting := make(chan struct{}, atATime)
+	m.SetLoops([]exchange.Loop{&loop{joins: waiting, mesh: m, crowd: *crowd, members: *members}})
 	var parts lifecycle.Stack
 	parts.Add("bus", conn)
 	parts.Add("stores", client)
@@ -74,6 +103,10 @@ func run(ctx context.Context, args []string) (err error) {
 	for n := *from; n < *to; n++ {
 		waiting <- struct{}{}
 		m.Join(exchange.Conn{}, 0, "user/"+strconv.Itoa(n)+"/inbox", false, 1)
+	}
+	if *crowd != "" {
+		waiting <- struct{}{}
+		m.Join(exchange.Conn{}, 0, *crowd, false, 1)
 	}
 	for range atATime { // everything was answered
 		waiting <- struct{}{}

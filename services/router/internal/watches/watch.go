@@ -45,11 +45,13 @@ func (s *Snapshot) Take(n int) (members []*pushmeshv1.Member, last bool) {
 	for _, h := range s.left[:n] {
 		members = append(members, s.of.member(h.from, h.m))
 	}
-	s.left = s.left[n:]
+	if s.left = s.left[n:]; len(s.left) == 0 {
+		s.left = nil // the array is as long as the set was, and a stream may last
+	}
 	return members, len(s.left) == 0
 }
 
-// Open begins a stream: the members now, and every change from there on. It waits for edges, for firstWithin at most. The stream must be closed.
+// Open begins a stream: the members now, and every change from there on. It waits for edges, for firstWithin after they were heard last. The stream must be closed.
 func (w *Watches) Open(ctx context.Context, filter string) (*Snapshot, *Stream, error) {
 	x, err := w.enter(time.Now(), filter)
 	w.send()
@@ -104,7 +106,7 @@ func (w *Watches) enter(now time.Time, filter string) (*watch, *code.Error) {
 		w.ids++
 		x = &watch{
 			id: w.ids, filter: filter, follower: presence.NewFollower(w.ids, filter, w.cfg.MaxMembers, &w.asks),
-			version: 1, until: now.Add(firstWithin), begun: make(chan struct{}), streams: map[*Stream]struct{}{},
+			version: 1, until: now.Add(firstAtMost), begun: make(chan struct{}), streams: map[*Stream]struct{}{},
 		}
 		w.byFilter[filter], w.byID[x.id] = x, x
 		w.follow(now, x, sources(w.cfg.Edges.Edges()))
@@ -162,7 +164,7 @@ func (w *Watches) pass(now time.Time, x *watch) {
 			w.push(s, change)
 		}
 	}
-	if !x.ready && (x.follower.Waiting() == 0 || !now.Before(x.until)) {
+	if !x.ready && (x.follower.Quiet(now, firstWithin) || !now.Before(x.until)) {
 		x.ready = true
 		close(x.begun)
 	}

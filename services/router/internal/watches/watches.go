@@ -22,8 +22,10 @@ import (
 
 const (
 	tickEvery = 100 * time.Millisecond
-	// firstWithin is how long the first snapshot of a filter waits for edges.
+	// firstWithin is how long the first snapshot of a filter waits for edges that say nothing, and firstAtMost for those that are about to send theirs: a
+	// million members may take seconds, and would be too many changes for a caller that had begun without them.
 	firstWithin = 2 * time.Second
+	firstAtMost = 30 * time.Second
 	// pending is how many frames of edges may wait.
 	pending = 16 << 10
 	// leasesOfFrame is how many watches one message to an edge names.
