@@ -27,6 +27,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 	"github.com/pushmesh/pushmesh/services/edge/internal/teller"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ticket"
 )
@@ -104,7 +105,7 @@ func (e *Edge) assemble() error {
 		return fmt.Errorf("edge: %w", err)
 	}
 	loops, err := loop.NewAll(loop.Config{
-		Door: door, EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Poller: loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Redeem: e.tickets.Redeem,
+		Door: door, EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Poller: loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
 		Events:    tell.Rings(),
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 	}, s.Loops)

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
+	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 )
 
 // collector reads plain counters at scrape, so that counting costs the loops nothing.
@@ -51,6 +52,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	sendLag(ch, all)
 	sendSpread(ch, all)
 	sendModes(ch, all)
+	sendRTT(ch, all)
 	for _, f := range c.mesh() {
 		kind := prometheus.CounterValue
 		if f.Gauge {
@@ -119,6 +121,40 @@ func sendModes(ch chan<- prometheus.Metric, all []loop.Stats) {
 	}
 }
 
+// sendRTT sends what heartbeats told of links, and what spared unhealthy connections.
+func sendRTT(ch chan<- prometheus.Metric, all []loop.Stats) {
+	var counts [len(rtt.Bounds)]uint64
+	var spared [rtt.Reasons]uint64
+	n, sum, late, queued := uint64(0), 0.0, uint64(0), uint64(0)
+	for i := range all {
+		late, queued = late+all[i].RTTLate, queued+all[i].RTTQueued
+		h, below := &all[i].RTT, uint64(0)
+		for k := range rtt.Bounds {
+			below += h.Counts[k]
+			counts[k] += below
+		}
+		n += below + h.Counts[len(rtt.Bounds)]
+		sum += float64(h.Sum) / 1e6
+		for k, times := range all[i].Spared {
+			spared[k] += times
+		}
+	}
+	buckets := map[float64]uint64{}
+	for k, us := range rtt.Bounds {
+		buckets[float64(us)/1e6] = counts[k]
+	}
+	ch <- prometheus.MustNewConstHistogram(prometheus.NewDesc("pushmesh_edge_rtt_seconds", "Round trips, one for each heartbeat that counts: the greater of what the client reports and the kernel sees.", nil, nil), n, sum, buckets)
+	desc := prometheus.NewDesc("pushmesh_edge_rtt_discarded_total", "Heartbeats whose round trip does not count, for it was the edge's doing: lag (a loop was late meanwhile), queue (the answer waited behind what the connection was owed).", []string{"reason"}, nil)
+	ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(late), "lag")
+	ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(queued), "queue")
+	desc = prometheus.NewDesc("pushmesh_edge_unhealthy_spared_total", "Heartbeats after which an unhealthy connection was not closed: by report (--unhealthy), lag (of the edge), together (more than 5 % turned unhealthy within a minute), cap (1 % were closed within ten seconds).", []string{"reason"}, nil)
+	for k, times := range spared {
+		if reason := rtt.Reason(k); reason != rtt.None {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(times), reason.String())
+		}
+	}
+}
+
 func oneIf(b bool) float64 {
 	if b {
 		return 1
@@ -163,6 +199,8 @@ var sums = []sum{
 	{"loop_lag_warnings_total", "Samples of loop lag above 50 ms.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Lag.Warnings) }},
 	{"shedding_loops", "Loops that refuse new connections and subscriptions now, because they are late.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return oneIf(s.Shedding) }},
 	{"sheds_total", "Times that a loop began to refuse new connections and subscriptions.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sheds) }},
+	{"unhealthy_connections", "Connections whose round trips show that their link is ill.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Unhealthy) }},
+	{"unhealthy_total", "Times that a connection turned unhealthy.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.UnhealthyTimes) }},
 	{"mailbox_refused_total", "Events that found a loop's mailbox full.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.MailboxRefused) }},
 }
 

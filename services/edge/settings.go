@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
+	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 )
 
 // Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to; of ShedLag and TraceRatio 0 is 0.
@@ -35,6 +36,7 @@ type Settings struct {
 	ExemptFrom            []string      `help:"Addresses and networks that are not limited one by one, separated by commas: routers, proxies, networks behind one address."`
 	Resumes               int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
 	ShedLag               time.Duration `help:"How late an event loop may be, in the median of a second, before it refuses new connections and subscriptions (OVERLOADED); it takes them again below half of that. 0: never." default:"250ms"`
+	Unhealthy             string        `help:"What becomes of connections whose round trips show that their link is ill: report (they are counted), close (they are closed as UNHEALTHY, 1 % in ten seconds at most, and none while the edge is late or many turn unhealthy together) or off." enum:"close,report,off" default:"report"`
 	Poller                string        `help:"Who tells event loops what happens to connections: epoll (Linux), net (Go's own poller, on every system: slower, some KiB more for a connection) or auto, which is epoll where there is one." enum:"auto,epoll,net" default:"auto"`
 	Send                  string        `help:"How bytes leave: auto, uring (io_uring: one system call for many connections) or write (one for each). auto is uring where the kernel allows it." enum:"auto,uring,write" default:"auto"`
 	PinCPUs               bool          `name:"pin-cpus" help:"Keep each loop on a thread and a CPU of its own, of those that this process may use. Idle connections then cost more."`
@@ -65,6 +67,7 @@ func (s Settings) withDefaults() Settings {
 	s.HandshakeTimeout = cmp.Or(s.HandshakeTimeout, 5*time.Second)
 	s.Resumes = cmp.Or(s.Resumes, 16)
 	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
+	s.Unhealthy = cmp.Or(s.Unhealthy, string(rtt.Report))
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	s.Drain = cmp.Or(s.Drain, min(10*time.Second, s.Grace*2/3))
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
@@ -95,6 +98,9 @@ func (s *Settings) Check() error {
 		settings.Range("drain", d.Drain.Seconds(), 0.05, d.Grace.Seconds()),
 	}
 	if _, err := loop.ParsePoller(d.Poller); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := rtt.ParseMode(d.Unhealthy); err != nil {
 		errs = append(errs, err)
 	}
 	if _, err := loop.ParseSendMode(d.Send); err != nil {

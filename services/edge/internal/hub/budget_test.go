@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 )
 
 // still is a mesh that answers Join at once and does nothing else, so that only the hub is measured.
@@ -179,7 +180,16 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 	}
 	before := heap()
 	h, slots := crowd(t, n, &wirev1.Subscribe{})
-	off := h.conns.slab.Bytes() + h.subSlab.Bytes() + h.tracks.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.states.Bytes()
+	h.cfg.Unhealthy = rtt.Report
+	f, ping := &flusher{h: h}, frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7, LastRttUs: 40_000})
+	for _, slot := range slots {
+		h.Feed(slot, ping, 1)
+		f.flush()
+	}
+	if got := h.Stats().RTT.Counts; got[4] != n {
+		t.Fatalf("round trips are counted as %v", got)
+	}
+	off := h.links.Bytes() + h.conns.slab.Bytes() + h.subSlab.Bytes() + h.tracks.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.states.Bytes()
 	per := (heap() - before + uint64(off)) / n
 	t.Logf("%d bytes for a connection", per)
 	if per > idleBudget {

@@ -6,6 +6,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
@@ -47,7 +48,8 @@ type conn struct {
 	hungUp    bool // before it was welcomed: nobody waits for the answer to its Hello
 
 	clientID string
-	heard    int64 // when bytes came last
+	heard    uint32 // when bytes came last, as Hub.ms
+	link     rtt.Link
 	deadline int64 // handshake, closing, drain; 0: none
 
 	subs   slab.List[sub]
@@ -127,7 +129,7 @@ func (h *Hub) less(c *conn) {
 // Open makes a connection of a socket that was accepted. Where the edge is stopping it is closing already, and owes the reason.
 func (h *Hub) Open() (slot, gen uint32) {
 	c := h.conns.take()
-	c.state, c.heard = stateNew, h.now
+	c.state, c.heard = stateNew, h.ms
 	c.deadline = h.now + int64(h.lim.HandshakeTimeout)
 	h.wheel.Set(c.slot, c.deadline)
 	h.stats.Connections++
@@ -252,6 +254,7 @@ func (h *Hub) recycle(c *conn) {
 		return
 	}
 	h.wheel.Clear(c.slot)
+	h.links.Forget(&c.link)
 	h.freeQueue(c, math.MaxInt) // what was owed to it since
 	h.texts.Drop(c.clientID)
 	c.clientID = ""

@@ -13,7 +13,7 @@ import (
 const firstOptional = 0x80
 
 // Heard says that bytes have come, whole frames or not.
-func (h *Hub) Heard(slot uint32) { h.conns.get(slot).heard = h.now }
+func (h *Hub) Heard(slot uint32) { h.conns.get(slot).heard = h.ms }
 
 // Frames is how many were handled.
 func (h *Hub) Frames() uint64 { return h.stats.Frames }

@@ -106,7 +106,7 @@ func hasControl(s string) bool {
 // welcome opens the connection.
 func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
 	c.state, c.deadline = stateOpen, 0
-	h.wheel.Set(c.slot, c.heard+c.patience())
+	h.wheel.Set(c.slot, h.silentUntil(c))
 	h.control(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{
 		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
 		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
@@ -119,6 +119,11 @@ func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
 
 // patience is how long the connection may be silent, in nanoseconds: 2.5 heartbeats.
 func (c *conn) patience() int64 { return int64(c.heartbeat) * int64(time.Millisecond) * 5 / 2 }
+
+// silentUntil is when the connection will have been silent for too long.
+func (h *Hub) silentUntil(c *conn) int64 {
+	return h.now - int64(h.ms-c.heard)*int64(time.Millisecond) + c.patience()
+}
 
 func clamp(v, low, high, otherwise uint32) uint32 {
 	if v == 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/wheel"
 )
@@ -34,6 +35,11 @@ type Config struct {
 	Redeem func(ticket []byte, now uint64) bool
 	// Events takes what happens to connections and subscriptions; nil: nobody wants it.
 	Events *eventring.Ring
+	// Unhealthy is what becomes of links that are; "" is off. Path is what the kernel knows of a connection, zero where it says nothing; nil: nothing of any. Gate
+	// is what the edge's loops share; nil: this is the only one.
+	Unhealthy rtt.Mode
+	Path      func(slot uint32) rtt.Path
+	Gate      *rtt.Gate
 	// LiveDone is called once a Live event was fanned out to its end.
 	LiveDone func(exchange.Live)
 }
@@ -104,6 +110,8 @@ type Hub struct {
 	watched  *watched // nil: nobody watches who is subscribed
 	drain    *drain
 	shedding bool // newcomers are refused
+	links    rtt.Book
+	lateAt   int64 // when the loop was late for what it had to do; 0: never
 	idSeed   uint64
 	// told are the kinds of events that somebody wants.
 	told events.Mask
@@ -116,6 +124,15 @@ type job interface{ step(h *Hub) (done bool) }
 func New(cfg Config) *Hub {
 	if cfg.LiveDone == nil {
 		cfg.LiveDone = func(exchange.Live) {}
+	}
+	if cfg.Path == nil {
+		cfg.Path = func(uint32) rtt.Path { return rtt.Path{} }
+	}
+	if cfg.Unhealthy == "" {
+		cfg.Unhealthy = rtt.Off
+	}
+	if cfg.Gate == nil {
+		cfg.Gate = rtt.NewGate(int(cfg.Loop) + 1)
 	}
 	cfg.Limits.defaults()
 	h := &Hub{
@@ -135,6 +152,7 @@ func (h *Hub) SetTime(now int64, wall uint64) {
 func (h *Hub) Stats() Stats {
 	s := h.stats
 	s.Topics = int64(h.topics.Len())
+	s.Unhealthy = int64(h.links.Unhealthy())
 	return s
 }
 

@@ -117,7 +117,7 @@ func TestAckOfWhatIsOnItsWayAgainIsDoneInParts(t *testing.T) {
 	const n = 3000
 	h, c, _ := deep(t, n)
 	h.SetTime(h.now+int64(h.policy(c.tracks.At(0).topic).AckTimeout)+int64(Tick), wallStart)
-	c.heard = h.now
+	c.heard = h.ms
 	for h.Tick(512) {
 	}
 	for h.Work(4096) {

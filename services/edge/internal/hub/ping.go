@@ -7,21 +7,27 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// sentAt is the field of Ping and Pong that says so.
-const sentAt = 1
+// Fields of Ping; Pong has the first alone.
+const (
+	sentAt  = 1
+	lastRTT = 2
+)
 
 // ping answers with what was sent, decoded and encoded in place: but for the arena, of which one is made for some hundred Pongs, nothing is allocated.
 func (h *Hub) ping(c *conn, body []byte) bool {
-	var at uint64
+	var at, reported uint64
 	for len(body) > 0 {
 		num, typ, n := protowire.ConsumeTag(body)
 		if n < 0 {
 			return false
 		}
 		body = body[n:]
-		if num == sentAt && typ == protowire.Fixed64Type {
+		switch {
+		case num == sentAt && typ == protowire.Fixed64Type:
 			at, n = protowire.ConsumeFixed64(body)
-		} else {
+		case num == lastRTT && typ == protowire.VarintType:
+			reported, n = protowire.ConsumeVarint(body)
+		default:
 			n = protowire.ConsumeFieldValue(num, typ, body)
 		}
 		if n < 0 {
@@ -30,6 +36,7 @@ func (h *Hub) ping(c *conn, body []byte) bool {
 		body = body[n:]
 	}
 	h.push(c, item{kind: itemControl, b: h.pong(at)})
+	h.heartbeat(c, uint32(reported))
 	return true
 }
 

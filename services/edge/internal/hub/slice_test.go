@@ -190,7 +190,7 @@ func TestTimersOfManyTopicsAreSliced(t *testing.T) {
 		}
 		c := h.conns.get(slot)
 		h.SetTime(2_000_000_000, wallStart)
-		c.heard = h.now
+		c.heard = h.ms
 		h.SetTime(1, wallStart)
 	}
 	h.SetTime(2_600_000_000, wallStart)
@@ -235,7 +235,7 @@ func TestManyTimersOfOneConnectionAreSliced(t *testing.T) {
 		}
 		due := h.now + int64(h.policy(c.tracks.At(0).topic).AckTimeout)
 		h.SetTime(due+int64(Tick), wallStart)
-		c.heard = h.now
+		c.heard = h.ms
 		pass := func(what string, f func() bool) {
 			for more := true; more; {
 				before := c.out.msgs
@@ -261,7 +261,7 @@ func TestManyTimersOfOneConnectionAreSliced(t *testing.T) {
 			t.Fatalf("%d: %d messages go out a third time at once", i, c.out.n)
 		}
 		h.SetTime(h.now+due, wallStart)
-		c.heard = h.now
+		c.heard = h.ms
 		pass("Tick", func() bool { return h.Tick(512) })
 		pass("Work", func() bool { return h.Work(1) })
 		if c.out.msgs != n {

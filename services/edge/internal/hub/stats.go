@@ -1,6 +1,9 @@
 package hub
 
-import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
+import (
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
+)
 
 // Codes is the room of a counter by code.
 const Codes = 64
@@ -20,7 +23,7 @@ func (h *Hub) InUse() map[string]int {
 		"connections": int(h.stats.Connections), "queued bytes": int(h.stats.QueuedBytes), "un-ACKed": int(h.stats.Unacked), "ranges": h.pinned,
 		"subscriptions": h.subSlab.Taken(), "positions": h.tracks.Taken(), "parts of positions": h.trackMore.Taken(), "beginnings": h.pendings.Taken(),
 		"parts of connections": h.connMores.Taken(), "outboxes": h.outboxes.Taken(), "topics": h.states.Taken(), "reads": h.reads.Taken(),
-		"filters": h.filterSet.Taken(), "names": h.texts.Taken(), "bytes of lists": h.arrays.Bytes(),
+		"filters": h.filterSet.Taken(), "names": h.texts.Taken(), "records of links": h.links.Taken(), "bytes of lists": h.arrays.Bytes(),
 	}
 }
 
@@ -44,6 +47,15 @@ type Stats struct {
 	AckTimeouts  uint64 // messages that left a window un-ACKed
 	DeadLetters  uint64
 	StaleEvents  uint64 // events for connections that were gone
+
+	// Of links: those that are unhealthy now, how often one became so, how often an unhealthy one was not closed, by why, which heartbeats told nothing of their
+	// link, because the edge was late or had a queue, and what the others told.
+	Unhealthy      int64
+	UnhealthyTimes uint64
+	Spared         [rtt.Reasons]uint64
+	RTTLate        uint64
+	RTTQueued      uint64
+	RTT            rtt.Histogram
 
 	Drops   ByCode // messages that did not come, by why
 	Closes  ByCode // connections; OK: the client ended it

@@ -18,7 +18,7 @@ func (h *Hub) timers(c *conn) (cost int) {
 		h.fail(c, wirev1.Code_CODE_UNAVAILABLE, "the session could not be attached in time")
 	case c.state != stateOpen && h.now >= c.deadline:
 		h.fail(c, wirev1.Code_CODE_HANDSHAKE_TIMEOUT, "Hello has not come in time")
-	case c.state == stateOpen && h.now >= c.heard+c.patience():
+	case c.state == stateOpen && h.now >= h.silentUntil(c):
 		h.fail(c, wirev1.Code_CODE_IDLE_TIMEOUT, "nothing was heard for 2.5 heartbeats")
 	case c.state == stateOpen && c.draining:
 		h.drainStep(c)
@@ -35,7 +35,7 @@ func (h *Hub) timers(c *conn) (cost int) {
 
 // openTimers does what is due in an open connection and says when the next thing is.
 func (h *Hub) openTimers(c *conn) (next int64, cost int) {
-	next = c.heard + c.patience()
+	next = h.silentUntil(c)
 	if c.deadline != 0 {
 		next = min(next, c.deadline)
 	}
@@ -70,7 +70,7 @@ type visit struct {
 // visit does what is due in the connection's tracks and groups, or begins to. It says when the next thing is, as far as it has come: who goes on sets
 // the time of the rest.
 func (h *Hub) visit(c *conn) (next int64, cost int) {
-	v := visit{c: c, gen: c.gen, left: c.tracks.Len(), groups: len(c.groups), next: c.heard + c.patience()}
+	v := visit{c: c, gen: c.gen, left: c.tracks.Len(), groups: len(c.groups), next: h.silentUntil(c)}
 	if c.visited {
 		return h.now + int64(Tick), 0 // a visit is under way, and may be past what is due now
 	}

@@ -342,7 +342,7 @@ func TestTimersOfManyGroupsAreSliced(t *testing.T) {
 		t.Fatalf("%d messages are not ACKed", c.unacked)
 	}
 	h.SetTime(h.now+int64(h.groupPolicy(c.groups[0], "room/0").AckTimeout)+int64(Tick), wallStart)
-	c.heard = h.now
+	c.heard = h.ms
 	left := func() int { return int(c.unacked) }
 	for more := true; more; {
 		before := left()

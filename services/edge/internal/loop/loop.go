@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mailbox"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 )
 
 // Limits of a loop; zero values take the defaults.
@@ -49,6 +50,8 @@ type Config struct {
 	CPUs []int
 	// ShedLag is how late the loop may be for a second before it refuses newcomers; 0: it never does.
 	ShedLag time.Duration
+	// Unhealthy is what becomes of links that are; "" is off.
+	Unhealthy rtt.Mode
 	// Mailbox bounds; zero values take the defaults.
 	Mailbox mailbox.Bounds
 }
@@ -58,6 +61,7 @@ type Loop struct {
 	cfg      Config
 	poller   poll.Poller
 	door     *admission.Door
+	gate     *rtt.Gate
 	sender   poll.Sender // used by the loop's goroutine alone
 	noRing   error       // why the sender is not io_uring's
 	box      *mailbox.Box
@@ -86,21 +90,22 @@ func NewAll(cfg Config, n int) ([]*Loop, error) {
 		return nil, err
 	}
 	var loops []*Loop
+	gate := rtt.NewGate(n)
 	if cfg.Door == nil {
 		cfg.Door = admission.New(admission.Limits{})
 	}
 	for i, p := range pollers {
 		cfg.Index = uint16(i)
-		loops = append(loops, newLoop(cfg, p, now))
+		loops = append(loops, newLoop(cfg, p, now, gate))
 	}
 	return loops, nil
 }
 
-func newLoop(cfg Config, p poll.Poller, started time.Time) *Loop {
+func newLoop(cfg Config, p poll.Poller, started time.Time, gate *rtt.Gate) *Loop {
 	if cfg.Mailbox == (mailbox.Bounds{}) {
 		cfg.Mailbox = mailbox.Bounds{Batches: 4096, Bytes: 64 << 20, Others: 1 << 20}
 	}
-	l := &Loop{cfg: cfg, poller: p, door: cfg.Door, done: make(chan struct{}), started: started}
+	l := &Loop{cfg: cfg, poller: p, door: cfg.Door, gate: gate, done: make(chan struct{}), started: started}
 	l.box = mailbox.New(cfg.Mailbox, p.Wake)
 	var ring *eventring.Ring
 	if int(cfg.Index) < len(cfg.Events) {
@@ -109,6 +114,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time) *Loop {
 	l.hub = hub.New(hub.Config{
 		Events: ring,
 		Loop:   cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, Redeem: cfg.Redeem, LiveDone: l.box.Done,
+		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate,
 	})
 	l.buf = make([]byte, readSize)
 	l.partTime, l.periodAt = partTime, periodAt

@@ -47,6 +47,7 @@ func (l *Loop) Stats() Stats { return *l.snapshot.Load() }
 func (l *Loop) publishStats() {
 	s := l.stats
 	s.Stats = l.hub.Stats()
+	l.gate.Holds(l.cfg.Index, s.Connections)
 	s.MailboxRefused = l.box.Refused()
 	if l.sender != nil {
 		s.SendMode = l.sender.Mode()

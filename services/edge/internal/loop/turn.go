@@ -40,6 +40,7 @@ type loopState struct {
 	places   slab.Slab[uint32] // of connections that count for their address, by slot
 	clock    clock
 	shed     shed
+	info     poll.Info
 	buf      []byte    // what is read, for all connections
 	bufs     [][]byte  // of the batch
 	batch    []sending // what the sender was given
@@ -93,8 +94,10 @@ func (l *Loop) run() {
 // turn is one round, in this order: poll, reads, mailbox, timers, flush, closes. It says whether something was left over.
 func (l *Loop) turn() (more bool) {
 	l.begins()
+	due := l.tickDue
 	l.poll()
 	l.setTime(partPoll)
+	l.heed(due)
 	l.did(partAccept, l.accept())
 	l.did(partRead, l.read())
 	l.did(partMail, l.takeMail())

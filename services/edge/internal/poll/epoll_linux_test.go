@@ -11,7 +11,7 @@ import (
 )
 
 // pair is a connection: the accepted descriptor, and the other end.
-func pair(t *testing.T) (fd int, peer net.Conn) {
+func pair(t testing.TB) (fd int, peer net.Conn) {
 	t.Helper()
 	listener, at, err := Bind(t.Context(), "127.0.0.1:0")
 	if err != nil {
