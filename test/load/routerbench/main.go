@@ -92,5 +92,6 @@ func (b *bench) parts() []table.Part {
 		{Name: "overload", Run: b.overload},
 		{Name: "disconnect", Run: b.disconnect},
 		{Name: "presence", Run: b.presence},
+		{Name: "consume", Run: b.consume},
 	}
 }
