@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,11 +15,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/rawconn"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // MaxMessage is the most bytes put into one NATS message; the server's default limit is 1 MiB.
 const MaxMessage = 1 << 20
+
+// connectWithin bounds an attempt to connect to a server.
+const connectWithin = 2 * time.Second
 
 // flushWithin bounds the last flush, whatever the context allows.
 const flushWithin = 5 * time.Second
@@ -78,6 +83,7 @@ func (b *Bus) gap() {
 func (b *Bus) Start(context.Context) error {
 	conn, err := nats.Connect(b.cfg.URL,
 		nats.Name(b.cfg.Name),
+		nats.SetCustomDialer(&rawconn.Dialer{Dialer: net.Dialer{Timeout: connectWithin}}),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(200*time.Millisecond),
@@ -85,7 +91,7 @@ func (b *Bus) Start(context.Context) error {
 		nats.ReconnectBufSize(-1), // what can't be sent now is an error now
 		nats.PingInterval(time.Second),
 		nats.MaxPingsOutstanding(2),
-		nats.Timeout(2*time.Second),
+		nats.Timeout(connectWithin),
 		nats.FlusherTimeout(2*time.Second), // a server that takes no bytes for so long is gone
 		nats.ConnectHandler(func(*nats.Conn) {
 			b.connected.Store(true)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/rawconn"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -45,7 +46,7 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if l.conns.open.Add(1) <= l.conns.most {
-			return &counted{Conn: conn, conns: l.conns}, nil
+			return &counted{Conn: rawconn.Of(conn), conns: l.conns}, nil
 		}
 		l.conns.open.Add(-1)
 		l.conns.refused.Inc()
