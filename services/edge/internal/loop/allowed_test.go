@@ -29,7 +29,7 @@ var onLoop = []string{"hub", "loop", "poll", "uring", "wheel", "mailbox", "slab"
 var offLoop = []string{
 	"loop.New", "loop.NewAll", "loop.open", "loop.Start", "loop.pin", "loop.Stop", "loop.Check", "loop.LastTurn", "loop.Stats",
 	"loop.openPollers", "loop.newLoop", "loop.ParsePoller", "loop.Chosen",
-	"poll.NewEpoll", "poll.OpenEpoll", "poll.open", "poll.newWaker", "poll.newTimer", "poll.Tick", "poll.Listen",
+	"poll.NewEpoll", "poll.OpenEpoll", "poll.open", "poll.Wake", "poll.newTimer", "poll.Tick", "poll.Listen",
 	"poll.Bind", "poll.bind", "poll.resolve", "poll.hasIPv6", "poll.sockaddr", "poll.stream", "poll.CPUs", "poll.Pin",
 	"poll.MostFiles", "admission.New", "admission.newBucket", "admission.newCounts", "admission.newRates", "admission.ParsePrefixes", "admission.parsePrefix",
 	"rtt.ParseMode", "rtt.NewGate", "rtt.newRecent", "slab.check", "slab.fits", "slab.None", "eventring.Open", "eventring.Take", "eventring.copyTo", "eventring.decode",

@@ -280,6 +280,7 @@ func (m *Mesh) run(ctx context.Context) {
 	m.check.next = m.now.Add(m.cfg.BackstopEvery)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var set time.Time // when the timer fires; zero: not any more
 	for {
 		select {
 		case <-ctx.Done():
@@ -291,10 +292,14 @@ func (m *Mesh) run(ctx context.Context) {
 			m.now = time.Now()
 			m.ops.Run()
 		case <-timer.C:
-			m.now = time.Now()
+			m.now, set = time.Now(), time.Time{}
 		}
 		m.advance()
-		timer.Reset(max(time.Until(m.next()), 0))
+		// A timer that comes too early costs a turn; one set anew for every frame costs each of them some.
+		if next := m.next(); set.IsZero() || next.Before(set) {
+			timer.Reset(max(time.Until(next), 0))
+			set = next
+		}
 	}
 }
 

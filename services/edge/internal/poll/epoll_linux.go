@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -17,22 +17,24 @@ import (
 // HasEpoll says whether this system does.
 const HasEpoll = true
 
-// Epoll is the Poller that is an epoll instance, with a listener, an eventfd and timerfds of its own. One goroutine runs it.
+// Epoll is the Poller that is an epoll instance, with a listener and timerfds of its own. One goroutine runs it.
 //
 // It waits where Go's own poller waits: the epoll descriptor is itself one that can be polled. A thread blocked in a system call of its own
 // would keep the runtime's monitor awake, which looks thousands of times a second whether the thread's processor is to be taken away, and that costs
 // an edge with idle connections more than the connections do. For the same reason nothing that can't block tells the scheduler of its system call.
 type Epoll struct {
-	fd   int
-	file *os.File // of fd: Go's poller knows it
-	conn syscall.RawConn
-	raw  []unix.EpollEvent
-	next Next
+	fd     int
+	file   *os.File // of fd: Go's poller knows it
+	conn   syscall.RawConn
+	raw    []unix.EpollEvent
+	next   Next
+	woken  atomic.Bool // Wake was called, and Events has not said so
+	heeded bool        // Events has to say so
 	// event is control's argument, kept here so that it makes no garbage.
 	event unix.EpollEvent
 
-	addr                           netip.AddrPort
-	listener, waker, ticker, alarm int // -1: none
+	addr                    netip.AddrPort
+	listener, ticker, alarm int // -1: none
 }
 
 // NewEpoll makes a poller that takes up to so many events at a time, and has no listener.
@@ -46,7 +48,7 @@ func NewEpoll(events int) (*Epoll, error) {
 		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
 	}
 	p := &Epoll{
-		fd: fd, file: os.NewFile(uintptr(fd), "epoll"), raw: make([]unix.EpollEvent, events), listener: -1, waker: -1, ticker: -1, alarm: -1,
+		fd: fd, file: os.NewFile(uintptr(fd), "epoll"), raw: make([]unix.EpollEvent, events), listener: -1, ticker: -1, alarm: -1,
 	}
 	if err := p.open(); err != nil {
 		return nil, fmt.Errorf("poll: %w", errors.Join(err, p.Close()))
@@ -61,15 +63,10 @@ func (p *Epoll) open() (err error) {
 	if err := p.file.SetReadDeadline(time.Time{}); err != nil { // refused where Go's poller did not take the descriptor
 		return err
 	}
-	if p.waker, err = newWaker(); err != nil {
-		return err
-	}
-	// Others may call Wake after Close, when the number could be another descriptor's: it is closed once nobody has the poller.
-	runtime.AddCleanup(p, func(fd int) { _ = unix.Close(fd) }, p.waker)
 	if p.alarm, err = newTimer(); err != nil {
 		return err
 	}
-	return errors.Join(p.Add(p.waker, SlotWaker, 0), p.Add(p.alarm, SlotAlarm, 0))
+	return p.Add(p.alarm, SlotAlarm, 0)
 }
 
 // OpenEpoll makes n pollers whose listeners share a port; the kernel spreads connections over them.
@@ -139,26 +136,64 @@ func (p *Epoll) control(op uintptr, fd int) error {
 	return nil
 }
 
+// past is a deadline that is over: who waits for a descriptor with it waits no longer.
+var past = time.Unix(1, 0)
+
+// Wake implements Poller. That the deadline of the epoll descriptor is over has the scheduler go on with the loop's goroutine, with no system call
+// in between: next on the processor of who called, where that has nothing more to do.
+func (p *Epoll) Wake() {
+	if p.woken.CompareAndSwap(false, true) {
+		_ = p.file.SetReadDeadline(past) // once it is closed nobody is to be woken
+	}
+}
+
 // Run implements Poller.
 func (p *Epoll) Run(turn func() Next) error {
 	p.next = Park
-	// The first call comes without waiting, and each other one when Go's poller has seen something since the call before it began.
-	err := p.conn.Read(func(uintptr) (done bool) {
-		for p.next = turn(); p.next == Again; {
-			p.next = turn()
+	for {
+		// The first call comes without waiting, and each other one when Go's poller has seen something since the call before it began.
+		err := p.conn.Read(func(uintptr) (done bool) {
+			for p.next = turn(); p.next == Again; {
+				p.next = turn()
+			}
+			done = p.next == End
+			p.next = Park
+			return done
+		})
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			if err != nil {
+				return fmt.Errorf("poll: %w", err)
+			}
+			return nil
 		}
-		done = p.next == End
-		p.next = Park
-		return done
-	})
-	if err != nil {
+		if err := p.heed(); err != nil {
+			return err
+		}
+	}
+}
+
+// heed notes a Wake. In this order: who calls Wake afterwards ends the next wait, and what was put before a call that found another one pending is
+// there for the turn that is about to begin.
+func (p *Epoll) heed() error {
+	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("poll: %w", err)
 	}
+	p.woken.Store(false)
+	p.heeded = true
 	return nil
 }
 
 // Events implements Poller.
 func (p *Epoll) Events(dst []Event) (all []Event, full bool, err error) {
+	if p.woken.Load() {
+		if err := p.heed(); err != nil {
+			return dst, false, err
+		}
+	}
+	if p.heeded {
+		p.heeded = false
+		dst = append(dst, Event{Slot: SlotWaker})
+	}
 	n, errno := p.wait()
 	if errno != 0 {
 		if errno == unix.EINTR {

@@ -2,31 +2,16 @@ package poll
 
 import (
 	"os"
-	"runtime"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// newWaker makes an eventfd: each write is an event.
-func newWaker() (fd int, err error) {
-	fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-	return fd, os.NewSyscallError("eventfd", err)
-}
-
 // newTimer makes a timerfd that is not set.
 func newTimer() (fd int, err error) {
 	fd, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	return fd, os.NewSyscallError("timerfd_create", err)
-}
-
-var one = [8]byte{1}
-
-// Wake implements Poller. A counter that is full wakes too.
-func (p *Epoll) Wake() {
-	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(p.waker), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
-	runtime.KeepAlive(p)
 }
 
 // Tick implements Poller.
