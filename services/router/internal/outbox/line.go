@@ -50,7 +50,6 @@ func (l *line) cork() { l.corks.Add(1) }
 func (l *line) uncork() {
 	l.corks.Add(-1)
 	l.quiet.Store(0)
-	l.signal()
 }
 
 // begun adds the batch that q has begun. The caller holds q.mu, so that batches of one queue stand in their order.
@@ -60,14 +59,25 @@ func (l *line) begun(q *Queue) {
 	l.mu.Unlock()
 }
 
-// next takes the queue whose oldest batch is to be sent; nil where none waits.
+// next takes the queue whose oldest batch is to be sent; nil where none waits. asked says that edges have to hear something, and is not said again.
 func (l *line) next() (q *Queue, asked bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	asked, l.asked = l.asked, false
+	return l.shift(), asked
+}
+
+// take is next for one who does not answer edges.
+func (l *line) take() *Queue {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shift()
+}
+
+func (l *line) shift() (q *Queue) {
 	if l.head == len(l.batches) {
 		l.batches, l.head = l.batches[:0], 0
-		return nil, asked
+		return nil
 	}
 	q = l.batches[l.head]
 	l.batches[l.head] = nil
@@ -76,7 +86,7 @@ func (l *line) next() (q *Queue, asked bool) {
 		clear(l.batches[n:])
 		l.batches, l.head = l.batches[:n], 0
 	}
-	return q, asked
+	return q
 }
 
 // ask has the sender look after an edge that may get no batch.
@@ -117,6 +127,13 @@ func (l *line) answers(due func(*Queue) time.Duration) (wait time.Duration) {
 	l.asking = append(kept, l.asking...)
 	l.mu.Unlock()
 	return wait
+}
+
+// waits says that there are batches to be sent.
+func (l *line) waits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head < len(l.batches)
 }
 
 func (l *line) leave() {

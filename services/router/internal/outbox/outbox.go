@@ -39,14 +39,15 @@ type Config struct {
 	Registry   prometheus.Registerer
 }
 
-// Outbox has a queue for every edge, one for all of them together, and one goroutine that sends. It is safe for concurrent use.
+// Outbox has a queue for every edge, one for all of them together, and one goroutine that sends what nobody sends who has put it. It is safe for concurrent use.
 type Outbox struct {
 	cfg     Config
 	metrics *metrics
 	group   *lifecycle.Group
 	line    line
 	all     *Queue
-	casts   uint64 // number of the last broadcast; the sender's own
+	sending sync.Mutex // held by whoever takes batches out of the line and sends them: in that order they go on the wire
+	casts   uint64     // number of the last broadcast; sending guards it
 	ended   chan struct{}
 	total   total
 	gate    shed.Gate
@@ -144,8 +145,11 @@ func (o *Outbox) Broadcast(encoded []byte) bool { return o.all.put(encoded) }
 // Cork says that the caller is about to put several things, one right after the other: they leave together. Each call is paired with one Uncork.
 func (o *Outbox) Cork() { o.line.cork() }
 
-// Uncork ends a Cork.
-func (o *Outbox) Uncork() { o.line.uncork() }
+// Uncork ends a Cork. Where nobody sends, the caller hands over itself what it has put: it may wait while NATS takes no more.
+func (o *Outbox) Uncork() {
+	o.line.uncork()
+	o.pass()
+}
 
 // Seal has whatever is put from now on leave behind what was put before, also where the one is for an edge and the other for every edge. It is
 // called between the two where a topic changes its way.

@@ -25,16 +25,43 @@ func (o *Outbox) run(ctx context.Context) {
 	}
 }
 
+// passedMost batches are sent by one who has put some of them; others may have put more.
+const passedMost = 8
+
+// pass sends what waits, unless somebody does already, who is told. It spares a message the way over another goroutine, which is a wake more.
+func (o *Outbox) pass() {
+	if o.sending.TryLock() {
+		for range passedMost {
+			q := o.line.take()
+			if q == nil {
+				break
+			}
+			o.sendNext(time.Now(), q)
+		}
+		o.sending.Unlock()
+	}
+	if o.line.waits() {
+		o.line.signal()
+	}
+}
+
+// sendNext sends the oldest batch of q. o.sending is held.
+func (o *Outbox) sendNext(now time.Time, q *Queue) {
+	if d, ok := q.take(now); ok {
+		o.send(q, &d)
+	}
+}
+
 // turn sends all batches, and answers in between. It says how long the next answer waits; 0: none does.
 func (o *Outbox) turn() (wait time.Duration) {
+	o.sending.Lock()
+	defer o.sending.Unlock()
 	var answersAt time.Time
 	for first := true; ; first = false {
 		q, asked := o.line.next()
 		now := time.Now()
 		if q != nil {
-			if d, ok := q.take(now); ok {
-				o.send(q, &d)
-			}
+			o.sendNext(now, q)
 		}
 		if first || asked || q == nil || !answersAt.IsZero() && !now.Before(answersAt) {
 			wait = o.answer(now)
@@ -61,6 +88,8 @@ func (o *Outbox) answer(now time.Time) (wait time.Duration) {
 
 // farewell tells every edge that this router takes no part any more.
 func (o *Outbox) farewell() {
+	o.sending.Lock()
+	defer o.sending.Unlock()
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	for _, q := range o.queues {

@@ -108,18 +108,16 @@ func (s *Service) read(stream publishStream, out *answers) error {
 			id = req.GetProducerId()
 		}
 		refused := false
+		s.publisher.cfg.Routes.Cork()
+		out.cork()
 		if req.GetMessage() != nil || len(req.GetBatch()) == 0 {
 			refused = s.take(&m, &o, id, req.GetRef(), req.GetMessage(), req.GetProducerSeq())
 		}
-		if batch := req.GetBatch(); len(batch) > 0 {
-			s.publisher.cfg.Routes.Cork()
-			out.cork()
-			for _, it := range batch {
-				refused = s.take(&m, &o, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq()) || refused
-			}
-			s.publisher.cfg.Routes.Uncork()
-			out.uncork()
+		for _, it := range req.GetBatch() {
+			refused = s.take(&m, &o, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq()) || refused
 		}
+		s.publisher.cfg.Routes.Uncork()
+		out.uncork()
 		if refused {
 			s.penalty(ctx, m.Producer)
 		}
