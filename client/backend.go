@@ -50,7 +50,7 @@ type bridged struct {
 func (c bridged) CloseWrite() error { return c.far.SetReadDeadline(time.Now()) }
 
 func dialRouter(ctx context.Context, addr string, opts []grpc.DialOption) (net.Conn, error) {
-	conn, err := grpc.NewClient(addr, opts...)
+	conn, err := grpc.NewClient(addr, append(windows(), opts...)...)
 	if err != nil {
 		return nil, err
 	}

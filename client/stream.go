@@ -72,14 +72,20 @@ func (p *Producer) run() {
 	p.end(ErrClosed)
 }
 
+// windows says how much of a router's answers may be under way. Where that is not said gRPC measures it, with a ping for nearly every answer.
+func windows() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithInitialWindowSize(4 << 20), grpc.WithInitialConnWindowSize(8 << 20)}
+}
+
 // dial makes a connection to a place. A certificate there must be of the place's name.
 func (p *Producer) dial(at place) (*grpc.ClientConn, error) {
+	options := append(windows(), p.cfg.DialOptions...)
 	if at.addr == at.name {
-		return grpc.NewClient(at.addr, p.cfg.DialOptions...)
+		return grpc.NewClient(at.addr, options...)
 	}
 	fixed := manual.NewBuilderWithScheme("pushmesh")
 	fixed.InitialState(resolver.State{Endpoints: []resolver.Endpoint{{Addresses: []resolver.Address{{Addr: at.addr}}}}})
-	return grpc.NewClient("pushmesh:///"+at.name, append(slices.Clone(p.cfg.DialOptions), grpc.WithResolvers(fixed))...)
+	return grpc.NewClient("pushmesh:///"+at.name, append(options, grpc.WithResolvers(fixed))...)
 }
 
 // stream publishes over one connection until it breaks. answered says whether it was good for anything.

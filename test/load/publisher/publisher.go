@@ -64,7 +64,8 @@ func New(ctx context.Context, addr, topic string, size int) (*Publisher, error) 
 	if size < StampSize {
 		return nil, fmt.Errorf("a payload of %d bytes has no room for its %d bytes of stamp", size, StampSize)
 	}
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(4<<20)) // said, it is not measured: that takes a ping for each answer
 	if err != nil {
 		return nil, fmt.Errorf("publisher: %w", err)
 	}
