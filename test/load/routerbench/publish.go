@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sys/unix"
@@ -79,15 +80,20 @@ func sdk(ctx context.Context, j *job, orders <-chan string, say func(any) error)
 }
 
 // due publishes over one stream when messages are due, whatever became of those before.
-func due(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
-	p, err := publisher.New(ctx, j.Addr, "", j.Size)
+func due(ctx context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
+	d, err := firehose.NewDrip(ctx, j.Addr, j.Topics, j.Size)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = p.Close() }()
+	defer func() { err = errors.Join(err, d.Close()) }()
 	return publishing(orders, say, func() (tally, error) {
-		n, err := j.pace(ctx, func(topic string, at time.Time) error { return p.PublishTo([]string{topic}, at) })
-		return tally{N: n}, errors.Join(err, p.Wait(ctx))
+		var at time.Time
+		stamp := func(payload []byte) { publisher.Stamp(payload, at) }
+		n, err := j.pace(ctx, raw, func(topic int, due time.Time) error {
+			at = due
+			return errors.Join(d.Poll(), d.Publish(topic, stamp))
+		})
+		return tally{N: n}, errors.Join(err, d.Wait(ctx))
 	})
 }
 
@@ -101,13 +107,21 @@ func dueFrames(ctx context.Context, j *job, orders <-chan string, say func(any) 
 	each := *j
 	each.Rate /= float64(len(j.Topics))
 	return publishing(orders, say, func() (tally, error) {
-		n, err := each.pace(ctx, func(_ string, at time.Time) error { return p.PublishTo(j.Topics, at) })
+		n, err := each.pace(ctx, yielding, func(_ int, at time.Time) error { return p.PublishTo(j.Topics, at) })
 		return tally{N: n * int64(len(j.Topics))}, errors.Join(err, p.Wait(ctx))
 	})
 }
 
+// raw and yielding sleep, less where a signal comes. A raw sleeper keeps its processor: it suits who has no other goroutine, and does not wake the
+// runtime's monitor.
+func raw(d *unix.Timespec) {
+	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(d)), 0, 0)
+}
+
+func yielding(d *unix.Timespec) { _ = unix.Nanosleep(d, nil) }
+
 // pace calls publish for one topic after the other when each message is due.
-func (j *job) pace(ctx context.Context, publish func(topic string, at time.Time) error) (n int64, err error) {
+func (j *job) pace(ctx context.Context, sleep func(*unix.Timespec), publish func(topic int, at time.Time) error) (n int64, err error) {
 	// Go's own timers may be a millisecond late where nothing else goes on: that would be measured as the servers'.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -120,9 +134,9 @@ func (j *job) pace(ctx context.Context, publish func(topic string, at time.Time)
 		at := began.Add(time.Duration(float64(n) / j.Rate * float64(time.Second)))
 		for wait := time.Until(at); wait > 0; wait = time.Until(at) {
 			rest := unix.NsecToTimespec(int64(wait))
-			_ = unix.Nanosleep(&rest, nil) // a signal may cut it short
+			sleep(&rest)
 		}
-		if err := errors.Join(publish(j.Topics[n%int64(len(j.Topics))], at), ctx.Err()); err != nil {
+		if err := errors.Join(publish(int(n)%len(j.Topics), at), ctx.Err()); err != nil {
 			return n, err
 		}
 	}
@@ -137,17 +151,17 @@ func natsPublisher(ctx context.Context, j *job, orders <-chan string, say func(a
 	}
 	defer c.Close()
 	payload := make([]byte, j.Size)
+	subjects := make([]string, len(j.Topics))
+	for i, t := range j.Topics {
+		subjects[i] = subject(t)
+	}
 	return publishing(orders, say, func() (tally, error) {
 		if j.Frames == 0 {
-			n, err := j.pace(ctx, func(topic string, at time.Time) error {
+			n, err := j.pace(ctx, yielding, func(topic int, at time.Time) error {
 				publisher.Stamp(payload, at)
-				return c.Publish(subject(topic), payload)
+				return c.Publish(subjects[topic], payload)
 			})
 			return tally{N: n}, errors.Join(err, c.FlushTimeout(10*time.Second))
-		}
-		subjects := make([]string, len(j.Topics))
-		for i, t := range j.Topics {
-			subjects[i] = subject(t)
 		}
 		n := int64(0)
 		for end := time.Now().Add(j.Span); time.Now().Before(end); {

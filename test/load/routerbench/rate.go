@@ -63,9 +63,11 @@ func meshLoad(name string, m *local.Mesh, publish job) *load {
 	l := &load{name: name, publish: publish, copies: 1, servers: []consumer{
 		{"router", []*local.Process{m.Router}}, {"nats", []*local.Process{m.NATS}}, {"edges", m.Edges},
 	}}
-	for i, e := range m.Edges {
-		l.subscribe = append(l.subscribe, job{Kind: "subs", Addr: e.Addr, Topics: share(publish.Topics, i, len(m.Edges)), Rate: publish.Rate})
+	subscribe := job{Kind: "subs", Topics: publish.Topics, Rate: publish.Rate, Span: publish.Span}
+	for _, e := range m.Edges {
+		subscribe.Addrs = append(subscribe.Addrs, e.Addr)
 	}
+	l.subscribe = []job{subscribe}
 	return l
 }
 

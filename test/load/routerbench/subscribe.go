@@ -45,8 +45,9 @@ func counting(orders <-chan string, say func(any) error, turn func() error, now 
 func subscribers(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
 	var t tally
 	timed := j.Rate > 0
+	t.Took = make([]float64, 0, expected(j))
 	s, err := swarm.Dial(ctx, swarm.Config{
-		Addr: j.Addr, Conns: len(j.Topics), Dialect: &swarm.Push{Topics: func(n int) []string { return j.Topics[n : n+1] }, HeartbeatMs: never},
+		Addr: j.Addr, Addrs: j.Addrs, Alone: true, Conns: len(j.Topics), Dialect: &swarm.Push{Topics: func(n int) []string { return j.Topics[n : n+1] }, HeartbeatMs: never},
 		Message: func(_ int, frame []byte) {
 			if timed {
 				if at, ok := publisher.Stamped(frame); ok {
@@ -73,9 +74,12 @@ func subscribers(ctx context.Context, j *job, orders <-chan string, say func(any
 	}
 	return counting(orders, say, turn, now, func() {
 		s.Restart()
-		t = tally{}
+		t = tally{Took: t.Took[:0]}
 	})
 }
+
+// expected is how many messages are timed, about.
+func expected(j *job) int { return int(j.Rate * (j.Span + time.Second).Seconds()) }
 
 // natsSubscribers are the same of nats-server.
 func natsSubscribers(_ context.Context, j *job, orders <-chan string, say func(any) error) error {

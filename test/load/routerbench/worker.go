@@ -22,6 +22,7 @@ const workerFlag = "-worker"
 type job struct {
 	Kind   string // a key of kinds
 	Addr   string
+	Addrs  []string // of subscribers: topics take turns among them
 	Topics []string
 	Size   int           // of a payload, bytes
 	Frames int           // that may be unanswered, each with a message for every topic; 0: messages leave when they are due

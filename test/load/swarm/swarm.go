@@ -8,13 +8,16 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // Config of a swarm.
 type Config struct {
-	Addr    string // IPv4 address and port of the server
+	Addr string // IPv4 address and port of the server
+	// Addrs are those of several servers, among which connections take turns; Addr is not looked at then.
+	Addrs   []string
 	Dialect Dialect
 	Conns   int
 	// First is the number of the first connection, for Dialect.Hello.
@@ -23,6 +26,8 @@ type Config struct {
 	From func(n int) [4]byte
 	// Heartbeat is how often every connection pings while Beat is called; 0: never.
 	Heartbeat time.Duration
+	// Alone says that nothing else goes on in the process: what waits keeps its processor, and does not wake the runtime's monitor.
+	Alone bool
 	// Message, if set, sees every delivery: the connection's number within the swarm and the frame, valid until it returns.
 	Message func(conn int, frame []byte)
 }
@@ -36,7 +41,7 @@ const patience = 2 * time.Minute
 // Swarm of connections. All methods are called by one goroutine.
 type Swarm struct {
 	cfg    Config
-	addr   unix.SockaddrInet4
+	addrs  []unix.SockaddrInet4
 	poller int
 	conns  []conn
 	events []unix.EpollEvent
@@ -62,17 +67,25 @@ type conn struct {
 
 // New makes a swarm without connections.
 func New(cfg Config) (*Swarm, error) {
-	at, err := netip.ParseAddrPort(cfg.Addr)
-	if err != nil {
-		return nil, err
+	if len(cfg.Addrs) == 0 {
+		cfg.Addrs = []string{cfg.Addr}
+	}
+	var addrs []unix.SockaddrInet4
+	for _, addr := range cfg.Addrs {
+		at, err := netip.ParseAddrPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		addrs = append(addrs, unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())})
 	}
 	if cfg.From == nil {
 		cfg.From = func(n int) [4]byte { return [4]byte{127, 0, 1, byte(1 + n/8000)} }
 	}
 	s := &Swarm{
-		cfg: cfg, addr: unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())},
+		cfg: cfg, addrs: addrs,
 		conns: make([]conn, 0, cfg.Conns), events: make([]unix.EpollEvent, 512), buf: make([]byte, 256<<10),
 	}
+	var err error
 	s.poller, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	return s, err
 }
@@ -159,7 +172,7 @@ func (s *Swarm) begin(fd, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Connect(fd, &s.addr); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+	if err := unix.Connect(fd, &s.addrs[n%len(s.addrs)]); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return fmt.Errorf("connect: %w", err)
 	}
 	// A socket that was read until it had no more need not be looked at again.
@@ -191,7 +204,7 @@ func (s *Swarm) Drain() error {
 }
 
 func (s *Swarm) turn(wait time.Duration) (events int, err error) {
-	events, err = unix.EpollWait(s.poller, s.events, int(wait.Milliseconds()))
+	events, err = s.wait(int(wait.Milliseconds()))
 	if errors.Is(err, unix.EINTR) {
 		return 0, nil
 	}
@@ -205,6 +218,17 @@ func (s *Swarm) turn(wait time.Duration) (events int, err error) {
 		}
 	}
 	return events, nil
+}
+
+func (s *Swarm) wait(ms int) (events int, err error) {
+	if !s.cfg.Alone {
+		return unix.EpollWait(s.poller, s.events, ms)
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(s.poller), uintptr(unsafe.Pointer(unsafe.SliceData(s.events))), uintptr(len(s.events)), uintptr(ms), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }
 
 // read reads until there is no more, because what it leaves is not told of again. The end of a connection comes after what is read in part only.
