@@ -34,7 +34,9 @@ type link struct {
 	w       writer
 	welcome *wirev1.Welcome
 	beat    time.Duration
-	rtt     atomic.Uint32 // µs
+	rtt     atomic.Uint32 // µs, of the last Ping that was answered
+	// unreported is rtt until a Ping has told the edge; 0: nothing new.
+	unreported atomic.Uint32
 	// waiting is when the reader began to wait for the socket, since base; 0: it doesn't wait.
 	waiting atomic.Int64
 	body    []byte // of the frame last returned by next, where it lies outside br

@@ -34,7 +34,7 @@ func (l *link) ping() {
 	}
 	l.mu.Unlock()
 	// A write that fails closes the connection; the reader reports it.
-	_ = l.w.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: uint64(time.Since(base)), LastRttUs: l.rtt.Load()})
+	_ = l.w.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: uint64(time.Since(base)), LastRttUs: l.unreported.Swap(0)})
 }
 
 func (l *link) pong(body []byte) {
@@ -44,6 +44,8 @@ func (l *link) pong(body []byte) {
 	}
 	rtt := time.Since(base) - time.Duration(p.GetSentAt())
 	if rtt >= 0 && rtt < time.Hour {
-		l.rtt.Store(uint32(max(rtt.Microseconds(), 1)))
+		us := uint32(max(rtt.Microseconds(), 1))
+		l.rtt.Store(us)
+		l.unreported.Store(us)
 	}
 }

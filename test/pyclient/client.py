@@ -40,6 +40,7 @@ class Client:
         self.socket = socket.create_connection((host, int(port)), self.timeout)
         self.stream = self.socket.makefile("rb")
         self.next_id = 1
+        self.last_rtt_us = 0  # of another connection
         self.send(frames.HELLO, version=1, client_id=self.client_id, agent="pyclient")
         return self.wait(frames.WELCOME)
 

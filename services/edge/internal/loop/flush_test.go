@@ -56,12 +56,19 @@ func TestSendModeIsWhatWasAskedFor(t *testing.T) {
 // byHand is a loop whose turns are the test's.
 func byHand(t *testing.T, send SendMode, lim ...Limits) (*Loop, *meshtest.Mesh) {
 	t.Helper()
-	var l *Loop
-	mesh := meshtest.New(func(e exchange.Event) { l.Post(e) })
-	cfg := Config{EdgeID: "edge", Mesh: mesh, PolicyFor: patiently(), ListenAddr: "127.0.0.1:0", Poller: testPoller, Send: send}
+	cfg := Config{Send: send}
 	for _, lim := range lim {
 		cfg.Limits = lim
 	}
+	return byHandIn(t, cfg)
+}
+
+// byHandIn is byHand with settings.
+func byHandIn(t *testing.T, cfg Config) (*Loop, *meshtest.Mesh) {
+	t.Helper()
+	var l *Loop
+	mesh := meshtest.New(func(e exchange.Event) { l.Post(e) })
+	cfg.EdgeID, cfg.Mesh, cfg.PolicyFor, cfg.ListenAddr, cfg.Poller = "edge", mesh, patiently(), "127.0.0.1:0", testPoller
 	cfg.Limits.HandshakeTimeout = time.Hour
 	l, err := New(cfg)
 	if err != nil {
@@ -69,7 +76,7 @@ func byHand(t *testing.T, send SendMode, lim ...Limits) (*Loop, *meshtest.Mesh) 
 	}
 	turnedByHand(l)
 	l.partTime = time.Hour // turns are measured by what they do
-	if l.sender, l.noRing, err = openSender(send); err != nil {
+	if l.sender, l.noRing, err = openSender(cfg.Send); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.poller.Listen(); err != nil {
