@@ -22,14 +22,16 @@ const (
 	Delivered
 	SessionExpired
 	DeadLetter
+	SlowConsumer
 )
 
 // Kinds is one more than the greatest Kind.
-const Kinds = int(DeadLetter) + 1
+const Kinds = int(SlowConsumer) + 1
 
 var names = [Kinds]string{
 	Connect: "connect", Disconnect: "disconnect", Subscribe: "subscribe", Unsubscribe: "unsubscribe", Delivered: "delivered",
 	SessionExpired: "session_expired", DeadLetter: "dead_letter",
+	SlowConsumer: "slow_consumer",
 }
 
 // String is the level of topics that names the kind.
@@ -42,7 +44,7 @@ func (k Kind) String() string {
 
 // All kinds, in order.
 func All() []Kind {
-	return []Kind{Connect, Disconnect, Subscribe, Unsubscribe, Delivered, SessionExpired, DeadLetter}
+	return []Kind{Connect, Disconnect, Subscribe, Unsubscribe, Delivered, SessionExpired, DeadLetter, SlowConsumer}
 }
 
 // Topic of a kind; those about topics are followed by a namespace.

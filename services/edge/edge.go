@@ -105,7 +105,9 @@ func (e *Edge) assemble() error {
 		return fmt.Errorf("edge: %w", err)
 	}
 	loops, err := loop.NewAll(loop.Config{
-		Door: door, EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), Poller: loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
+		Door: door, EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
+		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
+		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
 		Events:    tell.Rings(),
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 	}, s.Loops)
@@ -138,10 +140,9 @@ func (e *Edge) assemble() error {
 }
 
 func limits(s Settings) loop.Limits {
-	each := func(n int) int { return max((n+s.Loops-1)/s.Loops, 1) }
 	return loop.Limits{
 		MaxFrame: s.MaxFrame, Subscriptions: s.MaxSubscriptions,
-		LoopQueueBytes: each(s.QueueMemory), HandshakeTimeout: s.HandshakeTimeout,
+		QueueBytes: s.QueueBytes, QueueMessages: s.QueueMessages, HandshakeTimeout: s.HandshakeTimeout,
 	}
 }
 

@@ -1,6 +1,8 @@
 package edge
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -53,6 +55,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	sendSpread(ch, all)
 	sendModes(ch, all)
 	sendRTT(ch, all)
+	sendDepths(ch, all)
 	for _, f := range c.mesh() {
 		kind := prometheus.CounterValue
 		if f.Gauge {
@@ -155,6 +158,24 @@ func sendRTT(ch chan<- prometheus.Metric, all []loop.Stats) {
 	}
 }
 
+// sendDepths sends how much connections owe, and how far the last subscription is behind.
+func sendDepths(ch chan<- prometheus.Metric, all []loop.Stats) {
+	deepest, longest := int64(0), int64(0)
+	desc := prometheus.NewDesc("pushmesh_edge_queued_connections", "Connections that are owed at least so many bytes, what the kernel holds for stuck ones included.", []string{"at_least"}, nil)
+	for i, bytes := range hub.Depths {
+		owing := int64(0)
+		for k := range all {
+			owing += all[k].Owing[i]
+		}
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(owing), strconv.Itoa(bytes))
+	}
+	for i := range all {
+		deepest, longest = max(deepest, all[i].Deepest), max(longest, all[i].LongestLag)
+	}
+	send(ch, "deepest_queue_bytes", "Bytes owed to the connection that is owed most, to an eighth.", prometheus.GaugeValue, float64(deepest))
+	send(ch, "longest_lag_messages", "Messages between the subscription that is furthest behind and the head of its topic.", prometheus.GaugeValue, float64(longest))
+}
+
 func oneIf(b bool) float64 {
 	if b {
 		return 1
@@ -174,6 +195,13 @@ var sums = []sum{
 	{"topics", "Topics that loops hold, each counted once for every loop.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Topics) }},
 	{"unacked_messages", "Messages sent and not ACKed yet.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Unacked) }},
 	{"queued_bytes", "Bytes owed to connections.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.QueuedBytes) }},
+	{"queue_memory_used_bytes", "Bytes of --queue-memory that are used: what is owed to connections, the queues' own memory, and what the kernel holds for stuck sockets.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.BudgetBytes) }},
+	{"kernel_bytes", "Bytes that the kernel holds for stuck sockets.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.KernelBytes) }},
+	{"stuck_connections", "Connections of which the kernel takes nothing now.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Stuck) }},
+	{"queue_payments_total", "Times that a connection gave up some of what it was owed, because --queue-memory was used up.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Payments) }},
+	{"slow_consumer_events_held_back_total", "Crossings of half or four fifths of a queue that were not told of as events, because the connection or too many others had just been.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.HeldBack) }},
+	{"subscriptions_behind", "Subscriptions that read on from the log, as of the last second.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.BehindNow) }},
+	{"lag_messages", "Messages between subscriptions that are behind and the heads of their topics, together.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Lag) }},
 	{"deliveries_total", "Message frames that left for the kernel.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Deliveries) }},
 	{"redeliveries_total", "Message frames sent again.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Redeliveries) }},
 	{"frames_read_total", "Frames of clients.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Frames) }},

@@ -28,7 +28,12 @@ type Settings struct {
 	MaxConnections        int           `help:"Connections held; more are refused. 100 fewer than the open-files limit where that is lower." default:"1000000"`
 	MaxSubscriptions      int           `help:"Subscriptions of one connection." default:"1000"`
 	MaxFrame              int           `help:"Bytes of a frame's body that a client may send." default:"1048576"`
-	QueueMemory           int           `help:"Bytes that may wait for all connections together." default:"1073741824"`
+	QueueMemory           int           `help:"Bytes that may wait for all connections together, with what the kernel holds for those that take nothing. Beyond it who owes most pays first." default:"1073741824"`
+	QueueBytes            int           `help:"Bytes that may wait for one connection." default:"1048576"`
+	QueueMessages         int           `help:"Messages that may wait for one connection." default:"1024"`
+	SocketSend            int           `help:"Send buffer of a subscriber's socket in bytes (SO_SNDBUF); 0: the kernel's, which grows." default:"0"`
+	SocketReceive         int           `help:"Receive buffer of a subscriber's socket in bytes (SO_RCVBUF); 0: the kernel's, which grows." default:"0"`
+	SocketUnsent          int           `help:"Bytes that the kernel takes for a subscriber before it has sent them (TCP_NOTSENT_LOWAT); 0: as many as its buffer has room for." default:"0"`
 	HandshakeTimeout      time.Duration `help:"How long a client has for its Hello." default:"5s"`
 	MaxAddressConnections int           `help:"Connections held of one address (IPv4, or a /64 of IPv6); more are refused. 0: no limit, for behind one address there may be thousands." default:"0"`
 	AcceptRate            int           `help:"Connections taken in a second; more wait in the kernel. 0: no limit." default:"0"`
@@ -64,6 +69,8 @@ func (s Settings) withDefaults() Settings {
 	s.MaxSubscriptions = cmp.Or(s.MaxSubscriptions, 1000)
 	s.MaxFrame = cmp.Or(s.MaxFrame, 1<<20)
 	s.QueueMemory = cmp.Or(s.QueueMemory, 1<<30)
+	s.QueueBytes = cmp.Or(s.QueueBytes, min(1<<20, s.QueueMemory))
+	s.QueueMessages = cmp.Or(s.QueueMessages, 1024)
 	s.HandshakeTimeout = cmp.Or(s.HandshakeTimeout, 5*time.Second)
 	s.Resumes = cmp.Or(s.Resumes, 16)
 	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
@@ -89,6 +96,11 @@ func (s *Settings) Check() error {
 		settings.Range("max-subscriptions", d.MaxSubscriptions, 1, 100_000),
 		settings.Range("max-frame", d.MaxFrame, 4<<10, 16<<20-1),
 		settings.Range("queue-memory", d.QueueMemory, 1<<20, 1<<40),
+		settings.Range("queue-bytes", d.QueueBytes, 4<<10, d.QueueMemory),
+		settings.Range("queue-messages", d.QueueMessages, 16, 1<<16),
+		settings.Range("socket-send", d.SocketSend, 0, 64<<20),
+		settings.Range("socket-receive", d.SocketReceive, 0, 64<<20),
+		settings.Range("socket-unsent", d.SocketUnsent, 0, 64<<20),
 		settings.Range("handshake-timeout", d.HandshakeTimeout.Seconds(), 0.1, 300),
 		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("resumes", d.Resumes, 1, 1024),

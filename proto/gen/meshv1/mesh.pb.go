@@ -80,7 +80,7 @@ func (x PresenceReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PresenceReport_Kind.Descriptor instead.
 func (PresenceReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15, 0}
 }
 
 type GroupSettle_How int32
@@ -135,7 +135,7 @@ func (x GroupSettle_How) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupSettle_How.Descriptor instead.
 func (GroupSettle_How) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36, 0}
 }
 
 // Delivery is one message on its way from a router to an edge.
@@ -693,6 +693,7 @@ type EdgeRequest struct {
 	//	*EdgeRequest_ListMembers
 	//	*EdgeRequest_PresenceLease
 	//	*EdgeRequest_Ticket
+	//	*EdgeRequest_SessionQueue
 	Request       isEdgeRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -789,6 +790,15 @@ func (x *EdgeRequest) GetTicket() *IssueTicket {
 	return nil
 }
 
+func (x *EdgeRequest) GetSessionQueue() *SessionQueue {
+	if x != nil {
+		if x, ok := x.Request.(*EdgeRequest_SessionQueue); ok {
+			return x.SessionQueue
+		}
+	}
+	return nil
+}
+
 type isEdgeRequest_Request interface {
 	isEdgeRequest_Request()
 }
@@ -818,6 +828,10 @@ type EdgeRequest_Ticket struct {
 	Ticket *IssueTicket `protobuf:"bytes,7,opt,name=ticket,proto3,oneof"`
 }
 
+type EdgeRequest_SessionQueue struct {
+	SessionQueue *SessionQueue `protobuf:"bytes,8,opt,name=session_queue,json=sessionQueue,proto3,oneof"`
+}
+
 func (*EdgeRequest_Count) isEdgeRequest_Request() {}
 
 func (*EdgeRequest_Yield) isEdgeRequest_Request() {}
@@ -830,6 +844,8 @@ func (*EdgeRequest_PresenceLease) isEdgeRequest_Request() {}
 
 func (*EdgeRequest_Ticket) isEdgeRequest_Request() {}
 
+func (*EdgeRequest_SessionQueue) isEdgeRequest_Request() {}
+
 type EdgeReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of CountSubscribers.topics.
@@ -840,7 +856,8 @@ type EdgeReply struct {
 	// 16 bytes, good for one Hello within seconds; empty: the edge takes no connections of backends now.
 	Ticket []byte `protobuf:"bytes,6,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	// Where routers reach the edge's subscriber port, host:port.
-	Address       string `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
+	Address       string      `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
+	Queue         *QueueDepth `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -917,6 +934,119 @@ func (x *EdgeReply) GetAddress() string {
 	return ""
 }
 
+func (x *EdgeReply) GetQueue() *QueueDepth {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+// SessionQueue asks how much waits for the connection that holds a session.
+type SessionQueue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionQueue) Reset() {
+	*x = SessionQueue{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionQueue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionQueue) ProtoMessage() {}
+
+func (x *SessionQueue) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionQueue.ProtoReflect.Descriptor instead.
+func (*SessionQueue) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SessionQueue) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SessionQueue) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// QueueDepth is what an edge has for a connection and its kernel has not taken.
+type QueueDepth struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      uint64                 `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueDepth) Reset() {
+	*x = QueueDepth{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueDepth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueDepth) ProtoMessage() {}
+
+func (x *QueueDepth) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueDepth.ProtoReflect.Descriptor instead.
+func (*QueueDepth) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *QueueDepth) GetMessages() uint64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *QueueDepth) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type CountSubscribers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topics        []string               `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
@@ -926,7 +1056,7 @@ type CountSubscribers struct {
 
 func (x *CountSubscribers) Reset() {
 	*x = CountSubscribers{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1068,7 @@ func (x *CountSubscribers) String() string {
 func (*CountSubscribers) ProtoMessage() {}
 
 func (x *CountSubscribers) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1081,7 @@ func (x *CountSubscribers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSubscribers.ProtoReflect.Descriptor instead.
 func (*CountSubscribers) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{7}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CountSubscribers) GetTopics() []string {
@@ -975,7 +1105,7 @@ type ListMembers struct {
 
 func (x *ListMembers) Reset() {
 	*x = ListMembers{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1117,7 @@ func (x *ListMembers) String() string {
 func (*ListMembers) ProtoMessage() {}
 
 func (x *ListMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1130,7 @@ func (x *ListMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembers.ProtoReflect.Descriptor instead.
 func (*ListMembers) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{8}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListMembers) GetTopic() string {
@@ -1035,7 +1165,7 @@ type MemberPage struct {
 
 func (x *MemberPage) Reset() {
 	*x = MemberPage{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1177,7 @@ func (x *MemberPage) String() string {
 func (*MemberPage) ProtoMessage() {}
 
 func (x *MemberPage) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1190,7 @@ func (x *MemberPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberPage.ProtoReflect.Descriptor instead.
 func (*MemberPage) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{9}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MemberPage) GetMembers() []*PresenceMember {
@@ -1096,7 +1226,7 @@ type PresenceMember struct {
 
 func (x *PresenceMember) Reset() {
 	*x = PresenceMember{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1238,7 @@ func (x *PresenceMember) String() string {
 func (*PresenceMember) ProtoMessage() {}
 
 func (x *PresenceMember) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1251,7 @@ func (x *PresenceMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceMember.ProtoReflect.Descriptor instead.
 func (*PresenceMember) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{10}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PresenceMember) GetTopic() string {
@@ -1190,7 +1320,7 @@ type PresenceLease struct {
 
 func (x *PresenceLease) Reset() {
 	*x = PresenceLease{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1332,7 @@ func (x *PresenceLease) String() string {
 func (*PresenceLease) ProtoMessage() {}
 
 func (x *PresenceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1345,7 @@ func (x *PresenceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceLease.ProtoReflect.Descriptor instead.
 func (*PresenceLease) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PresenceLease) GetRouterId() string {
@@ -1266,7 +1396,7 @@ type PresenceFrame struct {
 
 func (x *PresenceFrame) Reset() {
 	*x = PresenceFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1408,7 @@ func (x *PresenceFrame) String() string {
 func (*PresenceFrame) ProtoMessage() {}
 
 func (x *PresenceFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1421,7 @@ func (x *PresenceFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceFrame.ProtoReflect.Descriptor instead.
 func (*PresenceFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PresenceFrame) GetEdgeId() string {
@@ -1341,7 +1471,7 @@ type PresenceReport struct {
 
 func (x *PresenceReport) Reset() {
 	*x = PresenceReport{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1483,7 @@ func (x *PresenceReport) String() string {
 func (*PresenceReport) ProtoMessage() {}
 
 func (x *PresenceReport) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1496,7 @@ func (x *PresenceReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceReport.ProtoReflect.Descriptor instead.
 func (*PresenceReport) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PresenceReport) GetKind() PresenceReport_Kind {
@@ -1429,7 +1559,7 @@ type PresenceChange struct {
 
 func (x *PresenceChange) Reset() {
 	*x = PresenceChange{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1571,7 @@ func (x *PresenceChange) String() string {
 func (*PresenceChange) ProtoMessage() {}
 
 func (x *PresenceChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1584,7 @@ func (x *PresenceChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceChange.ProtoReflect.Descriptor instead.
 func (*PresenceChange) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PresenceChange) GetMember() *PresenceMember {
@@ -1482,7 +1612,7 @@ type YieldSession struct {
 
 func (x *YieldSession) Reset() {
 	*x = YieldSession{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1624,7 @@ func (x *YieldSession) String() string {
 func (*YieldSession) ProtoMessage() {}
 
 func (x *YieldSession) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1637,7 @@ func (x *YieldSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use YieldSession.ProtoReflect.Descriptor instead.
 func (*YieldSession) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *YieldSession) GetUser() string {
@@ -1534,7 +1664,7 @@ type IssueTicket struct {
 
 func (x *IssueTicket) Reset() {
 	*x = IssueTicket{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1676,7 @@ func (x *IssueTicket) String() string {
 func (*IssueTicket) ProtoMessage() {}
 
 func (x *IssueTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1689,7 @@ func (x *IssueTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTicket.ProtoReflect.Descriptor instead.
 func (*IssueTicket) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IssueTicket) GetRouterId() string {
@@ -1581,7 +1711,7 @@ type DisconnectClients struct {
 
 func (x *DisconnectClients) Reset() {
 	*x = DisconnectClients{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1723,7 @@ func (x *DisconnectClients) String() string {
 func (*DisconnectClients) ProtoMessage() {}
 
 func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1736,7 @@ func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectClients.ProtoReflect.Descriptor instead.
 func (*DisconnectClients) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DisconnectClients) GetClientId() string {
@@ -1648,7 +1778,7 @@ type ClientPublish struct {
 
 func (x *ClientPublish) Reset() {
 	*x = ClientPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1790,7 @@ func (x *ClientPublish) String() string {
 func (*ClientPublish) ProtoMessage() {}
 
 func (x *ClientPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1803,7 @@ func (x *ClientPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish.ProtoReflect.Descriptor instead.
 func (*ClientPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClientPublish) GetEdgeId() string {
@@ -1700,7 +1830,7 @@ type ClientPublishReply struct {
 
 func (x *ClientPublishReply) Reset() {
 	*x = ClientPublishReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1842,7 @@ func (x *ClientPublishReply) String() string {
 func (*ClientPublishReply) ProtoMessage() {}
 
 func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1855,7 @@ func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClientPublishReply) GetResults() []*ClientPublishReply_Result {
@@ -1748,7 +1878,7 @@ type OutboxPublish struct {
 
 func (x *OutboxPublish) Reset() {
 	*x = OutboxPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1890,7 @@ func (x *OutboxPublish) String() string {
 func (*OutboxPublish) ProtoMessage() {}
 
 func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1903,7 @@ func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish.ProtoReflect.Descriptor instead.
 func (*OutboxPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OutboxPublish) GetProducerId() []byte {
@@ -1803,7 +1933,7 @@ type EventPublish struct {
 
 func (x *EventPublish) Reset() {
 	*x = EventPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +1945,7 @@ func (x *EventPublish) String() string {
 func (*EventPublish) ProtoMessage() {}
 
 func (x *EventPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +1958,7 @@ func (x *EventPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish.ProtoReflect.Descriptor instead.
 func (*EventPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EventPublish) GetSource() string {
@@ -1875,7 +2005,7 @@ type StoreBeat struct {
 
 func (x *StoreBeat) Reset() {
 	*x = StoreBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +2017,7 @@ func (x *StoreBeat) String() string {
 func (*StoreBeat) ProtoMessage() {}
 
 func (x *StoreBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +2030,7 @@ func (x *StoreBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBeat.ProtoReflect.Descriptor instead.
 func (*StoreBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoreBeat) GetStoreId() string {
@@ -1990,7 +2120,7 @@ type RouterBeat struct {
 
 func (x *RouterBeat) Reset() {
 	*x = RouterBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2132,7 @@ func (x *RouterBeat) String() string {
 func (*RouterBeat) ProtoMessage() {}
 
 func (x *RouterBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2145,7 @@ func (x *RouterBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterBeat.ProtoReflect.Descriptor instead.
 func (*RouterBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RouterBeat) GetRouterId() string {
@@ -2089,7 +2219,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2231,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2244,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Stored) GetRuns() []*StoredRun {
@@ -2145,7 +2275,7 @@ type StoredRun struct {
 
 func (x *StoredRun) Reset() {
 	*x = StoredRun{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2287,7 @@ func (x *StoredRun) String() string {
 func (*StoredRun) ProtoMessage() {}
 
 func (x *StoredRun) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2300,7 @@ func (x *StoredRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRun.ProtoReflect.Descriptor instead.
 func (*StoredRun) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StoredRun) GetTopic() string {
@@ -2212,7 +2342,7 @@ type StoredRecord struct {
 
 func (x *StoredRecord) Reset() {
 	*x = StoredRecord{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2354,7 @@ func (x *StoredRecord) String() string {
 func (*StoredRecord) ProtoMessage() {}
 
 func (x *StoredRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2367,7 @@ func (x *StoredRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRecord.ProtoReflect.Descriptor instead.
 func (*StoredRecord) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StoredRecord) GetExpiresAt() uint64 {
@@ -2272,7 +2402,7 @@ type GroupFrame struct {
 
 func (x *GroupFrame) Reset() {
 	*x = GroupFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2414,7 @@ func (x *GroupFrame) String() string {
 func (*GroupFrame) ProtoMessage() {}
 
 func (x *GroupFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2427,7 @@ func (x *GroupFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrame.ProtoReflect.Descriptor instead.
 func (*GroupFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GroupFrame) GetEdgeId() string {
@@ -2347,7 +2477,7 @@ type GroupFrameReply struct {
 
 func (x *GroupFrameReply) Reset() {
 	*x = GroupFrameReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2489,7 @@ func (x *GroupFrameReply) String() string {
 func (*GroupFrameReply) ProtoMessage() {}
 
 func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2502,7 @@ func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrameReply.ProtoReflect.Descriptor instead.
 func (*GroupFrameReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GroupFrameReply) GetEdgeIncarnation() uint64 {
@@ -2411,7 +2541,7 @@ type GroupOp struct {
 
 func (x *GroupOp) Reset() {
 	*x = GroupOp{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2553,7 @@ func (x *GroupOp) String() string {
 func (*GroupOp) ProtoMessage() {}
 
 func (x *GroupOp) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2566,7 @@ func (x *GroupOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOp.ProtoReflect.Descriptor instead.
 func (*GroupOp) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GroupOp) GetGroup() string {
@@ -2581,7 +2711,7 @@ type GroupJoin struct {
 
 func (x *GroupJoin) Reset() {
 	*x = GroupJoin{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2723,7 @@ func (x *GroupJoin) String() string {
 func (*GroupJoin) ProtoMessage() {}
 
 func (x *GroupJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2736,7 @@ func (x *GroupJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoin.ProtoReflect.Descriptor instead.
 func (*GroupJoin) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupJoin) GetWindow() uint32 {
@@ -2656,7 +2786,7 @@ type GroupAcked struct {
 
 func (x *GroupAcked) Reset() {
 	*x = GroupAcked{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2798,7 @@ func (x *GroupAcked) String() string {
 func (*GroupAcked) ProtoMessage() {}
 
 func (x *GroupAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2811,7 @@ func (x *GroupAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAcked.ProtoReflect.Descriptor instead.
 func (*GroupAcked) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{31}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GroupAcked) GetTopic() string {
@@ -2719,7 +2849,7 @@ type GroupHeld struct {
 
 func (x *GroupHeld) Reset() {
 	*x = GroupHeld{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2861,7 @@ func (x *GroupHeld) String() string {
 func (*GroupHeld) ProtoMessage() {}
 
 func (x *GroupHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2874,7 @@ func (x *GroupHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupHeld.ProtoReflect.Descriptor instead.
 func (*GroupHeld) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{32}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GroupHeld) GetTopic() string {
@@ -2791,7 +2921,7 @@ type GroupLeave struct {
 
 func (x *GroupLeave) Reset() {
 	*x = GroupLeave{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +2933,7 @@ func (x *GroupLeave) String() string {
 func (*GroupLeave) ProtoMessage() {}
 
 func (x *GroupLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +2946,7 @@ func (x *GroupLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupLeave.ProtoReflect.Descriptor instead.
 func (*GroupLeave) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{33}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{35}
 }
 
 // GroupSettle ends what a member has of one message.
@@ -2833,7 +2963,7 @@ type GroupSettle struct {
 
 func (x *GroupSettle) Reset() {
 	*x = GroupSettle{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2845,7 +2975,7 @@ func (x *GroupSettle) String() string {
 func (*GroupSettle) ProtoMessage() {}
 
 func (x *GroupSettle) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2858,7 +2988,7 @@ func (x *GroupSettle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupSettle.ProtoReflect.Descriptor instead.
 func (*GroupSettle) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GroupSettle) GetTopic() string {
@@ -2910,7 +3040,7 @@ type GroupJoined struct {
 
 func (x *GroupJoined) Reset() {
 	*x = GroupJoined{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3052,7 @@ func (x *GroupJoined) String() string {
 func (*GroupJoined) ProtoMessage() {}
 
 func (x *GroupJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3065,7 @@ func (x *GroupJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoined.ProtoReflect.Descriptor instead.
 func (*GroupJoined) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{35}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GroupJoined) GetCode() wirev1.Code {
@@ -2977,7 +3107,7 @@ type GroupDeliver struct {
 
 func (x *GroupDeliver) Reset() {
 	*x = GroupDeliver{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +3119,7 @@ func (x *GroupDeliver) String() string {
 func (*GroupDeliver) ProtoMessage() {}
 
 func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +3132,7 @@ func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeliver.ProtoReflect.Descriptor instead.
 func (*GroupDeliver) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GroupDeliver) GetDeliveries() []*Delivery {
@@ -3030,7 +3160,7 @@ type GroupGone struct {
 
 func (x *GroupGone) Reset() {
 	*x = GroupGone{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3172,7 @@ func (x *GroupGone) String() string {
 func (*GroupGone) ProtoMessage() {}
 
 func (x *GroupGone) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3185,7 @@ func (x *GroupGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupGone.ProtoReflect.Descriptor instead.
 func (*GroupGone) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GroupGone) GetCode() wirev1.Code {
@@ -3088,7 +3218,7 @@ type PresenceLease_Watch struct {
 
 func (x *PresenceLease_Watch) Reset() {
 	*x = PresenceLease_Watch{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3230,7 @@ func (x *PresenceLease_Watch) String() string {
 func (*PresenceLease_Watch) ProtoMessage() {}
 
 func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3243,7 @@ func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceLease_Watch.ProtoReflect.Descriptor instead.
 func (*PresenceLease_Watch) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13, 0}
 }
 
 func (x *PresenceLease_Watch) GetId() uint64 {
@@ -3166,7 +3296,7 @@ type ClientPublish_Item struct {
 
 func (x *ClientPublish_Item) Reset() {
 	*x = ClientPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3308,7 @@ func (x *ClientPublish_Item) String() string {
 func (*ClientPublish_Item) ProtoMessage() {}
 
 func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3321,7 @@ func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish_Item.ProtoReflect.Descriptor instead.
 func (*ClientPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *ClientPublish_Item) GetTopic() string {
@@ -3258,7 +3388,7 @@ type ClientPublishReply_Result struct {
 
 func (x *ClientPublishReply_Result) Reset() {
 	*x = ClientPublishReply_Result{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3270,7 +3400,7 @@ func (x *ClientPublishReply_Result) String() string {
 func (*ClientPublishReply_Result) ProtoMessage() {}
 
 func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3283,7 +3413,7 @@ func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply_Result.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply_Result) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *ClientPublishReply_Result) GetCode() wirev1.Code {
@@ -3361,7 +3491,7 @@ type OutboxPublish_Item struct {
 
 func (x *OutboxPublish_Item) Reset() {
 	*x = OutboxPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3373,7 +3503,7 @@ func (x *OutboxPublish_Item) String() string {
 func (*OutboxPublish_Item) ProtoMessage() {}
 
 func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3386,7 +3516,7 @@ func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish_Item.ProtoReflect.Descriptor instead.
 func (*OutboxPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22, 0}
 }
 
 func (x *OutboxPublish_Item) GetTopic() string {
@@ -3489,7 +3619,7 @@ type EventPublish_Item struct {
 
 func (x *EventPublish_Item) Reset() {
 	*x = EventPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3501,7 +3631,7 @@ func (x *EventPublish_Item) String() string {
 func (*EventPublish_Item) ProtoMessage() {}
 
 func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3514,7 +3644,7 @@ func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish_Item.ProtoReflect.Descriptor instead.
 func (*EventPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *EventPublish_Item) GetNumber() uint64 {
@@ -3601,7 +3731,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04part\x18\x04 \x01(\rR\x04part\x12\x14\n" +
 	"\x05parts\x18\x05 \x01(\rR\x05parts\x12\x18\n" +
-	"\afilters\x18\x06 \x03(\tR\afilters\"\xb2\x03\n" +
+	"\afilters\x18\x06 \x03(\tR\afilters\"\xfd\x03\n" +
 	"\vEdgeRequest\x12>\n" +
 	"\x05count\x18\x01 \x01(\v2&.pushmesh.internal.v1.CountSubscribersH\x00R\x05count\x12:\n" +
 	"\x05yield\x18\x02 \x01(\v2\".pushmesh.internal.v1.YieldSessionH\x00R\x05yield\x12I\n" +
@@ -3610,15 +3740,24 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"disconnect\x12F\n" +
 	"\flist_members\x18\x04 \x01(\v2!.pushmesh.internal.v1.ListMembersH\x00R\vlistMembers\x12L\n" +
 	"\x0epresence_lease\x18\x05 \x01(\v2#.pushmesh.internal.v1.PresenceLeaseH\x00R\rpresenceLease\x12;\n" +
-	"\x06ticket\x18\a \x01(\v2!.pushmesh.internal.v1.IssueTicketH\x00R\x06ticketB\t\n" +
-	"\arequest\"\xcf\x01\n" +
+	"\x06ticket\x18\a \x01(\v2!.pushmesh.internal.v1.IssueTicketH\x00R\x06ticket\x12I\n" +
+	"\rsession_queue\x18\b \x01(\v2\".pushmesh.internal.v1.SessionQueueH\x00R\fsessionQueueB\t\n" +
+	"\arequest\"\x87\x02\n" +
 	"\tEdgeReply\x12\x16\n" +
 	"\x06counts\x18\x01 \x03(\x04R\x06counts\x12\"\n" +
 	"\fdisconnected\x18\x02 \x01(\rR\fdisconnected\x12\x18\n" +
 	"\ayielded\x18\x03 \x01(\bR\ayielded\x12:\n" +
 	"\amembers\x18\x04 \x01(\v2 .pushmesh.internal.v1.MemberPageR\amembers\x12\x16\n" +
 	"\x06ticket\x18\x06 \x01(\fR\x06ticket\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\"*\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\x126\n" +
+	"\x05queue\x18\b \x01(\v2 .pushmesh.internal.v1.QueueDepthR\x05queue\"6\n" +
+	"\fSessionQueue\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\">\n" +
+	"\n" +
+	"QueueDepth\x12\x1a\n" +
+	"\bmessages\x18\x01 \x01(\x04R\bmessages\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"*\n" +
 	"\x10CountSubscribers\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"O\n" +
 	"\vListMembers\x12\x14\n" +
@@ -3854,7 +3993,7 @@ func file_pushmesh_internal_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(PresenceReport_Kind)(0),          // 0: pushmesh.internal.v1.PresenceReport.Kind
 	(GroupSettle_How)(0),              // 1: pushmesh.internal.v1.GroupSettle.How
@@ -3865,91 +4004,95 @@ var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(*EdgeSnapshot)(nil),              // 6: pushmesh.internal.v1.EdgeSnapshot
 	(*EdgeRequest)(nil),               // 7: pushmesh.internal.v1.EdgeRequest
 	(*EdgeReply)(nil),                 // 8: pushmesh.internal.v1.EdgeReply
-	(*CountSubscribers)(nil),          // 9: pushmesh.internal.v1.CountSubscribers
-	(*ListMembers)(nil),               // 10: pushmesh.internal.v1.ListMembers
-	(*MemberPage)(nil),                // 11: pushmesh.internal.v1.MemberPage
-	(*PresenceMember)(nil),            // 12: pushmesh.internal.v1.PresenceMember
-	(*PresenceLease)(nil),             // 13: pushmesh.internal.v1.PresenceLease
-	(*PresenceFrame)(nil),             // 14: pushmesh.internal.v1.PresenceFrame
-	(*PresenceReport)(nil),            // 15: pushmesh.internal.v1.PresenceReport
-	(*PresenceChange)(nil),            // 16: pushmesh.internal.v1.PresenceChange
-	(*YieldSession)(nil),              // 17: pushmesh.internal.v1.YieldSession
-	(*IssueTicket)(nil),               // 18: pushmesh.internal.v1.IssueTicket
-	(*DisconnectClients)(nil),         // 19: pushmesh.internal.v1.DisconnectClients
-	(*ClientPublish)(nil),             // 20: pushmesh.internal.v1.ClientPublish
-	(*ClientPublishReply)(nil),        // 21: pushmesh.internal.v1.ClientPublishReply
-	(*OutboxPublish)(nil),             // 22: pushmesh.internal.v1.OutboxPublish
-	(*EventPublish)(nil),              // 23: pushmesh.internal.v1.EventPublish
-	(*StoreBeat)(nil),                 // 24: pushmesh.internal.v1.StoreBeat
-	(*RouterBeat)(nil),                // 25: pushmesh.internal.v1.RouterBeat
-	(*Stored)(nil),                    // 26: pushmesh.internal.v1.Stored
-	(*StoredRun)(nil),                 // 27: pushmesh.internal.v1.StoredRun
-	(*StoredRecord)(nil),              // 28: pushmesh.internal.v1.StoredRecord
-	(*GroupFrame)(nil),                // 29: pushmesh.internal.v1.GroupFrame
-	(*GroupFrameReply)(nil),           // 30: pushmesh.internal.v1.GroupFrameReply
-	(*GroupOp)(nil),                   // 31: pushmesh.internal.v1.GroupOp
-	(*GroupJoin)(nil),                 // 32: pushmesh.internal.v1.GroupJoin
-	(*GroupAcked)(nil),                // 33: pushmesh.internal.v1.GroupAcked
-	(*GroupHeld)(nil),                 // 34: pushmesh.internal.v1.GroupHeld
-	(*GroupLeave)(nil),                // 35: pushmesh.internal.v1.GroupLeave
-	(*GroupSettle)(nil),               // 36: pushmesh.internal.v1.GroupSettle
-	(*GroupJoined)(nil),               // 37: pushmesh.internal.v1.GroupJoined
-	(*GroupDeliver)(nil),              // 38: pushmesh.internal.v1.GroupDeliver
-	(*GroupGone)(nil),                 // 39: pushmesh.internal.v1.GroupGone
-	(*PresenceLease_Watch)(nil),       // 40: pushmesh.internal.v1.PresenceLease.Watch
-	(*ClientPublish_Item)(nil),        // 41: pushmesh.internal.v1.ClientPublish.Item
-	nil,                               // 42: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	(*ClientPublishReply_Result)(nil), // 43: pushmesh.internal.v1.ClientPublishReply.Result
-	(*OutboxPublish_Item)(nil),        // 44: pushmesh.internal.v1.OutboxPublish.Item
-	nil,                               // 45: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	(*EventPublish_Item)(nil),         // 46: pushmesh.internal.v1.EventPublish.Item
-	(wirev1.Code)(0),                  // 47: pushmesh.wire.v1.Code
+	(*SessionQueue)(nil),              // 9: pushmesh.internal.v1.SessionQueue
+	(*QueueDepth)(nil),                // 10: pushmesh.internal.v1.QueueDepth
+	(*CountSubscribers)(nil),          // 11: pushmesh.internal.v1.CountSubscribers
+	(*ListMembers)(nil),               // 12: pushmesh.internal.v1.ListMembers
+	(*MemberPage)(nil),                // 13: pushmesh.internal.v1.MemberPage
+	(*PresenceMember)(nil),            // 14: pushmesh.internal.v1.PresenceMember
+	(*PresenceLease)(nil),             // 15: pushmesh.internal.v1.PresenceLease
+	(*PresenceFrame)(nil),             // 16: pushmesh.internal.v1.PresenceFrame
+	(*PresenceReport)(nil),            // 17: pushmesh.internal.v1.PresenceReport
+	(*PresenceChange)(nil),            // 18: pushmesh.internal.v1.PresenceChange
+	(*YieldSession)(nil),              // 19: pushmesh.internal.v1.YieldSession
+	(*IssueTicket)(nil),               // 20: pushmesh.internal.v1.IssueTicket
+	(*DisconnectClients)(nil),         // 21: pushmesh.internal.v1.DisconnectClients
+	(*ClientPublish)(nil),             // 22: pushmesh.internal.v1.ClientPublish
+	(*ClientPublishReply)(nil),        // 23: pushmesh.internal.v1.ClientPublishReply
+	(*OutboxPublish)(nil),             // 24: pushmesh.internal.v1.OutboxPublish
+	(*EventPublish)(nil),              // 25: pushmesh.internal.v1.EventPublish
+	(*StoreBeat)(nil),                 // 26: pushmesh.internal.v1.StoreBeat
+	(*RouterBeat)(nil),                // 27: pushmesh.internal.v1.RouterBeat
+	(*Stored)(nil),                    // 28: pushmesh.internal.v1.Stored
+	(*StoredRun)(nil),                 // 29: pushmesh.internal.v1.StoredRun
+	(*StoredRecord)(nil),              // 30: pushmesh.internal.v1.StoredRecord
+	(*GroupFrame)(nil),                // 31: pushmesh.internal.v1.GroupFrame
+	(*GroupFrameReply)(nil),           // 32: pushmesh.internal.v1.GroupFrameReply
+	(*GroupOp)(nil),                   // 33: pushmesh.internal.v1.GroupOp
+	(*GroupJoin)(nil),                 // 34: pushmesh.internal.v1.GroupJoin
+	(*GroupAcked)(nil),                // 35: pushmesh.internal.v1.GroupAcked
+	(*GroupHeld)(nil),                 // 36: pushmesh.internal.v1.GroupHeld
+	(*GroupLeave)(nil),                // 37: pushmesh.internal.v1.GroupLeave
+	(*GroupSettle)(nil),               // 38: pushmesh.internal.v1.GroupSettle
+	(*GroupJoined)(nil),               // 39: pushmesh.internal.v1.GroupJoined
+	(*GroupDeliver)(nil),              // 40: pushmesh.internal.v1.GroupDeliver
+	(*GroupGone)(nil),                 // 41: pushmesh.internal.v1.GroupGone
+	(*PresenceLease_Watch)(nil),       // 42: pushmesh.internal.v1.PresenceLease.Watch
+	(*ClientPublish_Item)(nil),        // 43: pushmesh.internal.v1.ClientPublish.Item
+	nil,                               // 44: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	(*ClientPublishReply_Result)(nil), // 45: pushmesh.internal.v1.ClientPublishReply.Result
+	(*OutboxPublish_Item)(nil),        // 46: pushmesh.internal.v1.OutboxPublish.Item
+	nil,                               // 47: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	(*EventPublish_Item)(nil),         // 48: pushmesh.internal.v1.EventPublish.Item
+	(wirev1.Code)(0),                  // 49: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
 	2,  // 0: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	9,  // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
-	17, // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
-	19, // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
-	10, // 4: pushmesh.internal.v1.EdgeRequest.list_members:type_name -> pushmesh.internal.v1.ListMembers
-	13, // 5: pushmesh.internal.v1.EdgeRequest.presence_lease:type_name -> pushmesh.internal.v1.PresenceLease
-	18, // 6: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
-	11, // 7: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
-	12, // 8: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
-	40, // 9: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
-	15, // 10: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
-	0,  // 11: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
-	16, // 12: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
-	47, // 13: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
-	12, // 14: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
-	47, // 15: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
-	41, // 16: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
-	43, // 17: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
-	44, // 18: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
-	46, // 19: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
-	27, // 20: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
-	28, // 21: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
-	31, // 22: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
-	32, // 23: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
-	35, // 24: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
-	36, // 25: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
-	37, // 26: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
-	38, // 27: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
-	39, // 28: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
-	34, // 29: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
-	36, // 30: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
-	33, // 31: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
-	1,  // 32: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
-	47, // 33: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
-	2,  // 34: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	47, // 35: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
-	42, // 36: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	47, // 37: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
-	45, // 38: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	11, // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
+	19, // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
+	21, // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
+	12, // 4: pushmesh.internal.v1.EdgeRequest.list_members:type_name -> pushmesh.internal.v1.ListMembers
+	15, // 5: pushmesh.internal.v1.EdgeRequest.presence_lease:type_name -> pushmesh.internal.v1.PresenceLease
+	20, // 6: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
+	9,  // 7: pushmesh.internal.v1.EdgeRequest.session_queue:type_name -> pushmesh.internal.v1.SessionQueue
+	13, // 8: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
+	10, // 9: pushmesh.internal.v1.EdgeReply.queue:type_name -> pushmesh.internal.v1.QueueDepth
+	14, // 10: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
+	42, // 11: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
+	17, // 12: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
+	0,  // 13: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
+	18, // 14: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
+	49, // 15: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
+	14, // 16: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
+	49, // 17: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
+	43, // 18: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
+	45, // 19: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
+	46, // 20: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
+	48, // 21: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
+	29, // 22: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
+	30, // 23: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
+	33, // 24: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
+	34, // 25: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
+	37, // 26: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
+	38, // 27: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
+	39, // 28: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
+	40, // 29: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
+	41, // 30: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
+	36, // 31: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
+	38, // 32: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
+	35, // 33: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
+	1,  // 34: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
+	49, // 35: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
+	2,  // 36: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	49, // 37: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
+	44, // 38: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	49, // 39: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
+	47, // 40: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_mesh_proto_init() }
@@ -3964,8 +4107,9 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 		(*EdgeRequest_ListMembers)(nil),
 		(*EdgeRequest_PresenceLease)(nil),
 		(*EdgeRequest_Ticket)(nil),
+		(*EdgeRequest_SessionQueue)(nil),
 	}
-	file_pushmesh_internal_v1_mesh_proto_msgTypes[29].OneofWrappers = []any{
+	file_pushmesh_internal_v1_mesh_proto_msgTypes[31].OneofWrappers = []any{
 		(*GroupOp_Join)(nil),
 		(*GroupOp_Leave)(nil),
 		(*GroupOp_Settle)(nil),
@@ -3979,7 +4123,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_mesh_proto_rawDesc), len(file_pushmesh_internal_v1_mesh_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -47,6 +47,7 @@ type Event struct {
 	//	*Event_DeadLetter
 	//	*Event_EdgeLost
 	//	*Event_LostEvents
+	//	*Event_SlowConsumer
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -205,6 +206,15 @@ func (x *Event) GetLostEvents() *EventLost {
 	return nil
 }
 
+func (x *Event) GetSlowConsumer() *EventSlowConsumer {
+	if x != nil {
+		if x, ok := x.Event.(*Event_SlowConsumer); ok {
+			return x.SlowConsumer
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -254,6 +264,11 @@ type Event_LostEvents struct {
 	LostEvents *EventLost `protobuf:"bytes,18,opt,name=lost_events,json=lostEvents,proto3,oneof"`
 }
 
+type Event_SlowConsumer struct {
+	// $events/slow_consumer
+	SlowConsumer *EventSlowConsumer `protobuf:"bytes,19,opt,name=slow_consumer,json=slowConsumer,proto3,oneof"`
+}
+
 func (*Event_Connect) isEvent_Event() {}
 
 func (*Event_Disconnect) isEvent_Event() {}
@@ -271,6 +286,8 @@ func (*Event_DeadLetter) isEvent_Event() {}
 func (*Event_EdgeLost) isEvent_Event() {}
 
 func (*Event_LostEvents) isEvent_Event() {}
+
+func (*Event_SlowConsumer) isEvent_Event() {}
 
 // EventConnection is a client's connection to an edge, which is the event's source.
 type EventConnection struct {
@@ -852,6 +869,77 @@ func (x *EventDeadLetter) GetSession() string {
 	return ""
 }
 
+// EventSlowConsumer: a connection takes less than is sent to it, and what waits for it has reached a part of what may: of bytes or of messages, whichever is
+// nearer to its bound. It is told at 50 and at 80 per cent, again once there was less than half of that in between, and for one connection every 10 s at most.
+type EventSlowConsumer struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Connection *EventConnection       `protobuf:"bytes,1,opt,name=connection,proto3" json:"connection,omitempty"`
+	// 50 or 80.
+	Percent        uint32 `protobuf:"varint,2,opt,name=percent,proto3" json:"percent,omitempty"`
+	QueuedMessages uint64 `protobuf:"varint,3,opt,name=queued_messages,json=queuedMessages,proto3" json:"queued_messages,omitempty"`
+	QueuedBytes    uint64 `protobuf:"varint,4,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *EventSlowConsumer) Reset() {
+	*x = EventSlowConsumer{}
+	mi := &file_pushmesh_v1_events_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventSlowConsumer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventSlowConsumer) ProtoMessage() {}
+
+func (x *EventSlowConsumer) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_events_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventSlowConsumer.ProtoReflect.Descriptor instead.
+func (*EventSlowConsumer) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_events_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *EventSlowConsumer) GetConnection() *EventConnection {
+	if x != nil {
+		return x.Connection
+	}
+	return nil
+}
+
+func (x *EventSlowConsumer) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *EventSlowConsumer) GetQueuedMessages() uint64 {
+	if x != nil {
+		return x.QueuedMessages
+	}
+	return 0
+}
+
+func (x *EventSlowConsumer) GetQueuedBytes() uint64 {
+	if x != nil {
+		return x.QueuedBytes
+	}
+	return 0
+}
+
 // EventEdgeLost: an edge fell silent, or came back as another process, without saying goodbye. A router is the source.
 type EventEdgeLost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -866,7 +954,7 @@ type EventEdgeLost struct {
 
 func (x *EventEdgeLost) Reset() {
 	*x = EventEdgeLost{}
-	mi := &file_pushmesh_v1_events_proto_msgTypes[9]
+	mi := &file_pushmesh_v1_events_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +966,7 @@ func (x *EventEdgeLost) String() string {
 func (*EventEdgeLost) ProtoMessage() {}
 
 func (x *EventEdgeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_events_proto_msgTypes[9]
+	mi := &file_pushmesh_v1_events_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +979,7 @@ func (x *EventEdgeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventEdgeLost.ProtoReflect.Descriptor instead.
 func (*EventEdgeLost) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_events_proto_rawDescGZIP(), []int{9}
+	return file_pushmesh_v1_events_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EventEdgeLost) GetEdge() string {
@@ -927,7 +1015,7 @@ type EventLost struct {
 
 func (x *EventLost) Reset() {
 	*x = EventLost{}
-	mi := &file_pushmesh_v1_events_proto_msgTypes[10]
+	mi := &file_pushmesh_v1_events_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1027,7 @@ func (x *EventLost) String() string {
 func (*EventLost) ProtoMessage() {}
 
 func (x *EventLost) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_events_proto_msgTypes[10]
+	mi := &file_pushmesh_v1_events_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1040,7 @@ func (x *EventLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventLost.ProtoReflect.Descriptor instead.
 func (*EventLost) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_events_proto_rawDescGZIP(), []int{10}
+	return file_pushmesh_v1_events_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EventLost) GetCount() uint64 {
@@ -973,7 +1061,7 @@ var File_pushmesh_v1_events_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x18pushmesh/v1/events.proto\x12\vpushmesh.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\xda\x05\n" +
+	"\x18pushmesh/v1/events.proto\x12\vpushmesh.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\xa1\x06\n" +
 	"\x05Event\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12 \n" +
@@ -993,7 +1081,8 @@ const file_pushmesh_v1_events_proto_rawDesc = "" +
 	"deadLetter\x129\n" +
 	"\tedge_lost\x18\x11 \x01(\v2\x1a.pushmesh.v1.EventEdgeLostH\x00R\bedgeLost\x129\n" +
 	"\vlost_events\x18\x12 \x01(\v2\x16.pushmesh.v1.EventLostH\x00R\n" +
-	"lostEventsB\a\n" +
+	"lostEvents\x12E\n" +
+	"\rslow_consumer\x18\x13 \x01(\v2\x1e.pushmesh.v1.EventSlowConsumerH\x00R\fslowConsumerB\a\n" +
 	"\x05event\"\x9b\x01\n" +
 	"\x0fEventConnection\x12#\n" +
 	"\rconnection_id\x18\x01 \x01(\x06R\fconnectionId\x12\x1b\n" +
@@ -1046,7 +1135,14 @@ const file_pushmesh_v1_events_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x06reason\x12\x1a\n" +
 	"\battempts\x18\x06 \x01(\rR\battempts\x12\x12\n" +
 	"\x04user\x18\a \x01(\tR\x04user\x12\x18\n" +
-	"\asession\x18\b \x01(\tR\asession\"p\n" +
+	"\asession\x18\b \x01(\tR\asession\"\xb7\x01\n" +
+	"\x11EventSlowConsumer\x12<\n" +
+	"\n" +
+	"connection\x18\x01 \x01(\v2\x1c.pushmesh.v1.EventConnectionR\n" +
+	"connection\x12\x18\n" +
+	"\apercent\x18\x02 \x01(\rR\apercent\x12'\n" +
+	"\x0fqueued_messages\x18\x03 \x01(\x04R\x0equeuedMessages\x12!\n" +
+	"\fqueued_bytes\x18\x04 \x01(\x04R\vqueuedBytes\"p\n" +
 	"\rEventEdgeLost\x12\x12\n" +
 	"\x04edge\x18\x01 \x01(\tR\x04edge\x12)\n" +
 	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12 \n" +
@@ -1067,7 +1163,7 @@ func file_pushmesh_v1_events_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_events_proto_rawDescData
 }
 
-var file_pushmesh_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_pushmesh_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_pushmesh_v1_events_proto_goTypes = []any{
 	(*Event)(nil),                 // 0: pushmesh.v1.Event
 	(*EventConnection)(nil),       // 1: pushmesh.v1.EventConnection
@@ -1078,13 +1174,14 @@ var file_pushmesh_v1_events_proto_goTypes = []any{
 	(*EventDelivered)(nil),        // 6: pushmesh.v1.EventDelivered
 	(*EventSessionExpired)(nil),   // 7: pushmesh.v1.EventSessionExpired
 	(*EventDeadLetter)(nil),       // 8: pushmesh.v1.EventDeadLetter
-	(*EventEdgeLost)(nil),         // 9: pushmesh.v1.EventEdgeLost
-	(*EventLost)(nil),             // 10: pushmesh.v1.EventLost
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(wirev1.Code)(0),              // 12: pushmesh.wire.v1.Code
+	(*EventSlowConsumer)(nil),     // 9: pushmesh.v1.EventSlowConsumer
+	(*EventEdgeLost)(nil),         // 10: pushmesh.v1.EventEdgeLost
+	(*EventLost)(nil),             // 11: pushmesh.v1.EventLost
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(wirev1.Code)(0),              // 13: pushmesh.wire.v1.Code
 }
 var file_pushmesh_v1_events_proto_depIdxs = []int32{
-	11, // 0: pushmesh.v1.Event.at:type_name -> google.protobuf.Timestamp
+	12, // 0: pushmesh.v1.Event.at:type_name -> google.protobuf.Timestamp
 	2,  // 1: pushmesh.v1.Event.connect:type_name -> pushmesh.v1.EventConnect
 	3,  // 2: pushmesh.v1.Event.disconnect:type_name -> pushmesh.v1.EventDisconnect
 	4,  // 3: pushmesh.v1.Event.subscribe:type_name -> pushmesh.v1.EventSubscribe
@@ -1092,22 +1189,24 @@ var file_pushmesh_v1_events_proto_depIdxs = []int32{
 	6,  // 5: pushmesh.v1.Event.delivered:type_name -> pushmesh.v1.EventDelivered
 	7,  // 6: pushmesh.v1.Event.session_expired:type_name -> pushmesh.v1.EventSessionExpired
 	8,  // 7: pushmesh.v1.Event.dead_letter:type_name -> pushmesh.v1.EventDeadLetter
-	9,  // 8: pushmesh.v1.Event.edge_lost:type_name -> pushmesh.v1.EventEdgeLost
-	10, // 9: pushmesh.v1.Event.lost_events:type_name -> pushmesh.v1.EventLost
-	1,  // 10: pushmesh.v1.EventConnect.connection:type_name -> pushmesh.v1.EventConnection
-	1,  // 11: pushmesh.v1.EventDisconnect.connection:type_name -> pushmesh.v1.EventConnection
-	12, // 12: pushmesh.v1.EventDisconnect.code:type_name -> pushmesh.wire.v1.Code
-	1,  // 13: pushmesh.v1.EventSubscribe.connection:type_name -> pushmesh.v1.EventConnection
-	1,  // 14: pushmesh.v1.EventUnsubscribe.connection:type_name -> pushmesh.v1.EventConnection
-	12, // 15: pushmesh.v1.EventUnsubscribe.code:type_name -> pushmesh.wire.v1.Code
-	1,  // 16: pushmesh.v1.EventDelivered.connection:type_name -> pushmesh.v1.EventConnection
-	12, // 17: pushmesh.v1.EventDeadLetter.reason:type_name -> pushmesh.wire.v1.Code
-	12, // 18: pushmesh.v1.EventLost.code:type_name -> pushmesh.wire.v1.Code
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	10, // 8: pushmesh.v1.Event.edge_lost:type_name -> pushmesh.v1.EventEdgeLost
+	11, // 9: pushmesh.v1.Event.lost_events:type_name -> pushmesh.v1.EventLost
+	9,  // 10: pushmesh.v1.Event.slow_consumer:type_name -> pushmesh.v1.EventSlowConsumer
+	1,  // 11: pushmesh.v1.EventConnect.connection:type_name -> pushmesh.v1.EventConnection
+	1,  // 12: pushmesh.v1.EventDisconnect.connection:type_name -> pushmesh.v1.EventConnection
+	13, // 13: pushmesh.v1.EventDisconnect.code:type_name -> pushmesh.wire.v1.Code
+	1,  // 14: pushmesh.v1.EventSubscribe.connection:type_name -> pushmesh.v1.EventConnection
+	1,  // 15: pushmesh.v1.EventUnsubscribe.connection:type_name -> pushmesh.v1.EventConnection
+	13, // 16: pushmesh.v1.EventUnsubscribe.code:type_name -> pushmesh.wire.v1.Code
+	1,  // 17: pushmesh.v1.EventDelivered.connection:type_name -> pushmesh.v1.EventConnection
+	13, // 18: pushmesh.v1.EventDeadLetter.reason:type_name -> pushmesh.wire.v1.Code
+	1,  // 19: pushmesh.v1.EventSlowConsumer.connection:type_name -> pushmesh.v1.EventConnection
+	13, // 20: pushmesh.v1.EventLost.code:type_name -> pushmesh.wire.v1.Code
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_events_proto_init() }
@@ -1125,6 +1224,7 @@ func file_pushmesh_v1_events_proto_init() {
 		(*Event_DeadLetter)(nil),
 		(*Event_EdgeLost)(nil),
 		(*Event_LostEvents)(nil),
+		(*Event_SlowConsumer)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1132,7 +1232,7 @@ func file_pushmesh_v1_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_events_proto_rawDesc), len(file_pushmesh_v1_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -33,11 +33,14 @@ type Session struct {
 	Edge         string `protobuf:"bytes,4,opt,name=edge,proto3" json:"edge,omitempty"`
 	ConnectionId uint64 `protobuf:"fixed64,5,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
 	// Unix time in microseconds.
-	AttachedAt    uint64    `protobuf:"fixed64,6,opt,name=attached_at,json=attachedAt,proto3" json:"attached_at,omitempty"`
-	ExpiresAt     uint64    `protobuf:"fixed64,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	Cursors       []*Cursor `protobuf:"bytes,8,rep,name=cursors,proto3" json:"cursors,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AttachedAt uint64    `protobuf:"fixed64,6,opt,name=attached_at,json=attachedAt,proto3" json:"attached_at,omitempty"`
+	ExpiresAt  uint64    `protobuf:"fixed64,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Cursors    []*Cursor `protobuf:"bytes,8,rep,name=cursors,proto3" json:"cursors,omitempty"`
+	// What waits at the edge for the connection to take it, in Get alone; 0 where the edge does not answer. What it has yet to read from the log is the cursors' lag.
+	QueuedMessages uint64 `protobuf:"varint,9,opt,name=queued_messages,json=queuedMessages,proto3" json:"queued_messages,omitempty"`
+	QueuedBytes    uint64 `protobuf:"varint,10,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -124,6 +127,20 @@ func (x *Session) GetCursors() []*Cursor {
 		return x.Cursors
 	}
 	return nil
+}
+
+func (x *Session) GetQueuedMessages() uint64 {
+	if x != nil {
+		return x.QueuedMessages
+	}
+	return 0
+}
+
+func (x *Session) GetQueuedBytes() uint64 {
+	if x != nil {
+		return x.QueuedBytes
+	}
+	return 0
 }
 
 // Cursor is how far a session has come in one topic.
@@ -624,7 +641,7 @@ var File_pushmesh_v1_session_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x19pushmesh/v1/session.proto\x12\vpushmesh.v1\x1a\x1bpushmesh/wire/v1/code.proto\"\xf9\x01\n" +
+	"\x19pushmesh/v1/session.proto\x12\vpushmesh.v1\x1a\x1bpushmesh/wire/v1/code.proto\"\xc5\x02\n" +
 	"\aSession\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1e\n" +
@@ -637,7 +654,10 @@ const file_pushmesh_v1_session_proto_rawDesc = "" +
 	"attachedAt\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\a \x01(\x06R\texpiresAt\x12-\n" +
-	"\acursors\x18\b \x03(\v2\x13.pushmesh.v1.CursorR\acursors\"p\n" +
+	"\acursors\x18\b \x03(\v2\x13.pushmesh.v1.CursorR\acursors\x12'\n" +
+	"\x0fqueued_messages\x18\t \x01(\x04R\x0equeuedMessages\x12!\n" +
+	"\fqueued_bytes\x18\n" +
+	" \x01(\x04R\vqueuedBytes\"p\n" +
 	"\x06Cursor\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x14\n" +

@@ -32,12 +32,13 @@ type Record struct {
 	Flag bool
 	// Backend: the connection is a router's, for a backend.
 	Backend bool
-	// Code is a wirev1.Code.
+	// Code is a wirev1.Code; of SlowConsumer, per cent of the queue.
 	Code int32
 	// At is Unix time in microseconds.
 	At uint64
 	// Conn is the connection's id.
-	Conn       uint64
+	Conn uint64
+	// Of SlowConsumer, messages and bytes in the queue.
 	Epoch, Seq uint64
 	// Name is a filter or a topic.
 	ClientID, User, Session, Name, Group, Reason string

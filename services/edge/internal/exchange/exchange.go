@@ -172,6 +172,12 @@ type Count struct {
 	Reply  func(counts []uint64)
 }
 
+// Depth asks how much waits for a connection that its socket has not taken. Without such a connection there is no reply.
+type Depth struct {
+	Conn  Conn
+	Reply func(messages, bytes int)
+}
+
 // WatchMembers has the loop tell (TellMembers) of everybody who is a member of filter's topics, and of every change from now on, with this walk. A later one for the
 // filter begins anew; walk 0 ends it. The member of a filter with wildcards is a connection with a subscription that names a topic of a namespace
 // with presence; of a filter that is a topic, one with any subscription that matches.
@@ -217,6 +223,7 @@ func (PoliciesChanged) event() {}
 func (EventKinds) event()      {}
 func (Disconnect) event()      {}
 func (Count) event()           {}
+func (Depth) event()           {}
 func (Drain) event()           {}
 func (WatchMembers) event()    {}
 func (ListMembers) event()     {}

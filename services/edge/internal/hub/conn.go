@@ -202,6 +202,7 @@ func (h *Hub) Gone(slot uint32) {
 	c := h.conns.get(slot)
 	h.close(c, wirev1.Code_CODE_OK, "")
 	c.ended = true
+	h.unstick(c)
 	if c.torn && c.out.n > 0 {
 		c.torn = false
 		h.jobs.push(&teardown{c: c})

@@ -105,10 +105,8 @@ func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
 	if t.cur != nil && !t.cur.Open(m.Seq) {
 		return wirev1.Code_CODE_SLOW_CONSUMER
 	}
-	if c.out.n > 0 {
-		if why := h.full(c, len(m.Frame)); why != wirev1.Code_CODE_OK {
-			return why
-		}
+	if why := h.full(c, len(m.Frame)); why != wirev1.Code_CODE_OK {
+		return why
 	}
 	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t}
 	if t.cur != nil {

@@ -278,7 +278,7 @@ func (h *Hub) ephemeral(c *conn, t *track, sub uint32, overflow wirev1.Overflow,
 	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE && h.replaceQueued(c, t, sub, m) {
 		return
 	}
-	for c.out.n > 0 {
+	for {
 		why := h.full(c, len(m.Frame))
 		if why == wirev1.Code_CODE_OK {
 			break

@@ -88,9 +88,12 @@ func (h *Hub) tryLatest(t *track) {
 	if m == nil || t.queued > 0 || t.c.draining || t.c.state != stateOpen {
 		return
 	}
-	if h.deliver(t, m) == wirev1.Code_CODE_OK {
+	switch h.deliver(t, m) {
+	case wirev1.Code_CODE_OK:
 		h.noLatest(t)
 		return
+	case wirev1.Code_CODE_MEMORY_BUDGET:
+		h.readLater(t)
 	}
 	h.waitFor(t)
 }

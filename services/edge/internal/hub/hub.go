@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
@@ -31,6 +32,8 @@ type Config struct {
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
 	Limits    Limits
+	// Budget is what all queues of the loop may hold; nil: QueueMemory of the limits.
+	Budget *budget.Share
 	// Redeem says whether what Hello shows is a ticket that is good, at a Unix time in microseconds; it must not block. nil: none is.
 	Redeem func(ticket []byte, now uint64) bool
 	// Events takes what happens to connections and subscriptions; nil: nobody wants it.
@@ -104,6 +107,14 @@ type Hub struct {
 	pinned     int       // ranges held by tracks
 	// gathering: scratch is of writes in hand.
 	gathering bool
+	// sending: some of what was gathered may have left without the hub knowing.
+	sending bool
+	budget  *budget.Share
+	debts   debts
+	paying  func(*conn) // tests see who pays
+	warned  map[uint32]warned
+	lagging []trackRef // behind, or were when they were looked at last
+	lagAt   int64      // when they are looked at next
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
@@ -140,6 +151,10 @@ func New(cfg Config) *Hub {
 		policies: 1, idSeed: rand.Uint64(), scratch: make([]byte, 0, 16<<10),
 	}
 	h.topics = slab.NewNames[topicState](&h.arrays)
+	if h.budget = cfg.Budget; h.budget == nil {
+		h.budget = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
+	}
+	h.debts = newDebts(h.budget.Total())
 	return h
 }
 
@@ -153,6 +168,8 @@ func (h *Hub) Stats() Stats {
 	s := h.stats
 	s.Topics = int64(h.topics.Len())
 	s.Unhealthy = int64(h.links.Unhealthy())
+	s.BudgetBytes = h.budget.Used()
+	h.depths(&s)
 	return s
 }
 
@@ -163,7 +180,7 @@ type Limits struct {
 	WildcardTopics   int // a wildcard with ack, a session or a start other than LIVE
 	QueueMessages    int // per connection
 	QueueBytes       int // per connection
-	LoopQueueBytes   int // all queues of the loop together
+	QueueMemory      int // all queues of the loop together, where it shares no budget
 	PublishWindow    int // per connection
 	ReceiveWindow    uint32
 	HandshakeTimeout time.Duration
@@ -176,7 +193,7 @@ func (l *Limits) defaults() {
 	set(&l.WildcardTopics, 1000)
 	set(&l.QueueMessages, 1024)
 	set(&l.QueueBytes, 1<<20)
-	set(&l.LoopQueueBytes, 512<<20)
+	set(&l.QueueMemory, 512<<20)
 	set(&l.PublishWindow, 64)
 	l.PublishWindow = min(l.PublishWindow, math.MaxUint16)
 	set(&l.ReceiveWindow, 256)
@@ -225,6 +242,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		}
 	case exchange.Disconnect:
 		h.jobs.push(newDisconnect(e))
+	case exchange.Depth:
+		h.forConn(e.Conn, func(c *conn) { e.Reply(int(c.out.msgs), c.out.bytes) })
 	case exchange.Count:
 		h.jobs.push(&count{event: e})
 	case exchange.Drain:

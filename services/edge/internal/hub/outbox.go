@@ -59,12 +59,27 @@ type outbox struct {
 	dead    uint32
 	msgs    uint32
 	bytes   int
-	control int    // bytes of control
+	control int    // bytes of control, and shortAnswer for each
 	off     int    // of the first item, already sent
 	expires uint64 // no message has expired before, Unix microseconds; 0: none will
 	moved   bool   // items are not in the order in which they came
-	room    [2]item
+	stuck   bool   // the kernel takes nothing now
+	class   uint8  // of its debt; 0: not listed
+	level   uint8  // of the queue's depth, of levels: told, or not worth it
+	kernel  int    // bytes that the kernel holds while stuck
+	held    int    // bytes that count for the budget
+	owner   *conn
+	// Of the list of those that owe about as much.
+	prev, next *outbox
+	room       [2]item
 }
+
+const (
+	itemSize   = int(unsafe.Sizeof(item{}))
+	outboxSize = int(unsafe.Sizeof(outbox{}))
+	// shortAnswer is added to what an answer that is not read counts for: short ones are mostly what keeps them.
+	shortAnswer = 32
+)
 
 func (o *outbox) at(i uint32) *item { return &o.buf[(o.head+i)&uint32(len(o.buf)-1)] }
 
@@ -100,7 +115,8 @@ func (h *Hub) push(c *conn, it item) {
 	o := c.out
 	if o == noOutbox {
 		o = h.outboxes.Take()
-		o.buf, c.out = o.room[:], o
+		o.buf, o.owner, c.out = o.room[:], c, o
+		h.charge(o, outboxSize)
 	}
 	if at := h.place(o, &it); !o.extend(at, &it) {
 		if int(o.n) == len(o.buf) {
@@ -116,29 +132,37 @@ func (h *Hub) push(c *conn, it item) {
 	if o.msgs >= deepQueue && o.msgs-it.n < deepQueue {
 		h.deep = append(h.deep, c.slot)
 	}
+	if o.stuck {
+		h.deepens(c)
+	}
 	if !c.dirty {
 		h.markDirty(c)
 	}
 }
 
 // grow makes room for as many items again.
-func (h *Hub) grow(o *outbox) {
-	grown := h.rings.take(2 * len(o.buf))
+func (h *Hub) grow(o *outbox) { h.move(o, 2*len(o.buf)) }
+
+// move puts the items into a ring of another size.
+func (h *Hub) move(o *outbox, size int) {
+	moved := h.rings.take(size)
 	for i := range o.n {
-		grown[i] = *o.at(i)
+		moved[i] = *o.at(i)
 		*o.at(i) = item{}
 	}
 	h.giveRing(o)
-	o.buf, o.head = grown, 0
+	o.buf, o.head = moved, 0
+	h.charge(o, size*itemSize)
 }
 
 func (h *Hub) account(c *conn, it *item, sign int) {
 	cost := len(it.b) * sign
 	c.out.bytes += cost
 	h.stats.QueuedBytes += int64(cost)
+	h.charge(c.out, cost)
 	switch it.kind {
 	case itemControl:
-		c.out.control += cost
+		c.out.control += cost + shortAnswer*sign
 	case itemMessage, itemRest:
 		n := it.n * uint32(sign)
 		c.out.msgs += n
@@ -182,7 +206,7 @@ func (h *Hub) compact(c *conn) {
 	}
 	o.n, o.dead = kept, 0
 	if kept == 0 {
-		h.giveOutbox(c)
+		h.emptied(c)
 	}
 }
 
@@ -193,15 +217,27 @@ func (h *Hub) popHead(c *conn) {
 	o.n--
 	o.off = 0
 	if o.n == 0 {
-		h.giveOutbox(c)
+		h.emptied(c)
 	}
 }
 
 // giveRing gives the ring back where it is not the outbox's own room.
 func (h *Hub) giveRing(o *outbox) {
 	if len(o.buf) != len(o.room) {
+		h.charge(o, -len(o.buf)*itemSize)
 		h.rings.give(o.buf)
 	}
+}
+
+// emptied gives an outbox back in which nothing is left, unless it says that the socket is stuck.
+func (h *Hub) emptied(c *conn) {
+	o := c.out
+	if !o.stuck {
+		h.giveOutbox(c)
+		return
+	}
+	h.giveRing(o)
+	o.buf, o.head, o.dead, o.off, o.expires, o.moved = o.room[:], 0, 0, 0, 0, false
 }
 
 // giveOutbox returns an outbox that is empty.
@@ -209,10 +245,11 @@ func (h *Hub) giveOutbox(c *conn) {
 	if c.out != noOutbox {
 		o := c.out
 		h.giveRing(o)
-		if slab.Scribbles && (o.n != 0 || o.msgs != 0 || o.bytes != 0 || o.control != 0) {
-			panic(fmt.Sprintf("hub: an outbox is given back that counts %d items, %d messages, %d bytes", o.n, o.msgs, o.bytes))
+		h.charge(o, -outboxSize)
+		if slab.Scribbles && (o.n != 0 || o.msgs != 0 || o.bytes != 0 || o.control != 0 || o.held != 0 || o.class != 0) {
+			panic(fmt.Sprintf("hub: an outbox is given back that counts %d items, %d messages, %d bytes, %d for the budget", o.n, o.msgs, o.bytes, o.held))
 		}
-		o.buf, o.head, o.dead, o.off, o.expires, o.moved = nil, 0, 0, 0, 0, false // its items were cleared, and what they counted for was taken off
+		o.buf, o.owner, o.head, o.dead, o.off, o.expires, o.moved, o.level = nil, nil, 0, 0, 0, 0, false, 0 // its items were cleared, and what they counted for was taken off
 		h.outboxes.GiveCleared(o)
 		c.out = noOutbox
 	}
@@ -239,23 +276,33 @@ func (h *Hub) dropQueue(c *conn) {
 	h.compact(c)
 }
 
-// full says whether a message of so many bytes must wait, and why. An empty queue takes any.
+// full says whether a message of so many bytes must wait, and why. An empty queue takes any, if the budget allows.
 func (h *Hub) full(c *conn, size int) wirev1.Code {
 	o := c.out
 	switch {
-	case o.n == 0:
-		return wirev1.Code_CODE_OK
 	case int(o.msgs) >= h.lim.QueueMessages || o.bytes+size > h.lim.QueueBytes && o.msgs > 0:
 		return wirev1.Code_CODE_QUEUE_FULL
-	case h.stats.QueuedBytes+int64(size) > int64(h.lim.LoopQueueBytes):
+	case !h.afford(c, size+o.more(1)):
 		return wirev1.Code_CODE_MEMORY_BUDGET
 	}
 	return wirev1.Code_CODE_OK
 }
 
-// drained says whether the queue is short enough for more from the log: who is behind costs an eighth of the queue at most.
+// more is what so many items more take beside their bytes.
+func (o *outbox) more(items int) int {
+	size := 0
+	if o.held == 0 {
+		size = outboxSize
+	}
+	if int(o.n)+items > max(len(o.buf), len(o.room)) {
+		size += 2 * (int(o.n) + items) * itemSize
+	}
+	return size
+}
+
+// drained says whether the queue is short enough for more from the log: who is behind costs an eighth of the queue at most, and while its socket is stuck nothing.
 func (h *Hub) drained(c *conn) bool {
-	return c.out.bytes <= h.lim.QueueBytes/8 && int(c.out.msgs) <= h.lim.QueueMessages/8
+	return !c.out.stuck && c.out.bytes <= h.lim.QueueBytes/8 && int(c.out.msgs) <= h.lim.QueueMessages/8
 }
 
 // control owes the connection a frame of the edge's own.
@@ -297,7 +344,9 @@ func (h *Hub) Deep(dst []uint32) []uint32 {
 func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
 	c := h.conns.get(slot)
 	if c.out.expires != 0 && c.out.expires <= h.wall {
+		h.sending = true
 		h.skipExpired(c)
+		h.sending = false
 	}
 	o := c.out
 	if !h.gathering {
@@ -372,7 +421,7 @@ func (h *Hub) subsOf(it *item) []uint32 {
 func (h *Hub) Wrote(slot uint32, n int) {
 	c := h.conns.get(slot)
 	held := h.holds(c)
-	h.gathering = false
+	h.gathering, h.sending = false, true
 	for c.out.n > 0 {
 		size := h.rest(c.out)
 		if n < size {
@@ -396,6 +445,7 @@ func (h *Hub) Wrote(slot uint32, n int) {
 	if c.waiting > 0 && h.drained(c) {
 		h.wake(c)
 	}
+	h.sending = false
 	if held && !h.holds(c) {
 		h.resumed = append(h.resumed, c.slot)
 	}

@@ -20,6 +20,7 @@ const (
 
 // run puts a track that is behind in line.
 func (h *Hub) run(t *track) {
+	h.lags(t)
 	if !t.runs && !t.held && !t.told {
 		t.runs = true
 		h.runnable.push(t.ref())
@@ -153,6 +154,17 @@ func (h *Hub) arrived(t *track, e *exchange.Range) {
 	h.run(t)
 }
 
+// putOff has a track wait that found no room for the next message of its range.
+func (h *Hub) putOff(t *track, why wirev1.Code) {
+	h.waitFor(t)
+	if why == wirev1.Code_CODE_MEMORY_BUDGET {
+		h.readLater(t) // its own queue may be empty, so that nothing opens it
+	}
+	if t.c.out.stuck || h.pinned > pinnedRanges {
+		h.releaseRange(t)
+	}
+}
+
 func (h *Hub) readLater(t *track) {
 	h.trackmore(t).retryAt = h.now + int64(readAgain)
 	h.wheel.Sooner(t.c.slot, t.retryAt)
@@ -180,11 +192,12 @@ func (h *Hub) handOn(t *track) (done int) {
 		if m.Seq > t.pos+1 {
 			h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
 		}
-		if !h.drained(t.c) || h.take(t, m) != wirev1.Code_CODE_OK {
-			h.waitFor(t)
-			if h.pinned > pinnedRanges {
-				h.releaseRange(t)
-			}
+		why := wirev1.Code_CODE_QUEUE_FULL
+		if h.drained(t.c) {
+			why = h.take(t, m)
+		}
+		if why != wirev1.Code_CODE_OK {
+			h.putOff(t, why)
 			return done
 		}
 	}

@@ -29,11 +29,19 @@ func (h *Hub) InUse() map[string]int {
 
 // Stats are plain counters of one hub, copied for whoever reads them.
 type Stats struct {
-	Connections   int64 // held now
-	Subscriptions int64 // held now
-	Topics        int64 // with a subscription of their own, or durable and seen under a wildcard
-	Unacked       int64 // messages in windows now
-	QueuedBytes   int64 // owed to connections now
+	Connections   int64              // held now
+	Subscriptions int64              // held now
+	Topics        int64              // with a subscription of their own, or durable and seen under a wildcard
+	Unacked       int64              // messages in windows now
+	QueuedBytes   int64              // owed to connections now
+	BudgetBytes   int64              // of the budget, used now
+	KernelBytes   int64              // of them, what the kernel holds for sockets that are stuck
+	Stuck         int64              // connections whose socket is stuck now
+	Owing         [len(Depths)]int64 // connections that owe at least so many bytes now
+	Deepest       int64              // bytes of the connection that owes most, to an eighth; 0: nobody owes much
+	BehindNow     int64              // subscriptions that read on from the log, as of the last second or so
+	Lag           int64              // messages between those and the heads of their topics, together
+	LongestLag    int64              // of one of them
 
 	Deliveries   uint64 // Message frames that left for the kernel
 	Redeliveries uint64 // of them, with attempt above 0 on this connection
@@ -41,6 +49,8 @@ type Stats struct {
 	Behind       uint64 // times a subscription fell behind
 	Resumed      uint64 // times one came level again
 	LogReads     uint64 // ranges asked for
+	HeldBack     uint64 // crossings of a level of a queue's depth that were not told, for their number
+	Payments     uint64 // times that a connection gave up some of what it owed, because the budget was used up
 	Acks         uint64 // messages ACKed
 	Nacks        uint64
 	StaleAcks    uint64 // entries of a wrong epoch, or for nothing that was un-ACKed

@@ -64,3 +64,7 @@ func (h *Hub) tellDeliveredIn(g *membership, m *exchange.Message) {
 		h.tell(g.c, &eventring.Record{Kind: events.Delivered, Name: m.Topic, Group: g.group, Epoch: m.Epoch, Seq: m.Seq})
 	}
 }
+
+func (h *Hub) tellSlow(c *conn, percent int) {
+	h.tell(c, &eventring.Record{Kind: events.SlowConsumer, Code: int32(percent), Epoch: uint64(c.out.msgs), Seq: uint64(c.out.bytes)})
+}

@@ -133,6 +133,7 @@ func (h *Hub) trackTimers(v *visit, t *track) {
 	if t.retryAt != 0 {
 		if h.now >= t.retryAt {
 			h.noRetry(t)
+			h.tryLatest(t)
 			h.run(t)
 		} else {
 			v.next = min(v.next, t.retryAt)

@@ -42,6 +42,7 @@ type track struct {
 	held     bool // its subscription is not open yet
 	told     bool // another subscription's answer says where it is: it stays there until that shares it
 	changed  bool // its cursor has something to be saved
+	lags     bool // in hub.lagging
 
 	// epoch and pos: everything up to pos was handed on or named as a hole. epoch 0: nothing known yet, the next message says.
 	epoch, pos uint64

@@ -197,6 +197,8 @@ func (h *Hub) overdue(t *track, e *entry) {
 		if c.timedOut >= c.window {
 			h.fail(c, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
 		}
+	case !h.afford(c, len(e.m.Frame)+c.out.more(1)):
+		h.wait(t, e)
 	default:
 		e.attempt, e.due, e.queued = e.attempt+1, 0, true
 		h.push(c, item{kind: itemMessage, m: e.m, b: e.m.Frame, n: 1, t: t, attempt: e.attempt, again: true})

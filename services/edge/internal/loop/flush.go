@@ -77,7 +77,7 @@ func (l *Loop) settle(results []poll.Result) {
 		}
 		switch st := l.hub.Status(b.slot); {
 		case st.Overdue:
-			l.end(b.slot, p)
+			l.reset(b.slot, p)
 		case st.Owes && p.writable:
 			l.wantFlush(b.slot, p)
 		case st.Closing && !st.Owes && !p.shut:
@@ -97,6 +97,8 @@ func (l *Loop) sent(slot uint32, p *peer, r poll.Result) bool {
 			return false
 		}
 		l.poller.Stuck(int(p.fd)) // it says when there is room
+		l.hub.Stuck(slot, poll.Held(int(p.fd)))
+		l.watchStuck(slot, p)
 		return true
 	}
 	l.stats.WriteBytes += uint64(r.N)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
+	"github.com/pushmesh/pushmesh/services/edge/internal/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
@@ -40,6 +41,11 @@ type Config struct {
 	Door *admission.Door
 	// ListenAddr is shared by all loops of the edge.
 	ListenAddr string
+	// Buffers of subscribers' sockets.
+	Buffers poll.Buffers
+	// QueueMemory is what the queues of all loops together may hold, and the kernel for stuck sockets; 0: the limits' for each loop.
+	QueueMemory int
+	budget      *budget.Share
 	// Poller says who tells what happens to sockets; "" is auto.
 	Poller PollerKind
 	// Send says how to send; "" is auto.
@@ -85,7 +91,7 @@ func New(cfg Config) (*Loop, error) {
 // NewAll makes n loops that share a port; they differ in their index. It binds the port, so that Addr is known; connections are taken from Start on.
 func NewAll(cfg Config, n int) ([]*Loop, error) {
 	now := time.Now() // what is shared by the loops needs one clock
-	pollers, err := openPollers(cfg.Poller, cfg.ListenAddr, n)
+	pollers, err := openPollers(cfg.Poller, cfg.ListenAddr, cfg.Buffers, n)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +100,12 @@ func NewAll(cfg Config, n int) ([]*Loop, error) {
 	if cfg.Door == nil {
 		cfg.Door = admission.New(admission.Limits{})
 	}
+	pool := budget.New(int64(cfg.QueueMemory), n)
 	for i, p := range pollers {
 		cfg.Index = uint16(i)
+		if cfg.QueueMemory > 0 {
+			cfg.budget = pool.Share(i)
+		}
 		loops = append(loops, newLoop(cfg, p, now, gate))
 	}
 	return loops, nil
@@ -112,8 +122,8 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *rtt.Gate) *Loop
 		ring = cfg.Events[cfg.Index]
 	}
 	l.hub = hub.New(hub.Config{
-		Events: ring,
-		Loop:   cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, Redeem: cfg.Redeem, LiveDone: l.box.Done,
+		Events: ring, Budget: cfg.budget,
+		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, Redeem: cfg.Redeem, LiveDone: l.box.Done,
 		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate,
 	})
 	l.buf = make([]byte, readSize)

@@ -18,11 +18,11 @@ const (
 )
 
 // openPollers makes pollers of n loops that share addr.
-func openPollers(kind PollerKind, addr string, n int) ([]poll.Poller, error) {
+func openPollers(kind PollerKind, addr string, b poll.Buffers, n int) ([]poll.Poller, error) {
 	if kind.Chosen() == PollerNet {
-		return netpoll.Open(addr, n, pollEvents)
+		return netpoll.Open(addr, b, n, pollEvents)
 	}
-	return poll.OpenEpoll(addr, n, pollEvents)
+	return poll.OpenEpoll(addr, b, n, pollEvents)
 }
 
 // Chosen is the kind that k means on this system.

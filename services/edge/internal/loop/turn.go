@@ -53,6 +53,8 @@ type loopState struct {
 	period   uint16   // the present one, as of the last reads
 	flushes  []uint32 // slots with something to write
 	heard    []uint32 // slots read in this turn
+	stuck    []uint32 // slots that the kernel took nothing for
+	stuckAt  int      // of those, measured next
 	slots    []uint32
 	accepts  bool // the listener may have connections
 	waits    bool // the next tick looks at the listener again
@@ -102,6 +104,7 @@ func (l *Loop) turn() (more bool) {
 	l.did(partRead, l.read())
 	l.did(partMail, l.takeMail())
 	l.did(partWork, l.work())
+	l.hub.Relieve()
 	l.timers()
 	l.resume()
 	l.setTime(partTimers) // ACK timers start when bytes leave, not when the turn began
@@ -160,6 +163,7 @@ func (l *Loop) tick() {
 		l.tickDue += int64(hub.Tick)
 	}
 	l.ticked = true
+	l.measure()
 	l.acceptAgain()
 }
 
@@ -180,6 +184,7 @@ func (l *Loop) happened(e *poll.Event) {
 	}
 	if e.Writable && !p.writable {
 		p.writable = true
+		l.hub.Unstuck(e.Slot)
 		l.wantFlush(e.Slot, p)
 	}
 }

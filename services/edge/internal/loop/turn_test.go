@@ -41,7 +41,7 @@ func TestTurnKeepsItsOrder(t *testing.T) {
 		return false
 	})
 	want := []string{
-		"poll", "setTime", "heed", "accept", "read", "takeMail", "work", "timers", "resume", "setTime", "flush", "closes", // the parts
+		"poll", "setTime", "heed", "accept", "read", "takeMail", "work", "Relieve", "timers", "resume", "setTime", "flush", "closes", // the parts
 		"Draining", "stopListening", "Drained", "publishStats", "Busy", "Empty", // whether it goes on
 	}
 	if !slices.Equal(got, want) {

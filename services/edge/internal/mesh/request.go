@@ -10,6 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -62,6 +64,8 @@ func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) (*meshv1.Edge
 		return &meshv1.EdgeReply{Yielded: m.sessions.Yield(ctx, r.Yield.GetUser(), r.Yield.GetName())}, nil
 	case *meshv1.EdgeRequest_Disconnect:
 		return &meshv1.EdgeReply{Disconnected: m.disconnect(ctx, r.Disconnect)}, nil
+	case *meshv1.EdgeRequest_SessionQueue:
+		return m.sessionQueue(ctx, r.SessionQueue)
 	case *meshv1.EdgeRequest_Ticket:
 		return m.ticket(r.Ticket.GetRouterId()), nil
 	case *meshv1.EdgeRequest_ListMembers:
@@ -133,6 +137,24 @@ func (m *Mesh) disconnect(ctx context.Context, d *meshv1.DisconnectClients) uint
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return uint32(total)
+}
+
+// sessionQueue is an error where no connection here holds the session.
+func (m *Mesh) sessionQueue(ctx context.Context, q *meshv1.SessionQueue) (*meshv1.EdgeReply, error) {
+	conn, held := m.sessions.Holder(ctx, q.GetUser(), q.GetName())
+	if !held {
+		return nil, code.New(wirev1.Code_CODE_NOT_FOUND, "nobody holds the session here")
+	}
+	depth := make(chan *meshv1.QueueDepth, 1)
+	m.Post(conn.Loop, exchange.Depth{Conn: conn, Reply: func(messages, bytes int) {
+		depth <- &meshv1.QueueDepth{Messages: uint64(messages), Bytes: uint64(bytes)}
+	}})
+	select {
+	case d := <-depth:
+		return &meshv1.EdgeReply{Queue: d}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // askToYield asks another edge to give up a session.

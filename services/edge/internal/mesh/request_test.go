@@ -210,3 +210,27 @@ func FuzzReceive(f *testing.F) {
 		m.handOn()
 	})
 }
+
+// A router asks how much waits for a session's connection. An edge that does not have it says nothing, and who asks goes on without.
+func TestDepthOfASessionsQueue(t *testing.T) {
+	w := newWorld(t)
+	m, loops := w.edge("e1", 2)
+	loops[1].onPost = func(e exchange.Event) {
+		if d, ok := e.(exchange.Depth); ok && d.Conn == conn(1, 7) {
+			d.Reply(3, 4096)
+		}
+	}
+	m.Attach(conn(1, 7), "u", "s", 0, 1)
+	if a := next[exchange.Attached](t, loops[1]); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	depth := func(name string) *meshv1.EdgeRequest {
+		return &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_SessionQueue{SessionQueue: &meshv1.SessionQueue{User: "u", Name: name}}}
+	}
+	if q := ask(t, w.nats.Bus("asks"), "e1", depth("s")).GetQueue(); q.GetMessages() != 3 || q.GetBytes() != 4096 {
+		t.Errorf("%v waits", q)
+	}
+	if r, err := m.reply(t.Context(), depth("other")); err == nil {
+		t.Errorf("%v of a session that nobody holds", r)
+	}
+}

@@ -16,14 +16,14 @@ import (
 
 // eachPoller runs a test of what a poll.Poller promises with every kind that this system has.
 func eachPoller(t *testing.T, test func(t *testing.T, open func(n int) []poll.Poller)) {
-	kinds := map[string]func(addr string, n, events int) ([]poll.Poller, error){"net": Open}
+	kinds := map[string]func(addr string, b poll.Buffers, n, events int) ([]poll.Poller, error){"net": Open}
 	if poll.HasEpoll {
 		kinds["epoll"] = poll.OpenEpoll
 	}
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			test(t, func(n int) []poll.Poller {
-				all, err := kind("127.0.0.1:0", n, 64)
+				all, err := kind("127.0.0.1:0", poll.Buffers{}, n, 64)
 				if err != nil {
 					t.Fatal(err)
 				}

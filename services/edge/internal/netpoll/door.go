@@ -35,8 +35,8 @@ type caller struct {
 	from netip.Addr
 }
 
-func newDoor(addr string) (*door, error) {
-	fd, at, err := poll.Bind(context.Background(), addr)
+func newDoor(addr string, b poll.Buffers) (*door, error) {
+	fd, at, err := poll.Bind(context.Background(), addr, b)
 	if err != nil {
 		return nil, err
 	}

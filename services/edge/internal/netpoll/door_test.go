@@ -12,7 +12,7 @@ import (
 // doors are pollers that share a listener and listen.
 func doors(t *testing.T, n int) []poll.Poller {
 	t.Helper()
-	all, err := Open("127.0.0.1:0", n, 64)
+	all, err := Open("127.0.0.1:0", poll.Buffers{}, n, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestWhoWasNotAcceptedGoesToTheOthers(t *testing.T) {
 }
 
 func TestAnAddressThatIsTakenIsAnError(t *testing.T) {
-	if _, err := Open("no such address", 1, 1); err == nil {
+	if _, err := Open("no such address", poll.Buffers{}, 1, 1); err == nil {
 		t.Fatal("bound to nonsense")
 	}
 }

@@ -50,8 +50,8 @@ const (
 var slotOf = [signals]uint32{called: poll.SlotListener, woke: poll.SlotWaker, ticked: poll.SlotTicker, rang: poll.SlotAlarm}
 
 // Open makes n pollers that share a listener at addr, and take up to so many events at a time.
-func Open(addr string, n, events int) ([]poll.Poller, error) {
-	d, err := newDoor(addr)
+func Open(addr string, b poll.Buffers, n, events int) ([]poll.Poller, error) {
+	d, err := newDoor(addr, b)
 	if err != nil {
 		return nil, err
 	}

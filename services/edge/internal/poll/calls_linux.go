@@ -60,6 +60,27 @@ func (w *Writer) send(fd int) (int, unix.Errno) {
 	return int(n), errno
 }
 
+const notSent = unix.TCP_NOTSENT_LOWAT
+
+// What SO_MEMINFO tells, by the kernel's numbers (linux/sock_diag.h).
+const (
+	memReceive = 0 // SK_MEMINFO_RMEM_ALLOC
+	memSend    = 5 // SK_MEMINFO_WMEM_QUEUED
+	memFields  = 9
+)
+
+// Held is how much memory the kernel has for what a socket was sent and has not read, and for what it was given and the peer has not acknowledged; its own
+// bookkeeping counts. 0: it does not say.
+func Held(fd int) int {
+	var info [memFields]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(info[memReceive]) + int(info[memSend])
+}
+
 // stream makes a TCP socket that does not block.
 func stream(family int) (fd int, err error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

@@ -58,6 +58,12 @@ func (w *Writer) send(fd int) (int, unix.Errno) {
 	return n, numberOf(err)
 }
 
+// notSent is no option that every system has.
+const notSent = 0
+
+// Held is 0: this system does not say what it holds for a socket.
+func Held(int) int { return 0 }
+
 // stream makes a TCP socket that does not block.
 func stream(family int) (fd int, err error) {
 	syscall.ForkLock.RLock()

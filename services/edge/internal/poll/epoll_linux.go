@@ -70,12 +70,12 @@ func (p *Epoll) open() (err error) {
 }
 
 // OpenEpoll makes n pollers whose listeners share a port; the kernel spreads connections over them.
-func OpenEpoll(addr string, n, events int) (all []Poller, err error) {
+func OpenEpoll(addr string, b Buffers, n, events int) (all []Poller, err error) {
 	for range n {
 		p, err := NewEpoll(events)
 		if err == nil {
 			all = append(all, p)
-			p.listener, p.addr, err = Bind(context.Background(), addr)
+			p.listener, p.addr, err = Bind(context.Background(), addr, b)
 			addr = p.addr.String()
 		}
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 // pair is a connection: the accepted descriptor, and the other end.
 func pair(t testing.TB) (fd int, peer net.Conn) {
 	t.Helper()
-	listener, at, err := Bind(t.Context(), "127.0.0.1:0")
+	listener, at, err := Bind(t.Context(), "127.0.0.1:0", Buffers{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,17 +44,17 @@ func pair(t testing.TB) (fd int, peer net.Conn) {
 }
 
 func TestPortIsShared(t *testing.T) {
-	a, at, err := Bind(t.Context(), "127.0.0.1:0")
+	a, at, err := Bind(t.Context(), "127.0.0.1:0", Buffers{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer Close(a)
-	b, again, err := Bind(t.Context(), at.String())
+	b, again, err := Bind(t.Context(), at.String(), Buffers{})
 	if err != nil || again != at {
 		t.Fatalf("%v %v", again, err)
 	}
 	Close(b)
-	if _, _, err := Bind(t.Context(), "no such address"); err == nil {
+	if _, _, err := Bind(t.Context(), "no such address", Buffers{}); err == nil {
 		t.Fatal("bound to nonsense")
 	}
 }

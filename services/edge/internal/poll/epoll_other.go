@@ -12,6 +12,6 @@ import (
 const HasEpoll = false
 
 // OpenEpoll is an error: this system has no epoll.
-func OpenEpoll(string, int, int) ([]Poller, error) {
+func OpenEpoll(string, Buffers, int, int) ([]Poller, error) {
 	return nil, fmt.Errorf("no epoll on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }

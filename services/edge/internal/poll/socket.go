@@ -15,8 +15,8 @@ import (
 const backlog = 4096
 
 // Bind makes a TCP socket of its own for addr that shares the port with others of this process (SO_REUSEPORT), and says which
-// address it has. It takes connections once Listen was called.
-func Bind(ctx context.Context, addr string) (fd int, bound netip.AddrPort, err error) {
+// address it has. It takes connections once Listen was called; they have its buffers.
+func Bind(ctx context.Context, addr string, b Buffers) (fd int, bound netip.AddrPort, err error) {
 	at, err := resolve(ctx, addr)
 	if err != nil {
 		return -1, bound, fmt.Errorf("listen on %s: %w", addr, err)
@@ -25,13 +25,13 @@ func Bind(ctx context.Context, addr string) (fd int, bound netip.AddrPort, err e
 	if fd, err = stream(family); err != nil {
 		return -1, bound, os.NewSyscallError("socket", err)
 	}
-	if bound, err = bind(fd, sa); err != nil {
+	if bound, err = bind(fd, sa, b); err != nil {
 		return -1, bound, fmt.Errorf("listen on %s: %w", addr, errors.Join(err, unix.Close(fd)))
 	}
 	return fd, bound, nil
 }
 
-func bind(fd int, sa unix.Sockaddr) (bound netip.AddrPort, err error) {
+func bind(fd int, sa unix.Sockaddr, b Buffers) (bound netip.AddrPort, err error) {
 	for _, option := range []struct{ level, name int }{
 		{unix.SOL_SOCKET, unix.SO_REUSEADDR},
 		{unix.SOL_SOCKET, unix.SO_REUSEPORT},
@@ -42,6 +42,9 @@ func bind(fd int, sa unix.Sockaddr) (bound netip.AddrPort, err error) {
 		if err := unix.SetsockoptInt(fd, option.level, option.name, 1); err != nil {
 			return bound, os.NewSyscallError("setsockopt", err)
 		}
+	}
+	if err := b.set(fd); err != nil {
+		return bound, err
 	}
 	if err := unix.Bind(fd, sa); err != nil {
 		return bound, os.NewSyscallError("bind", err)

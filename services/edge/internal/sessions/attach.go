@@ -218,3 +218,20 @@ func (s *Sessions) Yield(ctx context.Context, user, name string) bool {
 		return false
 	}
 }
+
+// Holder is the connection that holds a session here.
+func (s *Sessions) Holder(ctx context.Context, user, name string) (conn exchange.Conn, held bool) {
+	done := make(chan struct{})
+	s.ops.Do(func() {
+		defer close(done)
+		if one := s.all[key{user, name}]; one != nil && one.held {
+			conn, held = one.conn, true
+		}
+	})
+	select {
+	case <-done:
+		return conn, held
+	case <-ctx.Done():
+		return exchange.Conn{}, false
+	}
+}

@@ -160,6 +160,10 @@ func (t *Teller) put(r *eventring.Record) {
 	case events.Delivered:
 		topic = r.Kind.In(t.cfg.Namespace(r.Name))
 		e.Event = &pushmeshv1.Event_Delivered{Delivered: &pushmeshv1.EventDelivered{Connection: c, Topic: r.Name, Epoch: r.Epoch, Seq: r.Seq, Group: r.Group}}
+	case events.SlowConsumer:
+		e.Event = &pushmeshv1.Event_SlowConsumer{SlowConsumer: &pushmeshv1.EventSlowConsumer{
+			Connection: c, Percent: uint32(r.Code), QueuedMessages: r.Epoch, QueuedBytes: r.Seq,
+		}}
 	}
 	t.queue.Put(r.Kind, topic, "", e)
 }

@@ -94,7 +94,7 @@ func pair(t testing.TB, room int) (a, b int) {
 // loopback is a TCP connection.
 func loopback(t testing.TB) (a, b int) {
 	t.Helper()
-	listener, at, err := poll.Bind(t.Context(), "127.0.0.1:0")
+	listener, at, err := poll.Bind(t.Context(), "127.0.0.1:0", poll.Buffers{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -68,6 +69,7 @@ func (s *Session) Get(ctx context.Context, req *pushmeshv1.SessionServiceGetRequ
 		return nil, code.From(err)
 	}
 	session := resp.GetSession()
+	s.depth(ctx, session)
 	if len(session.GetCursors()) == 0 {
 		return &pushmeshv1.SessionServiceGetResponse{Session: session}, nil
 	}
@@ -93,6 +95,21 @@ func (s *Session) Get(ctx context.Context, req *pushmeshv1.SessionServiceGetRequ
 		session.Cursors = append(session.Cursors, cursor(c, byTopic[c.GetTopic()]))
 	}
 	return &pushmeshv1.SessionServiceGetResponse{Session: session}, nil
+}
+
+// depth fills in what waits at the session's edge. An edge that does not answer is no reason to tell nothing.
+func (s *Session) depth(ctx context.Context, session *pushmeshv1.Session) {
+	if bus.CheckID(session.GetEdge()) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	reply, err := askEdge(ctx, s.via, session.GetEdge(), &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_SessionQueue{
+		SessionQueue: &meshv1.SessionQueue{User: session.GetUser(), Name: session.GetName()},
+	}})
+	if err == nil {
+		session.QueuedMessages, session.QueuedBytes = reply.GetQueue().GetMessages(), reply.GetQueue().GetBytes()
+	}
 }
 
 // cursor fills in head and lag. A cursor of an epoch that is gone has everything before it.

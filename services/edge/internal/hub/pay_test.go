@@ -1,0 +1,171 @@
+package hub
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/budget"
+	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
+)
+
+// limited is a world whose hub shares a budget with n-1 others.
+func limited(t tester, total int64, n int, lim Limits) (*world, *budget.Pool) {
+	w, p := newWorld(t, lim), budget.New(total, n)
+	w.h.budget, w.h.debts = p.Share(0), newDebts(total)
+	return w, p
+}
+
+// Whatever the mix of topics, policies, sizes, stuck sockets and readers: no more is there than the budget has, nobody pays while another owes more, and what is
+// durable comes to everyone in the end, once and in order.
+func TestWhoOwesMostPays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const total = 1 << 20
+		w, _ := limited(t, total, 1, Limits{QueueBytes: 256 << 10})
+		h := w.h
+		var all []*follower
+		for i := range rapid.IntRange(2, 30).Draw(t, "connections") {
+			c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000, ClientId: fmt.Sprint(i)})
+			f := &follower{client: c, next: map[string]uint64{}}
+			f.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/0", Ack: rapid.IntRange(0, 3).Draw(t, "ack") == 0})
+			f.check(w)
+			overflow := rapid.SampledFrom([]wirev1.Overflow{0, 0, wirev1.Overflow_OVERFLOW_CONFLATE}).Draw(t, "overflow")
+			f.subscribe(&wirev1.Subscribe{Id: 2, Filter: fmt.Sprint("talk/", i%4), Overflow: overflow})
+			f.take()
+			f.got = nil
+			f.slow = rapid.IntRange(0, 3).Draw(t, "slow") > 0
+			all = append(all, f)
+		}
+		watchPayments(w, t)
+		sent := uint64(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			f := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
+			switch size := rapid.SampledFrom([]int{10, 3000, 60_000}).Draw(t, "size"); rapid.IntRange(0, 6).Draw(t, "op") {
+			case 0, 1:
+				w.mesh.Send("room/0", strings.Repeat("d", size))
+				sent++
+			case 2, 3:
+				w.mesh.Live(meshtest.Encode(fmt.Sprint("talk/", rapid.IntRange(0, 3).Draw(t, "talk")), 0, 0, strings.Repeat("e", size)))
+			case 4:
+				f.slow = !f.slow
+			case 5:
+				if f.slow && h.Gen(f.slot) == f.gen && h.Status(f.slot).Owes {
+					h.Stuck(f.slot, rapid.IntRange(0, 100_000).Draw(t, "kernel"))
+				}
+			case 6:
+				w.pass(100 * time.Millisecond)
+			}
+			w.settle()
+			h.Relieve()
+			w.settle()
+			if used := h.budget.Used(); used > total {
+				t.Fatalf("%d bytes of %d are used", used, total)
+			}
+			checkDebts(t, h)
+			f.checkAny(w)
+		}
+		w.mesh.Send("room/0", "last")
+		sent++
+		for _, f := range all {
+			f.slow = false
+		}
+		level := func(f *follower) bool { return f.ended || f.next[key(0, "room/0")] == sent+1 }
+		for n := uint64(0); n < 4*sent+100 && slices.ContainsFunc(all, func(f *follower) bool { return !level(f) }); n++ {
+			for _, f := range all {
+				if h.Gen(f.slot) == f.gen {
+					h.Unstuck(f.slot)
+				}
+				w.settle()
+				f.checkAny(w)
+				f.ackAll()
+			}
+			w.pass(Tick)
+		}
+		for i, f := range all {
+			if !level(f) {
+				t.Fatalf("connection %d is at %d of %d", i, f.next[key(0, "room/0")], sent)
+			}
+		}
+		for _, f := range all {
+			if !f.ended && h.Gen(f.slot) == f.gen {
+				h.Gone(f.slot)
+			}
+		}
+		w.settle()
+		if testing.Verbose() {
+			fmt.Println("payments", h.stats.Payments, h.stats.Drops, h.stats.Closes)
+		}
+		if h.budget.Used() != 0 || h.outboxes.Taken() != 0 {
+			t.Fatalf("%d bytes are used by %d connections in the end", h.budget.Used(), h.outboxes.Taken())
+		}
+	})
+}
+
+// checkAny is check where ephemeral messages may come, and connections may end.
+func (f *follower) checkAny(w *world) {
+	if f.ended || w.h.Gen(f.slot) != f.gen || w.h.Status(f.slot).Closing {
+		f.ended = true
+		return
+	}
+	f.check(w)
+}
+
+// watchPayments fails where somebody pays who owes less than another, by more than a class.
+func watchPayments(w *world, t tester) {
+	h := w.h
+	h.paying = func(c *conn) {
+		owed := c.out.held
+		for slot := range h.conns.len() {
+			if o := h.conns.get(slot); o.out.held > owed+owed/8 && h.debts.class(o.out.held) > 0 {
+				t.Fatalf("who owes %d pays, another owes %d", owed, o.out.held)
+			}
+		}
+	}
+}
+
+// checkDebts compares what is counted with what is there.
+func checkDebts(t tester, h *Hub) {
+	var used int64
+	listed := 0
+	for slot := range h.conns.len() {
+		o := h.conns.get(slot).out
+		if o == noOutbox {
+			continue
+		}
+		held := outboxSize + o.kernel
+		if len(o.buf) != len(o.room) {
+			held += len(o.buf) * itemSize
+		}
+		for i := range o.n {
+			held += len(o.at(i).b)
+		}
+		if held != o.held || o.class != h.debts.class(held) {
+			t.Fatalf("slot %d: holds %d, counts %d in class %d", slot, held, o.held, o.class)
+		}
+		used += int64(held)
+		if o.class != 0 {
+			listed++
+		}
+	}
+	n := 0
+	for class, head := range h.debts.heads {
+		k := 0
+		for o := head; o != nil; o = o.next {
+			k++
+			if int(o.class) != class || o.held < h.debts.least(class) {
+				t.Fatalf("an outbox of class %d that holds %d is listed in %d", o.class, o.held, class)
+			}
+		}
+		if n += k; k != h.debts.counts[class] {
+			t.Fatalf("%d are listed in class %d, which counts %d", k, class, h.debts.counts[class])
+		}
+	}
+	if used != h.budget.Used() || n != listed {
+		t.Fatalf("%d bytes are used, %d counted; %d listed of %d", used, h.budget.Used(), n, listed)
+	}
+}
