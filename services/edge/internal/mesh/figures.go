@@ -58,6 +58,7 @@ func (m *Mesh) Figures() []Figure {
 		count("repair_errors_total", "Holes whose read failed and is tried again.", f.ReadErrors.Load()),
 		count("phantoms_total", "Holes that the log can't fill.", f.Phantoms.Load()),
 		count("held_dropped_total", "Messages ahead of a hole beyond what may be held.", f.HeldDropped.Load()),
+		count("kept_reads_total", "Ranges answered from what was read from the log for others a moment ago.", s.KeptReads.Load()),
 		count("ring_reads_total", "Ranges answered from recent messages.", f.RingReads.Load()),
 		count("refused_runs_total", "Runs of messages that found a loop's mailbox full.", s.RefusedRuns.Load()),
 		coded("mesh_refused_total", "Work refused or lost behind the loops, by why.", wirev1.Code_CODE_OVERLOADED,

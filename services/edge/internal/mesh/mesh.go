@@ -121,6 +121,7 @@ type Mesh struct {
 	lagging     []lag // by version
 	routers     *routers.Set
 	feed        *feed.Feed
+	catchup     catchup
 	joins       joins
 	presence    *presence.Reporter
 	check       check
@@ -152,6 +153,7 @@ func New(cfg Config) *Mesh {
 	}
 	m.resumes = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
 	m.repairs = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
+	m.catchup = catchup{cache: history.NewCache(0), flights: map[string][]*flight{}}
 	m.joins = newJoins()
 	m.check = check{topics: map[string]bool{}, reasons: map[string]bool{}}
 	m.routerID.Store(&[]string{})
@@ -328,6 +330,7 @@ func (m *Mesh) advance() {
 
 // clock is what has to be looked at from time to time alone.
 func (m *Mesh) clock() {
+	m.catchup.cache.Expire(m.now)
 	if n := m.routers.Expire(m.now); n > 0 {
 		m.cfg.Log.Warn("routers fell silent", "routers", n)
 		m.check.doubt = m.now.Add(doubtFor)

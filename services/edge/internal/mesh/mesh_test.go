@@ -457,3 +457,60 @@ func TestDigestTellsOfDrainingAndLeaving(t *testing.T) {
 		return nil
 	})
 }
+
+// Subscribers at places of their own read on through a topic's log at their own paces: it is read about once for all of them.
+func TestALogIsReadOnceForAllWhoAreBehind(t *testing.T) {
+	w := newWorld(t)
+	const messages, readers, each = 2000, 50, 4000
+	w.store.Publish("room/1", messages)
+	m, loops := w.edge("e1", 2)
+	join(t, m, loops[0], "room/1")
+	before := w.store.Calls("ReadLog")
+	var at [readers]uint64
+	for i := range at {
+		at[i] = uint64(1 + 37*i)
+	}
+	answers := 0
+	for round, pending := 0, true; pending; round++ {
+		pending = false
+		for i := range at {
+			if at[i] > messages {
+				continue
+			}
+			if pending = true; i > round%readers { // each is slower than the one before
+				continue
+			}
+			l := i % 2
+			m.Read(uint16(l), "room/1", edgetest.Epoch, at[i], 0, each)
+			r := next[exchange.Range](t, loops[l])
+			if r.Err != nil || len(r.Messages) == 0 || r.Messages[0].Seq != at[i] || r.From != at[i] || r.Head != messages {
+				t.Fatalf("asked from %d: %d messages from %d, head %d: %v", at[i], len(r.Messages), r.From, r.Head, r.Err)
+			}
+			at[i] = r.Messages[len(r.Messages)-1].Seq + 1
+			answers++
+		}
+	}
+	if reads := w.store.Calls("ReadLog") - before; reads > 2*answers/readers {
+		t.Errorf("the log was read %d times for %d answers to %d readers", reads, answers, readers)
+	}
+}
+
+// Those who come while the log is read wait for what it brings, wherever they are in it.
+func TestReadersWaitForTheReadUnderWay(t *testing.T) {
+	w := newWorld(t)
+	w.store.Publish("room/1", 100)
+	m, loops := w.edge("e1", 1)
+	join(t, m, loops[0], "room/1")
+	before := w.store.Calls("ReadLog")
+	for from := range uint64(50) {
+		m.Read(0, "room/1", edgetest.Epoch, from+1, 0, 1<<20)
+	}
+	for range 50 {
+		if r := next[exchange.Range](t, loops[0]); r.Err != nil || r.Messages[0].Seq != r.From || r.Messages[len(r.Messages)-1].Seq != 100 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if reads := w.store.Calls("ReadLog") - before; reads > 2 { // one may be a repair's
+		t.Errorf("the log was read %d times", reads)
+	}
+}

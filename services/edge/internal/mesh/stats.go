@@ -28,6 +28,8 @@ type Stats struct {
 	// HeadErrors are questions about heads that the store did not answer, Late topics were behind it.
 	HeadErrors, Late atomic.Uint64
 	RefusedReads     atomic.Uint64
+	// KeptReads were answered by what had been read for others.
+	KeptReads atomic.Uint64
 	// RefusedRuns found a loop's mailbox full; the ephemeral messages in them are lost and Overloaded.
 	RefusedRuns, Overloaded atomic.Uint64
 
