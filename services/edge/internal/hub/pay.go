@@ -46,7 +46,7 @@ func (h *Hub) afford(c *conn, size int) bool {
 func (h *Hub) Relieve() {
 	h.lookAtLag()
 	fair, others := h.budget.Settle(h.outboxes.Taken())
-	for n := 0; n < payersAtOnce; n++ {
+	for range payersAtOnce {
 		o := h.debts.most()
 		if o == nil || !h.budget.Over() && (!others || int64(o.held) <= fair) {
 			break
