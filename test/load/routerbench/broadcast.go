@@ -3,74 +3,138 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/local"
+	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
 const (
-	broadcastRate = 20_000 // messages a second
+	broadcastRate = 10_000 // messages a second
 	rounds        = 3
+	// wideTopics are in one frame of the publisher. As many more are not wanted by a quarter of the edges.
+	wideTopics = 10
 )
 
-// broadcast compares, for topics that every edge wants, or all but one, what it costs to send each edge its own copy with sending one for
-// all: two meshes that take turns and get as many messages a second.
+// broadcast compares, for topics that every edge wants, or three quarters of them, what it costs to send each edge its own copy with sending
+// one for all: two meshes that take turns and get as many messages a second. One edge of each has connections, the others are held.
 func (b *bench) broadcast(ctx context.Context) error {
-	for _, c := range []struct{ edges, wanted int }{{2, 2}, {3, 3}, {4, 4}, {4, 3}} {
-		if err := b.bothWays(ctx, c.edges, c.wanted); err != nil {
-			return err
+	for _, edges := range []int{4, 8, 16} {
+		if err := b.bothWays(ctx, edges); err != nil {
+			return fmt.Errorf("%d edges: %w", edges, err)
 		}
 	}
 	return nil
 }
 
-func (b *bench) bothWays(ctx context.Context, edges, wanted int) error {
-	var meshes [2]*local.Mesh
+// wide is a mesh with edges that are held.
+type wide struct {
+	*local.Mesh
+	held []*local.Process
+}
+
+func (b *bench) wide(ctx context.Context, from, edges int) (w *wide, err error) {
+	programs := b.programs
+	programs.RouterArgs = append(slices.Clone(programs.RouterArgs), "--broadcast-from", strconv.Itoa(from))
+	m, err := b.dir.StartMesh(ctx, programs, 1)
+	if err != nil {
+		return nil, err
+	}
+	w = &wide{Mesh: m}
+	for i := 1; i < edges; i++ {
+		to := 2 * wideTopics
+		if i > edges-1-edges/4 {
+			to = wideTopics
+		}
+		p, in, err := m.Hold(ctx, filepath.Join(b.tools, "edgehold"), fmt.Sprintf("hold-%d", i), wideTopic, 0, to)
+		if err != nil {
+			w.stop()
+			return nil, err
+		}
+		go endWith(p, in)
+		w.held = append(w.held, p)
+	}
+	return w, nil
+}
+
+func endWith(p *local.Process, in io.Closer) {
+	<-p.Done()
+	_ = in.Close()
+}
+
+func (w *wide) stop() {
+	for _, p := range w.held {
+		p.Kill()
+	}
+	w.Stop()
+}
+
+func (b *bench) bothWays(ctx context.Context, edges int) error {
+	var meshes [2]*wide
 	for way, from := range []int{1_000_000, 2} {
-		programs := b.programs
-		programs.RouterArgs = append(slices.Clone(programs.RouterArgs), "--broadcast-from", strconv.Itoa(from))
-		m, err := b.dir.StartMesh(ctx, programs, edges)
+		w, err := b.wide(ctx, from, edges)
 		if err != nil {
 			return err
 		}
-		defer m.Stop()
-		meshes[way] = m
+		defer w.stop()
+		meshes[way] = w
 	}
-	var perWay [2][]float64 // CPU µs for a message of router, NATS and edges together
+	if err := b.compare(ctx, meshes, edges, edges, 0); err != nil {
+		return err
+	}
+	return b.compare(ctx, meshes, edges, edges-edges/4, wideTopics)
+}
+
+// compare publishes to the topics from first on, by both ways in turn.
+func (b *bench) compare(ctx context.Context, meshes [2]*wide, edges, wanted, first int) error {
+	var perWay, bytes [2][]float64 // CPU µs of router, NATS and edges together, and bytes that the router wrote, for a message
 	var said [2]string
 	for range rounds {
 		for way, m := range meshes {
-			o, err := b.do(ctx, wideLoad(m, wanted, b.span/4))
+			before, err := procfs.Written(m.Router.PID())
 			if err != nil {
-				return fmt.Errorf("%d edges: %w", edges, err)
+				return err
+			}
+			o, err := b.do(ctx, m.load(first, b.span/10))
+			if err != nil {
+				return err
+			}
+			after, err := procfs.Written(m.Router.PID())
+			if err != nil {
+				return err
 			}
 			perWay[way] = append(perWay[way], o.cpu["router"]+o.cpu["nats"]+o.cpu["edges"])
+			bytes[way] = append(bytes[way], float64(after-before)/float64(o.published+o.warmed))
 			said[way] = o.used
 		}
 	}
 	for way := range perWay {
 		slices.Sort(perWay[way])
+		slices.Sort(bytes[way])
 	}
 	each, one := perWay[0][rounds/2], perWay[1][rounds/2]
 	b.add(table.Figure(fmt.Sprintf("CPU of a message, broadcast / a copy each, %d of %d edges want it", wanted, edges), one/each, "×",
-		fmt.Sprintf("router, NATS and edges: %.1f / %.1f µs at %d/s, medians of %d; the last: %s / %s", one, each, broadcastRate, rounds, said[1], said[0])))
+		fmt.Sprintf("router, NATS and edges: %.1f (%.1f to %.1f) / %.1f (%.1f to %.1f) µs at %d/s, medians of %d; the router writes %.0f / %.0f B; the last: %s / %s",
+			one, perWay[1][0], perWay[1][rounds-1], each, perWay[0][0], perWay[0][rounds-1], broadcastRate, rounds, bytes[1][rounds/2], bytes[0][rounds/2], said[1], said[0])))
 	return nil
 }
 
-// wideTopics are in one frame of the publisher.
-const wideTopics = 10
+// wideTopic is the pattern of the topics.
+const wideTopic = "live/%d"
 
-// wideLoad publishes to topics that have a subscriber on some edges each.
-func wideLoad(m *local.Mesh, wanted int, span time.Duration) *load {
-	publish := job{Kind: "due-frames", Rate: broadcastRate, Span: span, Addr: m.Router.Addr, Topics: names(wideTopics), Size: payload}
-	l := &load{name: "broadcast", publish: publish, copies: int64(wanted), servers: []consumer{
-		{"router", []*local.Process{m.Router}}, {"nats", []*local.Process{m.NATS}}, {"edges", m.Edges},
-	}}
-	for i := range wanted {
-		l.subscribe = append(l.subscribe, job{Kind: "subs", Addr: m.Edges[i].Addr, Topics: publish.Topics})
+// load publishes to topics that have a subscriber on the edge that takes connections.
+func (w *wide) load(first int, span time.Duration) *load {
+	publish := job{Kind: "due-frames", Rate: broadcastRate, Span: span, Addr: w.Router.Addr, Topics: names(first + wideTopics)[first:], Size: payload}
+	return &load{
+		name: "broadcast", publish: publish, copies: 1, warm: span / 2,
+		servers: []consumer{
+			{"router", []*local.Process{w.Router}}, {"nats", []*local.Process{w.NATS}}, {"edges", append(slices.Clone(w.Edges), w.held...)},
+		},
+		subscribe: []job{{Kind: "subs", Addr: w.Edges[0].Addr, Topics: publish.Topics}},
 	}
-	return l
 }

@@ -133,7 +133,7 @@ func (b *bench) newRouter(ctx context.Context) error {
 	for i := range edges {
 		go func() {
 			half := interestTopics / len(edges)
-			p, in, err := m.Hold(ctx, filepath.Join(b.tools, "edgehold"), fmt.Sprintf("hold-%d", i), i*half, (i+1)*half)
+			p, in, err := m.Hold(ctx, filepath.Join(b.tools, "edgehold"), fmt.Sprintf("hold-%d", i), "user/%d/inbox", i*half, (i+1)*half)
 			edges[i] = p
 			held <- err
 			if err == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,8 @@ type load struct {
 	servers   []consumer
 	// copies of each message that arrive.
 	copies int64
-	name   string // of profiles
+	name   string        // of profiles
+	warm   time.Duration // of the same that does not count; 0: a second
 }
 
 // consumer of CPU: one process or several of a kind.
@@ -33,6 +35,7 @@ type consumer struct {
 type outcome struct {
 	tally
 	published int64
+	warmed    int64         // messages published before, which do not count
 	took      time.Duration // from the first message's start to the last one's arrival
 	used      string        // CPU of each for a message, in µs
 	cpu       map[string]float64
@@ -43,7 +46,7 @@ func (o *outcome) rate() float64 { return float64(o.published) / o.took.Seconds(
 // patience with messages that are under way when everything is published.
 const patience = 20 * time.Second
 
-// do lets a load run, after a second of the same that does not count, and waits until everything has arrived.
+// do lets a load run, after some of the same that does not count, and waits until everything has arrived.
 func (b *bench) do(ctx context.Context, l *load) (o *outcome, err error) {
 	var subs []*worker
 	defer func() {
@@ -60,13 +63,16 @@ func (b *bench) do(ctx context.Context, l *load) (o *outcome, err error) {
 		subs = append(subs, w)
 	}
 	warm := l.publish
-	warm.Span = time.Second
-	if _, err := b.once(ctx, l, warm, subs); err != nil {
+	warm.Span = cmp.Or(l.warm, time.Second)
+	first, err := b.once(ctx, l, warm, subs)
+	if err != nil {
 		return nil, err
 	}
 	l.publish.Profile = b.profileOf(l, "publisher")
 	saved := b.profiles(ctx, l)
-	o, err = b.once(ctx, l, l.publish, subs)
+	if o, err = b.once(ctx, l, l.publish, subs); o != nil {
+		o.warmed = first.published
+	}
 	return o, errors.Join(err, <-saved)
 }
 

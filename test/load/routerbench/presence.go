@@ -87,7 +87,7 @@ func (b *bench) crowd(ctx context.Context, m *local.Mesh, api pushmeshv1.Presenc
 
 // held is members of an edge that has no connections.
 func (b *bench) held(ctx context.Context, m *local.Mesh, api pushmeshv1.PresenceServiceClient) error {
-	p, in, err := m.Hold(ctx, filepath.Join(b.tools, "edgehold"), "held", 0, 0, "-crowd", heldTopic, "-members", strconv.Itoa(presenceHeld))
+	p, in, err := m.Hold(ctx, filepath.Join(b.tools, "edgehold"), "held", "", 0, 0, "-crowd", heldTopic, "-members", strconv.Itoa(presenceHeld))
 	if err != nil {
 		return err
 	}

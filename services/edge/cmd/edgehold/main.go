@@ -1,6 +1,6 @@
-// Command edgehold is an edge without connections that wants topics all the same, user/FROM/inbox to user/TO-1/inbox: benchmarks
-// have routers learn them. With -crowd it has members of a topic, too, for whoever watches that. It says "ready" once all is announced, and ends
-// with its standard input.
+// Command edgehold is an edge without connections that wants topics all the same, such as user/FROM/inbox to user/TO-1/inbox: benchmarks
+// have routers learn them, and send to it. With -crowd it has members of a topic, too, for whoever watches that. It says "ready" once all is
+// announced, and ends with its standard input.
 package main
 
 import (
@@ -76,6 +76,7 @@ func run(ctx context.Context, args []string) (err error) {
 	id := f.String("id", "edgehold", "of the edge")
 	url := f.String("nats", "nats://127.0.0.1:4222", "servers")
 	stores := f.String("stores", "127.0.0.1:9400", "stores")
+	pattern := f.String("topics", "user/%d/inbox", "names of the topics, with a number for %d")
 	from, to := f.Int("from", 0, "first topic"), f.Int("to", 0, "behind the last topic")
 	crowd, members := f.String("crowd", "", "topic that -members are subscribed to"), f.Int("members", 0, "of the crowd; routers must take as many")
 	if err := f.Parse(args); err != nil {
@@ -100,9 +101,10 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, parts.Stop(ctx)) }()
+	before, behind, _ := strings.Cut(*pattern, "%d")
 	for n := *from; n < *to; n++ {
 		waiting <- struct{}{}
-		m.Join(exchange.Conn{}, 0, "user/"+strconv.Itoa(n)+"/inbox", false, 1)
+		m.Join(exchange.Conn{}, 0, before+strconv.Itoa(n)+behind, false, 1)
 	}
 	if *crowd != "" {
 		waiting <- struct{}{}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
@@ -64,6 +66,45 @@ func TestTheTotalIsBoundedToo(t *testing.T) {
 		synctest.Wait()
 		if w := o.total.waiting.Load(); w != 0 {
 			t.Errorf("%d bytes wait when everything was sent", w)
+		}
+	})
+}
+
+// What waits to be broadcast is pressure by itself, however many edges there are, and beyond its bound becomes a hole that is counted.
+func TestBroadcastsThatWaitArePressure(t *testing.T) {
+	in(t, 10_000, func(n *nats, o *Outbox) {
+		for _, e := range edges(7) {
+			o.Open(e)
+		}
+		hold := make(chan struct{})
+		n.set(func(n *nats) { n.hold = hold })
+		o.Broadcast(delivery(10))
+		synctest.Wait() // that one is on its way, and what comes now waits
+		o.Broadcast(delivery(6000))
+		if p, ok := o.Admits(0); p < 0.6 || p > 0.7 || ok {
+			t.Errorf("6,000 of 10,000 bytes: pressure %v, priority 0 admitted %v", p, ok)
+		}
+		o.Broadcast(delivery(3800))
+		if p, ok := o.Admits(9); p < 0.95 || ok {
+			t.Errorf("9,800 of 10,000 bytes: pressure %v, priority 9 admitted %v", p, ok)
+		}
+		if o.Broadcast(delivery(1000)) {
+			t.Error("more waits than may")
+		}
+		if !deliver(o, edge, delivery(1000)) {
+			t.Error("an edge's own queue has no room because the broadcasts' has none")
+		}
+		n.set(func(n *nats) { n.hold = nil })
+		close(hold)
+		synctest.Wait()
+		if p, ok := o.Admits(0); p != 0 || !ok || o.total.broadcasts.Load() != 0 || o.total.waiting.Load() != 0 {
+			t.Errorf("pressure %v with nothing that waits", p)
+		}
+		if got := testutil.ToFloat64(o.metrics.holes.WithLabelValues("QUEUE_FULL")); got != 1 {
+			t.Errorf("%v holes counted", got)
+		}
+		if got := n.last(); got.GetN() != 1 || got.GetLastBroadcast() != 3 { // the two that waited left as one; the hole has a number, too
+			t.Errorf("the edge is told of broadcast %d with batch %d", got.GetLastBroadcast(), got.GetN())
 		}
 	})
 }
