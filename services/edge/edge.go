@@ -105,7 +105,8 @@ func (e *Edge) assemble() error {
 		return fmt.Errorf("edge: %w", err)
 	}
 	loops, err := loop.NewAll(loop.Config{
-		Door: door, EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
+		Door: door, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
+		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
 		Events:    tell.Rings(),
@@ -142,7 +143,7 @@ func (e *Edge) assemble() error {
 func limits(s Settings) loop.Limits {
 	return loop.Limits{
 		MaxFrame: s.MaxFrame, Subscriptions: s.MaxSubscriptions,
-		QueueBytes: s.QueueBytes, QueueMessages: s.QueueMessages, HandshakeTimeout: s.HandshakeTimeout,
+		QueueBytes: s.QueueBytes, QueueMessages: s.QueueMessages, HandshakeTimeout: s.HandshakeTimeout, FrameTimeout: s.FrameTimeout,
 	}
 }
 

@@ -39,6 +39,12 @@ type Settings struct {
 	AcceptRate            int           `help:"Connections taken in a second; more wait in the kernel. 0: no limit." default:"0"`
 	AddressAcceptRate     int           `help:"Connections taken of one address in a second; more are refused. 0: no limit." default:"0"`
 	ExemptFrom            []string      `help:"Addresses and networks that are not limited one by one, separated by commas: routers, proxies, networks behind one address."`
+	FrameTimeout          time.Duration `help:"How long a client has for a frame that it has begun." default:"30s"`
+	FrameMemory           int           `help:"Bytes of frames that have not come whole, for all connections together." default:"268435456"`
+	ProxyProtocolFrom     []string      `help:"Addresses and networks of proxies, separated by commas: what they say with the PROXY protocol (v1, v2) of whom they connect for is believed. They must send it for each client, and are not limited by address themselves."`
+	MaxFrameRate          int           `help:"Frames that one client may send in a second; it is read no faster. 0: no limit." default:"0"`
+	MaxByteRate           int           `help:"Bytes that one client may send in a second; it is read no faster. 0: no limit." default:"0"`
+	RatePatience          time.Duration `help:"How long a client may stay above --max-frame-rate or --max-byte-rate before it is closed." default:"30s"`
 	Resumes               int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
 	ShedLag               time.Duration `help:"How late an event loop may be, in the median of a second, before it refuses new connections and subscriptions (OVERLOADED); it takes them again below half of that. 0: never." default:"250ms"`
 	Unhealthy             string        `help:"What becomes of connections whose round trips show that their link is ill: report (they are counted), close (they are closed as UNHEALTHY, 1 % in ten seconds at most, and none while the edge is late or many turn unhealthy together) or off." enum:"close,report,off" default:"report"`
@@ -72,6 +78,9 @@ func (s Settings) withDefaults() Settings {
 	s.QueueBytes = cmp.Or(s.QueueBytes, min(1<<20, s.QueueMemory))
 	s.QueueMessages = cmp.Or(s.QueueMessages, 1024)
 	s.HandshakeTimeout = cmp.Or(s.HandshakeTimeout, 5*time.Second)
+	s.FrameTimeout = cmp.Or(s.FrameTimeout, 30*time.Second)
+	s.FrameMemory = cmp.Or(s.FrameMemory, 256<<20)
+	s.RatePatience = cmp.Or(s.RatePatience, 30*time.Second)
 	s.Resumes = cmp.Or(s.Resumes, 16)
 	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
 	s.Unhealthy = cmp.Or(s.Unhealthy, string(rtt.Report))
@@ -102,6 +111,11 @@ func (s *Settings) Check() error {
 		settings.Range("socket-receive", d.SocketReceive, 0, 64<<20),
 		settings.Range("socket-unsent", d.SocketUnsent, 0, 64<<20),
 		settings.Range("handshake-timeout", d.HandshakeTimeout.Seconds(), 0.1, 300),
+		settings.Range("frame-timeout", d.FrameTimeout.Seconds(), 0.1, 3600),
+		settings.Range("frame-memory", d.FrameMemory, 1<<20, 1<<40),
+		settings.Range("max-frame-rate", d.MaxFrameRate, 0, 1_000_000),
+		settings.Range("max-byte-rate", d.MaxByteRate, 0, 1<<40),
+		settings.Range("rate-patience", d.RatePatience.Seconds(), 0.1, 86400),
 		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("resumes", d.Resumes, 1, 1024),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
@@ -119,6 +133,9 @@ func (s *Settings) Check() error {
 		errs = append(errs, err)
 	}
 	if _, err := admission.ParsePrefixes("exempt-from", d.ExemptFrom); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := admission.ParsePrefixes("proxy-protocol-from", d.ProxyProtocolFrom); err != nil {
 		errs = append(errs, err)
 	}
 	for _, addr := range d.Stores {

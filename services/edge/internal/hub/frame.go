@@ -37,6 +37,7 @@ func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 		}
 		n, t, ok := wire.Header(b[used:])
 		if !ok {
+			h.unfinished(c, len(b)-used)
 			return used, false
 		}
 		if n > h.lim.MaxFrame {
@@ -44,6 +45,7 @@ func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 			return len(b), false
 		}
 		if len(b)-used < wire.HeaderSize+n {
+			h.unfinished(c, len(b)-used)
 			return used, false
 		}
 		body := b[used+wire.HeaderSize : used+wire.HeaderSize+n]
@@ -53,6 +55,7 @@ func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 			return used, true
 		}
 		used += wire.HeaderSize + n
+		h.finished(c)
 		h.stats.Frames++
 		budget -= 1 + n/bytesAsOne
 	}

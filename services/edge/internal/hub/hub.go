@@ -184,7 +184,8 @@ type Limits struct {
 	PublishWindow    int // per connection
 	ReceiveWindow    uint32
 	HandshakeTimeout time.Duration
-	ReadBytes        int // asked for at a time by a subscription that is behind
+	FrameTimeout     time.Duration // for a frame that has begun
+	ReadBytes        int           // asked for at a time by a subscription that is behind
 }
 
 func (l *Limits) defaults() {
@@ -198,6 +199,7 @@ func (l *Limits) defaults() {
 	l.PublishWindow = min(l.PublishWindow, math.MaxUint16)
 	set(&l.ReceiveWindow, 256)
 	set(&l.HandshakeTimeout, 5*time.Second)
+	set(&l.FrameTimeout, 30*time.Second)
 	set(&l.ReadBytes, 128<<10)
 }
 

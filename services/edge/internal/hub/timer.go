@@ -39,6 +39,9 @@ func (h *Hub) openTimers(c *conn) (next int64, cost int) {
 	if c.deadline != 0 {
 		next = min(next, c.deadline)
 	}
+	if next = h.dripping(c, next); c.state != stateOpen {
+		return c.deadline, 0
+	}
 	at, cost := h.visit(c)
 	next = min(next, at)
 	if s := c.sess; s != nil && c.state == stateOpen {

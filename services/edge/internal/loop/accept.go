@@ -16,8 +16,9 @@ const mostTurned = 1024
 type marks uint8
 
 const (
-	counted marks = 1 << iota // by the door
-	turned                    // refused by the door, and among loop.turned
+	counted   marks = 1 << iota // by the door
+	turned                      // refused by the door, and among loop.turned
+	fromProxy                   // comes from one that may send a PROXY header, and has sent nothing yet but a part of that
 )
 
 // accept takes connections from the kernel, as many as the edge takes in a second. What is left waits there, in the listener's backlog.
@@ -77,6 +78,9 @@ func (l *Loop) admit(fd int, from netip.Addr) {
 	} else {
 		p.marks |= counted
 		l.setPlace(slot, place)
+		if l.door.Proxy(from) {
+			p.marks |= fromProxy
+		}
 	}
 	if err := l.poller.Add(fd, slot, gen); err != nil {
 		l.stats.PollErrors++
@@ -84,10 +88,13 @@ func (l *Loop) admit(fd int, from netip.Addr) {
 	}
 }
 
-// enter asks the door.
+// enter asks the door. Whom a proxy connects for it says later.
 func (l *Loop) enter(from netip.Addr) (place uint32, why *code.Error) {
 	if why = l.door.Enter(); why != nil {
 		return 0, why
+	}
+	if l.door.Proxy(from) {
+		return 0, nil
 	}
 	if place, why = l.door.EnterFrom(from, l.clock.at); why != nil {
 		l.door.Leave()
@@ -102,8 +109,11 @@ func (l *Loop) refused(from netip.Addr, why *code.Error) {
 	l.stats.LastRefused, l.stats.RefusedFor = from, why.Code
 }
 
-// leave takes back what a connection was at the door, once it has no socket any more.
+// leave takes back what a connection was at the door, once it has no socket any more, and its pace.
 func (l *Loop) leave(slot uint32, p *peer) {
+	if int(slot) < l.paces.Len() {
+		*l.paces.At(int(slot)) = pace{}
+	}
 	if p.marks&counted != 0 {
 		l.door.Leave()
 		if int(slot) < l.places.Len() {

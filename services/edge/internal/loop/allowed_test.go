@@ -23,7 +23,7 @@ import (
 
 // onLoop are the packages whose code runs on an event loop. What they call is theirs, or in allowed. netpoll is not among them, for it takes locks and starts
 // goroutines: loops call it where there is no epoll.
-var onLoop = []string{"hub", "loop", "poll", "uring", "wheel", "mailbox", "slab", "cursor", "eventring", "admission", "rtt", "budget"}
+var onLoop = []string{"hub", "loop", "poll", "uring", "wheel", "mailbox", "slab", "cursor", "eventring", "admission", "proxyproto", "rtt", "budget"}
 
 // offLoop are functions of these packages that other goroutines call: before the loop runs, after it, or beside it.
 var offLoop = []string{

@@ -155,6 +155,15 @@ func (c *client) message() *wirev1.Message {
 // frame takes the next frame.
 func (c *client) frame() (wirev1.FrameType, []byte, error) { return wire.Read(c, nil, wire.MaxBody) }
 
+// codeOf an Error; 0: it is something else.
+func codeOf(ft wirev1.FrameType, body []byte) wirev1.Code {
+	var e wirev1.Error
+	if ft != wirev1.FrameType_FRAME_TYPE_ERROR || proto.Unmarshal(body, &e) != nil {
+		return 0
+	}
+	return e.GetCode()
+}
+
 // refusal is the Error that a connection is ended with; false where it was cut off instead, which happens on a machine that stands still for longer than
 // a closing connection has for its last bytes.
 func (c *client) refusal() (e *wirev1.Error, whole bool) {

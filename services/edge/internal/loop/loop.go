@@ -4,6 +4,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,10 @@ type Config struct {
 	Events []*eventring.Ring
 	// CPUs to pin loops to, each loop with a thread of its own: loop i to the i-th, around again where there are more loops. Empty: not pinned.
 	CPUs []int
+	// Rates of each connection but those of backends.
+	Rates Rates
+	// FrameMemory is how many bytes of frames may be kept that have not come whole; 0: 128 MiB.
+	FrameMemory int
 	// ShedLag is how late the loop may be for a second before it refuses newcomers; 0: it never does.
 	ShedLag time.Duration
 	// Unhealthy is what becomes of links that are; "" is off.
@@ -115,6 +120,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *rtt.Gate) *Loop
 	if cfg.Mailbox == (mailbox.Bounds{}) {
 		cfg.Mailbox = mailbox.Bounds{Batches: 4096, Bytes: 64 << 20, Others: 1 << 20}
 	}
+	cfg.FrameMemory = cmp.Or(cfg.FrameMemory, 128<<20)
 	l := &Loop{cfg: cfg, poller: p, door: cfg.Door, gate: gate, done: make(chan struct{}), started: started}
 	l.box = mailbox.New(cfg.Mailbox, p.Wake)
 	var ring *eventring.Ring

@@ -2,7 +2,10 @@ package loop
 
 import (
 	"errors"
+	"time"
 
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
@@ -41,7 +44,12 @@ func (p *peer) open() bool { return p.fd >= 0 && !p.ending }
 // rest is what was read of a connection and is not handled yet: a frame that has not come whole, or frames that wait.
 type rest struct{ bytes []byte }
 
+// noFrameRoom refuses who has sent much of a frame that has not come whole.
+var noFrameRoom = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge has no room for parts of frames")
+
 const (
+	// smallRest is what each connection may have of a frame that has not come whole, however many have.
+	smallRest = 16 << 10
 	// lingerKiB is how much of what a closing connection still sends is read, so that its last words are not lost to a reset.
 	lingerKiB = 8 << 10
 )
@@ -50,6 +58,7 @@ const (
 type peers struct {
 	slab  slab.Slab[peer]
 	rests slab.Pool[rest]
+	kept  int // bytes of memory in rests
 }
 
 func (s *peers) len() uint32 { return uint32(s.slab.Len()) }
@@ -72,14 +81,22 @@ func (s *peers) make(slot uint32) *peer {
 func (s *peers) keep(p *peer, b []byte) {
 	switch {
 	case len(b) == 0 && p.rest != nil:
+		s.kept -= cap(p.rest.bytes)
 		s.rests.Give(p.rest)
 		p.rest = nil
 	case len(b) > 0:
 		if p.rest == nil {
 			p.rest = s.rests.Take()
 		}
-		p.rest.bytes = append(p.rest.bytes[:0], b...)
+		s.put(p.rest, 0, b)
 	}
+}
+
+// put writes b behind the first n bytes of a rest.
+func (s *peers) put(r *rest, n int, b []byte) {
+	s.kept -= cap(r.bytes)
+	r.bytes = append(r.bytes[:n], b...)
+	s.kept += cap(r.bytes)
 }
 
 func (l *Loop) wantRead(slot uint32, p *peer) {
@@ -134,6 +151,9 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 		}
 		return // Resumed names the slot
 	}
+	if l.tooMuch(slot, p) {
+		return
+	}
 	if l.left(p) <= 0 {
 		l.goOn(slot, p)
 		return
@@ -151,7 +171,8 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 	if !p.readable {
 		return
 	}
-	n, err := poll.Read(int(p.fd), l.buf)
+	room := l.readRoom()
+	n, err := poll.Read(int(p.fd), room)
 	l.stats.Reads++
 	switch {
 	case errors.Is(err, poll.ErrAgain):
@@ -163,13 +184,21 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 	}
 	l.stats.ReadBytes += uint64(n)
 	l.hub.Heard(slot)
-	if n < len(l.buf) && !p.hungUp {
+	if n < len(room) && !p.hungUp {
 		p.readable = false // more would be a new edge
 	}
 	if st.Early && p.hungUp && poll.Ended(int(p.fd)) {
 		l.hub.HungUp(slot)
 	}
-	if l.feed(slot, p, l.buf[:n]) {
+	fresh := room[:n]
+	if p.marks&fromProxy != 0 {
+		var ok bool
+		if fresh, ok = l.unwrap(slot, p, fresh); !ok {
+			l.goOn(slot, p)
+			return
+		}
+	}
+	if l.feed(slot, p, fresh) {
 		l.goOn(slot, p)
 	}
 }
@@ -178,14 +207,21 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 	b := fresh
 	if p.rest != nil {
-		p.rest.bytes = append(p.rest.bytes, fresh...)
+		l.peers.put(p.rest, len(p.rest.bytes), fresh)
 		b = p.rest.bytes
 	}
 	before := l.hub.Frames()
 	used, more := l.hub.Feed(slot, b, l.left(p))
-	l.spend(p, max(int(l.hub.Frames()-before), len(fresh)/kib, 1))
+	frames := int(l.hub.Frames() - before)
+	l.spend(p, max(frames, len(fresh)/kib, 1))
+	l.charge(slot, frames, len(fresh))
 	if used > 0 || p.rest == nil {
 		l.peers.keep(p, b[used:])
+	}
+	if l.peers.kept > l.cfg.FrameMemory && p.rest != nil && cap(p.rest.bytes) > smallRest {
+		l.hub.Refuse(slot, noFrameRoom)
+		l.peers.keep(p, nil)
+		return true
 	}
 	if !more || used == len(b) {
 		return true

@@ -41,16 +41,19 @@ func (l *Loop) goOn(slot uint32, p *peer) {
 	}
 }
 
-// release goes on with those that were put off. One that has ended meanwhile, or whose slot is another's now, finds nothing to read.
-func (l *Loop) release() {
-	for _, slot := range l.deferred {
+// release goes on with those that were put off.
+func (l *Loop) release() { l.deferred = l.goOnWith(l.deferred) }
+
+// goOnWith has connections read again. One that has ended meanwhile, or whose slot is another's now, finds nothing to read.
+func (l *Loop) goOnWith(slots []uint32) []uint32 {
+	for _, slot := range slots {
 		p := l.peers.get(slot)
 		p.deferred = false
 		if p.open() && (p.readable || p.fed) {
 			l.wantRead(slot, p)
 		}
 	}
-	l.deferred = l.deferred[:0]
+	return slots[:0]
 }
 
 // setAlarm has release called as soon as the next period has begun.

@@ -20,6 +20,8 @@ type Stats struct {
 	Accepts     uint64
 	AcceptFull  uint64 // times that no descriptor was left for a connection
 	AcceptWaits uint64 // times that connections were left to the kernel until the next tick, because as many came as the edge takes in a second
+	// ProxyHeaders counts headers of the PROXY protocol that were read.
+	ProxyHeaders uint64
 	// NoDescriptors says that the last try met that.
 	NoDescriptors bool
 	// AddressRefusals counts connections refused because of their address; LastRefused is the last one's, and RefusedFor why.
@@ -30,6 +32,8 @@ type Stats struct {
 	Reads       uint64
 	ReadBytes   uint64
 	Deferred    uint64 // times that reading a connection was put off, because it had used its share
+	Paced       uint64 // times that a connection was not read until the next tick, because it had sent more than it may in a second
+	FrameMemory int64  // bytes kept of frames that have not come whole
 	Writes      uint64
 	WriteBytes  uint64
 	StaleEvents uint64 // events for connections that were gone
@@ -48,6 +52,7 @@ func (l *Loop) publishStats() {
 	s := l.stats
 	s.Stats = l.hub.Stats()
 	l.gate.Holds(l.cfg.Index, s.Connections)
+	s.FrameMemory = int64(l.peers.kept)
 	s.MailboxRefused = l.box.Refused()
 	if l.sender != nil {
 		s.SendMode = l.sender.Mode()

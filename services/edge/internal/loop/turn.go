@@ -37,6 +37,8 @@ type loopState struct {
 	periodAt func(now int64) uint16
 
 	peers    peers
+	paces    slab.Slab[pace]   // by slot, where there are rates
+	paused   []uint32          // slots that are not read before the next tick
 	places   slab.Slab[uint32] // of connections that count for their address, by slot
 	clock    clock
 	shed     shed
@@ -165,6 +167,7 @@ func (l *Loop) tick() {
 	l.ticked = true
 	l.measure()
 	l.acceptAgain()
+	l.unpause()
 }
 
 func (l *Loop) happened(e *poll.Event) {

@@ -38,7 +38,7 @@ func TestEveryWalkOnALoopHasItsBound(t *testing.T) {
 		bounds[name] = bound
 	}
 	found := map[string]bool{}
-	for _, name := range []string{"admission", "cursor", "hub", "rtt", "wheel"} {
+	for _, name := range []string{"admission", "cursor", "hub", "proxyproto", "rtt", "wheel"} {
 		for _, fn := range walksIn(t, name, filepath.Join("..", name)) {
 			found[fn] = true
 		}
