@@ -2,6 +2,9 @@ package wire
 
 import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
+// ALPN names this protocol to TLS. A client with TLS that names others alone is refused; one that names none is not.
+const ALPN = "pushmesh/1"
+
 // Protocol is what a connection speaks, told by its first byte.
 type Protocol uint8
 

@@ -23,7 +23,9 @@ import (
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/certs"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
@@ -47,6 +49,9 @@ type Edge struct {
 	loops    []*loop.Loop
 	watch    *watch
 	tickets  ticket.Book
+	// certs and handshakes are nil where there is no TLS.
+	certs      *certs.Keeper
+	handshakes *handshake.Pool
 
 	// maxConnections is what the open-files limit leaves of the setting.
 	maxConnections int
@@ -100,6 +105,9 @@ func (e *Edge) assemble() error {
 			return fmt.Errorf("edge: %w", err)
 		}
 	}
+	if err := e.secure(); err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
 	door, err := e.newDoor()
 	if err != nil {
 		return fmt.Errorf("edge: %w", err)
@@ -109,7 +117,7 @@ func (e *Edge) assemble() error {
 		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
-		Events:    tell.Rings(),
+		Events: tell.Rings(), Handshakes: e.handshakes, TLSOnly: s.TLSRequired,
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 	}, s.Loops)
 	if err != nil {
@@ -133,6 +141,10 @@ func (e *Edge) assemble() error {
 	e.stack.Add("store client", e.stores)
 	e.stack.Add("policies", e.policies)
 	e.stack.Add("mesh", e.mesh)
+	if e.certs != nil {
+		e.stack.Add("certificates", e.certs)
+		e.stack.Add("handshakes", e.handshakes)
+	}
 	for i, l := range loops {
 		e.stack.Add(fmt.Sprintf("loop %d", i), l)
 	}

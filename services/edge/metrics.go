@@ -17,16 +17,21 @@ import (
 type collector struct {
 	loops func() []loop.Stats
 	mesh  func() []mesh.Figure
+	tls   func(chan<- prometheus.Metric) // nil: there is none
 }
 
 func (e *Edge) metrics() prometheus.Collector {
-	return &collector{mesh: e.mesh.Figures, loops: func() []loop.Stats {
+	c := &collector{mesh: e.mesh.Figures, loops: func() []loop.Stats {
 		all := make([]loop.Stats, len(e.loops))
 		for i, l := range e.loops {
 			all[i] = l.Stats()
 		}
 		return all
 	}}
+	if e.certs != nil {
+		c.tls = e.sendTLS
+	}
+	return c
 }
 
 // Describe sends nothing: the set depends on what has happened, which makes the collector unchecked.
@@ -56,6 +61,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	sendModes(ch, all)
 	sendRTT(ch, all)
 	sendDepths(ch, all)
+	if c.tls != nil {
+		c.tls(ch)
+	}
 	for _, f := range c.mesh() {
 		kind := prometheus.CounterValue
 		if f.Gauge {
@@ -232,6 +240,9 @@ var sums = []sum{
 	{"sheds_total", "Times that a loop began to refuse new connections and subscriptions.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sheds) }},
 	{"unhealthy_connections", "Connections whose round trips show that their link is ill.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Unhealthy) }},
 	{"unhealthy_total", "Times that a connection turned unhealthy.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.UnhealthyTimes) }},
+	{"tls_connections", "Connections with TLS, those that shake hands among them.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Secure) }},
+	{"tls_records_opened_total", "Records of TLS that clients sent.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Records) }},
+	{"tls_records_sealed_total", "Records of TLS that clients were sent.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sealed) }},
 	{"mailbox_refused_total", "Events that found a loop's mailbox full.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.MailboxRefused) }},
 }
 

@@ -34,7 +34,7 @@ type Settings struct {
 	SocketSend            int           `help:"Send buffer of a subscriber's socket in bytes (SO_SNDBUF); 0: the kernel's, which grows." default:"0"`
 	SocketReceive         int           `help:"Receive buffer of a subscriber's socket in bytes (SO_RCVBUF); 0: the kernel's, which grows." default:"0"`
 	SocketUnsent          int           `help:"Bytes that the kernel takes for a subscriber before it has sent them (TCP_NOTSENT_LOWAT); 0: as many as its buffer has room for." default:"0"`
-	HandshakeTimeout      time.Duration `help:"How long a client has for its Hello." default:"5s"`
+	HandshakeTimeout      time.Duration `help:"How long a client has for its TLS handshake and its Hello together." default:"5s"`
 	MaxAddressConnections int           `help:"Connections held of one address (IPv4, or a /64 of IPv6); more are refused. 0: no limit, for behind one address there may be thousands." default:"0"`
 	AcceptRate            int           `help:"Connections taken in a second; more wait in the kernel. 0: no limit." default:"0"`
 	AddressAcceptRate     int           `help:"Connections taken of one address in a second; more are refused. 0: no limit." default:"0"`
@@ -45,6 +45,14 @@ type Settings struct {
 	MaxFrameRate          int           `help:"Frames that one client may send in a second; it is read no faster. 0: no limit." default:"0"`
 	MaxByteRate           int           `help:"Bytes that one client may send in a second; it is read no faster. 0: no limit." default:"0"`
 	RatePatience          time.Duration `help:"How long a client may stay above --max-frame-rate or --max-byte-rate before it is closed." default:"30s"`
+	TLSCerts              []string      `name:"tls-cert" help:"Files of certificates with their chains, PEM, one for each --tls-key: clients may come with TLS then. A client gets the first that is for the name it asks for, or else the first of all."`
+	TLSKeys               []string      `name:"tls-key" help:"Files of the certificates' keys, PEM, in the same order."`
+	TLSReload             time.Duration `name:"tls-reload" help:"How often the files are looked at. New ones that are not good change nothing." default:"10s"`
+	TLSMinVersion         string        `name:"tls-min-version" help:"Lowest version of TLS." enum:"1.2,1.3" default:"1.2"`
+	TLSRequired           bool          `name:"tls-required" help:"Refuse clients without TLS. Routers still come without, for backends that consume."`
+	TLSClientCA           string        `name:"tls-client-ca" help:"File of certificates, PEM: a client with TLS must show one that one of these has signed."`
+	TLSWorkers            int           `name:"tls-workers" help:"TLS handshakes that compute at a time; 0: half as many as there are cores, at least one." default:"0"`
+	TLSHandshakes         int           `name:"tls-handshakes" help:"TLS handshakes under way; more are refused. One whose client lets it wait for a second gives way." default:"2048"`
 	Resumes               int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
 	ShedLag               time.Duration `help:"How late an event loop may be, in the median of a second, before it refuses new connections and subscriptions (OVERLOADED); it takes them again below half of that. 0: never." default:"250ms"`
 	Unhealthy             string        `help:"What becomes of connections whose round trips show that their link is ill: report (they are counted), close (they are closed as UNHEALTHY, 1 % in ten seconds at most, and none while the edge is late or many turn unhealthy together) or off." enum:"close,report,off" default:"report"`
@@ -81,6 +89,9 @@ func (s Settings) withDefaults() Settings {
 	s.FrameTimeout = cmp.Or(s.FrameTimeout, 30*time.Second)
 	s.FrameMemory = cmp.Or(s.FrameMemory, 256<<20)
 	s.RatePatience = cmp.Or(s.RatePatience, 30*time.Second)
+	s.TLSReload = cmp.Or(s.TLSReload, 10*time.Second)
+	s.TLSMinVersion = cmp.Or(s.TLSMinVersion, "1.2")
+	s.TLSHandshakes = cmp.Or(s.TLSHandshakes, 2048)
 	s.Resumes = cmp.Or(s.Resumes, 16)
 	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
 	s.Unhealthy = cmp.Or(s.Unhealthy, string(rtt.Report))
@@ -116,6 +127,10 @@ func (s *Settings) Check() error {
 		settings.Range("max-frame-rate", d.MaxFrameRate, 0, 1_000_000),
 		settings.Range("max-byte-rate", d.MaxByteRate, 0, 1<<40),
 		settings.Range("rate-patience", d.RatePatience.Seconds(), 0.1, 86400),
+		settings.Range("tls-reload", d.TLSReload.Seconds(), 0.01, 86400),
+		settings.Range("tls-workers", d.TLSWorkers, 0, 1024),
+		settings.Range("tls-handshakes", d.TLSHandshakes, 1, 1_000_000),
+		d.checkTLS(),
 		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("resumes", d.Resumes, 1, 1024),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),

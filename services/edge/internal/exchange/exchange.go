@@ -208,6 +208,9 @@ type EventKinds struct {
 	Kinds events.Mask
 }
 
+// HandshakeMoved says that the TLS handshake of a connection has something to be sent, or is over. The loop asks the handshake itself.
+type HandshakeMoved struct{ Conn Conn }
+
 // PoliciesChanged says that what Config.PolicyFor answers may have changed.
 type PoliciesChanged struct{}
 
@@ -226,6 +229,7 @@ func (Count) event()           {}
 func (Depth) event()           {}
 func (Drain) event()           {}
 func (WatchMembers) event()    {}
+func (HandshakeMoved) event()  {}
 func (ListMembers) event()     {}
 
 // Loop is a loop seen from outside.

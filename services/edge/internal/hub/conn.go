@@ -34,6 +34,7 @@ type conn struct {
 	stamp     uint32 // of the last ephemeral message queued for plain subscriptions
 	counted   uint32 // hub.counting when it was counted last
 	since     uint32 // Hello, Unix time in seconds
+	sealed    uint32 // bytes that have left the queue, and wait in ciphertext
 	silent    uint16 // publishes with id 0 that are not answered
 	state     state
 	dirty     bool // in hub.dirty
@@ -46,6 +47,7 @@ type conn struct {
 	visited   bool // its tracks are being looked at for what is due
 	backend   bool // a router's, for a backend
 	hungUp    bool // before it was welcomed: nobody waits for the answer to its Hello
+	secure    bool // the client has TLS
 
 	clientID string
 	heard    uint32 // when bytes came last, as Hub.ms

@@ -48,6 +48,10 @@ func (h *Hub) hello(c *conn, body []byte) {
 			return
 		}
 	}
+	if h.cfg.TLSOnly && !c.secure && !c.backend {
+		h.fail(c, wirev1.Code_CODE_UNSUPPORTED, "this edge takes TLS alone")
+		return
+	}
 	id := h.connID(c)
 	c.since = uint32(h.wall / 1e6)
 	c.clientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))

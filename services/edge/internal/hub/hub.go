@@ -36,6 +36,8 @@ type Config struct {
 	Budget *budget.Share
 	// Redeem says whether what Hello shows is a ticket that is good, at a Unix time in microseconds; it must not block. nil: none is.
 	Redeem func(ticket []byte, now uint64) bool
+	// TLSOnly refuses a Hello without TLS, but with a ticket.
+	TLSOnly bool
 	// Events takes what happens to connections and subscriptions; nil: nobody wants it.
 	Events *eventring.Ring
 	// Unhealthy is what becomes of links that are; "" is off. Path is what the kernel knows of a connection, zero where it says nothing; nil: nothing of any. Gate

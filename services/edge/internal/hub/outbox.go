@@ -280,7 +280,7 @@ func (h *Hub) dropQueue(c *conn) {
 func (h *Hub) full(c *conn, size int) wirev1.Code {
 	o := c.out
 	switch {
-	case int(o.msgs) >= h.lim.QueueMessages || o.bytes+size > h.lim.QueueBytes && o.msgs > 0:
+	case int(o.msgs) >= h.lim.QueueMessages || o.bytes+int(c.sealed)+size > h.lim.QueueBytes && o.msgs > 0:
 		return wirev1.Code_CODE_QUEUE_FULL
 	case !h.afford(c, size+o.more(1)):
 		return wirev1.Code_CODE_MEMORY_BUDGET
@@ -302,7 +302,7 @@ func (o *outbox) more(items int) int {
 
 // drained says whether the queue is short enough for more from the log: who is behind costs an eighth of the queue at most, and while its socket is stuck nothing.
 func (h *Hub) drained(c *conn) bool {
-	return !c.out.stuck && c.out.bytes <= h.lim.QueueBytes/8 && int(c.out.msgs) <= h.lim.QueueMessages/8
+	return !c.out.stuck && c.out.bytes+int(c.sealed) <= h.lim.QueueBytes/8 && int(c.out.msgs) <= h.lim.QueueMessages/8
 }
 
 // control owes the connection a frame of the edge's own.

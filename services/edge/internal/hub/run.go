@@ -41,7 +41,7 @@ func (h *Hub) pushRuns(c *conn, t *track, runs []run) {
 
 // fits says whether so many messages may be queued together; where not, full says of each alone.
 func (h *Hub) fits(c *conn, n, size int) bool {
-	return int(c.out.msgs)+n <= h.lim.QueueMessages && c.out.bytes+size <= h.lim.QueueBytes && h.budget.Fits(size+c.out.more(len(h.fan.runs)))
+	return int(c.out.msgs)+n <= h.lim.QueueMessages && c.out.bytes+int(c.sealed)+size <= h.lim.QueueBytes && h.budget.Fits(size+c.out.more(len(h.fan.runs)))
 }
 
 // extend makes it part of the item before at; false where the two are no run.

@@ -23,7 +23,7 @@ import (
 
 // onLoop are the packages whose code runs on an event loop. What they call is theirs, or in allowed. netpoll is not among them, for it takes locks and starts
 // goroutines: loops call it where there is no epoll.
-var onLoop = []string{"hub", "loop", "poll", "uring", "wheel", "mailbox", "slab", "cursor", "eventring", "admission", "proxyproto", "rtt", "budget"}
+var onLoop = []string{"hub", "loop", "poll", "uring", "wheel", "mailbox", "slab", "cursor", "eventring", "admission", "proxyproto", "rtt", "budget", "record"}
 
 // offLoop are functions of these packages that other goroutines call: before the loop runs, after it, or beside it.
 var offLoop = []string{
@@ -32,7 +32,7 @@ var offLoop = []string{
 	"poll.NewEpoll", "poll.OpenEpoll", "poll.open", "poll.Wake", "poll.newTimer", "poll.Tick", "poll.Listen",
 	"poll.Bind", "poll.bind", "poll.resolve", "poll.hasIPv6", "poll.sockaddr", "poll.stream", "poll.CPUs", "poll.Pin",
 	"poll.MostFiles", "admission.New", "admission.newBucket", "admission.newCounts", "admission.newRates", "admission.ParsePrefixes", "admission.parsePrefix",
-	"rtt.ParseMode", "rtt.NewGate", "rtt.newRecent", "slab.check", "slab.fits", "slab.None", "eventring.Open", "eventring.Take", "eventring.copyTo", "eventring.decode", "budget.New", "poll.set",
+	"rtt.ParseMode", "rtt.NewGate", "rtt.newRecent", "record.Prepare", "record.Server", "record.Handshake", "record.State", "slab.check", "slab.fits", "slab.None", "eventring.Open", "eventring.Take", "eventring.copyTo", "eventring.decode", "budget.New", "poll.set",
 }
 
 // forbidden is what no allow-list may grow to hold.

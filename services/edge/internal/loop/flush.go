@@ -10,6 +10,9 @@ import (
 type sending struct {
 	slot uint32
 	owed bool // its bytes were given to the sender
+	// Of a connection with TLS: what the sender was given, and how many bytes of frames it seals.
+	sealed []byte
+	frames int
 }
 
 // flush sends what is owed to connections, one send each, and ends those that are done. Who was read in this turn comes first, so
@@ -31,10 +34,12 @@ func (l *Loop) flush() (something bool) {
 	n := min(len(l.flushes), flushBudget)
 	l.slots = append(l.slots, l.flushes[:n]...)
 	l.flushes = l.flushes[:copy(l.flushes, l.flushes[n:])]
+	l.arena = l.arena[:0]
 	for slots := l.slots; len(slots) > 0; {
 		slots = slots[l.gather(slots):]
 		l.settle(l.sender.Flush())
 	}
+	l.sealLater()
 	return len(l.slots) > 0
 }
 
@@ -50,6 +55,10 @@ func (l *Loop) gather(slots []uint32) (n int) {
 		if !p.open() {
 			continue
 		}
+		if p.secure != nil {
+			l.gatherSealed(slots[n], p)
+			continue
+		}
 		owed := p.writable && l.hub.Status(slots[n]).Owes
 		if owed {
 			at := len(l.bufs)
@@ -58,7 +67,7 @@ func (l *Loop) gather(slots []uint32) (n int) {
 				l.sender.Add(int(p.fd), l.bufs[at:])
 			}
 		}
-		l.batch = append(l.batch, sending{slots[n], owed})
+		l.batch = append(l.batch, sending{slot: slots[n], owed: owed})
 	}
 	return n
 }
@@ -70,38 +79,51 @@ func (l *Loop) settle(results []poll.Result) {
 		if b.owed {
 			r := results[0]
 			results = results[1:]
-			if !l.sent(b.slot, p, r) {
+			if !l.sent(&b, p, r) {
 				l.end(b.slot, p)
 				continue
 			}
 		}
-		switch st := l.hub.Status(b.slot); {
+		st := l.hub.Status(b.slot)
+		owes := st.Owes
+		if p.secure != nil {
+			owes = p.secure.owes(st.Owes)
+		}
+		switch {
 		case st.Overdue:
 			l.reset(b.slot, p)
-		case st.Owes && p.writable:
+		case owes && p.writable:
 			l.wantFlush(b.slot, p)
-		case st.Closing && !st.Owes && !p.shut:
+		case st.Closing && !owes && !p.shut && l.saidBye(b.slot, p):
 			l.sayGoodbye(b.slot, p)
 		}
 	}
+	clear(l.batch)
 	l.batch = l.batch[:0]
 	clear(l.bufs)
 	l.bufs = l.bufs[:0]
 }
 
 // sent takes the result of one send; false where the socket is broken.
-func (l *Loop) sent(slot uint32, p *peer, r poll.Result) bool {
+func (l *Loop) sent(b *sending, p *peer, r poll.Result) bool {
 	l.stats.Writes++
 	if r.Err != nil {
 		if p.writable = false; !errors.Is(r.Err, poll.ErrAgain) {
 			return false
 		}
 		l.poller.Stuck(int(p.fd)) // it says when there is room
-		l.hub.Stuck(slot, poll.Held(int(p.fd)))
-		l.watchStuck(slot, p)
+		if p.secure != nil {
+			l.sentSealed(b, p, 0)
+		}
+		l.hub.Stuck(b.slot, poll.Held(int(p.fd)))
+		l.watchStuck(b.slot, p)
 		return true
 	}
 	l.stats.WriteBytes += uint64(r.N)
-	l.hub.Wrote(slot, r.N)
+	if p.secure != nil {
+		l.sentSealed(b, p, r.N)
+	} else {
+		l.hub.Wrote(b.slot, r.N)
+	}
 	return true
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
 	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mailbox"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
@@ -59,6 +60,10 @@ type Config struct {
 	Rates Rates
 	// FrameMemory is how many bytes of frames may be kept that have not come whole; 0: 128 MiB.
 	FrameMemory int
+	// Handshakes shakes hands with clients that begin with TLS; nil: they are refused.
+	Handshakes *handshake.Pool
+	// TLSOnly refuses clients without TLS, but for routers with a ticket.
+	TLSOnly bool
 	// ShedLag is how late the loop may be for a second before it refuses newcomers; 0: it never does.
 	ShedLag time.Duration
 	// Unhealthy is what becomes of links that are; "" is off.
@@ -129,7 +134,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *rtt.Gate) *Loop
 	}
 	l.hub = hub.New(hub.Config{
 		Events: ring, Budget: cfg.budget,
-		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, Redeem: cfg.Redeem, LiveDone: l.box.Done,
+		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, Redeem: cfg.Redeem, TLSOnly: cfg.TLSOnly, LiveDone: l.box.Done,
 		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate,
 	})
 	l.buf = make([]byte, readSize)

@@ -12,8 +12,9 @@ import (
 
 // peer is the socket of the connection in a slot. An idle one has no buffer.
 type peer struct {
-	rest      *rest // nil: none
-	fd        int32 // -1: none
+	rest      *rest   // nil: none
+	secure    *secure // nil: what the socket carries is frames
+	fd        int32   // -1: none
 	gen       uint32
 	discarded uint16 // KiB, each read rounded up
 	period    uint16 // of time, in which spent was
@@ -22,7 +23,8 @@ type peer struct {
 	readable  bool // the socket may have more
 	writable  bool // the socket may take more
 	hungUp    bool // the peer sends no more, so that reading goes on to the end
-	fed       bool // rest may hold a whole frame
+	fed       bool // rest may hold a whole frame, or secure a whole record
+	begun     bool // the first byte has come
 	reading   bool // in loop.reads
 	deferred  bool // in loop.deferred, and so not in reads
 	flushing  bool // in loop.flushes
@@ -56,9 +58,10 @@ const (
 
 // peers holds them by slot, where the collector does not look.
 type peers struct {
-	slab  slab.Slab[peer]
-	rests slab.Pool[rest]
-	kept  int // bytes of memory in rests
+	slab    slab.Slab[peer]
+	rests   slab.Pool[rest]
+	kept    int // bytes of memory in rests, and of records that have not come whole
+	secures slab.Pool[secure]
 }
 
 func (s *peers) len() uint32 { return uint32(s.slab.Len()) }
@@ -160,7 +163,7 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 	}
 	if p.fed {
 		p.fed = false
-		if !l.feed(slot, p, nil) {
+		if !l.take(slot, p, nil) {
 			return
 		}
 		if l.left(p) <= 0 {
@@ -168,8 +171,8 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 			return
 		}
 	}
-	if !p.readable {
-		return
+	if !p.readable || p.secure != nil && p.secure.full() {
+		return // HandshakeMoved goes on with the latter
 	}
 	room := l.readRoom()
 	n, err := poll.Read(int(p.fd), room)
@@ -198,9 +201,24 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 			return
 		}
 	}
-	if l.feed(slot, p, fresh) {
+	if l.take(slot, p, fresh) {
 		l.goOn(slot, p)
 	}
+}
+
+// take handles what was read, or with nil what is left of before. False where reading must not go on now.
+func (l *Loop) take(slot uint32, p *peer, fresh []byte) bool {
+	if !p.begun && len(fresh) > 0 {
+		p.begun = true
+		if l.cfg.Handshakes != nil && fresh[0] == recordHandshake {
+			p.secure = l.peers.secures.Take()
+			l.stats.Secure++
+		}
+	}
+	if p.secure == nil {
+		return l.feed(slot, p, fresh)
+	}
+	return l.takeSealed(slot, p, fresh)
 }
 
 // feed gives the hub whole frames and keeps the rest. False where reading must not go on now.
@@ -270,6 +288,7 @@ func (l *Loop) end(slot uint32, p *peer) {
 	}
 	p.ending = true
 	l.peers.keep(p, nil)
+	l.unsecure(slot, p)
 	l.hub.Gone(slot)
 }
 

@@ -38,6 +38,9 @@ type Stats struct {
 	WriteBytes  uint64
 	StaleEvents uint64 // events for connections that were gone
 	PollErrors  uint64
+	Secure      int64  // connections with TLS held now, those that shake hands among them
+	Records     uint64 // of TLS that were opened, and that were sealed
+	Sealed      uint64
 	// MailboxRefused counts events that found the mailbox full.
 	MailboxRefused uint64
 	// SendMode is how the loop sends; "" before it was started.

@@ -36,15 +36,16 @@ type loopState struct {
 	partTime time.Duration
 	periodAt func(now int64) uint16
 
-	peers    peers
-	paces    slab.Slab[pace]   // by slot, where there are rates
-	paused   []uint32          // slots that are not read before the next tick
-	places   slab.Slab[uint32] // of connections that count for their address, by slot
-	clock    clock
-	shed     shed
-	info     poll.Info
-	buf      []byte    // what is read, for all connections
-	bufs     [][]byte  // of the batch
+	peers  peers
+	paces  slab.Slab[pace]   // by slot, where there are rates
+	paused []uint32          // slots that are not read before the next tick
+	places slab.Slab[uint32] // of connections that count for their address, by slot
+	clock  clock
+	shed   shed
+	info   poll.Info
+	buf    []byte   // what is read, for all connections
+	bufs   [][]byte // of the batch
+	sealer
 	batch    []sending // what the sender was given
 	events   []poll.Event
 	polls    bool // the poller may have more events
@@ -200,7 +201,12 @@ func (l *Loop) takeMail() (something bool) {
 	}
 	for n := 0; n < mailBudget && l.mailAt < len(l.mail); {
 		something = true
-		n += l.hub.Event(l.mail[l.mailAt])
+		if e, ok := l.mail[l.mailAt].(exchange.HandshakeMoved); ok {
+			l.shaken(e.Conn)
+			n += shakenCost
+		} else {
+			n += l.hub.Event(l.mail[l.mailAt])
+		}
 		l.mail[l.mailAt] = nil
 		l.mailAt++
 	}

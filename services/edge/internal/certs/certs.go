@@ -1,0 +1,139 @@
+// Package certs keeps the certificates of an edge: it reads them from files, gives each client the one for the name that it asks for, and reads the files
+// again when they change.
+package certs
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+)
+
+// Pair names the files of a certificate, with its chain, and of its key, in PEM.
+type Pair struct{ Cert, Key string }
+
+// Config of a Keeper.
+type Config struct {
+	// Pairs of files, at least one. The first is for clients that name no server, or one that no certificate is for.
+	Pairs []Pair
+	// Every is how often the files are looked at.
+	Every time.Duration
+	Log   *slog.Logger
+}
+
+// Keeper is a lifecycle.Part. One goroutine looks at the files; anybody may Get.
+type Keeper struct {
+	cfg     Config
+	now     func() time.Time
+	current atomic.Pointer[set]
+	seen    [sha256.Size]byte // of the files as they were when they were read last
+	reloads atomic.Uint64
+	failed  atomic.Uint64
+	group   *lifecycle.Group
+}
+
+// Open reads the files, which must be good.
+func Open(cfg Config) (*Keeper, error) {
+	k := &Keeper{cfg: cfg, now: time.Now}
+	files, sum, err := k.read()
+	if err != nil {
+		return nil, err
+	}
+	s, err := parse(files, k.now())
+	if err != nil {
+		return nil, err
+	}
+	k.seen = sum
+	k.current.Store(s)
+	return k, nil
+}
+
+// Start implements lifecycle.Part.
+func (k *Keeper) Start(context.Context) error {
+	k.group = lifecycle.NewGroup(context.Background())
+	k.group.Go("edge-certificates", func(ctx context.Context) {
+		clock := time.NewTicker(k.cfg.Every)
+		defer clock.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-clock.C:
+				k.look()
+			}
+		}
+	})
+	return nil
+}
+
+// Stop implements lifecycle.Part.
+func (k *Keeper) Stop(ctx context.Context) error { return k.group.Stop(ctx) }
+
+// look takes what the files hold now, where that is new and good; what is not good is told once, and the certificates stay.
+func (k *Keeper) look() {
+	files, sum, err := k.read()
+	if err == nil && sum == k.seen {
+		return
+	}
+	var s *set
+	if err == nil {
+		s, err = parse(files, k.now())
+	} else {
+		sum = sha256.Sum256([]byte(err.Error()))
+		if sum == k.seen {
+			return
+		}
+	}
+	if k.seen = sum; err != nil {
+		k.failed.Add(1)
+		k.cfg.Log.Error("new certificates are not good: the old ones stay", "error", err)
+		return
+	}
+	k.current.Store(s)
+	k.reloads.Add(1)
+	k.cfg.Log.Info("certificates were read again", "names", s.names(), "expires", s.expires)
+}
+
+// file is one pair's content.
+type file struct {
+	Pair
+	cert, key []byte
+}
+
+// read reads all files, and says what they came to.
+func (k *Keeper) read() (files []file, sum [sha256.Size]byte, err error) {
+	var errs []error
+	all := sha256.New()
+	for _, p := range k.cfg.Pairs {
+		cert, errCert := os.ReadFile(p.Cert)
+		key, errKey := os.ReadFile(p.Key)
+		errs = append(errs, errCert, errKey)
+		files = append(files, file{p, cert, key})
+		for _, b := range [][]byte{cert, key} {
+			one := sha256.Sum256(b)
+			all.Write(one[:])
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, sum, fmt.Errorf("certificates: %w", err)
+	}
+	return files, [sha256.Size]byte(all.Sum(nil)), nil
+}
+
+// Get is for tls.Config.GetCertificate.
+func (k *Keeper) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return k.current.Load().choose(hello), nil
+}
+
+// Expires is when the first of the certificates does.
+func (k *Keeper) Expires() time.Time { return k.current.Load().expires }
+
+// Reloads counts how often new certificates were taken, and how often they were not good.
+func (k *Keeper) Reloads() (taken, failed uint64) { return k.reloads.Load(), k.failed.Load() }
