@@ -2,6 +2,7 @@ package pushmesh
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"time"
@@ -36,6 +37,9 @@ type SubscriberConfig struct {
 	DialTimeout time.Duration
 	// CloseTimeout bounds how long Close waits for a handler; 0: 5 s.
 	CloseTimeout time.Duration
+	// TLS of the connections, over whatever Dial returns; nil: none. An empty ServerName is the host that Addrs, or an edge that goes away, names; empty NextProtos are
+	// the protocol's, and nil RootCAs the system's.
+	TLS *tls.Config
 	// Dial replaces the plain TCP dialler.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Inline runs handlers on the goroutine that reads the connection: half the goroutines and no copy of a message.
@@ -95,6 +99,7 @@ func (c *SubscriberConfig) setDefaults() error {
 	setDefault(&c.DialTimeout, 5*time.Second)
 	setDefault(&c.CloseTimeout, 5*time.Second)
 	setDefault(&c.Agent, "pushmesh-go")
+	c.TLS = tlsFor(c.TLS)
 	if c.Dial == nil {
 		setDefaultLookup(&c.lookup)
 		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {

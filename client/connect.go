@@ -49,7 +49,7 @@ func (s *Subscriber) run() {
 	wait := backoff{low: s.cfg.MinBackoff, high: s.cfg.MaxBackoff}
 	var ghost ghost
 	for s.ctx.Err() == nil {
-		l, err := s.open(s.ctx, route.next(s.ctx).addr)
+		l, err := s.open(s.ctx, route.next(s.ctx))
 		if err == nil {
 			began := time.Now()
 			route.found()

@@ -3,6 +3,7 @@ package pushmesh
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"net"
 	"sync"
 	"testing"
@@ -30,9 +31,18 @@ type fakeEdge struct {
 
 func newFakeEdge(t *testing.T) *fakeEdge {
 	t.Helper()
+	return newFakeEdgeWith(t, nil)
+}
+
+// newFakeEdgeWith takes TLS alone where cfg is given.
+func newFakeEdgeWith(t *testing.T, cfg *tls.Config) *fakeEdge {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if cfg != nil {
+		ln = tls.NewListener(ln, cfg)
 	}
 	e := &fakeEdge{t: t, ln: ln, conns: make(chan *edgeConn, 100)}
 	e.wg.Add(1)

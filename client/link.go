@@ -65,7 +65,7 @@ func (r heardReader) Read(p []byte) (int, error) {
 }
 
 // open dials, says Hello and waits for Welcome.
-func (s *Subscriber) open(ctx context.Context, addr string) (*link, error) {
+func (s *Subscriber) open(ctx context.Context, at place) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.DialTimeout)
 	defer cancel()
 	hello := &wirev1.Hello{
@@ -86,9 +86,9 @@ func (s *Subscriber) open(ctx context.Context, addr string) (*link, error) {
 	if len(frame)-wire.HeaderSize > wire.MaxHello {
 		return nil, &Error{Code: wirev1.Code_CODE_FRAME_TOO_LARGE, Message: "Hello has more than 4 KiB: a shorter token or profile helps"}
 	}
-	conn, err := s.cfg.Dial(ctx, addr)
+	conn, err := s.dial(ctx, at)
 	if err != nil {
-		return nil, fmt.Errorf("pushmesh: dial: %w", err)
+		return nil, err
 	}
 	l := newLink(conn)
 	stop := context.AfterFunc(ctx, func() { l.close() })

@@ -36,6 +36,8 @@ type Options struct {
 	Stores int
 	// Proxy puts a fault proxy between all tiers and NATS.
 	Proxy bool
+	// TLSCert and TLSKey are files of the edges', which take clients with TLS too then; "": none.
+	TLSCert, TLSKey string
 	// AppendWait of the routers; 0: so long that they refuse nothing for a slow store.
 	AppendWait time.Duration
 }
@@ -96,6 +98,7 @@ func Start(t testing.TB, o Options) *Mesh {
 		e, err := edge.New(ctx, edge.Settings{
 			ID: fmt.Sprintf("edge-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, LogLevel: "error",
 			HandshakeTimeout: time.Minute, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
+			TLSCerts: present(o.TLSCert), TLSKeys: present(o.TLSKey),
 		})
 		start(t, "edge", e, err)
 		m.EdgeAddrs = append(m.EdgeAddrs, e.Addr())
@@ -245,4 +248,12 @@ func (m *Mesh) PublishBatch(t testing.TB, topic string, n int) {
 			}
 		}
 	}
+}
+
+// present is a list of what is not empty.
+func present(file string) []string {
+	if file == "" {
+		return nil
+	}
+	return []string{file}
 }

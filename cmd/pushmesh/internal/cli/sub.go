@@ -26,6 +26,7 @@ type subCmd struct {
 	Count    uint64        `placeholder:"N" help:"End after N messages."`
 	Timeout  time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
 	GRPC     bool          `name:"grpc" help:"Subscribe through --router and not at --edge, as a backend does: its sessions are its own, and it may have the mesh's own topics."`
+	tlsFlags
 	edgeFlag
 	routerFlag
 	formatFlag
@@ -118,8 +119,10 @@ func (c *subCmd) Run(ctx context.Context, stdio stdio) error {
 		defer cancel()
 	}
 	p := &printer{cmd: c, stdio: stdio, done: make(chan struct{})}
-	addrs, connect := c.Edge, func(ctx context.Context, addr string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	addrs := c.Edge
+	connect, err := c.dialer()
+	if err != nil {
+		return err
 	}
 	if c.GRPC {
 		addrs, connect = c.Router, pushmesh.ThroughRouter()
