@@ -47,9 +47,10 @@ func (l *line) put(begun bool) {
 
 func (l *line) cork() { l.corks.Add(1) }
 
-func (l *line) uncork() {
+// uncork says how many things were put since the sender was woken last.
+func (l *line) uncork() (put int64) {
 	l.corks.Add(-1)
-	l.quiet.Store(0)
+	return l.quiet.Swap(0)
 }
 
 // begun adds the batch that q has begun. The caller holds q.mu, so that batches of one queue stand in their order.

@@ -145,9 +145,12 @@ func (o *Outbox) Broadcast(encoded []byte) bool { return o.all.put(encoded) }
 // Cork says that the caller is about to put several things, one right after the other: they leave together. Each call is paired with one Uncork.
 func (o *Outbox) Cork() { o.line.cork() }
 
-// Uncork ends a Cork. Where nobody sends, the caller hands over itself what it has put: it may wait while NATS takes no more.
+// Uncork ends a Cork. Where that was little and nobody sends, the caller hands over itself what it has put: it may wait while NATS takes no more.
 func (o *Outbox) Uncork() {
-	o.line.uncork()
+	if o.line.uncork() > passedPut {
+		o.line.signal()
+		return
+	}
 	o.pass()
 }
 

@@ -25,6 +25,9 @@ func (o *Outbox) run(ctx context.Context) {
 	}
 }
 
+// passedPut is how many things put are worth a goroutine of their own: batches of who has more at hand grow while it sends.
+const passedPut = 8
+
 // passedMost batches are sent by one who has put some of them; others may have put more.
 const passedMost = 8
 
