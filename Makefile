@@ -76,6 +76,10 @@ bench-baseline: build ## connections and fan-out of the edge beside redis-server
 bench-edge: build ## the edge beside bare loops in C, Redis, Mosquitto and NATS, within 10 minutes; JSON=FILE, PROFILE=FOLDER
 	@scripts/bench-edge
 
+.PHONY: bench-edge-guard
+bench-edge-guard: build ## what guards an edge and its clients against other clients: stalled ones, those that catch up; 4 minutes; JSON=FILE
+	@scripts/bench-edge-guard
+
 .PHONY: bench-store
 bench-store: build ## the durable log beside bare programs on the same Postgres, within 8 minutes; JSON=FILE, PROFILE=FOLDER
 	@scripts/bench-store

@@ -155,7 +155,7 @@ func (e *Edge) assemble() error {
 func limits(s Settings) loop.Limits {
 	return loop.Limits{
 		MaxFrame: s.MaxFrame, Subscriptions: s.MaxSubscriptions,
-		QueueBytes: s.QueueBytes, QueueMessages: s.QueueMessages, HandshakeTimeout: s.HandshakeTimeout, FrameTimeout: s.FrameTimeout,
+		QueueBytes: s.QueueBytes, QueueMessages: s.QueueMessages, HandshakeTimeout: s.HandshakeTimeout, ReplayPace: s.CatchupRate, FrameTimeout: s.FrameTimeout,
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 )
 
-// Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to; of ShedLag and TraceRatio 0 is 0.
+// Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to; of ShedLag, TraceRatio, CatchupRate and the sockets' buffers 0 is 0.
 type Settings struct {
 	ID                    string        `help:"Name of this edge, unique in the mesh. Default: host name and a random suffix."`
 	Listen                string        `help:"Address for subscribers (TCP)." default:":7400"`
@@ -33,7 +33,7 @@ type Settings struct {
 	QueueMessages         int           `help:"Messages that may wait for one connection." default:"1024"`
 	SocketSend            int           `help:"Send buffer of a subscriber's socket in bytes (SO_SNDBUF); 0: the kernel's, which grows." default:"0"`
 	SocketReceive         int           `help:"Receive buffer of a subscriber's socket in bytes (SO_RCVBUF); 0: the kernel's, which grows." default:"0"`
-	SocketUnsent          int           `help:"Bytes that the kernel takes for a subscriber before it has sent them (TCP_NOTSENT_LOWAT); 0: as many as its buffer has room for." default:"0"`
+	SocketUnsent          int           `help:"Bytes that the kernel takes for a subscriber before it has sent them (TCP_NOTSENT_LOWAT); 0: as many as its buffer has room for." default:"131072"`
 	HandshakeTimeout      time.Duration `help:"How long a client has for its TLS handshake and its Hello together." default:"5s"`
 	MaxAddressConnections int           `help:"Connections held of one address (IPv4, or a /64 of IPv6); more are refused. 0: no limit, for behind one address there may be thousands." default:"0"`
 	AcceptRate            int           `help:"Connections taken in a second; more wait in the kernel. 0: no limit." default:"0"`
@@ -54,6 +54,7 @@ type Settings struct {
 	TLSWorkers            int           `name:"tls-workers" help:"TLS handshakes that compute at a time; 0: half as many as there are cores, at least one." default:"0"`
 	TLSHandshakes         int           `name:"tls-handshakes" help:"TLS handshakes under way; more are refused. One whose client lets it wait for a second gives way." default:"2048"`
 	Resumes               int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
+	CatchupRate           int           `help:"Messages a second from the log that each loop has for all subscribers that catch up, in thousands; 0: no limit." default:"600"`
 	ShedLag               time.Duration `help:"How late an event loop may be, in the median of a second, before it refuses new connections and subscriptions (OVERLOADED); it takes them again below half of that. 0: never." default:"250ms"`
 	Unhealthy             string        `help:"What becomes of connections whose round trips show that their link is ill: report (they are counted), close (they are closed as UNHEALTHY, 1 % in ten seconds at most, and none while the edge is late or many turn unhealthy together) or off." enum:"close,report,off" default:"report"`
 	Poller                string        `help:"Who tells event loops what happens to connections: epoll (Linux), net (Go's own poller, on every system: slower, some KiB more for a connection) or auto, which is epoll where there is one." enum:"auto,epoll,net" default:"auto"`
@@ -133,6 +134,7 @@ func (s *Settings) Check() error {
 		d.checkTLS(),
 		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("resumes", d.Resumes, 1, 1024),
+		settings.Range("catchup-rate", d.CatchupRate, 0, 1_000_000),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),

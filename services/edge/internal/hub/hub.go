@@ -115,8 +115,11 @@ type Hub struct {
 	debts   debts
 	paying  func(*conn) // tests see who pays
 	warned  map[uint32]warned
-	lagging []trackRef // behind, or were when they were looked at last
-	lagAt   int64      // when they are looked at next
+	// replayed are messages that those who are behind got in a millisecond, replayedIn.
+	replayed   int
+	replayedIn int64
+	lagging    []trackRef // behind, or were when they were looked at last
+	lagAt      int64      // when they are looked at next
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
@@ -188,6 +191,7 @@ type Limits struct {
 	HandshakeTimeout time.Duration
 	FrameTimeout     time.Duration // for a frame that has begun
 	ReadBytes        int           // asked for at a time by a subscription that is behind
+	ReplayPace       int           // messages in a millisecond for all that are behind; 0: no limit
 }
 
 func (l *Limits) defaults() {
@@ -291,7 +295,7 @@ func (h *Hub) Busy() bool {
 
 // Queued says whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 || h.wakes.len() > 0 || h.jobs.len() > 0
+	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 && !h.paced() || h.wakes.len() > 0 || h.jobs.len() > 0
 }
 
 func (h *Hub) jobSlice() int {

@@ -29,6 +29,9 @@ func (h *Hub) run(t *track) {
 
 // replaySlice lets the next track in line go on, and says how much it did.
 func (h *Hub) replaySlice() int {
+	if h.paced() {
+		return 0
+	}
 	r, ok := h.runnable.pop()
 	if !ok {
 		return 0
@@ -45,7 +48,9 @@ func (h *Hub) replaySlice() int {
 		h.ask(t)
 		return 1
 	}
-	return 1 + h.handOn(t)
+	n := h.handOn(t)
+	h.replayed += n
+	return 1 + n
 }
 
 // ask reads on from the log, when windows and queue have room and no other track waits for the same.

@@ -15,12 +15,18 @@ const (
 
 // work has the hub go on with what waits in its queues.
 func (l *Loop) work() (something bool) {
+	if l.hub.Paced() {
+		l.setAlarm()
+	}
 	if !l.hub.Queued() {
 		return false
 	}
 	began := l.clock.at
 	for left := workBudget; left > 0 && l.hub.Work(min(left, workSlice)) && !l.over(began); {
 		left -= workSlice
+	}
+	if l.hub.Paced() {
+		l.setAlarm()
 	}
 	return true
 }
