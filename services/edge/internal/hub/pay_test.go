@@ -97,9 +97,6 @@ func TestWhoOwesMostPays(t *testing.T) {
 			}
 		}
 		w.settle()
-		if testing.Verbose() {
-			fmt.Println("payments", h.stats.Payments, h.stats.Drops, h.stats.Closes)
-		}
 		if h.budget.Used() != 0 || h.outboxes.Taken() != 0 {
 			t.Fatalf("%d bytes are used by %d connections in the end", h.budget.Used(), h.outboxes.Taken())
 		}
