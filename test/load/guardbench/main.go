@@ -85,5 +85,6 @@ func (b *bench) parts() []table.Part {
 	return []table.Part{
 		{Name: "stall", Run: b.stall},
 		{Name: "catchup", Run: b.catchup},
+		{Name: "tls", Run: b.tls},
 	}
 }
