@@ -96,7 +96,7 @@ func (e *Edge) assemble() error {
 		DurableAny:    func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
 		DurableEvents: func() events.Mask { return e.policies.Table().DurableEvents() },
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
-		Connections:   e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, PresenceMembers: s.PresenceMembers,
+		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, PresenceMembers: s.PresenceMembers,
 	})
 	var cpus []int
 	if s.PinCPUs {
@@ -210,6 +210,7 @@ func (e *Edge) about() func(*meshv1.EdgeDigest) {
 		ready, _ := e.checks.Status()
 		d.Program, d.NotReady = e.settings.Version, !ready
 		d.HttpAddress, d.Address = addresses()
+		d.PublicAddress = e.settings.PublicAddress
 	}
 }
 

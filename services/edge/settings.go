@@ -20,7 +20,8 @@ type Settings struct {
 	ID                    string        `help:"Name of this edge, unique in the mesh. Default: host name and a random suffix."`
 	Listen                string        `help:"Address for subscribers (TCP)." default:":7400"`
 	HTTP                  string        `name:"http" help:"Address of health, metrics and pprof." default:":7480"`
-	Advertise             string        `help:"Where subscribers may go when this edge stops, host:port, separated by commas. GOAWAY names it."`
+	Advertise             string        `help:"Where subscribers may go that this edge sends away, host:port, separated by commas; GOAWAY names it. Default: the public addresses of the others."`
+	PublicAddress         string        `help:"Where subscribers reach this edge, host:port. Other edges name it to those that they send away."`
 	BackendAddress        string        `help:"Where routers reach the subscribers' port, host:port, for backends that consume through them. Default: the one listened on, by this host's name."`
 	NATS                  string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	Stores                []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
@@ -62,6 +63,7 @@ type Settings struct {
 	PinCPUs               bool          `name:"pin-cpus" help:"Keep each loop on a thread and a CPU of its own, of those that this process may use. Idle connections then cost more."`
 	PresenceMembers       int           `help:"Members of one topic or filter that routers may watch." default:"1000000"`
 	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s"`
+	DrainPace             int           `help:"Connections in a second that a planned stop sends to other edges, as far as --drain has time for so few." default:"1000"`
 	LogLevel              string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio            float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace                 time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -97,6 +99,7 @@ func (s Settings) withDefaults() Settings {
 	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
 	s.Unhealthy = cmp.Or(s.Unhealthy, string(rtt.Report))
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
+	s.DrainPace = cmp.Or(s.DrainPace, 1000)
 	s.Drain = cmp.Or(s.Drain, min(10*time.Second, s.Grace*2/3))
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	return s
@@ -138,6 +141,7 @@ func (s *Settings) Check() error {
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
+		settings.Range("drain-pace", d.DrainPace, 1, 10_000_000),
 		settings.Range("drain", d.Drain.Seconds(), 0.05, d.Grace.Seconds()),
 	}
 	if _, err := loop.ParsePoller(d.Poller); err != nil {
@@ -160,6 +164,9 @@ func (s *Settings) Check() error {
 	}
 	if d.BackendAddress != "" {
 		errs = append(errs, settings.Addr("backend-address", d.BackendAddress))
+	}
+	if d.PublicAddress != "" {
+		errs = append(errs, settings.Addr("public-address", d.PublicAddress))
 	}
 	for _, addr := range d.advertised() {
 		errs = append(errs, settings.Addr("advertise", addr))

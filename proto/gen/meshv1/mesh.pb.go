@@ -80,7 +80,7 @@ func (x PresenceReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PresenceReport_Kind.Descriptor instead.
 func (PresenceReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type GroupSettle_How int32
@@ -135,7 +135,7 @@ func (x GroupSettle_How) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupSettle_How.Descriptor instead.
 func (GroupSettle_How) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37, 0}
 }
 
 // Delivery is one message on its way from a router to an edge.
@@ -468,7 +468,9 @@ type EdgeDigest struct {
 	SentAt  uint64 `protobuf:"fixed64,12,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
 	Address string `protobuf:"bytes,13,opt,name=address,proto3" json:"address,omitempty"`
 	// It answers its readiness check with no.
-	NotReady      bool `protobuf:"varint,14,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
+	NotReady bool `protobuf:"varint,14,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
+	// Where clients reach the edge, host:port; empty: not known. Other edges name it to those that they send away.
+	PublicAddress string `protobuf:"bytes,15,opt,name=public_address,json=publicAddress,proto3" json:"public_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -594,6 +596,13 @@ func (x *EdgeDigest) GetNotReady() bool {
 	return false
 }
 
+func (x *EdgeDigest) GetPublicAddress() string {
+	if x != nil {
+		return x.PublicAddress
+	}
+	return ""
+}
+
 // EdgeSnapshot is the whole interest of an edge, in parts, to one router. Where there are several, each is a request (NATS) that the router answers
 // with nothing once it has taken the part in, and the next follows. The edge goes on announcing meanwhile: with the announcements after version
 // the parts make what it wants now.
@@ -694,6 +703,7 @@ type EdgeRequest struct {
 	//	*EdgeRequest_PresenceLease
 	//	*EdgeRequest_Ticket
 	//	*EdgeRequest_SessionQueue
+	//	*EdgeRequest_Rebalance
 	Request       isEdgeRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -799,6 +809,15 @@ func (x *EdgeRequest) GetSessionQueue() *SessionQueue {
 	return nil
 }
 
+func (x *EdgeRequest) GetRebalance() *RebalanceConnections {
+	if x != nil {
+		if x, ok := x.Request.(*EdgeRequest_Rebalance); ok {
+			return x.Rebalance
+		}
+	}
+	return nil
+}
+
 type isEdgeRequest_Request interface {
 	isEdgeRequest_Request()
 }
@@ -832,6 +851,10 @@ type EdgeRequest_SessionQueue struct {
 	SessionQueue *SessionQueue `protobuf:"bytes,8,opt,name=session_queue,json=sessionQueue,proto3,oneof"`
 }
 
+type EdgeRequest_Rebalance struct {
+	Rebalance *RebalanceConnections `protobuf:"bytes,9,opt,name=rebalance,proto3,oneof"`
+}
+
 func (*EdgeRequest_Count) isEdgeRequest_Request() {}
 
 func (*EdgeRequest_Yield) isEdgeRequest_Request() {}
@@ -846,6 +869,8 @@ func (*EdgeRequest_Ticket) isEdgeRequest_Request() {}
 
 func (*EdgeRequest_SessionQueue) isEdgeRequest_Request() {}
 
+func (*EdgeRequest_Rebalance) isEdgeRequest_Request() {}
+
 type EdgeReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of CountSubscribers.topics.
@@ -856,8 +881,10 @@ type EdgeReply struct {
 	// 16 bytes, good for one Hello within seconds; empty: the edge takes no connections of backends now.
 	Ticket []byte `protobuf:"bytes,6,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	// Where routers reach the edge's subscriber port, host:port.
-	Address       string      `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
-	Queue         *QueueDepth `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
+	Address string      `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
+	Queue   *QueueDepth `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Connections that will be told to go, for RebalanceConnections.
+	Leaving       uint64 `protobuf:"varint,9,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -941,6 +968,66 @@ func (x *EdgeReply) GetQueue() *QueueDepth {
 	return nil
 }
 
+func (x *EdgeReply) GetLeaving() uint64 {
+	if x != nil {
+		return x.Leaving
+	}
+	return 0
+}
+
+// RebalanceConnections has a share of the edge's connections, 0 to 1, chosen at random, told to go elsewhere within a time.
+type RebalanceConnections struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Share         float64                `protobuf:"fixed64,1,opt,name=share,proto3" json:"share,omitempty"`
+	WithinMs      uint32                 `protobuf:"varint,2,opt,name=within_ms,json=withinMs,proto3" json:"within_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebalanceConnections) Reset() {
+	*x = RebalanceConnections{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebalanceConnections) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebalanceConnections) ProtoMessage() {}
+
+func (x *RebalanceConnections) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebalanceConnections.ProtoReflect.Descriptor instead.
+func (*RebalanceConnections) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RebalanceConnections) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *RebalanceConnections) GetWithinMs() uint32 {
+	if x != nil {
+		return x.WithinMs
+	}
+	return 0
+}
+
 // SessionQueue asks how much waits for the connection that holds a session.
 type SessionQueue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -952,7 +1039,7 @@ type SessionQueue struct {
 
 func (x *SessionQueue) Reset() {
 	*x = SessionQueue{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1051,7 @@ func (x *SessionQueue) String() string {
 func (*SessionQueue) ProtoMessage() {}
 
 func (x *SessionQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1064,7 @@ func (x *SessionQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionQueue.ProtoReflect.Descriptor instead.
 func (*SessionQueue) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{7}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SessionQueue) GetUser() string {
@@ -1005,7 +1092,7 @@ type QueueDepth struct {
 
 func (x *QueueDepth) Reset() {
 	*x = QueueDepth{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1104,7 @@ func (x *QueueDepth) String() string {
 func (*QueueDepth) ProtoMessage() {}
 
 func (x *QueueDepth) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1117,7 @@ func (x *QueueDepth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueDepth.ProtoReflect.Descriptor instead.
 func (*QueueDepth) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{8}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QueueDepth) GetMessages() uint64 {
@@ -1056,7 +1143,7 @@ type CountSubscribers struct {
 
 func (x *CountSubscribers) Reset() {
 	*x = CountSubscribers{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1155,7 @@ func (x *CountSubscribers) String() string {
 func (*CountSubscribers) ProtoMessage() {}
 
 func (x *CountSubscribers) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1168,7 @@ func (x *CountSubscribers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSubscribers.ProtoReflect.Descriptor instead.
 func (*CountSubscribers) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{9}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CountSubscribers) GetTopics() []string {
@@ -1105,7 +1192,7 @@ type ListMembers struct {
 
 func (x *ListMembers) Reset() {
 	*x = ListMembers{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1204,7 @@ func (x *ListMembers) String() string {
 func (*ListMembers) ProtoMessage() {}
 
 func (x *ListMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1217,7 @@ func (x *ListMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembers.ProtoReflect.Descriptor instead.
 func (*ListMembers) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{10}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListMembers) GetTopic() string {
@@ -1165,7 +1252,7 @@ type MemberPage struct {
 
 func (x *MemberPage) Reset() {
 	*x = MemberPage{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1264,7 @@ func (x *MemberPage) String() string {
 func (*MemberPage) ProtoMessage() {}
 
 func (x *MemberPage) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1277,7 @@ func (x *MemberPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberPage.ProtoReflect.Descriptor instead.
 func (*MemberPage) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MemberPage) GetMembers() []*PresenceMember {
@@ -1226,7 +1313,7 @@ type PresenceMember struct {
 
 func (x *PresenceMember) Reset() {
 	*x = PresenceMember{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1325,7 @@ func (x *PresenceMember) String() string {
 func (*PresenceMember) ProtoMessage() {}
 
 func (x *PresenceMember) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1338,7 @@ func (x *PresenceMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceMember.ProtoReflect.Descriptor instead.
 func (*PresenceMember) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PresenceMember) GetTopic() string {
@@ -1320,7 +1407,7 @@ type PresenceLease struct {
 
 func (x *PresenceLease) Reset() {
 	*x = PresenceLease{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1419,7 @@ func (x *PresenceLease) String() string {
 func (*PresenceLease) ProtoMessage() {}
 
 func (x *PresenceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1432,7 @@ func (x *PresenceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceLease.ProtoReflect.Descriptor instead.
 func (*PresenceLease) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PresenceLease) GetRouterId() string {
@@ -1396,7 +1483,7 @@ type PresenceFrame struct {
 
 func (x *PresenceFrame) Reset() {
 	*x = PresenceFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1495,7 @@ func (x *PresenceFrame) String() string {
 func (*PresenceFrame) ProtoMessage() {}
 
 func (x *PresenceFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1508,7 @@ func (x *PresenceFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceFrame.ProtoReflect.Descriptor instead.
 func (*PresenceFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PresenceFrame) GetEdgeId() string {
@@ -1471,7 +1558,7 @@ type PresenceReport struct {
 
 func (x *PresenceReport) Reset() {
 	*x = PresenceReport{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1570,7 @@ func (x *PresenceReport) String() string {
 func (*PresenceReport) ProtoMessage() {}
 
 func (x *PresenceReport) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1583,7 @@ func (x *PresenceReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceReport.ProtoReflect.Descriptor instead.
 func (*PresenceReport) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PresenceReport) GetKind() PresenceReport_Kind {
@@ -1559,7 +1646,7 @@ type PresenceChange struct {
 
 func (x *PresenceChange) Reset() {
 	*x = PresenceChange{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1658,7 @@ func (x *PresenceChange) String() string {
 func (*PresenceChange) ProtoMessage() {}
 
 func (x *PresenceChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1671,7 @@ func (x *PresenceChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceChange.ProtoReflect.Descriptor instead.
 func (*PresenceChange) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PresenceChange) GetMember() *PresenceMember {
@@ -1612,7 +1699,7 @@ type YieldSession struct {
 
 func (x *YieldSession) Reset() {
 	*x = YieldSession{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1711,7 @@ func (x *YieldSession) String() string {
 func (*YieldSession) ProtoMessage() {}
 
 func (x *YieldSession) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1724,7 @@ func (x *YieldSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use YieldSession.ProtoReflect.Descriptor instead.
 func (*YieldSession) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *YieldSession) GetUser() string {
@@ -1664,7 +1751,7 @@ type IssueTicket struct {
 
 func (x *IssueTicket) Reset() {
 	*x = IssueTicket{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1763,7 @@ func (x *IssueTicket) String() string {
 func (*IssueTicket) ProtoMessage() {}
 
 func (x *IssueTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1776,7 @@ func (x *IssueTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTicket.ProtoReflect.Descriptor instead.
 func (*IssueTicket) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IssueTicket) GetRouterId() string {
@@ -1711,7 +1798,7 @@ type DisconnectClients struct {
 
 func (x *DisconnectClients) Reset() {
 	*x = DisconnectClients{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1810,7 @@ func (x *DisconnectClients) String() string {
 func (*DisconnectClients) ProtoMessage() {}
 
 func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1823,7 @@ func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectClients.ProtoReflect.Descriptor instead.
 func (*DisconnectClients) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DisconnectClients) GetClientId() string {
@@ -1778,7 +1865,7 @@ type ClientPublish struct {
 
 func (x *ClientPublish) Reset() {
 	*x = ClientPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1877,7 @@ func (x *ClientPublish) String() string {
 func (*ClientPublish) ProtoMessage() {}
 
 func (x *ClientPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1890,7 @@ func (x *ClientPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish.ProtoReflect.Descriptor instead.
 func (*ClientPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClientPublish) GetEdgeId() string {
@@ -1830,7 +1917,7 @@ type ClientPublishReply struct {
 
 func (x *ClientPublishReply) Reset() {
 	*x = ClientPublishReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1929,7 @@ func (x *ClientPublishReply) String() string {
 func (*ClientPublishReply) ProtoMessage() {}
 
 func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1942,7 @@ func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ClientPublishReply) GetResults() []*ClientPublishReply_Result {
@@ -1878,7 +1965,7 @@ type OutboxPublish struct {
 
 func (x *OutboxPublish) Reset() {
 	*x = OutboxPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +1977,7 @@ func (x *OutboxPublish) String() string {
 func (*OutboxPublish) ProtoMessage() {}
 
 func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +1990,7 @@ func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish.ProtoReflect.Descriptor instead.
 func (*OutboxPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OutboxPublish) GetProducerId() []byte {
@@ -1933,7 +2020,7 @@ type EventPublish struct {
 
 func (x *EventPublish) Reset() {
 	*x = EventPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2032,7 @@ func (x *EventPublish) String() string {
 func (*EventPublish) ProtoMessage() {}
 
 func (x *EventPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2045,7 @@ func (x *EventPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish.ProtoReflect.Descriptor instead.
 func (*EventPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EventPublish) GetSource() string {
@@ -2005,7 +2092,7 @@ type StoreBeat struct {
 
 func (x *StoreBeat) Reset() {
 	*x = StoreBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2104,7 @@ func (x *StoreBeat) String() string {
 func (*StoreBeat) ProtoMessage() {}
 
 func (x *StoreBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2117,7 @@ func (x *StoreBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBeat.ProtoReflect.Descriptor instead.
 func (*StoreBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StoreBeat) GetStoreId() string {
@@ -2120,7 +2207,7 @@ type RouterBeat struct {
 
 func (x *RouterBeat) Reset() {
 	*x = RouterBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2219,7 @@ func (x *RouterBeat) String() string {
 func (*RouterBeat) ProtoMessage() {}
 
 func (x *RouterBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2232,7 @@ func (x *RouterBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterBeat.ProtoReflect.Descriptor instead.
 func (*RouterBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RouterBeat) GetRouterId() string {
@@ -2219,7 +2306,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2318,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2331,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Stored) GetRuns() []*StoredRun {
@@ -2275,7 +2362,7 @@ type StoredRun struct {
 
 func (x *StoredRun) Reset() {
 	*x = StoredRun{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2374,7 @@ func (x *StoredRun) String() string {
 func (*StoredRun) ProtoMessage() {}
 
 func (x *StoredRun) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2387,7 @@ func (x *StoredRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRun.ProtoReflect.Descriptor instead.
 func (*StoredRun) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StoredRun) GetTopic() string {
@@ -2342,7 +2429,7 @@ type StoredRecord struct {
 
 func (x *StoredRecord) Reset() {
 	*x = StoredRecord{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2441,7 @@ func (x *StoredRecord) String() string {
 func (*StoredRecord) ProtoMessage() {}
 
 func (x *StoredRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2454,7 @@ func (x *StoredRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRecord.ProtoReflect.Descriptor instead.
 func (*StoredRecord) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StoredRecord) GetExpiresAt() uint64 {
@@ -2402,7 +2489,7 @@ type GroupFrame struct {
 
 func (x *GroupFrame) Reset() {
 	*x = GroupFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2501,7 @@ func (x *GroupFrame) String() string {
 func (*GroupFrame) ProtoMessage() {}
 
 func (x *GroupFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2514,7 @@ func (x *GroupFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrame.ProtoReflect.Descriptor instead.
 func (*GroupFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GroupFrame) GetEdgeId() string {
@@ -2477,7 +2564,7 @@ type GroupFrameReply struct {
 
 func (x *GroupFrameReply) Reset() {
 	*x = GroupFrameReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2576,7 @@ func (x *GroupFrameReply) String() string {
 func (*GroupFrameReply) ProtoMessage() {}
 
 func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2589,7 @@ func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrameReply.ProtoReflect.Descriptor instead.
 func (*GroupFrameReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GroupFrameReply) GetEdgeIncarnation() uint64 {
@@ -2541,7 +2628,7 @@ type GroupOp struct {
 
 func (x *GroupOp) Reset() {
 	*x = GroupOp{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2640,7 @@ func (x *GroupOp) String() string {
 func (*GroupOp) ProtoMessage() {}
 
 func (x *GroupOp) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2653,7 @@ func (x *GroupOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOp.ProtoReflect.Descriptor instead.
 func (*GroupOp) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{31}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupOp) GetGroup() string {
@@ -2711,7 +2798,7 @@ type GroupJoin struct {
 
 func (x *GroupJoin) Reset() {
 	*x = GroupJoin{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2810,7 @@ func (x *GroupJoin) String() string {
 func (*GroupJoin) ProtoMessage() {}
 
 func (x *GroupJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2823,7 @@ func (x *GroupJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoin.ProtoReflect.Descriptor instead.
 func (*GroupJoin) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{32}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GroupJoin) GetWindow() uint32 {
@@ -2786,7 +2873,7 @@ type GroupAcked struct {
 
 func (x *GroupAcked) Reset() {
 	*x = GroupAcked{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2885,7 @@ func (x *GroupAcked) String() string {
 func (*GroupAcked) ProtoMessage() {}
 
 func (x *GroupAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2898,7 @@ func (x *GroupAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAcked.ProtoReflect.Descriptor instead.
 func (*GroupAcked) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{33}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GroupAcked) GetTopic() string {
@@ -2849,7 +2936,7 @@ type GroupHeld struct {
 
 func (x *GroupHeld) Reset() {
 	*x = GroupHeld{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +2948,7 @@ func (x *GroupHeld) String() string {
 func (*GroupHeld) ProtoMessage() {}
 
 func (x *GroupHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +2961,7 @@ func (x *GroupHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupHeld.ProtoReflect.Descriptor instead.
 func (*GroupHeld) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GroupHeld) GetTopic() string {
@@ -2921,7 +3008,7 @@ type GroupLeave struct {
 
 func (x *GroupLeave) Reset() {
 	*x = GroupLeave{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3020,7 @@ func (x *GroupLeave) String() string {
 func (*GroupLeave) ProtoMessage() {}
 
 func (x *GroupLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3033,7 @@ func (x *GroupLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupLeave.ProtoReflect.Descriptor instead.
 func (*GroupLeave) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{35}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36}
 }
 
 // GroupSettle ends what a member has of one message.
@@ -2963,7 +3050,7 @@ type GroupSettle struct {
 
 func (x *GroupSettle) Reset() {
 	*x = GroupSettle{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3062,7 @@ func (x *GroupSettle) String() string {
 func (*GroupSettle) ProtoMessage() {}
 
 func (x *GroupSettle) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3075,7 @@ func (x *GroupSettle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupSettle.ProtoReflect.Descriptor instead.
 func (*GroupSettle) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GroupSettle) GetTopic() string {
@@ -3040,7 +3127,7 @@ type GroupJoined struct {
 
 func (x *GroupJoined) Reset() {
 	*x = GroupJoined{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3139,7 @@ func (x *GroupJoined) String() string {
 func (*GroupJoined) ProtoMessage() {}
 
 func (x *GroupJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3152,7 @@ func (x *GroupJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoined.ProtoReflect.Descriptor instead.
 func (*GroupJoined) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GroupJoined) GetCode() wirev1.Code {
@@ -3107,7 +3194,7 @@ type GroupDeliver struct {
 
 func (x *GroupDeliver) Reset() {
 	*x = GroupDeliver{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3206,7 @@ func (x *GroupDeliver) String() string {
 func (*GroupDeliver) ProtoMessage() {}
 
 func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3219,7 @@ func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeliver.ProtoReflect.Descriptor instead.
 func (*GroupDeliver) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{38}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GroupDeliver) GetDeliveries() []*Delivery {
@@ -3160,7 +3247,7 @@ type GroupGone struct {
 
 func (x *GroupGone) Reset() {
 	*x = GroupGone{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3259,7 @@ func (x *GroupGone) String() string {
 func (*GroupGone) ProtoMessage() {}
 
 func (x *GroupGone) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3272,7 @@ func (x *GroupGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupGone.ProtoReflect.Descriptor instead.
 func (*GroupGone) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{39}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GroupGone) GetCode() wirev1.Code {
@@ -3218,7 +3305,7 @@ type PresenceLease_Watch struct {
 
 func (x *PresenceLease_Watch) Reset() {
 	*x = PresenceLease_Watch{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3230,7 +3317,7 @@ func (x *PresenceLease_Watch) String() string {
 func (*PresenceLease_Watch) ProtoMessage() {}
 
 func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3243,7 +3330,7 @@ func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceLease_Watch.ProtoReflect.Descriptor instead.
 func (*PresenceLease_Watch) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14, 0}
 }
 
 func (x *PresenceLease_Watch) GetId() uint64 {
@@ -3296,7 +3383,7 @@ type ClientPublish_Item struct {
 
 func (x *ClientPublish_Item) Reset() {
 	*x = ClientPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3395,7 @@ func (x *ClientPublish_Item) String() string {
 func (*ClientPublish_Item) ProtoMessage() {}
 
 func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3408,7 @@ func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish_Item.ProtoReflect.Descriptor instead.
 func (*ClientPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *ClientPublish_Item) GetTopic() string {
@@ -3388,7 +3475,7 @@ type ClientPublishReply_Result struct {
 
 func (x *ClientPublishReply_Result) Reset() {
 	*x = ClientPublishReply_Result{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3400,7 +3487,7 @@ func (x *ClientPublishReply_Result) String() string {
 func (*ClientPublishReply_Result) ProtoMessage() {}
 
 func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3413,7 +3500,7 @@ func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply_Result.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply_Result) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22, 0}
 }
 
 func (x *ClientPublishReply_Result) GetCode() wirev1.Code {
@@ -3491,7 +3578,7 @@ type OutboxPublish_Item struct {
 
 func (x *OutboxPublish_Item) Reset() {
 	*x = OutboxPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3590,7 @@ func (x *OutboxPublish_Item) String() string {
 func (*OutboxPublish_Item) ProtoMessage() {}
 
 func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3603,7 @@ func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish_Item.ProtoReflect.Descriptor instead.
 func (*OutboxPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *OutboxPublish_Item) GetTopic() string {
@@ -3619,7 +3706,7 @@ type EventPublish_Item struct {
 
 func (x *EventPublish_Item) Reset() {
 	*x = EventPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3631,7 +3718,7 @@ func (x *EventPublish_Item) String() string {
 func (*EventPublish_Item) ProtoMessage() {}
 
 func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3644,7 +3731,7 @@ func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish_Item.ProtoReflect.Descriptor instead.
 func (*EventPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *EventPublish_Item) GetNumber() uint64 {
@@ -3708,7 +3795,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x10\n" +
 	"\x03add\x18\x04 \x03(\tR\x03add\x12\x16\n" +
-	"\x06remove\x18\x05 \x03(\tR\x06remove\"\xf9\x02\n" +
+	"\x06remove\x18\x05 \x03(\tR\x06remove\"\xa0\x03\n" +
 	"\n" +
 	"EdgeDigest\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12)\n" +
@@ -3724,14 +3811,15 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\aprogram\x18\v \x01(\tR\aprogram\x12\x17\n" +
 	"\asent_at\x18\f \x01(\x06R\x06sentAt\x12\x18\n" +
 	"\aaddress\x18\r \x01(\tR\aaddress\x12\x1b\n" +
-	"\tnot_ready\x18\x0e \x01(\bR\bnotReady\"\xb0\x01\n" +
+	"\tnot_ready\x18\x0e \x01(\bR\bnotReady\x12%\n" +
+	"\x0epublic_address\x18\x0f \x01(\tR\rpublicAddress\"\xb0\x01\n" +
 	"\fEdgeSnapshot\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12)\n" +
 	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04part\x18\x04 \x01(\rR\x04part\x12\x14\n" +
 	"\x05parts\x18\x05 \x01(\rR\x05parts\x12\x18\n" +
-	"\afilters\x18\x06 \x03(\tR\afilters\"\xfd\x03\n" +
+	"\afilters\x18\x06 \x03(\tR\afilters\"\xc9\x04\n" +
 	"\vEdgeRequest\x12>\n" +
 	"\x05count\x18\x01 \x01(\v2&.pushmesh.internal.v1.CountSubscribersH\x00R\x05count\x12:\n" +
 	"\x05yield\x18\x02 \x01(\v2\".pushmesh.internal.v1.YieldSessionH\x00R\x05yield\x12I\n" +
@@ -3741,8 +3829,9 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\flist_members\x18\x04 \x01(\v2!.pushmesh.internal.v1.ListMembersH\x00R\vlistMembers\x12L\n" +
 	"\x0epresence_lease\x18\x05 \x01(\v2#.pushmesh.internal.v1.PresenceLeaseH\x00R\rpresenceLease\x12;\n" +
 	"\x06ticket\x18\a \x01(\v2!.pushmesh.internal.v1.IssueTicketH\x00R\x06ticket\x12I\n" +
-	"\rsession_queue\x18\b \x01(\v2\".pushmesh.internal.v1.SessionQueueH\x00R\fsessionQueueB\t\n" +
-	"\arequest\"\x87\x02\n" +
+	"\rsession_queue\x18\b \x01(\v2\".pushmesh.internal.v1.SessionQueueH\x00R\fsessionQueue\x12J\n" +
+	"\trebalance\x18\t \x01(\v2*.pushmesh.internal.v1.RebalanceConnectionsH\x00R\trebalanceB\t\n" +
+	"\arequest\"\xa1\x02\n" +
 	"\tEdgeReply\x12\x16\n" +
 	"\x06counts\x18\x01 \x03(\x04R\x06counts\x12\"\n" +
 	"\fdisconnected\x18\x02 \x01(\rR\fdisconnected\x12\x18\n" +
@@ -3750,7 +3839,11 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\amembers\x18\x04 \x01(\v2 .pushmesh.internal.v1.MemberPageR\amembers\x12\x16\n" +
 	"\x06ticket\x18\x06 \x01(\fR\x06ticket\x12\x18\n" +
 	"\aaddress\x18\a \x01(\tR\aaddress\x126\n" +
-	"\x05queue\x18\b \x01(\v2 .pushmesh.internal.v1.QueueDepthR\x05queue\"6\n" +
+	"\x05queue\x18\b \x01(\v2 .pushmesh.internal.v1.QueueDepthR\x05queue\x12\x18\n" +
+	"\aleaving\x18\t \x01(\x04R\aleaving\"I\n" +
+	"\x14RebalanceConnections\x12\x14\n" +
+	"\x05share\x18\x01 \x01(\x01R\x05share\x12\x1b\n" +
+	"\twithin_ms\x18\x02 \x01(\rR\bwithinMs\"6\n" +
 	"\fSessionQueue\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\">\n" +
@@ -3993,7 +4086,7 @@ func file_pushmesh_internal_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(PresenceReport_Kind)(0),          // 0: pushmesh.internal.v1.PresenceReport.Kind
 	(GroupSettle_How)(0),              // 1: pushmesh.internal.v1.GroupSettle.How
@@ -4004,95 +4097,97 @@ var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(*EdgeSnapshot)(nil),              // 6: pushmesh.internal.v1.EdgeSnapshot
 	(*EdgeRequest)(nil),               // 7: pushmesh.internal.v1.EdgeRequest
 	(*EdgeReply)(nil),                 // 8: pushmesh.internal.v1.EdgeReply
-	(*SessionQueue)(nil),              // 9: pushmesh.internal.v1.SessionQueue
-	(*QueueDepth)(nil),                // 10: pushmesh.internal.v1.QueueDepth
-	(*CountSubscribers)(nil),          // 11: pushmesh.internal.v1.CountSubscribers
-	(*ListMembers)(nil),               // 12: pushmesh.internal.v1.ListMembers
-	(*MemberPage)(nil),                // 13: pushmesh.internal.v1.MemberPage
-	(*PresenceMember)(nil),            // 14: pushmesh.internal.v1.PresenceMember
-	(*PresenceLease)(nil),             // 15: pushmesh.internal.v1.PresenceLease
-	(*PresenceFrame)(nil),             // 16: pushmesh.internal.v1.PresenceFrame
-	(*PresenceReport)(nil),            // 17: pushmesh.internal.v1.PresenceReport
-	(*PresenceChange)(nil),            // 18: pushmesh.internal.v1.PresenceChange
-	(*YieldSession)(nil),              // 19: pushmesh.internal.v1.YieldSession
-	(*IssueTicket)(nil),               // 20: pushmesh.internal.v1.IssueTicket
-	(*DisconnectClients)(nil),         // 21: pushmesh.internal.v1.DisconnectClients
-	(*ClientPublish)(nil),             // 22: pushmesh.internal.v1.ClientPublish
-	(*ClientPublishReply)(nil),        // 23: pushmesh.internal.v1.ClientPublishReply
-	(*OutboxPublish)(nil),             // 24: pushmesh.internal.v1.OutboxPublish
-	(*EventPublish)(nil),              // 25: pushmesh.internal.v1.EventPublish
-	(*StoreBeat)(nil),                 // 26: pushmesh.internal.v1.StoreBeat
-	(*RouterBeat)(nil),                // 27: pushmesh.internal.v1.RouterBeat
-	(*Stored)(nil),                    // 28: pushmesh.internal.v1.Stored
-	(*StoredRun)(nil),                 // 29: pushmesh.internal.v1.StoredRun
-	(*StoredRecord)(nil),              // 30: pushmesh.internal.v1.StoredRecord
-	(*GroupFrame)(nil),                // 31: pushmesh.internal.v1.GroupFrame
-	(*GroupFrameReply)(nil),           // 32: pushmesh.internal.v1.GroupFrameReply
-	(*GroupOp)(nil),                   // 33: pushmesh.internal.v1.GroupOp
-	(*GroupJoin)(nil),                 // 34: pushmesh.internal.v1.GroupJoin
-	(*GroupAcked)(nil),                // 35: pushmesh.internal.v1.GroupAcked
-	(*GroupHeld)(nil),                 // 36: pushmesh.internal.v1.GroupHeld
-	(*GroupLeave)(nil),                // 37: pushmesh.internal.v1.GroupLeave
-	(*GroupSettle)(nil),               // 38: pushmesh.internal.v1.GroupSettle
-	(*GroupJoined)(nil),               // 39: pushmesh.internal.v1.GroupJoined
-	(*GroupDeliver)(nil),              // 40: pushmesh.internal.v1.GroupDeliver
-	(*GroupGone)(nil),                 // 41: pushmesh.internal.v1.GroupGone
-	(*PresenceLease_Watch)(nil),       // 42: pushmesh.internal.v1.PresenceLease.Watch
-	(*ClientPublish_Item)(nil),        // 43: pushmesh.internal.v1.ClientPublish.Item
-	nil,                               // 44: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	(*ClientPublishReply_Result)(nil), // 45: pushmesh.internal.v1.ClientPublishReply.Result
-	(*OutboxPublish_Item)(nil),        // 46: pushmesh.internal.v1.OutboxPublish.Item
-	nil,                               // 47: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	(*EventPublish_Item)(nil),         // 48: pushmesh.internal.v1.EventPublish.Item
-	(wirev1.Code)(0),                  // 49: pushmesh.wire.v1.Code
+	(*RebalanceConnections)(nil),      // 9: pushmesh.internal.v1.RebalanceConnections
+	(*SessionQueue)(nil),              // 10: pushmesh.internal.v1.SessionQueue
+	(*QueueDepth)(nil),                // 11: pushmesh.internal.v1.QueueDepth
+	(*CountSubscribers)(nil),          // 12: pushmesh.internal.v1.CountSubscribers
+	(*ListMembers)(nil),               // 13: pushmesh.internal.v1.ListMembers
+	(*MemberPage)(nil),                // 14: pushmesh.internal.v1.MemberPage
+	(*PresenceMember)(nil),            // 15: pushmesh.internal.v1.PresenceMember
+	(*PresenceLease)(nil),             // 16: pushmesh.internal.v1.PresenceLease
+	(*PresenceFrame)(nil),             // 17: pushmesh.internal.v1.PresenceFrame
+	(*PresenceReport)(nil),            // 18: pushmesh.internal.v1.PresenceReport
+	(*PresenceChange)(nil),            // 19: pushmesh.internal.v1.PresenceChange
+	(*YieldSession)(nil),              // 20: pushmesh.internal.v1.YieldSession
+	(*IssueTicket)(nil),               // 21: pushmesh.internal.v1.IssueTicket
+	(*DisconnectClients)(nil),         // 22: pushmesh.internal.v1.DisconnectClients
+	(*ClientPublish)(nil),             // 23: pushmesh.internal.v1.ClientPublish
+	(*ClientPublishReply)(nil),        // 24: pushmesh.internal.v1.ClientPublishReply
+	(*OutboxPublish)(nil),             // 25: pushmesh.internal.v1.OutboxPublish
+	(*EventPublish)(nil),              // 26: pushmesh.internal.v1.EventPublish
+	(*StoreBeat)(nil),                 // 27: pushmesh.internal.v1.StoreBeat
+	(*RouterBeat)(nil),                // 28: pushmesh.internal.v1.RouterBeat
+	(*Stored)(nil),                    // 29: pushmesh.internal.v1.Stored
+	(*StoredRun)(nil),                 // 30: pushmesh.internal.v1.StoredRun
+	(*StoredRecord)(nil),              // 31: pushmesh.internal.v1.StoredRecord
+	(*GroupFrame)(nil),                // 32: pushmesh.internal.v1.GroupFrame
+	(*GroupFrameReply)(nil),           // 33: pushmesh.internal.v1.GroupFrameReply
+	(*GroupOp)(nil),                   // 34: pushmesh.internal.v1.GroupOp
+	(*GroupJoin)(nil),                 // 35: pushmesh.internal.v1.GroupJoin
+	(*GroupAcked)(nil),                // 36: pushmesh.internal.v1.GroupAcked
+	(*GroupHeld)(nil),                 // 37: pushmesh.internal.v1.GroupHeld
+	(*GroupLeave)(nil),                // 38: pushmesh.internal.v1.GroupLeave
+	(*GroupSettle)(nil),               // 39: pushmesh.internal.v1.GroupSettle
+	(*GroupJoined)(nil),               // 40: pushmesh.internal.v1.GroupJoined
+	(*GroupDeliver)(nil),              // 41: pushmesh.internal.v1.GroupDeliver
+	(*GroupGone)(nil),                 // 42: pushmesh.internal.v1.GroupGone
+	(*PresenceLease_Watch)(nil),       // 43: pushmesh.internal.v1.PresenceLease.Watch
+	(*ClientPublish_Item)(nil),        // 44: pushmesh.internal.v1.ClientPublish.Item
+	nil,                               // 45: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	(*ClientPublishReply_Result)(nil), // 46: pushmesh.internal.v1.ClientPublishReply.Result
+	(*OutboxPublish_Item)(nil),        // 47: pushmesh.internal.v1.OutboxPublish.Item
+	nil,                               // 48: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	(*EventPublish_Item)(nil),         // 49: pushmesh.internal.v1.EventPublish.Item
+	(wirev1.Code)(0),                  // 50: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
 	2,  // 0: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	11, // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
-	19, // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
-	21, // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
-	12, // 4: pushmesh.internal.v1.EdgeRequest.list_members:type_name -> pushmesh.internal.v1.ListMembers
-	15, // 5: pushmesh.internal.v1.EdgeRequest.presence_lease:type_name -> pushmesh.internal.v1.PresenceLease
-	20, // 6: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
-	9,  // 7: pushmesh.internal.v1.EdgeRequest.session_queue:type_name -> pushmesh.internal.v1.SessionQueue
-	13, // 8: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
-	10, // 9: pushmesh.internal.v1.EdgeReply.queue:type_name -> pushmesh.internal.v1.QueueDepth
-	14, // 10: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
-	42, // 11: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
-	17, // 12: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
-	0,  // 13: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
-	18, // 14: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
-	49, // 15: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
-	14, // 16: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
-	49, // 17: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
-	43, // 18: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
-	45, // 19: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
-	46, // 20: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
-	48, // 21: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
-	29, // 22: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
-	30, // 23: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
-	33, // 24: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
-	34, // 25: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
-	37, // 26: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
-	38, // 27: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
-	39, // 28: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
-	40, // 29: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
-	41, // 30: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
-	36, // 31: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
-	38, // 32: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
-	35, // 33: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
-	1,  // 34: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
-	49, // 35: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
-	2,  // 36: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	49, // 37: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
-	44, // 38: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	49, // 39: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
-	47, // 40: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	12, // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
+	20, // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
+	22, // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
+	13, // 4: pushmesh.internal.v1.EdgeRequest.list_members:type_name -> pushmesh.internal.v1.ListMembers
+	16, // 5: pushmesh.internal.v1.EdgeRequest.presence_lease:type_name -> pushmesh.internal.v1.PresenceLease
+	21, // 6: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
+	10, // 7: pushmesh.internal.v1.EdgeRequest.session_queue:type_name -> pushmesh.internal.v1.SessionQueue
+	9,  // 8: pushmesh.internal.v1.EdgeRequest.rebalance:type_name -> pushmesh.internal.v1.RebalanceConnections
+	14, // 9: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
+	11, // 10: pushmesh.internal.v1.EdgeReply.queue:type_name -> pushmesh.internal.v1.QueueDepth
+	15, // 11: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
+	43, // 12: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
+	18, // 13: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
+	0,  // 14: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
+	19, // 15: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
+	50, // 16: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
+	15, // 17: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
+	50, // 18: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
+	44, // 19: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
+	46, // 20: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
+	47, // 21: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
+	49, // 22: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
+	30, // 23: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
+	31, // 24: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
+	34, // 25: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
+	35, // 26: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
+	38, // 27: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
+	39, // 28: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
+	40, // 29: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
+	41, // 30: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
+	42, // 31: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
+	37, // 32: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
+	39, // 33: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
+	36, // 34: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
+	1,  // 35: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
+	50, // 36: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
+	2,  // 37: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	50, // 38: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
+	45, // 39: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	50, // 40: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
+	48, // 41: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_mesh_proto_init() }
@@ -4108,8 +4203,9 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 		(*EdgeRequest_PresenceLease)(nil),
 		(*EdgeRequest_Ticket)(nil),
 		(*EdgeRequest_SessionQueue)(nil),
+		(*EdgeRequest_Rebalance)(nil),
 	}
-	file_pushmesh_internal_v1_mesh_proto_msgTypes[31].OneofWrappers = []any{
+	file_pushmesh_internal_v1_mesh_proto_msgTypes[32].OneofWrappers = []any{
 		(*GroupOp_Join)(nil),
 		(*GroupOp_Leave)(nil),
 		(*GroupOp_Settle)(nil),
@@ -4123,7 +4219,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_mesh_proto_rawDesc), len(file_pushmesh_internal_v1_mesh_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

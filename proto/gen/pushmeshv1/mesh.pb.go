@@ -9,6 +9,7 @@ package pushmeshv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -126,6 +127,114 @@ func (Ready) EnumDescriptor() ([]byte, []int) {
 	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{1}
 }
 
+type RebalanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the edge.
+	Edge string `protobuf:"bytes,1,opt,name=edge,proto3" json:"edge,omitempty"`
+	// Above 0 and up to 1.
+	Share float64 `protobuf:"fixed64,2,opt,name=share,proto3" json:"share,omitempty"`
+	// Up to an hour; 0 or unset: 30 s.
+	Within        *durationpb.Duration `protobuf:"bytes,3,opt,name=within,proto3" json:"within,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebalanceRequest) Reset() {
+	*x = RebalanceRequest{}
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebalanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebalanceRequest) ProtoMessage() {}
+
+func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
+func (*RebalanceRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *RebalanceRequest) GetEdge() string {
+	if x != nil {
+		return x.Edge
+	}
+	return ""
+}
+
+func (x *RebalanceRequest) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *RebalanceRequest) GetWithin() *durationpb.Duration {
+	if x != nil {
+		return x.Within
+	}
+	return nil
+}
+
+type RebalanceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That are told to go in that time.
+	Connections   uint64 `protobuf:"varint,1,opt,name=connections,proto3" json:"connections,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebalanceResponse) Reset() {
+	*x = RebalanceResponse{}
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebalanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebalanceResponse) ProtoMessage() {}
+
+func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
+func (*RebalanceResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RebalanceResponse) GetConnections() uint64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
 // Node is one process of the mesh.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -161,7 +270,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[0]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -173,7 +282,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[0]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -186,7 +295,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{0}
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Node) GetTier() Tier {
@@ -295,7 +404,7 @@ type MeshServiceNodesRequest struct {
 
 func (x *MeshServiceNodesRequest) Reset() {
 	*x = MeshServiceNodesRequest{}
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[1]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -307,7 +416,7 @@ func (x *MeshServiceNodesRequest) String() string {
 func (*MeshServiceNodesRequest) ProtoMessage() {}
 
 func (x *MeshServiceNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[1]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -320,7 +429,7 @@ func (x *MeshServiceNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeshServiceNodesRequest.ProtoReflect.Descriptor instead.
 func (*MeshServiceNodesRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{1}
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{3}
 }
 
 type MeshServiceNodesResponse struct {
@@ -336,7 +445,7 @@ type MeshServiceNodesResponse struct {
 
 func (x *MeshServiceNodesResponse) Reset() {
 	*x = MeshServiceNodesResponse{}
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[2]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +457,7 @@ func (x *MeshServiceNodesResponse) String() string {
 func (*MeshServiceNodesResponse) ProtoMessage() {}
 
 func (x *MeshServiceNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[2]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +470,7 @@ func (x *MeshServiceNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeshServiceNodesResponse.ProtoReflect.Descriptor instead.
 func (*MeshServiceNodesResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{2}
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *MeshServiceNodesResponse) GetNodes() []*Node {
@@ -389,7 +498,13 @@ var File_pushmesh_v1_mesh_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_mesh_proto_rawDesc = "" +
 	"\n" +
-	"\x16pushmesh/v1/mesh.proto\x12\vpushmesh.v1\"\xb9\x03\n" +
+	"\x16pushmesh/v1/mesh.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\"o\n" +
+	"\x10RebalanceRequest\x12\x12\n" +
+	"\x04edge\x18\x01 \x01(\tR\x04edge\x12\x14\n" +
+	"\x05share\x18\x02 \x01(\x01R\x05share\x121\n" +
+	"\x06within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06within\"5\n" +
+	"\x11RebalanceResponse\x12 \n" +
+	"\vconnections\x18\x01 \x01(\x04R\vconnections\"\xb9\x03\n" +
 	"\x04Node\x12%\n" +
 	"\x04tier\x18\x01 \x01(\x0e2\x11.pushmesh.v1.TierR\x04tier\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12 \n" +
@@ -421,9 +536,10 @@ const file_pushmesh_v1_mesh_proto_rawDesc = "" +
 	"\x05Ready\x12\x11\n" +
 	"\rREADY_UNKNOWN\x10\x00\x12\r\n" +
 	"\tREADY_YES\x10\x01\x12\f\n" +
-	"\bREADY_NO\x10\x022c\n" +
+	"\bREADY_NO\x10\x022\xaf\x01\n" +
 	"\vMeshService\x12T\n" +
-	"\x05Nodes\x12$.pushmesh.v1.MeshServiceNodesRequest\x1a%.pushmesh.v1.MeshServiceNodesResponseB3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
+	"\x05Nodes\x12$.pushmesh.v1.MeshServiceNodesRequest\x1a%.pushmesh.v1.MeshServiceNodesResponse\x12J\n" +
+	"\tRebalance\x12\x1d.pushmesh.v1.RebalanceRequest\x1a\x1e.pushmesh.v1.RebalanceResponseB3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
 
 var (
 	file_pushmesh_v1_mesh_proto_rawDescOnce sync.Once
@@ -438,25 +554,31 @@ func file_pushmesh_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pushmesh_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_pushmesh_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_pushmesh_v1_mesh_proto_goTypes = []any{
 	(Tier)(0),                        // 0: pushmesh.v1.Tier
 	(Ready)(0),                       // 1: pushmesh.v1.Ready
-	(*Node)(nil),                     // 2: pushmesh.v1.Node
-	(*MeshServiceNodesRequest)(nil),  // 3: pushmesh.v1.MeshServiceNodesRequest
-	(*MeshServiceNodesResponse)(nil), // 4: pushmesh.v1.MeshServiceNodesResponse
+	(*RebalanceRequest)(nil),         // 2: pushmesh.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),        // 3: pushmesh.v1.RebalanceResponse
+	(*Node)(nil),                     // 4: pushmesh.v1.Node
+	(*MeshServiceNodesRequest)(nil),  // 5: pushmesh.v1.MeshServiceNodesRequest
+	(*MeshServiceNodesResponse)(nil), // 6: pushmesh.v1.MeshServiceNodesResponse
+	(*durationpb.Duration)(nil),      // 7: google.protobuf.Duration
 }
 var file_pushmesh_v1_mesh_proto_depIdxs = []int32{
-	0, // 0: pushmesh.v1.Node.tier:type_name -> pushmesh.v1.Tier
-	1, // 1: pushmesh.v1.Node.ready:type_name -> pushmesh.v1.Ready
-	2, // 2: pushmesh.v1.MeshServiceNodesResponse.nodes:type_name -> pushmesh.v1.Node
-	3, // 3: pushmesh.v1.MeshService.Nodes:input_type -> pushmesh.v1.MeshServiceNodesRequest
-	4, // 4: pushmesh.v1.MeshService.Nodes:output_type -> pushmesh.v1.MeshServiceNodesResponse
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	7, // 0: pushmesh.v1.RebalanceRequest.within:type_name -> google.protobuf.Duration
+	0, // 1: pushmesh.v1.Node.tier:type_name -> pushmesh.v1.Tier
+	1, // 2: pushmesh.v1.Node.ready:type_name -> pushmesh.v1.Ready
+	4, // 3: pushmesh.v1.MeshServiceNodesResponse.nodes:type_name -> pushmesh.v1.Node
+	5, // 4: pushmesh.v1.MeshService.Nodes:input_type -> pushmesh.v1.MeshServiceNodesRequest
+	2, // 5: pushmesh.v1.MeshService.Rebalance:input_type -> pushmesh.v1.RebalanceRequest
+	6, // 6: pushmesh.v1.MeshService.Nodes:output_type -> pushmesh.v1.MeshServiceNodesResponse
+	3, // 7: pushmesh.v1.MeshService.Rebalance:output_type -> pushmesh.v1.RebalanceResponse
+	6, // [6:8] is the sub-list for method output_type
+	4, // [4:6] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_mesh_proto_init() }
@@ -470,7 +592,7 @@ func file_pushmesh_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_mesh_proto_rawDesc), len(file_pushmesh_v1_mesh_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,7 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	MeshService_Nodes_FullMethodName = "/pushmesh.v1.MeshService/Nodes"
+	MeshService_Nodes_FullMethodName     = "/pushmesh.v1.MeshService/Nodes"
+	MeshService_Rebalance_FullMethodName = "/pushmesh.v1.MeshService/Rebalance"
 )
 
 // MeshServiceClient is the client API for MeshService service.
@@ -32,6 +33,10 @@ type MeshServiceClient interface {
 	// or more often, and from compute nodes by asking those that this router was told of. One that falls silent without a word is listed for
 	// five minutes more, with a problem.
 	Nodes(ctx context.Context, in *MeshServiceNodesRequest, opts ...grpc.CallOption) (*MeshServiceNodesResponse, error)
+	// Rebalance has one edge tell a share of its connections to go elsewhere (GoAway, DRAINING), spread over a time. It answers at once; the edge goes on taking
+	// connections. Which ones are told is chosen at random. Another call for the same edge takes the place of what is left of the one before.
+	// NOT_FOUND: no such edge is alive. CONFLICT: it drains already, or there is no other that could take them.
+	Rebalance(ctx context.Context, in *RebalanceRequest, opts ...grpc.CallOption) (*RebalanceResponse, error)
 }
 
 type meshServiceClient struct {
@@ -52,6 +57,16 @@ func (c *meshServiceClient) Nodes(ctx context.Context, in *MeshServiceNodesReque
 	return out, nil
 }
 
+func (c *meshServiceClient) Rebalance(ctx context.Context, in *RebalanceRequest, opts ...grpc.CallOption) (*RebalanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RebalanceResponse)
+	err := c.cc.Invoke(ctx, MeshService_Rebalance_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MeshServiceServer is the server API for MeshService service.
 // All implementations must embed UnimplementedMeshServiceServer
 // for forward compatibility.
@@ -62,6 +77,10 @@ type MeshServiceServer interface {
 	// or more often, and from compute nodes by asking those that this router was told of. One that falls silent without a word is listed for
 	// five minutes more, with a problem.
 	Nodes(context.Context, *MeshServiceNodesRequest) (*MeshServiceNodesResponse, error)
+	// Rebalance has one edge tell a share of its connections to go elsewhere (GoAway, DRAINING), spread over a time. It answers at once; the edge goes on taking
+	// connections. Which ones are told is chosen at random. Another call for the same edge takes the place of what is left of the one before.
+	// NOT_FOUND: no such edge is alive. CONFLICT: it drains already, or there is no other that could take them.
+	Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error)
 	mustEmbedUnimplementedMeshServiceServer()
 }
 
@@ -74,6 +93,9 @@ type UnimplementedMeshServiceServer struct{}
 
 func (UnimplementedMeshServiceServer) Nodes(context.Context, *MeshServiceNodesRequest) (*MeshServiceNodesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Nodes not implemented")
+}
+func (UnimplementedMeshServiceServer) Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rebalance not implemented")
 }
 func (UnimplementedMeshServiceServer) mustEmbedUnimplementedMeshServiceServer() {}
 func (UnimplementedMeshServiceServer) testEmbeddedByValue()                     {}
@@ -114,6 +136,24 @@ func _MeshService_Nodes_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MeshService_Rebalance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RebalanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MeshServiceServer).Rebalance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MeshService_Rebalance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MeshServiceServer).Rebalance(ctx, req.(*RebalanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MeshService_ServiceDesc is the grpc.ServiceDesc for MeshService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -124,6 +164,10 @@ var MeshService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Nodes",
 			Handler:    _MeshService_Nodes_Handler,
+		},
+		{
+			MethodName: "Rebalance",
+			Handler:    _MeshService_Rebalance_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -46,6 +46,10 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"doctor", "--router", "127.0.0.1:1"}, 1, ""},
 		{[]string{"top", "--every", "1ms"}, 2, "--every"},
 		{[]string{"top", "--once", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
+		{[]string{"rebalance", "edge-1"}, 2, "--share"},
+		{[]string{"rebalance", "edge-1", "--share", "1.5"}, 2, "--share"},
+		{[]string{"rebalance", "edge-1", "--share", "0.5", "--within", "0s"}, 2, "--within"},
+		{[]string{"rebalance", "edge-1", "--share", "0.5", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"disconnect"}, 2, "--client-id or --user"},
 		{[]string{"disconnect", "--user", "a", "--code", "NO"}, 2, "FORBIDDEN"},
 		{[]string{"disconnect", "--user", "a", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
@@ -136,7 +140,7 @@ func TestCountNotReachedIsATimeout(t *testing.T) {
 
 func TestHelpHasExamples(t *testing.T) {
 	for _, name := range []string{
-		"dev", "pub", "sub", "history", "replay", "mesh", "version", "disconnect", "top", "doctor",
+		"dev", "pub", "sub", "history", "replay", "mesh", "version", "disconnect", "rebalance", "top", "doctor",
 		"namespace put", "namespace get", "namespace list", "namespace delete",
 	} {
 		out := must(t, "", append(strings.Fields(name), "--help")...)

@@ -194,13 +194,25 @@ type ListMembers struct {
 	Reply func(members []*presence.Member, more bool)
 }
 
-// Drain makes the loop stop accepting, send GOAWAY with jitter up to JitterMS, save what its sessions hold, close its
-// connections and call Done. It ends by DeadlineMS (from now) whatever happens.
+// Drain makes the loop stop accepting, send GOAWAY to one connection after the other over SpreadMS, with jitter up to JitterMS, save what its sessions hold, close
+// its connections and call Done. It ends by DeadlineMS (from now) whatever happens. Addresses, which may be nil, is where clients may go; it is called on the
+// loop.
 type Drain struct {
+	SpreadMS   uint32
 	JitterMS   uint32
 	DeadlineMS uint32
-	Addresses  []string
+	Addresses  func() []string
 	Done       func()
+}
+
+// Rebalance has a random Share (0 to 1) of the loop's connections told to go, as by Drain and over OverMS; it goes on accepting. A later one takes the place
+// of what is left of one before; a loop that drains does nothing. Reply gets how many will be told, fewer by those that end meanwhile.
+type Rebalance struct {
+	Share     float64
+	OverMS    uint32
+	JitterMS  uint32
+	Addresses func() []string
+	Reply     func(n int)
 }
 
 // EventKinds says which kinds of events somebody wants from now on.
@@ -228,6 +240,7 @@ func (Disconnect) event()      {}
 func (Count) event()           {}
 func (Depth) event()           {}
 func (Drain) event()           {}
+func (Rebalance) event()       {}
 func (WatchMembers) event()    {}
 func (HandshakeMoved) event()  {}
 func (ListMembers) event()     {}

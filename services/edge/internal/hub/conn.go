@@ -137,7 +137,7 @@ func (h *Hub) Open() (slot, gen uint32) {
 	h.wheel.Set(c.slot, c.deadline)
 	h.stats.Connections++
 	if h.drain != nil {
-		h.fail(c, wirev1.Code_CODE_DRAINING, "the edge is stopping")
+		h.turnAway(c)
 	}
 	return c.slot, c.gen
 }

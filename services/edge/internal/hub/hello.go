@@ -116,8 +116,8 @@ func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
 		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
 	})
 	h.tellConnect(c, resumed)
-	if h.drain != nil {
-		h.drainConn(c)
+	if d := h.drain; d != nil { // it came before the stop
+		h.tellToGo(c, &goAway{reason: stopping, jitterMS: d.JitterMS, addresses: d.Addresses})
 	}
 }
 

@@ -125,7 +125,8 @@ type Hub struct {
 	countJob *count
 	watched  *watched // nil: nobody watches who is subscribed
 	drain    *drain
-	shedding bool // newcomers are refused
+	leaving  *departure // nil: nobody is asked to go
+	shedding bool       // newcomers are refused
 	links    rtt.Book
 	lateAt   int64 // when the loop was late for what it had to do; 0: never
 	idSeed   uint64
@@ -256,6 +257,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.jobs.push(&count{event: e})
 	case exchange.Drain:
 		h.beginDrain(e)
+	case exchange.Rebalance:
+		h.rebalance(e)
 	case exchange.WatchMembers:
 		h.watchMembers(e)
 	case exchange.ListMembers:
@@ -311,6 +314,7 @@ func (h *Hub) jobSlice() int {
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that some are left. Work goes on with those that have many.
 func (h *Hub) Tick(budget int) (more bool) {
+	h.depart()
 	return h.wheel.Advance(h.now, budget, func(slot uint32) (cost int) {
 		c := h.conns.get(slot)
 		if c == nil || c.state == stateFree {

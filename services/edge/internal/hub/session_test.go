@@ -212,7 +212,7 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("held %v, cursor %v", s.Held, s.Cursors["room/1"])
 	}
 	late := w.dial()
-	late.expect("Error DRAINING ref=0")
+	late.expect("GoAway")
 }
 
 func TestCountAndDisconnect(t *testing.T) {

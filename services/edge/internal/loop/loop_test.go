@@ -317,7 +317,7 @@ func drainEnds(t *testing.T, send SendMode) {
 	c := dial(t, l)
 	c.hello(&wirev1.Hello{})
 	done := make(chan struct{})
-	if !l.Post(exchange.Drain{JitterMS: 5, DeadlineMS: uint32(patience.Milliseconds()), Addresses: []string{"elsewhere:7400"}, Done: func() { close(done) }}) {
+	if !l.Post(exchange.Drain{JitterMS: 5, DeadlineMS: uint32(patience.Milliseconds()), Addresses: func() []string { return []string{"elsewhere:7400"} }, Done: func() { close(done) }}) {
 		t.Fatal("refused")
 	}
 	var g wirev1.GoAway

@@ -56,6 +56,8 @@ type Config struct {
 	DurableEvents func() events.Mask
 	// Teller has what happens on loops published; nil: nobody is told.
 	Teller *teller.Teller
+	// Addresses are named to clients that are sent away; nil: the public addresses of other edges.
+	Addresses []string
 	// Connections of the edge now.
 	Connections func() int
 	// About fills in what a digest says of the process; nil: nothing. It is called by the mesh's goroutine.
@@ -107,6 +109,7 @@ type Mesh struct {
 	publish  *publish.Publisher
 	groups   *groups.Groups
 	telling  telling
+	others   *others
 
 	waiting  atomic.Int64             // joins not answered yet
 	routerID atomic.Pointer[[]string] // the live routers
@@ -149,7 +152,7 @@ func New(cfg Config) *Mesh {
 	m := &Mesh{
 		cfg: cfg, ops: serial.New(), full: make(chan struct{}, 1),
 		table: interest.New(cfg.ID, cfg.Incarnation), routers: routers.New(cfg.Incarnation),
-		snapshots: map[string]sending{},
+		snapshots: map[string]sending{}, others: newOthers(cfg.ID, cfg.Addresses),
 	}
 	m.resumes = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
 	m.repairs = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
@@ -219,7 +222,11 @@ func (m *Mesh) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.leave = []func(){m.inbox.Leave, requests, members}
+	digests, err := m.cfg.Bus.Subscribe(bus.EdgeDigest, 1<<12, func(data []byte, _ func([]byte) error) { m.others.hear(data, time.Now()) })
+	if err != nil {
+		return err
+	}
+	m.leave = []func(){m.inbox.Leave, requests, members, digests}
 	m.cfg.Bus.OnGap(func() { m.ops.Do(m.gap) })
 	m.group.Go("edge-mesh", m.run)
 	m.group.Go("edge-mesh-outlets", m.drainOutlets)

@@ -64,6 +64,8 @@ func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) (*meshv1.Edge
 		return &meshv1.EdgeReply{Yielded: m.sessions.Yield(ctx, r.Yield.GetUser(), r.Yield.GetName())}, nil
 	case *meshv1.EdgeRequest_Disconnect:
 		return &meshv1.EdgeReply{Disconnected: m.disconnect(ctx, r.Disconnect)}, nil
+	case *meshv1.EdgeRequest_Rebalance:
+		return &meshv1.EdgeReply{Leaving: m.rebalance(ctx, r.Rebalance)}, nil
 	case *meshv1.EdgeRequest_SessionQueue:
 		return m.sessionQueue(ctx, r.SessionQueue)
 	case *meshv1.EdgeRequest_Ticket:
@@ -137,6 +139,24 @@ func (m *Mesh) disconnect(ctx context.Context, d *meshv1.DisconnectClients) uint
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return uint32(total)
+}
+
+// rebalanceJitter is over how long those that are told together spread their coming back.
+const rebalanceJitter = 500 * time.Millisecond
+
+func (m *Mesh) rebalance(ctx context.Context, r *meshv1.RebalanceConnections) uint64 {
+	var total uint64
+	t := &tally{left: len(m.loops) - 1, done: make(chan struct{})} // the last is the groups'
+	for i := range m.loops[:len(m.loops)-1] {
+		m.Post(uint16(i), exchange.Rebalance{
+			Share: r.GetShare(), OverMS: r.GetWithinMs(), JitterMS: uint32(rebalanceJitter.Milliseconds()), Addresses: m.Others,
+			Reply: func(n int) { t.add(func() { total += uint64(n) }) },
+		})
+	}
+	t.wait(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return total
 }
 
 // sessionQueue is an error where no connection here holds the session.

@@ -23,11 +23,13 @@ type Mesh struct {
 	self  func() *pushmeshv1.Node
 	nodes Nodes
 	rank  *Rank
+	homes Homes
+	via   Requester
 }
 
 // NewMesh makes the service; self describes this router.
-func NewMesh(self func() *pushmeshv1.Node, heard Nodes, rank *Rank) *Mesh {
-	return &Mesh{self: self, nodes: heard, rank: rank}
+func NewMesh(self func() *pushmeshv1.Node, heard Nodes, rank *Rank, homes Homes, via Requester) *Mesh {
+	return &Mesh{self: self, nodes: heard, rank: rank, homes: homes, via: via}
 }
 
 // Nodes implements MeshService. It needs no NATS to name this router and its compute nodes.

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+type rebalanceCmd struct {
+	Edge   string        `arg:"" help:"Id of the edge; pushmesh top shows them."`
+	Share  float64       `required:"" placeholder:"0.2" help:"Of its connections, above 0 and up to 1."`
+	Within time.Duration `default:"30s" help:"They are told to go spread over this time, up to an hour."`
+	routerFlag
+}
+
+func (rebalanceCmd) Help() string {
+	return `Connections are chosen at random. Their clients go to the other edges' --public-address or, where none is known, to another of the
+addresses they have. Prints how many are told; the command does not wait for them. Another call takes the place of what is left of the one before.
+
+  pushmesh rebalance edge-1 --share 0.2 --within 30s`
+}
+
+// Run asks for it.
+func (c *rebalanceCmd) Run(ctx context.Context, stdio stdio) error {
+	switch {
+	case !(c.Share > 0 && c.Share <= 1):
+		return usage("--share is above 0 and at most 1")
+	case c.Within <= 0 || c.Within > time.Hour:
+		return usage("--within is above 0 and an hour at most")
+	}
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := pushmeshv1.NewMeshServiceClient(conn).Rebalance(ctx, &pushmeshv1.RebalanceRequest{
+		Edge: c.Edge, Share: c.Share, Within: durationpb.New(c.Within),
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdio.out, "%d told to go\n", answer.GetConnections())
+	return err
+}
