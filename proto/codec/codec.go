@@ -116,6 +116,9 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	case *Encoded:
 		m.unmarshal(data)
 		return nil
+	case *Frame:
+		m.unmarshal(data)
+		return nil
 	case *meshv1.AppendRequest:
 		return decodes(data, m, takeAppendRequest)
 	case *meshv1.AppendResponse:

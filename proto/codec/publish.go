@@ -3,6 +3,8 @@ package codec
 import (
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
@@ -108,7 +110,7 @@ func sizePublishResponses(m *pushmeshv1.PublishStreamResponse) (size int, ok boo
 	}
 	for _, r := range m.GetResults() {
 		resp := r.GetResponse()
-		if r == nil || r.GetRetryAfter() != nil || len(resp.GetResults()) > 0 || !utf8.ValidString(r.GetError()) ||
+		if r == nil || !plain(r.GetRetryAfter()) || len(resp.GetResults()) > 0 || !utf8.ValidString(r.GetError()) ||
 			len(r.ProtoReflect().GetUnknown()) > 0 || resp != nil && len(resp.ProtoReflect().GetUnknown()) > 0 {
 			return 0, false
 		}
@@ -124,7 +126,18 @@ func sizeResult(r *pushmeshv1.PublishStreamResponse_Result) int {
 		resp := sizeResponse(r.GetResponse())
 		n += 1 + sizeVarint(uint64(resp)) + resp
 	}
+	if r.GetRetryAfter() != nil {
+		wait := sizeDuration(r.GetRetryAfter())
+		n += 1 + sizeVarint(uint64(wait)) + wait
+	}
 	return n
+}
+
+func plain(d *durationpb.Duration) bool { return d == nil || len(d.ProtoReflect().GetUnknown()) == 0 }
+
+// sizeDuration is exact for negative ones too: both fields are varints of 64 bits.
+func sizeDuration(d *durationpb.Duration) int {
+	return sizeNumber(uint64(d.GetSeconds())) + sizeNumber(uint64(int64(d.GetNanos())))
 }
 
 func sizeResponse(m *pushmeshv1.PublishResponse) int {
@@ -145,6 +158,11 @@ func putPublishResponses(dst []byte, m *pushmeshv1.PublishStreamResponse) []byte
 		}
 		dst = putNumber(dst, 3, uint64(r.GetCode()))
 		dst = putBytes(dst, 4, r.GetError())
+		if wait := r.GetRetryAfter(); wait != nil {
+			dst = putHead(dst, 5, sizeDuration(wait))
+			dst = putNumber(dst, 1, uint64(wait.GetSeconds()))
+			dst = putNumber(dst, 2, uint64(int64(wait.GetNanos())))
+		}
 	}
 	return dst
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
+	"github.com/pushmesh/pushmesh/services/router/internal/lag"
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
@@ -64,6 +65,11 @@ func New(ctx context.Context, s Settings) (*Router, error) {
 // assemble puts the parts in the order in which they start; they stop in reverse: peers hear that this router
 // leaves, then the front ends, and what carries its answers and deliveries after it.
 func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
+	late := lag.NewProbe(s.ShedLag, tel.Registry)
+	waited := late.Waited
+	if s.ShedLag == 0 {
+		waited = nil // nobody asks how long requests wait
+	}
 	var (
 		began  = uint64(time.Now().UnixMicro())
 		mesh   = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Log: tel.Log})
@@ -78,10 +84,10 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		admit = admission.New(admission.Config{
 			Producer: admission.Limits{Rate: s.ProducerRate, InFlight: s.ProducerInFlight},
 			Overall:  admission.Limits{Rate: s.MaxRate, InFlight: s.MaxInFlight},
-			MaxBytes: s.MaxBytes, Store: app.Admits, Edges: edges.Admits,
+			MaxBytes: s.MaxBytes, Store: app.Admits, Edges: edges.Admits, Lag: late.Pressure,
 			Registry: tel.Registry,
 		})
-		publisher = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel})
+		publisher = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel, Waited: waited})
 		clients   = publish.NewClients(publisher, mesh, s.ID)
 		written   = publish.NewOutbox(publisher, mesh, edges.Check)
 		happened  = publish.NewEvents(publisher, mesh, s.ID, edges.Check)
@@ -139,6 +145,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("switchboard", edges)
 	r.Add("watches", members)
 	r.Add("appender", app)
+	r.Add("lag", late)
 	r.Add("compute client", rank)
 	r.Add("clients", clients)
 	r.Add("outbox", written)

@@ -28,6 +28,7 @@ type Settings struct {
 	MaxBytes         int           `help:"Bytes that messages in work may take up in this router." default:"268435456"`
 	EdgeQueueBytes   int           `help:"Bytes that may wait to be sent to all edges together." default:"268435456"`
 	AppendWait       time.Duration `help:"How long durable messages should wait for the store at most: from half of that on, low priorities are refused." default:"50ms"`
+	ShedLag          time.Duration `help:"How late this router may be with what reaches it: messages are refused, low priorities first, so that it is half of that. 0: never." default:"0s"`
 	MaxConnections   int           `help:"Producers' connections." default:"10000"`
 	MaxCalls         int           `help:"Calls and streams under way on one connection; more wait at the client." default:"1000"`
 	PresenceWatches  int           `help:"Watches of who is subscribed, at a time." default:"1000"`
@@ -86,6 +87,7 @@ func (s *Settings) Check() error {
 		settings.Range("max-bytes", d.MaxBytes, 1<<20, 1<<40),
 		settings.Range("edge-queue-bytes", d.EdgeQueueBytes, 1<<20, 1<<40),
 		settings.Range("append-wait", d.AppendWait.Seconds(), 0.001, 60),
+		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("max-connections", d.MaxConnections, 1, 1_000_000),
 		settings.Range("max-calls", d.MaxCalls, 1, 1_000_000),
 		settings.Range("presence-watches", d.PresenceWatches, 1, 1_000_000),

@@ -32,8 +32,10 @@ type Config struct {
 	MaxBytes int
 	// Store says whether a durable message for a topic may go on, and how much waits for the topic's store; Edges the same of any message, for the
 	// way to edges. Pressure is 0 where nothing waits and 1 where all that may. nil: it always may.
-	Store    func(topic string, priority uint32) (pressure float64, ok bool)
-	Edges    func(priority uint32) (pressure float64, ok bool)
+	Store func(topic string, priority uint32) (pressure float64, ok bool)
+	Edges func(priority uint32) (pressure float64, ok bool)
+	// Lag is the pressure of what this router has no time for (shed.Passes).
+	Lag      func() (pressure float64)
 	Registry prometheus.Registerer
 }
 
@@ -139,8 +141,10 @@ type Ask struct {
 	Producer string
 	// Policy of the namespace; nil: of none in particular.
 	Policy *policy.Policy
-	// Topic of a durable message; "": it does not need the store, or Stored is asked for each topic.
-	Topic    string
+	// Topic of the message; "": it has several, and Stored is asked for each durable one.
+	Topic string
+	// Durable: it needs the topic's store.
+	Durable  bool
 	Priority uint32
 	// Messages of one call, and the bytes that each takes up.
 	Messages, Bytes int

@@ -30,6 +30,6 @@ func BenchmarkShed(b *testing.B) {
 	a := New(Config{Producer: Limits{Rate: 1 << 30, InFlight: 1000}, Store: func(string, uint32) (float64, bool) { return 0.7, false }})
 	b.ReportAllocs()
 	for b.Loop() {
-		_, _ = a.Admit(start, Ask{Producer: "host:127.0.0.1", Topic: "room/1", Messages: 1, Bytes: 1000})
+		_, _ = a.Admit(start, Ask{Producer: "host:127.0.0.1", Topic: "room/1", Durable: true, Messages: 1, Bytes: 1000})
 	}
 }

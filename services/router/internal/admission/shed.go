@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -18,6 +20,7 @@ const (
 	byWork
 	byStore
 	byEdges
+	byLag
 	reasons
 )
 
@@ -31,6 +34,7 @@ var names = [reasons]struct {
 	byWork:             {wirev1.Code_CODE_OVERLOADED, "work"},
 	byStore:            {wirev1.Code_CODE_OVERLOADED, "store"},
 	byEdges:            {wirev1.Code_CODE_OVERLOADED, "edges"},
+	byLag:              {wirev1.Code_CODE_OVERLOADED, "lag"},
 }
 
 func (a *Admission) count(reg prometheus.Registerer) {
@@ -56,6 +60,8 @@ func overloaded(pressure float64, message string) *code.Error {
 	return code.Retry(wirev1.Code_CODE_OVERLOADED, shed.Wait(pressure), message)
 }
 
+const tooLate = "this router is late"
+
 // committed messages are the last to be refused.
 const committed = shed.Priorities - 1
 
@@ -66,9 +72,13 @@ func (q *Ask) priority() uint32 {
 	return q.Priority
 }
 
-// shed refuses by priority where something can't keep up. A durable message needs its store, every one the way to edges and room in this router.
+// shed refuses by priority where something can't keep up. A durable message needs its store, every one the way to edges, and room and time in this
+// router.
 func (a *Admission) shed(q *Ask) (reason, *code.Error) {
 	priority := q.priority()
+	if pressure := a.Lag(); !shed.Passes(pressure, priority, q.Topic) {
+		return byLag, overloaded(pressure, tooLate)
+	}
 	if pressure := a.crowd(); !a.work.Admits(pressure, priority) {
 		return byWork, overloaded(pressure, "this router has too much in work for a message of this priority")
 	}
@@ -77,7 +87,7 @@ func (a *Admission) shed(q *Ask) (reason, *code.Error) {
 			return byEdges, overloaded(pressure, "too much waits to be sent to edges for a message of this priority")
 		}
 	}
-	if q.Topic != "" {
+	if q.Durable && q.Topic != "" {
 		return a.stored(q.Topic, priority)
 	}
 	return 0, nil
@@ -102,4 +112,18 @@ func (a *Admission) stored(topic string, priority uint32) (reason, *code.Error) 
 		return byStore, overloaded(pressure, "too much waits for the store for a message of this priority")
 	}
 	return 0, nil
+}
+
+// Lag is the pressure of what this router has no time for (shed.Passes). It costs next to nothing, so that it can be asked before anything else is
+// done with a message; RefuseLate is told of those that were refused so.
+func (a *Admission) Lag() float64 {
+	if a.cfg.Lag == nil {
+		return 0
+	}
+	return a.cfg.Lag()
+}
+
+// RefuseLate counts n refusals at once, and charges the producer for them.
+func (a *Admission) RefuseLate(now time.Time, producer string, n int) error {
+	return a.refuse(now, producer, n, byLag, overloaded(a.Lag(), tooLate))
 }

@@ -27,7 +27,7 @@ func pressed(cfg Config) *under {
 }
 
 func (u *under) durable(priority uint32) error {
-	return u.one(Ask{Producer: "p", Topic: "room/1", Priority: priority})
+	return u.one(Ask{Producer: "p", Topic: "room/1", Durable: true, Priority: priority})
 }
 
 func (u *under) ephemeral(priority uint32) error {
@@ -61,11 +61,11 @@ func TestASlowStoreRefusesLowDurableMessagesOnly(t *testing.T) {
 	}
 	u.store = 1
 	refused(t, u.durable(9), wirev1.Code_CODE_OVERLOADED)
-	if err := u.one(Ask{Topic: "room/1"}); err == nil {
+	if err := u.one(Ask{Topic: "room/1", Durable: true}); err == nil {
 		t.Error("what is committed was taken although nothing may be")
 	}
 	u.store = 0.8
-	if err := u.one(Ask{Topic: "room/1"}); err != nil {
+	if err := u.one(Ask{Topic: "room/1", Durable: true}); err != nil {
 		t.Errorf("what is committed comes after no priority: %v", err)
 	}
 	u.store = 0
@@ -84,6 +84,35 @@ func TestAFullWayToEdgesRefusesEveryKind(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(u.refused[byEdges]); n != 2 {
 		t.Errorf("%v refusals counted", n)
+	}
+}
+
+func TestALateRouterRefusesEveryKind(t *testing.T) {
+	a := New(Config{Lag: func() float64 { return 0.75 }})
+	for priority := range uint32(10) {
+		for _, q := range []Ask{{Topic: "live/1"}, {Topic: "room/1", Durable: true}, {Messages: 3}} {
+			q.Producer, q.Priority, q.Messages = "p", priority, max(q.Messages, 1)
+			s, err := a.Admit(start, q)
+			s.Release()
+			if priority < 5 {
+				refused(t, err, wirev1.Code_CODE_OVERLOADED)
+			} else if err != nil {
+				t.Errorf("%+v: %v", q, err)
+			}
+		}
+	}
+	if s, err := a.Admit(start, Ask{Topic: "room/1", Durable: true, Messages: 1}); err != nil {
+		t.Errorf("what is committed: %v", err)
+	} else {
+		s.Release()
+	}
+	before := testutil.ToFloat64(a.refused[byLag])
+	refused(t, a.RefuseLate(start, "p", 7), wirev1.Code_CODE_OVERLOADED)
+	if n := testutil.ToFloat64(a.refused[byLag]) - before; n != 7 || before != 5*(1+1+3) {
+		t.Errorf("%v refusals counted, then %v of 7", before, n)
+	}
+	if New(Config{}).Lag() != 0 {
+		t.Error("late without a lag")
 	}
 }
 

@@ -31,7 +31,7 @@ func (p *Publisher) Replay(l *meshv1.DeadLetter, m *wirev1.Message, ref uint64, 
 		refuse(code.New(wirev1.Code_CODE_INTERNAL, "the letter's message has no id"))
 		return
 	}
-	slot, err := p.cfg.Admission.Admit(now, admission.Ask{Topic: l.GetTopic(), Messages: 1, Bytes: weight(len(l.GetBody()))})
+	slot, err := p.cfg.Admission.Admit(now, admission.Ask{Topic: l.GetTopic(), Durable: true, Messages: 1, Bytes: weight(len(l.GetBody()))})
 	if err != nil {
 		refuse(err)
 		return

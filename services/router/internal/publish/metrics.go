@@ -42,10 +42,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) published(began time.Time, c wirev1.Code) {
-	counter := m.total[c]
-	if counter == nil {
-		counter = m.total[wirev1.Code_CODE_INTERNAL]
-	}
-	counter.Inc()
+	m.counter(c).Inc()
 	m.seconds.Observe(time.Since(began).Seconds())
+}
+
+// refused counts messages that were refused together, before any work on them began: how long that took is not observed.
+func (m *metrics) refused(c wirev1.Code, n int) { m.counter(c).Add(float64(n)) }
+
+func (m *metrics) counter(c wirev1.Code) prometheus.Counter {
+	if counter := m.total[c]; counter != nil {
+		return counter
+	}
+	return m.total[wirev1.Code_CODE_INTERNAL]
 }

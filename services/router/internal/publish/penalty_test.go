@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -28,14 +29,23 @@ type rude struct {
 	sent  int
 }
 
-func (r *rude) Context() context.Context                     { return r.ctx }
-func (r *rude) Send(*pushmeshv1.PublishStreamResponse) error { return nil }
-func (r *rude) Recv() (*pushmeshv1.PublishStreamRequest, error) {
+func (r *rude) Context() context.Context { return r.ctx }
+func (r *rude) RecvMsg(into any) error {
 	if !time.Now().Before(r.until) {
-		return nil, io.EOF
+		return io.EOF
 	}
 	r.sent++
-	return &pushmeshv1.PublishStreamRequest{Message: &pushmeshv1.PublishRequest{Topic: "live/1"}}, nil
+	return come(into, &pushmeshv1.PublishStreamRequest{Message: &pushmeshv1.PublishRequest{Topic: "live/1"}})
+}
+
+// come is how a request reaches a stream.
+func come(into any, req *pushmeshv1.PublishStreamRequest) error {
+	data, err := codec.Codec{}.Marshal(req)
+	if err != nil {
+		return err
+	}
+	defer data.Free()
+	return codec.Codec{}.Unmarshal(data, into)
 }
 
 func limitedTo(l admission.Limits, namespaces ...*pushmeshv1.Namespace) *Publisher {
@@ -47,14 +57,21 @@ func limitedTo(l admission.Limits, namespaces ...*pushmeshv1.Namespace) *Publish
 
 // Reading from a client that ignores refusals costs no more than twice what it may send.
 func TestAStreamThatIgnoresRefusalsIsReadSlowly(t *testing.T) {
+	t.Run("as they come", func(t *testing.T) { readSlowly(t, nil, 0) })
+	t.Run("from an inbox", func(t *testing.T) { readSlowly(t, func(time.Duration) {}, maxWaiting+2) })
+}
+
+// readSlowly lets a router read a rude stream, of which it takes so many requests ahead.
+func readSlowly(t *testing.T, waited func(time.Duration), ahead int) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewService(limitedTo(admission.Limits{Rate: 100, InFlight: 10}), nil)
+		s.publisher.cfg.Waited = waited
 		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer rude"))
 		stream := &rude{ctx: ctx, until: time.Now().Add(20 * time.Second)}
 		if err := s.read(stream, newAnswers()); !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
-		if stream.sent < 20*100 || stream.sent > 20*(100+100)+200 {
+		if stream.sent < 20*100 || stream.sent > 20*(100+100)+200+ahead {
 			t.Errorf("%d messages were read in 20 s", stream.sent)
 		}
 		for range 300 { // the bucket of refusals is used up again

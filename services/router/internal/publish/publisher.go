@@ -41,6 +41,8 @@ type Config struct {
 	Appender  *appender.Appender
 	Routes    Routes
 	Telemetry *telemetry.Telemetry
+	// Waited, if any, is told how long each request of a stream waited for its turn.
+	Waited func(time.Duration)
 }
 
 // Publisher is safe for concurrent use.
@@ -135,12 +137,10 @@ func (p *Publisher) Publish(m *Message) (refused bool) {
 func ask(m *Message, pol *policy.Policy, topic string) admission.Ask {
 	q := admission.Ask{
 		Producer: m.Producer, Policy: pol, Priority: m.Request.GetPriority(), Messages: 1, Bytes: weight(len(m.Request.GetPayload())),
+		Topic: topic, Durable: pol.Durable,
 	}
 	if m.Written != nil {
 		q.Producer = ""
-	}
-	if pol.Durable {
-		q.Topic = topic
 	}
 	return q
 }
@@ -227,6 +227,19 @@ func (s *sealed) end() {
 func (p *Publisher) refuse(began time.Time, m *Message, err error) {
 	p.metrics.published(began, code.Of(err))
 	m.To.Published(m.Ref, refusal(err))
+}
+
+func (p *Publisher) waited(d time.Duration) {
+	if p.cfg.Waited != nil {
+		p.cfg.Waited(d)
+	}
+}
+
+// refuseLate counts n messages of a producer that this router has no time for.
+func (p *Publisher) refuseLate(producer string, n int) *Result {
+	res := refusal(p.cfg.Admission.RefuseLate(time.Now(), producer, n))
+	p.metrics.refused(res.Code, n)
+	return res
 }
 
 func refusal(err error) *Result {

@@ -74,11 +74,11 @@ func (s *Service) Publish(ctx context.Context, req *pushmeshv1.PublishRequest) (
 	}
 }
 
-// penalty waits where a producer that was just refused goes on sending what is refused. It must be the only thing that its caller holds up.
-func (s *Service) penalty(ctx context.Context, producer string) {
+// penalty waits where a producer that was just refused goes on sending what is refused, and says whether it did. It must be the only thing that its caller holds up.
+func (s *Service) penalty(ctx context.Context, producer string) (waited bool) {
 	d := s.publisher.cfg.Admission.Penalty(time.Now(), producer)
 	if d == 0 {
-		return
+		return false
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -87,6 +87,7 @@ func (s *Service) penalty(ctx context.Context, producer string) {
 	case <-ctx.Done():
 	case <-s.draining:
 	}
+	return true
 }
 
 // CancelScheduled implements PublishService.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -12,7 +14,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/services/router/internal/shed"
 )
 
 // Header metadata of PublishStream, by which a producer paces itself: how many messages it may have unanswered, and how many
@@ -33,7 +37,7 @@ const (
 
 type publishStream = grpc.BidiStreamingServer[pushmeshv1.PublishStreamRequest, pushmeshv1.PublishStreamResponse]
 
-// PublishStream implements PublishService. One goroutine reads and submits, another one sends answers.
+// PublishStream implements PublishService. One goroutine receives, one submits, and one sends answers.
 func (s *Service) PublishStream(stream publishStream) error {
 	if s.drained.Load() {
 		return errDraining()
@@ -91,7 +95,7 @@ func (s *Service) pacing() metadata.MD {
 }
 
 // read submits what comes, in the order in which it comes.
-func (s *Service) read(stream publishStream, out *answers) error {
+func (s *Service) read(stream grpc.ServerStream, out *answers) error {
 	ctx := stream.Context()
 	m := Message{Context: trace.ContextWithSpanContext(ctx, trace.SpanContext{}), Producer: producer(ctx), To: out}
 	if hasTraceparent(ctx) {
@@ -99,32 +103,71 @@ func (s *Service) read(stream publishStream, out *answers) error {
 	}
 	var id []byte
 	var o order
+	var late []uint64
+	req := &pushmeshv1.PublishStreamRequest{}
+	arrive := s.arrivals(stream)
+	held := time.Now() // until when this stream's own client held it up
 	for {
-		req, err := stream.Recv()
+		next, err := arrive()
+		if err != nil {
+			return err
+		}
+		if next.at.After(held) {
+			s.publisher.waited(time.Since(next.at))
+		}
+		late, err = s.open(&next.frame, req, late[:0])
 		if err != nil {
 			return err
 		}
 		if len(req.GetProducerId()) > 0 {
 			id = req.GetProducerId()
 		}
-		refused := false
+		refused := len(late) > 0
 		s.publisher.cfg.Routes.Cork()
 		out.cork()
-		if req.GetMessage() != nil || len(req.GetBatch()) == 0 {
+		if refused {
+			out.refuse(late, s.publisher.refuseLate(m.Producer, len(late)))
+		}
+		if req.GetMessage() != nil || len(req.GetBatch())+len(late) == 0 {
 			refused = s.take(&m, &o, id, req.GetRef(), req.GetMessage(), req.GetProducerSeq())
 		}
-		for _, it := range req.GetBatch() {
-			refused = s.take(&m, &o, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq()) || refused
+		if batch := req.GetBatch(); len(batch) > 0 {
+			refused = s.takeBatch(&m, &o, id, batch) || refused
 		}
 		s.publisher.cfg.Routes.Uncork()
 		out.uncork()
-		if refused {
-			s.penalty(ctx, m.Producer)
+		if len(req.GetBatch()) > 0 {
+			runtime.Gosched() // others have waited meanwhile, and on few cores a stream that always has more to read would have its turn for long
 		}
-		if err := out.room(ctx); err != nil {
+		if refused && s.penalty(ctx, m.Producer) {
+			held = time.Now()
+		}
+		waited, err := out.room(ctx)
+		if err != nil {
 			return err
 		}
+		if waited {
+			held = time.Now()
+		}
 	}
+}
+
+// open decodes a request except for those messages of a batch that the router has no time for: their refs are appended to late. A numbered one is
+// never among them: on its own way its followers stop as well.
+func (s *Service) open(f *codec.Frame, req *pushmeshv1.PublishStreamRequest, late []uint64) ([]uint64, error) {
+	defer f.Free()
+	pressure := s.publisher.cfg.Admission.Lag()
+	if !shed.Any(pressure) || s.drained.Load() {
+		return late, f.Decode(req)
+	}
+	return f.Thin(req, late, func(topic []byte, priority uint32) bool { return !shed.Passes(pressure, priority, topic) })
+}
+
+func (s *Service) takeBatch(m *Message, o *order, id []byte, batch []*pushmeshv1.PublishStreamRequest_Item) (refused bool) {
+	for _, it := range batch {
+		refused = s.take(m, o, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq()) || refused
+	}
+	return refused
 }
 
 func (s *Service) take(m *Message, o *order, id []byte, ref uint64, req *pushmeshv1.PublishRequest, seq uint64) (refused bool) {
@@ -158,6 +201,9 @@ type answers struct {
 	owed   int // messages without a result
 	corked bool
 	closed bool
+
+	refused  []codec.Encoded // responses
+	refusals int             // results in them
 }
 
 // corkedMost answers are sent although more are about to come.
@@ -193,6 +239,16 @@ func (a *answers) Published(ref uint64, res *Result) {
 	}
 }
 
+// refuse answers messages that were not expected, all alike.
+func (a *answers) refuse(refs []uint64, res *Result) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for some := range slices.Chunk(refs, maxResults) {
+		a.refused = append(a.refused, codec.AppendRefusals(nil, some, res.Code, res.Error, res.RetryAfter))
+		a.refusals += len(some)
+	}
+}
+
 // cork says that messages are about to be taken one right after the other, many of which are answered at once.
 func (a *answers) cork() {
 	a.mu.Lock()
@@ -215,25 +271,26 @@ func (a *answers) finish() {
 	signal(a.wake)
 }
 
-// room waits while too many answers are unsent.
-func (a *answers) room(ctx context.Context) error {
+// room waits while too many answers are unsent, and says whether it had to.
+func (a *answers) room(ctx context.Context) (waited bool, err error) {
 	for {
 		a.mu.Lock()
-		n := len(a.ready)
+		n := len(a.ready) + a.refusals
 		a.mu.Unlock()
 		if n < maxAnswers {
-			return nil
+			return waited, nil
 		}
+		waited = true
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return waited, ctx.Err()
 		case <-a.free:
 		}
 	}
 }
 
-// take moves up to maxResults answers into resp; done says that nothing more will come.
-func (a *answers) take(resp *pushmeshv1.PublishStreamResponse) (some, done bool) {
+// take moves up to maxResults answers into resp, and all refusals into refused; done says that nothing more will come.
+func (a *answers) take(resp *pushmeshv1.PublishStreamResponse, refused []codec.Encoded) (_ []codec.Encoded, done bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := min(len(a.ready), maxResults)
@@ -241,23 +298,33 @@ func (a *answers) take(resp *pushmeshv1.PublishStreamResponse) (some, done bool)
 	rest := copy(a.ready, a.ready[n:])
 	clear(a.ready[rest:])
 	a.ready = a.ready[:rest]
-	return n > 0, a.closed && a.owed == 0 && rest == 0
+	refused, a.refused, a.refusals = a.refused, refused[:0], 0
+	return refused, a.closed && a.owed == 0 && rest == 0
 }
 
 func (a *answers) send(stream publishStream) error {
 	resp := &pushmeshv1.PublishStreamResponse{}
+	var refused []codec.Encoded
 	for {
-		some, done := a.take(resp)
-		if some {
+		var done bool
+		refused, done = a.take(resp, refused)
+		some := len(resp.Results)+len(refused) > 0
+		for _, r := range refused {
+			if err := stream.SendMsg(r); err != nil {
+				return err
+			}
+		}
+		clear(refused)
+		if len(resp.Results) > 0 {
 			if err := stream.Send(resp); err != nil {
 				return err
 			}
-			signal(a.free)
 		}
 		if done {
 			return nil
 		}
 		if some {
+			signal(a.free)
 			continue
 		}
 		select {

@@ -2,6 +2,7 @@
 package shed
 
 import (
+	"hash/maphash"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -47,6 +48,35 @@ func (g *Gate) Admits(pressure float64, priority uint32) bool {
 
 // Level is how many priorities, from 0 on, were refused when the gate was asked the last time.
 func (g *Gate) Level() int { return int(g.level.Load()) }
+
+var seed = maphash.MakeSeed()
+
+// Passes is a gate without memory, for a pressure that is smooth by itself. Between two priorities it is the topic that decides: the same ones
+// are refused as long as the pressure stays, so that a producer's numbered messages don't begin anew with every other one.
+func Passes[T string | []byte](pressure float64, priority uint32, topic T) bool {
+	if !Any(pressure) {
+		return true
+	}
+	share := (pressure-first)/step - float64(min(priority, Priorities-1)) // of the topics that is refused
+	if share <= 0 || share >= 1 {
+		return share <= 0
+	}
+	const parts = 1 << 20
+	return float64(hash(topic)%parts) >= share*parts
+}
+
+func hash[T string | []byte](topic T) uint64 {
+	switch t := any(topic).(type) {
+	case string:
+		return maphash.String(seed, t)
+	case []byte:
+		return maphash.Bytes(seed, t)
+	}
+	return 0
+}
+
+// Any says whether a pressure refuses anything.
+func Any(pressure float64) bool { return pressure >= first }
 
 // What a refusal tells to wait.
 const (

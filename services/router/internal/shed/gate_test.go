@@ -1,11 +1,53 @@
 package shed
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 )
+
+// Between two priorities a share of the topics passes that shrinks with the pressure, and those that pass a higher one pass a lower one too.
+func TestTopicsOfOnePriorityAreRefusedLittleByLittle(t *testing.T) {
+	passing := func(pressure float64, priority uint32) map[string]bool {
+		all := map[string]bool{}
+		for i := range 1000 {
+			if topic := strconv.Itoa(i); Passes(pressure, priority, topic) {
+				all[topic] = true
+			}
+		}
+		return all
+	}
+	for _, c := range []struct {
+		pressure    float64
+		priority    uint32
+		least, most int
+	}{
+		{0, 0, 1000, 1000},
+		{0.499, 0, 1000, 1000},
+		{0.525, 0, 420, 580},
+		{0.525, 1, 1000, 1000},
+		{0.55, 0, 0, 0},
+		{0.7125, 3, 0, 0},
+		{0.7125, 4, 680, 820},
+		{0.7125, 5, 1000, 1000},
+		{0.96, 9, 730, 870},
+		{0.96, 200, 730, 870},
+		{1, 9, 0, 0},
+		{2, 9, 0, 0},
+	} {
+		if n := len(passing(c.pressure, c.priority)); n < c.least || n > c.most {
+			t.Errorf("at %v %d of 1,000 topics of priority %d pass, want %d to %d", c.pressure, n, c.priority, c.least, c.most)
+		}
+	}
+	few, more := passing(0.54, 0), passing(0.51, 0)
+	for topic := range few {
+		if !more[topic] {
+			t.Errorf("%s passes under more pressure alone", topic)
+		}
+	}
+}
 
 // lowest is the lowest priority that passes; 10: none.
 func lowest(g *Gate, pressure float64) int {
