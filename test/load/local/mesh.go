@@ -43,6 +43,8 @@ type Programs struct {
 	DB string
 	// TwoStores: there are two, of one Postgres.
 	TwoStores bool
+	// RouterOn are the CPUs of the router; nil: those of everybody.
+	RouterOn CPUs
 }
 
 // StartMesh starts a mesh and waits until messages pass.
@@ -76,10 +78,13 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 		}
 		stores, all = stores+","+m.Second.Addr, append(all, m.Second)
 	}
-	m.Router, err = m.tier("router", "router-1", append([]string{
-		"--stores", stores, "--producer-rate", "10000000", "--producer-in-flight", "1000000", "--max-in-flight", "1000000",
-		"--append-wait", "10s",
-	}, prog.RouterArgs...)...)
+	err = prog.RouterOn.Do(func() (err error) {
+		m.Router, err = m.tier("router", "router-1", append([]string{
+			"--stores", stores, "--producer-rate", "10000000", "--producer-in-flight", "1000000", "--max-in-flight", "1000000",
+			"--append-wait", "10s",
+		}, prog.RouterArgs...)...)
+		return err
+	})
 	if err != nil {
 		return err
 	}

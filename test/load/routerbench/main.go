@@ -20,10 +20,12 @@ type config struct {
 	programs      local.Programs
 	json, profile string
 	// tools is the folder of what is built for this alone: edgehold, and the benchmarks of the router's interest table as go test -c builds them.
-	tools   string
-	span    time.Duration
-	timeout time.Duration
-	only    *regexp.Regexp
+	tools string
+	span  time.Duration
+	// sustains is what overload-durable and overload-ephemeral call sustained; 0: they look for it.
+	sustains int
+	timeout  time.Duration
+	only     *regexp.Regexp
 }
 
 func parse(args []string) (*config, error) {
@@ -35,6 +37,7 @@ func parse(args []string) (*config, error) {
 	f.StringVar(&c.json, "json", "", "write the rows to this file")
 	f.StringVar(&c.profile, "profile", "", "also write CPU profiles into this folder")
 	f.DurationVar(&c.span, "span", 10*time.Second, "how long a load is held")
+	f.IntVar(&c.sustains, "sustains", 0, "messages a second of which overload-* offers multiples; 0: what it finds to be sustained")
 	f.DurationVar(&c.timeout, "timeout", 9*time.Minute+30*time.Second, "of everything")
 	only := f.String("only", "", "run only parts whose name matches; several are separated by commas")
 	if err := f.Parse(args); err != nil {
@@ -89,7 +92,9 @@ func (b *bench) parts() []table.Part {
 		{Name: "interest", Run: b.interest},
 		{Name: "interest-ready", Run: b.newRouter},
 		{Name: "wildcards", Run: b.wildcards},
-		{Name: "overload", Run: b.overload},
+		{Name: "overload-durable", Run: b.durableFlood},
+		{Name: "overload-ephemeral", Run: b.ephemeralFlood},
+		{Name: "overload-greedy", Run: b.greedyOne},
 		{Name: "disconnect", Run: b.disconnect},
 		{Name: "presence", Run: b.presence},
 		{Name: "consume", Run: b.consume},

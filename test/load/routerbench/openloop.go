@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/load/firehose"
 )
 
 const (
@@ -24,6 +25,8 @@ const (
 	openBatch = 256
 	// openLate is when a message that could not be sent yet is given up, and counted as unsent.
 	openLate = time.Second
+	// openFirst is how long a load lasts before it counts; how late what was accepted then came is told apart.
+	openFirst = 500 * time.Millisecond
 )
 
 // source is one producer of an open loop: it sends when messages are due, whatever became of those before, and ignores when to come back.
@@ -35,17 +38,18 @@ type source struct {
 	Greedy bool
 }
 
-// loop is what an open loop came to.
+// loop is what an open loop came to, without its first half second.
 type loop struct {
 	OK, Refused, Other, Unsent, Unanswered int64
 	P50, P99                               float64 // ms of accepted messages, from when each was due
+	FirstP99                               float64 // ms, of those accepted in the first half second
 	Accepted                               [10]int64
 	Offered                                [10]int64
 	GreedyOK, GreedySent, GreedyUnsent     int64
-	Fault                                  string // the first code other than OK and OVERLOADED
+	Fault                                  string // the first code other than OK and a refusal
 }
 
-// openLoop is the worker that lets all sources of its job send for its span.
+// openLoop is the worker that lets all sources of its job send for its span, and half a second before.
 func openLoop(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
 	var senders []*sender
 	for i, s := range j.Sources {
@@ -65,7 +69,7 @@ func openLoop(ctx context.Context, j *job, orders <-chan string, say func(any) e
 	var done sync.WaitGroup
 	began := time.Now().Add(10 * time.Millisecond)
 	for _, p := range senders {
-		done.Go(func() { p.run(began, j.Span) })
+		done.Go(func() { p.run(began, openFirst+j.Span) })
 	}
 	done.Wait()
 	if err := say(sum(senders)); err != nil {
@@ -75,40 +79,56 @@ func openLoop(ctx context.Context, j *job, orders <-chan string, say func(any) e
 	return nil
 }
 
+// openTopics of the n-th of several producers: each has its own, or they would share lanes.
+func openTopics(all []string, n int) (own []string) {
+	for _, t := range all {
+		own = append(own, fmt.Sprintf("%s-%d", t, n))
+	}
+	return own
+}
+
+// counts of a sender's messages, of its first half second or of the rest.
+type counts struct {
+	ok, refused, other, unsent int64
+	accepted, offered          [10]int64
+	took                       []float64
+}
+
 type sender struct {
 	source
-	conn    *grpc.ClientConn
-	stream  grpc.BidiStreamingClient[pushmeshv1.PublishStreamRequest, pushmeshv1.PublishStreamResponse]
-	topics  []string
-	payload []byte
-	began   time.Time
-	sent    int64
-	unsent  int64
-	offered [10]int64
+	conn     *grpc.ClientConn
+	stream   grpc.ClientStream
+	messages []firehose.Message // in turn
+	topics   int64
+	began    time.Time
+	first    int64 // messages of the first half second
+	sent     int64
 
 	mu       sync.Mutex
+	counts   [2]counts // of the first half second, and of the rest
 	answered int64
-	ok       int64
-	refused  int64
-	other    int64
-	accepted [10]int64
-	took     []float64
 	fault    string
 	change   chan struct{}
 }
 
 func newSender(ctx context.Context, j *job, s source, n int) (*sender, error) {
-	conn, err := grpc.NewClient(j.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{})))
+	conn, err := grpc.NewClient(j.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithWriteBufferSize(256<<10),
+		grpc.WithInitialWindowSize(4<<20), grpc.WithInitialConnWindowSize(8<<20),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{}), grpc.MaxCallRecvMsgSize(64<<20)))
 	if err != nil {
 		return nil, err
 	}
-	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+s.Name)
-	p := &sender{source: s, conn: conn, payload: make([]byte, j.Size), change: make(chan struct{}, 1)}
-	for _, t := range j.Topics { // of its own, or producers would share lanes
-		p.topics = append(p.topics, fmt.Sprintf("%s-%d", t, n))
+	p := &sender{
+		source: s, conn: conn, topics: int64(len(j.Topics)), first: int64(openFirst.Seconds() * s.Rate), change: make(chan struct{}, 1),
 	}
-	if p.stream, err = pushmeshv1.NewPublishServiceClient(conn).PublishStream(ctx); err == nil {
+	for priority := range max(s.Priorities, 1) {
+		for _, t := range openTopics(j.Topics, n) {
+			p.messages = append(p.messages, firehose.NewMessage(t, make([]byte, j.Size), priority))
+		}
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+s.Name)
+	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	if p.stream, err = conn.NewStream(ctx, desc, pushmeshv1.PublishService_PublishStream_FullMethodName); err == nil {
 		_, err = p.stream.Header()
 	}
 	return p, errors.Join(err)
@@ -119,6 +139,16 @@ func (p *sender) due(ref int64) time.Time {
 	return p.began.Add(time.Duration(float64(ref) / p.Rate * float64(time.Second)))
 }
 
+func (p *sender) priority(ref int64) int { return int(ref/p.topics) % max(p.Priorities, 1) }
+
+// of are the counts that a message belongs to.
+func (p *sender) of(ref int64) *counts {
+	if ref < p.first {
+		return &p.counts[0]
+	}
+	return &p.counts[1]
+}
+
 // run sends for a span, and waits for answers as long as the patience goes.
 func (p *sender) run(began time.Time, span time.Duration) {
 	p.began = began
@@ -126,32 +156,44 @@ func (p *sender) run(began time.Time, span time.Duration) {
 	tick := time.NewTicker(openTick)
 	defer tick.Stop()
 	total := int64(span.Seconds() * p.Rate)
-	req := &pushmeshv1.PublishStreamRequest{}
+	var request codec.Encoded
 	for ref := int64(0); ref < total; {
-		now := time.Now()
-		for ; ref < total && now.Sub(p.due(ref)) > openLate; ref++ {
-			p.unsent++
-			p.offered[p.priority(ref)]++
+		from := ref
+		request, ref = p.request(request[:0], ref, total)
+		p.mu.Lock()
+		for n := from; n < ref; n++ {
+			p.of(n).offered[p.priority(n)]++
 		}
-		req.Batch = req.Batch[:0]
-		for ; ref < total && len(req.Batch) < openBatch && !p.due(ref).After(now); ref++ {
-			req.Batch = append(req.Batch, &pushmeshv1.PublishStreamRequest_Item{Ref: uint64(ref), Message: &pushmeshv1.PublishRequest{
-				Topic: p.topics[ref%int64(len(p.topics))], Payload: p.payload, Priority: uint32(p.priority(ref)),
-			}})
-			p.offered[p.priority(ref)]++
-		}
-		if len(req.Batch) == 0 {
+		p.mu.Unlock()
+		if len(request) == 0 {
 			<-tick.C
 			continue
 		}
-		if p.stream.Send(req) != nil {
-			p.unsent += total - ref
+		if p.stream.SendMsg(request) != nil {
 			break
 		}
-		p.sent += int64(len(req.Batch))
 	}
 	_ = p.stream.CloseSend()
-	late := time.After(5 * time.Second)
+	p.await(time.After(5 * time.Second))
+}
+
+// request encodes what is due, and gives up what has been for too long.
+func (p *sender) request(to codec.Encoded, ref, total int64) (codec.Encoded, int64) {
+	now := time.Now()
+	p.mu.Lock()
+	for ; ref < total && now.Sub(p.due(ref)) > openLate; ref++ {
+		p.of(ref).unsent++
+	}
+	p.mu.Unlock()
+	for n := 0; n < openBatch && ref < total && !p.due(ref).After(now); n++ {
+		to = p.messages[ref%int64(len(p.messages))].Append(to, uint64(ref))
+		p.sent++
+		ref++
+	}
+	return to, ref
+}
+
+func (p *sender) await(late <-chan time.Time) {
 	for {
 		p.mu.Lock()
 		all := p.answered == p.sent
@@ -167,29 +209,20 @@ func (p *sender) run(began time.Time, span time.Duration) {
 	}
 }
 
-func (p *sender) priority(ref int64) int { return int(ref/int64(len(p.topics))) % max(p.Priorities, 1) }
-
 func (p *sender) receive() {
+	var response codec.Encoded
 	for {
-		resp, err := p.stream.Recv()
-		now := time.Now()
-		if err != nil {
+		if p.stream.RecvMsg(&response) != nil {
 			return
 		}
+		now := time.Now()
 		p.mu.Lock()
-		for _, r := range resp.GetResults() {
-			p.answered++
-			switch r.GetCode() {
-			case wirev1.Code_CODE_OK:
-				p.ok++
-				p.accepted[p.priority(int64(r.GetRef()))]++
-				p.took = append(p.took, now.Sub(p.due(int64(r.GetRef()))).Seconds()*1000)
-			case wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_RATE_LIMITED:
-				p.refused++
-			default:
-				p.other++
-				p.fault = r.GetCode().String() + " " + r.GetError()
-			}
+		err := firehose.Results(response, func(ref uint64, c wirev1.Code, text []byte) error {
+			p.result(now, int64(ref), c, text)
+			return nil
+		})
+		if err != nil {
+			p.fault = err.Error()
 		}
 		p.mu.Unlock()
 		select {
@@ -199,30 +232,52 @@ func (p *sender) receive() {
 	}
 }
 
+func (p *sender) result(now time.Time, ref int64, c wirev1.Code, text []byte) {
+	p.answered++
+	to := p.of(ref)
+	switch c {
+	case wirev1.Code_CODE_OK:
+		to.ok++
+		to.accepted[p.priority(ref)]++
+		to.took = append(to.took, now.Sub(p.due(ref)).Seconds()*1000)
+	case wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_RATE_LIMITED:
+		to.refused++
+	default:
+		to.other++
+		p.fault = c.String() + " " + string(text)
+	}
+}
+
 func sum(senders []*sender) (l loop) {
-	var took []float64
+	var took, first []float64
 	for _, p := range senders {
 		p.mu.Lock()
+		c := &p.counts[1]
 		if p.Greedy {
-			l.GreedyOK, l.GreedySent, l.GreedyUnsent = l.GreedyOK+p.ok, l.GreedySent+p.sent, l.GreedyUnsent+p.unsent
+			l.GreedyOK, l.GreedySent, l.GreedyUnsent = l.GreedyOK+c.ok, l.GreedySent+c.ok+c.refused, l.GreedyUnsent+c.unsent
 			p.mu.Unlock()
 			continue
 		}
-		l.OK, l.Refused, l.Other = l.OK+p.ok, l.Refused+p.refused, l.Other+p.other
-		l.Unsent, l.Unanswered = l.Unsent+p.unsent, l.Unanswered+p.sent-p.answered
+		l.OK, l.Refused, l.Other = l.OK+c.ok, l.Refused+c.refused, l.Other+c.other
+		l.Unsent, l.Unanswered = l.Unsent+c.unsent, l.Unanswered+p.sent-p.answered
 		for i := range l.Accepted {
-			l.Accepted[i] += p.accepted[i]
-			l.Offered[i] += p.offered[i]
+			l.Accepted[i] += c.accepted[i]
+			l.Offered[i] += c.offered[i]
 		}
-		took = append(took, p.took...)
+		first, took = append(first, p.counts[0].took...), append(took, c.took...)
 		if p.fault != "" {
 			l.Fault = p.fault
 		}
 		p.mu.Unlock()
 	}
-	slices.Sort(took)
-	if n := len(took); n > 0 {
-		l.P50, l.P99 = took[n/2], took[min(n-1, n*99/100)]
-	}
+	l.P50, l.P99, l.FirstP99 = quantile(took, .5), quantile(took, .99), quantile(first, .99)
 	return l
+}
+
+func quantile(all []float64, q float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[min(len(all)-1, int(q*float64(len(all))))]
 }

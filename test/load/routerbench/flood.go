@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pushmesh/pushmesh/test/load/table"
+)
+
+const (
+	// trySpan is how long a rate is tried, after half a second that does not count.
+	trySpan = time.Second
+	// floodRounds of: a fifth of what is sustained, all of it, a third more, three times, all of it again. Ratios are taken within a round, and the
+	// median of them is the figure.
+	floodRounds = 3
+	beyondBy    = 1.33
+	roundSpan   = 2 * time.Second
+)
+
+// flood is the overload of one kind of messages.
+func (b *bench) flood(s *stage) error {
+	if _, err := s.offer(trySpan, mixed(slowest)); err != nil { // everything is used once
+		return err
+	}
+	rate := float64(b.sustains)
+	if rate == 0 {
+		var err error
+		if rate, err = s.sustain(); err != nil {
+			return err
+		}
+	}
+	var goodput, waits []float64
+	var said []string
+	for range floodRounds {
+		var of [5]offered
+		for i, times := range []float64{.2, 1, beyondBy, overloadBy, 1} {
+			span := roundSpan
+			if times == overloadBy {
+				span *= 2
+			}
+			var err error
+			if of[i], err = s.offer(span, mixed(times*rate)); err != nil {
+				return err
+			}
+		}
+		calm, over := &of[0], &of[3]
+		goodput = append(goodput, over.rate()/max(of[1].rate(), of[4].rate()))
+		waits = append(waits, over.P99/calm.P99)
+		said = append(said, s.say(rate, calm, over))
+		fmt.Printf("# %s: %.0f/s, then %.0f/s of a third more, then %.0f/s of three times as many, then %.0f/s; p99 %.1f, %.1f, %.1f, %.1f, %.1f ms, %s\n",
+			s.name, of[1].rate(), of[2].rate(), over.rate(), of[4].rate(), calm.P99, of[1].P99, of[2].P99, over.P99, of[4].P99, said[len(said)-1])
+	}
+	at := median(waits)
+	text := fmt.Sprintf("of %d rounds: %s; the middle one: %s", floodRounds, spreadOf(goodput), said[slices.Index(waits, at)])
+	b.add(
+		table.AtLeast(s.name+", three times what is sustained: goodput of the peak", median(goodput), "ratio", goodputGoal, text),
+		table.AtMost(s.name+", three times what is sustained: p99 of what is accepted", at, "× unloaded", waitGoal, fmt.Sprintf("of %d rounds: %s", floodRounds, spreadOf(waits))),
+	)
+	return nil
+}
+
+func (s *stage) say(rate float64, calm, over *offered) string {
+	all := overloadBy * rate * over.span.Seconds()
+	return fmt.Sprintf("%.0f/s sustained, %.0f/s offered, of that %.0f %% not sent and %.0f %% refused; taken of priorities 0 to 9 in %%: %s; "+
+		"p50 %.1f ms, p99 %.1f ms, in the first half second %.1f; unloaded (a fifth) %.1f and %.1f ms; CPUs of the router %.2f, of the load %.2f",
+		rate, overloadBy*rate, 100*float64(over.Unsent)/all, 100*float64(over.Refused)/all, shares(&over.loop),
+		over.P50, over.P99, over.FirstP99, calm.P50, calm.P99, over.router, over.generator)
+}
+
+// sustain finds the highest rate that holds: by doubling, and then by small steps of which two tries of three decide.
+func (s *stage) sustain() (float64, error) {
+	holds := func(rate float64) (bool, error) {
+		o, err := s.offer(trySpan, mixed(rate))
+		fmt.Printf("# %s: %.0f/s offered: %.0f/s accepted, p50 %.1f ms, p99 %.1f ms, %d unsent, CPUs of the router %.2f, of the load %.2f\n",
+			s.name, rate, o.rate(), o.P50, o.P99, o.Unsent, o.router, o.generator)
+		return o.rate() >= sustained*rate && o.P50 <= bearable, err
+	}
+	rate := 10_000.0
+	for ; rate < fastest; rate *= 2 {
+		ok, err := holds(rate)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			break
+		}
+	}
+	ladder := newLadder(rate / math.Sqrt2)
+	for !ladder.done() {
+		ok, err := holds(ladder.next())
+		if err != nil {
+			return 0, err
+		}
+		ladder.tried(ok)
+	}
+	if rate = ladder.best(); rate < slowest {
+		return 0, fmt.Errorf("%s: no rate is sustained", s.name)
+	}
+	return rate, nil
+}
+
+func median(all []float64) float64 {
+	return slices.Sorted(slices.Values(all))[len(all)/2]
+}
+
+func spreadOf(all []float64) string {
+	var text []string
+	for _, v := range all {
+		text = append(text, fmt.Sprintf("%.2f", v))
+	}
+	return strings.Join(text, ", ")
+}
+
+// shares of each priority that were taken, in per cent.
+func shares(l *loop) (text string) {
+	for i := range l.Accepted {
+		text += fmt.Sprintf("%.0f ", 100*float64(l.Accepted[i])/max(float64(l.Offered[i]), 1))
+	}
+	return text[:len(text)-1]
+}
