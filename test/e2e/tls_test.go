@@ -33,7 +33,7 @@ func TestASubscriberWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sub.Close()
+	defer func() { _ = sub.Close() }()
 	if _, err := sub.Subscribe(t.Context(), "jobs/a", func(_ context.Context, d *pushmesh.Delivery) error {
 		got <- d
 		return nil
