@@ -2,7 +2,6 @@ package procfs
 
 import (
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -73,19 +72,5 @@ func TestNonsense(t *testing.T) {
 	}
 	if d, err := ran([]byte("1500 2 3\n")); err != nil || d != 1500 {
 		t.Errorf("got %v, %v", d, err)
-	}
-}
-
-func TestWrittenGrowsWithWhatIsWritten(t *testing.T) {
-	before, err := Written(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	const size = 1 << 20
-	if err := os.WriteFile(filepath.Join(t.TempDir(), "file"), make([]byte, size), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if after, err := Written(os.Getpid()); err != nil || after < before+size {
-		t.Fatalf("%d, then %d: %v", before, after, err)
 	}
 }

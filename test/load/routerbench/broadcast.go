@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/local"
-	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
@@ -92,35 +91,25 @@ func (b *bench) bothWays(ctx context.Context, edges int) error {
 
 // compare publishes to the topics from first on, by both ways in turn.
 func (b *bench) compare(ctx context.Context, meshes [2]*wide, edges, wanted, first int) error {
-	var perWay, bytes [2][]float64 // CPU µs of router, NATS and edges together, and bytes that the router wrote, for a message
+	var perWay [2][]float64 // CPU µs of router, NATS and edges together, for a message
 	var said [2]string
 	for range rounds {
 		for way, m := range meshes {
-			before, err := procfs.Written(m.Router.PID())
-			if err != nil {
-				return err
-			}
 			o, err := b.do(ctx, m.load(first, b.span/10))
 			if err != nil {
 				return err
 			}
-			after, err := procfs.Written(m.Router.PID())
-			if err != nil {
-				return err
-			}
 			perWay[way] = append(perWay[way], o.cpu["router"]+o.cpu["nats"]+o.cpu["edges"])
-			bytes[way] = append(bytes[way], float64(after-before)/float64(o.published+o.warmed))
 			said[way] = o.used
 		}
 	}
 	for way := range perWay {
 		slices.Sort(perWay[way])
-		slices.Sort(bytes[way])
 	}
 	each, one := perWay[0][rounds/2], perWay[1][rounds/2]
 	b.add(table.Figure(fmt.Sprintf("CPU of a message, broadcast / a copy each, %d of %d edges want it", wanted, edges), one/each, "×",
-		fmt.Sprintf("router, NATS and edges: %.1f (%.1f to %.1f) / %.1f (%.1f to %.1f) µs at %d/s, medians of %d; the router writes %.0f / %.0f B; the last: %s / %s",
-			one, perWay[1][0], perWay[1][rounds-1], each, perWay[0][0], perWay[0][rounds-1], broadcastRate, rounds, bytes[1][rounds/2], bytes[0][rounds/2], said[1], said[0])))
+		fmt.Sprintf("router, NATS and edges: %.1f (%.1f to %.1f) / %.1f (%.1f to %.1f) µs at %d/s, medians of %d; the last: %s / %s",
+			one, perWay[1][0], perWay[1][rounds-1], each, perWay[0][0], perWay[0][rounds-1], broadcastRate, rounds, said[1], said[0])))
 	return nil
 }
 

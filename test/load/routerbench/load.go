@@ -35,7 +35,6 @@ type consumer struct {
 type outcome struct {
 	tally
 	published int64
-	warmed    int64         // messages published before, which do not count
 	took      time.Duration // from the first message's start to the last one's arrival
 	used      string        // CPU of each for a message, in µs
 	cpu       map[string]float64
@@ -64,15 +63,12 @@ func (b *bench) do(ctx context.Context, l *load) (o *outcome, err error) {
 	}
 	warm := l.publish
 	warm.Span = cmp.Or(l.warm, time.Second)
-	first, err := b.once(ctx, l, warm, subs)
-	if err != nil {
+	if _, err := b.once(ctx, l, warm, subs); err != nil {
 		return nil, err
 	}
 	l.publish.Profile = b.profileOf(l, "publisher")
 	saved := b.profiles(ctx, l)
-	if o, err = b.once(ctx, l, l.publish, subs); o != nil {
-		o.warmed = first.published
-	}
+	o, err = b.once(ctx, l, l.publish, subs)
 	return o, errors.Join(err, <-saved)
 }
 
