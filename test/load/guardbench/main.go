@@ -86,5 +86,6 @@ func (b *bench) parts() []table.Part {
 		{Name: "stall", Run: b.stall},
 		{Name: "catchup", Run: b.catchup},
 		{Name: "tls", Run: b.tls},
+		{Name: "drain", Run: b.drain},
 	}
 }

@@ -151,6 +151,7 @@ func (m *Mesh) tier(name, id string, more ...string) (*Process, error) {
 	p := &Process{Name: id, Addr: addr, HTTP: httpAddr}
 	if name == "edge" {
 		p.env = m.edgeEnv
+		more = append([]string{"--public-address", addr}, more...)
 	}
 	args := append([]string{"--id", id, "--listen", addr, "--http", httpAddr, "--nats", m.nats, "--log-level", "warn"}, more...)
 	return p, m.dir.start(p, filepath.Join(m.bin, name), args...)

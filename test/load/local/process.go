@@ -98,6 +98,9 @@ func (p *Process) Running() bool {
 	}
 }
 
+// Terminate asks the process to stop, and does not wait.
+func (p *Process) Terminate() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+
 // Stop ends the process, with SIGKILL if it doesn't within a few seconds, and waits for its end.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
