@@ -41,6 +41,9 @@ func Check(ns *pushmeshv1.Namespace) error {
 		checkMost("producer_rate", p.GetProducerRate(), 10_000_000),
 		checkMost("producer_in_flight", p.GetProducerInFlight(), 1_000_000),
 	)
+	if p.GetRank() != nil {
+		errs = append(errs, errors.New("rank: ranked delivery is not supported"))
+	}
 	if t := p.GetDeadLetterTopic(); t != "" {
 		if err := topic.Check(t); err != nil {
 			errs = append(errs, fmt.Errorf("dead_letter_topic: %w", err))

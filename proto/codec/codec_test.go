@@ -57,6 +57,8 @@ func scalar(t *rapid.T, f protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(rapid.Int32().Draw(t, "enum")))
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(rapid.Uint32().Draw(t, "uint32"))
+	case protoreflect.FloatKind:
+		return protoreflect.ValueOfFloat32(rapid.Float32().Draw(t, "float"))
 	case protoreflect.Int32Kind:
 		return protoreflect.ValueOfInt32(rapid.Int32().Draw(t, "int32"))
 	case protoreflect.Int64Kind:

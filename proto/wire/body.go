@@ -33,7 +33,8 @@ func Body(m *wirev1.Message) ([]byte, error) {
 		dst = protowire.AppendVarint(dst, uint64(p))
 	}
 	dst = appendBytes(dst, 9, m.GetTraceparent())
-	return appendBytes(dst, 13, m.GetFrom()), nil
+	dst = appendBytes(dst, 13, m.GetFrom())
+	return appendBytes(dst, 14, m.GetMesh()), nil
 }
 
 type header struct{ key, value string }
@@ -62,7 +63,8 @@ func valid(headers []header) bool {
 const tagSize = 1
 
 func sizeBody(m *wirev1.Message, headers []header) int {
-	n := sizeBytes(len(m.GetPayload())) + sizeBytes(len(m.GetId())) + sizeBytes(len(m.GetTraceparent())) + sizeBytes(len(m.GetFrom()))
+	n := sizeBytes(len(m.GetPayload())) + sizeBytes(len(m.GetId())) + sizeBytes(len(m.GetTraceparent())) + sizeBytes(len(m.GetFrom())) +
+		sizeBytes(len(m.GetMesh()))
 	if m.GetPublishedAt() > 0 {
 		n += tagSize + protowire.SizeFixed64()
 	}

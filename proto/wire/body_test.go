@@ -16,7 +16,7 @@ import (
 func generated(m *wirev1.Message) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(&wirev1.Message{
 		Payload: m.GetPayload(), PublishedAt: m.GetPublishedAt(), Id: m.GetId(), Headers: m.GetHeaders(),
-		Priority: m.GetPriority(), Traceparent: m.GetTraceparent(), From: m.GetFrom(),
+		Priority: m.GetPriority(), Traceparent: m.GetTraceparent(), From: m.GetFrom(), Mesh: m.GetMesh(),
 	})
 }
 
@@ -60,6 +60,7 @@ func messages() *rapid.Generator[*wirev1.Message] {
 			Priority:    rapid.OneOf(rapid.Uint32(), rapid.Uint32Range(0, 9)).Draw(t, "priority"),
 			Traceparent: text.Draw(t, "traceparent"),
 			From:        text.Draw(t, "from"),
+			Mesh:        rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "mesh"),
 		}
 	})
 }

@@ -8,6 +8,7 @@ package meshv1
 
 import (
 	pushmeshv1 "github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	wirev1 "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -149,8 +150,12 @@ func (x *DescribeResponse) GetReady() bool {
 type RankJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who asks, for fairness between callers.
-	Caller        string                  `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	Rank          *pushmeshv1.RankRequest `protobuf:"bytes,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	Caller string                  `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	Rank   *pushmeshv1.RankRequest `protobuf:"bytes,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	// For ranked delivery: the same candidates are ranked for each of these, and rank's own profile is left out.
+	Profiles []*RankProfile `protobuf:"bytes,3,rep,name=profiles,proto3" json:"profiles,omitempty"`
+	// What the job may take, in microseconds; 0: the call's deadline.
+	TimeoutUs     uint64 `protobuf:"varint,4,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -199,19 +204,106 @@ func (x *RankJobRequest) GetRank() *pushmeshv1.RankRequest {
 	return nil
 }
 
+func (x *RankJobRequest) GetProfiles() []*RankProfile {
+	if x != nil {
+		return x.Profiles
+	}
+	return nil
+}
+
+func (x *RankJobRequest) GetTimeoutUs() uint64 {
+	if x != nil {
+		return x.TimeoutUs
+	}
+	return 0
+}
+
+// RankProfile is one subscriber of a ranked delivery.
+type RankProfile struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Features map[string]float64     `protobuf:"bytes,1,rep,name=features,proto3" json:"features,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	Vector   []float32              `protobuf:"fixed32,2,rep,packed,name=vector,proto3" json:"vector,omitempty"`
+	// Best so many; 0: all.
+	TopK uint32 `protobuf:"varint,3,opt,name=top_k,json=topK,proto3" json:"top_k,omitempty"`
+	// Places in RankRequest.candidates that it may get; empty: all.
+	Candidates    []uint32 `protobuf:"varint,4,rep,packed,name=candidates,proto3" json:"candidates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RankProfile) Reset() {
+	*x = RankProfile{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RankProfile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RankProfile) ProtoMessage() {}
+
+func (x *RankProfile) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RankProfile.ProtoReflect.Descriptor instead.
+func (*RankProfile) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RankProfile) GetFeatures() map[string]float64 {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *RankProfile) GetVector() []float32 {
+	if x != nil {
+		return x.Vector
+	}
+	return nil
+}
+
+func (x *RankProfile) GetTopK() uint32 {
+	if x != nil {
+		return x.TopK
+	}
+	return 0
+}
+
+func (x *RankProfile) GetCandidates() []uint32 {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
 type RankJobResponse struct {
 	state protoimpl.MessageState   `protogen:"open.v1"`
 	Rank  *pushmeshv1.RankResponse `protobuf:"bytes,1,opt,name=rank,proto3" json:"rank,omitempty"`
 	// How long the job waited and ran, in microseconds.
-	WaitedUs      uint64 `protobuf:"varint,2,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"`
-	RanUs         uint64 `protobuf:"varint,3,opt,name=ran_us,json=ranUs,proto3" json:"ran_us,omitempty"`
+	WaitedUs uint64 `protobuf:"varint,2,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"`
+	RanUs    uint64 `protobuf:"varint,3,opt,name=ran_us,json=ranUs,proto3" json:"ran_us,omitempty"`
+	// In the order of RankJobRequest.profiles.
+	Profiles      []*RankedPlaces `protobuf:"bytes,4,rep,name=profiles,proto3" json:"profiles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RankJobResponse) Reset() {
 	*x = RankJobResponse{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -223,7 +315,7 @@ func (x *RankJobResponse) String() string {
 func (*RankJobResponse) ProtoMessage() {}
 
 func (x *RankJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -236,7 +328,7 @@ func (x *RankJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankJobResponse.ProtoReflect.Descriptor instead.
 func (*RankJobResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{3}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RankJobResponse) GetRank() *pushmeshv1.RankResponse {
@@ -260,11 +352,289 @@ func (x *RankJobResponse) GetRanUs() uint64 {
 	return 0
 }
 
+func (x *RankJobResponse) GetProfiles() []*RankedPlaces {
+	if x != nil {
+		return x.Profiles
+	}
+	return nil
+}
+
+// RankedPlaces are places in RankRequest.candidates, best first, and their scores.
+type RankedPlaces struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Places        []uint32               `protobuf:"varint,1,rep,packed,name=places,proto3" json:"places,omitempty"`
+	Scores        []float64              `protobuf:"fixed64,2,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RankedPlaces) Reset() {
+	*x = RankedPlaces{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RankedPlaces) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RankedPlaces) ProtoMessage() {}
+
+func (x *RankedPlaces) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RankedPlaces.ProtoReflect.Descriptor instead.
+func (*RankedPlaces) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RankedPlaces) GetPlaces() []uint32 {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+func (x *RankedPlaces) GetScores() []float64 {
+	if x != nil {
+		return x.Scores
+	}
+	return nil
+}
+
+// RankJobsRequest carries jobs that were asked for together; answers come in any order.
+type RankJobsRequest struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Items         []*RankJobsRequest_Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RankJobsRequest) Reset() {
+	*x = RankJobsRequest{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RankJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RankJobsRequest) ProtoMessage() {}
+
+func (x *RankJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RankJobsRequest.ProtoReflect.Descriptor instead.
+func (*RankJobsRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RankJobsRequest) GetItems() []*RankJobsRequest_Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type RankJobsResponse struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Items         []*RankJobsResponse_Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RankJobsResponse) Reset() {
+	*x = RankJobsResponse{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RankJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RankJobsResponse) ProtoMessage() {}
+
+func (x *RankJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RankJobsResponse.ProtoReflect.Descriptor instead.
+func (*RankJobsResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RankJobsResponse) GetItems() []*RankJobsResponse_Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type RankJobsRequest_Item struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique on the stream while unanswered.
+	Ref           uint64          `protobuf:"varint,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Job           *RankJobRequest `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RankJobsRequest_Item) Reset() {
+	*x = RankJobsRequest_Item{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RankJobsRequest_Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RankJobsRequest_Item) ProtoMessage() {}
+
+func (x *RankJobsRequest_Item) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RankJobsRequest_Item.ProtoReflect.Descriptor instead.
+func (*RankJobsRequest_Item) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{6, 0}
+}
+
+func (x *RankJobsRequest_Item) GetRef() uint64 {
+	if x != nil {
+		return x.Ref
+	}
+	return 0
+}
+
+func (x *RankJobsRequest_Item) GetJob() *RankJobRequest {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+type RankJobsResponse_Item struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ref           uint64                 `protobuf:"varint,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Job           *RankJobResponse       `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	Code          wirev1.Code            `protobuf:"varint,3,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	RetryAfterMs  uint32                 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RankJobsResponse_Item) Reset() {
+	*x = RankJobsResponse_Item{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RankJobsResponse_Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RankJobsResponse_Item) ProtoMessage() {}
+
+func (x *RankJobsResponse_Item) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RankJobsResponse_Item.ProtoReflect.Descriptor instead.
+func (*RankJobsResponse_Item) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{7, 0}
+}
+
+func (x *RankJobsResponse_Item) GetRef() uint64 {
+	if x != nil {
+		return x.Ref
+	}
+	return 0
+}
+
+func (x *RankJobsResponse_Item) GetJob() *RankJobResponse {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+func (x *RankJobsResponse_Item) GetCode() wirev1.Code {
+	if x != nil {
+		return x.Code
+	}
+	return wirev1.Code(0)
+}
+
+func (x *RankJobsResponse_Item) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *RankJobsResponse_Item) GetRetryAfterMs() uint32 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
+}
+
 var File_pushmesh_internal_v1_compute_proto protoreflect.FileDescriptor
 
 const file_pushmesh_internal_v1_compute_proto_rawDesc = "" +
 	"\n" +
-	"\"pushmesh/internal/v1/compute.proto\x12\x14pushmesh.internal.v1\x1a\x16pushmesh/v1/rank.proto\"\x11\n" +
+	"\"pushmesh/internal/v1/compute.proto\x12\x14pushmesh.internal.v1\x1a\x16pushmesh/v1/rank.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x11\n" +
 	"\x0fDescribeRequest\"\xad\x01\n" +
 	"\x10DescribeResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
@@ -272,16 +642,47 @@ const file_pushmesh_internal_v1_compute_proto_rawDesc = "" +
 	"\aprogram\x18\x03 \x01(\tR\aprogram\x12!\n" +
 	"\fhttp_address\x18\x04 \x01(\tR\vhttpAddress\x12\x14\n" +
 	"\x05clock\x18\x05 \x01(\x06R\x05clock\x12\x14\n" +
-	"\x05ready\x18\x06 \x01(\bR\x05ready\"V\n" +
+	"\x05ready\x18\x06 \x01(\bR\x05ready\"\xb4\x01\n" +
 	"\x0eRankJobRequest\x12\x16\n" +
 	"\x06caller\x18\x01 \x01(\tR\x06caller\x12,\n" +
-	"\x04rank\x18\x02 \x01(\v2\x18.pushmesh.v1.RankRequestR\x04rank\"t\n" +
+	"\x04rank\x18\x02 \x01(\v2\x18.pushmesh.v1.RankRequestR\x04rank\x12=\n" +
+	"\bprofiles\x18\x03 \x03(\v2!.pushmesh.internal.v1.RankProfileR\bprofiles\x12\x1d\n" +
+	"\n" +
+	"timeout_us\x18\x04 \x01(\x04R\ttimeoutUs\"\xe4\x01\n" +
+	"\vRankProfile\x12K\n" +
+	"\bfeatures\x18\x01 \x03(\v2/.pushmesh.internal.v1.RankProfile.FeaturesEntryR\bfeatures\x12\x16\n" +
+	"\x06vector\x18\x02 \x03(\x02R\x06vector\x12\x13\n" +
+	"\x05top_k\x18\x03 \x01(\rR\x04topK\x12\x1e\n" +
+	"\n" +
+	"candidates\x18\x04 \x03(\rR\n" +
+	"candidates\x1a;\n" +
+	"\rFeaturesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xb4\x01\n" +
 	"\x0fRankJobResponse\x12-\n" +
 	"\x04rank\x18\x01 \x01(\v2\x19.pushmesh.v1.RankResponseR\x04rank\x12\x1b\n" +
 	"\twaited_us\x18\x02 \x01(\x04R\bwaitedUs\x12\x15\n" +
-	"\x06ran_us\x18\x03 \x01(\x04R\x05ranUs2\xc3\x01\n" +
+	"\x06ran_us\x18\x03 \x01(\x04R\x05ranUs\x12>\n" +
+	"\bprofiles\x18\x04 \x03(\v2\".pushmesh.internal.v1.RankedPlacesR\bprofiles\">\n" +
+	"\fRankedPlaces\x12\x16\n" +
+	"\x06places\x18\x01 \x03(\rR\x06places\x12\x16\n" +
+	"\x06scores\x18\x02 \x03(\x01R\x06scores\"\xa5\x01\n" +
+	"\x0fRankJobsRequest\x12@\n" +
+	"\x05items\x18\x01 \x03(\v2*.pushmesh.internal.v1.RankJobsRequest.ItemR\x05items\x1aP\n" +
+	"\x04Item\x12\x10\n" +
+	"\x03ref\x18\x01 \x01(\x04R\x03ref\x126\n" +
+	"\x03job\x18\x02 \x01(\v2$.pushmesh.internal.v1.RankJobRequestR\x03job\"\x91\x02\n" +
+	"\x10RankJobsResponse\x12A\n" +
+	"\x05items\x18\x01 \x03(\v2+.pushmesh.internal.v1.RankJobsResponse.ItemR\x05items\x1a\xb9\x01\n" +
+	"\x04Item\x12\x10\n" +
+	"\x03ref\x18\x01 \x01(\x04R\x03ref\x127\n" +
+	"\x03job\x18\x02 \x01(\v2%.pushmesh.internal.v1.RankJobResponseR\x03job\x12*\n" +
+	"\x04code\x18\x03 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12$\n" +
+	"\x0eretry_after_ms\x18\x05 \x01(\rR\fretryAfterMs2\xa2\x02\n" +
 	"\x0eComputeService\x12V\n" +
-	"\aRankJob\x12$.pushmesh.internal.v1.RankJobRequest\x1a%.pushmesh.internal.v1.RankJobResponse\x12Y\n" +
+	"\aRankJob\x12$.pushmesh.internal.v1.RankJobRequest\x1a%.pushmesh.internal.v1.RankJobResponse\x12]\n" +
+	"\bRankJobs\x12%.pushmesh.internal.v1.RankJobsRequest\x1a&.pushmesh.internal.v1.RankJobsResponse(\x010\x01\x12Y\n" +
 	"\bDescribe\x12%.pushmesh.internal.v1.DescribeRequest\x1a&.pushmesh.internal.v1.DescribeResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
 
 var (
@@ -296,27 +697,45 @@ func file_pushmesh_internal_v1_compute_proto_rawDescGZIP() []byte {
 	return file_pushmesh_internal_v1_compute_proto_rawDescData
 }
 
-var file_pushmesh_internal_v1_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_pushmesh_internal_v1_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_pushmesh_internal_v1_compute_proto_goTypes = []any{
 	(*DescribeRequest)(nil),         // 0: pushmesh.internal.v1.DescribeRequest
 	(*DescribeResponse)(nil),        // 1: pushmesh.internal.v1.DescribeResponse
 	(*RankJobRequest)(nil),          // 2: pushmesh.internal.v1.RankJobRequest
-	(*RankJobResponse)(nil),         // 3: pushmesh.internal.v1.RankJobResponse
-	(*pushmeshv1.RankRequest)(nil),  // 4: pushmesh.v1.RankRequest
-	(*pushmeshv1.RankResponse)(nil), // 5: pushmesh.v1.RankResponse
+	(*RankProfile)(nil),             // 3: pushmesh.internal.v1.RankProfile
+	(*RankJobResponse)(nil),         // 4: pushmesh.internal.v1.RankJobResponse
+	(*RankedPlaces)(nil),            // 5: pushmesh.internal.v1.RankedPlaces
+	(*RankJobsRequest)(nil),         // 6: pushmesh.internal.v1.RankJobsRequest
+	(*RankJobsResponse)(nil),        // 7: pushmesh.internal.v1.RankJobsResponse
+	nil,                             // 8: pushmesh.internal.v1.RankProfile.FeaturesEntry
+	(*RankJobsRequest_Item)(nil),    // 9: pushmesh.internal.v1.RankJobsRequest.Item
+	(*RankJobsResponse_Item)(nil),   // 10: pushmesh.internal.v1.RankJobsResponse.Item
+	(*pushmeshv1.RankRequest)(nil),  // 11: pushmesh.v1.RankRequest
+	(*pushmeshv1.RankResponse)(nil), // 12: pushmesh.v1.RankResponse
+	(wirev1.Code)(0),                // 13: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_compute_proto_depIdxs = []int32{
-	4, // 0: pushmesh.internal.v1.RankJobRequest.rank:type_name -> pushmesh.v1.RankRequest
-	5, // 1: pushmesh.internal.v1.RankJobResponse.rank:type_name -> pushmesh.v1.RankResponse
-	2, // 2: pushmesh.internal.v1.ComputeService.RankJob:input_type -> pushmesh.internal.v1.RankJobRequest
-	0, // 3: pushmesh.internal.v1.ComputeService.Describe:input_type -> pushmesh.internal.v1.DescribeRequest
-	3, // 4: pushmesh.internal.v1.ComputeService.RankJob:output_type -> pushmesh.internal.v1.RankJobResponse
-	1, // 5: pushmesh.internal.v1.ComputeService.Describe:output_type -> pushmesh.internal.v1.DescribeResponse
-	4, // [4:6] is the sub-list for method output_type
-	2, // [2:4] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	11, // 0: pushmesh.internal.v1.RankJobRequest.rank:type_name -> pushmesh.v1.RankRequest
+	3,  // 1: pushmesh.internal.v1.RankJobRequest.profiles:type_name -> pushmesh.internal.v1.RankProfile
+	8,  // 2: pushmesh.internal.v1.RankProfile.features:type_name -> pushmesh.internal.v1.RankProfile.FeaturesEntry
+	12, // 3: pushmesh.internal.v1.RankJobResponse.rank:type_name -> pushmesh.v1.RankResponse
+	5,  // 4: pushmesh.internal.v1.RankJobResponse.profiles:type_name -> pushmesh.internal.v1.RankedPlaces
+	9,  // 5: pushmesh.internal.v1.RankJobsRequest.items:type_name -> pushmesh.internal.v1.RankJobsRequest.Item
+	10, // 6: pushmesh.internal.v1.RankJobsResponse.items:type_name -> pushmesh.internal.v1.RankJobsResponse.Item
+	2,  // 7: pushmesh.internal.v1.RankJobsRequest.Item.job:type_name -> pushmesh.internal.v1.RankJobRequest
+	4,  // 8: pushmesh.internal.v1.RankJobsResponse.Item.job:type_name -> pushmesh.internal.v1.RankJobResponse
+	13, // 9: pushmesh.internal.v1.RankJobsResponse.Item.code:type_name -> pushmesh.wire.v1.Code
+	2,  // 10: pushmesh.internal.v1.ComputeService.RankJob:input_type -> pushmesh.internal.v1.RankJobRequest
+	6,  // 11: pushmesh.internal.v1.ComputeService.RankJobs:input_type -> pushmesh.internal.v1.RankJobsRequest
+	0,  // 12: pushmesh.internal.v1.ComputeService.Describe:input_type -> pushmesh.internal.v1.DescribeRequest
+	4,  // 13: pushmesh.internal.v1.ComputeService.RankJob:output_type -> pushmesh.internal.v1.RankJobResponse
+	7,  // 14: pushmesh.internal.v1.ComputeService.RankJobs:output_type -> pushmesh.internal.v1.RankJobsResponse
+	1,  // 15: pushmesh.internal.v1.ComputeService.Describe:output_type -> pushmesh.internal.v1.DescribeResponse
+	13, // [13:16] is the sub-list for method output_type
+	10, // [10:13] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_compute_proto_init() }
@@ -330,7 +749,7 @@ func file_pushmesh_internal_v1_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_compute_proto_rawDesc), len(file_pushmesh_internal_v1_compute_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

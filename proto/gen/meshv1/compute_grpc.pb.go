@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	ComputeService_RankJob_FullMethodName  = "/pushmesh.internal.v1.ComputeService/RankJob"
+	ComputeService_RankJobs_FullMethodName = "/pushmesh.internal.v1.ComputeService/RankJobs"
 	ComputeService_Describe_FullMethodName = "/pushmesh.internal.v1.ComputeService/Describe"
 )
 
@@ -31,6 +32,8 @@ const (
 // (RESOURCE_EXHAUSTED with RetryInfo); a job past its deadline ends with DEADLINE_EXCEEDED.
 type ComputeServiceClient interface {
 	RankJob(ctx context.Context, in *RankJobRequest, opts ...grpc.CallOption) (*RankJobResponse, error)
+	// RankJobs is pipelined: jobs go in batches, answers come as they are done.
+	RankJobs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RankJobsRequest, RankJobsResponse], error)
 	// Describe says who this is.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 }
@@ -53,6 +56,19 @@ func (c *computeServiceClient) RankJob(ctx context.Context, in *RankJobRequest, 
 	return out, nil
 }
 
+func (c *computeServiceClient) RankJobs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RankJobsRequest, RankJobsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ComputeService_ServiceDesc.Streams[0], ComputeService_RankJobs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RankJobsRequest, RankJobsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ComputeService_RankJobsClient = grpc.BidiStreamingClient[RankJobsRequest, RankJobsResponse]
+
 func (c *computeServiceClient) Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DescribeResponse)
@@ -71,6 +87,8 @@ func (c *computeServiceClient) Describe(ctx context.Context, in *DescribeRequest
 // (RESOURCE_EXHAUSTED with RetryInfo); a job past its deadline ends with DEADLINE_EXCEEDED.
 type ComputeServiceServer interface {
 	RankJob(context.Context, *RankJobRequest) (*RankJobResponse, error)
+	// RankJobs is pipelined: jobs go in batches, answers come as they are done.
+	RankJobs(grpc.BidiStreamingServer[RankJobsRequest, RankJobsResponse]) error
 	// Describe says who this is.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	mustEmbedUnimplementedComputeServiceServer()
@@ -85,6 +103,9 @@ type UnimplementedComputeServiceServer struct{}
 
 func (UnimplementedComputeServiceServer) RankJob(context.Context, *RankJobRequest) (*RankJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RankJob not implemented")
+}
+func (UnimplementedComputeServiceServer) RankJobs(grpc.BidiStreamingServer[RankJobsRequest, RankJobsResponse]) error {
+	return status.Error(codes.Unimplemented, "method RankJobs not implemented")
 }
 func (UnimplementedComputeServiceServer) Describe(context.Context, *DescribeRequest) (*DescribeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
@@ -128,6 +149,13 @@ func _ComputeService_RankJob_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ComputeService_RankJobs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ComputeServiceServer).RankJobs(&grpc.GenericServerStream[RankJobsRequest, RankJobsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ComputeService_RankJobsServer = grpc.BidiStreamingServer[RankJobsRequest, RankJobsResponse]
+
 func _ComputeService_Describe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DescribeRequest)
 	if err := dec(in); err != nil {
@@ -162,6 +190,13 @@ var ComputeService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ComputeService_Describe_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "RankJobs",
+			Handler:       _ComputeService_RankJobs_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "pushmesh/internal/v1/compute.proto",
 }

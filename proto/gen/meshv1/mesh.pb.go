@@ -80,7 +80,7 @@ func (x PresenceReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PresenceReport_Kind.Descriptor instead.
 func (PresenceReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18, 0}
 }
 
 type GroupSettle_How int32
@@ -135,7 +135,7 @@ func (x GroupSettle_How) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupSettle_How.Descriptor instead.
 func (GroupSettle_How) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{39, 0}
 }
 
 // Delivery is one message on its way from a router to an edge.
@@ -219,6 +219,59 @@ func (x *Delivery) GetBody() []byte {
 	return nil
 }
 
+// MessageFeatures is what the mesh ranks and filters a message by. It travels as the last field of the encoded message.
+type MessageFeatures struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Features      map[string]float64     `protobuf:"bytes,1,rep,name=features,proto3" json:"features,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	Vector        []float32              `protobuf:"fixed32,2,rep,packed,name=vector,proto3" json:"vector,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageFeatures) Reset() {
+	*x = MessageFeatures{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageFeatures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageFeatures) ProtoMessage() {}
+
+func (x *MessageFeatures) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageFeatures.ProtoReflect.Descriptor instead.
+func (*MessageFeatures) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *MessageFeatures) GetFeatures() map[string]float64 {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *MessageFeatures) GetVector() []float32 {
+	if x != nil {
+		return x.Vector
+	}
+	return nil
+}
+
 // RouterFrame is what a router sends to one edge: a numbered batch, or a beat, or both. With a broadcast number it is for every edge, and has
 // deliveries beside the router's name and incarnation, nothing else.
 type RouterFrame struct {
@@ -254,7 +307,7 @@ type RouterFrame struct {
 
 func (x *RouterFrame) Reset() {
 	*x = RouterFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[1]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -266,7 +319,7 @@ func (x *RouterFrame) String() string {
 func (*RouterFrame) ProtoMessage() {}
 
 func (x *RouterFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[1]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -279,7 +332,7 @@ func (x *RouterFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterFrame.ProtoReflect.Descriptor instead.
 func (*RouterFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{1}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RouterFrame) GetRouterId() string {
@@ -383,7 +436,7 @@ type EdgeAnnounce struct {
 
 func (x *EdgeAnnounce) Reset() {
 	*x = EdgeAnnounce{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[2]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +448,7 @@ func (x *EdgeAnnounce) String() string {
 func (*EdgeAnnounce) ProtoMessage() {}
 
 func (x *EdgeAnnounce) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[2]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +461,7 @@ func (x *EdgeAnnounce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeAnnounce.ProtoReflect.Descriptor instead.
 func (*EdgeAnnounce) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{2}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *EdgeAnnounce) GetEdgeId() string {
@@ -477,7 +530,7 @@ type EdgeDigest struct {
 
 func (x *EdgeDigest) Reset() {
 	*x = EdgeDigest{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[3]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +542,7 @@ func (x *EdgeDigest) String() string {
 func (*EdgeDigest) ProtoMessage() {}
 
 func (x *EdgeDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[3]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +555,7 @@ func (x *EdgeDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeDigest.ProtoReflect.Descriptor instead.
 func (*EdgeDigest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{3}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *EdgeDigest) GetEdgeId() string {
@@ -621,7 +674,7 @@ type EdgeSnapshot struct {
 
 func (x *EdgeSnapshot) Reset() {
 	*x = EdgeSnapshot{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[4]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +686,7 @@ func (x *EdgeSnapshot) String() string {
 func (*EdgeSnapshot) ProtoMessage() {}
 
 func (x *EdgeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[4]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +699,7 @@ func (x *EdgeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeSnapshot.ProtoReflect.Descriptor instead.
 func (*EdgeSnapshot) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{4}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EdgeSnapshot) GetEdgeId() string {
@@ -704,6 +757,7 @@ type EdgeRequest struct {
 	//	*EdgeRequest_Ticket
 	//	*EdgeRequest_SessionQueue
 	//	*EdgeRequest_Rebalance
+	//	*EdgeRequest_Profile
 	Request       isEdgeRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -711,7 +765,7 @@ type EdgeRequest struct {
 
 func (x *EdgeRequest) Reset() {
 	*x = EdgeRequest{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[5]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +777,7 @@ func (x *EdgeRequest) String() string {
 func (*EdgeRequest) ProtoMessage() {}
 
 func (x *EdgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[5]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +790,7 @@ func (x *EdgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeRequest.ProtoReflect.Descriptor instead.
 func (*EdgeRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{5}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EdgeRequest) GetRequest() isEdgeRequest_Request {
@@ -818,6 +872,15 @@ func (x *EdgeRequest) GetRebalance() *RebalanceConnections {
 	return nil
 }
 
+func (x *EdgeRequest) GetProfile() *ReplaceProfile {
+	if x != nil {
+		if x, ok := x.Request.(*EdgeRequest_Profile); ok {
+			return x.Profile
+		}
+	}
+	return nil
+}
+
 type isEdgeRequest_Request interface {
 	isEdgeRequest_Request()
 }
@@ -855,6 +918,10 @@ type EdgeRequest_Rebalance struct {
 	Rebalance *RebalanceConnections `protobuf:"bytes,9,opt,name=rebalance,proto3,oneof"`
 }
 
+type EdgeRequest_Profile struct {
+	Profile *ReplaceProfile `protobuf:"bytes,10,opt,name=profile,proto3,oneof"`
+}
+
 func (*EdgeRequest_Count) isEdgeRequest_Request() {}
 
 func (*EdgeRequest_Yield) isEdgeRequest_Request() {}
@@ -871,6 +938,8 @@ func (*EdgeRequest_SessionQueue) isEdgeRequest_Request() {}
 
 func (*EdgeRequest_Rebalance) isEdgeRequest_Request() {}
 
+func (*EdgeRequest_Profile) isEdgeRequest_Request() {}
+
 type EdgeReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of CountSubscribers.topics.
@@ -884,14 +953,16 @@ type EdgeReply struct {
 	Address string      `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
 	Queue   *QueueDepth `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Connections that will be told to go, for RebalanceConnections.
-	Leaving       uint64 `protobuf:"varint,9,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving uint64 `protobuf:"varint,9,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// Connections whose profile was replaced.
+	Profiled      uint32 `protobuf:"varint,10,opt,name=profiled,proto3" json:"profiled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EdgeReply) Reset() {
 	*x = EdgeReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[6]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +974,7 @@ func (x *EdgeReply) String() string {
 func (*EdgeReply) ProtoMessage() {}
 
 func (x *EdgeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[6]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +987,7 @@ func (x *EdgeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeReply.ProtoReflect.Descriptor instead.
 func (*EdgeReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{6}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EdgeReply) GetCounts() []uint64 {
@@ -975,6 +1046,82 @@ func (x *EdgeReply) GetLeaving() uint64 {
 	return 0
 }
 
+func (x *EdgeReply) GetProfiled() uint32 {
+	if x != nil {
+		return x.Profiled
+	}
+	return 0
+}
+
+// ReplaceProfile is SessionService.SetProfile at one edge.
+type ReplaceProfile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Profile       map[string]float64     `protobuf:"bytes,3,rep,name=profile,proto3" json:"profile,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	Vector        []float32              `protobuf:"fixed32,4,rep,packed,name=vector,proto3" json:"vector,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceProfile) Reset() {
+	*x = ReplaceProfile{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceProfile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceProfile) ProtoMessage() {}
+
+func (x *ReplaceProfile) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceProfile.ProtoReflect.Descriptor instead.
+func (*ReplaceProfile) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReplaceProfile) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *ReplaceProfile) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ReplaceProfile) GetProfile() map[string]float64 {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+func (x *ReplaceProfile) GetVector() []float32 {
+	if x != nil {
+		return x.Vector
+	}
+	return nil
+}
+
 // RebalanceConnections has a share of the edge's connections, 0 to 1, chosen at random, told to go elsewhere within a time.
 type RebalanceConnections struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -986,7 +1133,7 @@ type RebalanceConnections struct {
 
 func (x *RebalanceConnections) Reset() {
 	*x = RebalanceConnections{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1145,7 @@ func (x *RebalanceConnections) String() string {
 func (*RebalanceConnections) ProtoMessage() {}
 
 func (x *RebalanceConnections) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[7]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1158,7 @@ func (x *RebalanceConnections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceConnections.ProtoReflect.Descriptor instead.
 func (*RebalanceConnections) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{7}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RebalanceConnections) GetShare() float64 {
@@ -1039,7 +1186,7 @@ type SessionQueue struct {
 
 func (x *SessionQueue) Reset() {
 	*x = SessionQueue{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1198,7 @@ func (x *SessionQueue) String() string {
 func (*SessionQueue) ProtoMessage() {}
 
 func (x *SessionQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[8]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1211,7 @@ func (x *SessionQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionQueue.ProtoReflect.Descriptor instead.
 func (*SessionQueue) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{8}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SessionQueue) GetUser() string {
@@ -1092,7 +1239,7 @@ type QueueDepth struct {
 
 func (x *QueueDepth) Reset() {
 	*x = QueueDepth{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1251,7 @@ func (x *QueueDepth) String() string {
 func (*QueueDepth) ProtoMessage() {}
 
 func (x *QueueDepth) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1264,7 @@ func (x *QueueDepth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueDepth.ProtoReflect.Descriptor instead.
 func (*QueueDepth) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{9}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *QueueDepth) GetMessages() uint64 {
@@ -1143,7 +1290,7 @@ type CountSubscribers struct {
 
 func (x *CountSubscribers) Reset() {
 	*x = CountSubscribers{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1302,7 @@ func (x *CountSubscribers) String() string {
 func (*CountSubscribers) ProtoMessage() {}
 
 func (x *CountSubscribers) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1315,7 @@ func (x *CountSubscribers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSubscribers.ProtoReflect.Descriptor instead.
 func (*CountSubscribers) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{10}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CountSubscribers) GetTopics() []string {
@@ -1192,7 +1339,7 @@ type ListMembers struct {
 
 func (x *ListMembers) Reset() {
 	*x = ListMembers{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1351,7 @@ func (x *ListMembers) String() string {
 func (*ListMembers) ProtoMessage() {}
 
 func (x *ListMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[11]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1364,7 @@ func (x *ListMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembers.ProtoReflect.Descriptor instead.
 func (*ListMembers) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{11}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListMembers) GetTopic() string {
@@ -1252,7 +1399,7 @@ type MemberPage struct {
 
 func (x *MemberPage) Reset() {
 	*x = MemberPage{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1411,7 @@ func (x *MemberPage) String() string {
 func (*MemberPage) ProtoMessage() {}
 
 func (x *MemberPage) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1424,7 @@ func (x *MemberPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberPage.ProtoReflect.Descriptor instead.
 func (*MemberPage) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{12}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MemberPage) GetMembers() []*PresenceMember {
@@ -1313,7 +1460,7 @@ type PresenceMember struct {
 
 func (x *PresenceMember) Reset() {
 	*x = PresenceMember{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1472,7 @@ func (x *PresenceMember) String() string {
 func (*PresenceMember) ProtoMessage() {}
 
 func (x *PresenceMember) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1485,7 @@ func (x *PresenceMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceMember.ProtoReflect.Descriptor instead.
 func (*PresenceMember) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{13}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PresenceMember) GetTopic() string {
@@ -1407,7 +1554,7 @@ type PresenceLease struct {
 
 func (x *PresenceLease) Reset() {
 	*x = PresenceLease{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1566,7 @@ func (x *PresenceLease) String() string {
 func (*PresenceLease) ProtoMessage() {}
 
 func (x *PresenceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1579,7 @@ func (x *PresenceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceLease.ProtoReflect.Descriptor instead.
 func (*PresenceLease) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PresenceLease) GetRouterId() string {
@@ -1483,7 +1630,7 @@ type PresenceFrame struct {
 
 func (x *PresenceFrame) Reset() {
 	*x = PresenceFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1642,7 @@ func (x *PresenceFrame) String() string {
 func (*PresenceFrame) ProtoMessage() {}
 
 func (x *PresenceFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1655,7 @@ func (x *PresenceFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceFrame.ProtoReflect.Descriptor instead.
 func (*PresenceFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{15}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PresenceFrame) GetEdgeId() string {
@@ -1558,7 +1705,7 @@ type PresenceReport struct {
 
 func (x *PresenceReport) Reset() {
 	*x = PresenceReport{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1717,7 @@ func (x *PresenceReport) String() string {
 func (*PresenceReport) ProtoMessage() {}
 
 func (x *PresenceReport) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1730,7 @@ func (x *PresenceReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceReport.ProtoReflect.Descriptor instead.
 func (*PresenceReport) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PresenceReport) GetKind() PresenceReport_Kind {
@@ -1646,7 +1793,7 @@ type PresenceChange struct {
 
 func (x *PresenceChange) Reset() {
 	*x = PresenceChange{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1805,7 @@ func (x *PresenceChange) String() string {
 func (*PresenceChange) ProtoMessage() {}
 
 func (x *PresenceChange) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1818,7 @@ func (x *PresenceChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceChange.ProtoReflect.Descriptor instead.
 func (*PresenceChange) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{17}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PresenceChange) GetMember() *PresenceMember {
@@ -1699,7 +1846,7 @@ type YieldSession struct {
 
 func (x *YieldSession) Reset() {
 	*x = YieldSession{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1858,7 @@ func (x *YieldSession) String() string {
 func (*YieldSession) ProtoMessage() {}
 
 func (x *YieldSession) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1871,7 @@ func (x *YieldSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use YieldSession.ProtoReflect.Descriptor instead.
 func (*YieldSession) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{18}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *YieldSession) GetUser() string {
@@ -1751,7 +1898,7 @@ type IssueTicket struct {
 
 func (x *IssueTicket) Reset() {
 	*x = IssueTicket{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1910,7 @@ func (x *IssueTicket) String() string {
 func (*IssueTicket) ProtoMessage() {}
 
 func (x *IssueTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1923,7 @@ func (x *IssueTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTicket.ProtoReflect.Descriptor instead.
 func (*IssueTicket) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{19}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *IssueTicket) GetRouterId() string {
@@ -1798,7 +1945,7 @@ type DisconnectClients struct {
 
 func (x *DisconnectClients) Reset() {
 	*x = DisconnectClients{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1957,7 @@ func (x *DisconnectClients) String() string {
 func (*DisconnectClients) ProtoMessage() {}
 
 func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1970,7 @@ func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectClients.ProtoReflect.Descriptor instead.
 func (*DisconnectClients) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DisconnectClients) GetClientId() string {
@@ -1865,7 +2012,7 @@ type ClientPublish struct {
 
 func (x *ClientPublish) Reset() {
 	*x = ClientPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2024,7 @@ func (x *ClientPublish) String() string {
 func (*ClientPublish) ProtoMessage() {}
 
 func (x *ClientPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2037,7 @@ func (x *ClientPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish.ProtoReflect.Descriptor instead.
 func (*ClientPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClientPublish) GetEdgeId() string {
@@ -1917,7 +2064,7 @@ type ClientPublishReply struct {
 
 func (x *ClientPublishReply) Reset() {
 	*x = ClientPublishReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2076,7 @@ func (x *ClientPublishReply) String() string {
 func (*ClientPublishReply) ProtoMessage() {}
 
 func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2089,7 @@ func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClientPublishReply) GetResults() []*ClientPublishReply_Result {
@@ -1965,7 +2112,7 @@ type OutboxPublish struct {
 
 func (x *OutboxPublish) Reset() {
 	*x = OutboxPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2124,7 @@ func (x *OutboxPublish) String() string {
 func (*OutboxPublish) ProtoMessage() {}
 
 func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2137,7 @@ func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish.ProtoReflect.Descriptor instead.
 func (*OutboxPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OutboxPublish) GetProducerId() []byte {
@@ -2020,7 +2167,7 @@ type EventPublish struct {
 
 func (x *EventPublish) Reset() {
 	*x = EventPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2179,7 @@ func (x *EventPublish) String() string {
 func (*EventPublish) ProtoMessage() {}
 
 func (x *EventPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2192,7 @@ func (x *EventPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish.ProtoReflect.Descriptor instead.
 func (*EventPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EventPublish) GetSource() string {
@@ -2092,7 +2239,7 @@ type StoreBeat struct {
 
 func (x *StoreBeat) Reset() {
 	*x = StoreBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2251,7 @@ func (x *StoreBeat) String() string {
 func (*StoreBeat) ProtoMessage() {}
 
 func (x *StoreBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2264,7 @@ func (x *StoreBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBeat.ProtoReflect.Descriptor instead.
 func (*StoreBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StoreBeat) GetStoreId() string {
@@ -2207,7 +2354,7 @@ type RouterBeat struct {
 
 func (x *RouterBeat) Reset() {
 	*x = RouterBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2366,7 @@ func (x *RouterBeat) String() string {
 func (*RouterBeat) ProtoMessage() {}
 
 func (x *RouterBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2379,7 @@ func (x *RouterBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterBeat.ProtoReflect.Descriptor instead.
 func (*RouterBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RouterBeat) GetRouterId() string {
@@ -2306,7 +2453,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2465,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2478,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Stored) GetRuns() []*StoredRun {
@@ -2362,7 +2509,7 @@ type StoredRun struct {
 
 func (x *StoredRun) Reset() {
 	*x = StoredRun{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2521,7 @@ func (x *StoredRun) String() string {
 func (*StoredRun) ProtoMessage() {}
 
 func (x *StoredRun) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2534,7 @@ func (x *StoredRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRun.ProtoReflect.Descriptor instead.
 func (*StoredRun) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StoredRun) GetTopic() string {
@@ -2429,7 +2576,7 @@ type StoredRecord struct {
 
 func (x *StoredRecord) Reset() {
 	*x = StoredRecord{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2588,7 @@ func (x *StoredRecord) String() string {
 func (*StoredRecord) ProtoMessage() {}
 
 func (x *StoredRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2601,7 @@ func (x *StoredRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRecord.ProtoReflect.Descriptor instead.
 func (*StoredRecord) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StoredRecord) GetExpiresAt() uint64 {
@@ -2489,7 +2636,7 @@ type GroupFrame struct {
 
 func (x *GroupFrame) Reset() {
 	*x = GroupFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2648,7 @@ func (x *GroupFrame) String() string {
 func (*GroupFrame) ProtoMessage() {}
 
 func (x *GroupFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2661,7 @@ func (x *GroupFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrame.ProtoReflect.Descriptor instead.
 func (*GroupFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupFrame) GetEdgeId() string {
@@ -2564,7 +2711,7 @@ type GroupFrameReply struct {
 
 func (x *GroupFrameReply) Reset() {
 	*x = GroupFrameReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2723,7 @@ func (x *GroupFrameReply) String() string {
 func (*GroupFrameReply) ProtoMessage() {}
 
 func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2736,7 @@ func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrameReply.ProtoReflect.Descriptor instead.
 func (*GroupFrameReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{31}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GroupFrameReply) GetEdgeIncarnation() uint64 {
@@ -2628,7 +2775,7 @@ type GroupOp struct {
 
 func (x *GroupOp) Reset() {
 	*x = GroupOp{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2787,7 @@ func (x *GroupOp) String() string {
 func (*GroupOp) ProtoMessage() {}
 
 func (x *GroupOp) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2800,7 @@ func (x *GroupOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOp.ProtoReflect.Descriptor instead.
 func (*GroupOp) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{32}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GroupOp) GetGroup() string {
@@ -2798,7 +2945,7 @@ type GroupJoin struct {
 
 func (x *GroupJoin) Reset() {
 	*x = GroupJoin{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2957,7 @@ func (x *GroupJoin) String() string {
 func (*GroupJoin) ProtoMessage() {}
 
 func (x *GroupJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2970,7 @@ func (x *GroupJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoin.ProtoReflect.Descriptor instead.
 func (*GroupJoin) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{33}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GroupJoin) GetWindow() uint32 {
@@ -2873,7 +3020,7 @@ type GroupAcked struct {
 
 func (x *GroupAcked) Reset() {
 	*x = GroupAcked{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +3032,7 @@ func (x *GroupAcked) String() string {
 func (*GroupAcked) ProtoMessage() {}
 
 func (x *GroupAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +3045,7 @@ func (x *GroupAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAcked.ProtoReflect.Descriptor instead.
 func (*GroupAcked) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GroupAcked) GetTopic() string {
@@ -2936,7 +3083,7 @@ type GroupHeld struct {
 
 func (x *GroupHeld) Reset() {
 	*x = GroupHeld{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2948,7 +3095,7 @@ func (x *GroupHeld) String() string {
 func (*GroupHeld) ProtoMessage() {}
 
 func (x *GroupHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2961,7 +3108,7 @@ func (x *GroupHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupHeld.ProtoReflect.Descriptor instead.
 func (*GroupHeld) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{35}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GroupHeld) GetTopic() string {
@@ -3008,7 +3155,7 @@ type GroupLeave struct {
 
 func (x *GroupLeave) Reset() {
 	*x = GroupLeave{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3167,7 @@ func (x *GroupLeave) String() string {
 func (*GroupLeave) ProtoMessage() {}
 
 func (x *GroupLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3180,7 @@ func (x *GroupLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupLeave.ProtoReflect.Descriptor instead.
 func (*GroupLeave) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{38}
 }
 
 // GroupSettle ends what a member has of one message.
@@ -3050,7 +3197,7 @@ type GroupSettle struct {
 
 func (x *GroupSettle) Reset() {
 	*x = GroupSettle{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3209,7 @@ func (x *GroupSettle) String() string {
 func (*GroupSettle) ProtoMessage() {}
 
 func (x *GroupSettle) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3222,7 @@ func (x *GroupSettle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupSettle.ProtoReflect.Descriptor instead.
 func (*GroupSettle) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GroupSettle) GetTopic() string {
@@ -3127,7 +3274,7 @@ type GroupJoined struct {
 
 func (x *GroupJoined) Reset() {
 	*x = GroupJoined{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3286,7 @@ func (x *GroupJoined) String() string {
 func (*GroupJoined) ProtoMessage() {}
 
 func (x *GroupJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3299,7 @@ func (x *GroupJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoined.ProtoReflect.Descriptor instead.
 func (*GroupJoined) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{38}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GroupJoined) GetCode() wirev1.Code {
@@ -3194,7 +3341,7 @@ type GroupDeliver struct {
 
 func (x *GroupDeliver) Reset() {
 	*x = GroupDeliver{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3206,7 +3353,7 @@ func (x *GroupDeliver) String() string {
 func (*GroupDeliver) ProtoMessage() {}
 
 func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3219,7 +3366,7 @@ func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeliver.ProtoReflect.Descriptor instead.
 func (*GroupDeliver) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{39}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GroupDeliver) GetDeliveries() []*Delivery {
@@ -3247,7 +3394,7 @@ type GroupGone struct {
 
 func (x *GroupGone) Reset() {
 	*x = GroupGone{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3406,7 @@ func (x *GroupGone) String() string {
 func (*GroupGone) ProtoMessage() {}
 
 func (x *GroupGone) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3419,7 @@ func (x *GroupGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupGone.ProtoReflect.Descriptor instead.
 func (*GroupGone) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{40}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GroupGone) GetCode() wirev1.Code {
@@ -3305,7 +3452,7 @@ type PresenceLease_Watch struct {
 
 func (x *PresenceLease_Watch) Reset() {
 	*x = PresenceLease_Watch{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3464,7 @@ func (x *PresenceLease_Watch) String() string {
 func (*PresenceLease_Watch) ProtoMessage() {}
 
 func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3477,7 @@ func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceLease_Watch.ProtoReflect.Descriptor instead.
 func (*PresenceLease_Watch) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{14, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{16, 0}
 }
 
 func (x *PresenceLease_Watch) GetId() uint64 {
@@ -3383,7 +3530,7 @@ type ClientPublish_Item struct {
 
 func (x *ClientPublish_Item) Reset() {
 	*x = ClientPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3542,7 @@ func (x *ClientPublish_Item) String() string {
 func (*ClientPublish_Item) ProtoMessage() {}
 
 func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3555,7 @@ func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish_Item.ProtoReflect.Descriptor instead.
 func (*ClientPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *ClientPublish_Item) GetTopic() string {
@@ -3475,7 +3622,7 @@ type ClientPublishReply_Result struct {
 
 func (x *ClientPublishReply_Result) Reset() {
 	*x = ClientPublishReply_Result{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3634,7 @@ func (x *ClientPublishReply_Result) String() string {
 func (*ClientPublishReply_Result) ProtoMessage() {}
 
 func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3500,7 +3647,7 @@ func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply_Result.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply_Result) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *ClientPublishReply_Result) GetCode() wirev1.Code {
@@ -3578,7 +3725,7 @@ type OutboxPublish_Item struct {
 
 func (x *OutboxPublish_Item) Reset() {
 	*x = OutboxPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3590,7 +3737,7 @@ func (x *OutboxPublish_Item) String() string {
 func (*OutboxPublish_Item) ProtoMessage() {}
 
 func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3603,7 +3750,7 @@ func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish_Item.ProtoReflect.Descriptor instead.
 func (*OutboxPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *OutboxPublish_Item) GetTopic() string {
@@ -3706,7 +3853,7 @@ type EventPublish_Item struct {
 
 func (x *EventPublish_Item) Reset() {
 	*x = EventPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3718,7 +3865,7 @@ func (x *EventPublish_Item) String() string {
 func (*EventPublish_Item) ProtoMessage() {}
 
 func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3731,7 +3878,7 @@ func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish_Item.ProtoReflect.Descriptor instead.
 func (*EventPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26, 0}
 }
 
 func (x *EventPublish_Item) GetNumber() uint64 {
@@ -3773,7 +3920,13 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x04 \x01(\x06R\texpiresAt\x12\x12\n" +
-	"\x04body\x18\x05 \x01(\fR\x04body\"\xba\x03\n" +
+	"\x04body\x18\x05 \x01(\fR\x04body\"\xb7\x01\n" +
+	"\x0fMessageFeatures\x12O\n" +
+	"\bfeatures\x18\x01 \x03(\v23.pushmesh.internal.v1.MessageFeatures.FeaturesEntryR\bfeatures\x12\x16\n" +
+	"\x06vector\x18\x02 \x03(\x02R\x06vector\x1a;\n" +
+	"\rFeaturesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xba\x03\n" +
 	"\vRouterFrame\x12\x1b\n" +
 	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12-\n" +
 	"\x12router_incarnation\x18\x02 \x01(\x06R\x11routerIncarnation\x12)\n" +
@@ -3819,7 +3972,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04part\x18\x04 \x01(\rR\x04part\x12\x14\n" +
 	"\x05parts\x18\x05 \x01(\rR\x05parts\x12\x18\n" +
-	"\afilters\x18\x06 \x03(\tR\afilters\"\xc9\x04\n" +
+	"\afilters\x18\x06 \x03(\tR\afilters\"\x8b\x05\n" +
 	"\vEdgeRequest\x12>\n" +
 	"\x05count\x18\x01 \x01(\v2&.pushmesh.internal.v1.CountSubscribersH\x00R\x05count\x12:\n" +
 	"\x05yield\x18\x02 \x01(\v2\".pushmesh.internal.v1.YieldSessionH\x00R\x05yield\x12I\n" +
@@ -3830,8 +3983,10 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x0epresence_lease\x18\x05 \x01(\v2#.pushmesh.internal.v1.PresenceLeaseH\x00R\rpresenceLease\x12;\n" +
 	"\x06ticket\x18\a \x01(\v2!.pushmesh.internal.v1.IssueTicketH\x00R\x06ticket\x12I\n" +
 	"\rsession_queue\x18\b \x01(\v2\".pushmesh.internal.v1.SessionQueueH\x00R\fsessionQueue\x12J\n" +
-	"\trebalance\x18\t \x01(\v2*.pushmesh.internal.v1.RebalanceConnectionsH\x00R\trebalanceB\t\n" +
-	"\arequest\"\xa1\x02\n" +
+	"\trebalance\x18\t \x01(\v2*.pushmesh.internal.v1.RebalanceConnectionsH\x00R\trebalance\x12@\n" +
+	"\aprofile\x18\n" +
+	" \x01(\v2$.pushmesh.internal.v1.ReplaceProfileH\x00R\aprofileB\t\n" +
+	"\arequest\"\xbd\x02\n" +
 	"\tEdgeReply\x12\x16\n" +
 	"\x06counts\x18\x01 \x03(\x04R\x06counts\x12\"\n" +
 	"\fdisconnected\x18\x02 \x01(\rR\fdisconnected\x12\x18\n" +
@@ -3840,7 +3995,17 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x06ticket\x18\x06 \x01(\fR\x06ticket\x12\x18\n" +
 	"\aaddress\x18\a \x01(\tR\aaddress\x126\n" +
 	"\x05queue\x18\b \x01(\v2 .pushmesh.internal.v1.QueueDepthR\x05queue\x12\x18\n" +
-	"\aleaving\x18\t \x01(\x04R\aleaving\"I\n" +
+	"\aleaving\x18\t \x01(\x04R\aleaving\x12\x1a\n" +
+	"\bprofiled\x18\n" +
+	" \x01(\rR\bprofiled\"\xe2\x01\n" +
+	"\x0eReplaceProfile\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12K\n" +
+	"\aprofile\x18\x03 \x03(\v21.pushmesh.internal.v1.ReplaceProfile.ProfileEntryR\aprofile\x12\x16\n" +
+	"\x06vector\x18\x04 \x03(\x02R\x06vector\x1a:\n" +
+	"\fProfileEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"I\n" +
 	"\x14RebalanceConnections\x12\x14\n" +
 	"\x05share\x18\x01 \x01(\x01R\x05share\x12\x1b\n" +
 	"\twithin_ms\x18\x02 \x01(\rR\bwithinMs\"6\n" +
@@ -4086,108 +4251,115 @@ func file_pushmesh_internal_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(PresenceReport_Kind)(0),          // 0: pushmesh.internal.v1.PresenceReport.Kind
 	(GroupSettle_How)(0),              // 1: pushmesh.internal.v1.GroupSettle.How
 	(*Delivery)(nil),                  // 2: pushmesh.internal.v1.Delivery
-	(*RouterFrame)(nil),               // 3: pushmesh.internal.v1.RouterFrame
-	(*EdgeAnnounce)(nil),              // 4: pushmesh.internal.v1.EdgeAnnounce
-	(*EdgeDigest)(nil),                // 5: pushmesh.internal.v1.EdgeDigest
-	(*EdgeSnapshot)(nil),              // 6: pushmesh.internal.v1.EdgeSnapshot
-	(*EdgeRequest)(nil),               // 7: pushmesh.internal.v1.EdgeRequest
-	(*EdgeReply)(nil),                 // 8: pushmesh.internal.v1.EdgeReply
-	(*RebalanceConnections)(nil),      // 9: pushmesh.internal.v1.RebalanceConnections
-	(*SessionQueue)(nil),              // 10: pushmesh.internal.v1.SessionQueue
-	(*QueueDepth)(nil),                // 11: pushmesh.internal.v1.QueueDepth
-	(*CountSubscribers)(nil),          // 12: pushmesh.internal.v1.CountSubscribers
-	(*ListMembers)(nil),               // 13: pushmesh.internal.v1.ListMembers
-	(*MemberPage)(nil),                // 14: pushmesh.internal.v1.MemberPage
-	(*PresenceMember)(nil),            // 15: pushmesh.internal.v1.PresenceMember
-	(*PresenceLease)(nil),             // 16: pushmesh.internal.v1.PresenceLease
-	(*PresenceFrame)(nil),             // 17: pushmesh.internal.v1.PresenceFrame
-	(*PresenceReport)(nil),            // 18: pushmesh.internal.v1.PresenceReport
-	(*PresenceChange)(nil),            // 19: pushmesh.internal.v1.PresenceChange
-	(*YieldSession)(nil),              // 20: pushmesh.internal.v1.YieldSession
-	(*IssueTicket)(nil),               // 21: pushmesh.internal.v1.IssueTicket
-	(*DisconnectClients)(nil),         // 22: pushmesh.internal.v1.DisconnectClients
-	(*ClientPublish)(nil),             // 23: pushmesh.internal.v1.ClientPublish
-	(*ClientPublishReply)(nil),        // 24: pushmesh.internal.v1.ClientPublishReply
-	(*OutboxPublish)(nil),             // 25: pushmesh.internal.v1.OutboxPublish
-	(*EventPublish)(nil),              // 26: pushmesh.internal.v1.EventPublish
-	(*StoreBeat)(nil),                 // 27: pushmesh.internal.v1.StoreBeat
-	(*RouterBeat)(nil),                // 28: pushmesh.internal.v1.RouterBeat
-	(*Stored)(nil),                    // 29: pushmesh.internal.v1.Stored
-	(*StoredRun)(nil),                 // 30: pushmesh.internal.v1.StoredRun
-	(*StoredRecord)(nil),              // 31: pushmesh.internal.v1.StoredRecord
-	(*GroupFrame)(nil),                // 32: pushmesh.internal.v1.GroupFrame
-	(*GroupFrameReply)(nil),           // 33: pushmesh.internal.v1.GroupFrameReply
-	(*GroupOp)(nil),                   // 34: pushmesh.internal.v1.GroupOp
-	(*GroupJoin)(nil),                 // 35: pushmesh.internal.v1.GroupJoin
-	(*GroupAcked)(nil),                // 36: pushmesh.internal.v1.GroupAcked
-	(*GroupHeld)(nil),                 // 37: pushmesh.internal.v1.GroupHeld
-	(*GroupLeave)(nil),                // 38: pushmesh.internal.v1.GroupLeave
-	(*GroupSettle)(nil),               // 39: pushmesh.internal.v1.GroupSettle
-	(*GroupJoined)(nil),               // 40: pushmesh.internal.v1.GroupJoined
-	(*GroupDeliver)(nil),              // 41: pushmesh.internal.v1.GroupDeliver
-	(*GroupGone)(nil),                 // 42: pushmesh.internal.v1.GroupGone
-	(*PresenceLease_Watch)(nil),       // 43: pushmesh.internal.v1.PresenceLease.Watch
-	(*ClientPublish_Item)(nil),        // 44: pushmesh.internal.v1.ClientPublish.Item
-	nil,                               // 45: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	(*ClientPublishReply_Result)(nil), // 46: pushmesh.internal.v1.ClientPublishReply.Result
-	(*OutboxPublish_Item)(nil),        // 47: pushmesh.internal.v1.OutboxPublish.Item
-	nil,                               // 48: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	(*EventPublish_Item)(nil),         // 49: pushmesh.internal.v1.EventPublish.Item
-	(wirev1.Code)(0),                  // 50: pushmesh.wire.v1.Code
+	(*MessageFeatures)(nil),           // 3: pushmesh.internal.v1.MessageFeatures
+	(*RouterFrame)(nil),               // 4: pushmesh.internal.v1.RouterFrame
+	(*EdgeAnnounce)(nil),              // 5: pushmesh.internal.v1.EdgeAnnounce
+	(*EdgeDigest)(nil),                // 6: pushmesh.internal.v1.EdgeDigest
+	(*EdgeSnapshot)(nil),              // 7: pushmesh.internal.v1.EdgeSnapshot
+	(*EdgeRequest)(nil),               // 8: pushmesh.internal.v1.EdgeRequest
+	(*EdgeReply)(nil),                 // 9: pushmesh.internal.v1.EdgeReply
+	(*ReplaceProfile)(nil),            // 10: pushmesh.internal.v1.ReplaceProfile
+	(*RebalanceConnections)(nil),      // 11: pushmesh.internal.v1.RebalanceConnections
+	(*SessionQueue)(nil),              // 12: pushmesh.internal.v1.SessionQueue
+	(*QueueDepth)(nil),                // 13: pushmesh.internal.v1.QueueDepth
+	(*CountSubscribers)(nil),          // 14: pushmesh.internal.v1.CountSubscribers
+	(*ListMembers)(nil),               // 15: pushmesh.internal.v1.ListMembers
+	(*MemberPage)(nil),                // 16: pushmesh.internal.v1.MemberPage
+	(*PresenceMember)(nil),            // 17: pushmesh.internal.v1.PresenceMember
+	(*PresenceLease)(nil),             // 18: pushmesh.internal.v1.PresenceLease
+	(*PresenceFrame)(nil),             // 19: pushmesh.internal.v1.PresenceFrame
+	(*PresenceReport)(nil),            // 20: pushmesh.internal.v1.PresenceReport
+	(*PresenceChange)(nil),            // 21: pushmesh.internal.v1.PresenceChange
+	(*YieldSession)(nil),              // 22: pushmesh.internal.v1.YieldSession
+	(*IssueTicket)(nil),               // 23: pushmesh.internal.v1.IssueTicket
+	(*DisconnectClients)(nil),         // 24: pushmesh.internal.v1.DisconnectClients
+	(*ClientPublish)(nil),             // 25: pushmesh.internal.v1.ClientPublish
+	(*ClientPublishReply)(nil),        // 26: pushmesh.internal.v1.ClientPublishReply
+	(*OutboxPublish)(nil),             // 27: pushmesh.internal.v1.OutboxPublish
+	(*EventPublish)(nil),              // 28: pushmesh.internal.v1.EventPublish
+	(*StoreBeat)(nil),                 // 29: pushmesh.internal.v1.StoreBeat
+	(*RouterBeat)(nil),                // 30: pushmesh.internal.v1.RouterBeat
+	(*Stored)(nil),                    // 31: pushmesh.internal.v1.Stored
+	(*StoredRun)(nil),                 // 32: pushmesh.internal.v1.StoredRun
+	(*StoredRecord)(nil),              // 33: pushmesh.internal.v1.StoredRecord
+	(*GroupFrame)(nil),                // 34: pushmesh.internal.v1.GroupFrame
+	(*GroupFrameReply)(nil),           // 35: pushmesh.internal.v1.GroupFrameReply
+	(*GroupOp)(nil),                   // 36: pushmesh.internal.v1.GroupOp
+	(*GroupJoin)(nil),                 // 37: pushmesh.internal.v1.GroupJoin
+	(*GroupAcked)(nil),                // 38: pushmesh.internal.v1.GroupAcked
+	(*GroupHeld)(nil),                 // 39: pushmesh.internal.v1.GroupHeld
+	(*GroupLeave)(nil),                // 40: pushmesh.internal.v1.GroupLeave
+	(*GroupSettle)(nil),               // 41: pushmesh.internal.v1.GroupSettle
+	(*GroupJoined)(nil),               // 42: pushmesh.internal.v1.GroupJoined
+	(*GroupDeliver)(nil),              // 43: pushmesh.internal.v1.GroupDeliver
+	(*GroupGone)(nil),                 // 44: pushmesh.internal.v1.GroupGone
+	nil,                               // 45: pushmesh.internal.v1.MessageFeatures.FeaturesEntry
+	nil,                               // 46: pushmesh.internal.v1.ReplaceProfile.ProfileEntry
+	(*PresenceLease_Watch)(nil),       // 47: pushmesh.internal.v1.PresenceLease.Watch
+	(*ClientPublish_Item)(nil),        // 48: pushmesh.internal.v1.ClientPublish.Item
+	nil,                               // 49: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	(*ClientPublishReply_Result)(nil), // 50: pushmesh.internal.v1.ClientPublishReply.Result
+	(*OutboxPublish_Item)(nil),        // 51: pushmesh.internal.v1.OutboxPublish.Item
+	nil,                               // 52: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	(*EventPublish_Item)(nil),         // 53: pushmesh.internal.v1.EventPublish.Item
+	(wirev1.Code)(0),                  // 54: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
-	2,  // 0: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	12, // 1: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
-	20, // 2: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
-	22, // 3: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
-	13, // 4: pushmesh.internal.v1.EdgeRequest.list_members:type_name -> pushmesh.internal.v1.ListMembers
-	16, // 5: pushmesh.internal.v1.EdgeRequest.presence_lease:type_name -> pushmesh.internal.v1.PresenceLease
-	21, // 6: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
-	10, // 7: pushmesh.internal.v1.EdgeRequest.session_queue:type_name -> pushmesh.internal.v1.SessionQueue
-	9,  // 8: pushmesh.internal.v1.EdgeRequest.rebalance:type_name -> pushmesh.internal.v1.RebalanceConnections
-	14, // 9: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
-	11, // 10: pushmesh.internal.v1.EdgeReply.queue:type_name -> pushmesh.internal.v1.QueueDepth
-	15, // 11: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
-	43, // 12: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
-	18, // 13: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
-	0,  // 14: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
-	19, // 15: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
-	50, // 16: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
-	15, // 17: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
-	50, // 18: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
-	44, // 19: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
-	46, // 20: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
-	47, // 21: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
-	49, // 22: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
-	30, // 23: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
-	31, // 24: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
-	34, // 25: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
-	35, // 26: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
-	38, // 27: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
-	39, // 28: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
-	40, // 29: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
-	41, // 30: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
-	42, // 31: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
-	37, // 32: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
-	39, // 33: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
-	36, // 34: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
-	1,  // 35: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
-	50, // 36: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
-	2,  // 37: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	50, // 38: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
-	45, // 39: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	50, // 40: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
-	48, // 41: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	45, // 0: pushmesh.internal.v1.MessageFeatures.features:type_name -> pushmesh.internal.v1.MessageFeatures.FeaturesEntry
+	2,  // 1: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	14, // 2: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
+	22, // 3: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
+	24, // 4: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
+	15, // 5: pushmesh.internal.v1.EdgeRequest.list_members:type_name -> pushmesh.internal.v1.ListMembers
+	18, // 6: pushmesh.internal.v1.EdgeRequest.presence_lease:type_name -> pushmesh.internal.v1.PresenceLease
+	23, // 7: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
+	12, // 8: pushmesh.internal.v1.EdgeRequest.session_queue:type_name -> pushmesh.internal.v1.SessionQueue
+	11, // 9: pushmesh.internal.v1.EdgeRequest.rebalance:type_name -> pushmesh.internal.v1.RebalanceConnections
+	10, // 10: pushmesh.internal.v1.EdgeRequest.profile:type_name -> pushmesh.internal.v1.ReplaceProfile
+	16, // 11: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
+	13, // 12: pushmesh.internal.v1.EdgeReply.queue:type_name -> pushmesh.internal.v1.QueueDepth
+	46, // 13: pushmesh.internal.v1.ReplaceProfile.profile:type_name -> pushmesh.internal.v1.ReplaceProfile.ProfileEntry
+	17, // 14: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
+	47, // 15: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
+	20, // 16: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
+	0,  // 17: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
+	21, // 18: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
+	54, // 19: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
+	17, // 20: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
+	54, // 21: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
+	48, // 22: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
+	50, // 23: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
+	51, // 24: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
+	53, // 25: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
+	32, // 26: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
+	33, // 27: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
+	36, // 28: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
+	37, // 29: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
+	40, // 30: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
+	41, // 31: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
+	42, // 32: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
+	43, // 33: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
+	44, // 34: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
+	39, // 35: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
+	41, // 36: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
+	38, // 37: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
+	1,  // 38: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
+	54, // 39: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
+	2,  // 40: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	54, // 41: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
+	49, // 42: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	54, // 43: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
+	52, // 44: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_mesh_proto_init() }
@@ -4195,7 +4367,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 	if File_pushmesh_internal_v1_mesh_proto != nil {
 		return
 	}
-	file_pushmesh_internal_v1_mesh_proto_msgTypes[5].OneofWrappers = []any{
+	file_pushmesh_internal_v1_mesh_proto_msgTypes[6].OneofWrappers = []any{
 		(*EdgeRequest_Count)(nil),
 		(*EdgeRequest_Yield)(nil),
 		(*EdgeRequest_Disconnect)(nil),
@@ -4204,8 +4376,9 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 		(*EdgeRequest_Ticket)(nil),
 		(*EdgeRequest_SessionQueue)(nil),
 		(*EdgeRequest_Rebalance)(nil),
+		(*EdgeRequest_Profile)(nil),
 	}
-	file_pushmesh_internal_v1_mesh_proto_msgTypes[32].OneofWrappers = []any{
+	file_pushmesh_internal_v1_mesh_proto_msgTypes[34].OneofWrappers = []any{
 		(*GroupOp_Join)(nil),
 		(*GroupOp_Leave)(nil),
 		(*GroupOp_Settle)(nil),
@@ -4219,7 +4392,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_mesh_proto_rawDesc), len(file_pushmesh_internal_v1_mesh_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   48,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2703,6 +2703,395 @@ func (x *InspectedDatabase) GetOldestTransactionS() uint64 {
 	return 0
 }
 
+type StoreServicePutModelRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the first: all but version and created_at.
+	Model *pushmeshv1.Model `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// The file, 1 MiB at most a message.
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServicePutModelRequest) Reset() {
+	*x = StoreServicePutModelRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServicePutModelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServicePutModelRequest) ProtoMessage() {}
+
+func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServicePutModelRequest.ProtoReflect.Descriptor instead.
+func (*StoreServicePutModelRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *StoreServicePutModelRequest) GetModel() *pushmeshv1.Model {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *StoreServicePutModelRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type StoreServicePutModelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         *pushmeshv1.Model      `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServicePutModelResponse) Reset() {
+	*x = StoreServicePutModelResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServicePutModelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServicePutModelResponse) ProtoMessage() {}
+
+func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServicePutModelResponse.ProtoReflect.Descriptor instead.
+func (*StoreServicePutModelResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *StoreServicePutModelResponse) GetModel() *pushmeshv1.Model {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+type StoreServiceListModelsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That the caller has.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceListModelsRequest) Reset() {
+	*x = StoreServiceListModelsRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceListModelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceListModelsRequest) ProtoMessage() {}
+
+func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceListModelsRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceListModelsRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *StoreServiceListModelsRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type StoreServiceListModelsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows with every change of the set.
+	Revision      uint64              `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Models        []*pushmeshv1.Model `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceListModelsResponse) Reset() {
+	*x = StoreServiceListModelsResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceListModelsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceListModelsResponse) ProtoMessage() {}
+
+func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceListModelsResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceListModelsResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *StoreServiceListModelsResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *StoreServiceListModelsResponse) GetModels() []*pushmeshv1.Model {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+type StoreServiceReadModelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceReadModelRequest) Reset() {
+	*x = StoreServiceReadModelRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceReadModelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceReadModelRequest) ProtoMessage() {}
+
+func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceReadModelRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceReadModelRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *StoreServiceReadModelRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StoreServiceReadModelRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type StoreServiceReadModelResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the first.
+	Model         *pushmeshv1.Model `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Data          []byte            `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceReadModelResponse) Reset() {
+	*x = StoreServiceReadModelResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceReadModelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceReadModelResponse) ProtoMessage() {}
+
+func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceReadModelResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceReadModelResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *StoreServiceReadModelResponse) GetModel() *pushmeshv1.Model {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *StoreServiceReadModelResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type StoreServiceDeleteModelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceDeleteModelRequest) Reset() {
+	*x = StoreServiceDeleteModelRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceDeleteModelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceDeleteModelRequest) ProtoMessage() {}
+
+func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceDeleteModelRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceDeleteModelRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *StoreServiceDeleteModelRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StoreServiceDeleteModelRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type StoreServiceDeleteModelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceDeleteModelResponse) Reset() {
+	*x = StoreServiceDeleteModelResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceDeleteModelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceDeleteModelResponse) ProtoMessage() {}
+
+func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceDeleteModelResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceDeleteModelResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49}
+}
+
 // A range of shards [first, last] and the gRPC address of its owner; shards not named have none now.
 type OwnersResponse_Range struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2716,7 +3105,7 @@ type OwnersResponse_Range struct {
 
 func (x *OwnersResponse_Range) Reset() {
 	*x = OwnersResponse_Range{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +3117,7 @@ func (x *OwnersResponse_Range) String() string {
 func (*OwnersResponse_Range) ProtoMessage() {}
 
 func (x *OwnersResponse_Range) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +3172,7 @@ type RenewLeasesRequest_Lease struct {
 
 func (x *RenewLeasesRequest_Lease) Reset() {
 	*x = RenewLeasesRequest_Lease{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +3184,7 @@ func (x *RenewLeasesRequest_Lease) String() string {
 func (*RenewLeasesRequest_Lease) ProtoMessage() {}
 
 func (x *RenewLeasesRequest_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +3225,7 @@ var File_pushmesh_internal_v1_store_proto protoreflect.FileDescriptor
 
 const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\n" +
-	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a\x1bpushmesh/v1/namespace.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
+	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
 	"\rOwnersRequest\"\xbc\x01\n" +
 	"\x0eOwnersResponse\x12B\n" +
 	"\x06ranges\x18\x01 \x03(\v2*.pushmesh.internal.v1.OwnersResponse.RangeR\x06ranges\x1af\n" +
@@ -3053,7 +3442,27 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x0ePOOLER_UNKNOWN\x10\x00\x12\x0f\n" +
 	"\vPOOLER_NONE\x10\x01\x12\x12\n" +
 	"\x0ePOOLER_SESSION\x10\x02\x12\x16\n" +
-	"\x12POOLER_TRANSACTION\x10\x032\xdd\r\n" +
+	"\x12POOLER_TRANSACTION\x10\x03\"[\n" +
+	"\x1bStoreServicePutModelRequest\x12(\n" +
+	"\x05model\x18\x01 \x01(\v2\x12.pushmesh.v1.ModelR\x05model\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"H\n" +
+	"\x1cStoreServicePutModelResponse\x12(\n" +
+	"\x05model\x18\x01 \x01(\v2\x12.pushmesh.v1.ModelR\x05model\";\n" +
+	"\x1dStoreServiceListModelsRequest\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"h\n" +
+	"\x1eStoreServiceListModelsResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12*\n" +
+	"\x06models\x18\x02 \x03(\v2\x12.pushmesh.v1.ModelR\x06models\"L\n" +
+	"\x1cStoreServiceReadModelRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"]\n" +
+	"\x1dStoreServiceReadModelResponse\x12(\n" +
+	"\x05model\x18\x01 \x01(\v2\x12.pushmesh.v1.ModelR\x05model\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"N\n" +
+	"\x1eStoreServiceDeleteModelRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"!\n" +
+	"\x1fStoreServiceDeleteModelResponse2\xbf\x11\n" +
 	"\fStoreService\x12S\n" +
 	"\x06Owners\x12#.pushmesh.internal.v1.OwnersRequest\x1a$.pushmesh.internal.v1.OwnersResponse\x12W\n" +
 	"\x06Append\x12#.pushmesh.internal.v1.AppendRequest\x1a$.pushmesh.internal.v1.AppendResponse(\x010\x01\x12X\n" +
@@ -3071,7 +3480,12 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x0fDeleteNamespace\x12,.pushmesh.internal.v1.DeleteNamespaceRequest\x1a-.pushmesh.internal.v1.DeleteNamespaceResponse\x12n\n" +
 	"\x0fListDeadLetters\x12,.pushmesh.internal.v1.ListDeadLettersRequest\x1a-.pushmesh.internal.v1.ListDeadLettersResponse\x12w\n" +
 	"\x12DiscardDeadLetters\x12/.pushmesh.internal.v1.DiscardDeadLettersRequest\x1a0.pushmesh.internal.v1.DiscardDeadLettersResponse\x12\x86\x01\n" +
-	"\x0fCancelScheduled\x128.pushmesh.internal.v1.StoreServiceCancelScheduledRequest\x1a9.pushmesh.internal.v1.StoreServiceCancelScheduledResponse\x12V\n" +
+	"\x0fCancelScheduled\x128.pushmesh.internal.v1.StoreServiceCancelScheduledRequest\x1a9.pushmesh.internal.v1.StoreServiceCancelScheduledResponse\x12s\n" +
+	"\bPutModel\x121.pushmesh.internal.v1.StoreServicePutModelRequest\x1a2.pushmesh.internal.v1.StoreServicePutModelResponse(\x01\x12w\n" +
+	"\n" +
+	"ListModels\x123.pushmesh.internal.v1.StoreServiceListModelsRequest\x1a4.pushmesh.internal.v1.StoreServiceListModelsResponse\x12v\n" +
+	"\tReadModel\x122.pushmesh.internal.v1.StoreServiceReadModelRequest\x1a3.pushmesh.internal.v1.StoreServiceReadModelResponse0\x01\x12z\n" +
+	"\vDeleteModel\x124.pushmesh.internal.v1.StoreServiceDeleteModelRequest\x1a5.pushmesh.internal.v1.StoreServiceDeleteModelResponse\x12V\n" +
 	"\aInspect\x12$.pushmesh.internal.v1.InspectRequest\x1a%.pushmesh.internal.v1.InspectResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
 
 var (
@@ -3087,7 +3501,7 @@ func file_pushmesh_internal_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(InspectedDatabase_Pooler)(0),               // 0: pushmesh.internal.v1.InspectedDatabase.Pooler
 	(*OwnersRequest)(nil),                       // 1: pushmesh.internal.v1.OwnersRequest
@@ -3132,79 +3546,100 @@ var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(*InspectRequest)(nil),                      // 40: pushmesh.internal.v1.InspectRequest
 	(*InspectResponse)(nil),                     // 41: pushmesh.internal.v1.InspectResponse
 	(*InspectedDatabase)(nil),                   // 42: pushmesh.internal.v1.InspectedDatabase
-	(*OwnersResponse_Range)(nil),                // 43: pushmesh.internal.v1.OwnersResponse.Range
-	(*RenewLeasesRequest_Lease)(nil),            // 44: pushmesh.internal.v1.RenewLeasesRequest.Lease
-	nil,                                         // 45: pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	nil,                                         // 46: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
-	(wirev1.Code)(0),                            // 47: pushmesh.wire.v1.Code
-	(*pushmeshv1.Session)(nil),                  // 48: pushmesh.v1.Session
-	(*pushmeshv1.Namespace)(nil),                // 49: pushmesh.v1.Namespace
+	(*StoreServicePutModelRequest)(nil),         // 43: pushmesh.internal.v1.StoreServicePutModelRequest
+	(*StoreServicePutModelResponse)(nil),        // 44: pushmesh.internal.v1.StoreServicePutModelResponse
+	(*StoreServiceListModelsRequest)(nil),       // 45: pushmesh.internal.v1.StoreServiceListModelsRequest
+	(*StoreServiceListModelsResponse)(nil),      // 46: pushmesh.internal.v1.StoreServiceListModelsResponse
+	(*StoreServiceReadModelRequest)(nil),        // 47: pushmesh.internal.v1.StoreServiceReadModelRequest
+	(*StoreServiceReadModelResponse)(nil),       // 48: pushmesh.internal.v1.StoreServiceReadModelResponse
+	(*StoreServiceDeleteModelRequest)(nil),      // 49: pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	(*StoreServiceDeleteModelResponse)(nil),     // 50: pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	(*OwnersResponse_Range)(nil),                // 51: pushmesh.internal.v1.OwnersResponse.Range
+	(*RenewLeasesRequest_Lease)(nil),            // 52: pushmesh.internal.v1.RenewLeasesRequest.Lease
+	nil,                                         // 53: pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	nil,                                         // 54: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	(wirev1.Code)(0),                            // 55: pushmesh.wire.v1.Code
+	(*pushmeshv1.Session)(nil),                  // 56: pushmesh.v1.Session
+	(*pushmeshv1.Namespace)(nil),                // 57: pushmesh.v1.Namespace
+	(*pushmeshv1.Model)(nil),                    // 58: pushmesh.v1.Model
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
-	43, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
+	51, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
 	4,  // 1: pushmesh.internal.v1.AppendRequest.items:type_name -> pushmesh.internal.v1.AppendItem
 	6,  // 2: pushmesh.internal.v1.AppendResponse.results:type_name -> pushmesh.internal.v1.AppendResult
-	47, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
+	55, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
 	9,  // 4: pushmesh.internal.v1.ReadLogResponse.records:type_name -> pushmesh.internal.v1.LogRecord
 	12, // 5: pushmesh.internal.v1.HeadsResponse.heads:type_name -> pushmesh.internal.v1.Head
 	17, // 6: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	44, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
-	47, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
-	45, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	52, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
+	55, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
+	53, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
 	19, // 10: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
 	17, // 11: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
 	20, // 12: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	47, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
-	47, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
-	48, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
-	48, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
-	49, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
-	49, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
-	49, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	55, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
+	55, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
+	56, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
+	56, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
+	57, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
+	57, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
+	57, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
 	20, // 20: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	47, // 21: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
+	55, // 21: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
 	42, // 22: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
-	46, // 23: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	54, // 23: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
 	0,  // 24: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
-	1,  // 25: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
-	3,  // 26: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
-	7,  // 27: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
-	10, // 28: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
-	13, // 29: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
-	15, // 30: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
-	18, // 31: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
-	22, // 32: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
-	24, // 33: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
-	26, // 34: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
-	28, // 35: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
-	30, // 36: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
-	32, // 37: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
-	34, // 38: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
-	36, // 39: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
-	38, // 40: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	40, // 41: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
-	2,  // 42: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	5,  // 43: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	8,  // 44: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	11, // 45: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	14, // 46: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	16, // 47: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
-	21, // 48: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	23, // 49: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	25, // 50: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	27, // 51: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	29, // 52: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	31, // 53: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	33, // 54: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	35, // 55: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	37, // 56: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	39, // 57: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	41, // 58: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
-	42, // [42:59] is the sub-list for method output_type
-	25, // [25:42] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	58, // 25: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
+	58, // 26: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
+	58, // 27: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
+	58, // 28: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
+	1,  // 29: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
+	3,  // 30: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
+	7,  // 31: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
+	10, // 32: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
+	13, // 33: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
+	15, // 34: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
+	18, // 35: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
+	22, // 36: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
+	24, // 37: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
+	26, // 38: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
+	28, // 39: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
+	30, // 40: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
+	32, // 41: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
+	34, // 42: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
+	36, // 43: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
+	38, // 44: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	43, // 45: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
+	45, // 46: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
+	47, // 47: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
+	49, // 48: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	40, // 49: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
+	2,  // 50: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	5,  // 51: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	8,  // 52: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	11, // 53: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	14, // 54: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	16, // 55: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	21, // 56: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	23, // 57: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	25, // 58: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	27, // 59: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	29, // 60: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	31, // 61: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	33, // 62: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	35, // 63: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	37, // 64: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	39, // 65: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	44, // 66: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
+	46, // 67: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
+	48, // 68: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
+	50, // 69: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	41, // 70: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
+	50, // [50:71] is the sub-list for method output_type
+	29, // [29:50] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_store_proto_init() }
@@ -3218,7 +3653,7 @@ func file_pushmesh_internal_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_store_proto_rawDesc), len(file_pushmesh_internal_v1_store_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   46,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

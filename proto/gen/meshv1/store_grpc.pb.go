@@ -35,6 +35,10 @@ const (
 	StoreService_ListDeadLetters_FullMethodName    = "/pushmesh.internal.v1.StoreService/ListDeadLetters"
 	StoreService_DiscardDeadLetters_FullMethodName = "/pushmesh.internal.v1.StoreService/DiscardDeadLetters"
 	StoreService_CancelScheduled_FullMethodName    = "/pushmesh.internal.v1.StoreService/CancelScheduled"
+	StoreService_PutModel_FullMethodName           = "/pushmesh.internal.v1.StoreService/PutModel"
+	StoreService_ListModels_FullMethodName         = "/pushmesh.internal.v1.StoreService/ListModels"
+	StoreService_ReadModel_FullMethodName          = "/pushmesh.internal.v1.StoreService/ReadModel"
+	StoreService_DeleteModel_FullMethodName        = "/pushmesh.internal.v1.StoreService/DeleteModel"
 	StoreService_Inspect_FullMethodName            = "/pushmesh.internal.v1.StoreService/Inspect"
 )
 
@@ -73,6 +77,12 @@ type StoreServiceClient interface {
 	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
 	// know the message, or does not own its shard, says so.
 	CancelScheduled(ctx context.Context, in *StoreServiceCancelScheduledRequest, opts ...grpc.CallOption) (*StoreServiceCancelScheduledResponse, error)
+	// PutModel keeps a model file that was checked, as the next version of its name. The same file (digest) as the newest answers with that.
+	PutModel(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[StoreServicePutModelRequest, StoreServicePutModelResponse], error)
+	// ListModels answers with every version, without files; unchanged: revision alone.
+	ListModels(ctx context.Context, in *StoreServiceListModelsRequest, opts ...grpc.CallOption) (*StoreServiceListModelsResponse, error)
+	ReadModel(ctx context.Context, in *StoreServiceReadModelRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StoreServiceReadModelResponse], error)
+	DeleteModel(ctx context.Context, in *StoreServiceDeleteModelRequest, opts ...grpc.CallOption) (*StoreServiceDeleteModelResponse, error)
 	// Inspect tells what the store's databases are set to, for whoever judges an installation.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 }
@@ -257,6 +267,58 @@ func (c *storeServiceClient) CancelScheduled(ctx context.Context, in *StoreServi
 	return out, nil
 }
 
+func (c *storeServiceClient) PutModel(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[StoreServicePutModelRequest, StoreServicePutModelResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[2], StoreService_PutModel_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StoreServicePutModelRequest, StoreServicePutModelResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreService_PutModelClient = grpc.ClientStreamingClient[StoreServicePutModelRequest, StoreServicePutModelResponse]
+
+func (c *storeServiceClient) ListModels(ctx context.Context, in *StoreServiceListModelsRequest, opts ...grpc.CallOption) (*StoreServiceListModelsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceListModelsResponse)
+	err := c.cc.Invoke(ctx, StoreService_ListModels_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) ReadModel(ctx context.Context, in *StoreServiceReadModelRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StoreServiceReadModelResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[3], StoreService_ReadModel_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StoreServiceReadModelRequest, StoreServiceReadModelResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreService_ReadModelClient = grpc.ServerStreamingClient[StoreServiceReadModelResponse]
+
+func (c *storeServiceClient) DeleteModel(ctx context.Context, in *StoreServiceDeleteModelRequest, opts ...grpc.CallOption) (*StoreServiceDeleteModelResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceDeleteModelResponse)
+	err := c.cc.Invoke(ctx, StoreService_DeleteModel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *storeServiceClient) Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(InspectResponse)
@@ -302,6 +364,12 @@ type StoreServiceServer interface {
 	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
 	// know the message, or does not own its shard, says so.
 	CancelScheduled(context.Context, *StoreServiceCancelScheduledRequest) (*StoreServiceCancelScheduledResponse, error)
+	// PutModel keeps a model file that was checked, as the next version of its name. The same file (digest) as the newest answers with that.
+	PutModel(grpc.ClientStreamingServer[StoreServicePutModelRequest, StoreServicePutModelResponse]) error
+	// ListModels answers with every version, without files; unchanged: revision alone.
+	ListModels(context.Context, *StoreServiceListModelsRequest) (*StoreServiceListModelsResponse, error)
+	ReadModel(*StoreServiceReadModelRequest, grpc.ServerStreamingServer[StoreServiceReadModelResponse]) error
+	DeleteModel(context.Context, *StoreServiceDeleteModelRequest) (*StoreServiceDeleteModelResponse, error)
 	// Inspect tells what the store's databases are set to, for whoever judges an installation.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	mustEmbedUnimplementedStoreServiceServer()
@@ -361,6 +429,18 @@ func (UnimplementedStoreServiceServer) DiscardDeadLetters(context.Context, *Disc
 }
 func (UnimplementedStoreServiceServer) CancelScheduled(context.Context, *StoreServiceCancelScheduledRequest) (*StoreServiceCancelScheduledResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelScheduled not implemented")
+}
+func (UnimplementedStoreServiceServer) PutModel(grpc.ClientStreamingServer[StoreServicePutModelRequest, StoreServicePutModelResponse]) error {
+	return status.Error(codes.Unimplemented, "method PutModel not implemented")
+}
+func (UnimplementedStoreServiceServer) ListModels(context.Context, *StoreServiceListModelsRequest) (*StoreServiceListModelsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListModels not implemented")
+}
+func (UnimplementedStoreServiceServer) ReadModel(*StoreServiceReadModelRequest, grpc.ServerStreamingServer[StoreServiceReadModelResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadModel not implemented")
+}
+func (UnimplementedStoreServiceServer) DeleteModel(context.Context, *StoreServiceDeleteModelRequest) (*StoreServiceDeleteModelResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteModel not implemented")
 }
 func (UnimplementedStoreServiceServer) Inspect(context.Context, *InspectRequest) (*InspectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
@@ -656,6 +736,60 @@ func _StoreService_CancelScheduled_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_PutModel_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(StoreServiceServer).PutModel(&grpc.GenericServerStream[StoreServicePutModelRequest, StoreServicePutModelResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreService_PutModelServer = grpc.ClientStreamingServer[StoreServicePutModelRequest, StoreServicePutModelResponse]
+
+func _StoreService_ListModels_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceListModelsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ListModels(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ListModels_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ListModels(ctx, req.(*StoreServiceListModelsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_ReadModel_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StoreServiceReadModelRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StoreServiceServer).ReadModel(m, &grpc.GenericServerStream[StoreServiceReadModelRequest, StoreServiceReadModelResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreService_ReadModelServer = grpc.ServerStreamingServer[StoreServiceReadModelResponse]
+
+func _StoreService_DeleteModel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceDeleteModelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).DeleteModel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_DeleteModel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).DeleteModel(ctx, req.(*StoreServiceDeleteModelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StoreService_Inspect_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(InspectRequest)
 	if err := dec(in); err != nil {
@@ -738,6 +872,14 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _StoreService_CancelScheduled_Handler,
 		},
 		{
+			MethodName: "ListModels",
+			Handler:    _StoreService_ListModels_Handler,
+		},
+		{
+			MethodName: "DeleteModel",
+			Handler:    _StoreService_DeleteModel_Handler,
+		},
+		{
 			MethodName: "Inspect",
 			Handler:    _StoreService_Inspect_Handler,
 		},
@@ -752,6 +894,16 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ReadLog",
 			Handler:       _StoreService_ReadLog_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "PutModel",
+			Handler:       _StoreService_PutModel_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "ReadModel",
+			Handler:       _StoreService_ReadModel_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -23,6 +23,54 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type RankPolicy_Rest int32
+
+const (
+	// What is not among the best follows behind them, without a score.
+	RankPolicy_REST_DELIVER RankPolicy_Rest = 0
+	// It is not delivered: RANKED_OUT.
+	RankPolicy_REST_SKIP RankPolicy_Rest = 1
+)
+
+// Enum value maps for RankPolicy_Rest.
+var (
+	RankPolicy_Rest_name = map[int32]string{
+		0: "REST_DELIVER",
+		1: "REST_SKIP",
+	}
+	RankPolicy_Rest_value = map[string]int32{
+		"REST_DELIVER": 0,
+		"REST_SKIP":    1,
+	}
+)
+
+func (x RankPolicy_Rest) Enum() *RankPolicy_Rest {
+	p := new(RankPolicy_Rest)
+	*p = x
+	return p
+}
+
+func (x RankPolicy_Rest) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RankPolicy_Rest) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_v1_namespace_proto_enumTypes[0].Descriptor()
+}
+
+func (RankPolicy_Rest) Type() protoreflect.EnumType {
+	return &file_pushmesh_v1_namespace_proto_enumTypes[0]
+}
+
+func (x RankPolicy_Rest) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RankPolicy_Rest.Descriptor instead.
+func (RankPolicy_Rest) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{2, 0}
+}
+
 // Namespace is a topic prefix (whole levels) with a policy; the longest prefix wins.
 // The namespace "default" holds the policy of topics that no prefix covers.
 type Namespace struct {
@@ -121,6 +169,8 @@ type Policy struct {
 	ClientPublish bool `protobuf:"varint,12,opt,name=client_publish,json=clientPublish,proto3" json:"client_publish,omitempty"`
 	// How long dedupe keys are remembered, default 2 min, at most 24 h.
 	DedupeWindow *durationpb.Duration `protobuf:"bytes,13,opt,name=dedupe_window,json=dedupeWindow,proto3" json:"dedupe_window,omitempty"`
+	// How subscriptions with rank_top_k are served; unset: they are refused.
+	Rank *RankPolicy `protobuf:"bytes,14,opt,name=rank,proto3" json:"rank,omitempty"`
 	// Every ACK of a durable message here is an event, $events/delivered/{prefix}, while somebody subscribes to those.
 	DeliveredEvents bool `protobuf:"varint,20,opt,name=delivered_events,json=deliveredEvents,proto3" json:"delivered_events,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -248,11 +298,138 @@ func (x *Policy) GetDedupeWindow() *durationpb.Duration {
 	return nil
 }
 
+func (x *Policy) GetRank() *RankPolicy {
+	if x != nil {
+		return x.Rank
+	}
+	return nil
+}
+
 func (x *Policy) GetDeliveredEvents() bool {
 	if x != nil {
 		return x.DeliveredEvents
 	}
 	return false
+}
+
+// RankPolicy says how messages are ranked for subscriptions with rank_top_k. One scorer is set.
+type RankPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long candidates gather from the first on; default 100 ms, 10 s at most.
+	Window *durationpb.Duration `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
+	// What compute may take; then delivery goes on unranked. Default 50 ms, 5 s at most.
+	Deadline   *durationpb.Duration `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	Rest       RankPolicy_Rest      `protobuf:"varint,3,opt,name=rest,proto3,enum=pushmesh.v1.RankPolicy_Rest" json:"rest,omitempty"`
+	Weighted   *WeightedScorer      `protobuf:"bytes,4,opt,name=weighted,proto3" json:"weighted,omitempty"`
+	Expression *ExpressionScorer    `protobuf:"bytes,5,opt,name=expression,proto3" json:"expression,omitempty"`
+	Embedding  *EmbeddingScorer     `protobuf:"bytes,6,opt,name=embedding,proto3" json:"embedding,omitempty"`
+	Model      *ModelScorer         `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
+	Filter     string               `protobuf:"bytes,8,opt,name=filter,proto3" json:"filter,omitempty"`
+	Diversify  *Diversify           `protobuf:"bytes,9,opt,name=diversify,proto3" json:"diversify,omitempty"`
+	// Most candidates of one ranking; what comes beyond waits for the next one. Default 1,000, 10,000 at most.
+	MaxCandidates uint32 `protobuf:"varint,10,opt,name=max_candidates,json=maxCandidates,proto3" json:"max_candidates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RankPolicy) Reset() {
+	*x = RankPolicy{}
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RankPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RankPolicy) ProtoMessage() {}
+
+func (x *RankPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RankPolicy.ProtoReflect.Descriptor instead.
+func (*RankPolicy) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RankPolicy) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *RankPolicy) GetDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *RankPolicy) GetRest() RankPolicy_Rest {
+	if x != nil {
+		return x.Rest
+	}
+	return RankPolicy_REST_DELIVER
+}
+
+func (x *RankPolicy) GetWeighted() *WeightedScorer {
+	if x != nil {
+		return x.Weighted
+	}
+	return nil
+}
+
+func (x *RankPolicy) GetExpression() *ExpressionScorer {
+	if x != nil {
+		return x.Expression
+	}
+	return nil
+}
+
+func (x *RankPolicy) GetEmbedding() *EmbeddingScorer {
+	if x != nil {
+		return x.Embedding
+	}
+	return nil
+}
+
+func (x *RankPolicy) GetModel() *ModelScorer {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *RankPolicy) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *RankPolicy) GetDiversify() *Diversify {
+	if x != nil {
+		return x.Diversify
+	}
+	return nil
+}
+
+func (x *RankPolicy) GetMaxCandidates() uint32 {
+	if x != nil {
+		return x.MaxCandidates
+	}
+	return 0
 }
 
 type NamespaceServicePutRequest struct {
@@ -264,7 +441,7 @@ type NamespaceServicePutRequest struct {
 
 func (x *NamespaceServicePutRequest) Reset() {
 	*x = NamespaceServicePutRequest{}
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[2]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +453,7 @@ func (x *NamespaceServicePutRequest) String() string {
 func (*NamespaceServicePutRequest) ProtoMessage() {}
 
 func (x *NamespaceServicePutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[2]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +466,7 @@ func (x *NamespaceServicePutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceServicePutRequest.ProtoReflect.Descriptor instead.
 func (*NamespaceServicePutRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{2}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *NamespaceServicePutRequest) GetNamespace() *Namespace {
@@ -308,7 +485,7 @@ type NamespaceServicePutResponse struct {
 
 func (x *NamespaceServicePutResponse) Reset() {
 	*x = NamespaceServicePutResponse{}
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[3]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +497,7 @@ func (x *NamespaceServicePutResponse) String() string {
 func (*NamespaceServicePutResponse) ProtoMessage() {}
 
 func (x *NamespaceServicePutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[3]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +510,7 @@ func (x *NamespaceServicePutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceServicePutResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceServicePutResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{3}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *NamespaceServicePutResponse) GetNamespace() *Namespace {
@@ -352,7 +529,7 @@ type NamespaceServiceGetRequest struct {
 
 func (x *NamespaceServiceGetRequest) Reset() {
 	*x = NamespaceServiceGetRequest{}
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[4]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -364,7 +541,7 @@ func (x *NamespaceServiceGetRequest) String() string {
 func (*NamespaceServiceGetRequest) ProtoMessage() {}
 
 func (x *NamespaceServiceGetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[4]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -377,7 +554,7 @@ func (x *NamespaceServiceGetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceServiceGetRequest.ProtoReflect.Descriptor instead.
 func (*NamespaceServiceGetRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{4}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NamespaceServiceGetRequest) GetPrefix() string {
@@ -396,7 +573,7 @@ type NamespaceServiceGetResponse struct {
 
 func (x *NamespaceServiceGetResponse) Reset() {
 	*x = NamespaceServiceGetResponse{}
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[5]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -408,7 +585,7 @@ func (x *NamespaceServiceGetResponse) String() string {
 func (*NamespaceServiceGetResponse) ProtoMessage() {}
 
 func (x *NamespaceServiceGetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[5]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -421,7 +598,7 @@ func (x *NamespaceServiceGetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceServiceGetResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceServiceGetResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{5}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NamespaceServiceGetResponse) GetNamespace() *Namespace {
@@ -439,7 +616,7 @@ type NamespaceServiceListRequest struct {
 
 func (x *NamespaceServiceListRequest) Reset() {
 	*x = NamespaceServiceListRequest{}
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[6]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +628,7 @@ func (x *NamespaceServiceListRequest) String() string {
 func (*NamespaceServiceListRequest) ProtoMessage() {}
 
 func (x *NamespaceServiceListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[6]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +641,7 @@ func (x *NamespaceServiceListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceServiceListRequest.ProtoReflect.Descriptor instead.
 func (*NamespaceServiceListRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{6}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{7}
 }
 
 type NamespaceServiceListResponse struct {
@@ -476,7 +653,7 @@ type NamespaceServiceListResponse struct {
 
 func (x *NamespaceServiceListResponse) Reset() {
 	*x = NamespaceServiceListResponse{}
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[7]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +665,7 @@ func (x *NamespaceServiceListResponse) String() string {
 func (*NamespaceServiceListResponse) ProtoMessage() {}
 
 func (x *NamespaceServiceListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[7]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +678,7 @@ func (x *NamespaceServiceListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceServiceListResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceServiceListResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{7}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NamespaceServiceListResponse) GetNamespaces() []*Namespace {
@@ -520,7 +697,7 @@ type NamespaceServiceDeleteRequest struct {
 
 func (x *NamespaceServiceDeleteRequest) Reset() {
 	*x = NamespaceServiceDeleteRequest{}
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[8]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +709,7 @@ func (x *NamespaceServiceDeleteRequest) String() string {
 func (*NamespaceServiceDeleteRequest) ProtoMessage() {}
 
 func (x *NamespaceServiceDeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[8]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +722,7 @@ func (x *NamespaceServiceDeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceServiceDeleteRequest.ProtoReflect.Descriptor instead.
 func (*NamespaceServiceDeleteRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{8}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NamespaceServiceDeleteRequest) GetPrefix() string {
@@ -563,7 +740,7 @@ type NamespaceServiceDeleteResponse struct {
 
 func (x *NamespaceServiceDeleteResponse) Reset() {
 	*x = NamespaceServiceDeleteResponse{}
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[9]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +752,7 @@ func (x *NamespaceServiceDeleteResponse) String() string {
 func (*NamespaceServiceDeleteResponse) ProtoMessage() {}
 
 func (x *NamespaceServiceDeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_namespace_proto_msgTypes[9]
+	mi := &file_pushmesh_v1_namespace_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,19 +765,19 @@ func (x *NamespaceServiceDeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceServiceDeleteResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceServiceDeleteResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{9}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{10}
 }
 
 var File_pushmesh_v1_namespace_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\n" +
-	"\x1bpushmesh/v1/namespace.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bpushmesh/wire/v1/wire.proto\"\x84\x01\n" +
+	"\x1bpushmesh/v1/namespace.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x1bpushmesh/wire/v1/wire.proto\"\x84\x01\n" +
 	"\tNamespace\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12+\n" +
 	"\x06policy\x18\x02 \x01(\v2\x13.pushmesh.v1.PolicyR\x06policy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x18\n" +
-	"\abuiltin\x18\x04 \x01(\bR\abuiltin\"\x85\x05\n" +
+	"\abuiltin\x18\x04 \x01(\bR\abuiltin\"\xb2\x05\n" +
 	"\x06Policy\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\bR\adurable\x127\n" +
 	"\tretention\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tretention\x12:\n" +
@@ -617,9 +794,28 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	" \x01(\rR\fproducerRate\x12,\n" +
 	"\x12producer_in_flight\x18\v \x01(\rR\x10producerInFlight\x12%\n" +
 	"\x0eclient_publish\x18\f \x01(\bR\rclientPublish\x12>\n" +
-	"\rdedupe_window\x18\r \x01(\v2\x19.google.protobuf.DurationR\fdedupeWindow\x12)\n" +
+	"\rdedupe_window\x18\r \x01(\v2\x19.google.protobuf.DurationR\fdedupeWindow\x12+\n" +
+	"\x04rank\x18\x0e \x01(\v2\x17.pushmesh.v1.RankPolicyR\x04rank\x12)\n" +
 	"\x10delivered_events\x18\x14 \x01(\bR\x0fdeliveredEventsB\x13\n" +
-	"\x11_max_redeliveries\"R\n" +
+	"\x11_max_redeliveries\"\xaa\x04\n" +
+	"\n" +
+	"RankPolicy\x121\n" +
+	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06window\x125\n" +
+	"\bdeadline\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\x120\n" +
+	"\x04rest\x18\x03 \x01(\x0e2\x1c.pushmesh.v1.RankPolicy.RestR\x04rest\x127\n" +
+	"\bweighted\x18\x04 \x01(\v2\x1b.pushmesh.v1.WeightedScorerR\bweighted\x12=\n" +
+	"\n" +
+	"expression\x18\x05 \x01(\v2\x1d.pushmesh.v1.ExpressionScorerR\n" +
+	"expression\x12:\n" +
+	"\tembedding\x18\x06 \x01(\v2\x1c.pushmesh.v1.EmbeddingScorerR\tembedding\x12.\n" +
+	"\x05model\x18\a \x01(\v2\x18.pushmesh.v1.ModelScorerR\x05model\x12\x16\n" +
+	"\x06filter\x18\b \x01(\tR\x06filter\x124\n" +
+	"\tdiversify\x18\t \x01(\v2\x16.pushmesh.v1.DiversifyR\tdiversify\x12%\n" +
+	"\x0emax_candidates\x18\n" +
+	" \x01(\rR\rmaxCandidates\"'\n" +
+	"\x04Rest\x12\x10\n" +
+	"\fREST_DELIVER\x10\x00\x12\r\n" +
+	"\tREST_SKIP\x10\x01\"R\n" +
 	"\x1aNamespaceServicePutRequest\x124\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x16.pushmesh.v1.NamespaceR\tnamespace\"S\n" +
 	"\x1bNamespaceServicePutResponse\x124\n" +
@@ -654,44 +850,61 @@ func file_pushmesh_v1_namespace_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_namespace_proto_rawDescData
 }
 
-var file_pushmesh_v1_namespace_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_pushmesh_v1_namespace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_pushmesh_v1_namespace_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_pushmesh_v1_namespace_proto_goTypes = []any{
-	(*Namespace)(nil),                      // 0: pushmesh.v1.Namespace
-	(*Policy)(nil),                         // 1: pushmesh.v1.Policy
-	(*NamespaceServicePutRequest)(nil),     // 2: pushmesh.v1.NamespaceServicePutRequest
-	(*NamespaceServicePutResponse)(nil),    // 3: pushmesh.v1.NamespaceServicePutResponse
-	(*NamespaceServiceGetRequest)(nil),     // 4: pushmesh.v1.NamespaceServiceGetRequest
-	(*NamespaceServiceGetResponse)(nil),    // 5: pushmesh.v1.NamespaceServiceGetResponse
-	(*NamespaceServiceListRequest)(nil),    // 6: pushmesh.v1.NamespaceServiceListRequest
-	(*NamespaceServiceListResponse)(nil),   // 7: pushmesh.v1.NamespaceServiceListResponse
-	(*NamespaceServiceDeleteRequest)(nil),  // 8: pushmesh.v1.NamespaceServiceDeleteRequest
-	(*NamespaceServiceDeleteResponse)(nil), // 9: pushmesh.v1.NamespaceServiceDeleteResponse
-	(*durationpb.Duration)(nil),            // 10: google.protobuf.Duration
-	(wirev1.Overflow)(0),                   // 11: pushmesh.wire.v1.Overflow
+	(RankPolicy_Rest)(0),                   // 0: pushmesh.v1.RankPolicy.Rest
+	(*Namespace)(nil),                      // 1: pushmesh.v1.Namespace
+	(*Policy)(nil),                         // 2: pushmesh.v1.Policy
+	(*RankPolicy)(nil),                     // 3: pushmesh.v1.RankPolicy
+	(*NamespaceServicePutRequest)(nil),     // 4: pushmesh.v1.NamespaceServicePutRequest
+	(*NamespaceServicePutResponse)(nil),    // 5: pushmesh.v1.NamespaceServicePutResponse
+	(*NamespaceServiceGetRequest)(nil),     // 6: pushmesh.v1.NamespaceServiceGetRequest
+	(*NamespaceServiceGetResponse)(nil),    // 7: pushmesh.v1.NamespaceServiceGetResponse
+	(*NamespaceServiceListRequest)(nil),    // 8: pushmesh.v1.NamespaceServiceListRequest
+	(*NamespaceServiceListResponse)(nil),   // 9: pushmesh.v1.NamespaceServiceListResponse
+	(*NamespaceServiceDeleteRequest)(nil),  // 10: pushmesh.v1.NamespaceServiceDeleteRequest
+	(*NamespaceServiceDeleteResponse)(nil), // 11: pushmesh.v1.NamespaceServiceDeleteResponse
+	(*durationpb.Duration)(nil),            // 12: google.protobuf.Duration
+	(wirev1.Overflow)(0),                   // 13: pushmesh.wire.v1.Overflow
+	(*WeightedScorer)(nil),                 // 14: pushmesh.v1.WeightedScorer
+	(*ExpressionScorer)(nil),               // 15: pushmesh.v1.ExpressionScorer
+	(*EmbeddingScorer)(nil),                // 16: pushmesh.v1.EmbeddingScorer
+	(*ModelScorer)(nil),                    // 17: pushmesh.v1.ModelScorer
+	(*Diversify)(nil),                      // 18: pushmesh.v1.Diversify
 }
 var file_pushmesh_v1_namespace_proto_depIdxs = []int32{
-	1,  // 0: pushmesh.v1.Namespace.policy:type_name -> pushmesh.v1.Policy
-	10, // 1: pushmesh.v1.Policy.retention:type_name -> google.protobuf.Duration
-	10, // 2: pushmesh.v1.Policy.ack_timeout:type_name -> google.protobuf.Duration
-	11, // 3: pushmesh.v1.Policy.overflow:type_name -> pushmesh.wire.v1.Overflow
-	10, // 4: pushmesh.v1.Policy.dedupe_window:type_name -> google.protobuf.Duration
-	0,  // 5: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
-	0,  // 6: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
-	0,  // 7: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
-	0,  // 8: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	2,  // 9: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
-	4,  // 10: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
-	6,  // 11: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
-	8,  // 12: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
-	3,  // 13: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
-	5,  // 14: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
-	7,  // 15: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
-	9,  // 16: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	2,  // 0: pushmesh.v1.Namespace.policy:type_name -> pushmesh.v1.Policy
+	12, // 1: pushmesh.v1.Policy.retention:type_name -> google.protobuf.Duration
+	12, // 2: pushmesh.v1.Policy.ack_timeout:type_name -> google.protobuf.Duration
+	13, // 3: pushmesh.v1.Policy.overflow:type_name -> pushmesh.wire.v1.Overflow
+	12, // 4: pushmesh.v1.Policy.dedupe_window:type_name -> google.protobuf.Duration
+	3,  // 5: pushmesh.v1.Policy.rank:type_name -> pushmesh.v1.RankPolicy
+	12, // 6: pushmesh.v1.RankPolicy.window:type_name -> google.protobuf.Duration
+	12, // 7: pushmesh.v1.RankPolicy.deadline:type_name -> google.protobuf.Duration
+	0,  // 8: pushmesh.v1.RankPolicy.rest:type_name -> pushmesh.v1.RankPolicy.Rest
+	14, // 9: pushmesh.v1.RankPolicy.weighted:type_name -> pushmesh.v1.WeightedScorer
+	15, // 10: pushmesh.v1.RankPolicy.expression:type_name -> pushmesh.v1.ExpressionScorer
+	16, // 11: pushmesh.v1.RankPolicy.embedding:type_name -> pushmesh.v1.EmbeddingScorer
+	17, // 12: pushmesh.v1.RankPolicy.model:type_name -> pushmesh.v1.ModelScorer
+	18, // 13: pushmesh.v1.RankPolicy.diversify:type_name -> pushmesh.v1.Diversify
+	1,  // 14: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
+	1,  // 15: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
+	1,  // 16: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
+	1,  // 17: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	4,  // 18: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
+	6,  // 19: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
+	8,  // 20: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
+	10, // 21: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
+	5,  // 22: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
+	7,  // 23: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
+	9,  // 24: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
+	11, // 25: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
+	22, // [22:26] is the sub-list for method output_type
+	18, // [18:22] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_namespace_proto_init() }
@@ -699,19 +912,21 @@ func file_pushmesh_v1_namespace_proto_init() {
 	if File_pushmesh_v1_namespace_proto != nil {
 		return
 	}
+	file_pushmesh_v1_rank_proto_init()
 	file_pushmesh_v1_namespace_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_namespace_proto_rawDesc), len(file_pushmesh_v1_namespace_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   10,
+			NumEnums:      1,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_pushmesh_v1_namespace_proto_goTypes,
 		DependencyIndexes: file_pushmesh_v1_namespace_proto_depIdxs,
+		EnumInfos:         file_pushmesh_v1_namespace_proto_enumTypes,
 		MessageInfos:      file_pushmesh_v1_namespace_proto_msgTypes,
 	}.Build()
 	File_pushmesh_v1_namespace_proto = out.File

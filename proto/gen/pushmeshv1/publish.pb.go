@@ -38,11 +38,14 @@ type PublishRequest struct {
 	// When it is to be published, at most 366 days ahead; the past: now. Only one durable topic at a time. Its ttl runs from then, and
 	// it gets its seq then; message_id names it until then.
 	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
-	Features  map[string]float64     `protobuf:"bytes,8,rep,name=features,proto3" json:"features,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// For ranking and for content filters (where), 64 at most; subscribers don't get them.
+	Features map[string]float64 `protobuf:"bytes,8,rep,name=features,proto3" json:"features,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// W3C traceparent, where it is not in the call's metadata.
 	Traceparent string `protobuf:"bytes,9,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// One payload to many topics, 10,000 at most. Excludes topic.
-	Topics        []string `protobuf:"bytes,10,rep,name=topics,proto3" json:"topics,omitempty"`
+	Topics []string `protobuf:"bytes,10,rep,name=topics,proto3" json:"topics,omitempty"`
+	// For ranking by embeddings, 4,096 dimensions at most; subscribers don't get it.
+	Vector        []float32 `protobuf:"fixed32,11,rep,packed,name=vector,proto3" json:"vector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -143,6 +146,13 @@ func (x *PublishRequest) GetTraceparent() string {
 func (x *PublishRequest) GetTopics() []string {
 	if x != nil {
 		return x.Topics
+	}
+	return nil
+}
+
+func (x *PublishRequest) GetVector() []float32 {
+	if x != nil {
+		return x.Vector
 	}
 	return nil
 }
@@ -653,7 +663,7 @@ var File_pushmesh_v1_publish_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_publish_proto_rawDesc = "" +
 	"\n" +
-	"\x19pushmesh/v1/publish.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\xa1\x04\n" +
+	"\x19pushmesh/v1/publish.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\xb9\x04\n" +
 	"\x0ePublishRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12B\n" +
@@ -667,7 +677,8 @@ const file_pushmesh_v1_publish_proto_rawDesc = "" +
 	"\bfeatures\x18\b \x03(\v2).pushmesh.v1.PublishRequest.FeaturesEntryR\bfeatures\x12 \n" +
 	"\vtraceparent\x18\t \x01(\tR\vtraceparent\x12\x16\n" +
 	"\x06topics\x18\n" +
-	" \x03(\tR\x06topics\x1a:\n" +
+	" \x03(\tR\x06topics\x12\x16\n" +
+	"\x06vector\x18\v \x03(\x02R\x06vector\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +

@@ -23,15 +23,126 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ModelFormat int32
+
+const (
+	ModelFormat_MODEL_FORMAT_UNSPECIFIED    ModelFormat = 0
+	ModelFormat_MODEL_FORMAT_LIGHTGBM_TEXT  ModelFormat = 1
+	ModelFormat_MODEL_FORMAT_XGBOOST_BINARY ModelFormat = 2
+	ModelFormat_MODEL_FORMAT_XGBOOST_JSON   ModelFormat = 3
+)
+
+// Enum value maps for ModelFormat.
+var (
+	ModelFormat_name = map[int32]string{
+		0: "MODEL_FORMAT_UNSPECIFIED",
+		1: "MODEL_FORMAT_LIGHTGBM_TEXT",
+		2: "MODEL_FORMAT_XGBOOST_BINARY",
+		3: "MODEL_FORMAT_XGBOOST_JSON",
+	}
+	ModelFormat_value = map[string]int32{
+		"MODEL_FORMAT_UNSPECIFIED":    0,
+		"MODEL_FORMAT_LIGHTGBM_TEXT":  1,
+		"MODEL_FORMAT_XGBOOST_BINARY": 2,
+		"MODEL_FORMAT_XGBOOST_JSON":   3,
+	}
+)
+
+func (x ModelFormat) Enum() *ModelFormat {
+	p := new(ModelFormat)
+	*p = x
+	return p
+}
+
+func (x ModelFormat) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ModelFormat) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_v1_rank_proto_enumTypes[0].Descriptor()
+}
+
+func (ModelFormat) Type() protoreflect.EnumType {
+	return &file_pushmesh_v1_rank_proto_enumTypes[0]
+}
+
+func (x ModelFormat) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ModelFormat.Descriptor instead.
+func (ModelFormat) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{0}
+}
+
+type EmbeddingScorer_Metric int32
+
+const (
+	EmbeddingScorer_METRIC_DOT    EmbeddingScorer_Metric = 0
+	EmbeddingScorer_METRIC_COSINE EmbeddingScorer_Metric = 1
+)
+
+// Enum value maps for EmbeddingScorer_Metric.
+var (
+	EmbeddingScorer_Metric_name = map[int32]string{
+		0: "METRIC_DOT",
+		1: "METRIC_COSINE",
+	}
+	EmbeddingScorer_Metric_value = map[string]int32{
+		"METRIC_DOT":    0,
+		"METRIC_COSINE": 1,
+	}
+)
+
+func (x EmbeddingScorer_Metric) Enum() *EmbeddingScorer_Metric {
+	p := new(EmbeddingScorer_Metric)
+	*p = x
+	return p
+}
+
+func (x EmbeddingScorer_Metric) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EmbeddingScorer_Metric) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_v1_rank_proto_enumTypes[1].Descriptor()
+}
+
+func (EmbeddingScorer_Metric) Type() protoreflect.EnumType {
+	return &file_pushmesh_v1_rank_proto_enumTypes[1]
+}
+
+func (x EmbeddingScorer_Metric) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EmbeddingScorer_Metric.Descriptor instead.
+func (EmbeddingScorer_Metric) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{4, 0}
+}
+
+// RankRequest ranks candidates: filter, then one scorer (weighted, expression, embedding or model), then diversify, then top_k.
 type RankRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 100,000 at most.
 	Candidates []*Candidate `protobuf:"bytes,1,rep,name=candidates,proto3" json:"candidates,omitempty"`
-	// Features of the one the ranking is for, used by WeightedScorer.affinities.
+	// Features of the one the ranking is for.
 	Profile  map[string]float64 `protobuf:"bytes,2,rep,name=profile,proto3" json:"profile,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	Weighted *WeightedScorer    `protobuf:"bytes,3,opt,name=weighted,proto3" json:"weighted,omitempty"`
 	// Best so many; 0: all.
-	TopK          uint32 `protobuf:"varint,4,opt,name=top_k,json=topK,proto3" json:"top_k,omitempty"`
+	TopK       uint32            `protobuf:"varint,4,opt,name=top_k,json=topK,proto3" json:"top_k,omitempty"`
+	Expression *ExpressionScorer `protobuf:"bytes,5,opt,name=expression,proto3" json:"expression,omitempty"`
+	Embedding  *EmbeddingScorer  `protobuf:"bytes,6,opt,name=embedding,proto3" json:"embedding,omitempty"`
+	Model      *ModelScorer      `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
+	// An expression that is true for candidates that stay; empty: all stay. The same names as in ExpressionScorer.
+	Filter    string     `protobuf:"bytes,8,opt,name=filter,proto3" json:"filter,omitempty"`
+	Diversify *Diversify `protobuf:"bytes,9,opt,name=diversify,proto3" json:"diversify,omitempty"`
+	// What each part of a score contributed.
+	Explain bool `protobuf:"varint,10,opt,name=explain,proto3" json:"explain,omitempty"`
+	// For EmbeddingScorer: the vector of the one the ranking is for.
+	ProfileVector []float32 `protobuf:"fixed32,11,rep,packed,name=profile_vector,json=profileVector,proto3" json:"profile_vector,omitempty"`
+	// Where no scorer is set: that of the rank policy of this namespace.
+	Namespace     string `protobuf:"bytes,12,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -94,14 +205,75 @@ func (x *RankRequest) GetTopK() uint32 {
 	return 0
 }
 
+func (x *RankRequest) GetExpression() *ExpressionScorer {
+	if x != nil {
+		return x.Expression
+	}
+	return nil
+}
+
+func (x *RankRequest) GetEmbedding() *EmbeddingScorer {
+	if x != nil {
+		return x.Embedding
+	}
+	return nil
+}
+
+func (x *RankRequest) GetModel() *ModelScorer {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *RankRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *RankRequest) GetDiversify() *Diversify {
+	if x != nil {
+		return x.Diversify
+	}
+	return nil
+}
+
+func (x *RankRequest) GetExplain() bool {
+	if x != nil {
+		return x.Explain
+	}
+	return false
+}
+
+func (x *RankRequest) GetProfileVector() []float32 {
+	if x != nil {
+		return x.ProfileVector
+	}
+	return nil
+}
+
+func (x *RankRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
 type Candidate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the caller.
 	Id       string             `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Features map[string]float64 `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// 0 to 9.
-	Priority      uint32                 `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
-	PublishedAt   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
+	Priority    uint32                 `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
+	PublishedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
+	// For EmbeddingScorer; 4,096 dimensions at most.
+	Vector []float32 `protobuf:"fixed32,5,rep,packed,name=vector,proto3" json:"vector,omitempty"`
+	// For expressions and Diversify.
+	Headers       map[string]string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Topic         string            `protobuf:"bytes,7,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -162,6 +334,27 @@ func (x *Candidate) GetPublishedAt() *timestamppb.Timestamp {
 		return x.PublishedAt
 	}
 	return nil
+}
+
+func (x *Candidate) GetVector() []float32 {
+	if x != nil {
+		return x.Vector
+	}
+	return nil
+}
+
+func (x *Candidate) GetHeaders() map[string]string {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *Candidate) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
 }
 
 // WeightedScorer: score = (bias + Σ weight·feature + Σ affinity·feature·profile + priority_weight·priority) · 0.5^(age / half_life).
@@ -254,17 +447,266 @@ func (x *WeightedScorer) GetAffinities() map[string]float64 {
 	return nil
 }
 
+// ExpressionScorer is a CEL expression, 4 KiB at most, whose value (a number) is the score. Names: features, headers, profile (maps), priority, topic, id,
+// age (seconds), now (timestamp), payload (the parsed JSON of a message; null elsewhere). An evaluation beyond its cost limit ends the job (INVALID_ARGUMENT).
+type ExpressionScorer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Expression    string                 `protobuf:"bytes,1,opt,name=expression,proto3" json:"expression,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpressionScorer) Reset() {
+	*x = ExpressionScorer{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpressionScorer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpressionScorer) ProtoMessage() {}
+
+func (x *ExpressionScorer) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpressionScorer.ProtoReflect.Descriptor instead.
+func (*ExpressionScorer) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ExpressionScorer) GetExpression() string {
+	if x != nil {
+		return x.Expression
+	}
+	return ""
+}
+
+// EmbeddingScorer scores by the profile's vector. A candidate whose vector has another length is an error, one without a vector scores 0.
+type EmbeddingScorer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Metric        EmbeddingScorer_Metric `protobuf:"varint,1,opt,name=metric,proto3,enum=pushmesh.v1.EmbeddingScorer_Metric" json:"metric,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbeddingScorer) Reset() {
+	*x = EmbeddingScorer{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbeddingScorer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbeddingScorer) ProtoMessage() {}
+
+func (x *EmbeddingScorer) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbeddingScorer.ProtoReflect.Descriptor instead.
+func (*EmbeddingScorer) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *EmbeddingScorer) GetMetric() EmbeddingScorer_Metric {
+	if x != nil {
+		return x.Metric
+	}
+	return EmbeddingScorer_METRIC_DOT
+}
+
+// ModelScorer is a stored model of gradient-boosted trees. A feature named like the model's column is looked up in the candidate's features, then in
+// the profile's; one that neither has is missing.
+type ModelScorer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// 0: the newest.
+	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Which output of a model with several (classes) is the score, from 0.
+	Output uint32 `protobuf:"varint,3,opt,name=output,proto3" json:"output,omitempty"`
+	// Another version that gets a share of the calls, 0 to 1.
+	NextVersion uint64  `protobuf:"varint,4,opt,name=next_version,json=nextVersion,proto3" json:"next_version,omitempty"`
+	NextShare   float64 `protobuf:"fixed64,5,opt,name=next_share,json=nextShare,proto3" json:"next_share,omitempty"`
+	// The share of errors among the calls of next_version (at least 20) beyond which the roll-out freezes: all calls go to version. 0: 0.05.
+	MaxErrorShare float64 `protobuf:"fixed64,6,opt,name=max_error_share,json=maxErrorShare,proto3" json:"max_error_share,omitempty"`
+	// The mean time per candidate of next_version, as a multiple of that of version, beyond which the roll-out freezes. 0: 3.
+	MaxSlowdown   float64 `protobuf:"fixed64,7,opt,name=max_slowdown,json=maxSlowdown,proto3" json:"max_slowdown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelScorer) Reset() {
+	*x = ModelScorer{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelScorer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelScorer) ProtoMessage() {}
+
+func (x *ModelScorer) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelScorer.ProtoReflect.Descriptor instead.
+func (*ModelScorer) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ModelScorer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ModelScorer) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ModelScorer) GetOutput() uint32 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+func (x *ModelScorer) GetNextVersion() uint64 {
+	if x != nil {
+		return x.NextVersion
+	}
+	return 0
+}
+
+func (x *ModelScorer) GetNextShare() float64 {
+	if x != nil {
+		return x.NextShare
+	}
+	return 0
+}
+
+func (x *ModelScorer) GetMaxErrorShare() float64 {
+	if x != nil {
+		return x.MaxErrorShare
+	}
+	return 0
+}
+
+func (x *ModelScorer) GetMaxSlowdown() float64 {
+	if x != nil {
+		return x.MaxSlowdown
+	}
+	return 0
+}
+
+// Diversify lets at most so many candidates of one key among the best; the others follow behind these.
+type Diversify struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "topic", "feature:NAME" or "header:NAME". Candidates without the key are each a key of their own.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// At least 1.
+	AtMost        uint32 `protobuf:"varint,2,opt,name=at_most,json=atMost,proto3" json:"at_most,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Diversify) Reset() {
+	*x = Diversify{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Diversify) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Diversify) ProtoMessage() {}
+
+func (x *Diversify) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Diversify.ProtoReflect.Descriptor instead.
+func (*Diversify) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Diversify) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Diversify) GetAtMost() uint32 {
+	if x != nil {
+		return x.AtMost
+	}
+	return 0
+}
+
 type RankResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Best first; equal scores in the order of the request.
-	Ranked        []*RankResponse_Ranked `protobuf:"bytes,1,rep,name=ranked,proto3" json:"ranked,omitempty"`
+	Ranked []*RankResponse_Ranked `protobuf:"bytes,1,rep,name=ranked,proto3" json:"ranked,omitempty"`
+	// Of the model that scored; 0: none did.
+	ModelVersion uint64 `protobuf:"varint,2,opt,name=model_version,json=modelVersion,proto3" json:"model_version,omitempty"`
+	// Candidates that filter left out.
+	Filtered      uint32 `protobuf:"varint,3,opt,name=filtered,proto3" json:"filtered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RankResponse) Reset() {
 	*x = RankResponse{}
-	mi := &file_pushmesh_v1_rank_proto_msgTypes[3]
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +718,7 @@ func (x *RankResponse) String() string {
 func (*RankResponse) ProtoMessage() {}
 
 func (x *RankResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_rank_proto_msgTypes[3]
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +731,7 @@ func (x *RankResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankResponse.ProtoReflect.Descriptor instead.
 func (*RankResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{3}
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RankResponse) GetRanked() []*RankResponse_Ranked {
@@ -299,19 +741,555 @@ func (x *RankResponse) GetRanked() []*RankResponse_Ranked {
 	return nil
 }
 
+func (x *RankResponse) GetModelVersion() uint64 {
+	if x != nil {
+		return x.ModelVersion
+	}
+	return 0
+}
+
+func (x *RankResponse) GetFiltered() uint32 {
+	if x != nil {
+		return x.Filtered
+	}
+	return 0
+}
+
+// PutModelRequest: the first has name and what describes the file; data of all, one after the other, is the file.
+type PutModelRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 64 bytes of a-z, 0-9, - and _.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Unset: told from the file.
+	Format ModelFormat `protobuf:"varint,2,opt,name=format,proto3,enum=pushmesh.v1.ModelFormat" json:"format,omitempty"`
+	// Names of the model's columns in order, where the file has none.
+	Columns []string `protobuf:"bytes,3,rep,name=columns,proto3" json:"columns,omitempty"`
+	// At most 1 MiB a message, 64 MiB together.
+	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	Comment       string `protobuf:"bytes,5,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutModelRequest) Reset() {
+	*x = PutModelRequest{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutModelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutModelRequest) ProtoMessage() {}
+
+func (x *PutModelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutModelRequest.ProtoReflect.Descriptor instead.
+func (*PutModelRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PutModelRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PutModelRequest) GetFormat() ModelFormat {
+	if x != nil {
+		return x.Format
+	}
+	return ModelFormat_MODEL_FORMAT_UNSPECIFIED
+}
+
+func (x *PutModelRequest) GetColumns() []string {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+func (x *PutModelRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *PutModelRequest) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+type PutModelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         *Model                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutModelResponse) Reset() {
+	*x = PutModelResponse{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutModelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutModelResponse) ProtoMessage() {}
+
+func (x *PutModelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutModelResponse.ProtoReflect.Descriptor instead.
+func (*PutModelResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PutModelResponse) GetModel() *Model {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+// Model is one version of a stored model.
+type Model struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Format  ModelFormat            `protobuf:"varint,3,opt,name=format,proto3,enum=pushmesh.v1.ModelFormat" json:"format,omitempty"`
+	Columns []string               `protobuf:"bytes,4,rep,name=columns,proto3" json:"columns,omitempty"`
+	Trees   uint32                 `protobuf:"varint,5,opt,name=trees,proto3" json:"trees,omitempty"`
+	Outputs uint32                 `protobuf:"varint,6,opt,name=outputs,proto3" json:"outputs,omitempty"`
+	Bytes   uint64                 `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// SHA-256 of the file.
+	Digest    []byte                 `protobuf:"bytes,8,opt,name=digest,proto3" json:"digest,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Comment   string                 `protobuf:"bytes,10,opt,name=comment,proto3" json:"comment,omitempty"`
+	// Prefixes of namespaces whose policy names it.
+	UsedBy        []string `protobuf:"bytes,11,rep,name=used_by,json=usedBy,proto3" json:"used_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Model) Reset() {
+	*x = Model{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Model) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Model) ProtoMessage() {}
+
+func (x *Model) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Model.ProtoReflect.Descriptor instead.
+func (*Model) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Model) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Model) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Model) GetFormat() ModelFormat {
+	if x != nil {
+		return x.Format
+	}
+	return ModelFormat_MODEL_FORMAT_UNSPECIFIED
+}
+
+func (x *Model) GetColumns() []string {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+func (x *Model) GetTrees() uint32 {
+	if x != nil {
+		return x.Trees
+	}
+	return 0
+}
+
+func (x *Model) GetOutputs() uint32 {
+	if x != nil {
+		return x.Outputs
+	}
+	return 0
+}
+
+func (x *Model) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Model) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *Model) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Model) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+func (x *Model) GetUsedBy() []string {
+	if x != nil {
+		return x.UsedBy
+	}
+	return nil
+}
+
+type ListModelsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: all names.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListModelsRequest) Reset() {
+	*x = ListModelsRequest{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListModelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListModelsRequest) ProtoMessage() {}
+
+func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
+func (*ListModelsRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListModelsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ListModelsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name, newest version first.
+	Models        []*Model `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListModelsResponse) Reset() {
+	*x = ListModelsResponse{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListModelsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListModelsResponse) ProtoMessage() {}
+
+func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
+func (*ListModelsResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListModelsResponse) GetModels() []*Model {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+type DeleteModelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteModelRequest) Reset() {
+	*x = DeleteModelRequest{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteModelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteModelRequest) ProtoMessage() {}
+
+func (x *DeleteModelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteModelRequest.ProtoReflect.Descriptor instead.
+func (*DeleteModelRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DeleteModelRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteModelRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type DeleteModelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteModelResponse) Reset() {
+	*x = DeleteModelResponse{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteModelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteModelResponse) ProtoMessage() {}
+
+func (x *DeleteModelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteModelResponse.ProtoReflect.Descriptor instead.
+func (*DeleteModelResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{14}
+}
+
+type RollBackRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollBackRequest) Reset() {
+	*x = RollBackRequest{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollBackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollBackRequest) ProtoMessage() {}
+
+func (x *RollBackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollBackRequest.ProtoReflect.Descriptor instead.
+func (*RollBackRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RollBackRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RollBackResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Prefixes of the namespaces that were changed.
+	Namespaces    []string `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollBackResponse) Reset() {
+	*x = RollBackResponse{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollBackResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollBackResponse) ProtoMessage() {}
+
+func (x *RollBackResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollBackResponse.ProtoReflect.Descriptor instead.
+func (*RollBackResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RollBackResponse) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
 type RankResponse_Ranked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Score float64                `protobuf:"fixed64,2,opt,name=score,proto3" json:"score,omitempty"`
 	// Place in RankRequest.candidates.
-	Index         uint32 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	Index uint32 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	// With explain: what made the score, largest first. For weighted and model scorers a contribution is of a feature, and they sum up to
+	// the score before recency's factor and the model's transformation; "" is the constant part.
+	Contributions []*RankResponse_Contribution `protobuf:"bytes,4,rep,name=contributions,proto3" json:"contributions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RankResponse_Ranked) Reset() {
 	*x = RankResponse_Ranked{}
-	mi := &file_pushmesh_v1_rank_proto_msgTypes[8]
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -323,7 +1301,7 @@ func (x *RankResponse_Ranked) String() string {
 func (*RankResponse_Ranked) ProtoMessage() {}
 
 func (x *RankResponse_Ranked) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_rank_proto_msgTypes[8]
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -336,7 +1314,7 @@ func (x *RankResponse_Ranked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankResponse_Ranked.ProtoReflect.Descriptor instead.
 func (*RankResponse_Ranked) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{3, 0}
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{7, 0}
 }
 
 func (x *RankResponse_Ranked) GetId() string {
@@ -360,29 +1338,105 @@ func (x *RankResponse_Ranked) GetIndex() uint32 {
 	return 0
 }
 
+func (x *RankResponse_Ranked) GetContributions() []*RankResponse_Contribution {
+	if x != nil {
+		return x.Contributions
+	}
+	return nil
+}
+
+type RankResponse_Contribution struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         float64                `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RankResponse_Contribution) Reset() {
+	*x = RankResponse_Contribution{}
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RankResponse_Contribution) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RankResponse_Contribution) ProtoMessage() {}
+
+func (x *RankResponse_Contribution) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_rank_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RankResponse_Contribution.ProtoReflect.Descriptor instead.
+func (*RankResponse_Contribution) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_rank_proto_rawDescGZIP(), []int{7, 1}
+}
+
+func (x *RankResponse_Contribution) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RankResponse_Contribution) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
 var File_pushmesh_v1_rank_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_rank_proto_rawDesc = "" +
 	"\n" +
-	"\x16pushmesh/v1/rank.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x90\x02\n" +
+	"\x16pushmesh/v1/rank.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x04\n" +
 	"\vRankRequest\x126\n" +
 	"\n" +
 	"candidates\x18\x01 \x03(\v2\x16.pushmesh.v1.CandidateR\n" +
 	"candidates\x12?\n" +
 	"\aprofile\x18\x02 \x03(\v2%.pushmesh.v1.RankRequest.ProfileEntryR\aprofile\x127\n" +
 	"\bweighted\x18\x03 \x01(\v2\x1b.pushmesh.v1.WeightedScorerR\bweighted\x12\x13\n" +
-	"\x05top_k\x18\x04 \x01(\rR\x04topK\x1a:\n" +
+	"\x05top_k\x18\x04 \x01(\rR\x04topK\x12=\n" +
+	"\n" +
+	"expression\x18\x05 \x01(\v2\x1d.pushmesh.v1.ExpressionScorerR\n" +
+	"expression\x12:\n" +
+	"\tembedding\x18\x06 \x01(\v2\x1c.pushmesh.v1.EmbeddingScorerR\tembedding\x12.\n" +
+	"\x05model\x18\a \x01(\v2\x18.pushmesh.v1.ModelScorerR\x05model\x12\x16\n" +
+	"\x06filter\x18\b \x01(\tR\x06filter\x124\n" +
+	"\tdiversify\x18\t \x01(\v2\x16.pushmesh.v1.DiversifyR\tdiversify\x12\x18\n" +
+	"\aexplain\x18\n" +
+	" \x01(\bR\aexplain\x12%\n" +
+	"\x0eprofile_vector\x18\v \x03(\x02R\rprofileVector\x12\x1c\n" +
+	"\tnamespace\x18\f \x01(\tR\tnamespace\x1a:\n" +
 	"\fProfileEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf5\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x9e\x03\n" +
 	"\tCandidate\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12@\n" +
 	"\bfeatures\x18\x02 \x03(\v2$.pushmesh.v1.Candidate.FeaturesEntryR\bfeatures\x12\x1a\n" +
 	"\bpriority\x18\x03 \x01(\rR\bpriority\x12=\n" +
-	"\fpublished_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vpublishedAt\x1a;\n" +
+	"\fpublished_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vpublishedAt\x12\x16\n" +
+	"\x06vector\x18\x05 \x03(\x02R\x06vector\x12=\n" +
+	"\aheaders\x18\x06 \x03(\v2#.pushmesh.v1.Candidate.HeadersEntryR\aheaders\x12\x14\n" +
+	"\x05topic\x18\a \x01(\tR\x05topic\x1a;\n" +
 	"\rFeaturesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xbf\x03\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\x1a:\n" +
+	"\fHeadersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x03\n" +
 	"\x0eWeightedScorer\x12B\n" +
 	"\aweights\x18\x01 \x03(\v2(.pushmesh.v1.WeightedScorer.WeightsEntryR\aweights\x12\x12\n" +
 	"\x04bias\x18\x02 \x01(\x01R\x04bias\x12'\n" +
@@ -397,15 +1451,89 @@ const file_pushmesh_v1_rank_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\x1a=\n" +
 	"\x0fAffinitiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x8e\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"2\n" +
+	"\x10ExpressionScorer\x12\x1e\n" +
+	"\n" +
+	"expression\x18\x01 \x01(\tR\n" +
+	"expression\"{\n" +
+	"\x0fEmbeddingScorer\x12;\n" +
+	"\x06metric\x18\x01 \x01(\x0e2#.pushmesh.v1.EmbeddingScorer.MetricR\x06metric\"+\n" +
+	"\x06Metric\x12\x0e\n" +
+	"\n" +
+	"METRIC_DOT\x10\x00\x12\x11\n" +
+	"\rMETRIC_COSINE\x10\x01\"\xe0\x01\n" +
+	"\vModelScorer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
+	"\x06output\x18\x03 \x01(\rR\x06output\x12!\n" +
+	"\fnext_version\x18\x04 \x01(\x04R\vnextVersion\x12\x1d\n" +
+	"\n" +
+	"next_share\x18\x05 \x01(\x01R\tnextShare\x12&\n" +
+	"\x0fmax_error_share\x18\x06 \x01(\x01R\rmaxErrorShare\x12!\n" +
+	"\fmax_slowdown\x18\a \x01(\x01R\vmaxSlowdown\"6\n" +
+	"\tDiversify\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x17\n" +
+	"\aat_most\x18\x02 \x01(\rR\x06atMost\"\xd8\x02\n" +
 	"\fRankResponse\x128\n" +
-	"\x06ranked\x18\x01 \x03(\v2 .pushmesh.v1.RankResponse.RankedR\x06ranked\x1aD\n" +
+	"\x06ranked\x18\x01 \x03(\v2 .pushmesh.v1.RankResponse.RankedR\x06ranked\x12#\n" +
+	"\rmodel_version\x18\x02 \x01(\x04R\fmodelVersion\x12\x1a\n" +
+	"\bfiltered\x18\x03 \x01(\rR\bfiltered\x1a\x92\x01\n" +
 	"\x06Ranked\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x01R\x05score\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\rR\x05index2J\n" +
+	"\x05index\x18\x03 \x01(\rR\x05index\x12L\n" +
+	"\rcontributions\x18\x04 \x03(\v2&.pushmesh.v1.RankResponse.ContributionR\rcontributions\x1a8\n" +
+	"\fContribution\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value\"\x9f\x01\n" +
+	"\x0fPutModelRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
+	"\x06format\x18\x02 \x01(\x0e2\x18.pushmesh.v1.ModelFormatR\x06format\x12\x18\n" +
+	"\acolumns\x18\x03 \x03(\tR\acolumns\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12\x18\n" +
+	"\acomment\x18\x05 \x01(\tR\acomment\"<\n" +
+	"\x10PutModelResponse\x12(\n" +
+	"\x05model\x18\x01 \x01(\v2\x12.pushmesh.v1.ModelR\x05model\"\xcd\x02\n" +
+	"\x05Model\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x120\n" +
+	"\x06format\x18\x03 \x01(\x0e2\x18.pushmesh.v1.ModelFormatR\x06format\x12\x18\n" +
+	"\acolumns\x18\x04 \x03(\tR\acolumns\x12\x14\n" +
+	"\x05trees\x18\x05 \x01(\rR\x05trees\x12\x18\n" +
+	"\aoutputs\x18\x06 \x01(\rR\aoutputs\x12\x14\n" +
+	"\x05bytes\x18\a \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06digest\x18\b \x01(\fR\x06digest\x129\n" +
+	"\n" +
+	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x18\n" +
+	"\acomment\x18\n" +
+	" \x01(\tR\acomment\x12\x17\n" +
+	"\aused_by\x18\v \x03(\tR\x06usedBy\"'\n" +
+	"\x11ListModelsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
+	"\x12ListModelsResponse\x12*\n" +
+	"\x06models\x18\x01 \x03(\v2\x12.pushmesh.v1.ModelR\x06models\"B\n" +
+	"\x12DeleteModelRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"\x15\n" +
+	"\x13DeleteModelResponse\"%\n" +
+	"\x0fRollBackRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"2\n" +
+	"\x10RollBackResponse\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x01 \x03(\tR\n" +
+	"namespaces*\x8b\x01\n" +
+	"\vModelFormat\x12\x1c\n" +
+	"\x18MODEL_FORMAT_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aMODEL_FORMAT_LIGHTGBM_TEXT\x10\x01\x12\x1f\n" +
+	"\x1bMODEL_FORMAT_XGBOOST_BINARY\x10\x02\x12\x1d\n" +
+	"\x19MODEL_FORMAT_XGBOOST_JSON\x10\x032\xff\x02\n" +
 	"\vRankService\x12;\n" +
-	"\x04Rank\x12\x18.pushmesh.v1.RankRequest\x1a\x19.pushmesh.v1.RankResponseB3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
+	"\x04Rank\x12\x18.pushmesh.v1.RankRequest\x1a\x19.pushmesh.v1.RankResponse\x12I\n" +
+	"\bPutModel\x12\x1c.pushmesh.v1.PutModelRequest\x1a\x1d.pushmesh.v1.PutModelResponse(\x01\x12M\n" +
+	"\n" +
+	"ListModels\x12\x1e.pushmesh.v1.ListModelsRequest\x1a\x1f.pushmesh.v1.ListModelsResponse\x12P\n" +
+	"\vDeleteModel\x12\x1f.pushmesh.v1.DeleteModelRequest\x1a .pushmesh.v1.DeleteModelResponse\x12G\n" +
+	"\bRollBack\x12\x1c.pushmesh.v1.RollBackRequest\x1a\x1d.pushmesh.v1.RollBackResponseB3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
 
 var (
 	file_pushmesh_v1_rank_proto_rawDescOnce sync.Once
@@ -419,38 +1547,76 @@ func file_pushmesh_v1_rank_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_rank_proto_rawDescData
 }
 
-var file_pushmesh_v1_rank_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_pushmesh_v1_rank_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_pushmesh_v1_rank_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_pushmesh_v1_rank_proto_goTypes = []any{
-	(*RankRequest)(nil),           // 0: pushmesh.v1.RankRequest
-	(*Candidate)(nil),             // 1: pushmesh.v1.Candidate
-	(*WeightedScorer)(nil),        // 2: pushmesh.v1.WeightedScorer
-	(*RankResponse)(nil),          // 3: pushmesh.v1.RankResponse
-	nil,                           // 4: pushmesh.v1.RankRequest.ProfileEntry
-	nil,                           // 5: pushmesh.v1.Candidate.FeaturesEntry
-	nil,                           // 6: pushmesh.v1.WeightedScorer.WeightsEntry
-	nil,                           // 7: pushmesh.v1.WeightedScorer.AffinitiesEntry
-	(*RankResponse_Ranked)(nil),   // 8: pushmesh.v1.RankResponse.Ranked
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
+	(ModelFormat)(0),                  // 0: pushmesh.v1.ModelFormat
+	(EmbeddingScorer_Metric)(0),       // 1: pushmesh.v1.EmbeddingScorer.Metric
+	(*RankRequest)(nil),               // 2: pushmesh.v1.RankRequest
+	(*Candidate)(nil),                 // 3: pushmesh.v1.Candidate
+	(*WeightedScorer)(nil),            // 4: pushmesh.v1.WeightedScorer
+	(*ExpressionScorer)(nil),          // 5: pushmesh.v1.ExpressionScorer
+	(*EmbeddingScorer)(nil),           // 6: pushmesh.v1.EmbeddingScorer
+	(*ModelScorer)(nil),               // 7: pushmesh.v1.ModelScorer
+	(*Diversify)(nil),                 // 8: pushmesh.v1.Diversify
+	(*RankResponse)(nil),              // 9: pushmesh.v1.RankResponse
+	(*PutModelRequest)(nil),           // 10: pushmesh.v1.PutModelRequest
+	(*PutModelResponse)(nil),          // 11: pushmesh.v1.PutModelResponse
+	(*Model)(nil),                     // 12: pushmesh.v1.Model
+	(*ListModelsRequest)(nil),         // 13: pushmesh.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),        // 14: pushmesh.v1.ListModelsResponse
+	(*DeleteModelRequest)(nil),        // 15: pushmesh.v1.DeleteModelRequest
+	(*DeleteModelResponse)(nil),       // 16: pushmesh.v1.DeleteModelResponse
+	(*RollBackRequest)(nil),           // 17: pushmesh.v1.RollBackRequest
+	(*RollBackResponse)(nil),          // 18: pushmesh.v1.RollBackResponse
+	nil,                               // 19: pushmesh.v1.RankRequest.ProfileEntry
+	nil,                               // 20: pushmesh.v1.Candidate.FeaturesEntry
+	nil,                               // 21: pushmesh.v1.Candidate.HeadersEntry
+	nil,                               // 22: pushmesh.v1.WeightedScorer.WeightsEntry
+	nil,                               // 23: pushmesh.v1.WeightedScorer.AffinitiesEntry
+	(*RankResponse_Ranked)(nil),       // 24: pushmesh.v1.RankResponse.Ranked
+	(*RankResponse_Contribution)(nil), // 25: pushmesh.v1.RankResponse.Contribution
+	(*timestamppb.Timestamp)(nil),     // 26: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 27: google.protobuf.Duration
 }
 var file_pushmesh_v1_rank_proto_depIdxs = []int32{
-	1,  // 0: pushmesh.v1.RankRequest.candidates:type_name -> pushmesh.v1.Candidate
-	4,  // 1: pushmesh.v1.RankRequest.profile:type_name -> pushmesh.v1.RankRequest.ProfileEntry
-	2,  // 2: pushmesh.v1.RankRequest.weighted:type_name -> pushmesh.v1.WeightedScorer
-	5,  // 3: pushmesh.v1.Candidate.features:type_name -> pushmesh.v1.Candidate.FeaturesEntry
-	9,  // 4: pushmesh.v1.Candidate.published_at:type_name -> google.protobuf.Timestamp
-	6,  // 5: pushmesh.v1.WeightedScorer.weights:type_name -> pushmesh.v1.WeightedScorer.WeightsEntry
-	10, // 6: pushmesh.v1.WeightedScorer.half_life:type_name -> google.protobuf.Duration
-	9,  // 7: pushmesh.v1.WeightedScorer.now:type_name -> google.protobuf.Timestamp
-	7,  // 8: pushmesh.v1.WeightedScorer.affinities:type_name -> pushmesh.v1.WeightedScorer.AffinitiesEntry
-	8,  // 9: pushmesh.v1.RankResponse.ranked:type_name -> pushmesh.v1.RankResponse.Ranked
-	0,  // 10: pushmesh.v1.RankService.Rank:input_type -> pushmesh.v1.RankRequest
-	3,  // 11: pushmesh.v1.RankService.Rank:output_type -> pushmesh.v1.RankResponse
-	11, // [11:12] is the sub-list for method output_type
-	10, // [10:11] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	3,  // 0: pushmesh.v1.RankRequest.candidates:type_name -> pushmesh.v1.Candidate
+	19, // 1: pushmesh.v1.RankRequest.profile:type_name -> pushmesh.v1.RankRequest.ProfileEntry
+	4,  // 2: pushmesh.v1.RankRequest.weighted:type_name -> pushmesh.v1.WeightedScorer
+	5,  // 3: pushmesh.v1.RankRequest.expression:type_name -> pushmesh.v1.ExpressionScorer
+	6,  // 4: pushmesh.v1.RankRequest.embedding:type_name -> pushmesh.v1.EmbeddingScorer
+	7,  // 5: pushmesh.v1.RankRequest.model:type_name -> pushmesh.v1.ModelScorer
+	8,  // 6: pushmesh.v1.RankRequest.diversify:type_name -> pushmesh.v1.Diversify
+	20, // 7: pushmesh.v1.Candidate.features:type_name -> pushmesh.v1.Candidate.FeaturesEntry
+	26, // 8: pushmesh.v1.Candidate.published_at:type_name -> google.protobuf.Timestamp
+	21, // 9: pushmesh.v1.Candidate.headers:type_name -> pushmesh.v1.Candidate.HeadersEntry
+	22, // 10: pushmesh.v1.WeightedScorer.weights:type_name -> pushmesh.v1.WeightedScorer.WeightsEntry
+	27, // 11: pushmesh.v1.WeightedScorer.half_life:type_name -> google.protobuf.Duration
+	26, // 12: pushmesh.v1.WeightedScorer.now:type_name -> google.protobuf.Timestamp
+	23, // 13: pushmesh.v1.WeightedScorer.affinities:type_name -> pushmesh.v1.WeightedScorer.AffinitiesEntry
+	1,  // 14: pushmesh.v1.EmbeddingScorer.metric:type_name -> pushmesh.v1.EmbeddingScorer.Metric
+	24, // 15: pushmesh.v1.RankResponse.ranked:type_name -> pushmesh.v1.RankResponse.Ranked
+	0,  // 16: pushmesh.v1.PutModelRequest.format:type_name -> pushmesh.v1.ModelFormat
+	12, // 17: pushmesh.v1.PutModelResponse.model:type_name -> pushmesh.v1.Model
+	0,  // 18: pushmesh.v1.Model.format:type_name -> pushmesh.v1.ModelFormat
+	26, // 19: pushmesh.v1.Model.created_at:type_name -> google.protobuf.Timestamp
+	12, // 20: pushmesh.v1.ListModelsResponse.models:type_name -> pushmesh.v1.Model
+	25, // 21: pushmesh.v1.RankResponse.Ranked.contributions:type_name -> pushmesh.v1.RankResponse.Contribution
+	2,  // 22: pushmesh.v1.RankService.Rank:input_type -> pushmesh.v1.RankRequest
+	10, // 23: pushmesh.v1.RankService.PutModel:input_type -> pushmesh.v1.PutModelRequest
+	13, // 24: pushmesh.v1.RankService.ListModels:input_type -> pushmesh.v1.ListModelsRequest
+	15, // 25: pushmesh.v1.RankService.DeleteModel:input_type -> pushmesh.v1.DeleteModelRequest
+	17, // 26: pushmesh.v1.RankService.RollBack:input_type -> pushmesh.v1.RollBackRequest
+	9,  // 27: pushmesh.v1.RankService.Rank:output_type -> pushmesh.v1.RankResponse
+	11, // 28: pushmesh.v1.RankService.PutModel:output_type -> pushmesh.v1.PutModelResponse
+	14, // 29: pushmesh.v1.RankService.ListModels:output_type -> pushmesh.v1.ListModelsResponse
+	16, // 30: pushmesh.v1.RankService.DeleteModel:output_type -> pushmesh.v1.DeleteModelResponse
+	18, // 31: pushmesh.v1.RankService.RollBack:output_type -> pushmesh.v1.RollBackResponse
+	27, // [27:32] is the sub-list for method output_type
+	22, // [22:27] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_rank_proto_init() }
@@ -463,13 +1629,14 @@ func file_pushmesh_v1_rank_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_rank_proto_rawDesc), len(file_pushmesh_v1_rank_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   9,
+			NumEnums:      2,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_pushmesh_v1_rank_proto_goTypes,
 		DependencyIndexes: file_pushmesh_v1_rank_proto_depIdxs,
+		EnumInfos:         file_pushmesh_v1_rank_proto_enumTypes,
 		MessageInfos:      file_pushmesh_v1_rank_proto_msgTypes,
 	}.Build()
 	File_pushmesh_v1_rank_proto = out.File

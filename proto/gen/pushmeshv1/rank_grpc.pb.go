@@ -19,16 +19,28 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	RankService_Rank_FullMethodName = "/pushmesh.v1.RankService/Rank"
+	RankService_Rank_FullMethodName        = "/pushmesh.v1.RankService/Rank"
+	RankService_PutModel_FullMethodName    = "/pushmesh.v1.RankService/PutModel"
+	RankService_ListModels_FullMethodName  = "/pushmesh.v1.RankService/ListModels"
+	RankService_DeleteModel_FullMethodName = "/pushmesh.v1.RankService/DeleteModel"
+	RankService_RollBack_FullMethodName    = "/pushmesh.v1.RankService/RollBack"
 )
 
 // RankServiceClient is the client API for RankService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// RankService ranks candidates for backends, in the compute tier.
+// RankService ranks candidates for backends, in the compute tier, and keeps the models that score them.
 type RankServiceClient interface {
 	Rank(ctx context.Context, in *RankRequest, opts ...grpc.CallOption) (*RankResponse, error)
+	// PutModel checks a model file, keeps it as the next version of its name, and answers once it is stored. INVALID_ARGUMENT: it can't be read or is
+	// beyond a bound; nothing is kept.
+	PutModel(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutModelRequest, PutModelResponse], error)
+	ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error)
+	// DeleteModel removes a version. FAILED_PRECONDITION, reason CONFLICT: a namespace's policy names it.
+	DeleteModel(ctx context.Context, in *DeleteModelRequest, opts ...grpc.CallOption) (*DeleteModelResponse, error)
+	// RollBack has every namespace that gives a share of its calls to another version of the model go back to the version that it pins.
+	RollBack(ctx context.Context, in *RollBackRequest, opts ...grpc.CallOption) (*RollBackResponse, error)
 }
 
 type rankServiceClient struct {
@@ -49,13 +61,64 @@ func (c *rankServiceClient) Rank(ctx context.Context, in *RankRequest, opts ...g
 	return out, nil
 }
 
+func (c *rankServiceClient) PutModel(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutModelRequest, PutModelResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RankService_ServiceDesc.Streams[0], RankService_PutModel_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PutModelRequest, PutModelResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RankService_PutModelClient = grpc.ClientStreamingClient[PutModelRequest, PutModelResponse]
+
+func (c *rankServiceClient) ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListModelsResponse)
+	err := c.cc.Invoke(ctx, RankService_ListModels_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rankServiceClient) DeleteModel(ctx context.Context, in *DeleteModelRequest, opts ...grpc.CallOption) (*DeleteModelResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteModelResponse)
+	err := c.cc.Invoke(ctx, RankService_DeleteModel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rankServiceClient) RollBack(ctx context.Context, in *RollBackRequest, opts ...grpc.CallOption) (*RollBackResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RollBackResponse)
+	err := c.cc.Invoke(ctx, RankService_RollBack_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RankServiceServer is the server API for RankService service.
 // All implementations must embed UnimplementedRankServiceServer
 // for forward compatibility.
 //
-// RankService ranks candidates for backends, in the compute tier.
+// RankService ranks candidates for backends, in the compute tier, and keeps the models that score them.
 type RankServiceServer interface {
 	Rank(context.Context, *RankRequest) (*RankResponse, error)
+	// PutModel checks a model file, keeps it as the next version of its name, and answers once it is stored. INVALID_ARGUMENT: it can't be read or is
+	// beyond a bound; nothing is kept.
+	PutModel(grpc.ClientStreamingServer[PutModelRequest, PutModelResponse]) error
+	ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error)
+	// DeleteModel removes a version. FAILED_PRECONDITION, reason CONFLICT: a namespace's policy names it.
+	DeleteModel(context.Context, *DeleteModelRequest) (*DeleteModelResponse, error)
+	// RollBack has every namespace that gives a share of its calls to another version of the model go back to the version that it pins.
+	RollBack(context.Context, *RollBackRequest) (*RollBackResponse, error)
 	mustEmbedUnimplementedRankServiceServer()
 }
 
@@ -68,6 +131,18 @@ type UnimplementedRankServiceServer struct{}
 
 func (UnimplementedRankServiceServer) Rank(context.Context, *RankRequest) (*RankResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rank not implemented")
+}
+func (UnimplementedRankServiceServer) PutModel(grpc.ClientStreamingServer[PutModelRequest, PutModelResponse]) error {
+	return status.Error(codes.Unimplemented, "method PutModel not implemented")
+}
+func (UnimplementedRankServiceServer) ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListModels not implemented")
+}
+func (UnimplementedRankServiceServer) DeleteModel(context.Context, *DeleteModelRequest) (*DeleteModelResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteModel not implemented")
+}
+func (UnimplementedRankServiceServer) RollBack(context.Context, *RollBackRequest) (*RollBackResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RollBack not implemented")
 }
 func (UnimplementedRankServiceServer) mustEmbedUnimplementedRankServiceServer() {}
 func (UnimplementedRankServiceServer) testEmbeddedByValue()                     {}
@@ -108,6 +183,67 @@ func _RankService_Rank_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RankService_PutModel_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(RankServiceServer).PutModel(&grpc.GenericServerStream[PutModelRequest, PutModelResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RankService_PutModelServer = grpc.ClientStreamingServer[PutModelRequest, PutModelResponse]
+
+func _RankService_ListModels_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListModelsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RankServiceServer).ListModels(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RankService_ListModels_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RankServiceServer).ListModels(ctx, req.(*ListModelsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RankService_DeleteModel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteModelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RankServiceServer).DeleteModel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RankService_DeleteModel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RankServiceServer).DeleteModel(ctx, req.(*DeleteModelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RankService_RollBack_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RollBackRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RankServiceServer).RollBack(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RankService_RollBack_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RankServiceServer).RollBack(ctx, req.(*RollBackRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RankService_ServiceDesc is the grpc.ServiceDesc for RankService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -119,7 +255,25 @@ var RankService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Rank",
 			Handler:    _RankService_Rank_Handler,
 		},
+		{
+			MethodName: "ListModels",
+			Handler:    _RankService_ListModels_Handler,
+		},
+		{
+			MethodName: "DeleteModel",
+			Handler:    _RankService_DeleteModel_Handler,
+		},
+		{
+			MethodName: "RollBack",
+			Handler:    _RankService_RollBack_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "PutModel",
+			Handler:       _RankService_PutModel_Handler,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "pushmesh/v1/rank.proto",
 }

@@ -637,6 +637,121 @@ func (x *DisconnectResponse) GetDisconnected() uint32 {
 	return 0
 }
 
+type SetProfileRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	User     string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// 64 at most, finite.
+	Profile map[string]float64 `protobuf:"bytes,3,rep,name=profile,proto3" json:"profile,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// 512 dimensions at most.
+	Vector        []float32 `protobuf:"fixed32,4,rep,packed,name=vector,proto3" json:"vector,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetProfileRequest) Reset() {
+	*x = SetProfileRequest{}
+	mi := &file_pushmesh_v1_session_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetProfileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetProfileRequest) ProtoMessage() {}
+
+func (x *SetProfileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_session_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetProfileRequest.ProtoReflect.Descriptor instead.
+func (*SetProfileRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SetProfileRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *SetProfileRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SetProfileRequest) GetProfile() map[string]float64 {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+func (x *SetProfileRequest) GetVector() []float32 {
+	if x != nil {
+		return x.Vector
+	}
+	return nil
+}
+
+type SetProfileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Connections whose profile was replaced.
+	Connections   uint32 `protobuf:"varint,1,opt,name=connections,proto3" json:"connections,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetProfileResponse) Reset() {
+	*x = SetProfileResponse{}
+	mi := &file_pushmesh_v1_session_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetProfileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetProfileResponse) ProtoMessage() {}
+
+func (x *SetProfileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_session_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetProfileResponse.ProtoReflect.Descriptor instead.
+func (*SetProfileResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SetProfileResponse) GetConnections() uint32 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
 var File_pushmesh_v1_session_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_session_proto_rawDesc = "" +
@@ -687,13 +802,25 @@ const file_pushmesh_v1_session_proto_rawDesc = "" +
 	"\x04code\x18\x03 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"8\n" +
 	"\x12DisconnectResponse\x12\"\n" +
-	"\fdisconnected\x18\x01 \x01(\rR\fdisconnected2\xed\x02\n" +
+	"\fdisconnected\x18\x01 \x01(\rR\fdisconnected\"\xdf\x01\n" +
+	"\x11SetProfileRequest\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12E\n" +
+	"\aprofile\x18\x03 \x03(\v2+.pushmesh.v1.SetProfileRequest.ProfileEntryR\aprofile\x12\x16\n" +
+	"\x06vector\x18\x04 \x03(\x02R\x06vector\x1a:\n" +
+	"\fProfileEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"6\n" +
+	"\x12SetProfileResponse\x12 \n" +
+	"\vconnections\x18\x01 \x01(\rR\vconnections2\xbc\x03\n" +
 	"\x0eSessionService\x12W\n" +
 	"\x04List\x12&.pushmesh.v1.SessionServiceListRequest\x1a'.pushmesh.v1.SessionServiceListResponse\x12T\n" +
 	"\x03Get\x12%.pushmesh.v1.SessionServiceGetRequest\x1a&.pushmesh.v1.SessionServiceGetResponse\x12]\n" +
 	"\x06Delete\x12(.pushmesh.v1.SessionServiceDeleteRequest\x1a).pushmesh.v1.SessionServiceDeleteResponse\x12M\n" +
 	"\n" +
-	"Disconnect\x12\x1e.pushmesh.v1.DisconnectRequest\x1a\x1f.pushmesh.v1.DisconnectResponseB3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
+	"Disconnect\x12\x1e.pushmesh.v1.DisconnectRequest\x1a\x1f.pushmesh.v1.DisconnectResponse\x12M\n" +
+	"\n" +
+	"SetProfile\x12\x1e.pushmesh.v1.SetProfileRequest\x1a\x1f.pushmesh.v1.SetProfileResponseB3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
 
 var (
 	file_pushmesh_v1_session_proto_rawDescOnce sync.Once
@@ -707,7 +834,7 @@ func file_pushmesh_v1_session_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_session_proto_rawDescData
 }
 
-var file_pushmesh_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_pushmesh_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_pushmesh_v1_session_proto_goTypes = []any{
 	(*Session)(nil),                      // 0: pushmesh.v1.Session
 	(*Cursor)(nil),                       // 1: pushmesh.v1.Cursor
@@ -719,26 +846,32 @@ var file_pushmesh_v1_session_proto_goTypes = []any{
 	(*SessionServiceDeleteResponse)(nil), // 7: pushmesh.v1.SessionServiceDeleteResponse
 	(*DisconnectRequest)(nil),            // 8: pushmesh.v1.DisconnectRequest
 	(*DisconnectResponse)(nil),           // 9: pushmesh.v1.DisconnectResponse
-	(wirev1.Code)(0),                     // 10: pushmesh.wire.v1.Code
+	(*SetProfileRequest)(nil),            // 10: pushmesh.v1.SetProfileRequest
+	(*SetProfileResponse)(nil),           // 11: pushmesh.v1.SetProfileResponse
+	nil,                                  // 12: pushmesh.v1.SetProfileRequest.ProfileEntry
+	(wirev1.Code)(0),                     // 13: pushmesh.wire.v1.Code
 }
 var file_pushmesh_v1_session_proto_depIdxs = []int32{
 	1,  // 0: pushmesh.v1.Session.cursors:type_name -> pushmesh.v1.Cursor
 	0,  // 1: pushmesh.v1.SessionServiceListResponse.sessions:type_name -> pushmesh.v1.Session
 	0,  // 2: pushmesh.v1.SessionServiceGetResponse.session:type_name -> pushmesh.v1.Session
-	10, // 3: pushmesh.v1.DisconnectRequest.code:type_name -> pushmesh.wire.v1.Code
-	2,  // 4: pushmesh.v1.SessionService.List:input_type -> pushmesh.v1.SessionServiceListRequest
-	4,  // 5: pushmesh.v1.SessionService.Get:input_type -> pushmesh.v1.SessionServiceGetRequest
-	6,  // 6: pushmesh.v1.SessionService.Delete:input_type -> pushmesh.v1.SessionServiceDeleteRequest
-	8,  // 7: pushmesh.v1.SessionService.Disconnect:input_type -> pushmesh.v1.DisconnectRequest
-	3,  // 8: pushmesh.v1.SessionService.List:output_type -> pushmesh.v1.SessionServiceListResponse
-	5,  // 9: pushmesh.v1.SessionService.Get:output_type -> pushmesh.v1.SessionServiceGetResponse
-	7,  // 10: pushmesh.v1.SessionService.Delete:output_type -> pushmesh.v1.SessionServiceDeleteResponse
-	9,  // 11: pushmesh.v1.SessionService.Disconnect:output_type -> pushmesh.v1.DisconnectResponse
-	8,  // [8:12] is the sub-list for method output_type
-	4,  // [4:8] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	13, // 3: pushmesh.v1.DisconnectRequest.code:type_name -> pushmesh.wire.v1.Code
+	12, // 4: pushmesh.v1.SetProfileRequest.profile:type_name -> pushmesh.v1.SetProfileRequest.ProfileEntry
+	2,  // 5: pushmesh.v1.SessionService.List:input_type -> pushmesh.v1.SessionServiceListRequest
+	4,  // 6: pushmesh.v1.SessionService.Get:input_type -> pushmesh.v1.SessionServiceGetRequest
+	6,  // 7: pushmesh.v1.SessionService.Delete:input_type -> pushmesh.v1.SessionServiceDeleteRequest
+	8,  // 8: pushmesh.v1.SessionService.Disconnect:input_type -> pushmesh.v1.DisconnectRequest
+	10, // 9: pushmesh.v1.SessionService.SetProfile:input_type -> pushmesh.v1.SetProfileRequest
+	3,  // 10: pushmesh.v1.SessionService.List:output_type -> pushmesh.v1.SessionServiceListResponse
+	5,  // 11: pushmesh.v1.SessionService.Get:output_type -> pushmesh.v1.SessionServiceGetResponse
+	7,  // 12: pushmesh.v1.SessionService.Delete:output_type -> pushmesh.v1.SessionServiceDeleteResponse
+	9,  // 13: pushmesh.v1.SessionService.Disconnect:output_type -> pushmesh.v1.DisconnectResponse
+	11, // 14: pushmesh.v1.SessionService.SetProfile:output_type -> pushmesh.v1.SetProfileResponse
+	10, // [10:15] is the sub-list for method output_type
+	5,  // [5:10] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_session_proto_init() }
@@ -752,7 +885,7 @@ func file_pushmesh_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_session_proto_rawDesc), len(file_pushmesh_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	SessionService_Get_FullMethodName        = "/pushmesh.v1.SessionService/Get"
 	SessionService_Delete_FullMethodName     = "/pushmesh.v1.SessionService/Delete"
 	SessionService_Disconnect_FullMethodName = "/pushmesh.v1.SessionService/Disconnect"
+	SessionService_SetProfile_FullMethodName = "/pushmesh.v1.SessionService/SetProfile"
 )
 
 // SessionServiceClient is the client API for SessionService service.
@@ -37,6 +38,9 @@ type SessionServiceClient interface {
 	// Disconnect closes connections by client_id or user, everywhere in the mesh: where both are given, those of either. They see the code and the
 	// reason. A client that proved no user is the user "client:" and its id, as in Session.
 	Disconnect(ctx context.Context, in *DisconnectRequest, opts ...grpc.CallOption) (*DisconnectResponse, error)
+	// SetProfile replaces what a user's or a client's connections are ranked for, as their Hello would have. It holds for connections that there are
+	// now; one that comes back has the profile of its Hello again.
+	SetProfile(ctx context.Context, in *SetProfileRequest, opts ...grpc.CallOption) (*SetProfileResponse, error)
 }
 
 type sessionServiceClient struct {
@@ -87,6 +91,16 @@ func (c *sessionServiceClient) Disconnect(ctx context.Context, in *DisconnectReq
 	return out, nil
 }
 
+func (c *sessionServiceClient) SetProfile(ctx context.Context, in *SetProfileRequest, opts ...grpc.CallOption) (*SetProfileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetProfileResponse)
+	err := c.cc.Invoke(ctx, SessionService_SetProfile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SessionServiceServer is the server API for SessionService service.
 // All implementations must embed UnimplementedSessionServiceServer
 // for forward compatibility.
@@ -99,6 +113,9 @@ type SessionServiceServer interface {
 	// Disconnect closes connections by client_id or user, everywhere in the mesh: where both are given, those of either. They see the code and the
 	// reason. A client that proved no user is the user "client:" and its id, as in Session.
 	Disconnect(context.Context, *DisconnectRequest) (*DisconnectResponse, error)
+	// SetProfile replaces what a user's or a client's connections are ranked for, as their Hello would have. It holds for connections that there are
+	// now; one that comes back has the profile of its Hello again.
+	SetProfile(context.Context, *SetProfileRequest) (*SetProfileResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }
 
@@ -120,6 +137,9 @@ func (UnimplementedSessionServiceServer) Delete(context.Context, *SessionService
 }
 func (UnimplementedSessionServiceServer) Disconnect(context.Context, *DisconnectRequest) (*DisconnectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Disconnect not implemented")
+}
+func (UnimplementedSessionServiceServer) SetProfile(context.Context, *SetProfileRequest) (*SetProfileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetProfile not implemented")
 }
 func (UnimplementedSessionServiceServer) mustEmbedUnimplementedSessionServiceServer() {}
 func (UnimplementedSessionServiceServer) testEmbeddedByValue()                        {}
@@ -214,6 +234,24 @@ func _SessionService_Disconnect_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_SetProfile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetProfileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).SetProfile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_SetProfile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).SetProfile(ctx, req.(*SetProfileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SessionService_ServiceDesc is the grpc.ServiceDesc for SessionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -236,6 +274,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Disconnect",
 			Handler:    _SessionService_Disconnect_Handler,
+		},
+		{
+			MethodName: "SetProfile",
+			Handler:    _SessionService_SetProfile_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -373,7 +373,9 @@ type Hello struct {
 	SessionTtlS   uint32             `protobuf:"varint,10,opt,name=session_ttl_s,json=sessionTtlS,proto3" json:"session_ttl_s,omitempty"`
 	Features      []string           `protobuf:"bytes,11,rep,name=features,proto3" json:"features,omitempty"`
 	// Of a router that connects for a backend: the edge's ticket, 16 bytes, and the id of the router it was given to. Clients have none.
-	Ticket        []byte `protobuf:"bytes,12,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Ticket []byte `protobuf:"bytes,12,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	// For ranking by embeddings, 512 dimensions at most.
+	ProfileVector []float32 `protobuf:"fixed32,13,rep,packed,name=profile_vector,json=profileVector,proto3" json:"profile_vector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -488,6 +490,13 @@ func (x *Hello) GetFeatures() []string {
 func (x *Hello) GetTicket() []byte {
 	if x != nil {
 		return x.Ticket
+	}
+	return nil
+}
+
+func (x *Hello) GetProfileVector() []float32 {
+	if x != nil {
+		return x.ProfileVector
 	}
 	return nil
 }
@@ -1016,14 +1025,16 @@ type Message struct {
 	// Unix time in microseconds.
 	PublishedAt uint64 `protobuf:"fixed64,4,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
 	// 16 bytes, UUIDv7.
-	Id            []byte            `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
-	Headers       map[string]string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Attempt       uint32            `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Priority      uint32            `protobuf:"varint,8,opt,name=priority,proto3" json:"priority,omitempty"`
-	Traceparent   string            `protobuf:"bytes,9,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	Score         float64           `protobuf:"fixed64,10,opt,name=score,proto3" json:"score,omitempty"`
-	Subs          []uint32          `protobuf:"varint,11,rep,packed,name=subs,proto3" json:"subs,omitempty"`
-	From          string            `protobuf:"bytes,13,opt,name=from,proto3" json:"from,omitempty"`
+	Id          []byte            `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	Headers     map[string]string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Attempt     uint32            `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Priority    uint32            `protobuf:"varint,8,opt,name=priority,proto3" json:"priority,omitempty"`
+	Traceparent string            `protobuf:"bytes,9,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Score       float64           `protobuf:"fixed64,10,opt,name=score,proto3" json:"score,omitempty"`
+	Subs        []uint32          `protobuf:"varint,11,rep,packed,name=subs,proto3" json:"subs,omitempty"`
+	From        string            `protobuf:"bytes,13,opt,name=from,proto3" json:"from,omitempty"`
+	// Between the tiers alone, an encoded pushmesh.internal.v1.MessageFeatures: edges cut it off, clients never see it.
+	Mesh          []byte `protobuf:"bytes,14,opt,name=mesh,proto3" json:"mesh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1140,6 +1151,13 @@ func (x *Message) GetFrom() string {
 		return x.From
 	}
 	return ""
+}
+
+func (x *Message) GetMesh() []byte {
+	if x != nil {
+		return x.Mesh
+	}
+	return nil
 }
 
 type Ack struct {
@@ -2168,7 +2186,7 @@ var File_pushmesh_wire_v1_wire_proto protoreflect.FileDescriptor
 
 const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x1bpushmesh/wire/v1/wire.proto\x12\x10pushmesh.wire.v1\x1a\x1bpushmesh/wire/v1/code.proto\"\xc4\x03\n" +
+	"\x1bpushmesh/wire/v1/wire.proto\x12\x10pushmesh.wire.v1\x1a\x1bpushmesh/wire/v1/code.proto\"\xeb\x03\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x14\n" +
@@ -2182,7 +2200,8 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\rsession_ttl_s\x18\n" +
 	" \x01(\rR\vsessionTtlS\x12\x1a\n" +
 	"\bfeatures\x18\v \x03(\tR\bfeatures\x12\x16\n" +
-	"\x06ticket\x18\f \x01(\fR\x06ticket\x1a:\n" +
+	"\x06ticket\x18\f \x01(\fR\x06ticket\x12%\n" +
+	"\x0eprofile_vector\x18\r \x03(\x02R\rprofileVector\x1a:\n" +
 	"\fProfileEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xaa\x02\n" +
@@ -2238,7 +2257,7 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\fUnsubscribed\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12*\n" +
 	"\x04code\x18\x02 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x98\x03\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xac\x03\n" +
 	"\aMessage\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -2252,7 +2271,8 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\x05score\x18\n" +
 	" \x01(\x01R\x05score\x12\x12\n" +
 	"\x04subs\x18\v \x03(\rR\x04subs\x12\x12\n" +
-	"\x04from\x18\r \x01(\tR\x04from\x1a:\n" +
+	"\x04from\x18\r \x01(\tR\x04from\x12\x12\n" +
+	"\x04mesh\x18\x0e \x01(\fR\x04mesh\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\f\x10\r\"\xaf\x01\n" +

@@ -84,6 +84,9 @@ func (s *Service) rank(ctx context.Context, req *meshv1.RankJobRequest) (*meshv1
 	if len(req.GetCaller()) > maxCaller {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "caller has more than 128 bytes")
 	}
+	if len(req.GetProfiles()) > 0 {
+		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "jobs for several profiles are not supported")
+	}
 	job, err := score.New(req.GetRank(), time.Now())
 	if err != nil {
 		return nil, err

@@ -52,6 +52,10 @@ func New(r *pushmeshv1.RankRequest, now time.Time) (*Job, error) {
 	switch {
 	case len(r.GetCandidates()) > MaxCandidates:
 		return nil, invalid("%d candidates, at most %d", len(r.GetCandidates()), MaxCandidates)
+	case r.GetExpression() != nil || r.GetEmbedding() != nil || r.GetModel() != nil || r.GetNamespace() != "":
+		return nil, unsupported("the only scorer is weighted")
+	case r.GetFilter() != "" || r.GetDiversify() != nil || r.GetExplain():
+		return nil, unsupported("filter, diversify and explain are not supported")
 	case w == nil:
 		return nil, invalid("no scorer: weighted is unset")
 	case !finite(w.GetBias()) || !finite(w.GetPriorityWeight()):
@@ -195,6 +199,8 @@ func (j *Job) score(i int) (float64, error) {
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+func unsupported(what string) error { return code.New(wirev1.Code_CODE_UNSUPPORTED, what) }
 
 func invalid(format string, args ...any) error {
 	return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf(format, args...))

@@ -92,7 +92,7 @@ func checkHello(m *wirev1.Hello) *code.Error {
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id and session hold no control characters")
 	case m.GetToken() != "":
 		return code.New(wirev1.Code_CODE_UNSUPPORTED, "tokens are not supported: token must be empty")
-	case len(m.GetProfile()) > 0:
+	case len(m.GetProfile()) > 0 || len(m.GetProfileVector()) > 0:
 		return code.New(wirev1.Code_CODE_UNSUPPORTED, "ranking is not supported: profile must be empty")
 	}
 	return nil

@@ -45,7 +45,7 @@ func checkMessage(m *pushmeshv1.PublishRequest) error {
 	switch {
 	case m == nil:
 		return invalid("message is missing")
-	case len(m.GetFeatures()) > 0:
+	case len(m.GetFeatures()) > 0 || len(m.GetVector()) > 0:
 		return code.New(wirev1.Code_CODE_UNSUPPORTED, "features: ranked delivery is not supported")
 	case m.GetPriority() > maxPriority:
 		return invalid("priority is %d, at most %d", m.GetPriority(), maxPriority)
