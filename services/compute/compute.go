@@ -17,12 +17,12 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/pushmesh/pushmesh/internal/cpupool"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/services/compute/internal/pool"
 	"github.com/pushmesh/pushmesh/services/compute/internal/ranking"
 )
 
@@ -33,6 +33,8 @@ const (
 	maxCost = 100_000_000
 	// shortCost is about what fits into a slice.
 	shortCost = 20_000
+	// mostLost workers for each that there should be: their jobs take cores from the others.
+	mostLost = 4
 )
 
 // Compute is one node of the compute tier. It is a lifecycle.Part.
@@ -54,11 +56,14 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 	if err != nil {
 		return nil, err
 	}
-	workers := pool.New(pool.Config{
-		Workers: s.Workers, Queue: [pool.Lanes]int{pool.Short: s.ShortQueue, pool.Long: s.LongQueue},
+	workers := cpupool.New(cpupool.Config{
+		Workers: s.Workers, Queue: [cpupool.Lanes]int{cpupool.Short: s.ShortQueue, cpupool.Long: s.LongQueue},
 		MaxCost: maxCost, ShortCost: shortCost,
 		OnPanic: func(reason any, stack []byte) {
 			tel.Log.Error("a job panicked", "reason", reason, "stack", string(stack))
+		},
+		OnLost: func(caller string, since time.Duration) {
+			tel.Log.Error("a job does not come back from a step: its worker is replaced", "caller", caller, "since", since)
 		},
 	})
 	checks := &health.Checks{}
@@ -67,6 +72,12 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 		http:  health.NewServer(s.HTTP, checks, tel.Registry),
 	}
 	checks.Require("serving", c.front.check)
+	checks.Require("workers", func() error {
+		if now, _ := workers.Lost(); now > mostLost*s.Workers {
+			return fmt.Errorf("%d workers have not come back from their jobs: the node should be restarted", now)
+		}
+		return nil
+	})
 	c.front.service.About = c.about(s, checks)
 	c.Add("telemetry", tel)
 	c.Add("http", c.http)
@@ -95,7 +106,7 @@ func (c *Compute) HTTPAddr() string { return c.http.Addr() }
 type front struct {
 	listen  string
 	tel     *telemetry.Telemetry
-	pool    *pool.Pool
+	pool    *cpupool.Pool
 	service *ranking.Service
 
 	serving  atomic.Bool

@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/cpupool"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/compute/internal/pool"
 	"github.com/pushmesh/pushmesh/services/compute/internal/score"
 )
 
@@ -23,14 +23,14 @@ type Service struct {
 	meshv1.UnimplementedComputeServiceServer
 	// About fills in who this is; it is set before the first call.
 	About func(*meshv1.DescribeResponse)
-	pool  *pool.Pool
+	pool  *cpupool.Pool
 	jobs  *prometheus.CounterVec
 	wait  prometheus.Histogram
 	run   prometheus.Histogram
 }
 
 // New makes a service and registers its metrics.
-func New(p *pool.Pool, reg prometheus.Registerer) *Service {
+func New(p *cpupool.Pool, reg prometheus.Registerer) *Service {
 	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	s := &Service{
 		pool: p,
@@ -45,7 +45,7 @@ func New(p *pool.Pool, reg prometheus.Registerer) *Service {
 		}),
 	}
 	reg.MustRegister(s.jobs, s.wait, s.run)
-	for l := range pool.Lanes {
+	for l := range cpupool.Lanes {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pushmesh_compute_queue_depth", Help: "Jobs that wait.", ConstLabels: prometheus.Labels{"lane": l.String()},
 		}, func() float64 { return float64(p.Depth(l)) }))
@@ -53,6 +53,12 @@ func New(p *pool.Pool, reg prometheus.Registerer) *Service {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pushmesh_compute_queued_cost", Help: "Estimated steps of the jobs that wait or run.",
 	}, func() float64 { return float64(p.Cost()) }))
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pushmesh_compute_lost_workers", Help: "Workers replaced whose job has not come back from a step yet.",
+	}, func() float64 { now, _ := p.Lost(); return float64(now) }))
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "pushmesh_compute_lost_workers_total", Help: "Workers replaced because their job did not come back from a step.",
+	}, func() float64 { _, ever := p.Lost(); return float64(ever) }))
 	return s
 }
 

@@ -1,4 +1,4 @@
-package pool
+package cpupool
 
 import (
 	"context"
@@ -148,7 +148,7 @@ func TestOneJobBesideAThousandWaitsTwoTurns(t *testing.T) {
 	}
 }
 
-func TestLanesAlternate(t *testing.T) {
+func TestShortJobsGoFirst(t *testing.T) {
 	p := start(t, Config{Workers: 1, ShortCost: 10})
 	g := occupy(t, p)
 	var longs, before atomic.Int32
@@ -158,7 +158,7 @@ func TestLanesAlternate(t *testing.T) {
 	if err := <-short; err != nil {
 		t.Fatal(err)
 	}
-	if n := before.Load(); n > 4 {
+	if n := before.Load(); n > 1 {
 		t.Fatalf("a short job's third slice came after %d slices of long ones", n)
 	}
 	for range 100 {
@@ -232,6 +232,87 @@ func TestDeadlineAndCancellation(t *testing.T) {
 	}})
 	if !errors.Is(err, context.Canceled) || steps.Load() > 4 {
 		t.Fatalf("%v after %d slices", err, steps.Load())
+	}
+}
+
+func TestLongJobsHaveTheirTurns(t *testing.T) {
+	p := start(t, Config{Workers: 1, ShortCost: 10})
+	g := occupy(t, p)
+	var shorts, before atomic.Int32
+	short := queue(t.Context(), t, p, "a", 1, 1000, func() { shorts.Add(1) })
+	long := queue(t.Context(), t, p, "a", 1000, 1, func() { before.Store(shorts.Load()) })
+	close(g.leave)
+	if err := <-long; err != nil {
+		t.Fatal(err)
+	}
+	if n := before.Load(); n > 3*longTurn {
+		t.Fatalf("a long job's third slice came after %d slices of short ones", n)
+	}
+	for range 1000 {
+		if err := <-short; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAnswerDoesNotWaitForAStep(t *testing.T) {
+	p := start(t, Config{Workers: 1})
+	g := newGate()
+	ctx, leave := context.WithCancelCause(t.Context())
+	why := errors.New("the caller has left")
+	done := make(chan error)
+	go func() {
+		_, err := p.Do(ctx, "a", 5, g)
+		done <- err
+	}()
+	<-g.entered
+	leave(why)
+	if err := <-done; !errors.Is(err, why) {
+		t.Fatal(err)
+	}
+	if p.Cost() != 5 {
+		t.Fatalf("cost %d while the step goes on", p.Cost())
+	}
+	close(g.leave)
+	until(t, func() bool { return p.Cost() == 0 })
+}
+
+// Workers that do not come back are replaced, one by one, as often as it takes; the pool goes on.
+func TestEndlessJobsDoNotTakeThePoolOut(t *testing.T) {
+	const workers, endless = 2, 7
+	var told atomic.Int32
+	p := start(t, Config{
+		Workers: workers, Stall: 20 * time.Millisecond, OnLost: func(caller string, since time.Duration) {
+			if caller == "endless" && since >= 20*time.Millisecond {
+				told.Add(1)
+			}
+		},
+	})
+	gates := make([]*gate, endless)
+	answers := make(chan error, endless)
+	for i := range gates {
+		gates[i] = newGate()
+		if err := p.Go(t.Context(), "endless", 1, gates[i], func(_ Times, err error) { answers <- err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range endless {
+		if err := <-answers; code.Of(err) != wirev1.Code_CODE_INTERNAL {
+			t.Fatal(err)
+		}
+	}
+	if now, ever := p.Lost(); now != endless || ever != endless || told.Load() != endless {
+		t.Fatalf("%d lost, %d ever, %d told", now, ever, told.Load())
+	}
+	if _, err := p.Do(t.Context(), "a", 1, &task{left: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range gates {
+		close(g.leave)
+	}
+	until(t, func() bool { now, _ := p.Lost(); return now == 0 && p.Cost() == 0 })
+	if _, ever := p.Lost(); ever != endless {
+		t.Fatal(ever)
 	}
 }
 
