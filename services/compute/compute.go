@@ -164,6 +164,7 @@ func (f *front) Stop(ctx context.Context) error {
 	}
 	defer cancel()
 	f.pool.Drain()
+	f.service.Drain()
 	late := context.AfterFunc(patience, f.pool.Abandon)
 	defer late()
 	done := make(chan struct{})

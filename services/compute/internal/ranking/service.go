@@ -4,6 +4,7 @@ package ranking
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,11 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/cpupool"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/compute/internal/score"
 )
-
-// maxCaller is the most bytes of a caller's name.
-const maxCaller = 128
 
 // Service answers RankJob.
 type Service struct {
@@ -27,13 +24,17 @@ type Service struct {
 	jobs  *prometheus.CounterVec
 	wait  prometheus.Histogram
 	run   prometheus.Histogram
+
+	draining chan struct{} // closed by Drain
+	drain    sync.Once
 }
 
 // New makes a service and registers its metrics.
 func New(p *cpupool.Pool, reg prometheus.Registerer) *Service {
 	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	s := &Service{
-		pool: p,
+		draining: make(chan struct{}),
+		pool:     p,
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_compute_jobs_total", Help: "Ranking jobs by how they ended.",
 		}, []string{"code"}),
@@ -62,6 +63,9 @@ func New(p *cpupool.Pool, reg prometheus.Registerer) *Service {
 	return s
 }
 
+// Drain ends streams once what they have under way is answered.
+func (s *Service) Drain() { s.drain.Do(func() { close(s.draining) }) }
+
 // Describe implements meshv1.ComputeServiceServer.
 func (s *Service) Describe(context.Context, *meshv1.DescribeRequest) (*meshv1.DescribeResponse, error) {
 	d := &meshv1.DescribeResponse{}
@@ -74,40 +78,34 @@ func (s *Service) Describe(context.Context, *meshv1.DescribeRequest) (*meshv1.De
 
 // RankJob implements meshv1.ComputeServiceServer.
 func (s *Service) RankJob(ctx context.Context, req *meshv1.RankJobRequest) (*meshv1.RankJobResponse, error) {
-	resp, err := s.rank(ctx, req)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = code.New(wirev1.Code_CODE_EXPIRED, "the deadline came before the ranking was done")
+	if us := req.GetTimeoutUs(); us > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(us)*time.Microsecond)
+		defer cancel()
 	}
-	refusal := code.From(err)
-	s.jobs.WithLabelValues(code.Name(code.Of(err))).Inc()
-	if refusal != nil {
-		return nil, refusal
+	var times cpupool.Times
+	w, err := newWork(req)
+	if err == nil {
+		times, err = s.pool.Do(ctx, req.GetCaller(), w.cost, w.job)
 	}
-	return resp, nil
+	if e := s.ended(times, err); e != nil {
+		return nil, e
+	}
+	return w.response(times), nil
 }
 
-func (s *Service) rank(ctx context.Context, req *meshv1.RankJobRequest) (*meshv1.RankJobResponse, error) {
-	if len(req.GetCaller()) > maxCaller {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "caller has more than 128 bytes")
-	}
-	if len(req.GetProfiles()) > 0 {
-		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "jobs for several profiles are not supported")
-	}
-	job, err := score.New(req.GetRank(), time.Now())
-	if err != nil {
-		return nil, err
-	}
-	times, err := s.pool.Do(ctx, req.GetCaller(), score.Cost(req.GetRank()), job)
+// ended counts how a job ended, and names an error.
+func (s *Service) ended(times cpupool.Times, err error) *code.Error {
 	if times.Waited > 0 {
 		s.wait.Observe(times.Waited.Seconds())
 	}
 	if times.Ran > 0 {
 		s.run.Observe(times.Ran.Seconds())
 	}
-	if err != nil {
-		return nil, err
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = code.New(wirev1.Code_CODE_EXPIRED, "the deadline came before the ranking was done")
 	}
-	return &meshv1.RankJobResponse{
-		Rank: job.Response(), WaitedUs: uint64(times.Waited.Microseconds()), RanUs: uint64(times.Ran.Microseconds()),
-	}, nil
+	e := code.From(err)
+	s.jobs.WithLabelValues(code.Name(code.Of(err))).Inc()
+	return e
 }

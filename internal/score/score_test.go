@@ -18,21 +18,35 @@ import (
 
 var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// rank runs a job to its end with slices of no time at all, so that every boundary between slices is crossed.
-func rank(t interface{ Fatal(...any) }, r *pushmeshv1.RankRequest) []*pushmeshv1.RankResponse_Ranked {
-	j, err := New(r, now)
+// begin makes the job of a request.
+func begin(r *pushmeshv1.RankRequest) (*Job, error) {
+	spec, err := Compile(r)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	for {
-		done, err := j.Step(0)
+	return spec.Job(r.GetCandidates(), []Profile{{Features: r.GetProfile(), Keep: int(r.GetTopK())}}, now)
+}
+
+// finish runs a job to its end with slices of no time at all, so that every boundary between slices is crossed.
+func finish(t interface{ Fatal(...any) }, j *Job, err error) *Job {
+	for done := false; !done; {
+		if err == nil {
+			done, err = j.Step(0)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if done {
-			return j.Response().GetRanked()
-		}
 	}
+	return j
+}
+
+func rank(t interface{ Fatal(...any) }, r *pushmeshv1.RankRequest) []*pushmeshv1.RankResponse_Ranked {
+	j, err := begin(r)
+	var out []*pushmeshv1.RankResponse_Ranked
+	for _, p := range finish(t, j, err).Places(0) {
+		out = append(out, &pushmeshv1.RankResponse_Ranked{Id: r.GetCandidates()[p.Index].GetId(), Score: p.Score, Index: p.Index})
+	}
+	return out
 }
 
 // naive is rank.proto's formula, written down once more without any thought of speed.
@@ -161,6 +175,9 @@ func TestRefusesNonsense(t *testing.T) {
 	one := &pushmeshv1.Candidate{Features: map[string]float64{"a": 1e300}}
 	for name, r := range map[string]*pushmeshv1.RankRequest{
 		"no scorer":          {Candidates: []*pushmeshv1.Candidate{one}},
+		"two scorers":        {Weighted: &pushmeshv1.WeightedScorer{}, Model: &pushmeshv1.ModelScorer{}},
+		"diversify by what":  {Weighted: &pushmeshv1.WeightedScorer{}, Diversify: &pushmeshv1.Diversify{Key: "payload", AtMost: 1}},
+		"none of a kind":     {Weighted: &pushmeshv1.WeightedScorer{}, Diversify: &pushmeshv1.Diversify{Key: "topic"}},
 		"too many":           weighted(&pushmeshv1.WeightedScorer{}, make([]*pushmeshv1.Candidate, MaxCandidates+1)...),
 		"infinite weight":    weighted(&pushmeshv1.WeightedScorer{Weights: map[string]float64{"a": math.Inf(1)}}),
 		"NaN affinity":       weighted(&pushmeshv1.WeightedScorer{Affinities: map[string]float64{"a": math.NaN()}}),
@@ -174,9 +191,9 @@ func TestRefusesNonsense(t *testing.T) {
 		"score overflows":    weighted(&pushmeshv1.WeightedScorer{Weights: map[string]float64{"a": 1e300}}, one),
 		"bad date":           weighted(&pushmeshv1.WeightedScorer{HalfLife: durationpb.New(time.Second)}, &pushmeshv1.Candidate{PublishedAt: &timestamppb.Timestamp{Nanos: -1}}),
 	} {
-		j, err := New(r, now)
-		if err == nil {
-			_, err = j.Step(time.Second)
+		j, err := begin(r)
+		for done := false; err == nil && !done; {
+			done, err = j.Step(time.Second)
 		}
 		if code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
 			t.Errorf("%s: %v", name, err)
@@ -195,7 +212,7 @@ func TestSlicesAreShort(t *testing.T) {
 	for i := range MaxCandidates {
 		r.Candidates = append(r.Candidates, &pushmeshv1.Candidate{Features: map[string]float64{"a": float64(i % 977), "b": 1}})
 	}
-	j, err := New(r, now)
+	j, err := begin(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +229,7 @@ func TestSlicesAreShort(t *testing.T) {
 	if slicesDone < 50 {
 		t.Fatalf("100,000 candidates in %d slices of 0.1 ms: some slice was long", slicesDone)
 	}
-	if n := len(j.Response().GetRanked()); n != MaxCandidates {
+	if n := len(j.Places(0)); n != MaxCandidates {
 		t.Fatal(n)
 	}
 }

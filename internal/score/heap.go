@@ -1,24 +1,18 @@
 package score
 
-// entry is a scored candidate.
-type entry struct {
-	score float64
-	index uint32
-}
-
 // worse says whether a ranks behind b: a lower score, or the same and later in the request.
-func (a entry) worse(b entry) bool {
-	if a.score != b.score {
-		return a.score < b.score
+func (a Place) worse(b Place) bool {
+	if a.Score != b.Score {
+		return a.Score < b.Score
 	}
-	return a.index > b.index
+	return a.Index > b.Index
 }
 
 // heap holds the best entries with the worst of them on top.
-type heap []entry
+type heap []Place
 
 // offer keeps e if it is among the best keep.
-func (h *heap) offer(e entry, keep int) {
+func (h *heap) offer(e Place, keep int) {
 	if len(*h) < keep {
 		*h = append(*h, e)
 		h.up(len(*h) - 1)
@@ -31,7 +25,7 @@ func (h *heap) offer(e entry, keep int) {
 }
 
 // pop takes the worst.
-func (h *heap) pop() entry {
+func (h *heap) pop() Place {
 	top, n := (*h)[0], len(*h)-1
 	(*h)[0] = (*h)[n]
 	*h = (*h)[:n]

@@ -1,0 +1,111 @@
+package ranking
+
+import (
+	"context"
+	"sync"
+
+	"github.com/pushmesh/pushmesh/internal/cpupool"
+)
+
+const (
+	// maxAnswers of one message.
+	maxAnswers = 256
+	// maxUnsent answers of a stream, beyond which it is not read from.
+	maxUnsent = 4096
+)
+
+// answer is how one job of a stream ended.
+type answer struct {
+	ref    uint64
+	work   *work
+	cancel func() // ends its deadline
+	times  cpupool.Times
+	err    error
+}
+
+// answers are what a stream is owed. It is safe for concurrent use.
+type answers struct {
+	wake chan struct{} // 1: there is something to send
+	free chan struct{} // 1: something was taken
+
+	mu       sync.Mutex
+	ready    []answer
+	owed     int // jobs without an answer
+	finished bool
+}
+
+func newAnswers() *answers {
+	return &answers{wake: make(chan struct{}, 1), free: make(chan struct{}, 1)}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (a *answers) expect() {
+	a.mu.Lock()
+	a.owed++
+	a.mu.Unlock()
+}
+
+func (a *answers) add(one answer) {
+	one.cancel()
+	a.mu.Lock()
+	a.ready = append(a.ready, one)
+	a.owed--
+	a.mu.Unlock()
+	signal(a.wake)
+}
+
+// finish says that no more jobs come.
+func (a *answers) finish() {
+	a.mu.Lock()
+	a.finished = true
+	a.mu.Unlock()
+	signal(a.wake)
+}
+
+// room waits while too many answers are unsent.
+func (a *answers) room(ctx context.Context) error {
+	for {
+		a.mu.Lock()
+		n := len(a.ready)
+		a.mu.Unlock()
+		if n < maxUnsent {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.free:
+		}
+	}
+}
+
+// take waits for answers and moves some into dst; none: all jobs are answered, and no more come.
+func (a *answers) take(ctx context.Context, dst []answer) ([]answer, error) {
+	for {
+		a.mu.Lock()
+		n := min(len(a.ready), maxAnswers)
+		dst = append(dst, a.ready[:n]...)
+		rest := copy(a.ready, a.ready[n:])
+		clear(a.ready[rest:])
+		a.ready = a.ready[:rest]
+		over := a.finished && a.owed == 0
+		a.mu.Unlock()
+		if n > 0 {
+			signal(a.free)
+		}
+		if n > 0 || over {
+			return dst, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-a.wake:
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/cpupool"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+type jobStream = grpc.BidiStreamingServer[meshv1.RankJobsRequest, meshv1.RankJobsResponse]
+
+// RankJobs implements meshv1.ComputeServiceServer. One goroutine takes jobs in; another one sends what is done, as many answers together as there are. The
+// pool's bounds bound what a stream has under way, and one that does not read its answers is not read from. A planned stop answers what is under way.
+func (s *Service) RankJobs(stream jobStream) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	out := newAnswers()
+	sent, received := make(chan error, 1), make(chan error, 1)
+	go func() { sent <- s.send(ctx, stream, out) }()
+	go func() { received <- s.receive(ctx, stream, out) }()
+	var end error
+	select {
+	case err := <-sent:
+		return err
+	case <-s.draining:
+		end = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the node stops")
+	case err := <-received:
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	out.finish()
+	if err := <-sent; err != nil {
+		return err
+	}
+	return end
+}
+
+func (s *Service) receive(ctx context.Context, stream jobStream, out *answers) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		for _, it := range req.GetItems() {
+			if err := out.room(ctx); err != nil {
+				return err
+			}
+			out.expect()
+			s.begin(ctx, it, out)
+		}
+	}
+}
+
+// begin has one job of a stream done.
+func (s *Service) begin(ctx context.Context, it *meshv1.RankJobsRequest_Item, out *answers) {
+	a := answer{ref: it.GetRef(), cancel: func() {}}
+	if us := it.GetJob().GetTimeoutUs(); us > 0 {
+		ctx, a.cancel = context.WithTimeout(ctx, time.Duration(us)*time.Microsecond)
+	}
+	w, err := newWork(it.GetJob())
+	if err == nil {
+		a.work = w
+		err = s.pool.Go(ctx, it.GetJob().GetCaller(), w.cost, w.job, func(times cpupool.Times, err error) {
+			a.times, a.err = times, err
+			out.add(a)
+		})
+	}
+	if err != nil {
+		a.err = err
+		out.add(a)
+	}
+}
+
+// send answers until all is answered, or ctx ends.
+func (s *Service) send(ctx context.Context, stream jobStream, out *answers) error {
+	var some []answer
+	for {
+		var err error
+		if some, err = out.take(ctx, some[:0]); err != nil {
+			return err
+		}
+		if len(some) == 0 {
+			return nil
+		}
+		resp := &meshv1.RankJobsResponse{}
+		for i := range some {
+			resp.Items = append(resp.Items, s.item(&some[i]))
+		}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Service) item(a *answer) *meshv1.RankJobsResponse_Item {
+	if e := s.ended(a.times, a.err); e != nil {
+		return &meshv1.RankJobsResponse_Item{Ref: a.ref, Code: e.Code, Error: e.Message, RetryAfterMs: uint32(e.RetryAfter.Milliseconds())}
+	}
+	return &meshv1.RankJobsResponse_Item{Ref: a.ref, Job: a.work.response(a.times)}
+}
