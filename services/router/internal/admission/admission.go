@@ -148,7 +148,19 @@ type Ask struct {
 	Priority uint32
 	// Messages of one call, and the bytes that each takes up.
 	Messages, Bytes int
+	// Patient: where nothing but the producer's own limits is in the way, it comes again. Admit then says Later, counts nothing and charges nothing.
+	Patient bool
 }
+
+// Later is what a Patient ask is told instead of being refused.
+type Later struct {
+	// Wait is when to ask again.
+	Wait time.Duration
+	// Crowded: as soon as a message of the producer is answered there may be room, before that.
+	Crowded bool
+}
+
+func (l *Later) Error() string { return "later: in " + l.Wait.String() }
 
 // Slot is admitted work. It is given back with Release, once.
 type Slot struct {
@@ -161,6 +173,9 @@ type Slot struct {
 // token at all, and paid off afterwards.
 func (a *Admission) Admit(now time.Time, q Ask) (Slot, error) {
 	s, why, err := a.admit(now, &q)
+	if err != nil && q.Patient && (why == byProducerRate || why == byProducerInFlight) {
+		return Slot{}, &Later{Wait: err.RetryAfter, Crowded: why == byProducerInFlight}
+	}
 	if err != nil {
 		return Slot{}, a.refuse(now, q.Producer, q.Messages, why, err)
 	}

@@ -23,12 +23,20 @@ func gather(n int, reply func(data []byte), none func()) *gathered {
 	return g
 }
 
+// hold keeps the reply back until release, even if all results are there.
+func (g *gathered) hold() { g.left.Add(1) }
+
 // Published implements Receiver.
 func (g *gathered) Published(ref uint64, res *Result) {
 	g.results[ref] = &meshv1.ClientPublishReply_Result{
 		Code: res.Code, Error: res.Error, RetryAfterMs: uint32(res.RetryAfter.Milliseconds()),
 		Seq: res.Seq, Epoch: res.Epoch, MessageId: res.MessageID, Duplicate: res.Duplicate,
 	}
+	g.release()
+}
+
+// release ends a hold, or the wait for one result.
+func (g *gathered) release() {
 	if g.left.Add(-1) > 0 {
 		return
 	}

@@ -11,13 +11,10 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/codec"
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 )
 
@@ -92,44 +89,24 @@ func readSlowly(t *testing.T, waited func(time.Duration), ahead int) {
 
 // A user is held to one producer's limits on all connections together; without a user, each client is.
 func TestClientsAreLimitedPerUser(t *testing.T) {
-	c := NewClients(limitedTo(admission.Limits{Rate: 100, InFlight: 10}, &pushmeshv1.Namespace{Prefix: "open", Policy: &pushmeshv1.Policy{ClientPublish: true}}), nil, "r")
-	publish := func(user, id string, n int) (ok int) {
-		t.Helper()
-		in := &meshv1.ClientPublish{EdgeId: "e"}
-		for range n {
-			in.Items = append(in.Items, &meshv1.ClientPublish_Item{Topic: "open/1", User: user, ClientId: id})
+	taking(t, admission.Limits{Rate: 100, InFlight: 10}, 1, func(c *taker) {
+		c.patient.Store(mostPatient) // nobody waits
+		publish := func(user, id string) int {
+			all, _ := c.ask(user, id, "open/1", 20)
+			return c.oks(all)
 		}
-		data, err := proto.Marshal(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.take(data, nil)
-		out := &meshv1.ClientPublishReply{}
-		if err := proto.Unmarshal((<-c.replies).data, out); err != nil || len(out.GetResults()) != n {
-			t.Fatalf("%d results: %v", len(out.GetResults()), err)
-		}
-		for _, r := range out.GetResults() {
-			switch {
-			case r.GetCode() == wirev1.Code_CODE_OK:
-				ok++
-			case r.GetCode() != wirev1.Code_CODE_RATE_LIMITED || r.GetRetryAfterMs() == 0:
-				t.Fatalf("%v", r)
-			}
-		}
-		return ok
-	}
-	synctest.Test(t, func(t *testing.T) { // whose clock stands still meanwhile
-		if n := publish("ann", "phone", 20); n != 10 {
+		if n := publish("ann", "phone"); n != 10 {
 			t.Errorf("%d of 20 at once, at 100 a second and a burst of 10", n)
 		}
-		if n := publish("ann", "laptop", 20); n != 0 {
+		if n := publish("ann", "laptop"); n != 0 {
 			t.Errorf("%d more from her other connection", n)
 		}
-		if n := publish("bob", "phone", 20); n != 10 {
+		if n := publish("bob", "phone"); n != 10 {
 			t.Errorf("%d of another user", n)
 		}
-		if n := publish("", "phone", 20) + publish("", "laptop", 20); n != 20 {
+		if n := publish("", "phone") + publish("", "laptop"); n != 20 {
 			t.Errorf("%d of two clients without a user", n)
 		}
+		c.patient.Store(0)
 	})
 }

@@ -4,6 +4,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -95,49 +96,59 @@ type Message struct {
 	ProducerSeq uint64
 	// Written says that a transaction wrote it into the outbox; nil: it comes from its producer.
 	Written *Written
+	// Patient: rather than being refused for its producer's own limits alone, it is offered again.
+	Patient bool
 	Ref     uint64
 	To      Receiver
 }
 
 // Publish takes a message; its Receiver is told the result, maybe before Publish returns. refused says that admission did not let it in.
 func (p *Publisher) Publish(m *Message) (refused bool) {
-	now := time.Now()
+	refused, _ = p.offer(time.Now(), m)
+	return refused
+}
+
+// offer is Publish. With later a Patient message was not taken, and its Receiver is told nothing.
+func (p *Publisher) offer(now time.Time, m *Message) (refused bool, later *admission.Later) {
 	if err := checkMessage(m.Request); err != nil {
 		p.refuse(now, m, err)
-		return false
+		return false, nil
 	}
 	if err := checkProducer(m.ProducerID, m.ProducerSeq); err != nil {
 		p.refuse(now, m, err)
-		return false
+		return false, nil
 	}
 	if len(m.Request.GetTopics()) > 0 {
-		return p.publishMany(now, m)
+		return p.publishMany(now, m), nil
 	}
 	pol, err := p.check(m, m.Request.GetTopic())
 	if err != nil {
 		p.refuse(now, m, err)
-		return false
+		return false, nil
 	}
 	slot, err := p.cfg.Admission.Admit(now, ask(m, pol, m.Request.GetTopic()))
+	if errors.As(err, &later) {
+		return false, later
+	}
 	if err != nil {
 		p.refuse(now, m, err)
-		return true
+		return true, nil
 	}
 	l := &lone{}
 	if err := p.seal(now, m, &l.sealed); err != nil {
 		slot.Release()
 		p.refuse(now, m, err)
-		return false
+		return false, nil
 	}
 	p.submit(&l.job, now, m, &l.sealed, m.Request.GetTopic(), pol, slot, m.Ref, m.To)
-	return false
+	return false, nil
 }
 
 // ask is what a message needs. What was committed is not refused for who wrote it.
 func ask(m *Message, pol *policy.Policy, topic string) admission.Ask {
 	q := admission.Ask{
 		Producer: m.Producer, Policy: pol, Priority: m.Request.GetPriority(), Messages: 1, Bytes: weight(len(m.Request.GetPayload())),
-		Topic: topic, Durable: pol.Durable,
+		Topic: topic, Durable: pol.Durable, Patient: m.Patient,
 	}
 	if m.Written != nil {
 		q.Producer = ""
