@@ -76,7 +76,7 @@ func (m *Mesh) frame(data []byte) {
 	if f.WantSnapshot {
 		m.snapshot(string(f.Router))
 	}
-	if m.routers.Len() != known || f.Leaving {
+	if m.routers.Len() != known || f.Leaving || v.Missed == routers.Incarnation {
 		m.routersChanged()
 	}
 	if v.Applied {
@@ -133,8 +133,8 @@ func (m *Mesh) missed(f *routers.Frame, why routers.Reason) {
 }
 
 func (m *Mesh) routersChanged() {
-	ids := m.routers.IDs()
-	m.routerID.Store(&ids)
+	live := m.routers.Live()
+	m.live.Store(&live)
 	m.openGate()
 	m.wantEvents()
 }

@@ -43,7 +43,7 @@ type Config struct {
 	Incarnation uint64
 	Bus         *bus.Bus
 	Store       Store
-	// Durable says whether the policy of a topic makes it durable. It is called by the mesh's goroutine.
+	// Durable says whether the policy of a topic makes it durable. It is called by several goroutines.
 	Durable func(topic string) bool
 	// DurableAny says whether a filter may match a topic that is durable. It is called by the mesh's goroutine.
 	DurableAny func(filter string) bool
@@ -111,9 +111,9 @@ type Mesh struct {
 	telling  telling
 	others   *others
 
-	waiting  atomic.Int64             // joins not answered yet
-	routerID atomic.Pointer[[]string] // the live routers
-	leave    []func()
+	waiting atomic.Int64 // joins not answered yet
+	live    atomic.Pointer[[]routers.Live]
+	leave   []func()
 
 	// The goroutine's own.
 	now         time.Time
@@ -159,7 +159,7 @@ func New(cfg Config) *Mesh {
 	m.catchup = catchup{cache: history.NewCache(0), flights: map[string][]*flight{}}
 	m.joins = newJoins()
 	m.check = check{topics: map[string]bool{}, reasons: map[string]bool{}}
-	m.routerID.Store(&[]string{})
+	m.live.Store(&[]routers.Live{})
 	return m
 }
 
@@ -180,14 +180,19 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	})
 	m.loops = append(m.loops, &outlet{loop: m.groups, full: m.full})
 	m.publish = publish.New(publish.Config{
-		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.liveRouters, Post: m.Post,
+		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.liveRouters, Durable: m.cfg.Durable, Post: m.Post,
 	})
 }
 
-func (m *Mesh) liveRouters() []string { return *m.routerID.Load() }
+func (m *Mesh) liveRouters() []routers.Live { return *m.live.Load() }
 
 // LiveRouters are the ids of routers that are alive, as far as is known.
-func (m *Mesh) LiveRouters() []string { return m.liveRouters() }
+func (m *Mesh) LiveRouters() (ids []string) {
+	for _, r := range m.liveRouters() {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
 
 // Post hands an event that is no Live to a loop, if need be once it has room.
 func (m *Mesh) Post(loop uint16, e exchange.Event) {

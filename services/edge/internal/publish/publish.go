@@ -1,18 +1,14 @@
 // Package publish carries what clients publish to a router. Each connection's messages go to one router, one request at a time, so that
-// their order holds.
+// their order holds; where the router goes, to another one (request.go).
 package publish
 
 import (
 	"context"
 	"sync/atomic"
-	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
-	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -26,9 +22,8 @@ const (
 	bytesWaiting    = 64 << 20
 	itemsInARequest = 128
 	bytesInARequest = 512 << 10 // a larger item goes alone
-	requestsAtATime = 256
-	requestTimeout  = 5 * time.Second
-	retryAfter      = 500 * time.Millisecond
+	// requestsAtATime is far above what routers need: those of clients that are beyond their limits take up to a second each, and others must not wait for them.
+	requestsAtATime = 4096
 	perItemOverhead = 64
 )
 
@@ -38,7 +33,9 @@ type Config struct {
 	// Request asks over NATS.
 	Request func(ctx context.Context, subject string, data []byte) ([]byte, error)
 	// Routers that are alive.
-	Routers func() []string
+	Routers func() []routers.Live
+	// Durable says whether a topic has a log, which knows messages by their dedupe_key.
+	Durable func(topic string) bool
 	// Post hands an event to a loop.
 	Post func(loop uint16, e exchange.Event)
 }
@@ -171,51 +168,4 @@ func (p *Publisher) done(l *line, batch []item, results []*meshv1.ClientPublishR
 		delete(p.lines, l.conn)
 	}
 	p.send()
-}
-
-// request asks a router, and answers for every item whatever comes back. Without an answer it is not known whether they were
-// published: a client that tries again sets a dedupe key.
-func (p *Publisher) request(ctx context.Context, conn exchange.Conn, batch []item) []*meshv1.ClientPublishReply_Result {
-	results, err := p.try(ctx, conn, batch)
-	if err == nil {
-		p.Sent.Add(uint64(len(batch)))
-		return results
-	}
-	p.Unavailable.Add(uint64(len(batch)))
-	results = make([]*meshv1.ClientPublishReply_Result, len(batch))
-	for i := range results {
-		results[i] = failed(code.From(err))
-	}
-	return results
-}
-
-func (p *Publisher) try(ctx context.Context, conn exchange.Conn, batch []item) ([]*meshv1.ClientPublishReply_Result, error) {
-	router := routers.Pick(p.cfg.Routers(), uint64(conn.Loop)<<48^uint64(conn.Gen)<<24^uint64(conn.Slot))
-	if router == "" {
-		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "no router is reachable")
-	}
-	req := &meshv1.ClientPublish{EdgeId: p.cfg.Edge}
-	for _, it := range batch {
-		req.Items = append(req.Items, it.item)
-	}
-	data, err := proto.Marshal(req)
-	switch {
-	case err != nil:
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "a message can't be encoded: "+err.Error())
-	case len(data) > bus.MaxMessage:
-		return nil, code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, "the message is too large to be carried")
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	if data, err = p.cfg.Request(ctx, bus.RouterPublish(router), data); err != nil {
-		return nil, err
-	}
-	reply := &meshv1.ClientPublishReply{}
-	if err := proto.Unmarshal(data, reply); err != nil {
-		return nil, code.New(wirev1.Code_CODE_INTERNAL, "the router's answer can't be read")
-	}
-	if len(reply.GetResults()) != len(batch) {
-		return nil, code.New(wirev1.Code_CODE_INTERNAL, "the router answered for another number of messages")
-	}
-	return reply.GetResults(), nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/routers"
 )
 
 type bench struct {
@@ -24,15 +25,16 @@ type bench struct {
 	requests map[string][]int // items of each request, by subject
 	answers  []exchange.Published
 	ids      map[uint32]uint32
-	routers  []string
+	routers  []routers.Live
 	request  func(items int) (int, error)
+	by       func(ctx context.Context, subject string, req *meshv1.ClientPublish) ([]*meshv1.ClientPublishReply_Result, error) // nil: request answers
 }
 
 func in(t *testing.T, f func(t *testing.T, b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{requests: map[string][]int{}, ids: map[uint32]uint32{}, routers: []string{"r1"}, request: func(n int) (int, error) { return n, nil }}
+		b := &bench{requests: map[string][]int{}, ids: map[uint32]uint32{}, routers: live("r1"), request: func(n int) (int, error) { return n, nil }}
 		b.Publisher = New(Config{
-			Edge: "e1", Request: b.ask, Routers: func() []string { return b.routers },
+			Edge: "e1", Request: b.ask, Routers: b.alive, Durable: func(topic string) bool { return topic != "passing" },
 			Post: func(_ uint16, e exchange.Event) {
 				b.mu.Lock()
 				defer b.mu.Unlock()
@@ -54,6 +56,26 @@ func in(t *testing.T, f func(t *testing.T, b *bench)) {
 	})
 }
 
+func live(ids ...string) (all []routers.Live) {
+	for _, id := range ids {
+		all = append(all, routers.Live{ID: id, Incarnation: 1})
+	}
+	return all
+}
+
+func (b *bench) alive() []routers.Live {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.routers
+}
+
+// set has other routers live.
+func (b *bench) set(all []routers.Live) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.routers = all
+}
+
 func (b *bench) got() []exchange.Published {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +90,7 @@ func (b *bench) sizes() string {
 }
 
 // ask takes 10 ms, and answers with as many results as told.
-func (b *bench) ask(_ context.Context, subject string, data []byte) ([]byte, error) {
+func (b *bench) ask(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	pass(10 * time.Millisecond)
 	req := &meshv1.ClientPublish{}
 	if err := proto.Unmarshal(data, req); err != nil {
@@ -77,6 +99,13 @@ func (b *bench) ask(_ context.Context, subject string, data []byte) ([]byte, err
 	b.mu.Lock()
 	b.requests[subject] = append(b.requests[subject], len(req.GetItems()))
 	b.mu.Unlock()
+	if b.by != nil {
+		results, err := b.by(ctx, subject, req)
+		if err != nil {
+			return nil, err
+		}
+		return proto.Marshal(&meshv1.ClientPublishReply{Results: results})
+	}
 	n, err := b.request(len(req.GetItems()))
 	if err != nil {
 		return nil, err
@@ -136,19 +165,19 @@ func TestRequestsAreBoundedInBytes(t *testing.T) {
 
 func TestEveryMessageIsAnswered(t *testing.T) {
 	for name, c := range map[string]struct {
-		routers []string
+		routers []routers.Live
 		request func(int) (int, error)
 		want    wirev1.Code
 	}{
 		"no router": {nil, nil, wirev1.Code_CODE_UNAVAILABLE},
-		"no answer": {[]string{"r"}, func(int) (int, error) {
+		"no answer": {live("r"), func(int) (int, error) {
 			return 0, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "timeout")
 		}, wirev1.Code_CODE_UNAVAILABLE},
-		"too few results": {[]string{"r"}, func(n int) (int, error) { return n - 1, nil }, wirev1.Code_CODE_INTERNAL},
+		"too few results": {live("r"), func(n int) (int, error) { return n - 1, nil }, wirev1.Code_CODE_INTERNAL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, b *bench) {
-				b.routers = c.routers
+				b.set(c.routers)
 				if c.request != nil {
 					b.request = c.request
 				}

@@ -238,13 +238,19 @@ func (s *Set) Laggards(version uint64) int {
 	return n
 }
 
-// IDs of the live routers, in no order.
-func (s *Set) IDs() []string {
-	ids := make([]string, 0, len(s.live))
-	for id := range s.live {
-		ids = append(ids, id)
+// Live is one life of a router.
+type Live struct {
+	ID          string
+	Incarnation uint64
+}
+
+// Live routers, in no order.
+func (s *Set) Live() []Live {
+	all := make([]Live, 0, len(s.live))
+	for id, r := range s.live {
+		all = append(all, Live{id, r.incarnation})
 	}
-	return ids
+	return all
 }
 
 // Pick chooses one of ids for key: the same one for as long as it is among them (rendezvous hashing). "" of none.
