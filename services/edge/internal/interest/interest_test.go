@@ -144,8 +144,18 @@ func TestAnnouncementsDigestAndSnapshotAgree(t *testing.T) {
 	})
 }
 
+// next is the next part, decoded; nil after the last, or where it is none.
+func next(s *Snapshot) *meshv1.EdgeSnapshot {
+	data := s.Next(nil)
+	p := &meshv1.EdgeSnapshot{}
+	if data == nil || proto.Unmarshal(data, p) != nil {
+		return nil
+	}
+	return p
+}
+
 func allParts(s *Snapshot) (parts []*meshv1.EdgeSnapshot) {
-	for p := s.Next(); p != nil; p = s.Next() {
+	for p := next(s); p != nil; p = next(s) {
 		parts = append(parts, p)
 	}
 	return parts
@@ -172,7 +182,7 @@ func TestASnapshotMayBeTakenWhileTheTableChanges(t *testing.T) {
 		s := table.Snapshot()
 		version, held := table.Version(), map[string]bool{}
 		n := uint32(0)
-		for p := s.Next(); p != nil; p = s.Next() {
+		for p := next(s); p != nil; p = next(s) {
 			if p.GetPart() != n || p.GetVersion() != version || s.Last() != (n+1 == p.GetParts()) || proto.Size(p) > snapshotPart+256 {
 				t.Fatalf("part %d of %d, version %d, %d bytes", p.GetPart(), p.GetParts(), p.GetVersion(), proto.Size(p))
 			}

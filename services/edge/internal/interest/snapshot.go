@@ -1,7 +1,8 @@
 package interest
 
 import (
-	"reflect"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -10,6 +11,9 @@ import (
 // snapshotPart is the most bytes of filters in a part of a snapshot: little enough to be put together in a millisecond or two.
 const snapshotPart = 256 << 10
 
+// filtersField is the number of filters in meshv1.EdgeSnapshot.
+const filtersField = 6
+
 // Snapshot is everything that was announced when it began, a part at a time, while the table goes on changing. What was announced since may be missing
 // and what was taken back may be missing too: whoever reads a snapshot of version v applies the announcements after v to it, and has the same as who
 // applied all of them. It ends with the table, or with whoever holds it.
@@ -17,67 +21,44 @@ type Snapshot struct {
 	table       *Table
 	version     uint64
 	part, parts int
-	// A walk over a map may go on where it stopped, after the map changed: what is in it all the time is met once. Only reflect
-	// can stop in between.
-	walk *reflect.MapIter
-	name reflect.Value
-	of   reflect.Value
-	left string // the name that did not fit into the part before
+	// A filter keeps its place, so that one which is there all the time is met once. Who took over the place of another was announced later.
+	at, end uint32
 }
 
 // Snapshot begins one.
 func (t *Table) Snapshot() *Snapshot {
 	return &Snapshot{
-		table: t, version: t.version,
+		table: t, version: t.version, end: t.slab.end,
 		parts: t.bytes/(snapshotPart-topic.MaxLen-filterOverhead) + 1, // none but the last is emptier
-		walk:  reflect.ValueOf(t.filters).MapRange(),
-		name:  reflect.New(reflect.TypeFor[string]()).Elem(),
-		of:    reflect.New(reflect.TypeFor[*filter]()).Elem(),
 	}
 }
 
-// Next is the next part; nil after the last. There is at least one.
-func (s *Snapshot) Next() *meshv1.EdgeSnapshot {
+// Next appends the next part to dst, as an encoded meshv1.EdgeSnapshot; nil after the last. There is at least one.
+func (s *Snapshot) Next(dst []byte) []byte {
 	if s.part == s.parts {
 		return nil
 	}
-	p := &meshv1.EdgeSnapshot{
+	dst, err := proto.MarshalOptions{}.MarshalAppend(dst, &meshv1.EdgeSnapshot{
 		EdgeId: s.table.edge, EdgeIncarnation: s.table.incarnation, Version: s.version, Part: uint32(s.part), Parts: uint32(s.parts),
+	})
+	if err != nil { // the name of the edge is no text
+		return nil
 	}
 	s.part++
-	size := 0
-	for {
-		name, ok := s.next()
-		if !ok {
-			return p
+	// The filters by hand: protobuf would walk over the names twice, and they are not in the processor's caches.
+	for room := snapshotPart; s.at < min(s.end, s.table.slab.end); s.at++ {
+		f := s.table.slab.at(s.at)
+		if f.announced == 0 || f.announced > s.version {
+			continue
 		}
-		if size += len(name) + filterOverhead; size > snapshotPart {
-			s.left = name
-			return p
+		if room -= len(f.name) + filterOverhead; room < 0 {
+			break
 		}
-		p.Filters = append(p.Filters, name)
+		dst = protowire.AppendTag(dst, filtersField, protowire.BytesType)
+		dst = protowire.AppendString(dst, f.name)
 	}
+	return dst
 }
 
 // Last says that no part comes any more.
 func (s *Snapshot) Last() bool { return s.part == s.parts }
-
-// next is another filter that was announced when the snapshot began.
-func (s *Snapshot) next() (name string, ok bool) {
-	if s.left != "" {
-		name, s.left = s.left, ""
-		return name, true
-	}
-	for s.walk != nil {
-		if !s.walk.Next() {
-			s.walk = nil
-			break
-		}
-		s.of.SetIterValue(s.walk)
-		if e, _ := reflect.TypeAssert[*filter](s.of); e.announced != 0 && e.announced <= s.version {
-			s.name.SetIterKey(s.walk)
-			return s.name.String(), true
-		}
-	}
-	return "", false
-}

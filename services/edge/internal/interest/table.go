@@ -24,9 +24,10 @@ type Table struct {
 	edge        string
 	incarnation uint64
 
-	filters map[string]*filter
-	dirty   []string // changed since the last announcement
-	since   time.Time
+	index map[string]uint32 // where a filter stands
+	slab  slab
+	dirty []uint32 // changed since the last announcement
+	since time.Time
 
 	// What was announced so far.
 	version uint64
@@ -35,51 +36,59 @@ type Table struct {
 	bytes   int // of a snapshot
 }
 
+// filter stands in its place as long as it has joins, or until its end was announced.
 type filter struct {
+	name      string
+	announced uint64   // version of the announcement that added it; 0: not announced
 	joins     []uint32 // by loop
-	total     int
-	announced uint64 // version of the announcement that added it; 0: not announced
+	total     int32
 	dirty     bool
 }
 
 // New makes an empty table for an edge with a number of loops.
 func New(edge string, incarnation uint64) *Table {
-	return &Table{edge: edge, incarnation: incarnation, filters: map[string]*filter{}}
+	return &Table{edge: edge, incarnation: incarnation, index: map[string]uint32{}}
 }
 
 // Join counts a join of f by loop; first says that the loop had none.
 func (t *Table) Join(now time.Time, loop int, f string) (first bool) {
-	e := t.filters[f]
-	if e == nil {
-		e = &filter{}
-		t.filters[f] = e
+	i, ok := t.index[f]
+	if !ok {
+		i = t.slab.take()
+		t.slab.at(i).name = f
+		t.index[f] = i
 	}
+	e := t.slab.at(i)
 	for len(e.joins) <= loop {
 		e.joins = append(e.joins, 0)
 	}
 	e.joins[loop]++
 	e.total++
 	if e.total == 1 {
-		t.changed(now, f, e)
+		t.changed(now, i, e)
 	}
 	return e.joins[loop] == 1
 }
 
 // Leave ends a join of f by loop; last says that the loop has none left. Without a join nothing happens.
 func (t *Table) Leave(now time.Time, loop int, f string) (last bool) {
-	e := t.filters[f]
-	if e == nil || loop >= len(e.joins) || e.joins[loop] == 0 {
+	i, ok := t.index[f]
+	if !ok {
+		return false
+	}
+	e := t.slab.at(i)
+	if loop >= len(e.joins) || e.joins[loop] == 0 {
 		return false
 	}
 	e.joins[loop]--
 	e.total--
 	if e.total == 0 {
-		t.changed(now, f, e)
+		t.changed(now, i, e)
 	}
 	return e.joins[loop] == 0
 }
 
-func (t *Table) changed(now time.Time, f string, e *filter) {
+func (t *Table) changed(now time.Time, i uint32, e *filter) {
 	if e.dirty {
 		return
 	}
@@ -87,7 +96,7 @@ func (t *Table) changed(now time.Time, f string, e *filter) {
 		t.since = now
 	}
 	e.dirty = true
-	t.dirty = append(t.dirty, f)
+	t.dirty = append(t.dirty, i)
 }
 
 // Due is when Announce must be called; false where nothing changed.
@@ -98,21 +107,21 @@ func (t *Table) Announce() []*meshv1.EdgeAnnounce {
 	var all []*meshv1.EdgeAnnounce
 	var last *meshv1.EdgeAnnounce
 	size := 0
-	for _, f := range t.dirty {
-		e := t.filters[f]
+	for _, i := range t.dirty {
+		e := t.slab.at(i)
 		e.dirty = false
 		add := e.total > 0
 		if add == (e.announced > 0) { // it came and went within the window
-			t.forget(f, e)
+			t.forget(i, e)
 			continue
 		}
-		if size += len(f) + filterOverhead; last == nil || size > maxPart {
+		if size += len(e.name) + filterOverhead; last == nil || size > maxPart {
 			t.version++
 			last = &meshv1.EdgeAnnounce{EdgeId: t.edge, EdgeIncarnation: t.incarnation, Version: t.version}
 			all = append(all, last)
-			size = len(f) + filterOverhead
+			size = len(e.name) + filterOverhead
 		}
-		t.announce(last, f, e, add)
+		t.announce(last, i, e, add)
 	}
 	t.dirty = t.dirty[:0]
 	if cap(t.dirty) > 1<<16 {
@@ -121,33 +130,34 @@ func (t *Table) Announce() []*meshv1.EdgeAnnounce {
 	return all
 }
 
-func (t *Table) announce(to *meshv1.EdgeAnnounce, f string, e *filter, add bool) {
+func (t *Table) announce(to *meshv1.EdgeAnnounce, i uint32, e *filter, add bool) {
 	if add {
-		to.Add = append(to.Add, f)
+		to.Add = append(to.Add, e.name)
 		e.announced = to.GetVersion()
 		t.count++
-		t.bytes += len(f) + filterOverhead
-		t.hash += xxhash.Sum64String(f)
+		t.bytes += len(e.name) + filterOverhead
+		t.hash += xxhash.Sum64String(e.name)
 		return
 	}
-	to.Remove = append(to.Remove, f)
+	to.Remove = append(to.Remove, e.name)
 	e.announced = 0
 	t.count--
-	t.bytes -= len(f) + filterOverhead
-	t.hash -= xxhash.Sum64String(f)
-	t.forget(f, e)
+	t.bytes -= len(e.name) + filterOverhead
+	t.hash -= xxhash.Sum64String(e.name)
+	t.forget(i, e)
 }
 
-func (t *Table) forget(f string, e *filter) {
+func (t *Table) forget(i uint32, e *filter) {
 	if e.total == 0 {
-		delete(t.filters, f)
+		delete(t.index, e.name)
+		t.slab.free(i)
 	}
 }
 
 // Announced is the version that routers must have applied to know f; 0 where it was not announced yet.
 func (t *Table) Announced(f string) uint64 {
-	if e := t.filters[f]; e != nil {
-		return e.announced
+	if i, ok := t.index[f]; ok {
+		return t.slab.at(i).announced
 	}
 	return 0
 }
@@ -157,15 +167,6 @@ func (t *Table) Version() uint64 { return t.version }
 
 // Len is the number of topics and filters announced.
 func (t *Table) Len() int { return int(t.count) }
-
-// Each calls f with every topic and filter that has a join.
-func (t *Table) Each(f func(filter string)) {
-	for name, e := range t.filters {
-		if e.total > 0 {
-			f(name)
-		}
-	}
-}
 
 // Digest of what was announced.
 func (t *Table) Digest() *meshv1.EdgeDigest {

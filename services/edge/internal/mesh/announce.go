@@ -42,10 +42,16 @@ func (m *Mesh) digest() {
 
 func (m *Mesh) publishTo(subject string, msg proto.Message) {
 	data, err := proto.Marshal(msg)
-	if err == nil {
-		err = m.cfg.Bus.Publish(subject, data)
+	if err != nil {
+		m.stats.Unsent.Add(1)
+		return
 	}
-	if err != nil { // without NATS nobody is told; the digests after its return repair that
+	m.publishData(subject, data)
+}
+
+// publishData counts what could not be sent: without NATS nobody is told; the digests after its return repair that.
+func (m *Mesh) publishData(subject string, data []byte) {
+	if m.cfg.Bus.Publish(subject, data) != nil {
 		m.stats.Unsent.Add(1)
 	}
 }

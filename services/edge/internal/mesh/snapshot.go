@@ -4,10 +4,7 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/pushmesh/pushmesh/internal/bus"
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/interest"
 )
 
@@ -48,9 +45,9 @@ func (m *Mesh) snapshot(router string) {
 	m.snapshots[router] = sending{m.now, ctx.Done(), end}
 	m.stats.Snapshots.Add(1)
 	s := m.table.Snapshot()
-	first := s.Next()
+	first := s.Next(nil)
 	if s.Last() {
-		m.publishTo(bus.RouterSnapshot(router), first)
+		m.publishData(bus.RouterSnapshot(router), first)
 		end()
 		return
 	}
@@ -64,17 +61,16 @@ func (m *Mesh) snapshot(router string) {
 
 // sendParts sends one part after the other, each once the router has taken in the one before, so that neither NATS nor the router has
 // more waiting than that. The mesh's goroutine puts the next part together meanwhile, in between of what else it does.
-func (m *Mesh) sendParts(ctx context.Context, subject string, s *interest.Snapshot, part *meshv1.EdgeSnapshot) error {
+func (m *Mesh) sendParts(ctx context.Context, subject string, s *interest.Snapshot, part []byte) error {
+	next := make(chan []byte, 1)
+	var spare []byte
 	for part != nil {
-		next := make(chan *meshv1.EdgeSnapshot, 1)
-		m.ops.Do(func() { next <- s.Next() })
-		data, err := proto.Marshal(part)
-		if err != nil {
+		into := spare[:0]
+		m.ops.Do(func() { next <- s.Next(into) })
+		if err := m.sendPart(ctx, subject, part); err != nil {
 			return err
 		}
-		if err := m.sendPart(ctx, subject, data); err != nil {
-			return err
-		}
+		spare = part // NATS has it
 		select {
 		case part = <-next:
 		case <-ctx.Done():
