@@ -43,7 +43,17 @@ func (t *Table) drop(e *edge, lost bool) {
 		e.active = nil
 	}
 	delete(t.edges, e.ID)
+	t.expect(e, 0)
 	t.events = append(t.events, Event{Kind: Left, Peer: e.Peer, Lost: lost, Connections: e.connections})
+}
+
+// expect that e has so many topics and filters.
+func (t *Table) expect(e *edge, count uint64) {
+	if count != e.count {
+		t.expected += count - e.count
+		e.count = count
+		t.topics.expect(int(min(t.expected, maxExpected)))
+	}
 }
 
 // discard throws away a snapshot that is on its way.
@@ -157,6 +167,7 @@ func (t *Table) Digest(now time.Time, d *meshv1.EdgeDigest) {
 		return
 	}
 	e.connections, e.draining = d.GetConnections(), d.GetDraining()
+	t.expect(e, d.GetCount())
 	if e.active == nil && d.GetCount() == 0 {
 		if v := t.newView(d.GetVersion()); v != nil {
 			t.begin(e, v)
@@ -220,9 +231,7 @@ func (t *Table) Snapshot(now time.Time, s *meshv1.EdgeSnapshot) {
 	}
 	st.next++
 	e.asked = now
-	for _, f := range s.GetFilters() {
-		t.add(st.view, f)
-	}
+	t.addAll(st.view, s.GetFilters())
 	if st.next == st.parts {
 		t.complete(now, e)
 	}

@@ -32,6 +32,9 @@ const (
 	maxSnapshotParts  = 1 << 14
 )
 
+// maxExpected is how many topics memory is prepared for at most; it is never more than four times what there is.
+const maxExpected = 1 << 30
+
 // maxAsked is how many edges are asked for snapshots at a time: what they send goes through one connection, which is cut where it can't be read
 // as fast.
 const maxAsked = 4
@@ -82,6 +85,9 @@ type Table struct {
 	swept  int     // part to be swept next
 	dead   []*view
 
+	batch    batch
+	expected uint64 // sum of the edges' counts
+
 	edges  map[string]*edge
 	left   map[string]farewell
 	turns  turns
@@ -116,6 +122,7 @@ type edge struct {
 	behind   uint64 // version that a digest named and the announcements have not reached
 	behindAt time.Time
 
+	count       uint64 // of topics and filters, as the last digest said
 	connections uint32
 	draining    bool
 }

@@ -2,6 +2,7 @@ package interest
 
 import (
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"sync"
 
@@ -29,12 +30,28 @@ const (
 // topics maps exact topics to the slots that want them. Changes are serialised by the caller; reads may run beside them.
 type topics struct {
 	part [parts]part
+	// expected is how many topics a part will hold as far as is known: it grows towards that in few steps.
+	expected int
 }
 
-func (t *topics) of(k key) *part { return &t.part[k.keyed>>(64-partBits)] }
+func partOfKey(k key) uint64 { return k.keyed >> (64 - partBits) }
+
+func (t *topics) of(k key) *part { return &t.part[partOfKey(k)] }
+
+// expect that there will be n topics in all.
+func (t *topics) expect(n int) {
+	each := n / parts
+	t.expected = each + 4*int(math.Sqrt(float64(each))) // hashes don't spread more unevenly than that
+}
 
 // add puts s into the set of a topic; false where it was there.
-func (t *topics) add(k key, s slot) bool { return t.of(k).add(k, s) }
+func (t *topics) add(k key, s slot) bool {
+	p := t.of(k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.room(1, t.expected)
+	return p.add(k, s)
+}
 
 // remove takes s from the set of a topic; false where it was not there.
 func (t *topics) remove(k key, s slot) bool { return t.of(k).remove(k, s) }
@@ -73,12 +90,22 @@ func (p *part) find(k key) (at int, ok bool) {
 	return at, false
 }
 
-func (p *part) add(k key, s slot) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if (p.n+1)*4 > len(p.entries)*3 {
-		p.resize(max(minEntries, len(p.entries)+len(p.entries)/3))
+// room grows the part where n more entries need it: by a third, or up to fourfold towards what is expected. The steps are quarters of that, so
+// that all tables on the way there take a third of the last one's memory together.
+func (p *part) room(n, expected int) {
+	if n += p.n; n*4 <= len(p.entries)*3 {
+		return
 	}
+	size := max(minEntries, len(p.entries)+len(p.entries)/3, n+n/3+1)
+	want := expected + expected/3 + 1
+	for want > 4*size {
+		want /= 4
+	}
+	p.resize(max(size, want))
+}
+
+// add is for whoever holds the lock, and has made room.
+func (p *part) add(k key, s slot) bool {
 	at, ok := p.find(k)
 	e := &p.entries[at]
 	if !ok {

@@ -22,6 +22,7 @@ func TestPartAgreesWithAMap(t *testing.T) {
 			switch rapid.IntRange(0, 20).Draw(t, "step") {
 			default:
 				k, s := drawKey(), drawSlot()
+				p.room(1, rapid.SampledFrom([]int{0, 10, 1000}).Draw(t, "expected"))
 				if p.add(k, s) == model[k][s] {
 					t.Fatalf("added %v to %v, held %v", s, k, model[k])
 				}

@@ -87,9 +87,9 @@ func New(cfg Config) *Switchboard {
 func (s *Switchboard) Start(context.Context) error {
 	s.group = lifecycle.NewGroup(context.Background())
 	for subject, hear := range map[string]func([]byte){
-		bus.EdgeAnnounce:                   hear(s, s.announce),
-		bus.EdgeDigest:                     hear(s, s.digest),
-		bus.RouterSnapshot(s.cfg.RouterID): hear(s, s.snapshot),
+		bus.EdgeAnnounce:                   hear(s, decode, s.announce),
+		bus.EdgeDigest:                     hear(s, decode, s.digest),
+		bus.RouterSnapshot(s.cfg.RouterID): hear(s, new(parts).decode, s.snapshot),
 	} {
 		leave, err := s.cfg.Bus.Subscribe(subject, pending, func(data []byte, respond func([]byte) error) {
 			hear(data)
@@ -125,16 +125,17 @@ func (s *Switchboard) unsubscribe() {
 	}
 }
 
-// hear decodes messages of one kind and lets the table take them in.
-func hear[M any, P interface {
-	*M
-	proto.Message
+// word is what an edge says.
+type word interface {
 	GetEdgeId() string
 	GetEdgeIncarnation() uint64
-}](s *Switchboard, take func(time.Time, P)) func([]byte) {
+}
+
+// hear decodes messages of one kind and lets the table take them in, one at a time.
+func hear[M word](s *Switchboard, decode func(data []byte) (M, error), take func(time.Time, M)) func([]byte) {
 	return func(data []byte) {
-		m := P(new(M))
-		if proto.Unmarshal(data, m) != nil || bus.CheckID(m.GetEdgeId()) != nil {
+		m, err := decode(data)
+		if err != nil || bus.CheckID(m.GetEdgeId()) != nil {
 			s.metrics.bad.Inc()
 			return
 		}
@@ -147,6 +148,14 @@ func hear[M any, P interface {
 		s.act()
 		s.wantEvents(now)
 	}
+}
+
+func decode[M any, P interface {
+	*M
+	proto.Message
+}](data []byte) (P, error) {
+	m := P(new(M))
+	return m, proto.Unmarshal(data, m)
 }
 
 func (s *Switchboard) announce(now time.Time, m *meshv1.EdgeAnnounce) { s.table.Announce(now, m) }

@@ -39,7 +39,7 @@ func FuzzHear(f *testing.F) {
 			t.Fatal(err)
 		}
 		s := New(Config{RouterID: "r", Incarnation: 1, Bus: mesh, BroadcastFrom: 3, Log: quiet(), Registry: prometheus.NewRegistry()})
-		hears := []func([]byte){hear(s, s.announce), hear(s, s.digest), hear(s, s.snapshot), s.stored}
+		hears := []func([]byte){hear(s, decode, s.announce), hear(s, decode, s.digest), hear(s, new(parts).decode, s.snapshot), s.stored}
 		for i := range hears {
 			hears[(int(kind)+i)%len(hears)](data)
 		}
