@@ -92,6 +92,26 @@ func TestJobsOfAStream(t *testing.T) {
 	}
 }
 
+func TestJobNobodyWaitsFor(t *testing.T) {
+	_, conn := startCompute(t, Settings{Workers: 1})
+	stream, err := meshv1.NewComputeServiceClient(conn).RankJobs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &meshv1.RankJobsRequest{Cancel: []uint64{20, 77}}
+	for ref := uint64(1); ref <= 20; ref++ {
+		req.Items = append(req.Items, &meshv1.RankJobsRequest_Item{Ref: ref, Job: &meshv1.RankJobRequest{Rank: big(2_000)}})
+	}
+	if err := errors.Join(stream.Send(req), stream.CloseSend()); err != nil {
+		t.Fatal(err)
+	}
+	for ref, it := range collect(t, stream.Recv, 20) {
+		if want := wirev1.Code_CODE_CANCELLED; (it.GetCode() == want) != (ref == 20) {
+			t.Errorf("%d: %v", ref, it.GetCode())
+		}
+	}
+}
+
 func TestPlannedStopEndsStreams(t *testing.T) {
 	c, conn := startCompute(t, Settings{})
 	stream, err := meshv1.NewComputeServiceClient(conn).RankJobs(t.Context())

@@ -211,17 +211,32 @@ type fakeCompute struct {
 	deadline atomic.Bool
 }
 
-func (c *fakeCompute) RankJob(ctx context.Context, req *meshv1.RankJobRequest) (*meshv1.RankJobResponse, error) {
-	if c.full.Load() {
-		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "full")
+func (c *fakeCompute) RankJobs(stream grpc.BidiStreamingServer[meshv1.RankJobsRequest, meshv1.RankJobsResponse]) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		resp := &meshv1.RankJobsResponse{}
+		for _, it := range req.GetItems() {
+			resp.Items = append(resp.Items, c.rank(it.GetRef(), it.GetJob()))
+		}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
 	}
-	_, has := ctx.Deadline()
-	c.deadline.Store(has)
+}
+
+func (c *fakeCompute) rank(ref uint64, req *meshv1.RankJobRequest) *meshv1.RankJobsResponse_Item {
+	if c.full.Load() {
+		return &meshv1.RankJobsResponse_Item{Ref: ref, Code: wirev1.Code_CODE_OVERLOADED, Error: "full", RetryAfterMs: 1000}
+	}
+	c.deadline.Store(req.GetTimeoutUs() > 0)
 	resp := &pushmeshv1.RankResponse{}
 	for i := len(req.GetRank().GetCandidates()) - 1; i >= 0; i-- {
 		resp.Ranked = append(resp.Ranked, &pushmeshv1.RankResponse_Ranked{Id: req.GetRank().GetCandidates()[i].GetId(), Index: uint32(i)})
 	}
-	return &meshv1.RankJobResponse{Rank: resp}, nil
+	return &meshv1.RankJobsResponse_Item{Ref: ref, Job: &meshv1.RankJobResponse{Rank: resp}}
 }
 
 func TestRankIsHandedToCompute(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -91,7 +92,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		clients   = publish.NewClients(publisher, mesh, s.ID)
 		written   = publish.NewOutbox(publisher, mesh, edges.Check)
 		happened  = publish.NewEvents(publisher, mesh, s.ID, edges.Check)
-		rank      = api.NewRank(s.ID, s.Computes, tel.DialOption())
+		compute   = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: []grpc.DialOption{tel.DialOption()}})
 		checks    = &health.Checks{}
 		known     = nodes.New(mesh, time.Now)
 		members   = watches.New(watches.Config{
@@ -103,8 +104,8 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		listen: s.Listen, advertise: s.Advertise, checks: checks, stores: stores.CheckAny, telemetry: tel,
 		publish: publish.NewService(publisher, stores), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
-		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh, watch.Table, members), rank: rank,
-		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), known, rank, edges, mesh),
+		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute),
+		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), known, compute, edges, mesh),
 		subscribe: subscribe.New(subscribe.Config{
 			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,
 			Registry: tel.Registry,
@@ -133,7 +134,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	checks.Report("store", stores.Check)
 	checks.Report("namespaces", watch.Check)
 	if len(s.Computes) > 0 {
-		checks.Report("compute", rank.Check)
+		checks.Report("compute", compute.Check)
 	}
 
 	r.Add("telemetry", tel)
@@ -146,7 +147,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("watches", members)
 	r.Add("appender", app)
 	r.Add("lag", late)
-	r.Add("compute client", rank)
+	r.Add("compute client", compute)
 	r.Add("clients", clients)
 	r.Add("outbox", written)
 	r.Add("events", happened)

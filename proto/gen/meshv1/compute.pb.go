@@ -414,8 +414,10 @@ func (x *RankedPlaces) GetScores() []float64 {
 
 // RankJobsRequest carries jobs that were asked for together; answers come in any order.
 type RankJobsRequest struct {
-	state         protoimpl.MessageState  `protogen:"open.v1"`
-	Items         []*RankJobsRequest_Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	state protoimpl.MessageState  `protogen:"open.v1"`
+	Items []*RankJobsRequest_Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// Jobs of this stream that nobody waits for any more; they may be answered still.
+	Cancel        []uint64 `protobuf:"varint,2,rep,packed,name=cancel,proto3" json:"cancel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -453,6 +455,13 @@ func (*RankJobsRequest) Descriptor() ([]byte, []int) {
 func (x *RankJobsRequest) GetItems() []*RankJobsRequest_Item {
 	if x != nil {
 		return x.Items
+	}
+	return nil
+}
+
+func (x *RankJobsRequest) GetCancel() []uint64 {
+	if x != nil {
+		return x.Cancel
 	}
 	return nil
 }
@@ -666,9 +675,10 @@ const file_pushmesh_internal_v1_compute_proto_rawDesc = "" +
 	"\bprofiles\x18\x04 \x03(\v2\".pushmesh.internal.v1.RankedPlacesR\bprofiles\">\n" +
 	"\fRankedPlaces\x12\x16\n" +
 	"\x06places\x18\x01 \x03(\rR\x06places\x12\x16\n" +
-	"\x06scores\x18\x02 \x03(\x01R\x06scores\"\xa5\x01\n" +
+	"\x06scores\x18\x02 \x03(\x01R\x06scores\"\xbd\x01\n" +
 	"\x0fRankJobsRequest\x12@\n" +
-	"\x05items\x18\x01 \x03(\v2*.pushmesh.internal.v1.RankJobsRequest.ItemR\x05items\x1aP\n" +
+	"\x05items\x18\x01 \x03(\v2*.pushmesh.internal.v1.RankJobsRequest.ItemR\x05items\x12\x16\n" +
+	"\x06cancel\x18\x02 \x03(\x04R\x06cancel\x1aP\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\x04R\x03ref\x126\n" +
 	"\x03job\x18\x02 \x01(\v2$.pushmesh.internal.v1.RankJobRequestR\x03job\"\x91\x02\n" +

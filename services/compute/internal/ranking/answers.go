@@ -16,11 +16,10 @@ const (
 
 // answer is how one job of a stream ended.
 type answer struct {
-	ref    uint64
-	work   *work
-	cancel func() // ends its deadline
-	times  cpupool.Times
-	err    error
+	ref   uint64
+	work  *work
+	times cpupool.Times
+	err   error
 }
 
 // answers are what a stream is owed. It is safe for concurrent use.
@@ -30,12 +29,12 @@ type answers struct {
 
 	mu       sync.Mutex
 	ready    []answer
-	owed     int // jobs without an answer
+	owed     map[uint64]context.CancelFunc // jobs without an answer
 	finished bool
 }
 
 func newAnswers() *answers {
-	return &answers{wake: make(chan struct{}, 1), free: make(chan struct{}, 1)}
+	return &answers{wake: make(chan struct{}, 1), free: make(chan struct{}, 1), owed: map[uint64]context.CancelFunc{}}
 }
 
 func signal(c chan struct{}) {
@@ -45,18 +44,32 @@ func signal(c chan struct{}) {
 	}
 }
 
-func (a *answers) expect() {
+// expect notes a job whose context cancel ends. A ref that is under way already is counted once.
+func (a *answers) expect(ref uint64, cancel context.CancelFunc) {
 	a.mu.Lock()
-	a.owed++
+	a.owed[ref] = cancel
 	a.mu.Unlock()
 }
 
-func (a *answers) add(one answer) {
-	one.cancel()
+// cancel ends the context of a job that nobody waits for.
+func (a *answers) cancel(ref uint64) {
 	a.mu.Lock()
-	a.ready = append(a.ready, one)
-	a.owed--
+	cancel := a.owed[ref]
 	a.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+func (a *answers) add(one answer) {
+	a.mu.Lock()
+	cancel := a.owed[one.ref]
+	delete(a.owed, one.ref)
+	a.ready = append(a.ready, one)
+	a.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
 	signal(a.wake)
 }
 
@@ -94,7 +107,7 @@ func (a *answers) take(ctx context.Context, dst []answer) ([]answer, error) {
 		rest := copy(a.ready, a.ready[n:])
 		clear(a.ready[rest:])
 		a.ready = a.ready[:rest]
-		over := a.finished && a.owed == 0
+		over := a.finished && len(a.owed) == 0
 		a.mu.Unlock()
 		if n > 0 {
 			signal(a.free)

@@ -78,11 +78,8 @@ func (s *Service) Describe(context.Context, *meshv1.DescribeRequest) (*meshv1.De
 
 // RankJob implements meshv1.ComputeServiceServer.
 func (s *Service) RankJob(ctx context.Context, req *meshv1.RankJobRequest) (*meshv1.RankJobResponse, error) {
-	if us := req.GetTimeoutUs(); us > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(us)*time.Microsecond)
-		defer cancel()
-	}
+	ctx, cancel := limited(ctx, req)
+	defer cancel()
 	var times cpupool.Times
 	w, err := newWork(req)
 	if err == nil {

@@ -53,18 +53,19 @@ func (s *Service) receive(ctx context.Context, stream jobStream, out *answers) e
 			if err := out.room(ctx); err != nil {
 				return err
 			}
-			out.expect()
 			s.begin(ctx, it, out)
+		}
+		for _, ref := range req.GetCancel() {
+			out.cancel(ref)
 		}
 	}
 }
 
 // begin has one job of a stream done.
 func (s *Service) begin(ctx context.Context, it *meshv1.RankJobsRequest_Item, out *answers) {
-	a := answer{ref: it.GetRef(), cancel: func() {}}
-	if us := it.GetJob().GetTimeoutUs(); us > 0 {
-		ctx, a.cancel = context.WithTimeout(ctx, time.Duration(us)*time.Microsecond)
-	}
+	a := answer{ref: it.GetRef()}
+	ctx, cancel := limited(ctx, it.GetJob())
+	out.expect(a.ref, cancel)
 	w, err := newWork(it.GetJob())
 	if err == nil {
 		a.work = w
@@ -77,6 +78,14 @@ func (s *Service) begin(ctx context.Context, it *meshv1.RankJobsRequest_Item, ou
 		a.err = err
 		out.add(a)
 	}
+}
+
+// limited gives a job's context the deadline that it names.
+func limited(ctx context.Context, job *meshv1.RankJobRequest) (context.Context, context.CancelFunc) {
+	if us := job.GetTimeoutUs(); us > 0 {
+		return context.WithTimeout(ctx, time.Duration(us)*time.Microsecond)
+	}
+	return context.WithCancel(ctx)
 }
 
 // send answers until all is answered, or ctx ends.

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
@@ -20,21 +21,21 @@ type Nodes interface {
 // Mesh is pushmesh.v1.MeshService.
 type Mesh struct {
 	pushmeshv1.UnimplementedMeshServiceServer
-	self  func() *pushmeshv1.Node
-	nodes Nodes
-	rank  *Rank
-	homes Homes
-	via   Requester
+	self    func() *pushmeshv1.Node
+	nodes   Nodes
+	compute *computeclient.Client
+	homes   Homes
+	via     Requester
 }
 
 // NewMesh makes the service; self describes this router.
-func NewMesh(self func() *pushmeshv1.Node, heard Nodes, rank *Rank, homes Homes, via Requester) *Mesh {
-	return &Mesh{self: self, nodes: heard, rank: rank, homes: homes, via: via}
+func NewMesh(self func() *pushmeshv1.Node, heard Nodes, compute *computeclient.Client, homes Homes, via Requester) *Mesh {
+	return &Mesh{self: self, nodes: heard, compute: compute, homes: homes, via: via}
 }
 
 // Nodes implements MeshService. It needs no NATS to name this router and its compute nodes.
 func (m *Mesh) Nodes(ctx context.Context, _ *pushmeshv1.MeshServiceNodesRequest) (*pushmeshv1.MeshServiceNodesResponse, error) {
-	all := m.rank.Describe(ctx)
+	all := m.describe(ctx)
 	self := m.self()
 	self.Clock = uint64(time.Now().UnixMicro())
 	self.HeardAt = self.Clock
@@ -48,17 +49,17 @@ func (m *Mesh) Nodes(ctx context.Context, _ *pushmeshv1.MeshServiceNodesRequest)
 	return &pushmeshv1.MeshServiceNodesResponse{Nodes: all, RouterId: self.GetId(), Clock: self.GetClock()}, nil
 }
 
-// Describe asks every compute node who it is, all at once. One that does not answer is listed with the reason.
-func (r *Rank) Describe(ctx context.Context) []*pushmeshv1.Node {
+// describe asks every compute node who it is, all at once. One that does not answer is listed with the reason.
+func (m *Mesh) describe(ctx context.Context) []*pushmeshv1.Node {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	all := make([]*pushmeshv1.Node, len(r.conns))
+	all := make([]*pushmeshv1.Node, len(m.compute.Conns()))
 	var wg sync.WaitGroup
-	for i, conn := range r.conns {
+	for i, conn := range m.compute.Conns() {
 		wg.Go(func() {
 			asked := time.Now()
 			d, err := meshv1.NewComputeServiceClient(conn).Describe(ctx, &meshv1.DescribeRequest{})
-			all[i] = compute(r.addrs[i], d, err, asked.Add(time.Since(asked)/2))
+			all[i] = compute(conn.Target(), d, err, asked.Add(time.Since(asked)/2))
 		})
 	}
 	wg.Wait()
