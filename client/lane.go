@@ -29,6 +29,7 @@ type outgoing struct {
 	faults  int // INTERNAL answers
 	// ephemeral as the caller knows it.
 	ephemeral bool
+	at        time.Time // when it was published, with MaxWait
 }
 
 // lane is one topic of a producer: messages leave it in order and carry numbers without holes. When one is refused the lane
@@ -67,7 +68,14 @@ func (p *Producer) enqueue(ctx context.Context, m Message, done func(Result, err
 			}
 			return nil, ErrClosed
 		}
-		if p.room(m.Topic) {
+		room := p.room(m.Topic)
+		if p.credit != nil {
+			if o.at = time.Now(); !room || !p.affords(o) {
+				defer p.mu.Unlock()
+				return nil, p.crowded(o.at)
+			}
+		}
+		if room {
 			break
 		}
 		changed := p.changed

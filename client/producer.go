@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/pushmesh/pushmesh/proto/window"
 )
 
 // ProducerConfig of NewProducer. Only Addrs is required.
@@ -22,6 +24,13 @@ type ProducerConfig struct {
 	Window int
 	// Buffer is the most messages that wait or are unanswered; beyond it publishing blocks. 0: 1,024.
 	Buffer int
+	// MaxWait is for callers that can do without a message, but not with a late one: how long a message should wait for its answer at most where
+	// the mesh can't keep up. The producer then has no more unanswered than is answered in half of that time, which it learns from the answers,
+	// and refuses the rest itself, low priorities first: publishing never blocks, and returns an *Error with OVERLOADED and RetryAfter at once.
+	// What a router refuses for want of room or time, or what could not be sent so long (UNAVAILABLE where there is no router), is not tried
+	// again beyond it. What was sent waits for its answer, or, where that is lost, is sent again until there is one. 0: publishing waits,
+	// and messages are tried again until they are taken.
+	MaxWait time.Duration
 	// MinBackoff and MaxBackoff bound the wait between rounds over Addrs; 0: 50 ms and 5 s.
 	MinBackoff, MaxBackoff time.Duration
 	// DialTimeout bounds the making of a connection; 0: 3 s.
@@ -57,6 +66,8 @@ type Producer struct {
 	ctx    context.Context // of streams; ends with Close
 	cancel context.CancelFunc
 	ended  chan struct{}
+	// expiring is who looks for what has waited too long, with MaxWait.
+	expiring sync.WaitGroup
 
 	mu      sync.Mutex
 	wake    chan struct{} // 1: the sender has something to look at
@@ -68,6 +79,8 @@ type Producer struct {
 	calling int     // answered, and their callbacks not called yet
 	flying  int     // messages sent and not answered
 	window  int
+	credit  *window.Window       // nil: without MaxWait
+	online  bool                 // there is a stream
 	refs    map[uint64]*outgoing // flying, by ref
 	lastRef uint64
 	held    time.Time // nothing is sent before
@@ -87,8 +100,8 @@ func NewProducer(cfg ProducerConfig) (*Producer, error) {
 	if len(cfg.Addrs) == 0 {
 		return nil, errors.New("pushmesh: ProducerConfig.Addrs is empty")
 	}
-	if cfg.Window < 0 || cfg.Buffer < 0 {
-		return nil, errors.New("pushmesh: ProducerConfig.Window and Buffer must not be negative")
+	if cfg.Window < 0 || cfg.Buffer < 0 || cfg.MaxWait < 0 {
+		return nil, errors.New("pushmesh: ProducerConfig.Window, Buffer and MaxWait must not be negative")
 	}
 	setDefault(&cfg.Buffer, 1024)
 	setDefault(&cfg.MinBackoff, 50*time.Millisecond)
@@ -109,6 +122,10 @@ func NewProducer(cfg ProducerConfig) (*Producer, error) {
 	p.allow(0)
 	p.newID()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	if cfg.MaxWait > 0 {
+		p.credit = window.New(cfg.MaxWait/2, cfg.Buffer)
+		p.expiring.Go(p.expire)
+	}
 	go p.run()
 	return p, nil
 }
@@ -178,6 +195,7 @@ func (p *Producer) Close() error {
 	err := p.Flush(ctx)
 	p.cancel()
 	<-p.ended
+	p.expiring.Wait()
 	if err != nil {
 		return errors.New("pushmesh: messages were left without an answer")
 	}

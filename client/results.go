@@ -24,6 +24,7 @@ func (p *Producer) results(rs []*pushmeshv1.PublishStreamResponse_Result, answer
 		}
 		*answered = *answered || r.GetCode() != wirev1.Code_CODE_DRAINING
 		p.landed(o)
+		p.learn(o, r.GetCode(), now)
 		if call := p.judge(o, r, now); call != nil {
 			calls = append(calls, call)
 		}
@@ -56,7 +57,10 @@ func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result
 		return p.accepted(o, r.GetResponse())
 	case c == wirev1.Code_CODE_OUT_OF_ORDER:
 		p.stray(o, now)
-	case c == wirev1.Code_CODE_RATE_LIMITED || c == wirev1.Code_CODE_OVERLOADED:
+	case full(c):
+		if p.tooLate(o, now.Add(hold)) {
+			return p.refused(o, &Error{Code: c, Message: r.GetError(), RetryAfter: hold})
+		}
 		l.back = true
 		p.held = later(p.held, now.Add(hold)) // the limit is the producer's, not the topic's
 	case c == wirev1.Code_CODE_INTERNAL:

@@ -113,6 +113,8 @@ func (p *Producer) stream(route *route, at place) (answered bool, err error) {
 		return false, err
 	}
 	p.stay()
+	p.connected(true)
+	defer p.connected(false)
 	go func() {
 		defer close(received)
 		answered, recvErr = p.receive(st)

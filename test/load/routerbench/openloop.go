@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/window"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 )
 
@@ -27,6 +28,10 @@ const (
 	openLate = time.Second
 	// openFirst is how long a load lasts before it counts; how late what was accepted then came is told apart.
 	openFirst = 500 * time.Millisecond
+	// maxWindow is the most messages unanswered of a producer that has a window.
+	maxWindow = 4096
+	// maxHanded messages' times are remembered, of a producer: more than it can have unanswered within openLate.
+	maxHanded = 1 << 19
 )
 
 // source is one producer of an open loop: it sends when messages are due, whatever became of those before, and ignores when to come back.
@@ -36,12 +41,16 @@ type source struct {
 	Priorities int // messages have the priorities below that in turn
 	// Greedy: what it gets is not of interest.
 	Greedy bool
+	// MaxWait, if any, is that of the SDK: the producer has no more unanswered than is answered in half of it, and refuses the rest itself.
+	MaxWait time.Duration
 }
 
 // loop is what an open loop came to, without its first half second.
 type loop struct {
 	OK, Refused, Other, Unsent, Unanswered int64
+	Own                                    int64   // refused by the producers themselves, of Refused
 	P50, P99                               float64 // ms of accepted messages, from when each was due
+	Held99                                 float64 // ms of them, until they were handed to gRPC
 	FirstP99                               float64 // ms, of those accepted in the first half second
 	Accepted                               [10]int64
 	Offered                                [10]int64
@@ -89,9 +98,9 @@ func openTopics(all []string, n int) (own []string) {
 
 // counts of a sender's messages, of its first half second or of the rest.
 type counts struct {
-	ok, refused, other, unsent int64
-	accepted, offered          [10]int64
-	took                       []float64
+	ok, refused, other, unsent, own int64
+	accepted, offered               [10]int64
+	took, held                      []float64
 }
 
 type sender struct {
@@ -107,6 +116,8 @@ type sender struct {
 	mu       sync.Mutex
 	counts   [2]counts // of the first half second, and of the rest
 	answered int64
+	window   *window.Window  // nil: none
+	handed   []time.Duration // when messages were handed to gRPC, since began, by ref modulo maxHanded
 	fault    string
 	change   chan struct{}
 }
@@ -119,7 +130,10 @@ func newSender(ctx context.Context, j *job, s source, n int) (*sender, error) {
 		return nil, err
 	}
 	p := &sender{
-		source: s, conn: conn, topics: int64(len(j.Topics)), first: int64(openFirst.Seconds() * s.Rate), change: make(chan struct{}, 1),
+		source: s, handed: make([]time.Duration, maxHanded), conn: conn, topics: int64(len(j.Topics)), first: int64(openFirst.Seconds() * s.Rate), change: make(chan struct{}, 1),
+	}
+	if s.MaxWait > 0 {
+		p.window = window.New(s.MaxWait/2, maxWindow)
 	}
 	for priority := range max(s.Priorities, 1) {
 		for _, t := range openTopics(j.Topics, n) {
@@ -177,18 +191,23 @@ func (p *sender) run(began time.Time, span time.Duration) {
 	p.await(time.After(5 * time.Second))
 }
 
-// request encodes what is due, and gives up what has been for too long.
+// request encodes what is due and the producer's window admits, and gives up what has been due for too long.
 func (p *sender) request(to codec.Encoded, ref, total int64) (codec.Encoded, int64) {
 	now := time.Now()
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	for ; ref < total && now.Sub(p.due(ref)) > openLate; ref++ {
 		p.of(ref).unsent++
 	}
-	p.mu.Unlock()
-	for n := 0; n < openBatch && ref < total && !p.due(ref).After(now); n++ {
+	for n := 0; n < openBatch && ref < total && !p.due(ref).After(now); ref++ {
+		if p.window != nil && !p.window.Admits(int(p.sent-p.answered), uint32(p.priority(ref))) {
+			p.of(ref).own++
+			continue
+		}
 		to = p.messages[ref%int64(len(p.messages))].Append(to, uint64(ref))
+		p.handed[ref%maxHanded] = now.Sub(p.began)
 		p.sent++
-		ref++
+		n++
 	}
 	return to, ref
 }
@@ -235,11 +254,16 @@ func (p *sender) receive() {
 func (p *sender) result(now time.Time, ref int64, c wirev1.Code, text []byte) {
 	p.answered++
 	to := p.of(ref)
+	handed := p.began.Add(p.handed[ref%maxHanded])
+	if p.window != nil {
+		p.window.Answered(now, now.Sub(handed), c == wirev1.Code_CODE_OVERLOADED || c == wirev1.Code_CODE_RATE_LIMITED)
+	}
 	switch c {
 	case wirev1.Code_CODE_OK:
 		to.ok++
 		to.accepted[p.priority(ref)]++
 		to.took = append(to.took, now.Sub(p.due(ref)).Seconds()*1000)
+		to.held = append(to.held, handed.Sub(p.due(ref)).Seconds()*1000)
 	case wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_RATE_LIMITED:
 		to.refused++
 	default:
@@ -249,7 +273,7 @@ func (p *sender) result(now time.Time, ref int64, c wirev1.Code, text []byte) {
 }
 
 func sum(senders []*sender) (l loop) {
-	var took, first []float64
+	var took, held, first []float64
 	for _, p := range senders {
 		p.mu.Lock()
 		c := &p.counts[1]
@@ -258,19 +282,20 @@ func sum(senders []*sender) (l loop) {
 			p.mu.Unlock()
 			continue
 		}
-		l.OK, l.Refused, l.Other = l.OK+c.ok, l.Refused+c.refused, l.Other+c.other
+		l.OK, l.Refused, l.Own, l.Other = l.OK+c.ok, l.Refused+c.refused+c.own, l.Own+c.own, l.Other+c.other
 		l.Unsent, l.Unanswered = l.Unsent+c.unsent, l.Unanswered+p.sent-p.answered
 		for i := range l.Accepted {
 			l.Accepted[i] += c.accepted[i]
 			l.Offered[i] += c.offered[i]
 		}
-		first, took = append(first, p.counts[0].took...), append(took, c.took...)
+		first, took, held = append(first, p.counts[0].took...), append(took, c.took...), append(held, c.held...)
 		if p.fault != "" {
 			l.Fault = p.fault
 		}
 		p.mu.Unlock()
 	}
 	l.P50, l.P99, l.FirstP99 = quantile(took, .5), quantile(took, .99), quantile(first, .99)
+	l.Held99 = quantile(held, .99)
 	return l
 }
 

@@ -18,6 +18,9 @@ const (
 	floodSize   = 256 // bytes
 	floodTopics = 64  // of each producer
 	floodKinds  = 4   // producers
+	// liveWait and roomWait are MaxWait of the producers: some six times what half of the messages wait where there is little to do.
+	liveWait = 14 * time.Millisecond
+	roomWait = 30 * time.Millisecond
 	// A rate is sustained while so much of it is accepted, half of it within so long. A disk's moments make the p99 of two seconds a game of chance.
 	sustained   = 0.98
 	bearable    = 20 // ms
@@ -39,7 +42,7 @@ const (
 func (b *bench) durableFlood(ctx context.Context) error {
 	return b.onPostgres(func(pg *pgtest.Server) error {
 		return b.onMesh(ctx, pg, nil, []string{"--append-wait", "50ms", "--shed-lag", shedLag}, func(m *local.Mesh) error {
-			return b.flood(&stage{b: b, m: m, name: "durable", topic: "room/flood"})
+			return b.flood(&stage{b: b, m: m, name: "durable", topic: "room/flood", wait: roomWait})
 		})
 	})
 }
@@ -74,7 +77,7 @@ func (b *bench) ephemeralFlood(ctx context.Context) error {
 	}
 	return others.Do(func() error {
 		return b.onMesh(ctx, nil, router, []string{"--shed-lag", shedLag}, func(m *local.Mesh) (err error) {
-			s := &stage{b: b, m: m, name: "ephemeral", topic: "live/flood"}
+			s := &stage{b: b, m: m, name: "ephemeral", topic: "live/flood", wait: liveWait, router: router}
 			var all []string
 			for i := range floodKinds {
 				all = append(all, openTopics(s.topics(), i)...)
@@ -111,6 +114,13 @@ type stage struct {
 	m     *local.Mesh
 	name  string
 	topic string
+	// wait is MaxWait of those producers that have one.
+	wait time.Duration
+	// router is where the router runs; nil: like everybody else.
+	router local.CPUs
+	// addr instead of the router's, and the process there.
+	addr    string
+	process *local.Process
 }
 
 func (s *stage) topics() (all []string) {
@@ -132,12 +142,16 @@ func (o *offered) rate() float64 { return float64(o.OK) / o.span.Seconds() }
 
 // offer lets sources send for a span, after half a second that does not count.
 func (s *stage) offer(span time.Duration, sources []source) (o offered, err error) {
-	w, err := s.b.hire("open-loop", job{Kind: "open-loop", Addr: s.m.Router.Addr, Topics: s.topics(), Size: floodSize, Span: span, Sources: sources})
+	addr, server := s.addr, s.process
+	if server == nil {
+		addr, server = s.m.Router.Addr, s.m.Router
+	}
+	w, err := s.b.hire("open-loop", job{Kind: "open-loop", Addr: addr, Topics: s.topics(), Size: floodSize, Span: span, Sources: sources})
 	if err != nil {
 		return o, err
 	}
 	o.span = span
-	used := []int{s.m.Router.PID(), w.process.PID()}
+	used := []int{server.PID(), w.process.PID()}
 	var before, after [2]time.Duration
 	for i, pid := range used {
 		before[i], err = procfs.CPU(pid)
@@ -165,10 +179,10 @@ func (s *stage) offer(span time.Duration, sources []source) (o offered, err erro
 	return o, errors.Join(err, w.dismiss())
 }
 
-// mixed are producers that together send so many messages a second, of all priorities alike.
-func mixed(rate float64) (all []source) {
+// mixed are producers that together send so many messages a second, of all priorities alike. wait is their MaxWait; 0: they ignore what they are told.
+func mixed(rate float64, wait time.Duration) (all []source) {
 	for i := range floodKinds {
-		all = append(all, source{Name: fmt.Sprint("producer-", i), Rate: rate / floodKinds, Priorities: 10})
+		all = append(all, source{Name: fmt.Sprint("producer-", i), Rate: rate / floodKinds, Priorities: 10, MaxWait: wait})
 	}
 	return all
 }

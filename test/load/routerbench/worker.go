@@ -45,10 +45,12 @@ var kinds = map[string]func(ctx context.Context, j *job, orders <-chan string, s
 	"subs":       subscribers,
 	"nats-subs":  natsSubscribers,
 	"open-loop":  openLoop,
+	"null":       nullRouter,
 }
 
-// tally is what a worker found.
+// tally is what a worker found, and where it listens, if it does.
 type tally struct {
+	Addr       string
 	N, Refused int64
 	Last       time.Time // when the last message came
 	Took       []float64 // µs of each message from when it was due, where those were stamped
@@ -113,6 +115,7 @@ type worker struct {
 	process *local.Process
 	in      io.WriteCloser
 	out     *json.Decoder
+	addr    string // where it listens, if it does
 }
 
 // hire starts a worker and waits until it is ready.
@@ -127,9 +130,11 @@ func (b *bench) hire(name string, j job) (*worker, error) {
 		return nil, err
 	}
 	w.out = json.NewDecoder(out)
-	if _, err := w.hear(); err != nil {
+	ready, err := w.hear()
+	if err != nil {
 		return nil, errors.Join(err, w.dismiss())
 	}
+	w.addr = ready.Addr
 	return w, nil
 }
 
