@@ -20,7 +20,7 @@ const (
 	floodKinds  = 4   // producers
 	// liveWait and roomWait are MaxWait of the producers: some six times what half of the messages wait where there is little to do.
 	liveWait = 14 * time.Millisecond
-	roomWait = 30 * time.Millisecond
+	roomWait = 26 * time.Millisecond
 	// A rate is sustained while so much of it is accepted, half of it within so long. A disk's moments make the p99 of two seconds a game of chance.
 	sustained   = 0.98
 	bearable    = 20 // ms
