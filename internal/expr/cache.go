@@ -1,0 +1,70 @@
+package expr
+
+import (
+	"container/list"
+	"errors"
+	"sync"
+)
+
+// Cache keeps programs by text and kind, those that were used last, and refusals like them. Who asks for what is being compiled waits for it.
+type Cache struct {
+	limits Limits
+	size   int
+
+	mu      sync.Mutex
+	entries map[cacheKey]*list.Element
+	recent  list.List // of *cacheEntry, the last used in front
+}
+
+// errUnfinished is what remains of a compilation that panicked.
+var errUnfinished = errors.New("the expression was not compiled")
+
+type cacheKey struct {
+	text string
+	kind Kind
+}
+
+type cacheEntry struct {
+	key     cacheKey
+	once    sync.Once
+	program *Program
+	err     error
+}
+
+// NewCache makes a cache of at most size programs. One of 4 KiB of text holds about 200 KiB of memory, usual ones a few.
+func NewCache(size int, limits Limits) *Cache {
+	return &Cache{limits: limits, size: max(size, 1), entries: map[cacheKey]*list.Element{}}
+}
+
+// Compile is the function Compile, once for equal expressions.
+func (c *Cache) Compile(text string, kind Kind) (*Program, error) {
+	if len(text) > MaxText {
+		return Compile(text, kind, c.limits) // refused, and not kept
+	}
+	e := c.entry(cacheKey{text, kind})
+	e.once.Do(func() { e.program, e.err = Compile(text, kind, c.limits) })
+	return e.program, e.err
+}
+
+// Len counts what is kept.
+func (c *Cache) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.recent.Len()
+}
+
+func (c *Cache) entry(key cacheKey) *cacheEntry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if found, ok := c.entries[key]; ok {
+		c.recent.MoveToFront(found)
+		return found.Value.(*cacheEntry)
+	}
+	if c.recent.Len() >= c.size {
+		last := c.recent.Back()
+		delete(c.entries, c.recent.Remove(last).(*cacheEntry).key)
+	}
+	e := &cacheEntry{key: key, err: errUnfinished}
+	c.entries[key] = c.recent.PushFront(e)
+	return e
+}

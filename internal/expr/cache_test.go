@@ -1,0 +1,55 @@
+package expr
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+)
+
+func TestCacheCompilesOnce(t *testing.T) {
+	c := NewCache(8, Limits{})
+	var got [16]*Program
+	var all sync.WaitGroup
+	for i := range got {
+		all.Go(func() { got[i], _ = c.Compile(`priority > 3`, Filter) })
+	}
+	all.Wait()
+	for _, p := range got {
+		if p == nil || p != got[0] {
+			t.Fatal("compiled more than once")
+		}
+	}
+	score, err := c.Compile(`priority`, Score)
+	if err != nil || score.kind != Score {
+		t.Fatal(err)
+	}
+	if _, err := c.Compile(`priority`, Filter); err == nil {
+		t.Fatal("a score is no filter")
+	}
+	_, first := c.Compile(`nope`, Filter)
+	if _, again := c.Compile(`nope`, Filter); first == nil || again != first { //nolint:errorlint // the very same error, kept
+		t.Fatal("a refusal is kept like a program")
+	}
+}
+
+func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
+	c := NewCache(2, Limits{})
+	compile := func(n int) *Program {
+		p, err := c.Compile(fmt.Sprintf("priority > %d", n), Filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	one, two := compile(1), compile(2)
+	if compile(1) != one {
+		t.Fatal("forgotten")
+	}
+	compile(3)
+	if compile(1) != one || c.Len() != 2 {
+		t.Fatal("the one used last was forgotten")
+	}
+	if compile(2) == two {
+		t.Fatal("more is kept than the bound")
+	}
+}
