@@ -1,0 +1,92 @@
+#include "textflag.h"
+
+// fold adds the lanes of Y(lo) and Y(hi): 16 to 8 to 4 to 2 to 1, as fold in Go. Uses Y15.
+#define FOLD(lo, xlo, hi) \
+	VADDPS hi, lo, lo; \
+	VEXTRACTF128 $1, lo, X15; \
+	VADDPS X15, xlo, xlo; \
+	VMOVHLPS xlo, xlo, X15; \
+	VADDPS X15, xlo, xlo; \
+	VMOVSHDUP xlo, X15; \
+	VADDSS X15, xlo, xlo
+
+// func dotAVX2(a, b *float32, n int) float32
+TEXT ·dotAVX2(SB), NOSPLIT, $0-28
+	MOVQ a+0(FP), SI
+	MOVQ b+8(FP), DI
+	MOVQ n+16(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+
+one:
+	VMOVUPS (SI), Y2
+	VMOVUPS 32(SI), Y3
+	VMULPS (DI), Y2, Y2
+	VMULPS 32(DI), Y3, Y3
+	VADDPS Y2, Y0, Y0
+	VADDPS Y3, Y1, Y1
+	ADDQ $64, SI
+	ADDQ $64, DI
+	SUBQ $16, CX
+	JNZ one
+
+	FOLD(Y0, X0, Y1)
+	VMOVSS X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func dots4AVX2(rows, v *float32, n, dim int, out *[4]float32)
+TEXT ·dots4AVX2(SB), NOSPLIT, $0-40
+	MOVQ rows+0(FP), SI
+	MOVQ v+8(FP), DI
+	MOVQ n+16(FP), CX
+	MOVQ dim+24(FP), BX
+	MOVQ out+32(FP), DX
+	SHLQ $2, BX
+	LEAQ (SI)(BX*1), R8
+	LEAQ (SI)(BX*2), R9
+	LEAQ (R8)(BX*2), R10
+	XORQ AX, AX
+	SHLQ $2, CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+four:
+	VMOVUPS (DI)(AX*1), Y8
+	VMOVUPS 32(DI)(AX*1), Y9
+	VMULPS (SI)(AX*1), Y8, Y10
+	VMULPS 32(SI)(AX*1), Y9, Y11
+	VMULPS (R8)(AX*1), Y8, Y12
+	VMULPS 32(R8)(AX*1), Y9, Y13
+	VADDPS Y10, Y0, Y0
+	VADDPS Y11, Y1, Y1
+	VADDPS Y12, Y2, Y2
+	VADDPS Y13, Y3, Y3
+	VMULPS (R9)(AX*1), Y8, Y10
+	VMULPS 32(R9)(AX*1), Y9, Y11
+	VMULPS (R10)(AX*1), Y8, Y12
+	VMULPS 32(R10)(AX*1), Y9, Y13
+	VADDPS Y10, Y4, Y4
+	VADDPS Y11, Y5, Y5
+	VADDPS Y12, Y6, Y6
+	VADDPS Y13, Y7, Y7
+	ADDQ $64, AX
+	CMPQ AX, CX
+	JLT four
+
+	FOLD(Y0, X0, Y1)
+	FOLD(Y2, X2, Y3)
+	FOLD(Y4, X4, Y5)
+	FOLD(Y6, X6, Y7)
+	VMOVSS X0, (DX)
+	VMOVSS X2, 4(DX)
+	VMOVSS X4, 8(DX)
+	VMOVSS X6, 12(DX)
+	VZEROUPPER
+	RET
