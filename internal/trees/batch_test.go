@@ -145,6 +145,19 @@ func BenchmarkTrees(b *testing.B) {
 	}
 }
 
+// A row at a time, each of them another: what the interleaving gains over is this.
+func BenchmarkTreesRows(b *testing.B) {
+	const n = 1000
+	m := generated(b, 500, 31, 41)
+	rows, out := treesgen.Rows(n, 41, 0, 7), make([]float64, 1)
+	for b.Loop() {
+		for i := range n {
+			m.Raw(rows[i*41:(i+1)*41], out)
+		}
+	}
+	b.ReportMetric(float64(b.N*n*m.Trees())/b.Elapsed().Seconds()/1e6, "Mtraversals/s")
+}
+
 func BenchmarkTreesExplain(b *testing.B) {
 	m := generated(b, 500, 31, 41)
 	row, out := treesgen.Rows(1, 41, 0, 7), make([]float64, 42)

@@ -11,7 +11,7 @@ type element struct {
 }
 
 // Explain gives each column's contribution to a row's raw score of an output: exact TreeSHAP where a column that is left out takes both branches by
-// their cover. out has a place for each column and, last, the constant part; they sum up to the raw score. Its time is ExplainCost.
+// their cover. out has a place for each column and, last, the constant part; they sum up to the raw score. Its time is bounded by ExplainCost.
 func (m *Model) Explain(row []float64, output int, out []float64) {
 	if len(out) != len(m.columns)+1 || output < 0 || output >= m.outputs {
 		panic(fmt.Sprintf("trees: %d places for the contributions of %d columns, output %d of %d", len(out), len(m.columns), output, m.outputs))

@@ -116,7 +116,7 @@ func (j *jsonReader) scalar() []byte {
 		return j.span()
 	}
 	start := j.at
-	for j.err == nil && j.at < len(j.data) && !bytes.ContainsRune([]byte(",]}: \t\r\n[{\""), rune(j.data[j.at])) {
+	for j.err == nil && j.at < len(j.data) && !endsScalar(j.data[j.at]) {
 		j.at++
 	}
 	if start == j.at {
@@ -125,7 +125,15 @@ func (j *jsonReader) scalar() []byte {
 	return j.data[start:j.at]
 }
 
-// number reads a number, also in quotes, as XGBoost's parameters are.
+func endsScalar(c byte) bool {
+	switch c {
+	case ',', ']', '}', ':', '[', '{', '"', ' ', '\t', '\r', '\n':
+		return true
+	}
+	return false
+}
+
+// number reads a number, rounded to float32, also one in quotes, as XGBoost's parameters are.
 func (j *jsonReader) number() float64 {
 	s := j.scalar()
 	if j.err != nil {
@@ -139,8 +147,7 @@ func (j *jsonReader) number() float64 {
 	}
 	v, err := strconv.ParseFloat(string(s), 32)
 	if err != nil {
-		// A whole number that a float32 does not count exactly is no matter here: see whole.
-		j.fail("no number")
+		j.fail("no number, or none that a float32 holds")
 	}
 	return v
 }

@@ -91,8 +91,8 @@ func (m *Model) Trees() int { return len(m.trees) }
 func (m *Model) Nodes() int { return len(m.steps) }
 
 // Cost bounds the steps from node to node that scoring one row takes: the sum of the trees' depths, and one for each tree and slot.
-// On a server of 2025 RawBatch takes 1 to 2 ns for each, Raw about 5.
+// On a server of 2025 RawBatch takes 1 to 2 ns for each, for a row alone about 5.
 func (m *Model) Cost() int { return m.cost }
 
-// ExplainCost bounds the same for Explain of one output: leaves times depth squared, over the output's trees.
+// ExplainCost bounds the same for Explain of all outputs: leaves times depth squared, over the trees. It takes about 3 ns for each.
 func (m *Model) ExplainCost() int { return m.explainCost }

@@ -9,9 +9,7 @@ const lanes = 8
 type scratch struct {
 	// keys has an entry for each group of lanes and each slot, one group after the other.
 	keys [][lanes]int64
-	// raw is one row's output.
-	raw []float64
-	// row is one row, for Explain.
+	// path of Explain.
 	path []element
 }
 
@@ -20,7 +18,7 @@ const blockBytes = 16 << 10
 
 func (m *Model) newScratch() *scratch {
 	groups := max(1, blockBytes/(8*lanes*max(1, len(m.slots))))
-	return &scratch{keys: make([][lanes]int64, groups*max(1, len(m.slots))), raw: make([]float64, m.outputs)}
+	return &scratch{keys: make([][lanes]int64, groups*max(1, len(m.slots)))}
 }
 
 func (m *Model) borrow() *scratch { return m.scratch.Get().(*scratch) }
