@@ -88,6 +88,27 @@ func TestPatternsAreLinear(t *testing.T) {
 	}
 }
 
+// Texts of the whole length that are made to take long are refused, or compiled, in milliseconds.
+func TestTextsMadeToTakeLong(t *testing.T) {
+	for name, text := range map[string]string{
+		"parentheses": strings.Repeat("(", 4000), "lists": strings.Repeat("[", 4000), "maps": strings.Repeat("{1:", 1300), "minus": strings.Repeat("-", 4000), "not": strings.Repeat("!", 4000) + "true",
+		"conditionals": strings.Repeat("a?b:", 1000) + "c", "members": "a" + strings.Repeat(".a", 2000), "indexes": "a" + strings.Repeat("[0]", 1300), "sum": "1" + strings.Repeat("+1", 2000),
+		"many errors": strings.Repeat("has(a.b)||", 400) + "true", "undeclared": strings.Repeat("a||", 300) + "a", "nested macros": strings.Repeat("[1].all(a,", 400), "list": "[" + strings.Repeat("1,", 2000) + "]",
+		"garbage": strings.Repeat("@#$", 1300), "patterns": strings.Repeat(`topic.matches("`+strings.Repeat("a{1000}", 30)+`")||`, 15) + "true",
+	} {
+		best := time.Hour
+		for range 3 {
+			began := time.Now()
+			_, _ = Compile(text, Filter, Limits{})
+			best = min(best, time.Since(began))
+		}
+		if best > 2*time.Second {
+			t.Errorf("%s: %v", name, best)
+		}
+		t.Log(name, best)
+	}
+}
+
 func TestLoopsAreInterrupted(t *testing.T) {
 	p, err := Compile(`payload.tags.all(a, payload.tags.all(b, a == b))`, Filter, Limits{Cost: 1 << 50})
 	if err != nil {

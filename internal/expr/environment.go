@@ -29,7 +29,7 @@ func environment(nodes int) (*cel.Env, error) {
 		cel.ExpressionNodeLimit(nodes),
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
-		cel.ASTValidators(cel.ValidateComprehensionNestingLimit(maxNested), cel.ValidateRegexLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateDurationLiterals()),
+		cel.ASTValidators(cel.ValidateComprehensionNestingLimit(maxNested), cel.ValidateTimestampLiterals(), cel.ValidateDurationLiterals()),
 		cel.Variable("features", cel.MapType(cel.StringType, cel.DoubleType)),
 		cel.Variable("profile", cel.MapType(cel.StringType, cel.DoubleType)),
 		cel.Variable("headers", cel.MapType(cel.StringType, cel.StringType)),

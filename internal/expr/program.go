@@ -43,8 +43,8 @@ func check(text string, kind Kind, limits Limits) (*Program, *cel.Ast, error) {
 		return nil, nil, err
 	}
 	checked, issues := env.Compile(text)
-	if issues.Err() != nil {
-		return nil, nil, explain(issues)
+	if all := issues.Errors(); len(all) > 0 {
+		return nil, nil, explain(all[0])
 	}
 	if err := checkType(checked.OutputType(), kind); err != nil {
 		return nil, nil, err
@@ -114,6 +114,9 @@ func checkCall(tree *ast.AST, e ast.Expr) error {
 		pattern, ok := constant(args[1]).(types.String)
 		if !ok {
 			return at(tree, args[1], "the pattern of matches is a constant")
+		}
+		if len(pattern) > MaxPatternText {
+			return at(tree, args[1], fmt.Sprintf("the pattern has %d bytes, at most %d", len(pattern), MaxPatternText))
 		}
 		size, err := types.RegexProgramSize(string(pattern))
 		if err != nil {
