@@ -3,6 +3,7 @@ package trees
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"sync"
 	"testing"
 
@@ -107,6 +108,13 @@ func TestScoringDoesNotAllocate(t *testing.T) {
 	// On average: a collection empties the pool, and the race detector drops a quarter of what is put back.
 	if n := testing.AllocsPerRun(2000, func() { m.RawBatch(rows, out) }); n >= 1 {
 		t.Fatalf("%v allocations", n)
+	}
+}
+
+// Four nodes fill a cache line.
+func TestNodesAreSmall(t *testing.T) {
+	if size := reflect.TypeFor[step]().Size(); size != 16 {
+		t.Errorf("%d bytes a node", size)
 	}
 }
 

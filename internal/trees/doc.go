@@ -14,8 +14,11 @@
 // # What is the same as in the libraries
 //
 // Leaves are those that the libraries choose: LightGBM compares float64 (x <= threshold), XGBoost float32 (x < threshold). Raw scores are summed in
-// the libraries' order and width (float64 for LightGBM, float32 for XGBoost), so that they are equal and not merely close. Contributions are exact
-// TreeSHAP (Lundberg et al., arXiv:1802.03888) with the covers in the file as the background, which is what pred_contrib gives.
+// the libraries' order and width (float64 for LightGBM, float32 for XGBoost), so that they are equal and not merely close. (XGBoost before 1.3 adds the base score
+// last, unless it scored while training: there a score may differ in the last place of a float32.) As in the library, the raw score of a random
+// forest of LightGBM is the sum, and the prediction the average. Contributions are exact
+// TreeSHAP (Lundberg et al., arXiv:1802.03888) with the covers in the file as the background, which is what pred_contrib gives. Predictions of
+// multi:softmax are the classes' probabilities, not the likeliest class.
 //
 // # How it walks
 //
