@@ -82,7 +82,7 @@ func (f *jsonFile) readTree() {
 func (f *jsonFile) wholes(a *[]int64, categories bool) {
 	most := f.limits.Nodes
 	if categories {
-		most = 32 * f.limits.CategoryWords
+		most = f.limits.CategoryWords
 	}
 	*a = (*a)[:0]
 	f.array(func() { f.bounded(len(*a), most); *a = append(*a, f.whole()) })
