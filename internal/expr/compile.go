@@ -234,6 +234,10 @@ func conditional(test, yes, no code) (code, bool) {
 		return code{bool: either(b, yes.bool, no.bool)}, true
 	case yes.text != nil && no.text != nil:
 		return code{text: either(b, yes.text, no.text)}, true
+	case yes.json != nil || no.json != nil:
+		x, okX := yes.asJSON()
+		y, okY := no.asJSON()
+		return code{json: either(b, x, y)}, okX && okY
 	}
 	return code{}, false
 }

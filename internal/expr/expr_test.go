@@ -74,7 +74,7 @@ var stories = []struct {
 	{`payload.absent > 1 || priority == 4`, "true", Filter, true},
 	{`priority != 4 && payload.absent > 1`, "false", Filter, true},
 	{`payload.absent > 1 && priority != 4`, "false", Filter, true},
-	{`has(payload.absent) ? payload.absent : 0.0`, "0", Score, false},
+	{`has(payload.absent) ? payload.absent : 0.0`, "0", Score, true},
 	{`has(payload.absent) && payload.absent > 3`, "false", Filter, true},
 	{`has(payload.deep.er) && payload.deep.er.n == 3`, "true", Filter, true},
 	{`has(payload.absent.er)`, undefined, Filter, true},

@@ -82,6 +82,24 @@ func (a code) asText() (func(*Input) string, bool) {
 	return a.text, a.text != nil
 }
 
+// asJSON takes what JSON has too as if it were of the payload; an int it has not.
+func (a code) asJSON() (func(*Input) value, bool) {
+	switch {
+	case a.number != nil:
+		return func(in *Input) value { return value{kind: nodeNumber, number: a.number(in)} }, true
+	case a.text != nil:
+		return func(in *Input) value { return value{kind: nodeText, text: a.text(in)} }, true
+	case a.bool != nil:
+		return func(in *Input) value {
+			if a.bool(in) {
+				return value{kind: nodeTrue}
+			}
+			return value{kind: nodeFalse}
+		}, true
+	}
+	return a.json, a.json != nil
+}
+
 // entry is operand.key or operand[key], or has(operand.key).
 func (c *compiler) entry(operand ast.Expr, key code, test bool) (code, bool) {
 	numbers, texts := table(operand)
