@@ -7,8 +7,6 @@ require (
 	github.com/pushmesh/pushmesh/internal v0.0.0
 	github.com/pushmesh/pushmesh/proto v0.0.0
 	google.golang.org/grpc v1.85.0
-	google.golang.org/protobuf v1.36.12
-	pgregory.net/rapid v1.3.0
 )
 
 require (
@@ -44,6 +42,7 @@ require (
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace github.com/pushmesh/pushmesh/proto => ../../proto
