@@ -1,0 +1,46 @@
+package trees
+
+import (
+	"slices"
+	"unicode/utf8"
+)
+
+// ParseNamed is Parse with names for the columns of a file that has none. INVALID_ARGUMENT: they are not as many as the file has columns, differ from the
+// names that the file has, or a name is empty, used twice or no UTF-8. Without columns the file's own names are checked in the same way.
+func ParseNamed(data []byte, columns []string, limits Limits) (*Model, error) {
+	m, err := Parse(data, limits)
+	if err != nil {
+		return nil, err
+	}
+	if len(columns) > 0 {
+		if len(columns) != len(m.columns) {
+			return nil, invalid("%d names for %d columns", len(columns), len(m.columns))
+		}
+		if m.named && !slices.Equal(columns, m.columns) {
+			return nil, invalid("the file names its columns, and otherwise")
+		}
+		m.columns, m.named = slices.Clone(columns), true
+	}
+	seen := make(map[string]struct{}, len(m.columns))
+	for i, name := range m.columns {
+		_, twice := seen[name]
+		switch {
+		case name == "" || !utf8.ValidString(name):
+			return nil, invalid("column %d: %q is no name", i, name)
+		case twice:
+			return nil, invalid("two columns are named %q", name)
+		}
+		seen[name] = struct{}{}
+	}
+	return m, nil
+}
+
+// Size is about how many bytes the model takes.
+func (m *Model) Size() int {
+	const node, tree, slot, word, header = 16 + 8 + 4 + 8, 32, 8, 4, 16
+	size := node*cap(m.steps) + tree*cap(m.trees) + slot*cap(m.slots) + word*cap(m.sets) + 8*cap(m.base)
+	for _, name := range m.columns {
+		size += header + len(name)
+	}
+	return size
+}

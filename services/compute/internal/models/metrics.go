@@ -1,0 +1,30 @@
+package models
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	loads   *prometheus.CounterVec
+	evicted prometheus.Counter
+}
+
+func newMetrics(m *Models, reg prometheus.Registerer) *metrics {
+	all := &metrics{
+		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_compute_model_loads_total", Help: "Models read from the store and parsed, by how it ended.",
+		}, []string{"code"}),
+		evicted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_compute_models_evicted_total", Help: "Models that made room for others.",
+		}),
+	}
+	gauge := func(name, help string, value func() int) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return float64(value())
+		}))
+	}
+	gauge("pushmesh_compute_models", "Versions of models that are loaded.", func() int { return len(m.loaded.at) })
+	gauge("pushmesh_compute_model_bytes", "Memory of the models that are loaded.", func() int { return m.loaded.bytes })
+	reg.MustRegister(all.loads, all.evicted)
+	return all
+}
