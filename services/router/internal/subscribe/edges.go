@@ -30,19 +30,28 @@ const (
 )
 
 // order puts edges into the order in which they are tried: at random, but of the first two the one with fewer connections goes first. So load is
-// spread although counts are a second old. Those that are about to stop are left out.
-func order(homes []interest.Home) []interest.Home {
-	var out []interest.Home
+// spread although counts are a second old. Those that are about to stop are left out; those that send clients away are the last resort.
+func order(homes []interest.Home, sends func(interest.Edge) bool) []interest.Home {
+	var out, last []interest.Home
 	for _, h := range homes {
-		if !h.Draining {
+		switch {
+		case h.Draining:
+		case sends(h.Edge):
+			last = append(last, h)
+		default:
 			out = append(out, h)
 		}
 	}
-	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-	if len(out) > 1 && out[1].Connections < out[0].Connections {
-		out[0], out[1] = out[1], out[0]
-	}
+	out = append(spread(out), spread(last)...)
 	return out[:min(len(out), tries)]
+}
+
+func spread(homes []interest.Home) []interest.Home {
+	rand.Shuffle(len(homes), func(i, j int) { homes[i], homes[j] = homes[j], homes[i] })
+	if len(homes) > 1 && homes[1].Connections < homes[0].Connections {
+		homes[0], homes[1] = homes[1], homes[0]
+	}
+	return homes
 }
 
 // connect finds an edge for the stream: one round over the edges for a new one; a stream that moves is patient.
@@ -51,9 +60,10 @@ func (s *stream) connect(ctx context.Context) (*link, error) {
 	until := time.Now().Add(moveWithin)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge is there to subscribe at")
-		for _, home := range order(s.service.cfg.Edges.Homes()) {
+		for _, home := range order(s.service.cfg.Edges.Homes(), s.service.senders.now(time.Now())) {
 			l, failed := s.open(ctx, home.ID)
 			if failed == nil {
+				l.edge = home.Edge
 				return l, nil
 			}
 			if err = code.From(failed); !elsewhere(err.Code) || ctx.Err() != nil {

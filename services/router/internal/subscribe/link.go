@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
 const (
@@ -24,6 +25,7 @@ const (
 // link is a connection to an edge. One goroutine reads it; anybody writes through up, whose goroutine sends.
 type link struct {
 	conn     net.Conn
+	edge     interest.Edge
 	br       *bufio.Reader
 	up       *upward
 	welcome  *wirev1.Welcome

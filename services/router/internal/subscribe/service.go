@@ -47,6 +47,7 @@ type Service struct {
 	pushmeshv1.UnimplementedSubscribeServiceServer
 	cfg      Config
 	metrics  *metrics
+	senders  senders
 	draining chan struct{}
 	drained  atomic.Bool
 

@@ -268,10 +268,11 @@ func (s *stream) translate(l *link, t wirev1.FrameType, body []byte) error {
 	return nil
 }
 
-// goAway notes that the edge is about to hang up. Its addresses are of edges, which backends don't connect to.
+// goAway notes that the edge is about to hang up, and that it wants fewer connections. Its addresses are of edges, which backends don't connect to.
 func (s *stream) goAway(l *link, body []byte) error {
 	l.away, _ = reason(wirev1.FrameType_FRAME_TYPE_GO_AWAY, body)
 	l.away.RetryAfter = max(l.away.RetryAfter, retrySoon)
+	s.service.senders.note(l.edge, time.Now())
 	if s.move {
 		// What is un-ACKed has until then to be ACKed here; the rest comes again from the next edge.
 		time.AfterFunc(l.away.RetryAfter, l.finish)

@@ -223,11 +223,11 @@ func TestAnotherEdgeIsTried(t *testing.T) {
 func TestFewConnectionsArePreferred(t *testing.T) {
 	homes := []interest.Home{{Edge: interest.Edge{ID: "a"}, Connections: 100}, {Edge: interest.Edge{ID: "b"}}, {Edge: interest.Edge{ID: "c"}, Draining: true}}
 	for range 20 {
-		if got := order(homes); len(got) != 2 || got[0].ID != "b" {
+		if got := order(homes, nobody); len(got) != 2 || got[0].ID != "b" {
 			t.Fatalf("order %v", got)
 		}
 	}
-	if got := order(nil); len(got) != 0 {
+	if got := order(nil, nobody); len(got) != 0 {
 		t.Fatalf("order of nothing: %v", got)
 	}
 }
