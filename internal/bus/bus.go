@@ -44,7 +44,7 @@ type Bus struct {
 	conn *nats.Conn
 	// begun is conn for those that may ask before Start has returned.
 	begun atomic.Pointer[nats.Conn]
-	gaps  atomic.Uint64
+	drops drops
 	// connected as the connection's callbacks tell: nats.go holds its lock for as long as it waits for a server that takes connections and
 	// says nothing, so that whoever asks or publishes meanwhile would wait for seconds.
 	connected atomic.Bool
@@ -66,11 +66,8 @@ func (b *Bus) OnGap(f func()) {
 	b.onGap = append(b.onGap, f)
 }
 
-// Gaps is how often messages may have been missed.
-func (b *Bus) Gaps() uint64 { return b.gaps.Load() }
-
-func (b *Bus) gap() {
-	b.gaps.Add(1)
+func (b *Bus) gap(why wirev1.Code) {
+	b.drops.gap(why)
 	b.mu.Lock()
 	fs := b.onGap
 	b.mu.Unlock()
@@ -95,12 +92,12 @@ func (b *Bus) Start(context.Context) error {
 		nats.FlusherTimeout(2*time.Second), // a server that takes no bytes for so long is gone
 		nats.ConnectHandler(func(*nats.Conn) {
 			b.connected.Store(true)
-			b.gap()
+			b.gap(wirev1.Code_CODE_OK)
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			b.connected.Store(true)
 			b.cfg.Log.Info("nats reconnected")
-			b.gap()
+			b.gap(wirev1.Code_CODE_UNAVAILABLE)
 		}),
 		nats.ClosedHandler(func(*nats.Conn) { b.connected.Store(false) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -116,7 +113,7 @@ func (b *Bus) Start(context.Context) error {
 			}
 			b.cfg.Log.Warn("nats error", "error", err, "subject", subject)
 			if errors.Is(err, nats.ErrSlowConsumer) {
-				b.gap()
+				b.gap(wirev1.Code_CODE_OVERLOADED)
 			}
 		}),
 	)
@@ -161,8 +158,9 @@ func (b *Bus) Check() error {
 	return errors.New("not connected to NATS")
 }
 
-// Register adds what is known of the servers to a process's metrics.
+// Register adds to a process's metrics what is known of the servers, and what of their messages did not get through.
 func (b *Bus) Register(reg prometheus.Registerer) {
+	reg.MustRegister(&b.drops)
 	for name, g := range map[string]struct {
 		help string
 		of   func(*nats.Conn) float64
@@ -220,7 +218,11 @@ func (b *Bus) Subscribe(subject string, pending int, handle func(data []byte, re
 	if err := sub.SetPendingLimits(pending, 64<<20); err != nil {
 		return nil, fmt.Errorf("nats: subscribe %s: %w", subject, err)
 	}
-	return func() { _ = sub.Unsubscribe() }, nil
+	b.drops.watch(sub)
+	return func() {
+		b.drops.leave(sub)
+		_ = sub.Unsubscribe()
+	}, nil
 }
 
 // Share is Subscribe as one of a group: each message reaches one of its members. leave stops taking messages and waits, until ctx ends, for
@@ -233,9 +235,11 @@ func (b *Bus) Share(subject, group string, pending int, handle func(data []byte)
 	if err := sub.SetPendingLimits(pending, 64<<20); err != nil {
 		return nil, fmt.Errorf("nats: share %s: %w", subject, err)
 	}
+	b.drops.watch(sub)
 	drained := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(drained) })
 	return func(ctx context.Context) error {
+		b.drops.leave(sub)
 		if sub.Drain() != nil || !b.Connected() {
 			return nil // nothing comes any more
 		}
@@ -257,7 +261,11 @@ func (b *Bus) Serve(subject, group string, pending int, handle func(data []byte,
 	if err := sub.SetPendingLimits(pending, 64<<20); err != nil {
 		return nil, fmt.Errorf("nats: serve %s: %w", subject, err)
 	}
-	return func() { _ = sub.Drain() }, nil
+	b.drops.watch(sub)
+	return func() {
+		b.drops.leave(sub)
+		_ = sub.Drain()
+	}, nil
 }
 
 // ErrNobody says that a request reached nobody.

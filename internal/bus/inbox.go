@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // Message of an Inbox. Its Data is the receiver's to keep.
@@ -32,6 +34,7 @@ func (b *Bus) Listen(pending int, subjects ...string) (*Inbox, error) {
 			return nil, fmt.Errorf("nats: subscribe %s: %w", subject, err)
 		}
 		i.subs = append(i.subs, sub)
+		b.drops.watch(sub)
 	}
 	return i, nil
 }
@@ -48,7 +51,7 @@ func (i *Inbox) Keep(m *Message) bool {
 	waits := len(i.ch) * i.average
 	if !i.behind && waits > inboxBytes {
 		i.behind = true
-		i.bus.gap()
+		i.bus.gap(wirev1.Code_CODE_OVERLOADED)
 	}
 	i.behind = i.behind && waits > inboxBytes/2
 	return !i.behind
@@ -58,6 +61,7 @@ func (i *Inbox) Keep(m *Message) bool {
 func (i *Inbox) Leave() {
 	var errs []error
 	for _, sub := range i.subs {
+		i.bus.drops.leave(sub)
 		errs = append(errs, sub.Unsubscribe())
 	}
 	if err := errors.Join(errs...); err != nil && i.bus.Connected() {

@@ -56,6 +56,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		sendByCode(ch, f.name, f.help, total)
 	}
+	refused := uint64(0)
+	for i := range all {
+		refused += all[i].MailboxRefused
+	}
+	sendByCode(ch, "mailbox_refused_total", "Events that found a loop's mailbox full.", hub.ByCode{wirev1.Code_CODE_OVERLOADED: refused})
 	sendLag(ch, all)
 	sendSpread(ch, all)
 	sendModes(ch, all)
@@ -243,7 +248,6 @@ var sums = []sum{
 	{"tls_connections", "Connections with TLS, those that shake hands among them.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Secure) }},
 	{"tls_records_opened_total", "Records of TLS that clients sent.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Records) }},
 	{"tls_records_sealed_total", "Records of TLS that clients were sent.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sealed) }},
-	{"mailbox_refused_total", "Events that found a loop's mailbox full.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.MailboxRefused) }},
 }
 
 var byCode = []struct {

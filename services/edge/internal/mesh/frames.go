@@ -141,7 +141,6 @@ func (m *Mesh) routersChanged() {
 
 // gap is called after NATS was connected, or dropped something.
 func (m *Mesh) gap() {
-	m.stats.Gaps.Add(1)
 	m.connected()
 	m.announce()
 	m.digest()

@@ -2,6 +2,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -66,6 +67,8 @@ type Config struct {
 	Tracer trace.Tracer
 	// Traced says that spans go somewhere: then every message's traceparent is looked up.
 	Traced bool
+	// FramesWaiting of routers, at most, or about 64 MiB; beyond, they are dropped and heads are compared. 0: 65,536.
+	FramesWaiting int
 	// ReadsAtATime bounds the reads of logs for subscribers that catch up; 0: 16.
 	ReadsAtATime int
 	// Feed bounds what the feed holds; its Loops and Durable are set by the mesh.
@@ -78,7 +81,7 @@ type Config struct {
 
 // Sizes of the mesh's queues.
 const (
-	framesWaiting  = 1 << 16 // of routers, or 64 MiB; beyond, they are dropped and heads are compared
+	framesWaiting  = 1 << 16
 	joinsWaiting   = 200_000 // subscriptions that wait for an answer
 	readsWaiting   = 65_536
 	repairsAtATime = 4 // reads of the feed's own, beside those of subscribers
@@ -216,7 +219,7 @@ func (m *Mesh) Start(ctx context.Context) error {
 	}
 	var err error
 	// One inbox, so that what is for this edge and what is for every edge stay in the order in which a router sent it.
-	if m.inbox, err = m.cfg.Bus.Listen(framesWaiting, bus.EdgeFrames(m.cfg.ID), bus.EveryEdgeFrames); err != nil {
+	if m.inbox, err = m.cfg.Bus.Listen(cmp.Or(m.cfg.FramesWaiting, framesWaiting), bus.EdgeFrames(m.cfg.ID), bus.EveryEdgeFrames); err != nil {
 		return err
 	}
 	requests, err := m.cfg.Bus.Subscribe(bus.EdgeRequest(m.cfg.ID), 1<<12, m.request)

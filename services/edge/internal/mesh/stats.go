@@ -15,8 +15,6 @@ type Stats struct {
 	Frames, Deliveries, BadFrames, ForeignFrames atomic.Uint64
 	// Broadcasts are frames for every edge that were taken; RepeatedFrames had come before, or after later ones. ShedFrames were let go because too much waited.
 	Broadcasts, RepeatedFrames, ShedFrames atomic.Uint64
-	// Gaps of NATS: connects and drops.
-	Gaps atomic.Uint64
 	// Announcements and Snapshots sent; Unsent could not be because there is no NATS.
 	Announcements, Snapshots, Unsent atomic.Uint64
 	// WithoutRouter joins were answered while there was no router; Laggards are routers that joins did not wait for to the end.

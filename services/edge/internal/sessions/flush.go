@@ -110,7 +110,7 @@ func (s *Sessions) written(u unit, c wirev1.Code) {
 			s.lost(one)
 		}
 	case !code.Retryable(c) && c != wirev1.Code_CODE_CONFLICT && !u.p.bare():
-		s.Dropped.Add(1)
+		s.Rejected.Add(1)
 		s.cfg.Log.Error("cursors refused by the store", "code", code.Name(c))
 		if one.pending != nil {
 			u.p.refs = append(u.p.refs, one.pending.refs...)

@@ -61,8 +61,10 @@ type Sessions struct {
 
 	// Held sessions now.
 	Held atomic.Int64
-	// Written writes, Stale ones that a newer holder made void, Failed ones that are tried again, and writes Dropped at a bound.
-	Written, Stale, Failed, Dropped atomic.Uint64
+	// Written writes, Stale ones that a newer holder made void, and Failed ones that are tried again.
+	Written, Stale, Failed atomic.Uint64
+	// Overflowed writes were dropped at a bound, Rejected ones because the store refused them for good.
+	Overflowed, Rejected atomic.Uint64
 	// Attaches and TakenOver sessions.
 	Attaches, TakenOver atomic.Uint64
 }
@@ -193,7 +195,7 @@ func (s *Sessions) bound(one *session) {
 		one.due = time.Time{}
 		return
 	}
-	s.Dropped.Add(1)
+	s.Overflowed.Add(1)
 	s.cutOff(one, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "the store is away and too much waits for it"))
 }
 

@@ -312,8 +312,8 @@ func TestWhatCannotBeStoredIsBounded(t *testing.T) {
 				pass(time.Second)
 				b.set(func() { b.away = false })
 				pass(longestPause + time.Second)
-				if w := b.written(); len(w) != 1 || len(w[0].GetDeadLetters())+len(w[0].GetCursors()) != 0 || !w[0].GetDetach() || b.Dropped.Load() != 1 || b.Held.Load() != 0 {
-					t.Errorf("%d writes, %d dropped, %d held", len(w), b.Dropped.Load(), b.Held.Load())
+				if w := b.written(); len(w) != 1 || len(w[0].GetDeadLetters())+len(w[0].GetCursors()) != 0 || !w[0].GetDetach() || b.Overflowed.Load() != 1 || b.Held.Load() != 0 {
+					t.Errorf("%d writes, %d dropped, %d held", len(w), b.Overflowed.Load(), b.Held.Load())
 				}
 				b.attach(2)
 			})

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 type metrics struct {
@@ -22,7 +23,9 @@ func newMetrics(reg prometheus.Registerer, streams func() int) *metrics {
 		messages: counter("messages_total", "Messages handed to backends."),
 		acks:     counter("acks_total", "ACKs of backends, once for each entry, before they are gathered."),
 		stale:    counter("stale_acks_total", "ACKs and NACKs passed over: they were about an edge that the stream has left."),
-		unknown:  counter("unknown_frames_total", "Frames of edges that this router does not know, passed over."),
+		unknown: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_router_subscribe_unknown_frames_total", Help: "Frames of edges that this router does not know, passed over.", ConstLabels: prometheus.Labels{"code": code.Name(wirev1.Code_CODE_UNKNOWN_FRAME)},
+		}),
 		ends:     byCode("ended_total", "Streams that ended, by code."),
 		refusals: byCode("refused_total", "Streams refused because there are too many, or because the router stops, by code."),
 		moves:    byCode("moves_total", "Streams that went on with another edge, by what ended the connection to the one before."),

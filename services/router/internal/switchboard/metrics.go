@@ -1,6 +1,11 @@
 package switchboard
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
 
 type metrics struct {
 	routed, stored, checks, wanted, bad prometheus.Counter
@@ -18,7 +23,9 @@ func newMetrics(reg prometheus.Registerer, s *Switchboard) *metrics {
 		stored: counter("stored_messages_total", "Messages routed that a store appended on its own."),
 		checks: counter("check_topics_total", "Edges told to compare a topic's head with the store."),
 		wanted: counter("snapshots_wanted_total", "Times an edge's whole interest was asked for."),
-		bad:    counter("bad_messages_total", "Messages from edges and stores that could not be decoded."),
+		bad: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_router_bad_messages_total", Help: "Messages from edges and stores that could not be decoded.", ConstLabels: prometheus.Labels{"code": code.Name(wirev1.Code_CODE_BAD_FRAME)},
+		}),
 	}
 	if reg != nil {
 		reg.MustRegister(m.routed, m.stored, m.checks, m.wanted, m.bad,

@@ -25,7 +25,9 @@ func newMetrics(reg prometheus.Registerer, w *Watches) *metrics {
 	}
 	m := &metrics{
 		asks: counter("asks_total", "Times an edge was asked for all members of a filter."),
-		bad:  counter("bad_frames_total", "Frames of edges that could not be decoded."),
+		bad: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_router_presence_bad_frames_total", Help: "Frames of edges that could not be decoded.", ConstLabels: prometheus.Labels{"code": code.Name(wirev1.Code_CODE_BAD_FRAME)},
+		}),
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_router_presence_ends_total", Help: "Watches refused or ended by this router, by why.",
 		}, []string{"code"}),
