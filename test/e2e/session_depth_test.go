@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -11,8 +14,8 @@ import (
 
 // Whoever asks a router about a session sees what waits for it at its edge, and how far it is behind in each topic; and that both are over once it has caught up.
 func TestTheDepthOfASlowSessionIsTold(t *testing.T) {
-	const n, size = 200, 64 << 10 // more than the kernel takes for a client that reads nothing
-	s := newSessions(t, &pushmeshv1.Policy{})
+	const n, size = 200, 64 << 10                                                  // more than the kernel takes for a client that reads nothing
+	s := newSessions(t, &pushmeshv1.Policy{AckTimeout: durationpb.New(time.Hour)}) // nothing is sent twice here
 	c, _ := s.attach(1, "slow", 60)
 	sub := resume("jobs/slow")
 	sub.ReceiveWindow = 2 * n

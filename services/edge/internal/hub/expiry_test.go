@@ -130,6 +130,38 @@ func TestExpiredUnsentIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// A client may wait for all that its window has room for before it ACKs anything, also where it reads from the log, a few messages at a time.
+func TestWholeWindowIsFilledFromTheLog(t *testing.T) {
+	for _, sub := range []*wirev1.Subscribe{{}, {ReceiveWindow: 7}} {
+		w := newWorld(t, Limits{ReadBytes: 1}) // a message
+		for range 30 {
+			w.mesh.Append("room/1", "x")
+		}
+		c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000, ReceiveWindow: 8})
+		sub.Id, sub.Filter, sub.Ack, sub.Start = 1, "room/1", true, wirev1.Start_START_EARLIEST
+		c.subscribe(sub)
+		want := []string{"Subscribed 1 head=30"}
+		window := int(min(8, max(sub.GetReceiveWindow(), 8-8*min(sub.GetReceiveWindow(), 1))))
+		for seq := 1; seq <= window; seq++ {
+			want = append(want, fmt.Sprintf("room/1/%d subs=[1]", seq))
+		}
+		for range 8 {
+			w.pass(fewAfter)
+		}
+		c.expect(want...)
+		for seq := window; seq < 30; seq += window {
+			c.ack("room/1", uint64(seq), true)
+			for range 8 {
+				w.pass(fewAfter)
+				c.take()
+			}
+		}
+		if c.take(); len(c.got) != 30-window {
+			t.Fatalf("got %d of %d", len(c.got), 30-window)
+		}
+	}
+}
+
 func TestSessionsMessageExpiresInTheQueue(t *testing.T) {
 	for _, ack := range []bool{true, false} {
 		w := newWorld(t, Limits{})

@@ -14,6 +14,8 @@ const (
 	replaySlice = 64
 	// readAgain is when a failed read is tried again.
 	readAgain = 500 * time.Millisecond
+	// fewAfter is when a window with less than half of its room is read for after all: its client may wait for the rest before it ACKs.
+	fewAfter = 100 * time.Millisecond
 	// pinnedRanges is how many ranges may wait, read already, for a window to open; beyond, they are read again.
 	pinnedRanges = 1024
 )
@@ -55,13 +57,21 @@ func (h *Hub) replaySlice() int {
 
 // ask reads on from the log, when windows and queue have room and no other track waits for the same.
 func (h *Hub) ask(t *track) {
-	if t.retryAt > h.now {
+	if t.retryAt > h.now && !t.few {
 		return
 	}
-	h.noRetry(t)
-	if !h.ready(t) {
+	room, enough := h.roomToRead(t)
+	if !room || !enough && !t.waited() {
 		h.waitFor(t)
+		if room {
+			h.readFewSoon(t)
+		} else {
+			h.noRetry(t)
+		}
 		return
+	}
+	if enough {
+		h.noRetry(t)
 	}
 	ts, from := t.topic, t.pos+1
 	h.trackmore(t).asked, t.reading = from, true
@@ -77,21 +87,22 @@ func (h *Hub) ask(t *track) {
 	}
 }
 
-// ready says whether there is room enough for reading on to be worth it.
-func (h *Hub) ready(t *track) bool {
+// waited says that the track goes on, with whatever room its window has, until that is full.
+func (t *track) waited() bool { return t.few && t.retryAt == 0 }
+
+// roomToRead says whether there is room for a message that is behind, and whether there is enough for reading on to be worth it: half of a window.
+func (h *Hub) roomToRead(t *track) (room, enough bool) {
 	c := t.c
+	room, enough = h.drained(c) && (t.cur == nil || t.cur.Open(t.pos+1)), true
 	if t.ack {
-		if c.window-min(c.window, c.unacked) < max(1, c.window/2) {
-			return false
-		}
-		if t.window > 0 && t.window-min(t.window, t.unacked) < max(1, t.window/2) {
-			return false
+		left := c.window - min(c.window, c.unacked)
+		room, enough = room && left > 0, left >= max(1, c.window/2)
+		if t.window > 0 {
+			left = t.window - min(t.window, t.unacked)
+			room, enough = room && left > 0, enough && left >= max(1, t.window/2)
 		}
 	}
-	if t.cur != nil && !t.cur.Open(t.pos+1) {
-		return false
-	}
-	return h.drained(c)
+	return room, enough
 }
 
 // ranged takes a range that was read, for all who wait for it.
@@ -171,13 +182,24 @@ func (h *Hub) putOff(t *track, why wirev1.Code) {
 }
 
 func (h *Hub) readLater(t *track) {
-	h.trackmore(t).retryAt = h.now + int64(readAgain)
+	more := h.trackmore(t)
+	more.retryAt, more.few = h.now+int64(readAgain), false
 	h.wheel.Sooner(t.c.slot, t.retryAt)
 }
 
+// readFewSoon has the track go on with little room in its window, unless there is more of it before.
+func (h *Hub) readFewSoon(t *track) {
+	if t.retryAt == 0 && !t.few {
+		more := h.trackmore(t)
+		more.few, more.retryAt = true, h.now+int64(fewAfter)
+		h.wheel.Sooner(t.c.slot, more.retryAt)
+	}
+}
+
 func (h *Hub) noRetry(t *track) {
-	if t.retryAt != 0 {
-		h.trackmore(t).retryAt = 0
+	if t.retryAt != 0 || t.few {
+		more := h.trackmore(t)
+		more.retryAt, more.few = 0, false
 		h.trackless(t)
 	}
 }

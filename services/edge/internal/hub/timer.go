@@ -135,7 +135,11 @@ func (v *visit) slice(h *Hub) (n int, done bool) {
 func (h *Hub) trackTimers(v *visit, t *track) {
 	if t.retryAt != 0 {
 		if h.now >= t.retryAt {
-			h.noRetry(t)
+			if t.few {
+				h.trackmore(t).retryAt = 0
+			} else {
+				h.noRetry(t)
+			}
 			h.tryLatest(t)
 			h.run(t)
 		} else {

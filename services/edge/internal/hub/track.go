@@ -62,7 +62,7 @@ type trackMore struct {
 	holeCode         wirev1.Code
 
 	asked   uint64            // first seq of the range that is waited for
-	retryAt int64             // of a read that failed
+	retryAt int64             // of a read that failed, or, with few, for a window that has little room; few and 0: it has waited
 	rng     *exchange.Range   // being handed on
 	rngAt   int               //
 	latest  *exchange.Message // CONFLATE: the newest, which waits
@@ -71,6 +71,8 @@ type trackMore struct {
 	// An Ack through a seq settles messages up to ackTo; ackSerial names its entry.
 	ackTo     uint64
 	ackSerial uint32
+
+	few bool
 }
 
 var noTrackMore = slab.None[trackMore]()
@@ -86,7 +88,7 @@ func (h *Hub) trackmore(t *track) *trackMore {
 // trackless gives trackMore back where nothing is in it.
 func (h *Hub) trackless(t *track) {
 	m := t.trackMore
-	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && m.rng == nil && m.latest == nil && m.cur == nil && !t.held && !t.reading {
+	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && !t.held && !t.reading {
 		h.trackMore.Give(m)
 		t.trackMore = noTrackMore
 	}

@@ -62,9 +62,14 @@ func (w *waking) slice(h *Hub) (n int) {
 		case t.latest != nil:
 			h.notWaiting(t)
 			h.tryLatest(t)
-		case h.ready(t):
-			h.notWaiting(t)
-			h.run(t)
+		default:
+			switch room, enough := h.roomToRead(t); {
+			case room && (enough || t.waited()):
+				h.notWaiting(t)
+				h.run(t)
+			case room:
+				h.readFewSoon(t)
+			}
 		}
 	}
 	for ; w.tracks == 0 && n < wakeSlice; n++ {
