@@ -16,6 +16,10 @@ type Message struct {
 	// DeliverAt is when to publish it, at most 366 days ahead; the zero time and the past: now. TTL runs from then. Durable topics and
 	// Producers only.
 	DeliverAt time.Time
+	// Features are what content filters (WithWhere) and ranking see of the message beside its payload and headers, 64 at most, and Vector an embedding of 4,096
+	// dimensions at most. Subscribers don't get them. Producers only.
+	Features map[string]float64
+	Vector   []float32
 	// Traceparent is the W3C context that the message belongs to. Producers only.
 	Traceparent string
 	// Ephemeral says that the topic is not durable: when the connection breaks before the answer, the publish fails

@@ -30,6 +30,7 @@ const (
 func request(m Message) *pushmeshv1.PublishRequest {
 	r := &pushmeshv1.PublishRequest{
 		Topic: m.Topic, Payload: m.Payload, Headers: m.Headers, DedupeKey: m.DedupeKey, Priority: m.Priority, Traceparent: m.Traceparent,
+		Features: m.Features, Vector: m.Vector,
 	}
 	if m.TTL > 0 {
 		r.Ttl = durationpb.New(m.TTL)

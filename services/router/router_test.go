@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -186,7 +187,11 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"far ahead":     {&pushmeshv1.PublishRequest{Topic: "room/a", DeliverAt: timestamppb.New(time.Now().Add(367 * 24 * time.Hour))}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"no time":       {&pushmeshv1.PublishRequest{Topic: "room/a", DeliverAt: &timestamppb.Timestamp{Nanos: -1}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"later, topics": {&pushmeshv1.PublishRequest{Topics: []string{"room/a"}, DeliverAt: timestamppb.Now()}, wirev1.Code_CODE_UNSUPPORTED},
-		"features":      {&pushmeshv1.PublishRequest{Topic: "a", Features: map[string]float64{"f": 1}}, wirev1.Code_CODE_UNSUPPORTED},
+		"feature":       {&pushmeshv1.PublishRequest{Topic: "a", Features: map[string]float64{"f": math.NaN()}}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"no name":       {&pushmeshv1.PublishRequest{Topic: "a", Features: map[string]float64{"": 1}}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"features":      {&pushmeshv1.PublishRequest{Topic: "a", Features: features(65)}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"vector":        {&pushmeshv1.PublishRequest{Topic: "a", Vector: []float32{float32(math.Inf(1))}}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"long vector":   {&pushmeshv1.PublishRequest{Topic: "a", Vector: make([]float32, 4097)}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"topic, topics": {&pushmeshv1.PublishRequest{Topic: "a", Topics: []string{"b"}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"many topics":   {&pushmeshv1.PublishRequest{Topics: make([]string, 10_001)}, wirev1.Code_CODE_INVALID_ARGUMENT},
 	} {
@@ -258,4 +263,12 @@ func TestClientsOfEdgesPublish(t *testing.T) {
 	if msg := decode(t, e.got("open/1", 1)[0]); msg.GetFrom() != "ann" || string(msg.GetPayload()) != "from a client" {
 		t.Errorf("got %v", msg)
 	}
+}
+
+func features(n int) map[string]float64 {
+	all := make(map[string]float64, n)
+	for i := range n {
+		all[fmt.Sprintf("f%d", i)] = float64(i)
+	}
+	return all
 }

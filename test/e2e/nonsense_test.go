@@ -158,7 +158,7 @@ func TestNonsenseFromProducers(t *testing.T) {
 		{"wildcard", &pushmeshv1.PublishRequest{Topic: "room/+"}, wirev1.Code_CODE_BAD_TOPIC},
 		{"too large", &pushmeshv1.PublishRequest{Topic: "room/x", Payload: make([]byte, 300<<10)}, wirev1.Code_CODE_PAYLOAD_TOO_LARGE},
 		{"priority", &pushmeshv1.PublishRequest{Topic: "room/x", Priority: 10}, wirev1.Code_CODE_INVALID_ARGUMENT},
-		{"features", &pushmeshv1.PublishRequest{Topic: "room/x", Features: map[string]float64{"a": 1}}, wirev1.Code_CODE_UNSUPPORTED},
+		{"features", &pushmeshv1.PublishRequest{Topic: "room/x", Features: map[string]float64{"": 1}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		{"the mesh's own", &pushmeshv1.PublishRequest{Topic: "$dead/x"}, wirev1.Code_CODE_FORBIDDEN},
 	} {
 		_, err := api.Publish(context.Background(), c.req)

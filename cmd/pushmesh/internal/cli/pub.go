@@ -21,6 +21,7 @@ type pubCmd struct {
 	Lines     bool          `help:"Publish every line of the input as a message, in order and each once."`
 	File      string        `type:"existingfile" placeholder:"FILE" help:"Read the input from a file."`
 	Header    []string      `sep:"none" placeholder:"NAME=VALUE" help:"Header; may be given often."`
+	Feature   []string      `sep:"none" placeholder:"NAME=NUMBER" help:"What content filters and ranking see beside payload and headers; may be given often. Subscribers don't get it."`
 	TTL       time.Duration `name:"ttl" placeholder:"D" help:"After this time the message need not be delivered."`
 	DeliverAt time.Time     `placeholder:"TIME" help:"Publish it then, like 2027-01-31T08:00:00Z; at most 366 days ahead."`
 	Delay     time.Duration `placeholder:"D" help:"Publish it after this time."`
@@ -29,6 +30,8 @@ type pubCmd struct {
 	Timeout   time.Duration `default:"15s" placeholder:"D" help:"How long to wait for an answer (${default})."`
 	routerFlag
 	formatFlag
+
+	features map[string]float64
 }
 
 func (pubCmd) Help() string {
@@ -68,6 +71,9 @@ func (c *pubCmd) Run(ctx context.Context, stdio stdio) error {
 	if err != nil {
 		return err
 	}
+	if c.features, err = numbers("feature", c.Feature); err != nil {
+		return err
+	}
 	in := stdio.in
 	if c.File != "" {
 		f, err := os.Open(c.File)
@@ -96,7 +102,7 @@ func (c *pubCmd) publishOne(ctx context.Context, out io.Writer, payload []byte, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	req := &pushmeshv1.PublishRequest{Topic: c.Topic, Payload: payload, Headers: headers, DedupeKey: c.DedupeKey, Priority: c.Priority}
+	req := &pushmeshv1.PublishRequest{Topic: c.Topic, Payload: payload, Headers: headers, DedupeKey: c.DedupeKey, Priority: c.Priority, Features: c.features}
 	if c.TTL > 0 {
 		req.Ttl = durationpb.New(c.TTL)
 	}

@@ -66,7 +66,7 @@ func (c *pubCmd) readLines(ctx context.Context, in io.Reader, p *pushmesh.Produc
 	for n := 1; lines.Scan(); n++ {
 		l := line{n, make(chan lineAnswer, 1)}
 		err := p.PublishAsync(ctx, pushmesh.Message{
-			Topic: c.Topic, Payload: append([]byte(nil), lines.Bytes()...), Headers: headers, TTL: c.TTL, Priority: c.Priority, DeliverAt: c.deliverAt(),
+			Topic: c.Topic, Payload: append([]byte(nil), lines.Bytes()...), Headers: headers, TTL: c.TTL, Priority: c.Priority, DeliverAt: c.deliverAt(), Features: c.features,
 		}, func(r pushmesh.Result, err error) { l.answer <- lineAnswer{r, err} })
 		if err != nil {
 			return err

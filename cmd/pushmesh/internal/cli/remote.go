@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,21 @@ func keyValues(flag string, pairs []string) (map[string]string, error) {
 			return nil, usage("--%s %q: NAME=VALUE", flag, p)
 		}
 		out[k] = v
+	}
+	return out, nil
+}
+
+// numbers reads NAME=NUMBER of a flag that may be given often.
+func numbers(flag string, pairs []string) (map[string]float64, error) {
+	texts, err := keyValues(flag, pairs)
+	if len(texts) == 0 {
+		return nil, err
+	}
+	out := make(map[string]float64, len(texts))
+	for name, text := range texts {
+		if out[name], err = strconv.ParseFloat(text, 64); err != nil {
+			return nil, usage("--%s %s: %q is no number", flag, name, text)
+		}
 	}
 	return out, nil
 }

@@ -34,6 +34,8 @@ type Message struct {
 	Frame []byte
 	// Next is the message of the same topic whose frame lies right behind this one's; nil: none does.
 	Next *Message
+	// Mesh is an encoded meshv1.MessageFeatures, nil where it has none. It is in no frame.
+	Mesh []byte
 	// Traceparent of the message where it is sampled; "" otherwise.
 	Traceparent string
 	// Priority is 0 to 9.
@@ -46,6 +48,9 @@ func (m *Message) Body() []byte {
 	n := wire.HeaderSize + len(wire.AppendHead(head[:0], m.Topic, m.Seq))
 	return m.Frame[min(n, len(m.Frame)):]
 }
+
+// Size is about what it holds of memory, in bytes.
+func (m *Message) Size() int { return len(m.Frame) + len(m.Mesh) }
 
 // Head of a durable topic. Head 0 says that nothing was ever published; Oldest is the lowest seq
 // retained, Head+1 where none is.

@@ -33,10 +33,10 @@ func (f *Feed) hold(st *state, m *exchange.Message) {
 		return
 	}
 	st.held = slices.Insert(st.held, at, m)
-	st.bytes += len(m.Frame)
+	st.bytes += m.Size()
 	for len(st.held) > f.cfg.HeldMessages || st.bytes > f.cfg.HeldBytes && len(st.held) > 1 {
 		last := len(st.held) - 1
-		st.bytes -= len(st.held[last].Frame)
+		st.bytes -= st.held[last].Size()
 		st.held[last] = nil
 		st.held = st.held[:last]
 		f.stats.HeldDropped.Add(1)
@@ -51,7 +51,7 @@ func (f *Feed) release(st *state) {
 			break
 		}
 		n++
-		st.bytes -= len(m.Frame)
+		st.bytes -= m.Size()
 		if m.Seq == st.last+1 {
 			f.emit(st, m)
 		}

@@ -17,11 +17,11 @@ type ring struct {
 func (r *ring) put(st *state, m *exchange.Message, cfg *Config) {
 	r.unlink(st)
 	st.ring = append(st.ring, m)
-	st.size += len(m.Frame)
-	r.bytes += len(m.Frame)
+	st.size += m.Size()
+	r.bytes += m.Size()
 	n := 0
 	for size := st.size; len(st.ring)-n > cfg.RingMessages || size > cfg.RingTopicBytes; n++ {
-		size -= len(st.ring[n].Frame)
+		size -= st.ring[n].Size()
 	}
 	r.trim(st, n)
 	r.link(st)
@@ -33,8 +33,8 @@ func (r *ring) put(st *state, m *exchange.Message, cfg *Config) {
 // trim lets go of a topic's oldest n messages. The array behind the slice is replaced by append from time to time, which frees them for good.
 func (r *ring) trim(st *state, n int) {
 	for i := range n {
-		st.size -= len(st.ring[i].Frame)
-		r.bytes -= len(st.ring[i].Frame)
+		st.size -= st.ring[i].Size()
+		r.bytes -= st.ring[i].Size()
 		st.ring[i] = nil
 	}
 	st.ring = st.ring[n:]
@@ -85,10 +85,10 @@ func (f *Feed) Recent(t string, epoch, from, to uint64, maxBytes int) (exchange.
 	r := exchange.Range{Topic: t, From: from, Epoch: st.epoch, Head: st.last, Oldest: min(max(st.oldest, 1), st.ring[0].Seq)}
 	size := 0
 	for _, m := range st.ring[from-st.ring[0].Seq:] {
-		if to != 0 && m.Seq > to || maxBytes > 0 && size > 0 && size+len(m.Frame) > maxBytes {
+		if to != 0 && m.Seq > to || maxBytes > 0 && size > 0 && size+m.Size() > maxBytes {
 			break
 		}
-		size += len(m.Frame)
+		size += m.Size()
 		r.Messages = append(r.Messages, m)
 	}
 	f.stats.RingReads.Add(1)

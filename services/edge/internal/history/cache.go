@@ -47,7 +47,7 @@ func (c *Cache) Put(now time.Time, r exchange.Range) {
 	}
 	s := &span{r: r, first: r.From, last: r.Messages[len(r.Messages)-1].Seq, usedAt: now}
 	for _, m := range r.Messages {
-		s.bytes += len(m.Frame)
+		s.bytes += m.Size()
 	}
 	if s.bytes > c.most {
 		return
@@ -112,8 +112,8 @@ func (c *Cache) Get(now time.Time, topic string, epoch, from uint64, maxBytes in
 		return 1
 	})
 	end, size := at, 0
-	for ; end < len(r.Messages) && (size == 0 || size+len(r.Messages[end].Frame) <= maxBytes); end++ {
-		size += len(r.Messages[end].Frame)
+	for ; end < len(r.Messages) && (size == 0 || size+r.Messages[end].Size() <= maxBytes); end++ {
+		size += r.Messages[end].Size()
 	}
 	r.Messages = r.Messages[at:end]
 	return r, 0, true

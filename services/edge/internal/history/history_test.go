@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -204,7 +205,7 @@ func TestMessagesLieSideBySide(t *testing.T) {
 				p.Seq += 1000
 			}
 			for i := range p.Body {
-				p.Body[i] = byte(len(parts))
+				p.Body[i] = 0x80 | byte(len(parts)) // a field that does not end
 			}
 			parts = append(parts, p)
 		}
@@ -256,4 +257,39 @@ func FuzzLook(f *testing.F) {
 			t.Fatalf("found %d and %q, want %d and %q", priority, trace, want, m.GetTraceparent())
 		}
 	})
+}
+
+// What the mesh has of a message for itself is in no frame, and a run of frames stays one.
+func TestSubscribersDontGetFeatures(t *testing.T) {
+	features, err := proto.Marshal(&meshv1.MessageFeatures{Features: map[string]float64{"price": 7}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []Parts
+	for seq := uint64(1); seq <= 3; seq++ {
+		m := &wirev1.Message{Payload: []byte("hi"), From: "ann"}
+		if seq != 2 {
+			m.Mesh = features
+		}
+		body, err := wire.Body(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, Parts{Topic: "t", Epoch: 1, Seq: seq, Body: body})
+	}
+	for i, m := range Encode(nil, parts, false) {
+		var got wirev1.Message
+		if err := proto.Unmarshal(m.Frame[wire.HeaderSize:], &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.GetMesh() != nil || string(got.GetPayload()) != "hi" || got.GetFrom() != "ann" {
+			t.Errorf("message %d is %v", i+1, &got)
+		}
+		if want := i != 1; want != bytes.Equal(m.Mesh, features) || !want && m.Mesh != nil {
+			t.Errorf("message %d keeps %x", i+1, m.Mesh)
+		}
+		if (m.Next == nil) != (i == 2) {
+			t.Errorf("message %d has lost its place", i+1)
+		}
+	}
 }

@@ -2,6 +2,8 @@
 package history
 
 import (
+	"bytes"
+
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pushmesh/pushmesh/proto/wire"
@@ -28,7 +30,7 @@ const (
 )
 
 // Encode makes the messages that all subscribers of the edge share, and appends them. Those that follow each other in a topic lie side by
-// side. What would be too long for the protocol is left out. traced has traceparents kept. Nothing of a body is kept.
+// side. What would be too long for the protocol is left out, and what subscribers don't get is cut off. traced has traceparents kept. Nothing of a body is kept.
 func Encode(dst []*exchange.Message, all []Parts, traced bool) []*exchange.Message {
 	for len(all) > 0 {
 		n, size := run(all)
@@ -66,16 +68,17 @@ func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []
 	var before *exchange.Message // that of the part before; nil: it has none
 	for i := range all {
 		p, at := &all[i], len(frames)
-		grown := wire.AppendMessage(frames, p.Topic, p.Seq, p.Body)
+		body, mesh := wire.Cut(p.Body)
+		grown := wire.AppendMessage(frames, p.Topic, p.Seq, body)
 		if grown == nil {
 			before = nil
 			continue
 		}
 		frames = grown
-		messages = append(messages, exchange.Message{Topic: p.Topic, Epoch: p.Epoch, Seq: p.Seq, ExpiresAt: p.ExpiresAt, Frame: frames[at:]})
+		messages = append(messages, exchange.Message{Topic: p.Topic, Epoch: p.Epoch, Seq: p.Seq, ExpiresAt: p.ExpiresAt, Frame: frames[at:], Mesh: bytes.Clone(mesh)})
 		m := &messages[len(messages)-1]
 		var trace []byte
-		if m.Priority, trace = look(p.Body); traced {
+		if m.Priority, trace = look(body); traced {
 			m.Traceparent = string(trace)
 		}
 		if before != nil && follows(&all[i-1], p) {

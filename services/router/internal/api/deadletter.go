@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 )
 
@@ -79,7 +80,8 @@ func (d *DeadLetter) List(ctx context.Context, req *pushmeshv1.DeadLetterService
 
 func letterMessage(l *meshv1.DeadLetter) (*wirev1.Message, error) {
 	m := &wirev1.Message{}
-	if err := proto.Unmarshal(l.GetBody(), m); err != nil {
+	shared, _ := wire.Cut(l.GetBody())
+	if err := proto.Unmarshal(shared, m); err != nil {
 		return nil, code.New(wirev1.Code_CODE_INTERNAL, "a dead letter can't be decoded: "+err.Error())
 	}
 	return m, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
 // Log is what History needs of the store (storeclient.Client).
@@ -79,7 +80,8 @@ type batch struct {
 
 func (b *batch) add(epoch uint64, r *meshv1.LogRecord) error {
 	var m wirev1.Message
-	if err := proto.Unmarshal(r.GetBody(), &m); err != nil {
+	shared, _ := wire.Cut(r.GetBody())
+	if err := proto.Unmarshal(shared, &m); err != nil {
 		return code.New(wirev1.Code_CODE_INTERNAL, "a stored message can't be decoded: "+err.Error())
 	}
 	b.resp.Messages = append(b.resp.Messages, &pushmeshv1.StoredMessage{

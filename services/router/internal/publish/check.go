@@ -45,8 +45,6 @@ func checkMessage(m *pushmeshv1.PublishRequest) error {
 	switch {
 	case m == nil:
 		return invalid("message is missing")
-	case len(m.GetFeatures()) > 0 || len(m.GetVector()) > 0:
-		return code.New(wirev1.Code_CODE_UNSUPPORTED, "features: ranked delivery is not supported")
 	case m.GetPriority() > maxPriority:
 		return invalid("priority is %d, at most %d", m.GetPriority(), maxPriority)
 	case len(m.GetDedupeKey()) > maxDedupeKey:
@@ -60,6 +58,9 @@ func checkMessage(m *pushmeshv1.PublishRequest) error {
 		return invalid("ttl must be above 0")
 	}
 	if err := checkDeliverAt(m); err != nil {
+		return err
+	}
+	if err := checkFeatures(m); err != nil {
 		return err
 	}
 	return checkHeaders(m.GetHeaders())

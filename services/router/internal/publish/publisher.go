@@ -192,10 +192,14 @@ func (p *Publisher) seal(now time.Time, m *Message, s *sealed) (err error) {
 		return err
 	}
 	s.publishedAt, s.expiresAt = uint64(now.UnixMicro()), expiry(now, m.Request)
+	features, err := encodeFeatures(m.Request)
+	if err != nil {
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "features can't be encoded: "+err.Error())
+	}
 	s.traceparent, s.span = p.trace(m)
 	s.body, err = wire.Body(&wirev1.Message{
 		Payload: m.Request.GetPayload(), PublishedAt: s.publishedAt, Id: s.id, Headers: m.Request.GetHeaders(),
-		Priority: m.Request.GetPriority(), Traceparent: s.traceparent, From: m.From,
+		Priority: m.Request.GetPriority(), Traceparent: s.traceparent, From: m.From, Mesh: features,
 	})
 	if err != nil {
 		s.end()
