@@ -39,7 +39,7 @@ func (e *Edge) secure() error {
 		workers = max(runtime.GOMAXPROCS(0)/2, 1)
 	}
 	e.certs, e.handshakes = keeper, handshake.New(handshake.Config{
-		TLS: cfg, Workers: workers, Most: s.TLSHandshakes,
+		TLS: cfg, Workers: workers, Most: s.TLSHandshakes, Log: e.tel.Log,
 		Post: func(at uint16, event exchange.Event) bool { return e.loops[at].Post(event) },
 	})
 	return nil

@@ -3,6 +3,7 @@ package handshake
 import (
 	"container/list"
 	"errors"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 var (
 	errEnded   = errors.New("handshake: ended")
 	errGaveWay = errors.New("handshake: another needed the place")
+	// errPanicked says nothing of why: the log does.
+	errPanicked = errors.New("handshake: it failed inside the edge")
 )
 
 // Handshake is one under way. Its goroutine computes and waits; the loop that owns the connection calls Feed, Waiting, Take and End.
@@ -50,7 +53,7 @@ func (h *Handshake) run() {
 	p := h.pool
 	p.working <- struct{}{}
 	c := record.Server(p.cfg.TLS, h.next)
-	sent, err := c.Handshake()
+	sent, err := h.shake(c)
 	<-p.working
 	p.leaves(h)
 	h.mu.Lock()
@@ -76,6 +79,17 @@ func (h *Handshake) run() {
 	why, text := reason(errors.Join(h.end, err), sent)
 	h.result = &Result{Code: why, Text: text}
 	h.tell()
+}
+
+// shake shakes hands with one client. What panics meanwhile, in crypto/tls or in what finds certificates, ends this handshake alone.
+func (h *Handshake) shake(c *record.Conn) (sent []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			h.pool.cfg.Log.Error("a handshake panicked", "reason", v, "stack", string(debug.Stack()))
+			sent, err = alert(alertInternalError), errPanicked
+		}
+	}()
+	return c.Handshake()
 }
 
 // next is the record.Source: it waits for the client without keeping others from computing.

@@ -7,6 +7,7 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"runtime/pprof"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,8 @@ type Config struct {
 	Patience time.Duration
 	// Post brings an event to a loop's mailbox; false where that is full.
 	Post func(loop uint16, e exchange.Event) bool
+	// Log is told of handshakes that panic; nil: slog.Default().
+	Log *slog.Logger
 }
 
 // Pool is a lifecycle.Part. It owns the goroutines of its handshakes.
@@ -56,6 +59,9 @@ type Stats struct {
 func New(cfg Config) *Pool {
 	if cfg.Patience == 0 {
 		cfg.Patience = time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
 	}
 	cfg.TLS = record.Prepare(cfg.TLS)
 	return &Pool{cfg: cfg, working: make(chan struct{}, cfg.Workers), under: map[*Handshake]struct{}{}}

@@ -20,7 +20,10 @@ const (
 )
 
 // Overloaded is what a client is told whose handshake is refused: there is no alert that says more, and no way to say when to come back.
-func Overloaded() []byte { return []byte{recordAlert, 3, 3, 0, 2, 2, alertInternalError} }
+func Overloaded() []byte { return alert(alertInternalError) }
+
+// alert is a fatal one, in the clear.
+func alert(why byte) []byte { return []byte{recordAlert, 3, 3, 0, 2, 2, why} }
 
 const recordAlert = 21
 
@@ -43,6 +46,8 @@ func reason(err error, sent []byte) (why wirev1.Code, text string) {
 	switch {
 	case errors.Is(err, errGaveWay):
 		return wirev1.Code_CODE_OVERLOADED, "too many handshakes are under way"
+	case errors.Is(err, errPanicked):
+		return wirev1.Code_CODE_INTERNAL, err.Error()
 	case errors.As(err, &unverified), strings.HasSuffix(err.Error(), "didn't provide a certificate"): // crypto/tls has no type for it
 		return wirev1.Code_CODE_UNAUTHENTICATED, err.Error()
 	case errors.As(err, &remote) && remote.Op == "remote error":
