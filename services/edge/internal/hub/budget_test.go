@@ -167,7 +167,7 @@ func TestDeliveryMakesNoGarbage(t *testing.T) {
 }
 
 // An idle connection with one subscription costs the hub this much memory at most, everything counted.
-const idleBudget = 368
+const idleBudget = 344
 
 func TestIdleConnectionStaysSmall(t *testing.T) {
 	const n = 5000

@@ -34,7 +34,8 @@ type conn struct {
 	stamp     uint32 // of the last ephemeral message queued for plain subscriptions
 	counted   uint32 // hub.counting when it was counted last
 	since     uint32 // Hello, Unix time in seconds
-	sealed    uint32 // bytes that have left the queue, and wait in ciphertext
+	heard     uint32 // when bytes came last, as Hub.ms
+	link      rtt.Link
 	silent    uint16 // publishes with id 0 that are not answered
 	state     state
 	dirty     bool // in hub.dirty
@@ -46,12 +47,8 @@ type conn struct {
 	detached  bool // holds its session no more
 	visited   bool // its tracks are being looked at for what is due
 	backend   bool // a router's, for a backend
-	hungUp    bool // before it was welcomed: nobody waits for the answer to its Hello
-	secure    bool // the client has TLS
 
 	clientID string
-	heard    uint32 // when bytes came last, as Hub.ms
-	link     rtt.Link
 	deadline int64 // handshake, closing, drain; 0: none
 
 	subs   slab.List[sub]
@@ -71,6 +68,10 @@ type connMore struct {
 	// An Ack in hand goes on at ackAt of its body, with the entry ackSerial where that is not 0.
 	ackAt, ackSerial uint32
 	begun            int64 // when the first bytes came of a frame that has not come whole; 0: there is none
+
+	sealed uint32 // bytes that have left the queue, and wait in ciphertext
+	secure bool   // the client has TLS
+	hungUp bool   // before it was welcomed: nobody waits for the answer to its Hello
 }
 
 var (
@@ -123,7 +124,8 @@ func (h *Hub) more(c *conn) *connMore {
 // less gives connMore back where nothing is in it.
 func (h *Hub) less(c *conn) {
 	m := c.connMore
-	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.ackAt == 0 && m.ackSerial == 0 && m.begun == 0 {
+	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.ackAt == 0 && m.ackSerial == 0 && m.begun == 0 &&
+		m.sealed == 0 && !m.secure && !m.hungUp {
 		h.connMores.Give(m)
 		c.connMore = noConnMore
 	}
@@ -313,7 +315,7 @@ func (h *Hub) Status(slot uint32) Status {
 }
 
 // HungUp says that the client ended its side behind what is fed next: one that is not welcomed yet has left.
-func (h *Hub) HungUp(slot uint32) { h.conns.get(slot).hungUp = true }
+func (h *Hub) HungUp(slot uint32) { h.more(h.conns.get(slot)).hungUp = true }
 
 // holds says whether reading waits: for Welcome, or because the client does not take its answers.
 func (h *Hub) holds(c *conn) bool {

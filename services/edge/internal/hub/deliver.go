@@ -11,7 +11,7 @@ func (h *Hub) offerRun(t *track) {
 	f, c := &h.fan, t.c
 	first := f.ms[0]
 	if c.state == stateOpen && !c.draining && t.epoch == first.Epoch && t.pos+1 == first.Seq && !t.behind && t.kind == kindPlain && !t.ack &&
-		t.overflow != wirev1.Overflow_OVERFLOW_CONFLATE && t.holeTo == 0 && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
+		t.overflow != overflowConflate && t.holeTo == 0 && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
 		t.pos = f.ms[len(f.ms)-1].Seq
 		h.pushRuns(c, t, f.runs)
 		return
@@ -33,7 +33,7 @@ func (h *Hub) offer(t *track, m *exchange.Message) {
 		return
 	}
 	if m.Seq != t.pos+1 {
-		if t.overflow != wirev1.Overflow_OVERFLOW_CONFLATE {
+		if t.overflow != overflowConflate {
 			h.fallBehind(t)
 			return
 		}
@@ -89,7 +89,7 @@ func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
 		h.expired(t, m)
 		return wirev1.Code_CODE_OK
 	}
-	if t.overflow == wirev1.Overflow_OVERFLOW_CONFLATE {
+	if t.overflow == overflowConflate {
 		h.conflate(t, m)
 		return wirev1.Code_CODE_OK
 	}
@@ -99,7 +99,7 @@ func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
 // deliver queues a first delivery.
 func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
 	c := t.c
-	if t.ack && (c.unacked >= c.window || t.window > 0 && t.unacked >= t.window) {
+	if t.ack && (c.unacked >= c.window || t.window > 0 && t.unacked >= uint32(t.window)) {
 		return wirev1.Code_CODE_SLOW_CONSUMER
 	}
 	if t.cur != nil && !t.cur.Open(m.Seq) {
@@ -135,9 +135,9 @@ func (h *Hub) overflow(t *track, m *exchange.Message, why wirev1.Code) {
 	switch {
 	case why == wirev1.Code_CODE_SLOW_CONSUMER:
 		h.fallBehind(t)
-	case t.overflow == wirev1.Overflow_OVERFLOW_DISCONNECT:
+	case t.overflow == overflowDisconnect:
 		h.fail(t.c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
-	case t.overflow == wirev1.Overflow_OVERFLOW_DROP_OLDEST:
+	case t.overflow == overflowDropOldest:
 		h.dropOldest(t, m, why)
 	default:
 		h.purge(t, false)

@@ -180,9 +180,9 @@ func (h *Hub) fanStep(budget int) (done int) {
 		} else if t.held && !t.open() {
 			continue
 		} else if t.kind == kindPlain {
-			h.ephemeralRun(t.c, nil, 0, t.overflow)
+			h.ephemeralRun(t.c, nil, 0, wirev1.Overflow(t.overflow))
 		} else {
-			h.ephemeralRun(t.c, t, 0, t.overflow)
+			h.ephemeralRun(t.c, t, 0, wirev1.Overflow(t.overflow))
 		}
 	}
 	if done < budget {

@@ -52,6 +52,10 @@ func (h *Hub) hello(c *conn, body []byte) {
 		h.fail(c, wirev1.Code_CODE_UNSUPPORTED, "this edge takes TLS alone")
 		return
 	}
+	if c.secure { // nobody asks again
+		h.more(c).secure = false
+		h.less(c)
+	}
 	id := h.connID(c)
 	c.since = uint32(h.wall / 1e6)
 	c.clientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))

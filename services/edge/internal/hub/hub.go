@@ -63,6 +63,7 @@ type Hub struct {
 
 	conns     conns
 	subSlab   slab.Slab[sub]
+	wildSubs  slab.Slab[wildSub]
 	tracks    slab.Slab[track]
 	texts     slab.Texts
 	arrays    slab.Arrays // of lists of tracks and subscriptions

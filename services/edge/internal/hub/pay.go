@@ -110,10 +110,10 @@ func (h *Hub) payDurable(c *conn, goal int) {
 		case t.told || slices.Contains(fenced, t):
 		case it.again:
 			h.postpone(c, i-1)
-		case t.overflow == wirev1.Overflow_OVERFLOW_DISCONNECT:
+		case t.overflow == overflowDisconnect:
 			h.fail(c, wirev1.Code_CODE_SLOW_CONSUMER, "the edge has no memory for the subscription's queue")
 			return
-		case t.overflow != wirev1.Overflow_OVERFLOW_DROP_OLDEST:
+		case t.overflow != overflowDropOldest:
 			h.retreat(c, it)
 		}
 	}
@@ -166,7 +166,7 @@ func (h *Hub) payOldest(c *conn, goal int) {
 	for i := uint32(0); i < o.n && o.held > goal; i++ {
 		it := o.at(i)
 		t := it.t
-		if it.kind != itemMessage || t == nil || t.told || it.m.Seq == 0 || o.begun(i) || t.overflow != wirev1.Overflow_OVERFLOW_DROP_OLDEST {
+		if it.kind != itemMessage || t == nil || t.told || it.m.Seq == 0 || o.begun(i) || t.overflow != overflowDropOldest {
 			continue
 		}
 		from, n := it.m.Seq, uint64(it.n)

@@ -97,9 +97,9 @@ func (h *Hub) roomToRead(t *track) (room, enough bool) {
 	if t.ack {
 		left := c.window - min(c.window, c.unacked)
 		room, enough = room && left > 0, left >= max(1, c.window/2)
-		if t.window > 0 {
-			left = t.window - min(t.window, t.unacked)
-			room, enough = room && left > 0, enough && left >= max(1, t.window/2)
+		if w := uint32(t.window); w > 0 {
+			left = w - min(w, t.unacked)
+			room, enough = room && left > 0, enough && left >= max(1, w/2)
 		}
 	}
 	return room, enough

@@ -3,7 +3,7 @@ package hub
 import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
 // Secured says that the connection has TLS, and that hands are shaken.
-func (h *Hub) Secured(slot uint32) { h.conns.get(slot).secure = true }
+func (h *Hub) Secured(slot uint32) { h.more(h.conns.get(slot)).secure = true }
 
 // Sealed says how many bytes of ciphertext wait for the connection's socket. They count as queued: the frames in them have left the queue.
 func (h *Hub) Sealed(slot uint32, n int) {
@@ -11,7 +11,10 @@ func (h *Hub) Sealed(slot uint32, n int) {
 	less := n < int(c.sealed)
 	h.stats.QueuedBytes += int64(n) - int64(c.sealed)
 	h.budget.Charge(n - int(c.sealed))
-	c.sealed = uint32(n)
+	if n > 0 || c.sealed > 0 {
+		h.more(c).sealed = uint32(n)
+		h.less(c)
+	}
 	if less && c.waiting > 0 && h.drained(c) {
 		h.wake(c)
 	}

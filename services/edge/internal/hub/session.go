@@ -91,7 +91,9 @@ func (h *Hub) collect(s *session, most int) *meshv1.SessionWrite {
 		if t == nil {
 			continue
 		}
-		t.changed = false
+		if t.changed {
+			t.changed = false
+		}
 		w.Cursors = append(w.Cursors, h.encodeCursor(t))
 	}
 	s.changed = slices.Delete(s.changed, 0, most)

@@ -412,7 +412,9 @@ func (h *Hub) startTrack(s *sub, p *place) {
 		return
 	}
 	t := h.addTrack(s, ts)
-	s.topics++
+	if s.wildcard {
+		s.topics++
+	}
 	t.epoch, t.pos = p.head.Epoch, p.pos
 	if p.cur != nil {
 		h.trackmore(t).cur = p.cur

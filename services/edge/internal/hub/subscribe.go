@@ -8,22 +8,21 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
 // sub is one subscription of one connection. It lies in the hub's slab: lists that may outlive it hold a subRef.
 type sub struct {
 	c        *conn
 	topic    *topicState // without wildcards
-	wild     *filter     // with
+	*wildSub             // with: noWildSub without
 	*pending             // nil once it is open
 	gen      uint32
 	id       uint32 // the client's
 	ref      uint32 // names it to the mesh; never used twice on a connection
-	at       uint32 // in filter.subs, with wildcards
 	atConn   uint32 // in c.subs
 	since    uint32 // when it was made, Unix time in seconds
-	window   uint32
-	topics   uint32 // tracks at topics that it did not name
+	window   uint16 // 0: only the connection's, which is greater
 	kind     trackKind
 	ack      bool
 	wildcard bool
@@ -33,6 +32,15 @@ type sub struct {
 	headless bool  // it does not know the heads of its topics, and begins with what comes first
 	dead     bool
 }
+
+// wildSub is what one with wildcards has beside.
+type wildSub struct {
+	wild   *filter
+	at     uint32 // in filter.subs
+	topics uint32 // tracks at topics that it did not name
+}
+
+var noWildSub = slab.None[wildSub]()
 
 // pending is what a subscription has until it is open.
 type pending struct {
@@ -151,13 +159,14 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	}
 	c.nextRef++
 	s := h.subSlab.Take()
+	s.wildSub = noWildSub
 	s.c, s.id, s.ref, s.overflow, s.ack = c, m.GetId(), c.nextRef, uint8(m.GetOverflow()), m.GetAck()
 	s.since = uint32(h.wall / 1e6)
 	s.gen, s.wildcard = h.nextGen(), topic.IsFilter(m.GetFilter())
 	s.pending = h.pendings.Take()
 	s.start = startOf(m)
 	if w := m.GetReceiveWindow(); w > 0 && w < c.window {
-		s.window = w
+		s.window = uint16(w) // below maxWindow
 	}
 	s.kind = s.start.kind()
 	h.addSub(c, s)

@@ -29,10 +29,10 @@ type track struct {
 	atTopic  uint32 // in topic.tracks
 	atConn   uint32 // in c.tracks
 	gen      uint32
-	window   uint32 // 0: only the connection's
 	unacked  uint32
 	queued   uint32 // messages in the queue
-	overflow wirev1.Overflow
+	window   uint16 // 0: only the connection's, which is greater
+	overflow uint8  // one of those below
 	kind     trackKind
 	ack      bool
 	behind   bool
@@ -41,7 +41,6 @@ type track struct {
 	waits    bool // for a window or the queue
 	held     bool // its subscription is not open yet
 	told     bool // another subscription's answer says where it is: it stays there until that shares it
-	changed  bool // its cursor has something to be saved
 	lags     bool // in hub.lagging
 
 	// epoch and pos: everything up to pos was handed on or named as a hole. epoch 0: nothing known yet, the next message says.
@@ -50,6 +49,14 @@ type track struct {
 	first *sub // of the subscriptions that share it
 	*trackMore
 }
+
+// Overflows, in as few bytes as they need.
+const (
+	overflowDefault    = uint8(wirev1.Overflow_OVERFLOW_DEFAULT)
+	overflowDropOldest = uint8(wirev1.Overflow_OVERFLOW_DROP_OLDEST)
+	overflowConflate   = uint8(wirev1.Overflow_OVERFLOW_CONFLATE)
+	overflowDisconnect = uint8(wirev1.Overflow_OVERFLOW_DISCONNECT)
+)
 
 // trackMore is what few tracks have at a time. It is written through Hub.trackmore alone: without any it is noTrackMore.
 type trackMore struct {
@@ -67,6 +74,7 @@ type trackMore struct {
 	rngAt   int               //
 	latest  *exchange.Message // CONFLATE: the newest, which waits
 	cur     *cursor.Cursor    // of the session
+	changed bool              // cur has something to be saved
 
 	// An Ack through a seq settles messages up to ackTo; ackSerial names its entry.
 	ackTo     uint64
@@ -88,7 +96,7 @@ func (h *Hub) trackmore(t *track) *trackMore {
 // trackless gives trackMore back where nothing is in it.
 func (h *Hub) trackless(t *track) {
 	m := t.trackMore
-	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && !t.held && !t.reading {
+	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && !m.changed && !t.held && !t.reading {
 		h.trackMore.Give(m)
 		t.trackMore = noTrackMore
 	}
@@ -145,7 +153,7 @@ func (t *track) hasID(id uint32) bool {
 // settle works out what the subscriptions together ask for.
 func (h *Hub) settle(t *track) {
 	h.looked(len(t.also))
-	t.ack, t.window, t.overflow = false, 0, wirev1.Overflow(t.first.overflow)
+	t.ack, t.window, t.overflow = false, 0, t.first.overflow
 	for i := -1; i < len(t.also); i++ {
 		s := t.first
 		if i >= 0 {
@@ -155,16 +163,16 @@ func (h *Hub) settle(t *track) {
 		if s.window > 0 && (t.window == 0 || s.window < t.window) {
 			t.window = s.window
 		}
-		if wirev1.Overflow(s.overflow) != t.overflow {
+		if s.overflow != t.overflow {
 			// They get one Message for all, so nothing may be left out that one of them wants.
-			t.overflow = wirev1.Overflow_OVERFLOW_DEFAULT
+			t.overflow = overflowDefault
 		}
 	}
-	if t.overflow == wirev1.Overflow_OVERFLOW_DEFAULT {
-		t.overflow = h.policy(t.topic).Overflow
+	if t.overflow == overflowDefault {
+		t.overflow = uint8(h.policy(t.topic).Overflow)
 	}
-	if t.overflow == wirev1.Overflow_OVERFLOW_DROP_OLDEST && (t.ack || t.kind == kindSession) {
-		t.overflow = wirev1.Overflow_OVERFLOW_DEFAULT
+	if t.overflow == overflowDropOldest && (t.ack || t.kind == kindSession) {
+		t.overflow = overflowDefault
 	}
 	if !t.ack && t.win != nil {
 		h.dropWindow(t)

@@ -19,6 +19,7 @@ const (
 	counted   marks = 1 << iota // by the door
 	turned                      // refused by the door, and among loop.turned
 	fromProxy                   // comes from one that may send a PROXY header, and has sent nothing yet but a part of that
+	begun                       // its first byte has come
 )
 
 // accept takes connections from the kernel, as many as the edge takes in a second. What is left waits there, in the listener's backlog.

@@ -12,32 +12,38 @@ import (
 
 // peer is the socket of the connection in a slot. An idle one has no buffer.
 type peer struct {
-	rest      *rest   // nil: none
-	secure    *secure // nil: what the socket carries is frames
-	fd        int32   // -1: none
+	*peerMore
+	fd        int32 // -1: none
 	gen       uint32
 	discarded uint16 // KiB, each read rounded up
 	period    uint16 // of time, in which spent was
 	spent     uint8  // of its share
-	marks     marks
-	readable  bool // the socket may have more
-	writable  bool // the socket may take more
-	hungUp    bool // the peer sends no more, so that reading goes on to the end
-	fed       bool // rest may hold a whole frame, or secure a whole record
-	begun     bool // the first byte has come
-	reading   bool // in loop.reads
-	deferred  bool // in loop.deferred, and so not in reads
-	flushing  bool // in loop.flushes
-	stuck     bool // in loop.stuck
-	shut      bool // the edge sends no more
-	ending    bool // nothing is read or sent any more; closes ends the socket
+	marks     marks  // of the door, and begun
+	readable  bool   // the socket may have more
+	writable  bool   // the socket may take more
+	hungUp    bool   // the peer sends no more, so that reading goes on to the end
+	fed       bool   // rest may hold a whole frame, or secure a whole record
+	reading   bool   // in loop.reads
+	deferred  bool   // in loop.deferred, and so not in reads
+	flushing  bool   // in loop.flushes
+	stuck     bool   // in loop.stuck
+	shut      bool   // the edge sends no more
+	ending    bool   // nothing is read or sent any more; closes ends the socket
 }
+
+// peerMore is what few connections have at a time, but for those with TLS. It is written through peers.more alone: without any it is noPeerMore.
+type peerMore struct {
+	rest   *rest   // nil: none
+	secure *secure // nil: what the socket carries is frames
+}
+
+var noPeerMore = slab.None[peerMore]()
 
 const noSocket = -1
 
 // vacant is the slot without a connection: it may still stand in the lists of the loop.
 func (p *peer) vacant() peer {
-	return peer{fd: noSocket, reading: p.reading, deferred: p.deferred, flushing: p.flushing, stuck: p.stuck}
+	return peer{peerMore: noPeerMore, fd: noSocket, reading: p.reading, deferred: p.deferred, flushing: p.flushing, stuck: p.stuck}
 }
 
 // open says whether the slot has a connection that goes on.
@@ -59,6 +65,7 @@ const (
 // peers holds them by slot, where the collector does not look.
 type peers struct {
 	slab    slab.Slab[peer]
+	mores   slab.Slab[peerMore]
 	rests   slab.Pool[rest]
 	kept    int // bytes of memory in rests, and of records that have not come whole
 	secures slab.Pool[secure]
@@ -75,9 +82,25 @@ func (s *peers) get(slot uint32) *peer {
 
 func (s *peers) make(slot uint32) *peer {
 	for s.len() <= slot {
-		s.slab.Take().fd = noSocket
+		*s.slab.Take() = peer{peerMore: noPeerMore, fd: noSocket}
 	}
 	return s.get(slot)
+}
+
+// more is what p has of peerMore, to be written to.
+func (s *peers) more(p *peer) *peerMore {
+	if p.peerMore == noPeerMore {
+		p.peerMore = s.mores.Take()
+	}
+	return p.peerMore
+}
+
+// less gives it back where nothing is in it.
+func (s *peers) less(p *peer) {
+	if m := p.peerMore; m != noPeerMore && m.rest == nil && m.secure == nil {
+		s.mores.Free(m)
+		p.peerMore = noPeerMore
+	}
 }
 
 // keep makes b the rest of p. b may lie in the present one.
@@ -87,9 +110,10 @@ func (s *peers) keep(p *peer, b []byte) {
 		s.kept -= cap(p.rest.bytes)
 		s.rests.Give(p.rest)
 		p.rest = nil
+		s.less(p)
 	case len(b) > 0:
 		if p.rest == nil {
-			p.rest = s.rests.Take()
+			s.more(p).rest = s.rests.Take()
 		}
 		s.put(p.rest, 0, b)
 	}
@@ -208,10 +232,10 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 
 // take handles what was read, or with nil what is left of before. False where reading must not go on now.
 func (l *Loop) take(slot uint32, p *peer, fresh []byte) bool {
-	if !p.begun && len(fresh) > 0 {
-		p.begun = true
+	if p.marks&begun == 0 && len(fresh) > 0 {
+		p.marks |= begun
 		if l.cfg.Handshakes != nil && fresh[0] == recordHandshake {
-			p.secure = l.peers.secures.Take()
+			l.peers.more(p).secure = l.peers.secures.Take()
 			l.stats.Secure++
 		}
 	}

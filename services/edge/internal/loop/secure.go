@@ -149,6 +149,7 @@ func (l *Loop) unsecure(slot uint32, p *peer) {
 	l.peers.putSealed(p.secure, 0, nil)
 	l.peers.secures.Give(p.secure)
 	p.secure = nil
+	l.peers.less(p)
 	l.stats.Secure--
 	l.hub.Sealed(slot, 0)
 }
