@@ -77,7 +77,7 @@ bench-edge: build ## the edge beside bare loops in C, Redis, Mosquitto and NATS,
 	@scripts/bench-edge
 
 .PHONY: bench-edge-guard
-bench-edge-guard: build ## what guards an edge and its clients against other clients: stalled ones, those that catch up; 4 minutes; JSON=FILE
+bench-edge-guard: build ## what guards an edge against its clients: stall, catchup, tls, tls-flood, drain (ARGS='-only NAME'); 7 minutes; JSON=FILE
 	@scripts/bench-edge-guard
 
 .PHONY: bench-store

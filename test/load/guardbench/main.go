@@ -86,6 +86,7 @@ func (b *bench) parts() []table.Part {
 		{Name: "stall", Run: b.stall},
 		{Name: "catchup", Run: b.catchup},
 		{Name: "tls", Run: b.tls},
+		{Name: "tls-flood", Run: b.tlsFlood},
 		{Name: "drain", Run: b.drain},
 	}
 }

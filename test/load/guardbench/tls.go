@@ -33,7 +33,10 @@ type secureEdge struct {
 	cfg *tls.Config // of its clients
 }
 
-func (b *bench) secureEdge(ctx context.Context) (*secureEdge, error) {
+func (b *bench) secureEdge(ctx context.Context) (*secureEdge, error) { return b.secureEdges(ctx, 1) }
+
+// secureEdges is a mesh of so many; pid is the first one's.
+func (b *bench) secureEdges(ctx context.Context, n int) (*secureEdge, error) {
 	ca, err := testca.New()
 	if err != nil {
 		return nil, err
@@ -42,7 +45,7 @@ func (b *bench) secureEdge(ctx context.Context) (*secureEdge, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := b.dir.StartMesh(ctx, b.programs, 1, "--tls-cert", cert, "--tls-key", key)
+	m, err := b.dir.StartMesh(ctx, b.programs, n, "--tls-cert", cert, "--tls-key", key)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +84,10 @@ func (b *bench) shake(ctx context.Context) error {
 		name   string
 		cfg    *tls.Config
 		resume bool
-	}{{"full, TLS 1.3, ECDSA P-256", e.cfg, false}, {"full, TLS 1.2, ECDSA P-256", old, false}, {"resumed, TLS 1.3", resumed, true}} {
+	}{
+		{"full, TLS 1.3, ECDSA P-256", e.cfg, false}, {"full, TLS 1.2, ECDSA P-256", old, false}, {"resumed, TLS 1.3", resumed, true},
+		{"full, TLS 1.3, without ML-KEM", classic(e.cfg), false}, {"resumed, TLS 1.3, without ML-KEM", classic(resumed), true},
+	} {
 		rate, err := b.perCore(ctx, e, x.cfg, x.resume)
 		if err != nil {
 			return err
@@ -89,6 +95,13 @@ func (b *bench) shake(ctx context.Context) error {
 		b.rows = append(b.rows, table.Figure("TLS handshakes per second of one core, "+x.name, rate, "1/s", fmt.Sprintf("%s, connections without TLS %.0f", opensslSpeed(ctx), plain)))
 	}
 	return nil
+}
+
+// classic is cfg for a client that agrees on keys by X25519 alone.
+func classic(cfg *tls.Config) *tls.Config {
+	cfg = cfg.Clone()
+	cfg.CurvePreferences = []tls.CurveID{tls.X25519}
+	return cfg
 }
 
 // perCore is connections made and ended in a second of the edge's CPU.

@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/testca"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/record"
+	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
 
 // patience of tests that would hang.
@@ -80,11 +81,12 @@ func (w *world) signal(slot uint32) chan struct{} {
 // eventually waits for what other goroutines do.
 func (w *world) eventually(what string, done func(Stats) bool) {
 	w.Helper()
-	for deadline := time.Now().Add(patience); !done(w.Stats()); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("%s: not within %v: %+v", what, patience, w.Stats())
+	edgetest.WaitFor(w, what, func() error {
+		if s := w.Stats(); !done(s) {
+			return fmt.Errorf("not yet: %+v", s)
 		}
-	}
+		return nil
+	})
 }
 
 // shaking is a client's handshake as its loop has it.

@@ -80,6 +80,27 @@ func TestProxiesSayWhoseConnectionsTheyAre(t *testing.T) {
 	}
 }
 
+// A proxy that garbles a header ends that connection alone, and is told why.
+func TestGarbledHeaderOfAProxyIsRefused(t *testing.T) {
+	l, _ := byHandBehind(t, admission.Limits{Proxies: loopback})
+	neighbour := subscribed(t, l, 1)[0]
+	for n, header := range []string{"PROXY TCP4 192.0.2.1 127.0.0.1 5 74000\r\n", "PROXY \xff\xff\r\n", proxied2[:12] + "\x31" + proxied2[13:]} {
+		c := dial(t, l)
+		c.write([]byte(header))
+		turnUntil(t, l, "it is closed", func() bool { return l.hub.Stats().Closes[wirev1.Code_CODE_BAD_FRAME] == uint64(n+1) && !l.turn() })
+		if ft, body, err := c.frame(); err != nil || codeOf(ft, body) != wirev1.Code_CODE_BAD_FRAME {
+			t.Fatalf("%q is answered with %v %v, %v", header, ft, codeOf(ft, body), err)
+		}
+		frames := l.hub.Frames()
+		neighbour.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{})
+		turnUntil(t, l, "the neighbour is answered", func() bool { return l.hub.Frames() > frames && !l.turn() })
+		neighbour.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
+	}
+	if n := l.stats.ProxyHeaders; n != 0 {
+		t.Fatalf("%d headers were read", n)
+	}
+}
+
 // Who is no proxy says nothing about itself.
 func TestHeadersOfOthersAreRefused(t *testing.T) {
 	l, _ := run(t, Limits{})

@@ -180,6 +180,21 @@ func TestTLSWhereThereIsNone(t *testing.T) {
 	eventually(t, "counted", func() bool { return l.Stats().Closes[wirev1.Code_CODE_UNSUPPORTED] == 1 })
 }
 
+// HTTP that comes to the port of TLS is told that in the push protocol, and who has TLS does not notice.
+func TestPlainHTTPBesideTLS(t *testing.T) {
+	g := guard(t, handshake.Config{}, Config{TLSOnly: true})
+	old := g.dial(g.client())
+	old.hello(&wirev1.Hello{})
+	c := dial(t, g.Loop)
+	c.write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+	if e, whole := c.refusal(); whole && e.GetCode() != wirev1.Code_CODE_UNSUPPORTED {
+		t.Fatalf("got %v", e)
+	}
+	eventually(t, "it is counted", func() bool { return g.Stats().Closes[wirev1.Code_CODE_UNSUPPORTED] == 1 })
+	old.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{})
+	old.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
+}
+
 func TestTLSOnly(t *testing.T) {
 	g := guard(t, handshake.Config{}, Config{TLSOnly: true, Redeem: func(ticket []byte, _ uint64) bool { return string(ticket) == "good" }})
 	g.dial(g.client()).hello(&wirev1.Hello{})
