@@ -85,8 +85,11 @@ func (b *bench) shake(ctx context.Context) error {
 		cfg    *tls.Config
 		resume bool
 	}{
-		{"full, TLS 1.3, ECDSA P-256", e.cfg, false}, {"full, TLS 1.2, ECDSA P-256", old, false}, {"resumed, TLS 1.3", resumed, true},
-		{"full, TLS 1.3, without ML-KEM", classic(e.cfg), false}, {"resumed, TLS 1.3, without ML-KEM", classic(resumed), true},
+		{"full, TLS 1.3, ECDSA P-256", e.cfg, false},
+		{"full, TLS 1.2, ECDSA P-256", old, false},
+		{"resumed, TLS 1.3", resumed, true},
+		{"full, TLS 1.3, without ML-KEM", classic(e.cfg), false},
+		{"resumed, TLS 1.3, without ML-KEM", classic(resumed), true},
 	} {
 		rate, err := b.perCore(ctx, e, x.cfg, x.resume)
 		if err != nil {
