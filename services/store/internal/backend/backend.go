@@ -12,6 +12,7 @@ type Backend interface {
 	Log
 	Sessions
 	Namespaces
+	Models
 	DeadLetters
 	Schedules
 	Slices

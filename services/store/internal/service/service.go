@@ -42,11 +42,13 @@ type Service struct {
 	// ending is closed when streams should end.
 	ending chan struct{}
 	leases *lease.Table
+	// putting has an element for each model that is being put.
+	putting chan struct{}
 }
 
 // New makes a service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, ending: make(chan struct{}), leases: lease.New()}
+	return &Service{cfg: cfg, ending: make(chan struct{}), leases: lease.New(), putting: make(chan struct{}, modelsAtOnce)}
 }
 
 // Register adds it to a gRPC server.

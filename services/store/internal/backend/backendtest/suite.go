@@ -53,6 +53,10 @@ var backendTests = []suiteTest{
 	{"DeadLetterList", testDeadLetterList},
 	{"UncopiedLetters", testUncopiedLetters},
 	{"Namespaces", testNamespaces},
+	{"Models", testModels},
+	{"ModelsDeleted", testModelsDeleted},
+	{"ModelBounds", testModelBounds},
+	{"ModelsTogether", testModelsTogether},
 	{"Scheduled", testScheduled},
 	{"ScheduledSlices", testScheduledSlices},
 }
