@@ -2,6 +2,7 @@ package cpupool
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -26,7 +27,7 @@ type job struct {
 }
 
 // Do runs a task and waits for its end, or that of ctx. A full queue refuses at once: OVERLOADED, with the time after which
-// there should be room. After an error the task may still be in a Step.
+// there should be room; what would never fit is INVALID_ARGUMENT. After an error the task may still be in a Step.
 func (p *Pool) Do(ctx context.Context, caller string, cost int, task Task) (Times, error) {
 	type outcome struct {
 		times Times
@@ -63,6 +64,8 @@ func (p *Pool) admit(j *job) error {
 	switch {
 	case p.stopped:
 		return stops()
+	case j.cost > p.cfg.MaxCost:
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("the job is too much work: %d steps, at most %d", j.cost, p.cfg.MaxCost))
 	case l.queued >= l.limit:
 		return p.full("the queue is full")
 	case l.of(j.caller) >= max(l.limit/2, 1):

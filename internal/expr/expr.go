@@ -90,6 +90,7 @@ type Program struct {
 	limits   Limits
 	estimate uint64
 	loops    bool
+	profile  bool
 	program  cel.Program // nil where compiled is set
 	compiled func(*Input) (float64, bool)
 	base     uint64 // cost of compiled but for its texts
@@ -97,6 +98,9 @@ type Program struct {
 
 // Text is what was compiled.
 func (p *Program) Text() string { return p.text }
+
+// OfProfile says whether the expression names profile, so that its value may depend on it.
+func (p *Program) OfProfile() bool { return p.profile }
 
 // EstimatedCost is the most that an evaluation costs with maps, lists and texts of usual sizes.
 func (p *Program) EstimatedCost() uint64 { return p.estimate }

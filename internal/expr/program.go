@@ -50,7 +50,7 @@ func check(text string, kind Kind, limits Limits) (*Program, *cel.Ast, error) {
 		return nil, nil, err
 	}
 	rep := checked.NativeRep()
-	nodes, loops, err := walk(rep)
+	nodes, loops, profile, err := walk(rep)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,7 +64,7 @@ func check(text string, kind Kind, limits Limits) (*Program, *cel.Ast, error) {
 	if estimate.Max > limits.Cost {
 		return nil, nil, fmt.Errorf("the expression may cost %d, at most %d", estimate.Max, limits.Cost)
 	}
-	return &Program{text: text, kind: kind, limits: limits, estimate: estimate.Max, loops: loops}, checked, nil
+	return &Program{text: text, kind: kind, limits: limits, estimate: estimate.Max, loops: loops, profile: profile}, checked, nil
 }
 
 func checkType(t *cel.Type, kind Kind) error {
@@ -86,21 +86,23 @@ func checkType(t *cel.Type, kind Kind) error {
 	return fmt.Errorf("a score is an int or a double, this is %s", t)
 }
 
-// walk counts the nodes of a checked tree, finds loops, and refuses what only a whole look can: patterns that are computed or large, and whole maps compared, of
+// walk counts the nodes of a checked tree, finds loops and the name profile, and refuses what only a whole look can: patterns that are computed or large, and whole maps compared, of
 // which it would depend on the map's side whether they are the same.
-func walk(tree *ast.AST) (nodes int, loops bool, err error) {
+func walk(tree *ast.AST) (nodes int, loops, profile bool, err error) {
 	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		nodes++
 		switch e.Kind() {
 		case ast.ComprehensionKind:
 			loops = true
+		case ast.IdentKind:
+			profile = profile || e.AsIdent() == "profile"
 		case ast.CallKind:
 			if err == nil {
 				err = checkCall(tree, e)
 			}
 		}
 	}))
-	return nodes, loops, err
+	return nodes, loops, profile, err
 }
 
 func checkCall(tree *ast.AST, e ast.Expr) error {

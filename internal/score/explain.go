@@ -4,19 +4,17 @@ import (
 	"cmp"
 	"math"
 	"slices"
-
-	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
 // sortContributions puts the largest first, whatever their sign.
-func sortContributions(all []*pushmeshv1.RankResponse_Contribution) {
-	slices.SortFunc(all, func(a, b *pushmeshv1.RankResponse_Contribution) int {
+func sortContributions(all []*Contribution) {
+	slices.SortFunc(all, func(a, b *Contribution) int {
 		return cmp.Or(cmp.Compare(math.Abs(b.GetValue()), math.Abs(a.GetValue())), cmp.Compare(a.GetName(), b.GetName()))
 	})
 }
 
 // contribute adds a part to an explanation where it has any.
-func contribute(all []*pushmeshv1.RankResponse_Contribution, name string, value float64) []*pushmeshv1.RankResponse_Contribution {
+func contribute(all []*Contribution, name string, value float64) []*Contribution {
 	if value == 0 {
 		return all
 	}
@@ -26,5 +24,5 @@ func contribute(all []*pushmeshv1.RankResponse_Contribution, name string, value 
 			return all
 		}
 	}
-	return append(all, &pushmeshv1.RankResponse_Contribution{Name: name, Value: value})
+	return append(all, &Contribution{Name: name, Value: value})
 }

@@ -31,7 +31,7 @@ func TestProfilesDoNotMeddle(t *testing.T) {
 			}
 			profiles = append(profiles, p)
 		}
-		spec, err := Compile(r)
+		spec, err := Compile(r, Parts{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,13 +62,17 @@ func TestProfilesDoNotMeddle(t *testing.T) {
 func TestWhatMadeAScore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := request(t)
-		r.Weighted.HalfLife = nil
+		r.Weighted.HalfLife, r.Explain = nil, true
 		j, err := begin(r)
-		for _, p := range finish(t, j, err).Places(0) {
+		finish(t, j, err)
+		if len(j.Explained(0)) != len(j.Places(0)) {
+			t.Fatalf("%d explanations of %d", len(j.Explained(0)), len(j.Places(0)))
+		}
+		for i, p := range j.Places(0) {
 			sum, last := 0.0, math.Inf(1)
-			for _, c := range j.Explain(0, p) {
+			for _, c := range j.Explained(0)[i] {
 				if math.Abs(c.GetValue()) > last {
-					t.Fatalf("not by size: %v", j.Explain(0, p))
+					t.Fatalf("not by size: %v", j.Explained(0)[i])
 				}
 				last = math.Abs(c.GetValue())
 				sum += c.GetValue()
@@ -134,7 +138,7 @@ func TestDiversify(t *testing.T) {
 }
 
 func TestRefusesProfiles(t *testing.T) {
-	spec, err := Compile(&pushmeshv1.RankRequest{Weighted: &pushmeshv1.WeightedScorer{}})
+	spec, err := Compile(&pushmeshv1.RankRequest{Weighted: &pushmeshv1.WeightedScorer{}}, Parts{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,11 +20,11 @@ var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 // begin makes the job of a request.
 func begin(r *pushmeshv1.RankRequest) (*Job, error) {
-	spec, err := Compile(r)
+	spec, err := Compile(r, Parts{})
 	if err != nil {
 		return nil, err
 	}
-	return spec.Job(r.GetCandidates(), []Profile{{Features: r.GetProfile(), Keep: int(r.GetTopK())}}, now)
+	return spec.Job(r.GetCandidates(), []Profile{{Features: r.GetProfile(), Vector: r.GetProfileVector(), Keep: int(r.GetTopK()), Explain: r.GetExplain()}}, now)
 }
 
 // finish runs a job to its end with slices of no time at all, so that every boundary between slices is crossed.

@@ -9,8 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// weighted is WeightedScorer's formula. Age is at least 0, and 0 without published_at: clocks that differ
-// must not lift a message.
+// weighted is WeightedScorer's formula.
 type weighted struct {
 	weights    []term // sorted by feature: floating-point sums depend on their order, results must not
 	affinities []term
@@ -63,25 +62,23 @@ func terms(what string, m map[string]float64) ([]term, error) {
 	return out, nil
 }
 
-func (w *weighted) cost() int { return 2 + len(w.weights) + len(w.affinities) }
+func (w *weighted) cost() (once, each int) { return 1 + len(w.weights), 1 + len(w.affinities) }
+
+func (w *weighted) explainCost() int { return 4 * (1 + len(w.weights) + len(w.affinities)) }
 
 // weighing is a weighted scorer at work on a job.
 type weighing struct {
 	*weighted
 	job     *Job
-	now     time.Time
 	factors [][]term // for each profile: affinities times what it has
 
-	from, to int
-	sums     [chunk]float64 // what does not depend on the profile
-	decay    [chunk]float64
+	places []uint32
+	sums   [chunk]float64 // what does not depend on the profile
+	decay  [chunk]float64
 }
 
 func (w *weighted) begin(j *Job) (scorer, error) {
-	g := &weighing{weighted: w, job: j, now: w.now, factors: make([][]term, len(j.one))}
-	if g.now.IsZero() {
-		g.now = j.now
-	}
+	g := &weighing{weighted: w, job: j, factors: make([][]term, len(j.one))}
 	for i := range j.one {
 		for _, t := range w.affinities {
 			if v := j.one[i].Features[t.feature]; v != 0 {
@@ -92,36 +89,43 @@ func (w *weighted) begin(j *Job) (scorer, error) {
 	return g, nil
 }
 
-func (g *weighing) block(from, to int) error {
-	g.from, g.to = from, to
-	for i := from; i < to; i++ {
-		c := g.job.candidates[i]
+func (g *weighing) block(places []uint32) error {
+	g.places = places
+	for i, place := range places {
+		c := g.job.candidates[place]
 		features := c.GetFeatures()
 		sum := g.bias
 		for _, t := range g.weights {
 			sum += t.weight * features[t.feature]
 		}
-		g.sums[i-from] = sum + g.priority*float64(c.GetPriority())
-		g.decay[i-from] = g.decayOf(c)
+		g.sums[i] = sum + g.priority*float64(c.GetPriority())
+		g.decay[i] = g.decayOf(c)
 	}
 	return nil
 }
 
 // decayOf is 0.5^(age / half_life).
 func (g *weighing) decayOf(c *pushmeshv1.Candidate) float64 {
-	if g.halfLife == 0 || c.GetPublishedAt() == nil {
+	if g.halfLife == 0 {
 		return 1
 	}
-	age := g.now.Sub(c.GetPublishedAt().AsTime()).Seconds()
-	return math.Exp2(-max(age, 0) / g.halfLife)
+	return math.Exp2(-age(c, g.job.now) / g.halfLife)
 }
 
-func (g *weighing) score(profile int, out []float64) error {
+// age of a candidate in seconds: at least 0, and 0 without published_at, since clocks that differ must not lift a message.
+func age(c *pushmeshv1.Candidate, now time.Time) float64 {
+	if c.GetPublishedAt() == nil {
+		return 0
+	}
+	return max(now.Sub(c.GetPublishedAt().AsTime()).Seconds(), 0)
+}
+
+func (g *weighing) score(profile int, _ []bool, out []float64) error {
 	factors := g.factors[profile]
 	for i := range out {
 		sum := g.sums[i]
 		if len(factors) > 0 {
-			features := g.job.candidates[g.from+i].GetFeatures()
+			features := g.job.candidates[g.places[i]].GetFeatures()
 			for _, t := range factors {
 				sum += t.weight * features[t.feature]
 			}
@@ -131,7 +135,7 @@ func (g *weighing) score(profile int, out []float64) error {
 	return nil
 }
 
-func (g *weighing) explain(candidate, profile int) []*pushmeshv1.RankResponse_Contribution {
+func (g *weighing) explain(candidate, profile int) []*Contribution {
 	c := g.job.candidates[candidate]
 	parts := contribute(nil, "", g.bias)
 	parts = contribute(parts, "$priority", g.priority*float64(c.GetPriority()))

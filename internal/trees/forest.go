@@ -204,6 +204,10 @@ func (f *forest) finish(columns int, names []string) (*Model, error) {
 	if !m.named {
 		m.columns = defaultNames(columns)
 	}
+	m.places = make(map[string]int, columns)
+	for i := len(m.columns) - 1; i >= 0; i-- {
+		m.places[m.columns[i]] = i
+	}
 	m.cost = len(m.slots)
 	for i := range m.trees {
 		t := &m.trees[i]

@@ -31,7 +31,9 @@ func (f Format) String() string {
 type Model struct {
 	format  Format
 	columns []string
-	named   bool
+	// places of the columns by name.
+	places map[string]int
+	named  bool
 	// objective as the file names it; transform makes predictions of raw scores in place.
 	objective string
 	transform func(out []float64)
@@ -74,6 +76,12 @@ func (m *Model) Format() Format { return m.format }
 
 // Columns are the names of a row's values, in order: the file's, or f0, f1, … (see Named). The caller must not change it.
 func (m *Model) Columns() []string { return m.columns }
+
+// Column is the place of a column by its name, the first where several share it.
+func (m *Model) Column(name string) (int, bool) {
+	place, ok := m.places[name]
+	return place, ok
+}
 
 // Named says whether the file gives the columns' names.
 func (m *Model) Named() bool { return m.named }

@@ -68,7 +68,7 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 	})
 	checks := &health.Checks{}
 	c := &Compute{
-		front: &front{listen: s.Listen, tel: tel, pool: workers, service: ranking.New(workers, tel.Registry)},
+		front: &front{listen: s.Listen, tel: tel, pool: workers, service: ranking.New(workers, nil, tel.Registry)},
 		http:  health.NewServer(s.HTTP, checks, tel.Registry),
 	}
 	checks.Require("serving", c.front.check)

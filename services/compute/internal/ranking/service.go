@@ -11,6 +11,8 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/cpupool"
+	"github.com/pushmesh/pushmesh/internal/expr"
+	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -21,6 +23,7 @@ type Service struct {
 	// About fills in who this is; it is set before the first call.
 	About func(*meshv1.DescribeResponse)
 	pool  *cpupool.Pool
+	parts score.Parts
 	jobs  *prometheus.CounterVec
 	wait  prometheus.Histogram
 	run   prometheus.Histogram
@@ -29,12 +32,17 @@ type Service struct {
 	drain    sync.Once
 }
 
-// New makes a service and registers its metrics.
-func New(p *cpupool.Pool, reg prometheus.Registerer) *Service {
+// expressions is how many programs are kept: usual ones take a few KiB, the largest 200.
+const expressions = 512
+
+// New makes a service and registers its metrics. models may be nil.
+func New(p *cpupool.Pool, models score.Models, reg prometheus.Registerer) *Service {
+	programs := expr.NewCache(expressions, expr.Limits{})
 	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	s := &Service{
 		draining: make(chan struct{}),
 		pool:     p,
+		parts:    score.Parts{Expressions: programs, Models: models},
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_compute_jobs_total", Help: "Ranking jobs by how they ended.",
 		}, []string{"code"}),
@@ -46,6 +54,9 @@ func New(p *cpupool.Pool, reg prometheus.Registerer) *Service {
 		}),
 	}
 	reg.MustRegister(s.jobs, s.wait, s.run)
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pushmesh_compute_expressions", Help: "Compiled expressions that are kept, 512 at most.",
+	}, func() float64 { return float64(programs.Len()) }))
 	for l := range cpupool.Lanes {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pushmesh_compute_queue_depth", Help: "Jobs that wait.", ConstLabels: prometheus.Labels{"lane": l.String()},
@@ -81,7 +92,7 @@ func (s *Service) RankJob(ctx context.Context, req *meshv1.RankJobRequest) (*mes
 	ctx, cancel := limited(ctx, req)
 	defer cancel()
 	var times cpupool.Times
-	w, err := newWork(req)
+	w, err := newWork(req, s.parts)
 	if err == nil {
 		times, err = s.pool.Do(ctx, req.GetCaller(), w.cost, w.job)
 	}

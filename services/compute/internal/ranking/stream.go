@@ -66,7 +66,7 @@ func (s *Service) begin(ctx context.Context, it *meshv1.RankJobsRequest_Item, ou
 	a := answer{ref: it.GetRef()}
 	ctx, cancel := limited(ctx, it.GetJob())
 	out.expect(a.ref, cancel)
-	w, err := newWork(it.GetJob())
+	w, err := newWork(it.GetJob(), s.parts)
 	if err == nil {
 		a.work = w
 		err = s.pool.Go(ctx, it.GetJob().GetCaller(), w.cost, w.job, func(times cpupool.Times, err error) {

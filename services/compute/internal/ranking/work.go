@@ -16,22 +16,26 @@ const maxCaller = 128
 
 // work is a job that was checked and made ready.
 type work struct {
-	req  *meshv1.RankJobRequest
-	cost int
-	job  *score.Job
+	req   *meshv1.RankJobRequest
+	cost  int
+	model uint64 // version
+	job   *score.Job
 }
 
-func newWork(req *meshv1.RankJobRequest) (*work, error) {
+func newWork(req *meshv1.RankJobRequest, parts score.Parts) (*work, error) {
 	if len(req.GetCaller()) > maxCaller {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "caller has more than 128 bytes")
 	}
 	r := req.GetRank()
-	spec, err := score.Compile(r)
+	spec, err := score.Compile(r, parts)
 	if err != nil {
 		return nil, err
 	}
 	profiles := profiles(req)
-	w := &work{req: req, cost: spec.Cost(r.GetCandidates(), len(profiles))}
+	w := &work{req: req, model: spec.Model(), cost: spec.Cost(r.GetCandidates(), len(profiles))}
+	if r.GetExplain() && len(req.GetProfiles()) == 0 {
+		w.cost += spec.ExplainCost(profiles[0].Places(len(r.GetCandidates())))
+	}
 	w.job, err = spec.Job(r.GetCandidates(), profiles, time.Now())
 	return w, err
 }
@@ -40,7 +44,7 @@ func newWork(req *meshv1.RankJobRequest) (*work, error) {
 func profiles(req *meshv1.RankJobRequest) []score.Profile {
 	r := req.GetRank()
 	if len(req.GetProfiles()) == 0 {
-		return []score.Profile{{Features: r.GetProfile(), Vector: r.GetProfileVector(), Keep: int(r.GetTopK())}}
+		return []score.Profile{{Features: r.GetProfile(), Vector: r.GetProfileVector(), Keep: int(r.GetTopK()), Explain: r.GetExplain()}}
 	}
 	out := make([]score.Profile, len(req.GetProfiles()))
 	for i, p := range req.GetProfiles() {
@@ -69,13 +73,13 @@ func (w *work) response(times cpupool.Times) *meshv1.RankJobResponse {
 
 func (w *work) ranked() *pushmeshv1.RankResponse {
 	r := w.req.GetRank()
-	places := w.job.Places(0)
+	places, explained := w.job.Places(0), w.job.Explained(0)
 	all := make([]pushmeshv1.RankResponse_Ranked, len(places))
-	out := &pushmeshv1.RankResponse{Ranked: make([]*pushmeshv1.RankResponse_Ranked, len(places))}
+	out := &pushmeshv1.RankResponse{Ranked: make([]*pushmeshv1.RankResponse_Ranked, len(places)), ModelVersion: w.model, Filtered: uint32(w.job.Filtered(0))}
 	for i, p := range places {
 		all[i].Id, all[i].Score, all[i].Index = r.GetCandidates()[p.Index].GetId(), p.Score, p.Index
 		if r.GetExplain() {
-			all[i].Contributions = w.job.Explain(0, p)
+			all[i].Contributions = explained[i]
 		}
 		out.Ranked[i] = &all[i]
 	}

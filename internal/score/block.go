@@ -1,0 +1,126 @@
+package score
+
+import (
+	"github.com/pushmesh/pushmesh/internal/expr"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+const (
+	// chunk is how many candidates are scored between two looks at the clock, at most.
+	chunk = 32
+	// chunkCost is how many steps that takes, unless a single candidate takes more: about a quarter of a millisecond.
+	chunkCost = 10_000
+)
+
+// block is the candidates that are being scored.
+type block struct {
+	from, to int
+	// places of the candidates in [from, to) that are left after a filter without profiles, and what expressions see of each.
+	places []uint32
+	inputs []expr.Input // none where there is no expression
+	room   [chunk]uint32
+	wanted [chunk]bool
+	scores [chunk]float64
+}
+
+// next checks the candidates of the next block, and leaves out those that no profile gets.
+func (j *Job) next() error {
+	b := &j.block
+	b.from, b.places = b.to, b.room[:0]
+	for cost := 0; b.to < len(j.candidates) && b.to < b.from+chunk && cost < chunkCost; b.to++ {
+		c := j.candidates[b.to]
+		cost += j.once + j.each + weight(c)
+		if err := checkCandidate(b.to, c); err != nil {
+			return err
+		}
+		if b.inputs != nil {
+			j.fill(&b.inputs[len(b.places)], c)
+		}
+		if j.filter != nil && !j.filter.OfProfile() {
+			if pass, err := j.filter.passes(b.to, &b.inputs[len(b.places)]); err != nil {
+				return err
+			} else if !pass {
+				continue
+			}
+		}
+		b.places = append(b.places, uint32(b.to))
+	}
+	return nil
+}
+
+// fill has expressions see a candidate.
+func (j *Job) fill(in *expr.Input, c *pushmeshv1.Candidate) {
+	in.Features.Map, in.Headers.Map, in.Profile.Map = c.GetFeatures(), c.GetHeaders(), nil
+	in.Priority, in.Topic, in.ID = int64(c.GetPriority()), c.GetTopic(), c.GetId()
+	in.Age, in.Now = age(c, j.now), j.now
+}
+
+// scoreFor scores the block for one profile.
+func (j *Job) scoreFor(profile int) error {
+	b, t := &j.block, &j.one[profile]
+	some, err := j.choose(t)
+	if err != nil || !some {
+		return err
+	}
+	scores, wanted := b.scores[:len(b.places)], b.wanted[:len(b.places)]
+	if err := j.scorer.score(profile, wanted, scores); err != nil {
+		return err
+	}
+	for i, place := range b.places {
+		if !wanted[i] {
+			continue
+		}
+		if !finite(scores[i]) {
+			return invalid("candidate %d: its score is not finite", place)
+		}
+		t.best.offer(Place{place, scores[i]}, t.keep)
+	}
+	return nil
+}
+
+// choose marks which of the block's places a profile wants, and counts what the filter leaves out.
+func (j *Job) choose(t *target) (some bool, err error) {
+	b, k := &j.block, 0
+	for i := b.from; i < b.to; i++ {
+		may, pass := t.may(uint32(i)), false
+		if left := k < len(b.places) && b.places[k] == uint32(i); left {
+			pass = may
+			if may && j.filter != nil && j.filter.OfProfile() {
+				b.inputs[k].Profile.Map = t.Features
+				if pass, err = j.filter.passes(i, &b.inputs[k]); err != nil {
+					return false, err
+				}
+			}
+			b.wanted[k] = pass
+			k++
+		}
+		if may && !pass {
+			t.filtered++
+		}
+		some = some || pass
+	}
+	return some, nil
+}
+
+// weight of a candidate: the steps that checking what it carries takes.
+func weight(c *pushmeshv1.Candidate) int { return 2 + len(c.GetFeatures()) + len(c.GetVector())/16 }
+
+func checkCandidate(i int, c *pushmeshv1.Candidate) error {
+	if c.GetPriority() > MaxPriority {
+		return invalid("candidate %d: priority %d, at most %d", i, c.GetPriority(), MaxPriority)
+	}
+	for name, v := range c.GetFeatures() {
+		if !finite(v) {
+			return invalid("candidate %d: feature %.64q must be finite", i, name)
+		}
+	}
+	if err := checkVector(c.GetVector()); err != nil {
+		return invalid("candidate %d: vector: %v", i, err)
+	}
+	if t := c.GetPublishedAt(); t != nil {
+		if err := t.CheckValid(); err != nil {
+			return invalid("candidate %d: published_at: %v", i, err)
+		}
+	}
+	return nil
+}

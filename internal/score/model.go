@@ -1,0 +1,190 @@
+package score
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/trees"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// maxModelName is the most bytes of a model's name.
+const maxModelName = 64
+
+// model is ModelScorer.
+type model struct {
+	*trees.Model
+	output int
+}
+
+func checkModel(s *pushmeshv1.ModelScorer) error {
+	name := s.GetName()
+	if name == "" || len(name) > maxModelName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+		return invalid("model: the name %.80q must be 1 to %d bytes of a-z, 0-9, - and _", name, maxModelName)
+	}
+	if s.GetNextVersion() != 0 || s.GetNextShare() != 0 {
+		return unsupported("model: next_version is not supported")
+	}
+	return nil
+}
+
+func compileModel(s *pushmeshv1.ModelScorer, models Models) (*model, uint64, error) {
+	if err := checkModel(s); err != nil {
+		return nil, 0, err
+	}
+	if models == nil {
+		return nil, 0, unsupported("model: there are no models here")
+	}
+	m, version, err := models.Model(s.GetName(), s.GetVersion())
+	if err != nil {
+		return nil, 0, err
+	}
+	if int64(s.GetOutput()) >= int64(m.Outputs()) {
+		return nil, 0, invalid("model: output %d of %d", s.GetOutput(), m.Outputs())
+	}
+	return &model{m, int(s.GetOutput())}, version, nil
+}
+
+// What a step of trees.Model's Cost and ExplainCost takes, as it says, a column of a row, and an output's transformation.
+const (
+	treeStep    = 2 * time.Nanosecond
+	explainStep = 3 * time.Nanosecond
+	columnTime  = time.Nanosecond
+	outputTime  = 10 * time.Nanosecond
+)
+
+func (m *model) cost() (once, each int) {
+	columns := time.Duration(len(m.Columns())) * columnTime
+	return steps(columns), steps(columns + time.Duration(m.Cost())*treeStep + time.Duration(m.Outputs())*outputTime)
+}
+
+func (m *model) explainCost() int { return steps(time.Duration(m.ExplainCost()) * explainStep) }
+
+func (m *model) begin(j *Job) (scorer, error) {
+	p := &prediction{model: m, job: j, profiles: make([][]cell, len(j.one))}
+	for i := range j.one {
+		for name, v := range j.one[i].Features {
+			if place, ok := m.Column(name); ok {
+				p.profiles[i] = append(p.profiles[i], cell{place, v})
+			}
+		}
+	}
+	return p, nil
+}
+
+// cell is a value of a row.
+type cell struct {
+	column int
+	value  float64
+}
+
+// prediction is a model at work on a job.
+type prediction struct {
+	*model
+	job      *Job
+	profiles [][]cell // what a candidate's own features go before
+
+	rows   []float64 // of the block, as the candidates' features make them
+	own    []float64 // with a profile's
+	shared []float64 // predictions of rows, once they are asked for
+	scored bool
+	scores []float64 // of own
+	out    []float64
+}
+
+func (p *prediction) block(places []uint32) error {
+	p.rows, p.scored = p.rows[:0], false
+	for _, place := range places {
+		p.rows = p.appendRow(p.rows, p.job.candidates[place])
+	}
+	return nil
+}
+
+// appendRow appends what a candidate has of the model's columns; the others are missing.
+func (p *prediction) appendRow(rows []float64, c *pushmeshv1.Candidate) []float64 {
+	at := len(rows)
+	for range p.Columns() {
+		rows = append(rows, math.NaN())
+	}
+	for name, v := range c.GetFeatures() {
+		if place, ok := p.Column(name); ok {
+			rows[at+place] = v
+		}
+	}
+	return rows
+}
+
+// fill puts a profile's features where a row has none.
+func fill(row []float64, profile []cell) {
+	for _, c := range profile {
+		if math.IsNaN(row[c.column]) {
+			row[c.column] = c.value
+		}
+	}
+}
+
+func (p *prediction) score(profile int, wanted []bool, out []float64) error {
+	if len(p.profiles[profile]) == 0 {
+		if !p.scored {
+			p.shared = p.predict(p.shared[:0], p.rows, len(out))
+			p.scored = true
+		}
+		copy(out, p.shared)
+		return nil
+	}
+	width, n := len(p.Columns()), 0
+	p.own = p.own[:0]
+	for i := range out {
+		if wanted[i] {
+			p.own = append(p.own, p.rows[i*width:(i+1)*width]...)
+			fill(p.own[n*width:], p.profiles[profile])
+			n++
+		}
+	}
+	p.scores = p.predict(p.scores[:0], p.own, n)
+	n = 0
+	for i := range out {
+		if wanted[i] {
+			out[i] = p.scores[n]
+			n++
+		}
+	}
+	return nil
+}
+
+// predict appends the scores of n rows: what the library predicts.
+func (p *prediction) predict(dst, rows []float64, n int) []float64 {
+	outputs := p.Outputs()
+	if cap(p.out) < n*outputs {
+		p.out = make([]float64, n*outputs)
+	}
+	out := p.out[:n*outputs]
+	p.RawBatch(rows, out)
+	for i := range n {
+		one := out[i*outputs : (i+1)*outputs]
+		p.Transform(one)
+		dst = append(dst, one[p.output])
+	}
+	return dst
+}
+
+// explain says what each column contributed to the raw score, and "" the constant part.
+func (p *prediction) explain(candidate, profile int) []*Contribution {
+	row := p.appendRow(nil, p.job.candidates[candidate])
+	fill(row, p.profiles[profile])
+	values := make([]float64, len(row)+1)
+	p.Explain(row, p.output, values)
+	var parts []*Contribution
+	for i, v := range values {
+		if v == 0 {
+			continue
+		}
+		name := ""
+		if i < len(row) {
+			name = p.Columns()[i]
+		}
+		parts = append(parts, &Contribution{Name: name, Value: v})
+	}
+	return parts
+}
