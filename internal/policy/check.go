@@ -42,7 +42,7 @@ func Check(ns *pushmeshv1.Namespace) error {
 		checkMost("producer_in_flight", p.GetProducerInFlight(), 1_000_000),
 	)
 	if p.GetRank() != nil {
-		errs = append(errs, errors.New("rank: ranked delivery is not supported"))
+		errs = append(errs, checkRank(p.GetRank()))
 	}
 	if t := p.GetDeadLetterTopic(); t != "" {
 		if err := topic.Check(t); err != nil {

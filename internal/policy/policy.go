@@ -51,6 +51,8 @@ type Policy struct {
 	ClientPublish    bool
 	// DeliveredEvents: every ACK of a durable message is an event while somebody wants these.
 	DeliveredEvents bool
+	// Rank is how its messages are ranked, as the namespace has it; nil: they are not. It must not be changed.
+	Rank *pushmeshv1.RankPolicy
 }
 
 // Builtin namespaces: they come with the mesh and stand wherever the store has not said otherwise.
@@ -89,6 +91,7 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 		ProducerInFlight: int(p.GetProducerInFlight()),
 		ClientPublish:    p.GetClientPublish(),
 		DeliveredEvents:  p.GetDeliveredEvents() && !events.Own(ns.GetPrefix()),
+		Rank:             p.GetRank(),
 	}
 }
 

@@ -42,6 +42,9 @@ func (t *Table) For(topic string) *Policy {
 	}
 }
 
+// Of is the policy of exactly this namespace; nil: there is none.
+func (t *Table) Of(prefix string) *Policy { return t.byPrefix[prefix] }
+
 // Len is the number of namespaces.
 func (t *Table) Len() int { return len(t.byPrefix) }
 

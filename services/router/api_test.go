@@ -209,6 +209,7 @@ type fakeCompute struct {
 	meshv1.UnimplementedComputeServiceServer
 	full     atomic.Bool
 	deadline atomic.Bool
+	last     atomic.Pointer[pushmeshv1.RankRequest]
 }
 
 func (c *fakeCompute) RankJobs(stream grpc.BidiStreamingServer[meshv1.RankJobsRequest, meshv1.RankJobsResponse]) error {
@@ -232,6 +233,7 @@ func (c *fakeCompute) rank(ref uint64, req *meshv1.RankJobRequest) *meshv1.RankJ
 		return &meshv1.RankJobsResponse_Item{Ref: ref, Code: wirev1.Code_CODE_OVERLOADED, Error: "full", RetryAfterMs: 1000}
 	}
 	c.deadline.Store(req.GetTimeoutUs() > 0)
+	c.last.Store(req.GetRank())
 	resp := &pushmeshv1.RankResponse{}
 	for i := len(req.GetRank().GetCandidates()) - 1; i >= 0; i-- {
 		resp.Ranked = append(resp.Ranked, &pushmeshv1.RankResponse_Ranked{Id: req.GetRank().GetCandidates()[i].GetId(), Index: uint32(i)})

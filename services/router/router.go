@@ -104,7 +104,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		listen: s.Listen, advertise: s.Advertise, checks: checks, stores: stores.CheckAny, telemetry: tel,
 		publish: publish.NewService(publisher, stores), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
-		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute),
+		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table),
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), known, compute, edges, mesh),
 		subscribe: subscribe.New(subscribe.Config{
 			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,

@@ -1,12 +1,15 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -15,17 +18,24 @@ import (
 // Rank is pushmesh.v1.RankService: it hands jobs to the compute tier.
 type Rank struct {
 	pushmeshv1.UnimplementedRankServiceServer
-	compute *computeclient.Client
+	compute  *computeclient.Client
+	policies func() *policy.Table
 }
 
-// NewRank makes the service.
-func NewRank(compute *computeclient.Client) *Rank { return &Rank{compute: compute} }
+// NewRank makes the service. policies are those of now.
+func NewRank(compute *computeclient.Client, policies func() *policy.Table) *Rank {
+	return &Rank{compute: compute, policies: policies}
+}
 
 // firstNode is how long a call waits for a compute node while none was ever connected.
 const firstNode = time.Second
 
 // Rank implements RankService.
 func (r *Rank) Rank(ctx context.Context, req *pushmeshv1.RankRequest) (*pushmeshv1.RankResponse, error) {
+	req, err := r.filled(req)
+	if err != nil {
+		return nil, err
+	}
 	soon, cancel := context.WithTimeout(ctx, firstNode)
 	r.compute.Begun(soon)
 	cancel()
@@ -37,4 +47,30 @@ func (r *Rank) Rank(ctx context.Context, req *pushmeshv1.RankRequest) (*pushmesh
 		return nil, err
 	}
 	return resp.GetRank(), nil
+}
+
+// filled has the scorer of the rank policy that a request names, where it has none of its own, and with it the policy's filter and diversify where it has
+// none of its own either. The request is not changed.
+func (r *Rank) filled(req *pushmeshv1.RankRequest) (*pushmeshv1.RankRequest, error) {
+	prefix := req.GetNamespace()
+	if prefix == "" || req.GetWeighted() != nil || req.GetExpression() != nil || req.GetEmbedding() != nil || req.GetModel() != nil {
+		return req, nil
+	}
+	ns := r.policies().Of(prefix)
+	if ns == nil {
+		return nil, code.New(wirev1.Code_CODE_NOT_FOUND, fmt.Sprintf("no namespace %.300q", prefix))
+	}
+	rank := ns.Rank
+	if rank == nil {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("namespace %q has no rank policy, and the request no scorer", prefix))
+	}
+	full := &pushmeshv1.RankRequest{
+		Candidates: req.GetCandidates(), Profile: req.GetProfile(), ProfileVector: req.GetProfileVector(), TopK: req.GetTopK(), Explain: req.GetExplain(),
+		Weighted: rank.GetWeighted(), Expression: rank.GetExpression(), Embedding: rank.GetEmbedding(), Model: rank.GetModel(),
+		Filter: cmp.Or(req.GetFilter(), rank.GetFilter()), Diversify: req.GetDiversify(), Namespace: prefix,
+	}
+	if full.Diversify == nil {
+		full.Diversify = rank.GetDiversify()
+	}
+	return full, nil
 }

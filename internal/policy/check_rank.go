@@ -1,0 +1,33 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/score"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// Bounds of a rank policy.
+const (
+	MaxRankWindow     = 10 * time.Second
+	MaxRankDeadline   = 5 * time.Second
+	MaxRankCandidates = 10_000
+)
+
+// checkRank finds every fault of a rank policy. Whether there is the model that it names is not looked at.
+func checkRank(r *pushmeshv1.RankPolicy) error {
+	errs := []error{
+		checkDuration("rank: window", r.GetWindow(), time.Millisecond, MaxRankWindow),
+		checkDuration("rank: deadline", r.GetDeadline(), time.Millisecond, MaxRankDeadline),
+		checkMost("rank: max_candidates", r.GetMaxCandidates(), MaxRankCandidates),
+	}
+	if _, known := pushmeshv1.RankPolicy_Rest_name[int32(r.GetRest())]; !known {
+		errs = append(errs, fmt.Errorf("rank: rest %d is not known", r.GetRest()))
+	}
+	if err := score.Check(r); err != nil {
+		errs = append(errs, fmt.Errorf("rank: %w", err))
+	}
+	return errors.Join(errs...)
+}
