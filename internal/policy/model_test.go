@@ -1,22 +1,10 @@
 package policy
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
-
-func TestModelNames(t *testing.T) {
-	for name, ok := range map[string]bool{
-		"ctr": true, "a": true, "click-rate_2": true, strings.Repeat("x", 64): true,
-		"": false, "CTR": false, "a b": false, "a/b": false, "ä": false, strings.Repeat("x", 65): false,
-	} {
-		if err := CheckModelName(name); (err == nil) != ok {
-			t.Errorf("%q: %v", name, err)
-		}
-	}
-}
 
 func TestWhoUsesAModel(t *testing.T) {
 	using := func(m *pushmeshv1.ModelScorer) *pushmeshv1.Namespace {

@@ -18,17 +18,36 @@ type model struct {
 	output int
 }
 
-func checkModel(s *pushmeshv1.ModelScorer) error {
-	name := s.GetName()
+// CheckModelName says what is wrong with the name of a model: INVALID_ARGUMENT.
+func CheckModelName(name string) error {
 	if name == "" || len(name) > maxModelName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
 		return invalid("model: the name %.80q must be 1 to %d bytes of a-z, 0-9, - and _", name, maxModelName)
-	}
-	if s.GetNextVersion() != 0 || s.GetNextShare() != 0 {
-		return unsupported("model: next_version is not supported")
 	}
 	return nil
 }
 
+func checkModel(s *pushmeshv1.ModelScorer) error {
+	if err := CheckModelName(s.GetName()); err != nil {
+		return err
+	}
+	within := func(v, most float64) bool { return v >= 0 && v <= most } // not NaN
+	switch {
+	case s.GetNextVersion() == 0 && s.GetNextShare() != 0:
+		return invalid("model: next_share without next_version")
+	case s.GetNextVersion() != 0 && (s.GetVersion() == 0 || s.GetVersion() == s.GetNextVersion()):
+		return invalid("model: next_version %d beside version %d: both are named, and differ", s.GetNextVersion(), s.GetVersion())
+	case !within(s.GetNextShare(), 1) || !within(s.GetMaxErrorShare(), 1):
+		return invalid("model: next_share and max_error_share are 0 to 1")
+	case s.GetMaxSlowdown() != 0 && (s.GetMaxSlowdown() < 1 || !within(s.GetMaxSlowdown(), maxSlowdown)):
+		return invalid("model: max_slowdown is 1 to %d", maxSlowdown)
+	}
+	return nil
+}
+
+// maxSlowdown is the most that a policy may allow a new version.
+const maxSlowdown = 1000
+
+// compileModel takes version. Whoever gives next_version its share chooses before.
 func compileModel(s *pushmeshv1.ModelScorer, models Models) (*model, uint64, error) {
 	if err := checkModel(s); err != nil {
 		return nil, 0, err

@@ -3,6 +3,7 @@ package score
 import (
 	"math"
 	"os"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -116,7 +117,14 @@ func TestRefusesModels(t *testing.T) {
 		"unknown version":   {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", Version: 4}, models, wirev1.Code_CODE_NOT_FOUND},
 		"output of nothing": {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", Output: 1}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"largest output":    {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", Output: math.MaxUint32}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
-		"next version":      {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", NextVersion: 4}, models, wirev1.Code_CODE_UNSUPPORTED},
+		"next to newest":    {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", NextVersion: 4}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"next to itself":    {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", Version: 4, NextVersion: 4}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"share of none":     {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", NextShare: 0.5}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"more than all":     {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", Version: 1, NextVersion: 4, NextShare: 1.5}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"share that is NaN": {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", Version: 1, NextVersion: 4, NextShare: math.NaN()}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"negative errors":   {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", MaxErrorShare: -1}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"slowdown below 1":  {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", MaxSlowdown: 0.5}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"slowdown of NaN":   {&pushmeshv1.ModelScorer{Name: "lightgbm-lambdarank", MaxSlowdown: math.NaN()}, models, wirev1.Code_CODE_INVALID_ARGUMENT},
 	} {
 		if _, err := Compile(&pushmeshv1.RankRequest{Model: c.model}, Parts{Models: c.models}); code.Of(err) != c.want {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -137,5 +145,16 @@ func TestExplanationsAreBounded(t *testing.T) {
 	j, err := spec.Job(candidates, []Profile{{Explain: true, Keep: MaxExplained}}, now)
 	if finish(t, j, err); len(j.Explained(0)) != MaxExplained {
 		t.Errorf("%d explanations", len(j.Explained(0)))
+	}
+}
+
+func TestModelNames(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"ctr": true, "a": true, "click-rate_2": true, strings.Repeat("x", 64): true,
+		"": false, "CTR": false, "a b": false, "a/b": false, "ä": false, strings.Repeat("x", 65): false,
+	} {
+		if err := CheckModelName(name); (err == nil) != ok {
+			t.Errorf("%q: %v", name, err)
+		}
 	}
 }

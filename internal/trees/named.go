@@ -21,26 +21,26 @@ func ParseNamed(data []byte, columns []string, limits Limits) (*Model, error) {
 		}
 		m.columns, m.named = slices.Clone(columns), true
 	}
-	seen := make(map[string]struct{}, len(m.columns))
+	m.places = make(map[string]int, len(m.columns))
 	for i, name := range m.columns {
-		_, twice := seen[name]
+		_, twice := m.places[name]
 		switch {
 		case name == "" || !utf8.ValidString(name):
 			return nil, invalid("column %d: %q is no name", i, name)
 		case twice:
 			return nil, invalid("two columns are named %q", name)
 		}
-		seen[name] = struct{}{}
+		m.places[name] = i
 	}
 	return m, nil
 }
 
 // Size is about how many bytes the model takes.
 func (m *Model) Size() int {
-	const node, tree, slot, word, header = 16 + 8 + 4 + 8, 32, 8, 4, 16
+	const node, tree, slot, word, column = 16 + 8 + 4 + 8, 32, 8, 4, 64
 	size := node*cap(m.steps) + tree*cap(m.trees) + slot*cap(m.slots) + word*cap(m.sets) + 8*cap(m.base)
 	for _, name := range m.columns {
-		size += header + len(name)
+		size += column + len(name)
 	}
 	return size
 }

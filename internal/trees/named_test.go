@@ -46,6 +46,12 @@ func TestNamesOfColumns(t *testing.T) {
 		}
 		if err != nil || c.names != nil && !slices.Equal(m.Columns(), c.names) {
 			t.Errorf("%s: %v %v", what, m, err)
+			continue
+		}
+		for i, name := range m.Columns() {
+			if place, ok := m.Column(name); place != i || !ok {
+				t.Errorf("%s: column %q is at %d, not %d", what, name, place, i)
+			}
 		}
 	}
 }

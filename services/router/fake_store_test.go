@@ -29,6 +29,7 @@ type fakeLog struct {
 	byKey      map[string]*meshv1.AppendResult // topic and dedupe key, or producer and seq
 	namespaces []*pushmeshv1.Namespace
 	version    uint64
+	models     []*pushmeshv1.Model
 	sessions   map[string]*pushmeshv1.Session
 	cursors    []*meshv1.SessionCursor
 }

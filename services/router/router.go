@@ -88,14 +88,15 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			MaxBytes: s.MaxBytes, Store: app.Admits, Edges: edges.Admits, Lag: late.Pressure,
 			Registry: tel.Registry,
 		})
-		publisher = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel, Waited: waited})
-		clients   = publish.NewClients(publisher, mesh, s.ID)
-		written   = publish.NewOutbox(publisher, mesh, edges.Check)
-		happened  = publish.NewEvents(publisher, mesh, s.ID, edges.Check)
-		compute   = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: []grpc.DialOption{tel.DialOption()}})
-		checks    = &health.Checks{}
-		known     = nodes.New(mesh, time.Now)
-		members   = watches.New(watches.Config{
+		publisher  = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel, Waited: waited})
+		clients    = publish.NewClients(publisher, mesh, s.ID)
+		written    = publish.NewOutbox(publisher, mesh, edges.Check)
+		happened   = publish.NewEvents(publisher, mesh, s.ID, edges.Check)
+		compute    = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: []grpc.DialOption{tel.DialOption()}})
+		namespaces = api.NewNamespace(stores, watch.Refresh)
+		checks     = &health.Checks{}
+		known      = nodes.New(mesh, time.Now)
+		members    = watches.New(watches.Config{
 			RouterID: s.ID, Incarnation: began, Edges: edges, Bus: mesh, Policies: watch, Registry: tel.Registry,
 			MaxStreams: s.PresenceWatches, MaxMembers: s.PresenceMembers, MaxQueued: s.PresenceQueue,
 		})
@@ -104,7 +105,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		listen: s.Listen, advertise: s.Advertise, checks: checks, stores: stores.CheckAny, telemetry: tel,
 		publish: publish.NewService(publisher, stores), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
-		namespace: api.NewNamespace(stores, watch.Refresh), presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table),
+		namespace: namespaces, presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table, stores, namespaces),
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), known, compute, edges, mesh),
 		subscribe: subscribe.New(subscribe.Config{
 			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,

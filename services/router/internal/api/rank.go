@@ -15,16 +15,19 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Rank is pushmesh.v1.RankService: it hands jobs to the compute tier.
+// Rank is pushmesh.v1.RankService: it hands jobs to the compute tier, and keeps models in the store.
 type Rank struct {
 	pushmeshv1.UnimplementedRankServiceServer
-	compute  *computeclient.Client
-	policies func() *policy.Table
+	compute    *computeclient.Client
+	policies   func() *policy.Table
+	models     ModelStore
+	namespaces *Namespace
+	turns      *modelTurns
 }
 
 // NewRank makes the service. policies are those of now.
-func NewRank(compute *computeclient.Client, policies func() *policy.Table) *Rank {
-	return &Rank{compute: compute, policies: policies}
+func NewRank(compute *computeclient.Client, policies func() *policy.Table, models ModelStore, namespaces *Namespace) *Rank {
+	return &Rank{compute: compute, policies: policies, models: models, namespaces: namespaces, turns: newModelTurns()}
 }
 
 // firstNode is how long a call waits for a compute node while none was ever connected.

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -58,8 +58,8 @@ func receiveModel(stream grpc.ClientStreamingServer[meshv1.StoreServicePutModelR
 		return nil, nil, err
 	}
 	m := req.GetModel()
-	if err := policy.CheckModelName(m.GetName()); err != nil {
-		return nil, nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
+	if err := score.CheckModelName(m.GetName()); err != nil {
+		return nil, nil, err
 	}
 	if m.GetBytes() == 0 || m.GetBytes() > maxModel {
 		return nil, nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("a model has 1 to %d bytes, not %d", maxModel, m.GetBytes()))

@@ -1,0 +1,101 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/score"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// ModelStore is what Rank needs of the store (storeclient.Client).
+type ModelStore interface {
+	PutModel(ctx context.Context, m *pushmeshv1.Model, file []byte) (*pushmeshv1.Model, error)
+	ListModels(ctx context.Context, req *meshv1.StoreServiceListModelsRequest) (*meshv1.StoreServiceListModelsResponse, error)
+	DeleteModel(ctx context.Context, name string, version uint64) error
+}
+
+// ListModels implements RankService.
+func (r *Rank) ListModels(ctx context.Context, req *pushmeshv1.ListModelsRequest) (*pushmeshv1.ListModelsResponse, error) {
+	all, err := r.models.ListModels(ctx, &meshv1.StoreServiceListModelsRequest{})
+	if err != nil {
+		return nil, code.From(err)
+	}
+	namespaces, err := r.namespaces.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp := &pushmeshv1.ListModelsResponse{}
+	last := ""
+	for _, m := range all.GetModels() { // by name, newest version first
+		newest := m.GetName() != last
+		last = m.GetName()
+		if req.GetName() != "" && req.GetName() != m.GetName() {
+			continue
+		}
+		for _, ns := range namespaces {
+			if policy.UsesModel(ns, m.GetName(), m.GetVersion(), newest) {
+				m.UsedBy = append(m.UsedBy, ns.GetPrefix())
+			}
+		}
+		resp.Models = append(resp.Models, m)
+	}
+	return resp, nil
+}
+
+// DeleteModel implements RankService. A policy that is put at the same moment may name what is deleted: its rankings are refused then (NOT_FOUND).
+func (r *Rank) DeleteModel(ctx context.Context, req *pushmeshv1.DeleteModelRequest) (*pushmeshv1.DeleteModelResponse, error) {
+	if err := score.CheckModelName(req.GetName()); err != nil {
+		return nil, err
+	}
+	if req.GetVersion() == 0 {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "no version is given")
+	}
+	found, err := r.ListModels(ctx, &pushmeshv1.ListModelsRequest{Name: req.GetName()})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range found.GetModels() {
+		if m.GetVersion() == req.GetVersion() && len(m.GetUsedBy()) > 0 {
+			return nil, code.New(wirev1.Code_CODE_CONFLICT, fmt.Sprintf("model %s, version %d, is named by the policies of %s",
+				req.GetName(), req.GetVersion(), strings.Join(m.GetUsedBy(), ", ")))
+		}
+	}
+	if err := r.models.DeleteModel(ctx, req.GetName(), req.GetVersion()); err != nil {
+		return nil, code.From(err)
+	}
+	return &pushmeshv1.DeleteModelResponse{}, nil
+}
+
+// RollBack implements RankService. Where it ends with an error, some namespaces may have been put back: it can be called again.
+func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*pushmeshv1.RollBackResponse, error) {
+	if err := score.CheckModelName(req.GetName()); err != nil {
+		return nil, err
+	}
+	namespaces, err := r.namespaces.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp := &pushmeshv1.RollBackResponse{}
+	for _, ns := range namespaces {
+		m := ns.GetPolicy().GetRank().GetModel()
+		if m.GetName() != req.GetName() || m.GetNextVersion() == 0 {
+			continue
+		}
+		back := proto.CloneOf(ns)
+		m = back.GetPolicy().GetRank().GetModel()
+		m.NextVersion, m.NextShare = 0, 0
+		if _, err := r.namespaces.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{Namespace: back}); err != nil {
+			return nil, err
+		}
+		resp.Namespaces = append(resp.Namespaces, ns.GetPrefix())
+	}
+	return resp, nil
+}
