@@ -45,17 +45,23 @@ type namespacePut struct {
 	ClientPublish    bool          `help:"Clients may publish over their connection."`
 	DedupeWindow     time.Duration `placeholder:"D" help:"How long dedupe keys are remembered (2m; at most 24h)."`
 	DeliveredEvents  bool          `help:"ACKs of durable messages are events ($events/delivered/…) while somebody subscribes to those."`
+	Rank             string        `type:"existingfile" placeholder:"FILE" help:"How to rank: a RankPolicy as JSON."`
 	routerFlag
 	formatFlag
 }
 
-func (c *namespacePut) policy() *pushmeshv1.Policy {
-	return &pushmeshv1.Policy{
+func (c *namespacePut) policy() (*pushmeshv1.Policy, error) {
+	p := &pushmeshv1.Policy{
 		Durable: c.Durable, Retention: duration(c.Retention), AckTimeout: duration(c.AckTimeout), MaxRedeliveries: c.MaxRedeliveries,
 		MaxAttempts: c.MaxAttempts, DeadLetterTopic: c.DeadLetterTopic, Overflow: overflows[c.Overflow], Presence: c.Presence,
 		MaxPayload: c.MaxPayload, ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight, ClientPublish: c.ClientPublish,
 		DedupeWindow: duration(c.DedupeWindow), DeliveredEvents: c.DeliveredEvents,
 	}
+	if c.Rank == "" {
+		return p, nil
+	}
+	p.Rank = &pushmeshv1.RankPolicy{}
+	return p, readProto(c.Rank, p.GetRank())
 }
 
 var overflows = map[string]wirev1.Overflow{
@@ -77,14 +83,19 @@ func (namespacePut) Help() string {
 	return `A policy is replaced as a whole.
 
   pushmesh namespace put orders --durable --retention 168h --ack-timeout 5s --max-attempts 5
-  pushmesh namespace put ticks --overflow conflate`
+  pushmesh namespace put ticks --overflow conflate
+  pushmesh namespace put news --rank rank.json           # {"expression": {"expression": "features.quality"}}, for pushmesh rank --namespace`
 }
 
 // Run sets the policy and prints it.
 func (c *namespacePut) Run(ctx context.Context, stdio stdio) error {
+	policy, err := c.policy()
+	if err != nil {
+		return err
+	}
 	return withNamespaces(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.NamespaceServiceClient) error {
 		answer, err := api.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{
-			Namespace: &pushmeshv1.Namespace{Prefix: c.Prefix, Policy: c.policy()},
+			Namespace: &pushmeshv1.Namespace{Prefix: c.Prefix, Policy: policy},
 		})
 		if err != nil {
 			return err

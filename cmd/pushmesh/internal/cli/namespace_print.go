@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -29,6 +32,8 @@ type shownNamespace struct {
 	ClientPublish    bool    `json:"client_publish,omitempty"`
 	DedupeWindow     string  `json:"dedupe_window,omitempty"`
 	DeliveredEvents  bool    `json:"delivered_events,omitempty"`
+	// Rank is a RankPolicy.
+	Rank json.RawMessage `json:"rank,omitempty"`
 }
 
 func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
@@ -44,6 +49,10 @@ func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
 	}
 	if p != nil && p.MaxRedeliveries != nil {
 		s.MaxRedeliveries = p.MaxRedeliveries
+	}
+	if p.GetRank() != nil {
+		// What came over gRPC can be written as JSON, but for text that is not UTF-8, which gRPC refuses.
+		s.Rank, _ = protojson.MarshalOptions{UseProtoNames: true}.Marshal(p.GetRank())
 	}
 	return s
 }

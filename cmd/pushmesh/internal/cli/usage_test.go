@@ -51,6 +51,23 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"rebalance", "edge-1", "--share", "0.5", "--within", "0s"}, 2, "--within"},
 		{[]string{"rebalance", "edge-1", "--share", "0.5", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"disconnect"}, 2, "--client-id or --user"},
+		{[]string{"rank", "/does/not/exist", "--weights", "a=1"}, 2, "/does/not/exist"},
+		{[]string{"rank"}, 2, "there are 0"},
+		{[]string{"rank", "--weights", "a=1", "--expression", "1"}, 2, "there are 2"},
+		{[]string{"rank", "--weights", "a"}, 2, "--weights \"a\": NAME=VALUE"},
+		{[]string{"rank", "--weights", "a=x"}, 2, "--weights a: \"x\" is no number"},
+		{[]string{"rank", "--model", "m@x"}, 2, "NAME@VERSION"},
+		{[]string{"rank", "--embedding", "dot"}, 2, "--vector"},
+		{[]string{"rank", "--embedding", "dot", "--vector", "1,x"}, 2, "not a number"},
+		{[]string{"rank", "--embedding", "l2", "--vector", "1"}, 2, "--embedding"},
+		{[]string{"rank", "--weights", "a=1", "--profile", "b=x"}, 2, "--profile b"},
+		{[]string{"rank", "--weights", "a=1", "--diversify", "topic"}, 2, "KEY:N"},
+		{[]string{"rank", "--weights", "a=1", "--diversify", "topic:0"}, 2, "KEY:N"},
+		{[]string{"rank", "--weights", "a=1", "--timeout", "0s"}, 2, "--timeout"},
+		{[]string{"rank", "--request", bad}, 2, "bad.jsonl"},
+		{[]string{"rank", bad, "--weights", "a=1"}, 1, "bad.jsonl: line 1"},
+		{[]string{"rank", "--query", bad, "--weights", "a=1"}, 1, "bad.jsonl: line 1"},
+		{[]string{"namespace", "put", "a", "--rank", bad}, 2, "bad.jsonl"},
 		{[]string{"disconnect", "--user", "a", "--code", "NO"}, 2, "FORBIDDEN"},
 		{[]string{"disconnect", "--user", "a", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"dlq", "list", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
@@ -140,7 +157,7 @@ func TestCountNotReachedIsATimeout(t *testing.T) {
 
 func TestHelpHasExamples(t *testing.T) {
 	for _, name := range []string{
-		"dev", "pub", "sub", "history", "replay", "mesh", "version", "disconnect", "rebalance", "top", "doctor",
+		"dev", "pub", "sub", "history", "rank", "replay", "mesh", "version", "disconnect", "rebalance", "top", "doctor",
 		"namespace put", "namespace get", "namespace list", "namespace delete",
 	} {
 		out := must(t, "", append(strings.Fields(name), "--help")...)

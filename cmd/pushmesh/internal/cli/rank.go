@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/candidates"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// maxRanked bounds an answer: 100,000 candidates with ids of some hundred bytes.
+const maxRanked = 64 << 20
+
+type rankCmd struct {
+	File    string        `arg:"" optional:"" type:"existingfile" help:"Candidates: LibSVM lines, or lines of JSON; standard input without it."`
+	Query   string        `type:"existingfile" placeholder:"FILE" help:"How many candidates each query has, a number on each line."`
+	Prefix  string        `placeholder:"TEXT" help:"Goes before the indices of LibSVM features to make their names, like Column_ or f."`
+	Top     uint32        `placeholder:"K" help:"Best so many of each query; all by default."`
+	Timeout time.Duration `default:"15s" placeholder:"D" help:"How long to wait for the answer to a query (${default})."`
+	rankingFlags
+	routerFlag
+	formatFlag
+}
+
+func (rankCmd) Help() string {
+	return `A line is QUERY, PLACE, SCORE and ID, separated by tabs, and with --explain what made the score. A LibSVM line's id is its
+number in the file; lines with the same qid are one query. A line of JSON has id, features, headers, priority, published_at,
+vector, topic.
+
+  pushmesh rank docs.txt --query docs.query --weights 5=1,17=0.5 --top 3
+  pushmesh rank items.jsonl --expression 'features.quality * profile.quality - age / 3600.0' --profile quality=2 --explain
+  pushmesh rank items.jsonl --embedding cosine --vector 0.1,0.7,0.2 --filter 'headers.lang == "en"' --format json
+  pushmesh rank docs.txt --model clicks@3 --prefix Column_ --diversify header:site:2
+  pushmesh rank items.jsonl --namespace news --profile sport=1
+  pushmesh rank items.jsonl --request scorer.json        # a RankRequest without candidates`
+}
+
+// Run ranks query by query; the first refusal ends it.
+func (c *rankCmd) Run(ctx context.Context, stdio stdio) error {
+	if c.Timeout <= 0 {
+		return usage("--timeout is above 0")
+	}
+	request, err := c.request()
+	if err != nil {
+		return err
+	}
+	request.TopK = max(request.GetTopK(), c.Top)
+	next, closeInput, err := c.queries(stdio.in)
+	if err != nil {
+		return err
+	}
+	conn, err := c.dial()
+	if err != nil {
+		return errors.Join(err, closeInput())
+	}
+	err = c.rank(ctx, pushmeshv1.NewRankServiceClient(conn), request, next, stdio)
+	return errors.Join(err, conn.Close(), closeInput())
+}
+
+// queries opens the input. next gives the candidates of one query after the other, and io.EOF at the end.
+func (c *rankCmd) queries(in io.Reader) (next func() ([]*candidates.Line, error), closeInput func() error, err error) {
+	var sizes []int
+	if c.Query != "" {
+		f, err := os.Open(c.Query)
+		if err != nil {
+			return nil, nil, err
+		}
+		sizes, err = candidates.Sizes(f, c.Query)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, nil, err
+		}
+	}
+	name, closeInput := "standard input", func() error { return nil }
+	if c.File != "" {
+		f, err := os.Open(c.File)
+		if err != nil {
+			return nil, nil, err
+		}
+		in, name, closeInput = f, c.File, f.Close
+	}
+	r := candidates.NewReader(in, candidates.Config{Name: name, Prefix: c.Prefix})
+	if c.Query == "" {
+		return r.Query, closeInput, nil
+	}
+	return func() ([]*candidates.Line, error) {
+		if len(sizes) == 0 {
+			if l, err := r.Next(); err == nil {
+				return nil, fmt.Errorf("%s: line %d: a candidate of no query: %s has fewer", name, l.Number, c.Query)
+			} else if !errors.Is(err, io.EOF) {
+				return nil, err
+			}
+			return nil, io.EOF
+		}
+		n := sizes[0]
+		sizes = sizes[1:]
+		return r.Some(n)
+	}, closeInput, nil
+}
+
+func (c *rankCmd) rank(
+	ctx context.Context, api pushmeshv1.RankServiceClient, request *pushmeshv1.RankRequest, next func() ([]*candidates.Line, error), stdio stdio,
+) error {
+	for query := 1; ; query++ {
+		lines, err := next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		request.Candidates = request.Candidates[:0]
+		for _, l := range lines {
+			request.Candidates = append(request.Candidates, l.Candidate)
+		}
+		call, cancel := context.WithTimeout(ctx, c.Timeout)
+		answer, err := api.Rank(call, request, grpc.MaxCallRecvMsgSize(maxRanked))
+		cancel()
+		if err != nil {
+			return err
+		}
+		if n := answer.GetFiltered(); n > 0 {
+			fmt.Fprintf(stdio.err, "query %d: the filter left out %d of %d\n", query, n, len(lines))
+		}
+		if err := c.print(stdio.out, query, lines, answer); err != nil {
+			return err
+		}
+	}
+}
