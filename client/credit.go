@@ -55,7 +55,7 @@ func (p *Producer) expire() {
 }
 
 // expired takes what should have been answered by now and was not sent. Lanes that are not ready wait for an answer, or have nothing to send.
-func (p *Producer) expired(now time.Time) (calls []func()) {
+func (p *Producer) expired(now time.Time) (calls []outcome) {
 	for _, l := range p.ready {
 		for len(l.waiting) > l.flying {
 			o := l.waiting[l.flying]
@@ -63,8 +63,7 @@ func (p *Producer) expired(now time.Time) (calls []func()) {
 				break // the mesh may have the one, and those behind the other are newer
 			}
 			p.remove(o)
-			err := p.crowded(now)
-			calls = append(calls, func() { o.done(Result{}, err) })
+			calls = append(calls, outcome{done: o.done, err: p.crowded(now)})
 		}
 	}
 	return calls

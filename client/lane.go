@@ -147,10 +147,17 @@ func (p *Producer) withdraw(o *outgoing) bool {
 	if o.ref != 0 || o.unknown {
 		return false
 	}
-	return p.remove(o)
+	if !p.remove(o) {
+		return false
+	}
+	p.resolved()
+	return true
 }
 
-// remove takes a message out of its lane; later ones that have not flown move up, numbers included.
+// roomy is how many messages a lane keeps memory for that has none.
+const roomy = 8
+
+// remove takes a message out of its lane; later ones that have not flown move up, numbers included. Who waits for room is woken by the caller.
 func (p *Producer) remove(o *outgoing) bool {
 	l := o.lane
 	for i, w := range l.waiting {
@@ -158,11 +165,10 @@ func (p *Producer) remove(o *outgoing) bool {
 			copy(l.waiting[i:], l.waiting[i+1:])
 			l.waiting[len(l.waiting)-1] = nil
 			l.waiting = l.waiting[:len(l.waiting)-1]
-			if len(l.waiting) == 0 {
+			if len(l.waiting) == 0 && cap(l.waiting) > roomy {
 				l.waiting = nil
 			}
 			p.size--
-			p.resolved()
 			return true
 		}
 	}

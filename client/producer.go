@@ -133,12 +133,8 @@ func NewProducer(cfg ProducerConfig) (*Producer, error) {
 // Publish publishes a message and waits for the answer. Where ctx ends first, a message that was not sent is withdrawn;
 // one that was sent may be published nevertheless, as the error then says (it wraps ctx's).
 func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
-	type outcome struct {
-		result Result
-		err    error
-	}
 	done := make(chan outcome, 1)
-	o, err := p.enqueue(ctx, m, func(r Result, err error) { done <- outcome{r, err} })
+	o, err := p.enqueue(ctx, m, func(r Result, err error) { done <- outcome{result: r, err: err} })
 	if err != nil {
 		return Result{}, err
 	}

@@ -13,7 +13,7 @@ const defaultHold = 50 * time.Millisecond
 
 // results takes a batch of answers and calls back. leave says that the router wants to be left.
 func (p *Producer) results(rs []*pushmeshv1.PublishStreamResponse_Result, answered *bool) (leave bool) {
-	var calls []func()
+	calls := make([]outcome, 0, len(rs))
 	now := time.Now()
 	p.mu.Lock()
 	p.heard = now
@@ -25,7 +25,7 @@ func (p *Producer) results(rs []*pushmeshv1.PublishStreamResponse_Result, answer
 		*answered = *answered || r.GetCode() != wirev1.Code_CODE_DRAINING
 		p.landed(o)
 		p.learn(o, r.GetCode(), now)
-		if call := p.judge(o, r, now); call != nil {
+		if call, ok := p.judge(o, r, now); ok {
 			calls = append(calls, call)
 		}
 		leave = leave || r.GetCode() == wirev1.Code_CODE_DRAINING
@@ -45,8 +45,15 @@ func (p *Producer) landed(o *outgoing) {
 	p.flying--
 }
 
-// judge decides what an answer means for its message and its lane; the function calls back.
-func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result, now time.Time) func() {
+// outcome of a message is what its callback is told.
+type outcome struct {
+	done   func(Result, error)
+	result Result
+	err    error
+}
+
+// judge decides what an answer means for its message and its lane; ok says that the message has its outcome.
+func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result, now time.Time) (call outcome, ok bool) {
 	l := o.lane
 	hold := r.GetRetryAfter().AsDuration()
 	if hold <= 0 {
@@ -59,7 +66,7 @@ func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result
 		p.stray(o, now)
 	case full(c):
 		if p.tooLate(o, now.Add(hold)) {
-			return p.refused(o, &Error{Code: c, Message: r.GetError(), RetryAfter: hold})
+			return p.refused(o, &Error{Code: c, Message: r.GetError(), RetryAfter: hold}), true
 		}
 		l.back = true
 		p.held = later(p.held, now.Add(hold)) // the limit is the producer's, not the topic's
@@ -67,7 +74,7 @@ func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result
 		p.sicken(l, now)
 		o.unknown = true
 		if o.faults++; o.faults > maxFaults || p.ephemeral(o) {
-			return p.refused(o, &Error{Code: c, Message: r.GetError(), Unknown: true})
+			return p.refused(o, &Error{Code: c, Message: r.GetError(), Unknown: true}), true
 		}
 		l.back, l.held = true, later(l.held, now.Add(hold))
 	case retryable(c):
@@ -77,9 +84,9 @@ func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result
 		o.unknown = o.unknown || c == wirev1.Code_CODE_UNAVAILABLE && !p.ephemeral(o)
 		l.back, l.held = true, later(l.held, now.Add(hold))
 	default:
-		return p.refused(o, &Error{Code: c, Message: r.GetError()})
+		return p.refused(o, &Error{Code: c, Message: r.GetError()}), true
 	}
-	return nil
+	return outcome{}, false
 }
 
 func later(a, b time.Time) time.Time {
@@ -91,7 +98,7 @@ func later(a, b time.Time) time.Time {
 
 // accepted resolves a message that the mesh took. One that can't have been taken before but is called a duplicate has met the
 // number of an earlier message whose fate was unknown: it takes the next number instead of that message's result.
-func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) func() {
+func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) (call outcome, ok bool) {
 	l := o.lane
 	l.last = max(l.last, o.seq)
 	l.strays = 0
@@ -99,7 +106,7 @@ func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) func() {
 	if m.GetDuplicate() && !o.unknown && o.request.GetDedupeKey() == "" && o.clashes < maxClashes {
 		o.clashes++
 		l.back = true
-		return nil
+		return outcome{}, false
 	}
 	switch { // a duplicate may have no seq any more: retention took the first
 	case m.GetSeq() != 0 || m.GetScheduled() || m.GetDuplicate():
@@ -109,12 +116,12 @@ func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) func() {
 	}
 	p.remove(o)
 	result := Result{MessageID: m.GetMessageId(), Seq: m.GetSeq(), Epoch: m.GetEpoch(), Duplicate: m.GetDuplicate(), Scheduled: m.GetScheduled()}
-	return func() { o.done(result, nil) }
+	return outcome{done: o.done, result: result}, true
 }
 
 // refused resolves a message that the mesh will never take. Its number goes to the next one, unless the mesh may have
 // used it.
-func (p *Producer) refused(o *outgoing, err *Error) func() {
+func (p *Producer) refused(o *outgoing, err *Error) outcome {
 	l := o.lane
 	l.back = true
 	if o.unknown {
@@ -122,7 +129,7 @@ func (p *Producer) refused(o *outgoing, err *Error) func() {
 		l.last = max(l.last, o.seq)
 	}
 	p.remove(o)
-	return func() { o.done(Result{}, err) }
+	return outcome{done: o.done, err: err}
 }
 
 // stray handles OUT_OF_ORDER: normal behind a refused message; of the first message of a lane it means, when it
@@ -149,7 +156,7 @@ func (p *Producer) stray(o *outgoing, now time.Time) {
 func (p *Producer) startOver() {
 	p.renew = false
 	p.newID()
-	var calls []func()
+	var calls []outcome
 	for _, l := range p.topics {
 		for _, o := range append([]*outgoing(nil), l.waiting...) {
 			if o.unknown {
@@ -174,7 +181,7 @@ func (p *Producer) grounded() {
 			l.held = time.Time{}
 		}
 	}
-	var calls []func()
+	var calls []outcome
 	for _, o := range p.refs {
 		p.landed(o)
 		o.unknown, o.lane.back = true, true
@@ -190,7 +197,7 @@ func (p *Producer) grounded() {
 func (p *Producer) end(err error) {
 	p.mu.Lock()
 	p.err = err
-	var calls []func()
+	var calls []outcome
 	for _, l := range p.topics {
 		for _, o := range append([]*outgoing(nil), l.waiting...) {
 			failure := err
@@ -201,7 +208,7 @@ func (p *Producer) end(err error) {
 				}
 			}
 			p.remove(o)
-			calls = append(calls, func() { o.done(Result{}, failure) })
+			calls = append(calls, outcome{done: o.done, err: failure})
 		}
 	}
 	p.callBack(calls)
@@ -209,19 +216,21 @@ func (p *Producer) end(err error) {
 	p.mu.Unlock()
 }
 
-// callBack lets p.mu, which the caller holds, go meanwhile. Flush waits for the callbacks too.
-func (p *Producer) callBack(calls []func()) {
+// callBack tells outcomes, and wakes who waits for room first: once for all, since that is as dear as a message. p.mu, which the caller holds, is let
+// go meanwhile. Flush waits for the callbacks too.
+func (p *Producer) callBack(calls []outcome) {
 	if len(calls) == 0 {
 		return
 	}
 	p.calling += len(calls)
+	p.resolved()
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		p.calling -= len(calls)
 		p.resolved()
 	}()
-	for _, call := range calls {
-		call()
+	for i := range calls {
+		calls[i].done(calls[i].result, calls[i].err)
 	}
 }
