@@ -57,6 +57,10 @@ func KeyHeader(name string) string { return "header:" + name }
 // group say the same.
 func WithGroupKey(key string) Option { return func(s *wirev1.Subscribe) { s.GroupKey = key } }
 
+// WithWhere has only messages delivered for which a CEL expression over headers, features, priority, topic, from and payload (where that is JSON) is true. The
+// others count as ACKed. Not for groups.
+func WithWhere(expr string) Option { return func(s *wirev1.Subscribe) { s.Where = expr } }
+
 // WithWindow is the most un-ACKed messages of the subscription; by default the connection's.
 func WithWindow(n uint32) Option { return func(s *wirev1.Subscribe) { s.ReceiveWindow = n } }
 

@@ -111,6 +111,9 @@ func (t *topicState) wants(c *cursor, d *Delivery, plain bool) bool {
 	if len(d.subs) > 0 {
 		return slices.Contains(d.subs, c.sub.request.GetId())
 	}
+	if c.sub.request.GetWhere() != "" {
+		return false // messages for it name it
+	}
 	return c.sub.plain || !plain || d.Seq > 0 && d.Seq == c.high+1
 }
 

@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"cel.dev/cel-go/cel"
@@ -91,6 +92,7 @@ type Program struct {
 	estimate uint64
 	loops    bool
 	profile  bool
+	idents   []string    // sorted, each once
 	program  cel.Program // nil where compiled is set
 	compiled func(*Input) (float64, bool)
 	base     uint64 // cost of compiled but for its texts
@@ -113,12 +115,18 @@ const (
 )
 
 // EstimatedTime is what EstimatedCost takes, without the parsing of a payload (2 to 4 ns a byte).
-func (p *Program) EstimatedTime() time.Duration {
+func (p *Program) EstimatedTime() time.Duration { return p.Time(p.estimate) }
+
+// Time is about what an evaluation of a cost takes.
+func (p *Program) Time(cost uint64) time.Duration {
 	if p.compiled != nil {
-		return time.Duration(p.estimate) * compiledUnit
+		return time.Duration(cost) * compiledUnit
 	}
-	return interpretedCall + time.Duration(p.estimate)*interpretedUnit
+	return interpretedCall + time.Duration(cost)*interpretedUnit
 }
+
+// Uses says whether a name of an Input is in the expression, if only as the variable of a macro.
+func (p *Program) Uses(name string) bool { return slices.Contains(p.idents, name) }
 
 // Compiled says whether the program runs without the interpreter, and so without allocating.
 func (p *Program) Compiled() bool { return p.compiled != nil }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -64,7 +65,7 @@ func check(text string, kind Kind, limits Limits) (*Program, *cel.Ast, error) {
 	if estimate.Max > limits.Cost {
 		return nil, nil, fmt.Errorf("the expression may cost %d, at most %d", estimate.Max, limits.Cost)
 	}
-	return &Program{text: text, kind: kind, limits: limits, estimate: estimate.Max, loops: loops, profile: profile}, checked, nil
+	return &Program{text: text, kind: kind, limits: limits, estimate: estimate.Max, loops: loops, profile: profile, idents: identsOf(rep)}, checked, nil
 }
 
 func checkType(t *cel.Type, kind Kind) error {
@@ -103,6 +104,18 @@ func walk(tree *ast.AST) (nodes int, loops, profile bool, err error) {
 		}
 	}))
 	return nodes, loops, profile, err
+}
+
+// identsOf are the names in a tree.
+func identsOf(tree *ast.AST) []string {
+	var all []string
+	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() == ast.IdentKind {
+			all = append(all, e.AsIdent())
+		}
+	}))
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func checkCall(tree *ast.AST, e ast.Expr) error {

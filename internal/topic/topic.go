@@ -115,3 +115,20 @@ func cut(s string) (level, rest string, last bool) {
 	level, rest, found := strings.Cut(s, "/")
 	return level, rest, !found
 }
+
+// Meet says whether a topic may exist that two valid filters both match.
+func Meet(a, b string) bool {
+	for {
+		x, xrest, xlast := cut(a)
+		y, yrest, ylast := cut(b)
+		switch {
+		case x == "#" || y == "#":
+			return true
+		case x != "+" && y != "+" && x != y:
+			return false
+		case xlast || ylast:
+			return xlast && ylast || xlast && yrest == "#" || ylast && xrest == "#"
+		}
+		a, b = xrest, yrest
+	}
+}

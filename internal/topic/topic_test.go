@@ -128,3 +128,31 @@ func FuzzMatch(f *testing.F) {
 		}
 	})
 }
+
+// Filters that both match a topic meet, and a topic that is a filter meets what matches it.
+func TestFiltersMeet(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"a/+", "+/b", true},
+		{"a/+", "a", false},
+		{"a/#", "a", true},
+		{"a/#", "+", true},
+		{"a/#", "b/#", false},
+		{"a/+/c", "a/b/#", true},
+		{"a/+/c", "a/b/d", false},
+		{"+/+", "a/b/c", false},
+		{"+/#", "a", true},
+	} {
+		if Meet(c.a, c.b) != c.want || Meet(c.b, c.a) != c.want {
+			t.Errorf("Meet(%q, %q) is not %v", c.a, c.b, c.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b, name := genFilter(t), genFilter(t), genTopic(t)
+		if Match(a, name) && Match(b, name) && (!Meet(a, b) || !Meet(b, a)) {
+			t.Fatalf("%q and %q both match %q", a, b, name)
+		}
+	})
+}

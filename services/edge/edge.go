@@ -96,7 +96,7 @@ func (e *Edge) assemble() error {
 		DurableAny:    func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
 		DurableEvents: func() events.Mask { return e.policies.Table().DurableEvents() },
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
-		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, PresenceMembers: s.PresenceMembers,
+		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, PresenceMembers: s.PresenceMembers,
 	})
 	var cpus []int
 	if s.PinCPUs {

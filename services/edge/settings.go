@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
+	"github.com/pushmesh/pushmesh/services/edge/internal/where"
 )
 
 // Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to; of ShedLag, TraceRatio, CatchupRate and the sockets' buffers 0 is 0.
@@ -61,6 +62,7 @@ type Settings struct {
 	Poller                string        `help:"Who tells event loops what happens to connections: epoll (Linux), net (Go's own poller, on every system: slower, some KiB more for a connection) or auto, which is epoll where there is one." enum:"auto,epoll,net" default:"auto"`
 	Send                  string        `help:"How bytes leave: auto, uring (io_uring: one system call for many connections) or write (one for each). auto is uring where the kernel allows it." enum:"auto,uring,write" default:"auto"`
 	PinCPUs               bool          `name:"pin-cpus" help:"Keep each loop on a thread and a CPU of its own, of those that this process may use. Idle connections then cost more."`
+	WhereBudget           time.Duration `help:"What all content filters of a topic may take for one message, as estimated; subscriptions beyond it are refused (OVERLOADED)." default:"200us"`
 	PresenceMembers       int           `help:"Members of one topic or filter that routers may watch." default:"1000000"`
 	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s"`
 	DrainPace             int           `help:"Connections in a second that a planned stop sends to other edges, as far as --drain has time for so few." default:"1000"`
@@ -96,6 +98,7 @@ func (s Settings) withDefaults() Settings {
 	s.TLSMinVersion = cmp.Or(s.TLSMinVersion, "1.2")
 	s.TLSHandshakes = cmp.Or(s.TLSHandshakes, 2048)
 	s.Resumes = cmp.Or(s.Resumes, 16)
+	s.WhereBudget = cmp.Or(s.WhereBudget, where.DefaultBudget)
 	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
 	s.Unhealthy = cmp.Or(s.Unhealthy, string(rtt.Report))
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
@@ -138,6 +141,7 @@ func (s *Settings) Check() error {
 		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("resumes", d.Resumes, 1, 1024),
 		settings.Range("catchup-rate", d.CatchupRate, 0, 1_000_000),
+		settings.Range("where-budget", d.WhereBudget.Seconds(), 1e-6, 0.1),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),

@@ -23,6 +23,7 @@ type subCmd struct {
 	Last     uint64        `placeholder:"N" help:"Begin with the last N messages."`
 	Group    string        `placeholder:"NAME" help:"Share the messages with everyone in this group: each goes to one."`
 	GroupKey string        `name:"group-key" placeholder:"topic|header:NAME" help:"In a group, messages of one topic, or with one value of a header, go to the same member."`
+	Where    string        `placeholder:"EXPR" help:"Only messages for which this CEL expression over headers, features, priority, topic, from and a JSON payload is true."`
 	Count    uint64        `placeholder:"N" help:"End after N messages."`
 	Timeout  time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
 	GRPC     bool          `name:"grpc" help:"Subscribe through --router and not at --edge, as a backend does: its sessions are its own, and it may have the mesh's own topics."`
@@ -41,6 +42,7 @@ func (subCmd) Help() string {
   pushmesh sub 'room/+/chat' 'global/#' --ack --format json
   pushmesh sub room/7/chat --from earliest --count 10 --timeout 5s
   pushmesh sub room/7/jobs --group workers --ack
+  pushmesh sub 'orders/#' --where 'payload.total > 100 && headers.country == "FR"'
   pushmesh sub 'user/ann/#' --session phone --client-id ann-1 --ack
   pushmesh sub '$events/#' --grpc`
 }
@@ -59,6 +61,12 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 			return nil, usage("a group has a position of its own, not a session's")
 		}
 		opts = append(opts, pushmesh.WithGroup(c.Group), pushmesh.WithGroupKey(c.GroupKey))
+	}
+	if c.Where != "" {
+		if c.Group != "" {
+			return nil, usage("--where is not for groups")
+		}
+		opts = append(opts, pushmesh.WithWhere(c.Where))
 	}
 	if c.Last > 0 && c.From != "" {
 		return nil, usage("--from and --last exclude each other")

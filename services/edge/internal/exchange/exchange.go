@@ -6,6 +6,8 @@
 package exchange
 
 import (
+	"sync/atomic"
+
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -21,7 +23,7 @@ type Conn struct {
 	Gen  uint32
 }
 
-// Message is one message, encoded once for all subscribers of the edge. It is immutable and shared by reference.
+// Message is one message, encoded once for all subscribers of the edge. It is immutable but for Verdicts, and shared by reference.
 type Message struct {
 	Topic string
 	// Epoch and Seq are 0 for ephemeral messages.
@@ -36,6 +38,8 @@ type Message struct {
 	Next *Message
 	// Mesh is an encoded meshv1.MessageFeatures, nil where it has none. It is in no frame.
 	Mesh []byte
+	// Verdicts of content filters; nil: none was in use. They are replaced, off the loops, where others have come into use since.
+	Verdicts atomic.Pointer[Verdicts]
 	// Traceparent of the message where it is sampled; "" otherwise.
 	Traceparent string
 	// Priority is 0 to 9.
@@ -70,6 +74,11 @@ type Mesh interface {
 	// match, read after that; more than limit topics (0: no limit) is TOO_MANY_TOPICS. Every Join is paired with one Leave,
 	// also when it fails.
 	Join(conn Conn, sub uint32, filter string, heads bool, limit int)
+	// Filter has a content filter compiled, and every message of filter's topics judged by it from then on. It is answered by Filtered. The subscription joins
+	// after that, and Unfilter comes whatever the answer was.
+	Filter(conn Conn, sub uint32, filter, where string)
+	// Unfilter ends the Filter of a subscription.
+	Unfilter(conn Conn, sub uint32)
 	// Leave ends one Join of filter by this loop.
 	Leave(loop uint16, filter string)
 	// Read asks for messages of a durable topic from seq from on (inclusive), to seq to (0: the head), at most about maxBytes; answered by
@@ -99,6 +108,16 @@ type Joined struct {
 	// repaired) as a Live posted after this event.
 	Heads []Head
 	// Err is nil or says why the subscription fails (UNAVAILABLE: no store; TOO_MANY_TOPICS).
+	Err error
+}
+
+// Filtered answers Filter.
+type Filtered struct {
+	Conn Conn
+	Sub  uint32
+	// Program names the filter in Verdicts; never 0 without Err. Equal filters have the same.
+	Program uint32
+	// Err: INVALID_ARGUMENT is about the expression; OVERLOADED, too much is evaluated for messages of these topics, or on this edge.
 	Err error
 }
 
@@ -232,6 +251,7 @@ type HandshakeMoved struct{ Conn Conn }
 type PoliciesChanged struct{}
 
 func (Joined) event()          {}
+func (Filtered) event()        {}
 func (Live) event()            {}
 func (Range) event()           {}
 func (Published) event()       {}

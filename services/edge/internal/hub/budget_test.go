@@ -222,9 +222,8 @@ func BenchmarkFanOut(b *testing.B) {
 	frame := meshtest.Encode("room/1", meshtest.BaseEpoch, 1, "hello, world")
 	b.ReportAllocs()
 	for seq := uint64(1); b.Loop(); seq++ {
-		m := *frame
-		m.Seq = seq
-		h.Event(exchange.Live{Messages: []*exchange.Message{&m}})
+		m := &exchange.Message{Topic: frame.Topic, Epoch: frame.Epoch, Seq: seq, Frame: frame.Frame}
+		h.Event(exchange.Live{Messages: []*exchange.Message{m}})
 		for h.Work(4096) {
 		}
 		f.flush()

@@ -79,7 +79,7 @@ func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 }
 
 // take hands on the message after pos, or names it a hole. OK: done, and pos has moved; otherwise
-// why not now: QUEUE_FULL, MEMORY_BUDGET, or SLOW_CONSUMER for a full window.
+// why not now: QUEUE_FULL, MEMORY_BUDGET, SLOW_CONSUMER for a full window, or FILTERED where it has to be judged first.
 func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
 	if t.cur != nil && t.cur.Has(m.Seq) {
 		t.pos = m.Seq
@@ -88,6 +88,13 @@ func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
 	if m.ExpiresAt != 0 && m.ExpiresAt <= h.wall {
 		h.expired(t, m)
 		return wirev1.Code_CODE_OK
+	}
+	switch h.judge(t, m) {
+	case filtered:
+		h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
+		return wirev1.Code_CODE_OK
+	case unjudged:
+		return wirev1.Code_CODE_FILTERED
 	}
 	if t.overflow == overflowConflate {
 		h.conflate(t, m)
@@ -119,13 +126,13 @@ func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
 			it.attempt = uint16(min(n, 65535))
 		}
 	}
-	if t.holeTo > 0 {
+	if t.holeTo > 0 && t.holeFrom < m.Seq { // behind the newest of CONFLATE, which waited, some may have been filtered
 		h.nameHole(t, m.Priority)
 	}
 	if t.ack {
 		h.opened(t, m, it.attempt)
 	}
-	t.pos = m.Seq
+	t.pos = max(t.pos, m.Seq)
 	h.push(c, it)
 	return wirev1.Code_CODE_OK
 }
@@ -133,7 +140,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
 // overflow does what the subscription asked for where a live message found the queue or the window full.
 func (h *Hub) overflow(t *track, m *exchange.Message, why wirev1.Code) {
 	switch {
-	case why == wirev1.Code_CODE_SLOW_CONSUMER:
+	case why == wirev1.Code_CODE_SLOW_CONSUMER, why == wirev1.Code_CODE_FILTERED:
 		h.fallBehind(t)
 	case t.overflow == overflowDisconnect:
 		h.fail(t.c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")

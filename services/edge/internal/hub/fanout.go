@@ -180,9 +180,9 @@ func (h *Hub) fanStep(budget int) (done int) {
 		} else if t.held && !t.open() {
 			continue
 		} else if t.kind == kindPlain {
-			h.ephemeralRun(t.c, nil, 0, wirev1.Overflow(t.overflow))
+			h.ephemeralRun(t.c, nil, nil, wirev1.Overflow(t.overflow))
 		} else {
-			h.ephemeralRun(t.c, t, 0, wirev1.Overflow(t.overflow))
+			h.ephemeralRun(t.c, t, nil, wirev1.Overflow(t.overflow))
 		}
 	}
 	if done < budget {
@@ -245,24 +245,32 @@ func (h *Hub) offerEphemeral(s *sub) {
 		return
 	}
 	if s.kind != kindPlain {
-		h.ephemeralRun(s.c, nil, s.id, wirev1.Overflow(s.overflow))
+		h.ephemeralRun(s.c, nil, s, wirev1.Overflow(s.overflow))
 		return
 	}
 	if s.c.stamp != h.fan.serial {
 		s.c.stamp = h.fan.serial
-		h.ephemeralRun(s.c, nil, 0, wirev1.Overflow(s.overflow))
+		h.ephemeralRun(s.c, nil, nil, wirev1.Overflow(s.overflow))
 	}
 }
 
 // ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing speaks against it, else one by one.
-func (h *Hub) ephemeralRun(c *conn, t *track, sub uint32, overflow wirev1.Overflow) {
+func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
 	f := &h.fan
-	if t == nil && sub == 0 && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
+	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
 		h.pushRuns(c, nil, f.runs)
 		return
 	}
+	id := uint32(0)
+	if s != nil {
+		id = s.id
+	}
 	for _, m := range f.ms {
-		h.ephemeral(c, t, sub, overflow, m)
+		if t != nil && h.judge(t, m) != passes || s != nil && s.judge(m.Verdicts.Load()) != passes {
+			h.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
+			continue
+		}
+		h.ephemeral(c, t, id, overflow, m)
 	}
 }
 

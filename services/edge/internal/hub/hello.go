@@ -15,7 +15,7 @@ import (
 )
 
 // Features of this edge, as Welcome lists them.
-var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group"}
+var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where"}
 
 const (
 	minHeartbeat     = 1000

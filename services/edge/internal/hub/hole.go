@@ -76,10 +76,24 @@ func (h *Hub) conflate(t *track, m *exchange.Message) {
 
 // skipLatest gives up the message that waits, because a newer one came.
 func (h *Hub) skipLatest(t *track) {
-	if m := t.latest; m != nil {
-		h.noLatest(t)
-		h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_CONFLATED)
+	m := t.latest
+	if m == nil {
+		return
 	}
+	h.noLatest(t)
+	if t.holeTo == 0 || t.holeFrom < m.Seq {
+		h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_CONFLATED)
+		return
+	}
+	// What was filtered behind it is named after it.
+	from, to, why, pos := t.holeFrom, t.holeTo, t.holeCode, t.pos
+	h.noHole(t)
+	h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_CONFLATED)
+	h.nameHole(t, 0)
+	more := h.trackmore(t)
+	more.holeFrom, more.holeTo, more.holeCode, more.holeDue = from, to, why, h.now+int64(holeDelay)
+	h.wheel.Sooner(t.c.slot, t.holeDue)
+	t.pos = pos
 }
 
 // tryLatest hands on the message that waits, if it may.

@@ -63,7 +63,7 @@ type Hub struct {
 
 	conns     conns
 	subSlab   slab.Slab[sub]
-	wildSubs  slab.Slab[wildSub]
+	subMores  slab.Slab[subMore]
 	tracks    slab.Slab[track]
 	texts     slab.Texts
 	arrays    slab.Arrays // of lists of tracks and subscriptions
@@ -226,6 +226,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.ranged(&e)
 	case exchange.Joined:
 		h.forConn(e.Conn, func(c *conn) { h.joined(c, e) })
+	case exchange.Filtered:
+		h.forConn(e.Conn, func(c *conn) { h.filterReady(c, e) })
 	case exchange.Attached:
 		h.forConn(e.Conn, func(c *conn) { h.attached(c, e) })
 	case exchange.GroupJoined:

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,7 +127,10 @@ func TestRequestsRefused(t *testing.T) {
 		want string
 	}{
 		{&wirev1.Subscribe{Id: 1, Filter: "a//b"}, "BAD_TOPIC"},
-		{&wirev1.Subscribe{Id: 1, Filter: "a", Where: "x"}, "UNSUPPORTED"},
+		{&wirev1.Subscribe{Id: 1, Filter: "a", Where: "x"}, "INVALID_ARGUMENT"},
+		{&wirev1.Subscribe{Id: 1, Filter: "a", Where: strings.Repeat("true || ", 600) + "true"}, "INVALID_ARGUMENT"},
+		{&wirev1.Subscribe{Id: 1, Filter: "a", Where: "age < 5.0"}, "INVALID_ARGUMENT"},
+		{&wirev1.Subscribe{Id: 1, Filter: "a", Where: "true", Group: "g"}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", RankTopK: 1}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", NoEcho: true}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true, Overflow: wirev1.Overflow_OVERFLOW_DROP_OLDEST}, "UNSUPPORTED"},

@@ -412,7 +412,7 @@ func (h *Hub) subsOf(it *item) []uint32 {
 	if it.sub != 0 {
 		h.ids = append(h.ids, it.sub)
 	} else if it.t != nil && it.t.kind != kindPlain {
-		h.ids = it.t.ids(h.ids)
+		h.ids = it.t.wanting(h.ids, it.m)
 	}
 	return h.ids
 }

@@ -223,6 +223,12 @@ func (h *Hub) handOn(t *track) (done int) {
 		if h.drained(t.c) {
 			why = h.take(t, m)
 		}
+		if why == wirev1.Code_CODE_FILTERED { // the range was asked for before the filter was known
+			h.releaseRange(t)
+			h.readLater(t)
+			h.run(t)
+			return done
+		}
 		if why != wirev1.Code_CODE_OK {
 			h.putOff(t, why)
 			return done

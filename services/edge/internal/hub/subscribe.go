@@ -15,7 +15,7 @@ import (
 type sub struct {
 	c        *conn
 	topic    *topicState // without wildcards
-	*wildSub             // with: noWildSub without
+	*subMore             // noSubMore without wildcards and content filter
 	*pending             // nil once it is open
 	gen      uint32
 	id       uint32 // the client's
@@ -31,16 +31,19 @@ type sub struct {
 	overflow uint8 // wirev1.Overflow
 	headless bool  // it does not know the heads of its topics, and begins with what comes first
 	dead     bool
+	filtered bool // it has a content filter
+	unjoined bool // it waits for the number of that, and the mesh has no Join of it
 }
 
-// wildSub is what one with wildcards has beside.
-type wildSub struct {
+// subMore is what one with wildcards or a content filter has beside.
+type subMore struct {
 	wild   *filter
 	at     uint32 // in filter.subs
 	topics uint32 // tracks at topics that it did not name
+	where  uint32 // number of its content filter; 0: not known yet
 }
 
-var noWildSub = slab.None[wildSub]()
+var noSubMore = slab.None[subMore]()
 
 // pending is what a subscription has until it is open.
 type pending struct {
@@ -159,7 +162,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	}
 	c.nextRef++
 	s := h.subSlab.Take()
-	s.wildSub = noWildSub
+	s.subMore = noSubMore
 	s.c, s.id, s.ref, s.overflow, s.ack = c, m.GetId(), c.nextRef, uint8(m.GetOverflow()), m.GetAck()
 	s.since = uint32(h.wall / 1e6)
 	s.gen, s.wildcard = h.nextGen(), topic.IsFilter(m.GetFilter())
@@ -171,16 +174,27 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	s.kind = s.start.kind()
 	h.addSub(c, s)
 	h.stats.Subscriptions++
-	heads, limit := true, h.lim.WildcardTopics
 	if s.wildcard {
 		h.addWild(s, m.GetFilter())
 	} else {
 		ts := h.topic(m.GetFilter())
 		ts.exact++
 		s.topic = ts
-		heads, limit = h.policy(ts).Durable, 0
 	}
-	h.mesh.Join(h.handle(c), s.ref, m.GetFilter(), heads, limit)
+	if m.GetWhere() != "" {
+		h.filter(s, m)
+		return
+	}
+	h.join(s, m.GetFilter())
+}
+
+// join has the mesh want the subscription's topics.
+func (h *Hub) join(s *sub, filter string) {
+	heads, limit := true, h.lim.WildcardTopics
+	if !s.wildcard {
+		heads, limit = h.policy(s.topic).Durable, 0
+	}
+	h.mesh.Join(h.handle(s.c), s.ref, filter, heads, limit)
 }
 
 func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
@@ -189,8 +203,10 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 	switch {
 	case c.inUse(m.GetId()):
 		return invalid("the id is in use")
-	case m.GetWhere() != "":
-		return unsupported("content filters are not supported")
+	case m.GetWhere() != "" && m.GetGroup() != "":
+		return unsupported("a group has no content filter: what a member does not want goes to nobody else")
+	case len(m.GetWhere()) > maxWhere:
+		return invalid("where has 4,096 bytes at most")
 	case m.GetRankTopK() != 0:
 		return unsupported("ranked delivery is not supported")
 	case m.GetNoEcho():
@@ -277,6 +293,10 @@ func (h *Hub) refuseSub(s *sub, err error) {
 // forgetSub takes a subscription without tracks out of every list.
 func (h *Hub) forgetSub(s *sub) {
 	name := strings.Clone(s.filter())
+	joined := !s.unjoined
+	if s.filtered {
+		h.unfilter(s)
+	}
 	h.begun(s)
 	h.removeSub(s.c, s)
 	if s.wildcard {
@@ -288,7 +308,9 @@ func (h *Hub) forgetSub(s *sub) {
 	h.stats.Subscriptions--
 	*s = sub{}
 	h.subSlab.Free(s)
-	h.mesh.Leave(h.cfg.Loop, name)
+	if joined {
+		h.mesh.Leave(h.cfg.Loop, name)
+	}
 }
 
 func (h *Hub) unsubscribe(c *conn, m *wirev1.Unsubscribe) {

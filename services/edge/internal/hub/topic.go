@@ -97,7 +97,7 @@ func (h *Hub) addWild(s *sub, name string) {
 		h.filters[f.name] = f
 		h.wild.Add(f.name, f)
 	}
-	s.wildSub = h.wildSubs.Take()
+	s.subMore = h.subMores.Take()
 	s.wild, s.at = f, uint32(f.subs.Len())
 	f.subs.Append(&h.arrays, s)
 }
@@ -115,8 +115,8 @@ func (h *Hub) dropWild(s *sub) {
 	if moved := f.subs.Take(&h.arrays, at); moved != nil {
 		moved.at = uint32(at)
 	}
-	h.wildSubs.Free(s.wildSub)
-	s.wildSub = noWildSub
+	h.subMores.Free(s.subMore)
+	s.subMore = noSubMore
 	if f.subs.Len() > 0 {
 		return
 	}

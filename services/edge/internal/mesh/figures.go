@@ -17,7 +17,7 @@ type Figure struct {
 
 // Figures of everything behind the loops. It may be called at any time once SetLoops was.
 func (m *Mesh) Figures() []Figure {
-	s, f, ss, p := &m.stats, m.feed.Stats(), m.sessions, m.publish
+	s, f, ss, p, w := &m.stats, m.feed.Stats(), m.sessions, m.publish, m.wheres.Stats()
 	gauge := func(name, help string, n float64) Figure { return Figure{Name: name, Help: help, Gauge: true, N: n} }
 	count := func(name, help string, n uint64) Figure { return Figure{Name: name, Help: help, N: float64(n)} }
 	labelled := func(name, help, label, value string, n uint64) Figure {
@@ -29,6 +29,12 @@ func (m *Mesh) Figures() []Figure {
 	out := []Figure{
 		gauge("interest_filters", "Topics and filters announced to routers.", float64(s.Filters.Load())),
 		gauge("routers", "Live routers.", float64(m.Routers())),
+		gauge("where_programs", "Distinct content filters in use.", float64(w.Programs.Load())),
+		gauge("where_subscriptions", "Subscriptions with a content filter.", float64(w.Subscriptions.Load())),
+		count("where_evaluations_total", "Evaluations of content filters: one for each message and distinct filter of its topic.", w.Evaluations.Load()),
+		count("where_undefined_total", "Evaluations that had no value, which is false.", w.Undefined.Load()),
+		count("where_failed_total", "Evaluations given up because of their cost, which is false.", w.Failed.Load()),
+		count("where_refused_total", "Content filters refused.", w.Refused.Load()),
 		gauge("joins_waiting", "Subscriptions that wait for routers or heads.", float64(m.waiting.Load())),
 		gauge("durable_topics", "Durable topics followed.", float64(f.Topics.Load())),
 		gauge("sessions", "Durable sessions held.", float64(ss.Held.Load())),

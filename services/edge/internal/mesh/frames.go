@@ -116,6 +116,7 @@ func (m *Mesh) deliver(f *routers.Frame) {
 		})
 	}
 	d.msgs = history.Encode(d.msgs, d.parts, m.cfg.Traced)
+	m.wheres.Judge(d.msgs)
 	for _, msg := range d.msgs {
 		m.feed.Deliver(m.now, msg)
 	}
@@ -165,6 +166,7 @@ func (m *Mesh) handOn() {
 		for _, r := range out.Reads {
 			k := history.Key{Topic: r.Topic, Epoch: r.Epoch, From: r.From, To: r.To, MaxBytes: repairBytes}
 			m.repairs.Read(k, func(answer exchange.Range) {
+				m.wheres.Judge(answer.Messages)
 				m.ops.Do(func() { m.feed.ReadDone(m.now, r, answer) })
 			})
 		}

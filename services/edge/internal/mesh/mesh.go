@@ -28,6 +28,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/serial"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/teller"
+	"github.com/pushmesh/pushmesh/services/edge/internal/where"
 )
 
 // Store is what the mesh needs of the store: storeclient.Client has it.
@@ -75,6 +76,8 @@ type Config struct {
 	Feed feed.Config
 	// BackstopEvery is how often the heads of all durable topics are compared whatever happens; 0: 25 s, so that none waits longer than 30 s.
 	BackstopEvery time.Duration
+	// FilterBudget is what all content filters of a topic may take for one message, as estimated; 0: 200 µs.
+	FilterBudget time.Duration
 	// PresenceMembers bounds the members of one filter that is watched; 0: 1,000,000.
 	PresenceMembers int
 }
@@ -105,8 +108,10 @@ type Mesh struct {
 	inbox *bus.Inbox
 	full  chan struct{} // an outlet has a backlog
 
-	resumes *history.Reader
-	repairs *history.Reader
+	wheres    *where.Registry
+	compiling *serial.Queue // filters that come and go
+	resumes   *history.Reader
+	repairs   *history.Reader
 
 	sessions *sessions.Sessions
 	publish  *publish.Publisher
@@ -155,6 +160,7 @@ func New(cfg Config) *Mesh {
 	m := &Mesh{
 		cfg: cfg, ops: serial.New(), full: make(chan struct{}, 1),
 		table: interest.New(cfg.ID, cfg.Incarnation), routers: routers.New(cfg.Incarnation),
+		wheres: where.New(cfg.FilterBudget), compiling: serial.New(),
 		snapshots: map[string]sending{}, others: newOthers(cfg.ID, cfg.Addresses),
 	}
 	m.resumes = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
@@ -238,6 +244,7 @@ func (m *Mesh) Start(ctx context.Context) error {
 	m.cfg.Bus.OnGap(func() { m.ops.Do(m.gap) })
 	m.group.Go("edge-mesh", m.run)
 	m.group.Go("edge-mesh-outlets", m.drainOutlets)
+	m.group.Go("edge-mesh-filters", m.compiling.Serve)
 	return nil
 }
 

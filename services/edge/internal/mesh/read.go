@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -77,7 +78,10 @@ func (m *Mesh) read(w want) {
 // fetch reads from the log; done is called in the mesh's goroutine.
 func (m *Mesh) fetch(w want, done func(exchange.Range)) {
 	k := history.Key{Topic: w.topic, Epoch: w.epoch, From: w.from, To: w.to, MaxBytes: w.maxBytes}
-	m.resumes.Read(k, func(r exchange.Range) { m.ops.Do(func() { done(r) }) })
+	m.resumes.Read(k, func(r exchange.Range) {
+		m.wheres.Judge(r.Messages)
+		m.ops.Do(func() { done(r) })
+	})
 }
 
 // landed answers who asked, and has the others look again. Where nothing came that could help them they get the same answer.
@@ -100,8 +104,19 @@ func (m *Mesh) landed(f *flight, r exchange.Range) {
 	}
 }
 
-// hand posts a range.
+// hand posts a range, after its messages were judged by all content filters there are by now: it may have been read before some of them.
 func (m *Mesh) hand(w want, r exchange.Range) {
+	if m.wheres.Judged(r.Messages) {
+		m.post(w, r)
+		return
+	}
+	m.group.Go("edge-mesh-judge", func(context.Context) {
+		m.wheres.Judge(r.Messages)
+		m.ops.Do(func() { m.post(w, r) })
+	})
+}
+
+func (m *Mesh) post(w want, r exchange.Range) {
 	m.handOn() // what was delivered by now is known to the answer
 	m.Post(w.loop, m.feed.Ahead(r))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/history"
+	"github.com/pushmesh/pushmesh/services/edge/internal/where"
 )
 
 // Mesh is safe for concurrent use. Its answers go to post in the order made.
@@ -36,6 +37,9 @@ type Mesh struct {
 	Letters   []*meshv1.DeadLetter
 	Joins     int
 	Leaves    int
+
+	// Wheres judges what is sent, and what is read.
+	Wheres *where.Registry
 
 	// GroupErr refuses members of groups.
 	GroupErr error
@@ -68,7 +72,7 @@ const BaseEpoch = 1000
 
 // New makes an empty mesh.
 func New(post func(exchange.Event)) *Mesh {
-	return &Mesh{post: post, logs: map[string]*Log{}, sessions: map[string]*Session{}, wants: map[string]int{}}
+	return &Mesh{post: post, logs: map[string]*Log{}, sessions: map[string]*Session{}, wants: map[string]int{}, Wheres: where.New(0)}
 }
 
 var _ exchange.Mesh = (*Mesh)(nil)
@@ -128,8 +132,11 @@ func (m *Mesh) Send(name string, payloads ...string) []*exchange.Message {
 	return out
 }
 
-// Live posts messages as they are.
-func (m *Mesh) Live(msgs ...*exchange.Message) { m.send(exchange.Live{Messages: msgs}) }
+// Live posts messages, judged by the content filters there are.
+func (m *Mesh) Live(msgs ...*exchange.Message) {
+	m.Wheres.Judge(msgs)
+	m.send(exchange.Live{Messages: msgs})
+}
 
 // Forget lets go of every log.
 func (m *Mesh) Forget() {
@@ -293,6 +300,7 @@ func (m *Mesh) Read(_ uint16, name string, epoch, from, to uint64, maxBytes int)
 		}
 	}
 	m.mu.Unlock()
+	m.Wheres.Judge(answer.Messages)
 	m.send(answer)
 }
 
