@@ -12,7 +12,7 @@ import (
 )
 
 // chain is a LightGBM model of so many equal trees, each a chain of splits of as many columns.
-func chain(t *testing.T, count, depth int) *trees.Model {
+func chain(t testing.TB, count, depth int) *trees.Model {
 	t.Helper()
 	list := func(n int, one func(i int) any) string {
 		all := make([]string, n)
