@@ -21,8 +21,10 @@ import (
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/compute/internal/models"
 	"github.com/pushmesh/pushmesh/services/compute/internal/ranking"
 )
 
@@ -67,8 +69,9 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 		},
 	})
 	checks := &health.Checks{}
+	stored, stores := newModels(s, tel)
 	c := &Compute{
-		front: &front{listen: s.Listen, tel: tel, pool: workers, service: ranking.New(workers, nil, tel.Registry)},
+		front: &front{listen: s.Listen, tel: tel, pool: workers, service: ranking.New(workers, stored, tel.Registry)},
 		http:  health.NewServer(s.HTTP, checks, tel.Registry),
 	}
 	checks.Require("serving", c.front.check)
@@ -78,12 +81,28 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 		}
 		return nil
 	})
+	checks.Report("models", stored.Check)
 	c.front.service.About = c.about(s, checks)
 	c.Add("telemetry", tel)
 	c.Add("http", c.http)
+	if stores != nil {
+		c.Add("store client", stores)
+	}
+	c.Add("models", stored)
 	c.Add("workers", workers)
 	c.Add("front", c.front)
 	return c, nil
+}
+
+// newModels makes what models come from; without stores the client is nil, and there are none.
+func newModels(s Settings, tel *telemetry.Telemetry) (*models.Models, *storeclient.Client) {
+	cfg := models.Config{MaxBytes: s.ModelMemory, Log: tel.Log, Registry: tel.Registry}
+	if len(s.Stores) == 0 {
+		return models.New(cfg), nil
+	}
+	client := storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: []grpc.DialOption{tel.DialOption()}, Log: tel.Log})
+	cfg.Store = client
+	return models.New(cfg), client
 }
 
 // about says who this is.

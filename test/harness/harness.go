@@ -50,8 +50,10 @@ type Mesh struct {
 	// RouterHTTP is where the first router has its health and metrics.
 	RouterHTTP string
 
-	settings  store.Settings
-	stopStore func()
+	settings    store.Settings
+	stopStore   func()
+	compute     compute.Settings
+	stopCompute func()
 }
 
 // Start starts a mesh and waits until every edge knows every router.
@@ -83,11 +85,16 @@ func Start(t testing.TB, o Options) *Mesh {
 		start(t, s.ID, st, err)
 		storeAddrs = append(storeAddrs, st.Addr())
 	}
-	co, err := compute.New(ctx, compute.Settings{ID: "compute-1", Listen: any, HTTP: any, LogLevel: "error"})
-	start(t, "compute", co, err)
+	computeAddr, err := ports.Addr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.compute = compute.Settings{ID: "compute-1", Listen: computeAddr, HTTP: any, Stores: storeAddrs, LogLevel: "error"}
+	m.startCompute(t)
+	t.Cleanup(func() { m.stopCompute() })
 	for i := range max(1, o.Routers) {
 		r, err := router.New(ctx, router.Settings{
-			ID: fmt.Sprintf("router-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, Computes: []string{co.Addr()},
+			ID: fmt.Sprintf("router-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, Computes: []string{computeAddr},
 			ProducerRate: 1_000_000, ProducerInFlight: 10_000, AppendWait: cmp.Or(o.AppendWait, 10*time.Second), LogLevel: "error",
 		})
 		start(t, "router", r, err)
@@ -105,6 +112,19 @@ func Start(t testing.TB, o Options) *Mesh {
 	}
 	m.settle(t)
 	return m
+}
+
+func (m *Mesh) startCompute(t testing.TB) {
+	t.Helper()
+	co, err := compute.New(t.Context(), m.compute)
+	m.stopCompute = begin(t, "compute", co, err)
+}
+
+// RestartCompute stops the compute node, and starts another one on its address.
+func (m *Mesh) RestartCompute(t testing.TB) {
+	t.Helper()
+	m.stopCompute()
+	m.startCompute(t)
 }
 
 func (m *Mesh) startStore(t testing.TB) {

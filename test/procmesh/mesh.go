@@ -89,7 +89,7 @@ func Start(t testing.TB, o Options) *Mesh {
 	}
 	storeAddrs := strings.Join(m.StoreAddrs, ",")
 	computeAddr := freeAddr(t)
-	m.Compute = tier("compute", "compute-1", computeAddr)
+	m.Compute = tier("compute", "compute-1", computeAddr, "--stores", storeAddrs)
 	for i := range max(1, o.Routers) {
 		id, addr := fmt.Sprintf("router-%d", i+1), freeAddr(t)
 		p := tier("router", id, addr, "--nats", url(id), "--stores", storeAddrs,

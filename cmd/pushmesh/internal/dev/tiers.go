@@ -28,7 +28,7 @@ func (m *Mesh) newStore(ctx context.Context) (*store.Store, error) {
 func (m *Mesh) newCompute(ctx context.Context) (*compute.Compute, error) {
 	return compute.New(ctx, compute.Settings{
 		ID: computeID, Listen: m.set.Compute, HTTP: m.set.ComputeHTTP, LogLevel: m.set.LogLevel, Grace: m.set.Grace,
-		Workers: workers(),
+		Stores: []string{m.store.Addr()}, Workers: workers(),
 	})
 }
 

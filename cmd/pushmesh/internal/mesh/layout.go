@@ -20,7 +20,7 @@ func (m *Mesh) layout() error {
 	if err != nil {
 		return err
 	}
-	compute, err := m.tier("compute", "compute-1", 7402)
+	compute, err := m.tier("compute", "compute-1", 7402, "--stores", store)
 	if err != nil {
 		return err
 	}
