@@ -128,15 +128,18 @@ func (c *Client) Do(ctx context.Context, job *meshv1.RankJobRequest) (*meshv1.Ra
 		return nil, err
 	}
 	var tried []*node
+	last := errNoNode
 	for {
 		n := c.pick(tried)
 		if n == nil {
-			return nil, errNoNode
+			return nil, last
 		}
 		resp, err := n.do(ctx, call)
-		if !errors.As(err, new(*brokenError)) {
+		var broken *brokenError
+		if !errors.As(err, &broken) {
 			return resp, err
 		}
+		last = broken.why
 		tried = append(tried, n)
 	}
 }

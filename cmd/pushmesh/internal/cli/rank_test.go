@@ -97,7 +97,7 @@ func TestRank(t *testing.T) {
 	}{
 		{items, []string{"--expression", "features.q *"}, "INVALID_ARGUMENT"},
 		{items, []string{"--expression", "1.0 / features.none"}, "candidate 0"},
-		{items, []string{"--model", "nope"}, "UNSUPPORTED"},
+		{items, []string{"--model", "nope"}, "NOT_FOUND"},
 		{items, []string{"--namespace", "nowhere"}, "NOT_FOUND"},
 		{items, []string{"--namespace", "room"}, "no rank policy"},
 		{"1 2:3\n1 x\n", []string{"--weights", "2=1"}, "standard input: line 2"},
