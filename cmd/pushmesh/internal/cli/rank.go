@@ -33,8 +33,8 @@ func (rankCmd) Help() string {
 number in the file; lines with the same qid are one query. A line of JSON has id, features, headers, priority, published_at,
 vector, topic.
 
-  pushmesh rank docs.txt --query docs.query --weights 5=1,17=0.5 --top 3
-  pushmesh rank items.jsonl --expression 'features.quality * profile.quality - age / 3600.0' --profile quality=2 --explain
+  pushmesh rank docs.txt --query docs.query --weights 5=1,17=0.5 --top 3 --explain
+  pushmesh rank items.jsonl --expression 'features.quality * profile.quality - age / 3600.0' --profile quality=2
   pushmesh rank items.jsonl --embedding cosine --vector 0.1,0.7,0.2 --filter 'headers.lang == "en"' --format json
   pushmesh rank docs.txt --model clicks@3 --prefix Column_ --diversify header:site:2
   pushmesh rank items.jsonl --namespace news --profile sport=1

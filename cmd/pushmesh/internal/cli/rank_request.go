@@ -24,7 +24,7 @@ type rankingFlags struct {
 	Filter     string   `placeholder:"TEXT" help:"A CEL expression, true for candidates that stay."`
 	Diversify  string   `placeholder:"KEY:N" help:"At most N of a topic, header:NAME or feature:NAME among the best."`
 	Profile    []string `placeholder:"NAME=VALUE" help:"Features of the one the ranking is for, separated by commas."`
-	Explain    bool     `help:"Say what made each score."`
+	Explain    bool     `help:"Say what made each score, by weights or a model; expressions and embeddings have no parts."`
 }
 
 // request of the flags, without candidates.
