@@ -149,7 +149,7 @@ func TestDeepTreesAreRefused(t *testing.T) {
 				return strconv.Itoa(i + 1)
 			}
 			return strconv.Itoa(-1 - splits)
-		}) + "\nleaf_value=" + join(splits+1, constant("1")) + "\n")
+		}) + "\nleaf_value=" + join(splits+1, constant("1")) + "\n\nend of trees\n")
 	}
 	refused(t, list(513), Limits{}, bad, "deeper than 512")
 	m, err := Parse(list(512), Limits{})
@@ -290,3 +290,13 @@ func TestHostileFilesTakeLittleMemory(t *testing.T) {
 
 const manyCategories = `{"left_children":[1,-1,-1],"right_children":[2,-1,-1],"split_indices":[0,0,0],"default_left":[0,0,0],"split_type":[1,0,0],` +
 	`"split_conditions":[0,1,2],"categories":[16777215],"categories_nodes":[0],"categories_segments":[0],"categories_sizes":[1]}`
+
+// What is left of a file that was cut off is not taken for a smaller model.
+func TestACutFileIsRefused(t *testing.T) {
+	whole, _, _ := strings.Cut(lightText, "end of trees")
+	for n := range len(whole) {
+		if _, err := Parse([]byte(whole[:n]), Limits{}); err == nil {
+			t.Fatalf("the first %d of %d bytes are a model", n, len(lightText))
+		}
+	}
+}

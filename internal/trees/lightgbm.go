@@ -28,7 +28,10 @@ func parseLightGBM(data []byte, limits Limits) (*Model, error) {
 	}
 	for {
 		line, ok := l.line()
-		if !ok || string(line) == "end of trees" {
+		if !ok {
+			return nil, invalid("the file is cut off: nothing ends its trees")
+		}
+		if string(line) == "end of trees" {
 			break
 		}
 		if bytes.HasPrefix(line, []byte("Tree=")) {
