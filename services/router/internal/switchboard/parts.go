@@ -1,6 +1,7 @@
 package switchboard
 
 import (
+	"errors"
 	"unsafe"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -24,6 +25,9 @@ const (
 	filters         = 6<<3 | protowire.Number(protowire.BytesType)
 )
 
+// protowire reads numbers of up to 31 bits, and shifted by three those beyond 29 would pass for fields that they are not.
+var errNumber = errors.New("a field number that protobuf doesn't have")
+
 // decode reads a part. It is valid until the next one is read, and its names lie in data, which nobody changes.
 func (p *parts) decode(data []byte) (*meshv1.EdgeSnapshot, error) {
 	s := &meshv1.EdgeSnapshot{}
@@ -32,6 +36,9 @@ func (p *parts) decode(data []byte) (*meshv1.EdgeSnapshot, error) {
 		number, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
 			return s, protowire.ParseError(n)
+		}
+		if !number.IsValid() {
+			return s, errNumber
 		}
 		data = data[n:]
 		var value []byte

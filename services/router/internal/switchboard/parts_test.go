@@ -19,6 +19,7 @@ func FuzzParts(f *testing.F) {
 	f.Add(encode(f, &meshv1.EdgeSnapshot{}))
 	f.Add([]byte{0x20, 0xff, 0xff, 0xff, 0xff, 0x7f, 0xfd, 0x01, 1, 2, 3, 4}) // a part beyond 32 bits, and a field that nobody knows
 	f.Add([]byte{0x32, 5, 'x'})
+	f.Add([]byte{0xb2, 0x80, 0x80, 0x80, 0x10, 1, 'x'}) // field 2^29 + 6: beyond protobuf's, and the filters' number once shifted in 32 bits
 	var p parts
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if got, err := p.decode(encode(t, whole)); err != nil || !proto.Equal(got, whole) {
