@@ -32,6 +32,7 @@ type grammar struct {
 	Doctor     doctorCmd     `cmd:"" help:"Examine a mesh from outside, and say what to do."`
 	Presence   presenceCmd   `cmd:"" help:"Show who is subscribed, and who comes and goes."`
 	Events     eventsCmd     `cmd:"" help:"Print what happens in the mesh: connects, disconnects, subscriptions, dead letters."`
+	Model      modelCmd      `cmd:"" help:"Keep models that rank, and roll a new version back."`
 	Rank       rankCmd       `cmd:"" help:"Rank candidates from a file, and print the best with their scores."`
 	Rebalance  rebalanceCmd  `cmd:"" help:"Have an edge send a share of its connections to the other edges."`
 	Replay     replayCmd     `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`

@@ -82,15 +82,11 @@ func (f *rankingFlags) scorer(r *pushmeshv1.RankRequest) error {
 		}
 	}
 	if f.Model != "" {
-		name, version, versioned := strings.Cut(f.Model, "@")
-		r.Model = &pushmeshv1.ModelScorer{Name: name, Output: f.Output}
-		if versioned {
-			v, err := strconv.ParseUint(version, 10, 64)
-			if err != nil || v == 0 {
-				return usage("--model %q: NAME or NAME@VERSION", f.Model)
-			}
-			r.Model.Version = v
+		name, version, err := modelVersion("--model", f.Model)
+		if err != nil {
+			return err
 		}
+		r.Model = &pushmeshv1.ModelScorer{Name: name, Version: version, Output: f.Output}
 	}
 	if len(f.Vector) > 0 {
 		r.ProfileVector = r.GetProfileVector()[:0]

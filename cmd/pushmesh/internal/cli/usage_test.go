@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,10 @@ import (
 func TestWrongUsage(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.jsonl")
 	if err := os.WriteFile(bad, []byte("nope"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	big := filepath.Join(t.TempDir(), "big.model")
+	if err := errors.Join(os.WriteFile(big, nil, 0o600), os.Truncate(big, maxModel+1)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -68,6 +73,16 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"rank", bad, "--weights", "a=1"}, 1, "bad.jsonl: line 1"},
 		{[]string{"rank", "--query", bad, "--weights", "a=1"}, 1, "bad.jsonl: line 1"},
 		{[]string{"namespace", "put", "a", "--rank", bad}, 2, "bad.jsonl"},
+		{[]string{"model", "put", "m"}, 2, "<file>"},
+		{[]string{"model", "put", "m", "/does/not/exist"}, 2, "/does/not/exist"},
+		{[]string{"model", "put", "m", bad, "--file-format", "onnx"}, 2, "--file-format"},
+		{[]string{"model", "put", "m", bad, "--timeout", "0s"}, 2, "--timeout"},
+		{[]string{"model", "put", "m", bad, "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
+		{[]string{"model", "put", "m", big}, 1, "at most 67108864"},
+		{[]string{"model", "delete", "m"}, 2, "NAME@VERSION"},
+		{[]string{"model", "delete", "m@0"}, 2, "NAME@VERSION"},
+		{[]string{"model", "rollback"}, 2, "<name>"},
+		{[]string{"model", "list", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"disconnect", "--user", "a", "--code", "NO"}, 2, "FORBIDDEN"},
 		{[]string{"disconnect", "--user", "a", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"dlq", "list", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
@@ -158,7 +173,7 @@ func TestCountNotReachedIsATimeout(t *testing.T) {
 func TestHelpHasExamples(t *testing.T) {
 	for _, name := range []string{
 		"dev", "pub", "sub", "history", "rank", "replay", "mesh", "version", "disconnect", "rebalance", "top", "doctor",
-		"namespace put", "namespace get", "namespace list", "namespace delete",
+		"namespace put", "namespace get", "namespace list", "namespace delete", "model put", "model list", "model delete", "model rollback",
 	} {
 		out := must(t, "", append(strings.Fields(name), "--help")...)
 		if !strings.Contains(out, "    pushmesh "+name) && !strings.Contains(out, "make "+name) {

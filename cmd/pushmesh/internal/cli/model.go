@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+type modelCmd struct {
+	Put      modelPut      `cmd:"" help:"Keep a model file as the next version of a name."`
+	List     modelList     `cmd:"" help:"Show the versions that there are, and which namespaces use them."`
+	Delete   modelDelete   `cmd:"" help:"Remove a version that no namespace uses."`
+	Rollback modelRollback `cmd:"" help:"Take the next version of a model out of every policy."`
+}
+
+func (modelCmd) Help() string {
+	return `Models of gradient-boosted trees score candidates: LightGBM's text files, XGBoost's binary and JSON files. Each version of a name
+is a file that never changes.
+
+  pushmesh model put clicks model.txt --comment 'trained on October'
+  pushmesh model list
+  pushmesh rank docs.txt --model clicks@3 --prefix Column_
+  pushmesh namespace put news --rank rank.json           # {"model": {"name": "clicks", "version": 3, "next_version": 4, "next_share": 0.1}}
+  pushmesh model rollback clicks
+  pushmesh model delete clicks@4`
+}
+
+type modelList struct {
+	Name string `arg:"" optional:"" help:"This model alone; all by default."`
+	routerFlag
+	formatFlag
+}
+
+func (modelList) Help() string {
+	return `The newest version of each name comes first.
+
+  pushmesh model list
+  pushmesh model list clicks --format json | jq .columns`
+}
+
+// Run prints the versions.
+func (c *modelList) Run(ctx context.Context, stdio stdio) error {
+	return withModels(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.RankServiceClient) error {
+		answer, err := api.ListModels(ctx, &pushmeshv1.ListModelsRequest{Name: c.Name})
+		if err != nil {
+			return err
+		}
+		return printModels(stdio.out, c.formatFlag, answer.GetModels()...)
+	})
+}
+
+type modelDelete struct {
+	Model string `arg:"" help:"NAME@VERSION."`
+	routerFlag
+}
+
+func (modelDelete) Help() string {
+	return `A version that the policy of a namespace names stays: CONFLICT says which. Its number is not used again.
+
+  pushmesh model delete clicks@4`
+}
+
+// Run removes the version.
+func (c *modelDelete) Run(ctx context.Context, _ stdio) error {
+	name, version, err := modelVersion("delete", c.Model)
+	if err != nil {
+		return err
+	}
+	if version == 0 {
+		return usage("delete %q: NAME@VERSION", c.Model)
+	}
+	return withModels(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.RankServiceClient) error {
+		_, err := api.DeleteModel(ctx, &pushmeshv1.DeleteModelRequest{Name: name, Version: version})
+		return err
+	})
+}
+
+type modelRollback struct {
+	Name string `arg:"" help:"Name of the model."`
+	routerFlag
+}
+
+func (modelRollback) Help() string {
+	return `Every namespace that gives a share of its calls to another version of the model goes back to the one that it pins, within a
+second. The namespaces that were changed are printed, one a line.
+
+  pushmesh model rollback clicks`
+}
+
+// Run prints the namespaces.
+func (c *modelRollback) Run(ctx context.Context, stdio stdio) error {
+	return withModels(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.RankServiceClient) error {
+		answer, err := api.RollBack(ctx, &pushmeshv1.RollBackRequest{Name: c.Name})
+		if err != nil {
+			return err
+		}
+		for _, prefix := range answer.GetNamespaces() {
+			fmt.Fprintln(stdio.out, prefix)
+		}
+		return nil
+	})
+}
+
+// modelVersion reads NAME or NAME@VERSION, as the argument or flag what has it; version 0: none is named.
+func modelVersion(what, text string) (name string, version uint64, err error) {
+	name, number, versioned := strings.Cut(text, "@")
+	if !versioned {
+		return name, 0, nil
+	}
+	if version, err = strconv.ParseUint(number, 10, 64); err != nil || version == 0 || name == "" {
+		return "", 0, usage("%s %q: NAME@VERSION", what, text)
+	}
+	return name, version, nil
+}
+
+func withModels(ctx context.Context, f routerFlag, call func(context.Context, pushmeshv1.RankServiceClient) error) error {
+	conn, err := f.dial()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return errors.Join(call(ctx, pushmeshv1.NewRankServiceClient(conn)), conn.Close())
+}
