@@ -96,6 +96,14 @@ bench-router: build ## routers and NATS between producers and edges, beside nats
 bench-pool: build ## the store's pool: sizes, the adaptive limit, readers beside appends, Postgres in trouble; 5 minutes; JSON=FILE
 	@scripts/bench-pool
 
+.PHONY: bench-compute
+bench-compute: build ## ranking beside C and cel-go, over the wire, in the pool, and beside an edge, within 10 minutes; JSON=FILE, PROFILE=FOLDER
+	@scripts/bench-compute
+
+.PHONY: bench-compute-long
+bench-compute-long: build ## the same with longer rounds and more of them, within 25 minutes
+	@scripts/bench-compute -rounds 9 -span 2s -timeout 25m
+
 .PHONY: bench-million
 bench-million: build ## a million connections on this machine (18 GiB free), a broadcast and 1,000 unicasts; JSON=FILE, CONNS=N
 	@scripts/bench-million

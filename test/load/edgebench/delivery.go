@@ -103,7 +103,7 @@ func (b *bench) deliveryRows(window int, cost, rate map[string][]float64, missin
 	var refs []string
 	for _, name := range []string{bareWrite, bareURing, other, "redis", "mosquitto", "nats"} {
 		if v := cost[name]; len(v) > 0 {
-			refs = append(refs, fmt.Sprintf("%s %.3f", name, median(v)))
+			refs = append(refs, fmt.Sprintf("%s %.3f", name, table.Median(v)))
 		} else if missing[name] != "" {
 			refs = append(refs, missing[name])
 		}
@@ -116,10 +116,10 @@ func (b *bench) deliveryRows(window int, cost, rate map[string][]float64, missin
 		goal = 1.3
 	}
 	b.rows = append(b.rows,
-		table.Figure("edge CPU per delivery, "+what, median(cost[ephemeral]), "µs", strings.Join(refs, ", ")),
+		table.Figure("edge CPU per delivery, "+what, table.Median(cost[ephemeral]), "µs", strings.Join(refs, ", ")),
 		table.AtMost("edge CPU per delivery as a ratio to bare-write, "+what, ratio(cost[ephemeral], cost[bareWrite]), "×", goal, versus(cost, missing)),
 		table.Figure("edge CPU per delivery, durable topic, "+what, median0(cost[durable]), "µs", "ratio to bare-write "+fmt.Sprintf("%.3f", ratio(cost[durable], cost[bareWrite]))+missing[durable]),
-		table.Figure("deliveries per second, "+what, median(rate[ephemeral]), "1/s", versus(rate, missing)),
+		table.Figure("deliveries per second, "+what, table.Median(rate[ephemeral]), "1/s", versus(rate, missing)),
 	)
 }
 
@@ -136,7 +136,7 @@ func median0(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}
-	return median(v)
+	return table.Median(v)
 }
 
 // versus lists the edge's figures as multiples of the others'.

@@ -59,7 +59,7 @@ func (b *bench) flood(ctx context.Context) (err error) {
 	}
 	b.rows = append(b.rows,
 		table.AtMost("delivery p99 beside a client that floods the loop, as a ratio to one that floods another edge", ratio(here, elsewhere), "×", 1.2,
-			fmt.Sprintf("%.3g ms and %.3g ms, %.3g ms without any, %.0f frames/s of the flood handled", median(here), median(elsewhere), quiet, f.frames)))
+			fmt.Sprintf("%.3g ms and %.3g ms, %.3g ms without any, %.0f frames/s of the flood handled", table.Median(here), table.Median(elsewhere), quiet, f.frames)))
 	return nil
 }
 
@@ -113,7 +113,7 @@ func (f *flooded) round(ctx context.Context, at *local.Process) (p99 float64, er
 			return 0, fmt.Errorf("the flood was %.0f frames/s alone", f.frames)
 		}
 	}
-	return percentile(f.took, 0.99), nil
+	return table.Quantile(f.took, 0.99), nil
 }
 
 const framesRead = "pushmesh_edge_frames_read_total"

@@ -174,7 +174,7 @@ func (b *bench) gcRows(few, many []collections) {
 	what := fmt.Sprintf("%d connections as a ratio to %d, %d messages to %d", max(b.conns, gcFew), gcFew, gcMessages, gcSubs)
 	row := func(name string, limited bool, f func(collections) float64) {
 		a, z := of(few, f), of(many, f)
-		refs := fmt.Sprintf("%.3g ms and %.3g ms, %d and %d collections", median(a), median(z), len(few[0].pauses), len(many[0].pauses))
+		refs := fmt.Sprintf("%.3g ms and %.3g ms, %d and %d collections", table.Median(a), table.Median(z), len(few[0].pauses), len(many[0].pauses))
 		if limited {
 			b.rows = append(b.rows, table.AtMost(name+", "+what, ratio(z, a), "×", 1.2, refs))
 		} else {
@@ -183,5 +183,5 @@ func (b *bench) gcRows(few, many []collections) {
 	}
 	row("garbage collector's CPU", true, func(c collections) float64 { return c.cpu })
 	row("its longest pause", true, func(c collections) float64 { return slices.Max(c.pauses) })
-	row("its median pause", false, func(c collections) float64 { return median(c.pauses) })
+	row("its median pause", false, func(c collections) float64 { return table.Median(c.pauses) })
 }

@@ -46,10 +46,10 @@ func (b *bench) idle(ctx context.Context) error {
 		accepts = append(accepts, fmt.Sprintf("%s %.0f", name, p.accepts))
 		idles = append(idles, fmt.Sprintf("%s %.2f", name, p.idle))
 		if len(p.rates) > 0 {
-			fans = append(fans, fmt.Sprintf("%s %.0f", name, median(p.rates)))
+			fans = append(fans, fmt.Sprintf("%s %.0f", name, table.Median(p.rates)))
 		}
 		if name == "redis" {
-			redis = median(p.rates)
+			redis = table.Median(p.rates)
 		}
 	}
 	n := fmt.Sprintf("%d", b.conns)
@@ -61,7 +61,7 @@ func (b *bench) idle(ctx context.Context) error {
 	)
 	b.rows = append(b.rows, table.Figure("connections of the fullest loop by the average", edge.fullest, "×", "spread by the kernel's hash over SO_REUSEPORT listeners"))
 	name := "fan-out to " + n + " subscribers, window 64"
-	rate := median(edge.rates)
+	rate := table.Median(edge.rates)
 	if redis > 0 {
 		b.rows = append(b.rows, table.AtLeast(name, rate, "1/s", float64(int(2*redis)), strings.Join(fans, ", ")+fmt.Sprintf(" (%.2f × redis)", rate/redis)))
 	} else {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -77,13 +76,13 @@ func (b *bench) latency(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		reference := fmt.Sprintf("bare-write to %d subscribers: p50 %.2f, p99 %.2f", pair.bare.subs, percentile(took, 0.5), percentile(took, 0.99))
+		reference := fmt.Sprintf("bare-write to %d subscribers: p50 %.2f, p99 %.2f", pair.bare.subs, table.Quantile(took, 0.5), table.Quantile(took, 0.99))
 		if took, err = b.openLoop(ctx, &pair.edge); err != nil {
 			return err
 		}
 		b.rows = append(b.rows,
-			table.Figure(pair.name+", p50", percentile(took, 0.5), "ms", fmt.Sprintf("max %.2f", percentile(took, 1))),
-			table.AtMost(pair.name+", p99", percentile(took, 0.99), "ms", 1, fmt.Sprintf("p99.9 %.2f; %s", percentile(took, 0.999), reference)),
+			table.Figure(pair.name+", p50", table.Quantile(took, 0.5), "ms", fmt.Sprintf("max %.2f", table.Quantile(took, 1))),
+			table.AtMost(pair.name+", p99", table.Quantile(took, 0.99), "ms", 1, fmt.Sprintf("p99.9 %.2f; %s", table.Quantile(took, 0.999), reference)),
 		)
 	}
 	return nil
@@ -143,13 +142,4 @@ func publishDue(ctx context.Context, src stamping, topicOf func(int) string, per
 		}
 	}
 	return nil
-}
-
-// percentile in ms; it sorts.
-func percentile(took []time.Duration, p float64) float64 {
-	if len(took) == 0 {
-		return 0
-	}
-	slices.Sort(took)
-	return float64(took[min(len(took)-1, int(float64(len(took))*p))]) / float64(time.Millisecond)
 }

@@ -39,10 +39,10 @@ func (b *bench) mailbox(ctx context.Context) error {
 	var worst float64
 	var refs []string
 	for senders, v := range rates {
-		if m := median(v); worst == 0 || m < worst {
+		if m := table.Median(v); worst == 0 || m < worst {
 			worst = m
 		}
-		refs = append(refs, fmt.Sprintf("%s senders %.3g", senders, median(v)))
+		refs = append(refs, fmt.Sprintf("%s senders %.3g", senders, table.Median(v)))
 	}
 	slices.Sort(refs)
 	b.rows = append(b.rows, table.AtLeast("events through one mailbox, whichever number of senders is slowest", worst, "M/s", 5, strings.Join(refs, ", ")))

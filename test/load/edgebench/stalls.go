@@ -56,15 +56,15 @@ func (b *bench) stalls(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.pingRows(fmt.Sprintf("%d filters end at once", manyFilters), all, fmt.Sprintf(", they took %.3g ms, worst lag of the loop's last samples %.3g ms", median(spans), lag))
+	b.pingRows(fmt.Sprintf("%d filters end at once", manyFilters), all, fmt.Sprintf(", they took %.3g ms, worst lag of the loop's last samples %.3g ms", table.Median(spans), lag))
 	return b.wideStalls(ctx, m)
 }
 
 func (b *bench) pingRows(what string, p pings, also string) {
-	refs := fmt.Sprintf("p50 %.3g, %d pings, the machine alone was up to %.3g ms late%s", percentile(p.took, 0.5), len(p.took), float64(p.late)/float64(time.Millisecond), also)
+	refs := fmt.Sprintf("p50 %.3g, %d pings, the machine alone was up to %.3g ms late%s", table.Quantile(p.took, 0.5), len(p.took), float64(p.late)/float64(time.Millisecond), also)
 	b.rows = append(b.rows,
-		table.AtMost("Ping answered while "+what+", p99", percentile(p.took, 0.99), "ms", soon, refs),
-		table.AtMost("Ping answered while "+what+", max", percentile(p.took, 1), "ms", soon, ""),
+		table.AtMost("Ping answered while "+what+", p99", table.Quantile(p.took, 0.99), "ms", soon, refs),
+		table.AtMost("Ping answered while "+what+", max", table.Quantile(p.took, 1), "ms", soon, ""),
 	)
 }
 

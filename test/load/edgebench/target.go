@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/fan"
@@ -35,14 +34,6 @@ func (t *target) close() error {
 		t.server.Stop()
 	}
 	return errors.Join(errs...)
-}
-
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	if n := len(s); n%2 == 0 && n > 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
 }
 
 func newTarget(name string, p *local.Process, conns int) *target {

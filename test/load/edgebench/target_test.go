@@ -63,9 +63,6 @@ func TestRatioIsTakenRoundByRound(t *testing.T) {
 	if got := ratio(nil, []float64{1}); got != 0 {
 		t.Fatalf("got %v", got)
 	}
-	if got := median([]float64{5, 1, 3, 2}); got != 2.5 {
-		t.Fatalf("got %v", got)
-	}
 }
 
 func TestFlags(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
+	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
 // wideFilters of one client match wideTopics durable topics each, as many as one may.
@@ -41,7 +42,7 @@ func (b *bench) wideStalls(ctx context.Context, m *local.Mesh) error {
 		}
 	}
 	for i, what := range steps {
-		b.pingRows(what, all[i], fmt.Sprintf(", it took %.3g ms", median(spans[i])))
+		b.pingRows(what, all[i], fmt.Sprintf(", it took %.3g ms", table.Median(spans[i])))
 	}
 	return nil
 }
