@@ -109,6 +109,11 @@ func TestModelsThatPoliciesName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for range 2 {
+		if _, err := putModel(t, m.conn, &pushmeshv1.PutModelRequest{Name: "other"}, modelFile(t, "lightgbm-stump.txt"), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for prefix, model := range map[string]*pushmeshv1.ModelScorer{
 		"pinned": {Name: "ctr", Version: 1}, "rolling": {Name: "ctr", Version: 1, NextVersion: 2, NextShare: 0.5}, "newest": {Name: "ctr"},
 		"other": {Name: "other", Version: 1, NextVersion: 2, NextShare: 0.5},
@@ -121,7 +126,7 @@ func TestModelsThatPoliciesName(t *testing.T) {
 		}
 	}
 	used := func() map[uint64][]string {
-		list, err := rank.ListModels(t.Context(), &pushmeshv1.ListModelsRequest{})
+		list, err := rank.ListModels(t.Context(), &pushmeshv1.ListModelsRequest{Name: "ctr"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,6 +166,41 @@ func TestModelsThatPoliciesName(t *testing.T) {
 	for version, want := range map[uint64]wirev1.Code{2: wirev1.Code_CODE_NOT_FOUND, 0: wirev1.Code_CODE_INVALID_ARGUMENT} {
 		if err := remove(version); code.Of(err) != want {
 			t.Errorf("version %d: %v, want %v", version, err, want)
+		}
+	}
+}
+
+func TestPoliciesNameModelsThatThereAre(t *testing.T) {
+	m := startMesh(t, nil)
+	namespaces := pushmeshv1.NewNamespaceServiceClient(m.conn)
+	put := func(model *pushmeshv1.ModelScorer) error {
+		_, err := namespaces.Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
+			Namespace: &pushmeshv1.Namespace{Prefix: "news", Policy: &pushmeshv1.Policy{Rank: &pushmeshv1.RankPolicy{Model: model}}},
+		})
+		return err
+	}
+	if err := put(&pushmeshv1.ModelScorer{Name: "ctr"}); code.Of(err) != wirev1.Code_CODE_NOT_FOUND || !strings.Contains(err.Error(), "no model ctr") {
+		t.Error(err)
+	}
+	for _, name := range []string{"lightgbm-stump.txt", "lightgbm-binary.txt"} {
+		if _, err := putModel(t, m.conn, &pushmeshv1.PutModelRequest{Name: "ctr"}, modelFile(t, name), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		model *pushmeshv1.ModelScorer
+		says  string
+	}{
+		{&pushmeshv1.ModelScorer{Name: "ctr"}, ""},
+		{&pushmeshv1.ModelScorer{Name: "ctr", Version: 2}, ""},
+		{&pushmeshv1.ModelScorer{Name: "ctr", Version: 1, NextVersion: 2, NextShare: 0.1}, ""},
+		{&pushmeshv1.ModelScorer{Name: "ct"}, "no model ct"},
+		{&pushmeshv1.ModelScorer{Name: "ctr", Version: 3}, "no model ctr, version 3"},
+		{&pushmeshv1.ModelScorer{Name: "ctr", Version: 1, NextVersion: 3, NextShare: 0.1}, "version 3 (next_version)"},
+	} {
+		err := put(c.model)
+		if c.says == "" && err != nil || c.says != "" && (code.Of(err) != wirev1.Code_CODE_NOT_FOUND || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%v: %v", c.model, err)
 		}
 	}
 }

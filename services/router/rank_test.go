@@ -79,8 +79,12 @@ func TestRankByANamespacesPolicy(t *testing.T) {
 	if got, err := rank(&pushmeshv1.RankRequest{Namespace: "ranked", Filter: "true", Diversify: own}); err != nil || got.GetFilter() != "true" || got.GetDiversify().GetAtMost() != 3 {
 		t.Errorf("with a filter of its own: compute got %v, %v", got, err)
 	}
-	if got, err := rank(&pushmeshv1.RankRequest{Namespace: "ranked", Weighted: &pushmeshv1.WeightedScorer{}}); err != nil || got.GetWeighted() == nil || got.GetExpression() != nil || got.GetFilter() != "" {
+	if got, err := rank(&pushmeshv1.RankRequest{Namespace: "ranked", Weighted: &pushmeshv1.WeightedScorer{}}); err != nil || got.GetWeighted() == nil || got.GetExpression() != nil || got.GetFilter() != "" || got.GetNamespace() != "" {
 		t.Errorf("with a scorer of its own: compute got %v, %v", got, err)
+	}
+	rolling := &pushmeshv1.ModelScorer{Name: "m", Version: 1, NextVersion: 2, NextShare: 0.5}
+	if _, err := rank(&pushmeshv1.RankRequest{Model: rolling}); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT || !strings.Contains(err.Error(), "next_version is for rank policies") {
+		t.Errorf("a roll-out of a call's own: %v", err)
 	}
 	for prefix, want := range map[string]wirev1.Code{
 		"nowhere": wirev1.Code_CODE_NOT_FOUND, "ranked/below": wirev1.Code_CODE_NOT_FOUND, "plain": wirev1.Code_CODE_INVALID_ARGUMENT,

@@ -93,7 +93,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		written    = publish.NewOutbox(publisher, mesh, edges.Check)
 		happened   = publish.NewEvents(publisher, mesh, s.ID, edges.Check)
 		compute    = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: []grpc.DialOption{tel.DialOption()}})
-		namespaces = api.NewNamespace(stores, watch.Refresh)
+		namespaces = api.NewNamespace(stores, stores, watch.Refresh)
 		checks     = &health.Checks{}
 		known      = nodes.New(mesh, time.Now)
 		members    = watches.New(watches.Config{

@@ -17,8 +17,8 @@ import (
 
 // ModelStore is what Rank needs of the store (storeclient.Client).
 type ModelStore interface {
+	ModelLister
 	PutModel(ctx context.Context, m *pushmeshv1.Model, file []byte) (*pushmeshv1.Model, error)
-	ListModels(ctx context.Context, req *meshv1.StoreServiceListModelsRequest) (*meshv1.StoreServiceListModelsResponse, error)
 	DeleteModel(ctx context.Context, name string, version uint64) error
 }
 
@@ -92,7 +92,8 @@ func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*
 		back := proto.CloneOf(ns)
 		m = back.GetPolicy().GetRank().GetModel()
 		m.NextVersion, m.NextShare = 0, 0
-		if _, err := r.namespaces.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{Namespace: back}); err != nil {
+		// Whether the version that it pins is there is not asked: what fails is taken out all the same.
+		if _, err := r.namespaces.put(ctx, back); err != nil {
 			return nil, err
 		}
 		resp.Namespaces = append(resp.Namespaces, ns.GetPrefix())

@@ -21,12 +21,13 @@ type NamespaceStore interface {
 type Namespace struct {
 	pushmeshv1.UnimplementedNamespaceServiceServer
 	store   NamespaceStore
+	models  ModelLister
 	changed func()
 }
 
-// NewNamespace makes the service. changed is called after each change.
-func NewNamespace(store NamespaceStore, changed func()) *Namespace {
-	return &Namespace{store: store, changed: changed}
+// NewNamespace makes the service. models are those that policies may name; changed is called after each change.
+func NewNamespace(store NamespaceStore, models ModelLister, changed func()) *Namespace {
+	return &Namespace{store: store, models: models, changed: changed}
 }
 
 // Put implements NamespaceService.
@@ -34,12 +35,24 @@ func (n *Namespace) Put(ctx context.Context, req *pushmeshv1.NamespaceServicePut
 	if err := policy.Check(req.GetNamespace()); err != nil {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
 	}
-	resp, err := n.store.PutNamespace(ctx, &meshv1.PutNamespaceRequest{Namespace: req.GetNamespace()})
+	if err := n.modelsThere(ctx, req.GetNamespace().GetPolicy().GetRank().GetModel()); err != nil {
+		return nil, err
+	}
+	ns, err := n.put(ctx, req.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	return &pushmeshv1.NamespaceServicePutResponse{Namespace: ns}, nil
+}
+
+// put a policy that was checked.
+func (n *Namespace) put(ctx context.Context, ns *pushmeshv1.Namespace) (*pushmeshv1.Namespace, error) {
+	resp, err := n.store.PutNamespace(ctx, &meshv1.PutNamespaceRequest{Namespace: ns})
 	if err != nil {
 		return nil, code.From(err)
 	}
 	n.changed()
-	return &pushmeshv1.NamespaceServicePutResponse{Namespace: resp.GetNamespace()}, nil
+	return resp.GetNamespace(), nil
 }
 
 // Get implements NamespaceService.

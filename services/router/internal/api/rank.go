@@ -53,11 +53,19 @@ func (r *Rank) Rank(ctx context.Context, req *pushmeshv1.RankRequest) (*pushmesh
 }
 
 // filled has the scorer of the rank policy that a request names, where it has none of its own, and with it the policy's filter and diversify where it has
-// none of its own either. The request is not changed.
+// none of its own either. One with a scorer of its own names no namespace: compute takes those that do for the namespace's calls. The request is not changed.
 func (r *Rank) filled(req *pushmeshv1.RankRequest) (*pushmeshv1.RankRequest, error) {
 	prefix := req.GetNamespace()
+	full := &pushmeshv1.RankRequest{
+		Candidates: req.GetCandidates(), Profile: req.GetProfile(), ProfileVector: req.GetProfileVector(), TopK: req.GetTopK(), Explain: req.GetExplain(),
+		Weighted: req.GetWeighted(), Expression: req.GetExpression(), Embedding: req.GetEmbedding(), Model: req.GetModel(),
+		Filter: req.GetFilter(), Diversify: req.GetDiversify(),
+	}
 	if prefix == "" || req.GetWeighted() != nil || req.GetExpression() != nil || req.GetEmbedding() != nil || req.GetModel() != nil {
-		return req, nil
+		if req.GetModel().GetNextVersion() != 0 {
+			return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "model: next_version is for rank policies; a call of its own names one version")
+		}
+		return full, nil
 	}
 	ns := r.policies().Of(prefix)
 	if ns == nil {
@@ -67,11 +75,8 @@ func (r *Rank) filled(req *pushmeshv1.RankRequest) (*pushmeshv1.RankRequest, err
 	if rank == nil {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("namespace %q has no rank policy, and the request no scorer", prefix))
 	}
-	full := &pushmeshv1.RankRequest{
-		Candidates: req.GetCandidates(), Profile: req.GetProfile(), ProfileVector: req.GetProfileVector(), TopK: req.GetTopK(), Explain: req.GetExplain(),
-		Weighted: rank.GetWeighted(), Expression: rank.GetExpression(), Embedding: rank.GetEmbedding(), Model: rank.GetModel(),
-		Filter: cmp.Or(req.GetFilter(), rank.GetFilter()), Diversify: req.GetDiversify(), Namespace: prefix,
-	}
+	full.Weighted, full.Expression, full.Embedding, full.Model = rank.GetWeighted(), rank.GetExpression(), rank.GetEmbedding(), rank.GetModel()
+	full.Filter, full.Namespace = cmp.Or(req.GetFilter(), rank.GetFilter()), prefix
 	if full.Diversify == nil {
 		full.Diversify = rank.GetDiversify()
 	}
