@@ -361,9 +361,11 @@ func (x *RankJobResponse) GetProfiles() []*RankedPlaces {
 
 // RankedPlaces are places in RankRequest.candidates, best first, and their scores.
 type RankedPlaces struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Places        []uint32               `protobuf:"varint,1,rep,packed,name=places,proto3" json:"places,omitempty"`
-	Scores        []float64              `protobuf:"fixed64,2,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Places []uint32               `protobuf:"varint,1,rep,packed,name=places,proto3" json:"places,omitempty"`
+	Scores []float64              `protobuf:"fixed64,2,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	// Places that the filter left out, ascending.
+	Filtered      []uint32 `protobuf:"varint,3,rep,packed,name=filtered,proto3" json:"filtered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,6 +410,13 @@ func (x *RankedPlaces) GetPlaces() []uint32 {
 func (x *RankedPlaces) GetScores() []float64 {
 	if x != nil {
 		return x.Scores
+	}
+	return nil
+}
+
+func (x *RankedPlaces) GetFiltered() []uint32 {
+	if x != nil {
+		return x.Filtered
 	}
 	return nil
 }
@@ -672,10 +681,11 @@ const file_pushmesh_internal_v1_compute_proto_rawDesc = "" +
 	"\x04rank\x18\x01 \x01(\v2\x19.pushmesh.v1.RankResponseR\x04rank\x12\x1b\n" +
 	"\twaited_us\x18\x02 \x01(\x04R\bwaitedUs\x12\x15\n" +
 	"\x06ran_us\x18\x03 \x01(\x04R\x05ranUs\x12>\n" +
-	"\bprofiles\x18\x04 \x03(\v2\".pushmesh.internal.v1.RankedPlacesR\bprofiles\">\n" +
+	"\bprofiles\x18\x04 \x03(\v2\".pushmesh.internal.v1.RankedPlacesR\bprofiles\"Z\n" +
 	"\fRankedPlaces\x12\x16\n" +
 	"\x06places\x18\x01 \x03(\rR\x06places\x12\x16\n" +
-	"\x06scores\x18\x02 \x03(\x01R\x06scores\"\xbd\x01\n" +
+	"\x06scores\x18\x02 \x03(\x01R\x06scores\x12\x1a\n" +
+	"\bfiltered\x18\x03 \x03(\rR\bfiltered\"\xbd\x01\n" +
 	"\x0fRankJobsRequest\x12@\n" +
 	"\x05items\x18\x01 \x03(\v2*.pushmesh.internal.v1.RankJobsRequest.ItemR\x05items\x12\x16\n" +
 	"\x06cancel\x18\x02 \x03(\x04R\x06cancel\x1aP\n" +

@@ -272,8 +272,10 @@ type Candidate struct {
 	// For EmbeddingScorer; 4,096 dimensions at most.
 	Vector []float32 `protobuf:"fixed32,5,rep,packed,name=vector,proto3" json:"vector,omitempty"`
 	// For expressions and Diversify.
-	Headers       map[string]string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Topic         string            `protobuf:"bytes,7,opt,name=topic,proto3" json:"topic,omitempty"`
+	Headers map[string]string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Topic   string            `protobuf:"bytes,7,opt,name=topic,proto3" json:"topic,omitempty"`
+	// JSON, for expressions that look at payload; what is not JSON is null.
+	Payload       []byte `protobuf:"bytes,8,opt,name=payload,proto3" json:"payload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -355,6 +357,13 @@ func (x *Candidate) GetTopic() string {
 		return x.Topic
 	}
 	return ""
+}
+
+func (x *Candidate) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
 }
 
 // WeightedScorer: score = (bias + Σ weight·feature + Σ affinity·feature·profile + priority_weight·priority) · 0.5^(age / half_life).
@@ -1422,7 +1431,7 @@ const file_pushmesh_v1_rank_proto_rawDesc = "" +
 	"\tnamespace\x18\f \x01(\tR\tnamespace\x1a:\n" +
 	"\fProfileEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x9e\x03\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xb8\x03\n" +
 	"\tCandidate\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12@\n" +
 	"\bfeatures\x18\x02 \x03(\v2$.pushmesh.v1.Candidate.FeaturesEntryR\bfeatures\x12\x1a\n" +
@@ -1430,7 +1439,8 @@ const file_pushmesh_v1_rank_proto_rawDesc = "" +
 	"\fpublished_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vpublishedAt\x12\x16\n" +
 	"\x06vector\x18\x05 \x03(\x02R\x06vector\x12=\n" +
 	"\aheaders\x18\x06 \x03(\v2#.pushmesh.v1.Candidate.HeadersEntryR\aheaders\x12\x14\n" +
-	"\x05topic\x18\a \x01(\tR\x05topic\x1a;\n" +
+	"\x05topic\x18\a \x01(\tR\x05topic\x12\x18\n" +
+	"\apayload\x18\b \x01(\fR\apayload\x1a;\n" +
 	"\rFeaturesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\x1a:\n" +

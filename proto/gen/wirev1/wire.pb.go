@@ -1034,7 +1034,9 @@ type Message struct {
 	Subs        []uint32          `protobuf:"varint,11,rep,packed,name=subs,proto3" json:"subs,omitempty"`
 	From        string            `protobuf:"bytes,13,opt,name=from,proto3" json:"from,omitempty"`
 	// Between the tiers alone, an encoded pushmesh.internal.v1.MessageFeatures: edges cut it off, clients never see it.
-	Mesh          []byte `protobuf:"bytes,14,opt,name=mesh,proto3" json:"mesh,omitempty"`
+	Mesh []byte `protobuf:"bytes,14,opt,name=mesh,proto3" json:"mesh,omitempty"`
+	// It should have been ranked for a subscription with rank_top_k, and was not: ranking was slow, refused or gone.
+	Unranked      bool `protobuf:"varint,15,opt,name=unranked,proto3" json:"unranked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1158,6 +1160,13 @@ func (x *Message) GetMesh() []byte {
 		return x.Mesh
 	}
 	return nil
+}
+
+func (x *Message) GetUnranked() bool {
+	if x != nil {
+		return x.Unranked
+	}
+	return false
 }
 
 type Ack struct {
@@ -2257,7 +2266,7 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\fUnsubscribed\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12*\n" +
 	"\x04code\x18\x02 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xac\x03\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc8\x03\n" +
 	"\aMessage\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -2272,7 +2281,8 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	" \x01(\x01R\x05score\x12\x12\n" +
 	"\x04subs\x18\v \x03(\rR\x04subs\x12\x12\n" +
 	"\x04from\x18\r \x01(\tR\x04from\x12\x12\n" +
-	"\x04mesh\x18\x0e \x01(\fR\x04mesh\x1a:\n" +
+	"\x04mesh\x18\x0e \x01(\fR\x04mesh\x12\x1a\n" +
+	"\bunranked\x18\x0f \x01(\bR\bunranked\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\f\x10\r\"\xaf\x01\n" +

@@ -69,6 +69,7 @@ type Head struct {
 // (the mesh's own queue is full) only by posting the answer with an error. A loop index names who asks.
 type Mesh interface {
 	Groups
+	Ranks
 	// Join says that a subscription of this loop wants filter (a topic or a filter with wildcards), and counts it. It is answered by
 	// Joined once every live router has the interest (500 ms at most). heads asks for the heads of the durable topics that
 	// match, read after that; more than limit topics (0: no limit) is TOO_MANY_TOPICS. Every Join is paired with one Leave,

@@ -47,6 +47,7 @@ type Mesh struct {
 	Told    []presence.Change
 	members []*Member
 	settled []exchange.GroupSettled
+	ranks   ranks
 }
 
 // Log of one durable topic.
