@@ -29,7 +29,7 @@ func (j *Job) next() error {
 	b.from, b.places = b.to, b.room[:0]
 	for cost := 0; b.to < len(j.candidates) && b.to < b.from+chunk && cost < chunkCost; b.to++ {
 		c := j.candidates[b.to]
-		cost += j.once + j.each + weight(c)
+		cost += j.once + j.each + j.spec.weight(c)
 		if err := checkCandidate(b.to, c); err != nil {
 			return err
 		}
@@ -53,6 +53,7 @@ func (j *Job) fill(in *expr.Input, c *pushmeshv1.Candidate) {
 	in.Features.Map, in.Headers.Map, in.Profile.Map = c.GetFeatures(), c.GetHeaders(), nil
 	in.Priority, in.Topic, in.ID = int64(c.GetPriority()), c.GetTopic(), c.GetId()
 	in.Age, in.Now = age(c, j.now), j.now
+	in.SetPayload(c.GetPayload())
 }
 
 // scoreFor scores the block for one profile.
@@ -78,7 +79,7 @@ func (j *Job) scoreFor(profile int) error {
 	return nil
 }
 
-// choose marks which of the block's places a profile wants, and counts what the filter leaves out.
+// choose marks which of the block's places a profile wants, and notes what the filter leaves out.
 func (j *Job) choose(t *target) (some bool, err error) {
 	b, k := &j.block, 0
 	for i := b.from; i < b.to; i++ {
@@ -95,15 +96,21 @@ func (j *Job) choose(t *target) (some bool, err error) {
 			k++
 		}
 		if may && !pass {
-			t.filtered++
+			t.filtered = append(t.filtered, uint32(i))
 		}
 		some = some || pass
 	}
 	return some, nil
 }
 
-// weight of a candidate: the steps that checking what it carries takes.
-func weight(c *pushmeshv1.Candidate) int { return 2 + len(c.GetFeatures()) + len(c.GetVector())/16 }
+// weight of a candidate: the steps that checking what it carries takes, and parsing its payload where expressions look at it, once for all profiles.
+func (s *Spec) weight(c *pushmeshv1.Candidate) int {
+	steps := 2 + len(c.GetFeatures()) + len(c.GetVector())/16
+	if n := len(c.GetPayload()); s.payload && n <= expr.MaxPayload {
+		steps += n / 8
+	}
+	return steps
+}
 
 func checkCandidate(i int, c *pushmeshv1.Candidate) error {
 	if c.GetPriority() > MaxPriority {

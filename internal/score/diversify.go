@@ -9,6 +9,7 @@ import (
 
 // diversify puts behind what has too many of its kind before it.
 type diversify struct {
+	of   string // "topic", "header" or "feature"
 	key  func(c *pushmeshv1.Candidate) (key string, has bool)
 	most uint32
 }
@@ -23,14 +24,14 @@ func compileDiversify(d *pushmeshv1.Diversify) (*diversify, error) {
 	kind, name, named := strings.Cut(d.GetKey(), ":")
 	switch {
 	case d.GetKey() == "topic":
-		return &diversify{most: d.GetAtMost(), key: func(c *pushmeshv1.Candidate) (string, bool) { return c.GetTopic(), c.GetTopic() != "" }}, nil
+		return &diversify{of: kind, most: d.GetAtMost(), key: func(c *pushmeshv1.Candidate) (string, bool) { return c.GetTopic(), c.GetTopic() != "" }}, nil
 	case kind == "header" && named:
-		return &diversify{most: d.GetAtMost(), key: func(c *pushmeshv1.Candidate) (string, bool) {
+		return &diversify{of: kind, most: d.GetAtMost(), key: func(c *pushmeshv1.Candidate) (string, bool) {
 			v, has := c.GetHeaders()[name]
 			return v, has
 		}}, nil
 	case kind == "feature" && named:
-		return &diversify{most: d.GetAtMost(), key: func(c *pushmeshv1.Candidate) (string, bool) {
+		return &diversify{of: kind, most: d.GetAtMost(), key: func(c *pushmeshv1.Candidate) (string, bool) {
 			v, has := c.GetFeatures()[name]
 			return strconv.FormatFloat(v, 'g', -1, 64), has
 		}}, nil

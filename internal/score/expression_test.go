@@ -1,7 +1,9 @@
 package score
 
 import (
+	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +64,48 @@ var formulas = map[string]func(s someone) float64{
 		}
 		return 0
 	},
-	`payload == null ? 3.0 : 4.0`: func(someone) float64 { return 3 },
+	`payload == null ? 3.0 : 4.0`: func(s someone) float64 {
+		if json.Valid(s.Payload) && string(s.Payload) != "null" {
+			return 4
+		}
+		return 3
+	},
+	// No value where payload has no such member.
+	`payload.n * profile.a`: func(s someone) float64 { return s.member() * s.profile["a"] },
+}
+
+// member n of the payload, 0 where there is none.
+func (s someone) member() float64 {
+	var m struct{ N float64 }
+	_ = json.Unmarshal(s.Payload, &m)
+	return m.N
+}
+
+// payloads of candidates: JSON and not, and JSON that is too deep.
+var payloads = [][]byte{nil, []byte(`null`), []byte(`{"n":1.5}`), []byte(`{"n":-2}`), []byte(`{"m":1}`), []byte("\xff"), []byte(`{"n":`)}
+
+func TestPayloadsThatAreTooDeepAreNull(t *testing.T) {
+	deep := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
+	r := &pushmeshv1.RankRequest{
+		Expression: &pushmeshv1.ExpressionScorer{Expression: "payload == null ? 0 : 1"}, Candidates: []*pushmeshv1.Candidate{{Payload: deep(expr.MaxDepth + 1)}, {Payload: deep(expr.MaxDepth)}},
+	}
+	if got := rank(t, r); got[0].GetIndex() != 1 || got[0].GetScore() != 1 || got[1].GetScore() != 0 {
+		t.Fatal(got)
+	}
+}
+
+// What a payload's parsing takes is part of a ranking's cost where expressions look at it, once for all profiles.
+func TestPayloadsCost(t *testing.T) {
+	large := []*pushmeshv1.Candidate{{Payload: make([]byte, 80_000)}}
+	for expression, more := range map[string]int{"priority": 0, "payload.n": 10_000} {
+		spec, err := Compile(&pushmeshv1.RankRequest{Expression: &pushmeshv1.ExpressionScorer{Expression: expression}}, Parts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := spec.Cost(large, 10) - spec.Cost([]*pushmeshv1.Candidate{{}}, 10); got != more {
+			t.Errorf("%s: the payload costs %d, want %d", expression, got, more)
+		}
+	}
 }
 
 var filters = map[string]func(s someone) bool{
@@ -70,6 +113,7 @@ var filters = map[string]func(s someone) bool{
 	`features.a >= profile.a`:                 func(s someone) bool { return s.Features["a"] >= s.profile["a"] },
 	`headers.k == "x" || priority > 5`:        func(s someone) bool { return s.Headers["k"] == "x" || s.Priority > 5 },
 	`id.matches("^[a-z]*$")`:                  func(s someone) bool { return strings.Trim(s.Id, "abcdefghijklmnopqrstuvwxyz") == "" },
+	`payload.n > 0`:                           func(s someone) bool { return s.member() > 0 },
 	`has(profile.b) && age < 3600.0`:          func(s someone) bool { _, ok := s.profile["b"]; return ok && s.age() < 3600 },
 	`1 / priority > 0`:                        func(s someone) bool { return s.Priority == 1 },
 	`false`:                                   func(someone) bool { return false },
@@ -85,6 +129,7 @@ func TestExpressions(t *testing.T) {
 		for _, c := range r.GetCandidates() {
 			c.Topic = rapid.SampledFrom([]string{"", "t"}).Draw(t, "topic")
 			c.Headers = rapid.SampledFrom([]map[string]string{nil, {"k": ""}, {"k": "x"}}).Draw(t, "headers")
+			c.Payload = rapid.SampledFrom(payloads).Draw(t, "payload")
 		}
 		text := rapid.SampledFrom(texts).Draw(t, "expression")
 		r.Weighted, r.Expression = nil, &pushmeshv1.ExpressionScorer{Expression: text}
@@ -129,7 +174,7 @@ func everyOther(r *pushmeshv1.RankRequest) []uint32 {
 // checkPlaces holds what a profile got to a formula: the best of what passes, in order.
 func checkPlaces(t *rapid.T, j *Job, profile int, p *Profile, formula func(*pushmeshv1.Candidate) (score float64, passes bool)) {
 	var want heap
-	filtered := 0
+	var filtered []uint32
 	for i, c := range j.candidates {
 		if p.Candidates != nil && i%2 != 0 {
 			continue
@@ -137,7 +182,7 @@ func checkPlaces(t *rapid.T, j *Job, profile int, p *Profile, formula func(*push
 		if s, passes := formula(c); passes {
 			want.offer(Place{uint32(i), s}, len(j.candidates))
 		} else {
-			filtered++
+			filtered = append(filtered, uint32(i))
 		}
 	}
 	best := make([]Place, len(want))
@@ -148,8 +193,8 @@ func checkPlaces(t *rapid.T, j *Job, profile int, p *Profile, formula func(*push
 		best = best[:min(p.Keep, len(best))]
 	}
 	got := j.Places(profile)
-	if len(got) != len(best) || j.Filtered(profile) != filtered {
-		t.Fatalf("profile %d: %d ranked and %d filtered, want %d and %d", profile, len(got), j.Filtered(profile), len(best), filtered)
+	if len(got) != len(best) || !slices.Equal(j.Filtered(profile), filtered) {
+		t.Fatalf("profile %d: %d ranked and %v filtered, want %d and %v", profile, len(got), j.Filtered(profile), len(best), filtered)
 	}
 	for i := range got {
 		if got[i].Index != best[i].Index || math.Float64bits(got[i].Score+0) != math.Float64bits(best[i].Score+0) {
@@ -200,8 +245,8 @@ func TestFilteredOutIsNotScored(t *testing.T) {
 		r.Filter = filter
 		j, err := begin(r)
 		finish(t, j, err)
-		if p := j.Places(0); len(p) != 1 || p[0] != (Place{1, 0.25}) || j.Filtered(0) != 2 || len(j.Explained(0)) != 1 {
-			t.Errorf("%s: %v, %d left out", filter, p, j.Filtered(0))
+		if p := j.Places(0); len(p) != 1 || p[0] != (Place{1, 0.25}) || len(j.Filtered(0)) != 2 || len(j.Explained(0)) != 1 {
+			t.Errorf("%s: %v, %v left out", filter, p, j.Filtered(0))
 		}
 	}
 }

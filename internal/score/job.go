@@ -31,6 +31,7 @@ type Contribution = pushmeshv1.RankResponse_Contribution
 
 // Job is one ranking under way. One goroutine at a time may use it.
 type Job struct {
+	spec       *Spec
 	candidates []*pushmeshv1.Candidate
 	now        time.Time
 	once, each int // cost
@@ -57,7 +58,7 @@ func (s *Spec) Job(candidates []*pushmeshv1.Candidate, profiles []Profile, now t
 	if !s.now.IsZero() {
 		now = s.now
 	}
-	j := &Job{candidates: candidates, now: now, filter: s.filter, diversify: s.diversify, one: make([]target, len(profiles))}
+	j := &Job{spec: s, candidates: candidates, now: now, filter: s.filter, diversify: s.diversify, one: make([]target, len(profiles))}
 	j.once, j.each = s.costs()
 	for i, p := range profiles {
 		if err := s.checkProfile(&p, len(candidates)); err != nil {
@@ -161,8 +162,8 @@ func (j *Job) score() error {
 // Places of a profile in a complete ranking, best first.
 func (j *Job) Places(profile int) []Place { return j.one[profile].done }
 
-// Filtered counts the candidates of a profile that the filter left out.
-func (j *Job) Filtered(profile int) int { return j.one[profile].filtered }
+// Filtered are the places, ascending, of a profile's candidates that the filter left out.
+func (j *Job) Filtered(profile int) []uint32 { return j.one[profile].filtered }
 
 // Explained says what made the scores of Places, one by one, largest first; empty where that was not wanted.
 func (j *Job) Explained(profile int) [][]*Contribution { return j.one[profile].explained }

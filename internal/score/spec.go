@@ -65,6 +65,7 @@ type Spec struct {
 	now       time.Time // what age is counted to; zero: the job's
 	model     uint64
 	inputs    bool // expressions look at candidates
+	payload   bool // and at their payloads
 }
 
 // maker makes the scorer of a job, and says what scoring costs, in steps.
@@ -100,8 +101,10 @@ func Compile(s Scoring, parts Parts) (*Spec, error) {
 			spec.scorer, spec.now = w, w.now
 		}
 	case s.GetExpression() != nil:
-		spec.scorer, err = compileExpression(s.GetExpression(), parts)
-		spec.inputs = true
+		var e *expression
+		if e, err = compileExpression(s.GetExpression(), parts); err == nil {
+			spec.scorer, spec.inputs, spec.payload = e, true, e.Uses("payload")
+		}
 	case s.GetEmbedding() != nil:
 		spec.scorer, err = compileEmbedding(s.GetEmbedding())
 	default:
@@ -113,7 +116,9 @@ func Compile(s Scoring, parts Parts) (*Spec, error) {
 	if spec.filter, err = compileFilter(s.GetFilter(), parts); err != nil {
 		return nil, err
 	}
-	spec.inputs = spec.inputs || spec.filter != nil
+	if spec.filter != nil {
+		spec.inputs, spec.payload = true, spec.payload || spec.filter.Uses("payload")
+	}
 	spec.diversify, err = compileDiversify(s.GetDiversify())
 	return spec, err
 }
@@ -169,7 +174,7 @@ func (s *Spec) Cost(candidates []*pushmeshv1.Candidate, profiles int) int {
 	once, each := s.costs()
 	cost := (once + each*profiles) * len(candidates)
 	for _, c := range candidates {
-		cost += weight(c)
+		cost += s.weight(c)
 	}
 	return cost
 }

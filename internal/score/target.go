@@ -5,7 +5,7 @@ type target struct {
 	Profile
 	next      int // of Profile.Candidates
 	keep      int
-	filtered  int
+	filtered  []uint32 // ascending
 	best      heap
 	done      []Place // filled from the end
 	left      int     // of best, to be moved to done

@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -70,5 +71,26 @@ func TestScorers(t *testing.T) {
 	}
 	if body := get(t, "http://"+c.HTTPAddr()+"/metrics"); !strings.Contains(body, "pushmesh_compute_expressions 6") {
 		t.Error("the expressions that are kept are not counted")
+	}
+}
+
+// A job for profiles says which places its filter left out for each, and expressions see payloads.
+func TestFilteredPlaces(t *testing.T) {
+	_, conn := startCompute(t, Settings{})
+	client := meshv1.NewComputeServiceClient(conn)
+	resp, err := client.RankJob(t.Context(), &meshv1.RankJobRequest{
+		Rank: &pushmeshv1.RankRequest{
+			Expression: &pushmeshv1.ExpressionScorer{Expression: "payload.n"}, Filter: "payload.n >= profile.least",
+			Candidates: []*pushmeshv1.Candidate{{Payload: []byte(`{"n":1}`)}, {Payload: []byte("none")}, {Payload: []byte(`{"n":3}`)}},
+		},
+		Profiles: []*meshv1.RankProfile{{}, {Features: map[string]float64{"least": 2}}, {Features: map[string]float64{"least": 2}, Candidates: []uint32{0, 2}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"[2 0] [1]", "[2] [0 1]", "[2] [0]"} {
+		if p := resp.GetProfiles()[i]; fmt.Sprint(p.GetPlaces(), p.GetFiltered()) != want {
+			t.Errorf("profile %d: %v %v, want %s", i, p.GetPlaces(), p.GetFiltered(), want)
+		}
 	}
 }

@@ -62,7 +62,7 @@ func (w *work) response(times cpupool.Times) *meshv1.RankJobResponse {
 	}
 	for i := range w.req.GetProfiles() {
 		places := w.job.Places(i)
-		p := &meshv1.RankedPlaces{Places: make([]uint32, len(places)), Scores: make([]float64, len(places))}
+		p := &meshv1.RankedPlaces{Places: make([]uint32, len(places)), Scores: make([]float64, len(places)), Filtered: w.job.Filtered(i)}
 		for k, place := range places {
 			p.Places[k], p.Scores[k] = place.Index, place.Score
 		}
@@ -75,7 +75,7 @@ func (w *work) ranked() *pushmeshv1.RankResponse {
 	r := w.req.GetRank()
 	places, explained := w.job.Places(0), w.job.Explained(0)
 	all := make([]pushmeshv1.RankResponse_Ranked, len(places))
-	out := &pushmeshv1.RankResponse{Ranked: make([]*pushmeshv1.RankResponse_Ranked, len(places)), ModelVersion: w.model, Filtered: uint32(w.job.Filtered(0))}
+	out := &pushmeshv1.RankResponse{Ranked: make([]*pushmeshv1.RankResponse_Ranked, len(places)), ModelVersion: w.model, Filtered: uint32(len(w.job.Filtered(0)))}
 	for i, p := range places {
 		all[i].Id, all[i].Score, all[i].Index = r.GetCandidates()[p.Index].GetId(), p.Score, p.Index
 		if r.GetExplain() {
