@@ -17,6 +17,8 @@ type job struct {
 	lane     Lane
 	task     Task
 	queued   time.Time
+	due      time.Time
+	number   uint64 // in the order in which they came
 	begun    bool
 	running  bool
 	answered bool
@@ -64,16 +66,19 @@ func (p *Pool) admit(j *job) error {
 	switch {
 	case p.stopped:
 		return stops()
-	case j.cost > p.cfg.MaxCost:
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("the job is too much work: %d steps, at most %d", j.cost, p.cfg.MaxCost))
+	case j.cost > p.cfg.MaxJob:
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("the job is too much work: %d steps, at most %d", j.cost, p.cfg.MaxJob))
 	case l.queued >= l.limit:
 		return p.full("the queue is full")
 	case l.of(j.caller) >= max(l.limit/2, 1):
 		return p.full("the caller has its share of the queue")
-	case p.cost+j.cost > p.cfg.MaxCost:
+	case l.cost+j.cost > p.cfg.MaxCost:
 		return p.full("the work queued is too much")
 	}
 	p.cost += j.cost
+	l.cost += j.cost
+	p.came++
+	j.number, j.due = p.came, due(j.queued, j.cost)
 	l.push(j)
 	p.work.Signal()
 	return nil
@@ -102,6 +107,7 @@ func (p *Pool) cancel(j *job) {
 // finish ends a job. Called with p.mu held, once for each.
 func (p *Pool) finish(j *job, err error) {
 	p.cost -= j.cost
+	p.lanes[j.lane].cost -= j.cost
 	p.tell(j, err)
 }
 

@@ -1,6 +1,10 @@
 package cpupool
 
-import "slices"
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
 
 // Lane of jobs of like size.
 type Lane int
@@ -20,18 +24,56 @@ func (l Lane) String() string {
 	return "long"
 }
 
-// lane queues jobs by caller. Each turn goes to the next caller, whose jobs go one after the other.
+// lane queues jobs by caller. Each turn goes to the next caller, whose jobs go in the order of agenda.
 // Guarded by Pool.mu.
 type lane struct {
 	callers map[string]*caller
 	turns   []*caller // those with a job that waits, next first
 	queued  int
 	limit   int
+	cost    int // of jobs admitted whose work has not ended
 }
 
 type caller struct {
 	name string
-	jobs []*job
+	jobs agenda
+}
+
+const (
+	// unit is about what a step of cost takes.
+	unit = 25 * time.Nanosecond
+	// stretch is how many times longer than its work each job of a caller may take.
+	stretch = 10
+)
+
+// due is when a job of a cost that came then should be done, if each of its caller's were to take stretch times as long as its work.
+func due(came time.Time, cost int) time.Time { return came.Add(stretch * unit * time.Duration(cost)) }
+
+// agenda has a caller's jobs, the one that is due first on top: a small job overtakes a large one until that has waited in proportion, and those of a size
+// go one after the other. It is a heap.
+type agenda []*job
+
+func (a agenda) Len() int { return len(a) }
+
+func (a agenda) Less(i, j int) bool {
+	if !a[i].due.Equal(a[j].due) {
+		return a[i].due.Before(a[j].due)
+	}
+	return a[i].number < a[j].number
+}
+
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+
+// Push implements heap.Interface.
+func (a *agenda) Push(j any) { *a = append(*a, j.(*job)) }
+
+// Pop implements heap.Interface.
+func (a *agenda) Pop() any {
+	old, last := *a, len(*a)-1
+	j := old[last]
+	old[last] = nil
+	*a = old[:last]
+	return j
 }
 
 func (l *lane) of(name string) int {
@@ -41,17 +83,9 @@ func (l *lane) of(name string) int {
 	return 0
 }
 
-// push puts a job behind the others of its caller.
+// push takes a job in, one that is new or one that has run a slice. A caller that had none is behind the other ones.
 func (l *lane) push(j *job) {
-	c := l.caller(j.caller)
-	c.jobs = append(c.jobs, j)
-	l.queued++
-}
-
-// again puts a job that has run a slice before the others of its caller, and the caller behind the other ones.
-func (l *lane) again(j *job) {
-	c := l.caller(j.caller)
-	c.jobs = slices.Insert(c.jobs, 0, j)
+	heap.Push(&l.caller(j.caller).jobs, j)
 	l.queued++
 }
 
@@ -66,7 +100,7 @@ func (l *lane) caller(name string) *caller {
 	return c
 }
 
-// pop takes the first job of the caller whose turn it is; nil where none waits.
+// pop takes the job that is due first of the caller whose turn it is; nil where none waits.
 func (l *lane) pop() *job {
 	if len(l.turns) == 0 {
 		return nil
@@ -74,9 +108,7 @@ func (l *lane) pop() *job {
 	c := l.turns[0]
 	l.turns[0] = nil
 	l.turns = l.turns[1:]
-	j := c.jobs[0]
-	c.jobs[0] = nil
-	c.jobs = c.jobs[1:]
+	j := heap.Pop(&c.jobs).(*job)
 	l.queued--
 	if len(c.jobs) > 0 {
 		l.turns = append(l.turns, c)
@@ -96,7 +128,7 @@ func (l *lane) remove(j *job) bool {
 	if i < 0 {
 		return false
 	}
-	c.jobs = slices.Delete(c.jobs, i, i+1)
+	heap.Remove(&c.jobs, i)
 	l.queued--
 	if len(c.jobs) == 0 {
 		delete(l.callers, c.name)

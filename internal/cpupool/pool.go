@@ -12,8 +12,11 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Slice is how long a job may run before it's another one's turn.
+// Slice is how long a long job may run before it's another one's turn.
 const Slice = time.Millisecond
+
+// ShortSlice is that of short jobs: most are done in their first, and wait once.
+const ShortSlice = 2 * time.Millisecond
 
 // Task is work that is done in slices. Step works for about the time given and says whether all is done; it is never called by
 // two goroutines at once. A task whose job was answered with an error may still be in a Step.
@@ -27,8 +30,11 @@ type Config struct {
 	Workers int
 	// Queue is how many jobs of each lane may wait; one caller may have half of them.
 	Queue [Lanes]int
-	// MaxCost of everything admitted and not finished: what bounds the memory of queued jobs.
+	// MaxCost of everything admitted in a lane and not finished: what bounds the memory of queued jobs. Each lane has its own, so that long jobs leave room
+	// for short ones.
 	MaxCost int
+	// MaxJob is the highest cost of one job; 0: MaxCost.
+	MaxJob int
 	// ShortCost is the highest cost of a job of the short lane.
 	ShortCost int
 	// Stall is how long one Step may take before its job is answered INTERNAL and its worker replaced; 0: DefaultStall.
@@ -54,6 +60,7 @@ type Pool struct {
 	work    *sync.Cond // a job is ready, or the pool ends
 	lanes   [Lanes]lane
 	turn    int
+	came    uint64  // jobs admitted, ever
 	cost    int     // of jobs admitted whose work has not ended
 	rate    float64 // cost units a second and worker, smoothed
 	running map[*worker]struct{}
@@ -68,6 +75,9 @@ type Pool struct {
 func New(cfg Config) *Pool {
 	if cfg.Stall == 0 {
 		cfg.Stall = DefaultStall
+	}
+	if cfg.MaxJob == 0 {
+		cfg.MaxJob = cfg.MaxCost
 	}
 	p := &Pool{cfg: cfg, rate: 20e6, running: map[*worker]struct{}{}}
 	p.work = sync.NewCond(&p.mu)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -191,8 +192,8 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 	refused("a has its half", "a", 1)
 	b := queue(t.Context(), t, p, "b", 1, 2, nil)
 	refused("the lane is full", "c", 1)
-	refused("too much work", "c", 1000)
 	c := queue(t.Context(), t, p, "c", 100, 1, nil) // the other lane has room
+	refused("too much work", "c", 901)
 	close(g.leave)
 	for _, r := range []chan error{a, a, b, b, c} {
 		if err := <-r; err != nil {
@@ -200,6 +201,89 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 		}
 	}
 	until(t, func() bool { return p.Cost() == 0 })
+}
+
+// Long jobs take none of the room of short ones.
+func TestEachLaneHasItsOwnCost(t *testing.T) {
+	p := start(t, Config{Workers: 1, ShortCost: 10, MaxCost: 1000, MaxJob: 900})
+	g := occupy(t, p)
+	if _, err := p.Do(t.Context(), "a", 901, &task{}); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
+		t.Fatal(err)
+	}
+	long := queue(t.Context(), t, p, "a", 500, 2, nil)
+	if _, err := p.Do(t.Context(), "b", 11, &task{}); code.Of(err) != wirev1.Code_CODE_OVERLOADED {
+		t.Fatal(err)
+	}
+	short := queue(t.Context(), t, p, "b", 10, 3, nil)
+	close(g.leave)
+	for _, r := range []chan error{long, long, short, short, short} {
+		if err := <-r; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Of one caller's jobs in a lane the smaller goes first, between the slices of a larger one; those of a size go one after the other.
+func TestSmallJobsOvertakeLargeOnesOfTheirCaller(t *testing.T) {
+	p := start(t, Config{Workers: 1, ShortCost: 10})
+	var mu sync.Mutex
+	var turns []string
+	note := func(who string) func() {
+		return func() {
+			mu.Lock()
+			defer mu.Unlock()
+			turns = append(turns, who)
+		}
+	}
+	// A cost of 40,000,000 is a second: nothing that takes so long is due before what comes within the ten that it is given.
+	first := newGate()
+	large := make(chan error, 2)
+	for i, who := range []string{"l1 ", "l2 "} {
+		work := Task(&task{left: 2, each: note(who)})
+		if i == 0 {
+			work = tasks{first, work}
+		}
+		if err := p.Go(t.Context(), "one", 40_000_000, work, func(_ Times, err error) { large <- err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-first.entered
+	small := queue(t.Context(), t, p, "one", 1000, 2, note("s "))
+	close(first.leave)
+	for _, r := range []chan error{small, small, large, large} {
+		if err := <-r; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(turns, ""); got != "s s s s s s l1 l1 l2 l2 " {
+		t.Fatal(got)
+	}
+}
+
+// tasks are done one after the other.
+type tasks []Task
+
+func (t tasks) Step(slice time.Duration) (bool, error) {
+	for i, one := range t {
+		if one == nil {
+			continue
+		}
+		done, err := one.Step(slice)
+		if done {
+			t[i] = nil
+		}
+		return done && i == len(t)-1, err
+	}
+	return true, nil
+}
+
+// What is large waits for small ones only in proportion to its work.
+func TestDue(t *testing.T) {
+	came := time.Unix(1000, 0)
+	large := due(came, 40_000_000)
+	if !due(came.Add(9*time.Second), 40_000).Before(large) || due(came.Add(11*time.Second), 40_000).Before(large) || !due(came, 1).After(came) {
+		t.Error(large)
+	}
 }
 
 func TestDeadlineAndCancellation(t *testing.T) {

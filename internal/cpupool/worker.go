@@ -93,7 +93,7 @@ func (p *Pool) slice(w *worker, j *job) {
 	case p.left:
 		p.finish(j, stops())
 	default:
-		p.lanes[j.lane].again(j)
+		p.lanes[j.lane].push(j)
 		p.work.Signal()
 	}
 }
@@ -108,6 +108,9 @@ func (p *Pool) step(j *job) (done bool, err error) {
 			}
 		}
 	}()
+	if j.lane == Short {
+		return j.task.Step(ShortSlice)
+	}
 	return j.task.Step(Slice)
 }
 

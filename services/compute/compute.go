@@ -31,10 +31,10 @@ import (
 const (
 	// maxReceive lets 100,000 candidates with some tens of features in.
 	maxReceive = 64 << 20
-	// maxCost bounds what all jobs together may need: some seconds of a core, some hundred megabytes of candidates.
+	// maxCost bounds what one job may need, and what the jobs of a lane may need of each worker: some seconds of a core.
 	maxCost = 100_000_000
-	// shortCost is about what fits into a slice.
-	shortCost = 20_000
+	// shortCost is about what fits into a slice or two: estimates are 1.5 to 2 times what jobs take.
+	shortCost = 80_000
 	// mostLost workers for each that there should be: their jobs take cores from the others.
 	mostLost = 4
 )
@@ -60,7 +60,7 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 	}
 	workers := cpupool.New(cpupool.Config{
 		Workers: s.Workers, Queue: [cpupool.Lanes]int{cpupool.Short: s.ShortQueue, cpupool.Long: s.LongQueue},
-		MaxCost: maxCost, ShortCost: shortCost,
+		MaxCost: maxCost * s.Workers, MaxJob: maxCost, ShortCost: shortCost,
 		OnPanic: func(reason any, stack []byte) {
 			tel.Log.Error("a job panicked", "reason", reason, "stack", string(stack))
 		},

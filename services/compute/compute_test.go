@@ -126,7 +126,7 @@ func get(t *testing.T, url string) string {
 
 // Many more jobs than fit: each is answered, well or OVERLOADED with a time to come back, and refusals are quick.
 func TestOverloadIsRefused(t *testing.T) {
-	_, conn := startCompute(t, Settings{Workers: 1, LongQueue: 4})
+	_, conn := startCompute(t, Settings{Workers: 1, ShortQueue: 4, LongQueue: 4})
 	client := meshv1.NewComputeServiceClient(conn)
 	job := big(5_000)
 	var wg sync.WaitGroup

@@ -2,10 +2,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
@@ -21,6 +23,15 @@ func main() {
 	os.Exit(settings.ExitCode(err))
 }
 
+// spareProcessors leaves some of Go's to what serves while every worker ranks: with none to spare, Go looks at sockets every 10 ms only, whatever the
+// kernel would do. Workers are as many as before.
+func spareProcessors(s *compute.Settings) {
+	s.Workers = cmp.Or(s.Workers, runtime.GOMAXPROCS(0))
+	if spare := s.Workers + 2; spare > runtime.GOMAXPROCS(0) {
+		runtime.GOMAXPROCS(spare)
+	}
+}
+
 func run(ctx context.Context, args []string) error {
 	if asked, err := health.Command(ctx, args); asked {
 		return err
@@ -29,6 +40,7 @@ func run(ctx context.Context, args []string) error {
 	if err := settings.Parse(&s, "compute", "Ranks candidates in a bounded CPU pool.", args, os.Stdout); err != nil {
 		return err
 	}
+	spareProcessors(&s)
 	c, err := compute.New(ctx, s)
 	if err != nil {
 		return err
