@@ -38,7 +38,7 @@ type load struct {
 
 // wire has a compute node of its own process rank, over the stream that routers use.
 func (b *bench) wire(ctx context.Context) (err error) {
-	p, c, err := b.startCompute(ctx, 0)
+	p, c, err := b.startCompute(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -81,8 +81,8 @@ func (b *bench) wire(ctx context.Context) (err error) {
 }
 
 // startCompute starts a node and a client of it, connected.
-func (b *bench) startCompute(ctx context.Context, nice int, more ...string) (*local.Process, *computeclient.Client, error) {
-	p, err := b.dir.StartCompute(ctx, b.programs, "compute-1", nice, more...)
+func (b *bench) startCompute(ctx context.Context, by []string, more ...string) (*local.Process, *computeclient.Client, error) {
+	p, err := b.dir.StartCompute(ctx, b.programs, "compute-1", by, more...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 
 	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
-// StartCompute starts a compute node whose threads have the priority nice (0, as usual, to 19), and waits until it is ready.
-func (d Dir) StartCompute(ctx context.Context, prog Programs, id string, nice int, more ...string) (*Process, error) {
+// StartCompute starts a compute node, by a program that starts it with another priority (nice -n 19), if any, and waits until it is ready.
+func (d Dir) StartCompute(ctx context.Context, prog Programs, id string, by []string, more ...string) (*Process, error) {
 	addr, err := ports.Addr()
 	if err != nil {
 		return nil, err
@@ -20,10 +20,10 @@ func (d Dir) StartCompute(ctx context.Context, prog Programs, id string, nice in
 		return nil, err
 	}
 	path, args := filepath.Join(prog.Bin, "compute"), append([]string{"--id", id, "--listen", addr, "--http", httpAddr, "--log-level", "warn"}, more...)
-	if nice != 0 {
+	if len(by) > 0 {
 		// A priority belongs to a thread: it has to be there before the process makes others.
-		args = append([]string{"-n", strconv.Itoa(nice), path}, args...)
-		if path, err = exec.LookPath("nice"); err != nil {
+		args = slices.Concat(by[1:], []string{path}, args)
+		if path, err = exec.LookPath(by[0]); err != nil {
 			return nil, err
 		}
 	}

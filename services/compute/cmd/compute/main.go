@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/pushmesh/pushmesh/internal/ballast"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
@@ -45,5 +46,6 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	defer runtime.KeepAlive(ballast.New(ballast.Size))
 	return lifecycle.Run(ctx, c, s.Grace)
 }

@@ -1,0 +1,104 @@
+// Command edgestall is an edge that ranks on its own event loops, as no edge should: benchmarks show with it what the compute tier is for. Its loops and its mesh
+// are those of an edge with default settings, without what else an edge has. It says "ready" and its address once it serves, and ends with its standard input,
+// of which each line is an order:
+//
+//	on     a ranking of -work every second, on one loop after the other; answered by "ok"
+//	off    no more of them; answered by "ok"
+//	lag    p99 and max of the last 100 samples of the worst loop, in ms
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/storeclient"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
+	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
+)
+
+func main() {
+	debug.SetGCPercent(50) // as cmd/edge
+	if err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "edgestall:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
+	f := flag.NewFlagSet("edgestall", flag.ContinueOnError)
+	id := f.String("id", "edgestall", "of the edge")
+	url := f.String("nats", "nats://127.0.0.1:4222", "servers")
+	stores := f.String("stores", "127.0.0.1:7403", "stores")
+	work := f.Duration("work", 200*time.Millisecond, "of a ranking")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	parts, loops, err := assemble(*id, *url, strings.Split(*stores, ","), log)
+	if err != nil {
+		return err
+	}
+	if err := parts.Start(ctx); err != nil {
+		return err
+	}
+	s := &stall{loops: loops, work: *work}
+	defer func() { s.off(); err = errors.Join(err, parts.Stop(ctx)) }()
+	if _, err := fmt.Fprintln(out, "ready", loops[0].Addr()); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		if err := s.order(lines.Text(), out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// assemble puts together what delivers.
+func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Stack, []*loop.Loop, error) {
+	conn := bus.New(bus.Config{URL: url, Name: id, Log: log})
+	client := storeclient.New(storeclient.Config{Seeds: stores, Log: log})
+	policies := policy.NewWatch(client, conn, log)
+	m := mesh.New(mesh.Config{
+		ID: id, Incarnation: uint64(time.Now().UnixMicro()), Bus: conn, Store: client, Log: log, Tracer: noop.NewTracerProvider().Tracer(""),
+		Durable:     func(topic string) bool { return policies.Table().For(topic).Durable },
+		DurableAny:  func(filter string) bool { return policies.Table().AnyDurable(filter) },
+		MaxAttempts: func(topic string) uint32 { return policies.Table().For(topic).MaxAttempts }, Connections: func() int { return 0 },
+	})
+	loops, err := loop.NewAll(loop.Config{
+		EdgeID: id, Mesh: m, ListenAddr: "127.0.0.1:0", PolicyFor: func(topic string) *policy.Policy { return policies.Table().For(topic) },
+	}, runtime.GOMAXPROCS(0))
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := make([]exchange.Loop, len(loops))
+	for i, l := range loops {
+		seen[i] = l
+	}
+	m.SetLoops(seen)
+	parts := &lifecycle.Stack{}
+	parts.Add("nats", conn)
+	parts.Add("store client", client)
+	parts.Add("policies", policies)
+	parts.Add("mesh", m)
+	for i, l := range loops {
+		parts.Add(fmt.Sprintf("loop %d", i), l)
+	}
+	return parts, loops, nil
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/computeclient"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/test/load/table"
+)
+
+// isolatedWork is what each job takes that a node is saturated with.
+const isolatedWork = 200 * time.Millisecond
+
+// isolation measures an edge beside a compute node that is idle and one that is saturated, in turns.
+func (b *bench) isolation(what string, workers int, goal float64, by ...string) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		m, err := b.dir.StartMesh(ctx, b.programs, 1)
+		if err != nil {
+			return err
+		}
+		defer m.Stop()
+		p, c, err := b.startCompute(ctx, by, "--workers", fmt.Sprint(workers))
+		if err != nil {
+			return err
+		}
+		defer p.Stop()
+		defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx))) }()
+		job, took, err := jobOf(isolatedWork, 200)
+		if err != nil {
+			return err
+		}
+		s := &saturation{client: c, job: job, atOnce: 2 * workers}
+		i := &isolated{bench: b, start: func(context.Context) error { s.start(ctx); return nil }, stop: func(context.Context) error { return s.stop() }}
+		i.lag = func(ctx context.Context) (lag, error) { return edgeLag(ctx, m.Edges[0]) }
+		if i.fan, err = dialFan(ctx, m.Router.Addr, m.Edges[0].Addr); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, i.fan.swarm.Close()) }()
+		if err := i.run(ctx); err != nil {
+			return err
+		}
+		if s.done.Load() == 0 {
+			return errors.New("no job was done meanwhile")
+		}
+		i.rows("edge beside a saturated compute node, "+what, goal, fmt.Sprintf("; %d jobs of %.0f ms, %d workers", s.done.Load(), took.Seconds()*1000, workers))
+		return nil
+	}
+}
+
+// spare leaves cores to the edge, as far as there are any.
+func (b *bench) spare(ctx context.Context) error {
+	workers := max(1, runtime.NumCPU()/2)
+	return b.isolation(fmt.Sprintf("%d of %d cores to spare", runtime.NumCPU()-workers, runtime.NumCPU()), workers, 1.1)(ctx)
+}
+
+// shared has a node with a worker for each core beside everything else, with a priority.
+func (b *bench) shared(priority string, goal float64, by ...string) func(context.Context) error {
+	return b.isolation(fmt.Sprintf("all on %d cores, %s", runtime.NumCPU(), priority), runtime.NumCPU(), goal, by...)
+}
+
+// onLoop has an edge do the job on its own loops, one a second.
+func (b *bench) onLoop(ctx context.Context) (err error) {
+	m, err := b.dir.StartMesh(ctx, b.programs, 0)
+	if err != nil {
+		return err
+	}
+	defer m.Stop()
+	e, err := m.StartStallEdge(filepath.Join(b.tools, "edgestall"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.End()) }()
+	order := func(line string) func(context.Context) error {
+		return func(ctx context.Context) error { _, err := e.Order(ctx, line); return err }
+	}
+	i := &isolated{bench: b, start: order("on"), stop: order("off"), lag: func(ctx context.Context) (l lag, err error) {
+		answer, err := e.Order(ctx, "lag")
+		if err == nil {
+			_, err = fmt.Sscanf(answer, "%f %f", &l.p99, &l.most)
+		}
+		return l, err
+	}}
+	if i.fan, err = dialFan(ctx, m.Router.Addr, e.Addr); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, i.fan.swarm.Close()) }()
+	if err := i.run(ctx); err != nil {
+		return err
+	}
+	i.rows("for contrast: edge that does one job of 200 ms a second on its own loops", 0, "")
+	return nil
+}
+
+// isolated is an edge with and without something else under way.
+type isolated struct {
+	*bench
+	fan         *fan
+	start, stop func(context.Context) error
+	lag         func(context.Context) (lag, error)
+	p99         [2][]float64 // without, with
+	lag99, most [2][]float64
+}
+
+func (i *isolated) run(ctx context.Context) error {
+	for range i.isolateRounds {
+		for with := range 2 {
+			if err := i.round(ctx, with); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (i *isolated) round(ctx context.Context, with int) (err error) {
+	if with == 1 {
+		if err := i.start(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, i.stop(ctx)) }()
+	}
+	p99, err := i.fan.p99(ctx, i.isolateSpan)
+	if err != nil {
+		return err
+	}
+	l, err := i.lag(ctx)
+	i.p99[with], i.lag99[with], i.most[with] = append(i.p99[with], p99), append(i.lag99[with], l.p99), append(i.most[with], l.most)
+	return err
+}
+
+// rows of the ratios within rounds; goal 0: there is none.
+func (i *isolated) rows(what string, goal float64, more string) {
+	ratios := table.Ratios(i.p99[1], i.p99[0])
+	name := what + ": fan-out p99, as a ratio to without"
+	refs := fmt.Sprintf("rounds %s; %.3g ms (%s) and %.3g ms (%s), %d messages/s to %d%s", table.Spread(ratios), table.Median(i.p99[1]), table.Spread(i.p99[1]),
+		table.Median(i.p99[0]), table.Spread(i.p99[0]), fanRate, fanSubs, more)
+	if goal > 0 {
+		i.add(table.AtMost(name, table.Median(ratios), "×", goal, refs))
+	} else {
+		i.add(table.Figure(name, table.Median(ratios), "×", refs))
+	}
+	i.add(table.Figure(what+": loop lag p99", table.Median(i.lag99[1]), "ms", fmt.Sprintf("rounds %s, max %s; without %.3g (%s), max %s", table.Spread(i.lag99[1]),
+		table.Spread(i.most[1]), table.Median(i.lag99[0]), table.Spread(i.lag99[0]), table.Spread(i.most[0]))))
+}
+
+// saturation keeps so many jobs at a node.
+type saturation struct {
+	client *computeclient.Client
+	job    *meshv1.RankJobRequest
+	atOnce int
+	done   atomic.Int64
+
+	end    context.CancelFunc
+	under  sync.WaitGroup
+	faults chan error
+}
+
+func (s *saturation) start(ctx context.Context) {
+	ctx, s.end = context.WithCancel(ctx)
+	s.faults = make(chan error, s.atOnce)
+	for range s.atOnce {
+		s.under.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := s.client.Do(ctx, s.job); err == nil {
+					s.done.Add(1)
+				} else if ctx.Err() == nil {
+					s.faults <- err
+					return
+				}
+			}
+		})
+	}
+}
+
+func (s *saturation) stop() error {
+	s.end()
+	s.under.Wait()
+	close(s.faults)
+	return <-s.faults
+}
