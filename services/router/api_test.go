@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -139,6 +141,42 @@ func TestDisconnectAsksEveryEdge(t *testing.T) {
 	}
 	if _, err := sessions.Disconnect(t.Context(), &pushmeshv1.DisconnectRequest{}); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
 		t.Errorf("nobody named: %v", err)
+	}
+}
+
+func TestSetProfileAsksEveryEdge(t *testing.T) {
+	m := startMesh(t, nil)
+	a := startEdge(t, m.nats.ClientURL(), "a", "r1")
+	b := startEdge(t, m.nats.ClientURL(), "b", "r1")
+	a.want("x")
+	b.want("y")
+	sessions := pushmeshv1.NewSessionServiceClient(m.conn)
+	req := &pushmeshv1.SetProfileRequest{ClientId: "phone", User: "ann", Profile: map[string]float64{"sport": 1}, Vector: []float32{0.5}}
+	eventually(t, "every edge answers in time", func() error {
+		resp, err := sessions.SetProfile(t.Context(), req)
+		if err == nil && resp.GetConnections() != 6 {
+			t.Fatalf("got %v", resp)
+		}
+		return err
+	})
+	want := &meshv1.ReplaceProfile{ClientId: "phone", User: "ann", Profile: req.GetProfile(), Vector: req.GetVector()}
+	a.read(func(e *fakeEdge) {
+		if len(e.profiles) == 0 || !proto.Equal(e.profiles[0], want) {
+			t.Errorf("a was asked %v", e.profiles)
+		}
+	})
+	b.read(func(e *fakeEdge) { e.mute = true })
+	if _, err := sessions.SetProfile(t.Context(), req); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
+		t.Errorf("with an edge that does not answer: %v", err)
+	}
+	for what, bad := range map[string]*pushmeshv1.SetProfileRequest{
+		"nobody named":  {Profile: map[string]float64{"a": 1}},
+		"not finite":    {User: "ann", Profile: map[string]float64{"a": math.NaN()}},
+		"a long vector": {User: "ann", Vector: make([]float32, 513)},
+	} {
+		if _, err := sessions.SetProfile(t.Context(), bad); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

@@ -64,6 +64,7 @@ type fakeEdge struct {
 	checks     []string
 	counts     map[string]uint64
 	disconnect []*meshv1.DisconnectClients
+	profiles   []*meshv1.ReplaceProfile
 	reporter   *presence.Reporter                  // nil: tells of no members
 	members    map[string][]*meshv1.PresenceMember // by topic, in the order of their ids; nil: lists are not answered
 }
@@ -243,6 +244,10 @@ func (e *fakeEdge) request(data []byte, respond func([]byte) error) {
 	if d := req.GetDisconnect(); d != nil {
 		e.disconnect = append(e.disconnect, d)
 		reply.Disconnected = 2
+	}
+	if p := req.GetProfile(); p != nil {
+		e.profiles = append(e.profiles, p)
+		reply.Profiled = 3
 	}
 	answer, err := proto.Marshal(reply)
 	if err != nil {

@@ -191,6 +191,14 @@ type Disconnect struct {
 	Reply    func(n int)
 }
 
+// SetProfile replaces the profile of connections of a client id and of those of a user (empty ones match nothing); nil is an empty one. Reply gets how many.
+type SetProfile struct {
+	ClientID string
+	User     string
+	Profile  *Profile
+	Reply    func(n int)
+}
+
 // Count asks how many of the loop's connections have a subscription that matches each topic.
 type Count struct {
 	Topics []string
@@ -263,6 +271,7 @@ func (Yield) event()           {}
 func (PoliciesChanged) event() {}
 func (EventKinds) event()      {}
 func (Disconnect) event()      {}
+func (SetProfile) event()      {}
 func (Count) event()           {}
 func (Depth) event()           {}
 func (Drain) event()           {}

@@ -30,6 +30,14 @@ type Profile struct {
 	Vector   []float32
 }
 
+// NewProfile keeps features and vector, which are changed no more; nil where there are neither.
+func NewProfile(features map[string]float64, vector []float32) *Profile {
+	if len(features) == 0 && len(vector) == 0 {
+		return nil
+	}
+	return &Profile{Features: features, Vector: vector}
+}
+
 // Ranking is messages of one topic, ranked for some connections of a loop.
 type Ranking struct {
 	Loop   uint16

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"math"
-	"strings"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -12,36 +11,9 @@ import (
 // microseconds, which costs less than an index that every connection would have to be in.
 type disconnect struct {
 	event exchange.Disconnect
-	user  string // the client id of the user that is meant, if any
-	// backend: the user is one.
-	backend bool
-	next    uint32
-	n       int
-}
-
-// clientUser is in front of a client's id in the name of the user that it is while nobody proves who they are.
-const clientUser = "client:"
-
-// backendUser is the same for a backend that a router connects for.
-const backendUser = "backend:"
-
-func newDisconnect(e exchange.Disconnect) *disconnect {
-	j := &disconnect{event: e}
-	if id, ok := strings.CutPrefix(e.User, clientUser); ok {
-		j.user = id
-	}
-	if id, ok := strings.CutPrefix(e.User, backendUser); ok {
-		j.user, j.backend = id, true
-	}
-	return j
-}
-
-// of says whether a connection is one of those meant.
-func (j *disconnect) of(c *conn) bool {
-	if c.state != stateOpen && c.state != stateWaiting {
-		return false
-	}
-	return j.event.ClientID != "" && c.clientID == j.event.ClientID || j.user != "" && c.clientID == j.user && c.backend == j.backend
+	who   whom
+	next  uint32
+	n     int
 }
 
 func (j *disconnect) step(h *Hub) bool {
@@ -54,7 +26,7 @@ func (j *disconnect) step(h *Hub) bool {
 		}
 		c := h.conns.get(j.next)
 		j.next++
-		if !j.of(c) {
+		if !j.who.has(c) {
 			continue
 		}
 		j.n++

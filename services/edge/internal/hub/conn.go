@@ -65,6 +65,8 @@ type connMore struct {
 	pubs   []uint32                 // ids of publishes that are not answered
 	sess   *session
 	groups []*membership
+	// What its messages are ranked for; nil: nothing is known.
+	profile *exchange.Profile
 	// An Ack in hand goes on at ackAt of its body, with the entry ackSerial where that is not 0.
 	ackAt, ackSerial uint32
 	begun            int64 // when the first bytes came of a frame that has not come whole; 0: there is none
@@ -124,7 +126,7 @@ func (h *Hub) more(c *conn) *connMore {
 // less gives connMore back where nothing is in it.
 func (h *Hub) less(c *conn) {
 	m := c.connMore
-	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.ackAt == 0 && m.ackSerial == 0 && m.begun == 0 &&
+	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.profile == nil && m.ackAt == 0 && m.ackSerial == 0 && m.begun == 0 &&
 		m.sealed == 0 && !m.secure && !m.hungUp {
 		h.connMores.Give(m)
 		c.connMore = noConnMore

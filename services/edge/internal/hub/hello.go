@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
 // Features of this edge, as Welcome lists them.
@@ -61,6 +62,7 @@ func (h *Hub) hello(c *conn, body []byte) {
 	c.clientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
 	c.heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
 	c.window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)
+	h.setProfile(c, exchange.NewProfile(m.GetProfile(), m.GetProfileVector()))
 	if m.GetSession() == "" {
 		h.welcome(c, id, false)
 		return
@@ -96,10 +98,8 @@ func checkHello(m *wirev1.Hello) *code.Error {
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id and session hold no control characters")
 	case m.GetToken() != "":
 		return code.New(wirev1.Code_CODE_UNSUPPORTED, "tokens are not supported: token must be empty")
-	case len(m.GetProfile()) > 0 || len(m.GetProfileVector()) > 0:
-		return code.New(wirev1.Code_CODE_UNSUPPORTED, "ranking is not supported: profile must be empty")
 	}
-	return nil
+	return checkProfile(m)
 }
 
 func hasControl(s string) bool {

@@ -253,7 +253,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 			h.told = e.Kinds
 		}
 	case exchange.Disconnect:
-		h.jobs.push(newDisconnect(e))
+		h.jobs.push(&disconnect{event: e, who: whomOf(e.ClientID, e.User)})
+	case exchange.SetProfile:
+		h.jobs.push(&profiling{event: e, who: whomOf(e.ClientID, e.User)})
 	case exchange.Depth:
 		h.forConn(e.Conn, func(c *conn) { e.Reply(int(c.out.msgs), c.out.bytes) })
 	case exchange.Count:

@@ -63,9 +63,11 @@ func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) (*meshv1.Edge
 	case *meshv1.EdgeRequest_Yield:
 		return &meshv1.EdgeReply{Yielded: m.sessions.Yield(ctx, r.Yield.GetUser(), r.Yield.GetName())}, nil
 	case *meshv1.EdgeRequest_Disconnect:
-		return &meshv1.EdgeReply{Disconnected: m.disconnect(ctx, r.Disconnect)}, nil
+		return &meshv1.EdgeReply{Disconnected: uint32(m.disconnect(ctx, r.Disconnect))}, nil
+	case *meshv1.EdgeRequest_Profile:
+		return &meshv1.EdgeReply{Profiled: uint32(m.setProfile(ctx, r.Profile))}, nil
 	case *meshv1.EdgeRequest_Rebalance:
-		return &meshv1.EdgeReply{Leaving: m.rebalance(ctx, r.Rebalance)}, nil
+		return &meshv1.EdgeReply{Leaving: uint64(m.rebalance(ctx, r.Rebalance))}, nil
 	case *meshv1.EdgeRequest_SessionQueue:
 		return m.sessionQueue(ctx, r.SessionQueue)
 	case *meshv1.EdgeRequest_Ticket:
@@ -126,32 +128,39 @@ func (m *Mesh) count(ctx context.Context, topics []string) []uint64 {
 	return append([]uint64(nil), sums...)
 }
 
-func (m *Mesh) disconnect(ctx context.Context, d *meshv1.DisconnectClients) uint32 {
-	total := 0
-	t := &tally{left: len(m.loops), done: make(chan struct{})}
-	for i := range m.loops {
-		m.Post(uint16(i), exchange.Disconnect{
-			ClientID: d.GetClientId(), User: d.GetUser(), Code: d.GetCode(), Reason: d.GetReason(),
-			Reply: func(n int) { t.add(func() { total += n }) },
-		})
-	}
-	t.wait(ctx)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return uint32(total)
+func (m *Mesh) disconnect(ctx context.Context, d *meshv1.DisconnectClients) int {
+	return m.sum(ctx, m.loops, func(reply func(int)) exchange.Event {
+		return exchange.Disconnect{ClientID: d.GetClientId(), User: d.GetUser(), Code: d.GetCode(), Reason: d.GetReason(), Reply: reply}
+	})
+}
+
+func (m *Mesh) setProfile(ctx context.Context, r *meshv1.ReplaceProfile) int {
+	p := exchange.NewProfile(r.GetProfile(), r.GetVector())
+	return m.sum(ctx, m.withConnections(), func(reply func(int)) exchange.Event {
+		return exchange.SetProfile{ClientID: r.GetClientId(), User: r.GetUser(), Profile: p, Reply: reply}
+	})
 }
 
 // rebalanceJitter is over how long those that are told together spread their coming back.
 const rebalanceJitter = 500 * time.Millisecond
 
-func (m *Mesh) rebalance(ctx context.Context, r *meshv1.RebalanceConnections) uint64 {
-	var total uint64
-	t := &tally{left: len(m.loops) - 1, done: make(chan struct{})} // the last is the groups'
-	for i := range m.loops[:len(m.loops)-1] {
-		m.Post(uint16(i), exchange.Rebalance{
-			Share: r.GetShare(), OverMS: r.GetWithinMs(), JitterMS: uint32(rebalanceJitter.Milliseconds()), Addresses: m.Others,
-			Reply: func(n int) { t.add(func() { total += uint64(n) }) },
-		})
+func (m *Mesh) rebalance(ctx context.Context, r *meshv1.RebalanceConnections) int {
+	return m.sum(ctx, m.withConnections(), func(reply func(int)) exchange.Event {
+		return exchange.Rebalance{
+			Share: r.GetShare(), OverMS: r.GetWithinMs(), JitterMS: uint32(rebalanceJitter.Milliseconds()), Addresses: m.Others, Reply: reply,
+		}
+	})
+}
+
+// withConnections are the loops but for the groups'.
+func (m *Mesh) withConnections() []*outlet { return m.loops[:len(m.loops)-1] }
+
+// sum asks loops and adds up what they reply until ctx ends.
+func (m *Mesh) sum(ctx context.Context, loops []*outlet, event func(reply func(int)) exchange.Event) int {
+	total := 0
+	t := &tally{left: len(loops), done: make(chan struct{})}
+	for _, l := range loops {
+		l.post(event(func(n int) { t.add(func() { total += n }) }))
 	}
 	t.wait(ctx)
 	t.mu.Lock()

@@ -49,6 +49,10 @@ func TestEveryLoopIsAskedAndSummedUp(t *testing.T) {
 				if e.ClientID == "ann" && e.Code == wirev1.Code_CODE_FORBIDDEN && e.Reason == "why" {
 					e.Reply(2)
 				}
+			case exchange.SetProfile:
+				if p := e.Profile; e.User == "client:ann" && p != nil && p.Features["sport"] == 1 && len(p.Vector) == 2 {
+					e.Reply(1)
+				}
 			}
 		}
 	}
@@ -62,6 +66,12 @@ func TestEveryLoopIsAskedAndSummedUp(t *testing.T) {
 	}}})
 	if gone.GetDisconnected() != 6 {
 		t.Errorf("%d disconnected", gone.GetDisconnected())
+	}
+	profiled := ask(t, b, "e1", &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Profile{Profile: &meshv1.ReplaceProfile{
+		User: "client:ann", Profile: map[string]float64{"sport": 1}, Vector: []float32{1, 2},
+	}}})
+	if profiled.GetProfiled() != 3 {
+		t.Errorf("%d have another profile", profiled.GetProfiled())
 	}
 	// A loop that does not answer costs what it would have said, not the answer.
 	loops[1].onPost = nil

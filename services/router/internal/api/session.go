@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/features"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -149,20 +150,40 @@ func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequ
 	if len(req.GetReason()) > maxReason {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "reason is longer than 1,024 bytes")
 	}
-	if err := s.edges.Check(); err != nil {
-		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, askTimeout, "not every edge is known yet: "+err.Error())
-	}
-	ask := &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Disconnect{Disconnect: &meshv1.DisconnectClients{
+	resp := &pushmeshv1.DisconnectResponse{}
+	err := s.everyEdge(ctx, &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Disconnect{Disconnect: &meshv1.DisconnectClients{
 		ClientId: req.GetClientId(), User: req.GetUser(), Code: req.GetCode(), Reason: req.GetReason(),
-	}}}
+	}}}, func(reply *meshv1.EdgeReply) { resp.Disconnected += reply.GetDisconnected() }, "connections may be left")
+	return resp, err
+}
+
+// SetProfile implements SessionService. As Disconnect, it refuses or fails, retryable, where connections may be left.
+func (s *Session) SetProfile(ctx context.Context, req *pushmeshv1.SetProfileRequest) (*pushmeshv1.SetProfileResponse, error) {
+	if req.GetClientId() == "" && req.GetUser() == "" {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id or user is needed")
+	}
+	if err := features.Check(req.GetProfile(), req.GetVector(), features.ProfileDimensions); err != nil {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "profile: "+err.Error())
+	}
+	resp := &pushmeshv1.SetProfileResponse{}
+	err := s.everyEdge(ctx, &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Profile{Profile: &meshv1.ReplaceProfile{
+		ClientId: req.GetClientId(), User: req.GetUser(), Profile: req.GetProfile(), Vector: req.GetVector(),
+	}}}, func(reply *meshv1.EdgeReply) { resp.Connections += reply.GetProfiled() }, "connections may have the profile from before")
+	return resp, err
+}
+
+// everyEdge asks every live edge and hands take the answers, one at a time. Where they are not all known, or one does not answer, it is an error,
+// retryable, that tells the risk.
+func (s *Session) everyEdge(ctx context.Context, ask *meshv1.EdgeRequest, take func(*meshv1.EdgeReply), risk string) error {
+	if err := s.edges.Check(); err != nil {
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, askTimeout, "not every edge is known yet: "+err.Error())
+	}
 	requests := map[interest.Edge]*meshv1.EdgeRequest{}
 	for _, e := range s.edges.Edges() {
 		requests[e] = ask
 	}
-	resp := &pushmeshv1.DisconnectResponse{}
-	silent := askEdges(ctx, s.via, requests, func(_ interest.Edge, reply *meshv1.EdgeReply) { resp.Disconnected += reply.GetDisconnected() })
-	if silent > 0 {
-		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, askTimeout, "some edges did not answer: connections may be left")
+	if silent := askEdges(ctx, s.via, requests, func(_ interest.Edge, reply *meshv1.EdgeReply) { take(reply) }); silent > 0 {
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, askTimeout, "some edges did not answer: "+risk)
 	}
-	return resp, nil
+	return nil
 }
