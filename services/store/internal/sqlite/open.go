@@ -110,13 +110,10 @@ func migrate(ctx context.Context, db *sql.DB) error {
 
 // seedShards gives every shard of a new database its first epoch: now.
 func seedShards(ctx context.Context, db *sql.DB, now uint64) error {
+	const insert = "WITH RECURSIVE s (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < ?) INSERT OR IGNORE INTO shard SELECT n, ?, 0 FROM s"
 	return inTx(ctx, db, func(tx *sql.Tx) error {
-		for shard := range topic.Shards {
-			if _, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO shard VALUES (?, ?, 0)", shard, int64(now)); err != nil {
-				return err
-			}
-		}
-		return nil
+		_, err := tx.ExecContext(ctx, insert, topic.Shards-1, int64(now))
+		return err
 	})
 }
 
