@@ -39,7 +39,25 @@ func URL(t testing.TB) string {
 		}
 		base = s.URL()
 	}
-	made, err := Database(base)
+	return made(t, base, "")
+}
+
+// Copy is URL, but the database has what another one has, to which nobody may be connected.
+func Copy(t testing.TB, of string) string {
+	t.Helper()
+	u, err := url.Parse(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := u.Path[1:]
+	u.Path = "/postgres"
+	return made(t, u.String(), template)
+}
+
+// made makes a database for a test.
+func made(t testing.TB, base, template string) string {
+	t.Helper()
+	made, err := database(base, template)
 	if err != nil {
 		t.Fatalf("make a database at %s: %v", Variable, err)
 	}
@@ -52,7 +70,10 @@ func URL(t testing.TB) string {
 }
 
 // Database makes an empty database on the server at base and returns its URL.
-func Database(base string) (string, error) {
+func Database(base string) (string, error) { return database(base, "") }
+
+// database is a copy of template; "": of the server's own.
+func database(base, template string) (string, error) {
 	u, err := url.Parse(base)
 	if err != nil {
 		return "", fmt.Errorf("postgres url: %w", err)
@@ -60,7 +81,11 @@ func Database(base string) (string, error) {
 	raw := make([]byte, 8)
 	_, _ = rand.Read(raw)
 	name := "pushmesh_test_" + hex.EncodeToString(raw)
-	if err := exec1(base, "CREATE DATABASE "+name); err != nil {
+	sql := "CREATE DATABASE " + name
+	if template != "" {
+		sql += " TEMPLATE " + pgx.Identifier{template}.Sanitize()
+	}
+	if err := exec1(base, sql); err != nil {
 		return "", err
 	}
 	u.Path = "/" + name

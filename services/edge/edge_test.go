@@ -212,6 +212,7 @@ func TestMessagesReachSubscribersLiveAndFromTheLog(t *testing.T) {
 }
 
 func TestReadyzNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e, _ := w.edge("e1")
 	c := w.client(e, &wirev1.Hello{})
@@ -253,6 +254,7 @@ func TestReadyzNamesWhatIsMissing(t *testing.T) {
 }
 
 func TestSessionMovesBetweenEdges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	edgetest.NewRouter(t, w.nats, "r2", "e2")
 	e1, _ := w.edge("e1")
@@ -323,6 +325,7 @@ func (e *Edge) acks() (n uint64) {
 }
 
 func TestPlannedStopLosesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e, stop := w.edge("e1")
 	c := w.client(e, &wirev1.Hello{ClientId: "ann", Session: "phone"})

@@ -25,6 +25,7 @@ import (
 )
 
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	for i := range 20 {
 		m.publish(t, &pushmeshv1.PublishRequest{Topic: "room/1", Payload: fmt.Append(nil, i), Headers: map[string]string{"n": fmt.Sprint(i)}})
@@ -73,6 +74,7 @@ func TestHistory(t *testing.T) {
 }
 
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	for range 5 {
 		m.publish(t, &pushmeshv1.PublishRequest{Topic: "room/1"})
@@ -112,6 +114,7 @@ func TestSessions(t *testing.T) {
 }
 
 func TestDisconnectAsksEveryEdge(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	a := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	b := startEdge(t, m.nats.ClientURL(), "b", "r1")
@@ -181,6 +184,7 @@ func TestSetProfileAsksEveryEdge(t *testing.T) {
 }
 
 func TestPresenceAsksTheInterestedEdges(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	a := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	b := startEdge(t, m.nats.ClientURL(), "b", "r1")
@@ -209,6 +213,7 @@ func TestPresenceAsksTheInterestedEdges(t *testing.T) {
 }
 
 func TestNamespaces(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	ns := pushmeshv1.NewNamespaceServiceClient(m.conn)
 	put := &pushmeshv1.Namespace{Prefix: "orders", Policy: &pushmeshv1.Policy{Durable: true}}
@@ -280,6 +285,7 @@ func (c *fakeCompute) rank(ref uint64, req *meshv1.RankJobRequest) *meshv1.RankJ
 }
 
 func TestRankIsHandedToCompute(t *testing.T) {
+	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -318,6 +324,7 @@ func TestRankIsHandedToCompute(t *testing.T) {
 }
 
 func TestWithoutComputeRankIsUnavailable(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	_, err := pushmeshv1.NewRankServiceClient(m.conn).Rank(t.Context(), &pushmeshv1.RankRequest{})
 	if code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
@@ -326,6 +333,7 @@ func TestWithoutComputeRankIsUnavailable(t *testing.T) {
 }
 
 func TestHealthAndReflection(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	eventually(t, "serving", func() error {
 		resp, err := grpc_health_v1.NewHealthClient(m.conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})

@@ -53,6 +53,7 @@ func happened(number uint64, topic string) *meshv1.EventPublish_Item {
 
 // A router publishes what edges and stores tell, to whoever subscribes: the mesh's own topics alone.
 func TestEventsArePublished(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	e := startEdge(t, m.nats.ClientURL(), "e1", "r1")
 	e.want("$events/connect", "$events/subscribe/#")
@@ -71,6 +72,7 @@ func TestEventsArePublished(t *testing.T) {
 
 // Once an operator makes them durable, an event that is told again is stored once.
 func TestDurableEventsAreStoredOnce(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	e := startEdge(t, m.nats.ClientURL(), "e1", "r1")
 	m.put(t, &pushmeshv1.Namespace{Prefix: "$events/disconnect", Policy: &pushmeshv1.Policy{Durable: true}})
@@ -94,6 +96,7 @@ func TestDurableEventsAreStoredOnce(t *testing.T) {
 // An edge that comes back as another process, without a goodbye, is told of by one router: the one with the lowest id, where no log would tell
 // one event from its repetitions.
 func TestALostEdgeIsToldOfByOneRouter(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	e := startEdge(t, m.nats.ClientURL(), "e1", "r1")
 	e.want("$events/disconnect")
@@ -153,6 +156,7 @@ func TestALostEdgeIsToldOfByOneRouter(t *testing.T) {
 
 // Frames say which kinds anybody wants, until nobody does.
 func TestEdgesHearWhichEventsAreWanted(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	a, b := startEdge(t, m.nats.ClientURL(), "e1", "r1"), startEdge(t, m.nats.ClientURL(), "e2", "r1")
 	said := func(want events.Mask) {

@@ -46,6 +46,7 @@ func (m *mesh) serves(tb testing.TB, name string, want bool) {
 }
 
 func TestUnknownOutcomeMakesEdgesCheckTheTopic(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	e := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	e.want("room/1")
@@ -63,6 +64,7 @@ func TestUnknownOutcomeMakesEdgesCheckTheTopic(t *testing.T) {
 }
 
 func TestUnknownOutcomeIsAskedAgainWhereItCanBe(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	e := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	e.want("room/1")
@@ -123,6 +125,7 @@ func TestWithoutStoreDurableIsRefusedAndEphemeralFlows(t *testing.T) {
 }
 
 func TestNATSRestart(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	e := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	e.want("room/1")
@@ -167,6 +170,7 @@ func TestNATSRestart(t *testing.T) {
 
 // Half of the shards move while messages are on their way: they wait for the map to follow and keep their order.
 func TestOwnerChange(t *testing.T) {
+	t.Parallel()
 	for try := 1; ; try++ { // they wait for half a second, which a machine that stands still may take from them
 		late := ownerChange(t)
 		if late == nil {

@@ -42,6 +42,7 @@ func putModel(t *testing.T, conn *grpc.ClientConn, first *pushmeshv1.PutModelReq
 }
 
 func TestPutModel(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	file := modelFile(t, "xgboost-squared.model")
 	columns := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
@@ -66,6 +67,7 @@ func TestPutModel(t *testing.T) {
 }
 
 func TestAModelThatIsRefusedIsNotKept(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	good := modelFile(t, "xgboost-squared.json")
 	for what, c := range map[string]struct {
@@ -102,6 +104,7 @@ func TestAModelThatIsRefusedIsNotKept(t *testing.T) {
 }
 
 func TestModelsThatPoliciesName(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	rank, namespaces := pushmeshv1.NewRankServiceClient(m.conn), pushmeshv1.NewNamespaceServiceClient(m.conn)
 	for _, name := range []string{"lightgbm-stump.txt", "lightgbm-binary.txt", "lightgbm-poisson.txt"} {

@@ -25,6 +25,7 @@ func (skewedCompute) Describe(_ context.Context, _ *meshv1.DescribeRequest) (*me
 }
 
 func TestNodesNamesEveryTier(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

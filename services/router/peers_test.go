@@ -52,6 +52,7 @@ func (m *mesh) count(tb testing.TB, n int) {
 }
 
 func TestRoutersHearOfEachOther(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, func(s *Settings) { s.Version = "v8" })
 	m.count(t, 1)
 	other := m.another(t, "r2")

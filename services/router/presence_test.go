@@ -74,6 +74,7 @@ func end(stream pushmeshv1.PresenceService_WatchClient) (changes int, why *code.
 }
 
 func TestWatchesAreBounded(t *testing.T) {
+	t.Parallel()
 	_, e, api := watched(t, func(s *Settings) { s.PresenceWatches, s.PresenceMembers = 1, 10 })
 	refused := func(filter string, want wirev1.Code) {
 		t.Helper()
@@ -117,6 +118,7 @@ func TestWatchesAreBounded(t *testing.T) {
 
 // A caller that does not read is told so at the end, and no other notices.
 func TestASlowWatchEnds(t *testing.T) {
+	t.Parallel()
 	m, e, api := watched(t, func(s *Settings) { s.PresenceQueue = 2000 })
 	slow, _ := begin(t, api, "crew/1")
 	quick, _ := begin(t, api, "crew/1")
@@ -149,6 +151,7 @@ func TestASlowWatchEnds(t *testing.T) {
 
 // A router that stops says so, and so does one whose policy changes.
 func TestWatchesEndWithTheirReason(t *testing.T) {
+	t.Parallel()
 	m, _, api := watched(t, nil)
 	one, _ := begin(t, api, "crew/1")
 	all, _ := begin(t, api, "#")
@@ -168,6 +171,7 @@ func TestWatchesEndWithTheirReason(t *testing.T) {
 
 // The members of an edge that says farewell, or is another by now, leave; those of one that comes later join.
 func TestEdgesComeAndGoUnderAWatch(t *testing.T) {
+	t.Parallel()
 	m, e, api := watched(t, nil)
 	stream, _ := begin(t, api, "crew/1")
 	there := map[string]bool{}
@@ -212,6 +216,7 @@ func TestEdgesComeAndGoUnderAWatch(t *testing.T) {
 }
 
 func TestMembersAreListedInOrder(t *testing.T) {
+	t.Parallel()
 	m, a, api := watched(t, nil)
 	want := ""
 	for _, e := range []*fakeEdge{a, startEdge(t, m.nats.ClientURL(), "b", "r1"), startEdge(t, m.nats.ClientURL(), "c", "r1")} {

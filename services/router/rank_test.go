@@ -38,6 +38,7 @@ func startFakeCompute(t *testing.T) (*fakeCompute, string) {
 
 // A request without a scorer has that of the namespace's rank policy; what it says itself goes before the policy.
 func TestRankByANamespacesPolicy(t *testing.T) {
+	t.Parallel()
 	compute, addr := startFakeCompute(t)
 	m := startMesh(t, func(s *Settings) { s.Computes = []string{addr} })
 	policy := &pushmeshv1.RankPolicy{

@@ -120,6 +120,7 @@ func refusedForNow(err error) bool {
 }
 
 func TestPublishReachesTheEdgesThatWantIt(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	a := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	b := startEdge(t, m.nats.ClientURL(), "b", "r1")
@@ -163,6 +164,7 @@ func TestPublishReachesTheEdgesThatWantIt(t *testing.T) {
 }
 
 func TestNonsenseIsRefused(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	long := strings.Repeat("x", 300)
 	many := map[string]string{}
@@ -205,6 +207,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 }
 
 func TestManyTopicsHaveAResultEach(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	e := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	e.want("user/+/inbox")
@@ -233,6 +236,7 @@ func TestManyTopicsHaveAResultEach(t *testing.T) {
 }
 
 func TestClientsOfEdgesPublish(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	ns := pushmeshv1.NewNamespaceServiceClient(m.conn)
 	if _, err := ns.Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{

@@ -63,6 +63,7 @@ func TestASilentStoreIsOverload(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, func(s *Settings) { s.MaxConnections = 3 })
 	m.publish(t, &pushmeshv1.PublishRequest{Topic: "room/1"}) // that is the first one
 	for range 2 {

@@ -15,6 +15,7 @@ import (
 
 // What stores append on their own is routed by one of the live routers, to the edges that want it.
 func TestStoredMessagesAreRoutedOnce(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	second, err := New(t.Context(), Settings{
 		ID: "r2", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: m.nats.ClientURL(), Stores: []string{m.store.addr}, LogLevel: "error",

@@ -63,6 +63,7 @@ func item(ref uint64, topic string) *pushmeshv1.PublishStreamRequest_Item {
 }
 
 func TestStreamKeepsTheOrderOfATopic(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	e := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	e.want("room/#")
@@ -107,6 +108,7 @@ func TestStreamKeepsTheOrderOfATopic(t *testing.T) {
 }
 
 func TestStreamTellsItsPace(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, func(s *Settings) { s.ProducerRate, s.ProducerInFlight = 500, 40 })
 	m.another(t, "r2")
 	p := openPipe(t, m)
@@ -147,6 +149,7 @@ func TestProducerBeyondItsLimitIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestPlannedStopAnswersWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, nil)
 	e := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	e.want("room/1")

@@ -60,6 +60,7 @@ func taken(t *testing.T, c meshv1.StoreServiceClient, it *meshv1.AppendItem) (r 
 // A shard moves to another server while its store runs and is published to; its log, heads, keys, producers and scheduled messages are there
 // afterwards, and at home no more. It moves back, too.
 func TestAShardMovesToAnotherServer(t *testing.T) {
+	t.Parallel()
 	home, other := pgtest.URL(t), pgtest.New(t).URL()
 	others := map[string]string{"b": other}
 	st := serving(t, Settings{ID: "s1", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
@@ -143,6 +144,7 @@ func TestAShardMovesToAnotherServer(t *testing.T) {
 
 // Wherever a move was cut off, doing it again ends it, and nobody takes the shard in between.
 func TestAnInterruptedMoveIsDoneAgain(t *testing.T) {
+	t.Parallel()
 	home, other := pgtest.URL(t), pgtest.URL(t)
 	others := map[string]string{"b": other}
 	const name = "room/moved"
@@ -194,6 +196,7 @@ func TestAnInterruptedMoveIsDoneAgain(t *testing.T) {
 
 // A store that starts while one of its databases is slow waits for it.
 func TestAStartWaitsForEveryDatabase(t *testing.T) {
+	t.Parallel()
 	home, other := pgtest.URL(t), pgtest.URL(t)
 	others := map[string]string{"b": other}
 	moveShard(t, home, others, "room/there", "b")
@@ -251,6 +254,7 @@ func TestMixedUpDatabasesAreRefused(t *testing.T) {
 // Two stores share the shards of two servers; one dies, and the other one takes all of them; a server dies, and what lies on the other one
 // goes on.
 func TestTwoStoresOnTwoServers(t *testing.T) {
+	t.Parallel()
 	nats, home, server := natsServer(t), pgtest.URL(t), pgtest.New(t)
 	others := map[string]string{"b": server.URL()}
 	const here, there = "room/here", "room/there"
@@ -291,6 +295,7 @@ func TestTwoStoresOnTwoServers(t *testing.T) {
 // Letters are in one database, home, wherever their topics are: an id is one letter's. Their copies and replays lie where the topics do, and are
 // appended once.
 func TestDeadLettersOfSeveralDatabases(t *testing.T) {
+	t.Parallel()
 	home, other := pgtest.URL(t), pgtest.New(t).URL()
 	others := map[string]string{"b": other}
 	const here, there = "room/here", "user/there"

@@ -116,6 +116,7 @@ func one(t *testing.T, c meshv1.StoreServiceClient, name string) *meshv1.AppendR
 // Two stores divide the shards; one is killed, and the other one takes its shards and goes on numbering; NATS goes, and the store
 // goes on.
 func TestTwoStoresOnPostgres(t *testing.T) {
+	t.Parallel()
 	nats, db := natsServer(t), pgtest.URL(t)
 	process, first := firstStore(t, nats.ClientURL(), db)
 	eventually(t, "one store owns everything", func() bool { return shares(t, first)["first"] == topic.Shards })

@@ -18,6 +18,7 @@ import (
 // The edge behind a backend's stream with move is frozen, or stops as planned: the stream goes on at the other edge, and the backend gets every message
 // in order.
 func TestABackendsEdgeFreezesOrStops(t *testing.T) {
+	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"freezes": syscall.SIGSTOP, "stops": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it takes a while until nobody waits for a frozen edge any more

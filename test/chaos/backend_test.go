@@ -20,6 +20,7 @@ import (
 // The edge behind two backends is killed while they consume: the stream with move goes on at the other edge by itself, the SDK opens another stream
 // and resumes by positions. Neither misses a message, nor gets one before another that was published earlier.
 func TestABackendsEdgeIsKilled(t *testing.T) {
+	t.Parallel()
 	const (
 		topic = "room/backend"
 		n     = 300

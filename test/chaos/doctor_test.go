@@ -44,6 +44,7 @@ func (e examination) says(level, subject string, texts ...string) bool {
 // A mesh of processes on Postgres is sound. An edge that is frozen and a store that was killed are named at once, each with what is the matter, and
 // still are when nobody hears of them any more.
 func TestDoctorNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	m := procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, DB: pgtest.URL(t)})
 	await := func(what string, ok func(examination) bool, args ...string) {
 		t.Helper()

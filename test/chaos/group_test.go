@@ -206,8 +206,10 @@ func (c *crew) stick(edge int) {
 
 // An edge with members is killed: what they had goes to others in time, marked, and nothing is missing.
 func TestAMembersEdgeIsKilled(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{"", pushmesh.KeyHeader("k")} {
 		t.Run("key "+key, func(t *testing.T) {
+			t.Parallel()
 			m := procmesh.Start(t, procmesh.Options{Edges: 3, DB: pgtest.URL(t)})
 			c := muster(t, m, "room/crew", key)
 			c.publish(200)
@@ -243,8 +245,10 @@ func (c *crew) lastAgain(killed time.Time) (worst time.Duration) {
 
 // The dispatching edge is killed, with members and without: another goes on within 5 s, nothing is missing, and what comes twice says so.
 func TestTheDispatchersEdgeIsKilled(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{"", pushmesh.KeyHeader("k")} {
 		t.Run("key "+key, func(t *testing.T) {
+			t.Parallel()
 			m := procmesh.Start(t, procmesh.Options{Edges: 3, DB: pgtest.URL(t)})
 			c := muster(t, m, "room/crew", key)
 			c.publish(200)

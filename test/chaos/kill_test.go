@@ -18,6 +18,7 @@ func TestMain(m *testing.M) {
 // Every tier and NATS is killed with SIGKILL once, half way through a replay, and started again: everything published and answered reaches
 // everyone.
 func TestNothingIsLostWhenAProcessIsKilled(t *testing.T) {
+	t.Parallel()
 	m := procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, DB: pgtest.URL(t)})
 	for _, victim := range []*procmesh.Process{m.Edges[0], m.Routers[0], m.Stores[0], m.NATS} {
 		t.Run(victim.Name, func(t *testing.T) {

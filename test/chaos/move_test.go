@@ -162,6 +162,7 @@ func tryAgain(said string) bool {
 // Shards move to another server and back by the command, while the mesh is published to, while its stores are stopped, and with the command killed
 // half way: every message that was answered reaches its subscriber and is in the log where its shard is, in order, once.
 func TestShardsMoveByCommand(t *testing.T) {
+	t.Parallel()
 	home, other := pgtest.URL(t), pgtest.New(t).URL()
 	m := procmesh.Start(t, procmesh.Options{Stores: 2, DB: home, StoreArgs: []string{"--shard-db", "b=" + other}})
 	topics := []string{"room/stays", "room/moves", "room/offline", "room/killed"}

@@ -56,6 +56,7 @@ func appended(t *testing.T, conn *pgx.Conn, topic string) (n int) {
 // The store that reads the outbox is killed in the middle of a large transaction's messages, its successor too, and a router: each
 // message is in the log once, in order, and what was rolled back is not.
 func TestTransactionsSurviveKills(t *testing.T) {
+	t.Parallel()
 	url := pgtest.URL(t)
 	m := procmesh.Start(t, procmesh.Options{Stores: 2, Routers: 2, DB: url})
 	conn := connect(t, url)

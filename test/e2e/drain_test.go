@@ -107,6 +107,7 @@ func edgesReady(ctx context.Context, router string) (n int) {
 // A share of an edge's clients goes to another edge, then all of those that are left, a few at a time; sessions miss nothing, and clients find the other edge
 // by what GoAway names alone.
 func TestRebalanceAndDrainMoveSessions(t *testing.T) {
+	t.Parallel()
 	const topic, guests = "room/moves", 40
 	m := procmesh.Start(t, procmesh.Options{Edges: 2, EdgeArgs: []string{"--drain-pace", "40"}})
 	var all []*guest

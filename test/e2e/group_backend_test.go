@@ -16,6 +16,7 @@ import (
 // Two backends in one group share a durable topic through routers. What one of them leaves behind without an ACK, the other gets, and all
 // that comes later.
 func TestBackendsShareATopic(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2, Routers: 2})
 	putNamespace(t, m, "jobs", &pushmeshv1.Policy{Durable: true, AckTimeout: durationpb.New(patient)})
 	const tries = 5

@@ -19,6 +19,7 @@ import (
 
 // Members on two edges share a durable topic: each message goes to one of them, whole and with subs.
 func TestAGroupSharesATopic(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2})
 	putNamespace(t, m, "jobs", &pushmeshv1.Policy{Durable: true, AckTimeout: durationpb.New(patient)})
 	const tries = 5

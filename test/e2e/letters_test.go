@@ -51,6 +51,7 @@ func awaitLetters(t *testing.T, api pushmeshv1.DeadLetterServiceClient, filter s
 
 // What a session gives up can be listed with its reason and attempts, replayed once by id and by filter, and discarded.
 func TestDeadLettersAreListedReplayedAndDiscarded(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{})
 	conn := m.Router(t)
 	namespaces, api := pushmeshv1.NewNamespaceServiceClient(conn), pushmeshv1.NewDeadLetterServiceClient(conn)

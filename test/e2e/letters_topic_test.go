@@ -50,6 +50,7 @@ func readAll(ctx context.Context, api pushmeshv1.HistoryServiceClient, topic str
 // What a session gives up comes once to who subscribes to the dead-letter topic, with its story in headers, and is in that topic's history; a
 // restart of the store doubles nothing.
 func TestDeadLettersAreCopiedToTheirTopic(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{})
 	conn := m.Router(t)
 	if _, err := pushmeshv1.NewNamespaceServiceClient(conn).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{

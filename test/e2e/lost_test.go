@@ -74,6 +74,7 @@ func expect(t *testing.T, c *wireclient.Client, from, to uint64) {
 
 // Whatever single message between a router and an edge is lost, nothing durable is missing.
 func TestALostBatchIsRepaired(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{Proxy: true})
 	const burst = 20
 	for i, seq := range []uint64{1, burst / 2, burst} {
@@ -125,6 +126,7 @@ func TestALostBatchIsRepaired(t *testing.T) {
 
 // An announcement that is lost delays Subscribed, and costs nothing durable.
 func TestALostAnnouncementIsRepaired(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{Proxy: true})
 	const topic = "room/lost-announcement"
 	lost := loseOnce(m, func(subject string, _ []byte) bool { return subject == bus.EdgeAnnounce })

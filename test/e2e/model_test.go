@@ -83,6 +83,7 @@ func rankBy(t *testing.T, conn *grpc.ClientConn, candidates []*pushmeshv1.Candid
 
 // A model that was put ranks, version by version, and also on a compute node that is started later. A file that is refused is not kept.
 func TestRankByAStoredModel(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{})
 	conn := m.Router(t)
 	file, candidates, predicted := library(t, "lightgbm-binary.txt")

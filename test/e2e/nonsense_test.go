@@ -89,6 +89,7 @@ func TestNonsenseFromClients(t *testing.T) {
 
 // A request that can't be served is answered with its ref, and the connection goes on.
 func TestBadRequestsKeepTheConnection(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{})
 	c, _ := wireclient.Connect(t, m.EdgeAddr(), &wirev1.Hello{})
 	for i, want := range []struct {

@@ -181,6 +181,7 @@ func enter(t *testing.T, addr string, hello *wirev1.Hello, filters ...string) *w
 
 // Who subscribes, by whatever kind of subscription, joins once; who goes, however, leaves once. Count and List say the same.
 func TestJoinsAndLeavesAreWatched(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2, Routers: 2})
 	conn := m.Router(t)
 	putPresence(t, conn, "crew", true)
@@ -289,6 +290,7 @@ func checkLists(t *testing.T, conn *grpc.ClientConn, topic string, want ...strin
 
 // Reports and leases that are lost on the way, and a NATS that goes and comes, lose and double nothing.
 func TestWatchesSurviveLoss(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2, Proxy: true})
 	conn := m.Router(t)
 	putPresence(t, conn, "crew", true)
@@ -324,6 +326,7 @@ func TestWatchesSurviveLoss(t *testing.T) {
 // The members of an edge that was killed leave, once each; they join again where they come back. A router that is killed ends its watches, and the next one has
 // the same members.
 func TestMembersOfADeadEdgeLeave(t *testing.T) {
+	t.Parallel()
 	m := procmesh.Start(t, procmesh.Options{Edges: 4, Routers: 2}) // of three the router would suspect itself first
 	dial := func(i int) *grpc.ClientConn {
 		conn, err := grpc.NewClient(m.RouterAddrs[i], grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -110,6 +110,7 @@ func writer(t *testing.T, m *harness.Mesh, edge int, id, prefix string) (*wirecl
 // one producer have 16 of them unanswered, and 33 at once. Keys that are repeated get the first answers. A machine that stood still for a second
 // is no calm mesh: one round of several must be whole.
 func TestAClientsWindowsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{Routers: 3})
 	open(t, m, "chat", &pushmeshv1.Policy{Durable: true, ProducerInFlight: 50, ProducerRate: 1000})
 	c, window := writer(t, m, 0, "writer", "chat")
@@ -263,6 +264,7 @@ func TestAClientsLimits(t *testing.T) {
 // Without NATS a client's message has no way to a router: it is refused at once, ephemeral or durable, and the connection stays. With NATS it is
 // taken again.
 func TestClientsPublishWithoutNATS(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{Proxy: true})
 	open(t, m, "kept", &pushmeshv1.Policy{Durable: true})
 	open(t, m, "live", &pushmeshv1.Policy{})

@@ -10,6 +10,7 @@ import (
 
 // /readyz?verbose of every tier names what is missing, and forgets it when it is back.
 func TestReadyzNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	pg := pgtest.New(t)
 	m := procmesh.Start(t, procmesh.Options{DB: pg.URL()})
 	edge, router, store := m.Edges[0], m.Routers[0], m.Stores[0]

@@ -18,6 +18,7 @@ import (
 // Streams of backends that an edge hands on go to another, whether the router moves them or their backends open them anew, and not back to the one that sent them
 // away: it goes on taking connections, and has the fewest by then.
 func TestBackendsThatAreSentAwayDoNotComeBack(t *testing.T) {
+	t.Parallel()
 	const streams = 8
 	m := harness.Start(t, harness.Options{Edges: 2})
 	conn := m.Router(t)

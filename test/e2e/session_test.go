@@ -122,6 +122,7 @@ func ack(c *wireclient.Client, entries ...*wirev1.Ack_Entry) {
 
 // A session that connects to another edge: the connection before gets SESSION_TAKEN_OVER and ends, and what it had un-ACKed, and nothing else, comes to the new one.
 func TestASessionIsTakenOverAtAnotherEdge(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})
 	first, w := s.attach(0, "s", 0)
 	if w.GetResumed() {
@@ -157,6 +158,7 @@ func TestASessionIsTakenOverAtAnotherEdge(t *testing.T) {
 
 // Attempts are counted over connections and edges; at max_attempts the message is a dead letter, once, and a Progress says so.
 func TestAttemptsAreCountedOverEdges(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{MaxAttempts: 3})
 	letterAPI := pushmeshv1.NewDeadLetterServiceClient(s.Router(t))
 	c, _ := s.attach(0, "s", 0)
@@ -203,6 +205,7 @@ func TestAttemptsAreCountedOverEdges(t *testing.T) {
 
 // A session ends session_ttl_s after its last connection, with its positions; one that is held does not.
 func TestASessionEndsAfterItsTTL(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})
 	held, _ := s.attach(0, "held", 1)
 	held.Subscribe(resume("jobs/1"))
@@ -228,6 +231,7 @@ func TestASessionEndsAfterItsTTL(t *testing.T) {
 
 // What retention took before it was ACKed is missed at the next Subscribed, of a session as of a position.
 func TestWhatRetentionTookIsMissed(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})
 	c, _ := s.attach(0, "s", 0)
 	epoch := c.Subscribe(resume("jobs/1")).GetEpoch()
@@ -358,6 +362,7 @@ func (s *sessions) handOver(topic string) bool {
 
 // A dedupe key counts in its topic, for its namespace's window, and through a restart of the store.
 func TestDedupeKeys(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{DedupeWindow: durationpb.New(time.Hour)})
 	putNamespace(t, s.Mesh, "short", &pushmeshv1.Policy{Durable: true, DedupeWindow: durationpb.New(time.Second)})
 	api := pushmeshv1.NewPublishServiceClient(s.Router(t))

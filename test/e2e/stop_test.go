@@ -51,6 +51,7 @@ func watch(t *testing.T, addrs []string, topic string) *watcher {
 // A planned stop of any tier under 5,000 messages a second ends with exit code 0 in time, loses nothing, and an edge
 // tells every client to go away first.
 func TestPlannedStopsLoseNothing(t *testing.T) {
+	t.Parallel()
 	const (
 		topic = "room/stop"
 		rate  = 5000

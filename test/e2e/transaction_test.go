@@ -63,6 +63,7 @@ func payloads(c *wireclient.Client, n int) (all []string) {
 
 // What a transaction publishes comes once it has committed, in order and once; what is rolled back, whole or to a savepoint, never does.
 func TestTransactionsPublish(t *testing.T) {
+	t.Parallel()
 	m, db := withDatabase(t)
 	c, _ := wireclient.Connect(t, m.EdgeAddr(), &wirev1.Hello{})
 	c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/tx"})
@@ -100,6 +101,7 @@ func TestTransactionsPublish(t *testing.T) {
 
 // A transaction that commits late stalls nobody, and its own messages come after its commit.
 func TestALateCommitIsNotSkipped(t *testing.T) {
+	t.Parallel()
 	m, db := withDatabase(t)
 	c, _ := wireclient.Connect(t, m.EdgeAddr(), &wirev1.Hello{})
 	c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/late"})
@@ -133,6 +135,7 @@ func TestALateCommitIsNotSkipped(t *testing.T) {
 // What a transaction publishes for later is scheduled once it has committed, comes at its time, and can be cancelled by the id that the transaction
 // was told; one that is rolled back is never scheduled.
 func TestTransactionsPublishForLater(t *testing.T) {
+	t.Parallel()
 	m, db := withDatabase(t)
 	conn := db.connect()
 	inTime(t, 5*time.Second, func(due time.Time) bool { return transactionPublishesForLater(t, m, db, conn, due) })

@@ -179,6 +179,7 @@ func broadcastTopics(t *testing.T, router *procmesh.Process) (topics, broadcasts
 // Subscribers that stay get one producer's messages in order while subscribers on other edges come and go, so that both topics change again and again between
 // being sent once for all edges and once for each edge: ephemeral ones without any going back, durable ones all.
 func TestOrderIsKeptWhileWaysChange(t *testing.T) {
+	t.Parallel()
 	const changes = 3
 	m := procmesh.Start(t, procmesh.Options{Edges: 4})
 	var stay []*follower

@@ -45,6 +45,7 @@ func come(t *testing.T, c *wireclient.Client, want ...string) {
 
 // Features and payloads are filtered by at the edge, live, from the log and from what is kept of it, and nobody is shown the features.
 func TestContentFilters(t *testing.T) {
+	t.Parallel()
 	m := harness.Start(t, harness.Options{})
 	putNamespace(t, m, "shop", &pushmeshv1.Policy{Durable: true})
 	producer := pushmeshv1.NewPublishServiceClient(m.Router(t))
@@ -92,6 +93,7 @@ func TestContentFilters(t *testing.T) {
 
 // A session that comes back, at another edge and with the same filter, has everything that passes once, and the rest counts as ACKed.
 func TestASessionWithAFilterMoves(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})
 	resume := &wirev1.Subscribe{Id: 1, Filter: "jobs/1", Ack: true, Start: wirev1.Start_START_SESSION, Where: "payload.n > 1"}
 	first, _ := s.attach(0, "s", 0)

@@ -73,6 +73,7 @@ func offered(t *testing.T, p *Play, topic string) (m Published) {
 }
 
 func TestARunTakenOutOfTheLogIsNoticed(t *testing.T) {
+	t.Parallel()
 	db := pgtest.URL(t)
 	sabotaged(t, procmesh.Options{Edges: 2, DB: db}, nil, func(_ context.Context, m *procmesh.Mesh, p *Play) {
 		answered(t, p, 500)
@@ -87,6 +88,7 @@ func TestARunTakenOutOfTheLogIsNoticed(t *testing.T) {
 }
 
 func TestACursorMovedAheadIsNoticed(t *testing.T) {
+	t.Parallel()
 	sabotaged(t, procmesh.Options{Edges: 2, DB: pgtest.URL(t)}, nil, func(ctx context.Context, m *procmesh.Mesh, p *Play) {
 		answered(t, p, 500)
 		without(t, m, func() {
@@ -120,6 +122,7 @@ func skipTo(ctx context.Context, t *testing.T, storeAddr, client string, upTo Pu
 }
 
 func TestALinkThatCheatsIsNoticed(t *testing.T) {
+	t.Parallel()
 	var cheated atomic.Int32
 	alter := func() func([]byte) []byte { return (&cheat{all: &cheated}).pass }
 	edges := func(m *procmesh.Mesh) []string { return []string{tamper(t, m.EdgeAddrs[0], alter)} }

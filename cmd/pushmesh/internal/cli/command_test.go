@@ -162,6 +162,7 @@ func with(flags []string, args ...string) []string { return slices.Concat(args, 
 
 // Who subscribes is counted, listed and seen to come and go.
 func TestPresence(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	must(t, "", with(m.router, "namespace", "put", "crew", "--presence")...)
 	sub := start(t, strings.NewReader(""), with(m.edge, "sub", "crew/1", "--client-id", "ann")...)

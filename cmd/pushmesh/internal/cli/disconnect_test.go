@@ -7,6 +7,7 @@ import (
 
 // The connection that is closed is told why.
 func TestDisconnect(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	banned := start(t, nil, with(m.edge, "sub", "room/1", "--client-id", "phone")...)
 	stays := start(t, nil, with(m.edge, "sub", "room/1", "--client-id", "desk", "--count", "1")...)

@@ -11,6 +11,7 @@ import (
 
 // A mesh that runs is sound. One that a machine standing still makes slow is asked again.
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	want := map[string]int{"mesh": 1, "reach": 4, "ready": 4, "versions": 1, "files": 1, "nats": 1, "postgres": 1}
 	for tries := 0; ; tries++ {

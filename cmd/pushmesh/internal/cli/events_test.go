@@ -9,6 +9,7 @@ import (
 
 // A backend's shell hears of connections: each event is a line of JSON.
 func TestEventsArePrinted(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	c := start(t, strings.NewReader(""), append([]string{"events", "connect", "--count", "1"}, m.router...)...)
 	c.says("subscribed to $events/connect/#")              // its own connection came before

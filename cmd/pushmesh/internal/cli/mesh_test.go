@@ -11,6 +11,7 @@ import (
 )
 
 func TestPublishedMessagesReachSubscribers(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	file := filepath.Join(t.TempDir(), "letter.txt")
 	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
@@ -73,6 +74,7 @@ func shown(t *testing.T, lines string) (out []shownMessage) {
 }
 
 func TestDedupeKey(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	first := must(t, "", with(m.router, "pub", "room/1/chat", "a", "--dedupe-key", "k")...)
 	second := must(t, "", with(m.router, "pub", "room/1/chat", "a", "--dedupe-key", "k")...)
@@ -82,6 +84,7 @@ func TestDedupeKey(t *testing.T) {
 }
 
 func TestScheduledMessages(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	out := must(t, "", with(m.router, "pub", "room/1/chat", "later", "--delay", "1h")...)
 	fields := strings.Fields(out)
@@ -102,6 +105,7 @@ func TestScheduledMessages(t *testing.T) {
 }
 
 func TestSessionGoesOnWhereItStood(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	args := with(m.edge, "sub", "room/1/chat", "--ack", "--session", "phone", "--client-id", "ann", "--count", "1", "--timeout", patience.String())
 	first := start(t, nil, args...)
@@ -119,6 +123,7 @@ func TestSessionGoesOnWhereItStood(t *testing.T) {
 }
 
 func TestStopAndStartKeepsMessages(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	m := startMesh(t, data)
 	must(t, "", with(m.router, "pub", "room/1/chat", "before")...)
@@ -135,6 +140,7 @@ func TestStopAndStartKeepsMessages(t *testing.T) {
 }
 
 func TestNamespaces(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	put := must(t, "", with(m.router, "namespace", "put", "orders", "--durable", "--retention", "48h", "--max-redeliveries", "0",
 		"--overflow", "disconnect", "--max-payload", "10", "--format", "json")...)
@@ -162,6 +168,7 @@ func TestNamespaces(t *testing.T) {
 }
 
 func TestDevCommandReplaysAndExits(t *testing.T) {
+	t.Parallel()
 	sample := filepath.Join("..", "..", "..", "..", "deploy", "sample", "rooms.jsonl.gz")
 	file := filepath.Join(t.TempDir(), "small.jsonl")
 	var small strings.Builder
@@ -182,6 +189,7 @@ func TestDevCommandReplaysAndExits(t *testing.T) {
 }
 
 func TestDevCommandStaysUpUntilStopped(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	c := start(t, nil, "dev", "--data", data, "--ports-from", "0", "--log-level", "error")
 	c.says("Type in another terminal")

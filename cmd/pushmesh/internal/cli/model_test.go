@@ -13,6 +13,7 @@ func libraryModel(name string) string { return "../../../../internal/trees/testd
 
 // A model is put, listed, used, rolled out, rolled back and deleted; what is refused says why.
 func TestModels(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	model := func(args ...string) string {
 		t.Helper()

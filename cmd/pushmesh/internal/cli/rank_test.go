@@ -24,6 +24,7 @@ func write(t *testing.T, name, text string) string {
 }
 
 func TestRank(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	rank := func(in string, args ...string) string {
 		t.Helper()

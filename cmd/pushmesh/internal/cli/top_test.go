@@ -6,6 +6,7 @@ import (
 )
 
 func TestTopOnce(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	sub := start(t, nil, with(m.edge, "sub", "room/1")...)
 	sub.says("subscribed to")

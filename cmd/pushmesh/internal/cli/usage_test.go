@@ -132,6 +132,7 @@ func longer(t *testing.T, good func(timeout string) bool) {
 
 // What the mesh refuses is said with its Code and whether trying again helps.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	for _, c := range []struct {
 		args []string
@@ -154,6 +155,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestCountNotReachedIsATimeout(t *testing.T) {
+	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	for want, args := range map[int][]string{3: {"--count", "1"}, 0: nil} {
 		longer(t, func(timeout string) bool {

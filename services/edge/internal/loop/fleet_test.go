@@ -31,10 +31,11 @@ type fleet struct {
 	came   int                 // users so far
 	sent   map[string][]string // payloads by topic, in the order of seqs
 	frames []weak.Pointer[byte]
+	room   []byte // what was read
 }
 
 func newFleet(t *rapid.T, sender func() (poll.Sender, error)) *fleet {
-	f := &fleet{T: t, sent: map[string][]string{}}
+	f := &fleet{T: t, sent: map[string][]string{}, room: make([]byte, 100_000)}
 	f.mesh = meshtest.New(func(e exchange.Event) { f.l.Post(e) })
 	// Queues are short, so that messages are dropped out of their middle, and connections read on from the log.
 	lim := Limits{QueueMessages: 12, QueueBytes: 128 << 10, ReadBytes: 64 << 10, HandshakeTimeout: time.Hour}
@@ -151,15 +152,14 @@ func payload(topic string, seq, size int) string {
 
 // read takes at most so many bytes that have come, and looks at the frames they complete. False once there are none.
 func (u *guest) read(most int) bool {
-	room := make([]byte, most)
-	n, err := unix.Read(u.fd, room)
+	n, err := unix.Read(u.fd, u.f.room[:most])
 	if errors.Is(err, unix.EAGAIN) {
 		return false
 	}
 	if err != nil || n == 0 {
 		u.f.Fatalf("user %d was cut off: %v", u.n, err)
 	}
-	u.have = append(u.have, room[:n]...)
+	u.have = append(u.have, u.f.room[:n]...)
 	for {
 		size, t, ok := wire.Header(u.have)
 		if !ok || len(u.have) < wire.HeaderSize+size {
@@ -251,7 +251,7 @@ func (f *fleet) finish() {
 	f.until("everyone has everything", func() bool {
 		all := true
 		for _, u := range f.users {
-			for u.read(1 << 20) {
+			for u.read(len(f.room)) {
 			}
 			u.sendAcks()
 			all = all && u.next[everyone] == uint64(len(f.sent[everyone])+1) && u.next[u.own()] == uint64(len(f.sent[u.own()])+1) && u.pongs == u.pings

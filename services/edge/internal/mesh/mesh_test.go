@@ -160,6 +160,7 @@ func TestFiltersAreAnsweredWithTheirTopics(t *testing.T) {
 }
 
 func TestLostBatchesAreRepaired(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]func(w *world){
 		"a middle one": func(w *world) {
 			w.store.Publish("room/1", 2)
@@ -286,6 +287,7 @@ func TestEdgeWorksWithoutNATS(t *testing.T) {
 
 // What is stored while there is no NATS comes to those who had subscribed before, again and again, without a backstop.
 func TestHeadsAreFollowedWithoutNATS(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1, func(c *Config) { c.BackstopEvery = time.Hour })
 	join(t, m, loops[0], "room/1")
@@ -305,6 +307,7 @@ func TestHeadsAreFollowedWithoutNATS(t *testing.T) {
 
 // A router that can't be heard may go on storing messages for as long as its producers stay.
 func TestHeadsAreFollowedAfterARouterFellSilent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1, func(c *Config) { c.BackstopEvery = time.Hour })
 	second := edgetest.NewRouter(t, w.nats, "r2", "e1")

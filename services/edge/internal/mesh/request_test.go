@@ -142,6 +142,7 @@ func TestSessionIsYieldedToAnotherEdge(t *testing.T) {
 }
 
 func TestFilterJoinedWithoutAStoreIsFollowedOnceItIsBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1)
 	join(t, m, loops[0], "room/0") // routers were heard

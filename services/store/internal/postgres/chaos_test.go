@@ -268,6 +268,7 @@ func healed(t *testing.T, a *appender, since time.Time) time.Duration {
 }
 
 func TestPostgresKilledInTheMiddleOfAppends(t *testing.T) {
+	t.Parallel()
 	server := pgtest.New(t)
 	d := openWith(t, Config{URL: server.URL()})
 	a, stop := startAppender(t, d)
@@ -287,6 +288,7 @@ func TestPostgresKilledInTheMiddleOfAppends(t *testing.T) {
 }
 
 func TestPostgresHangsInTheMiddleOfAppends(t *testing.T) {
+	t.Parallel()
 	server := pgtest.New(t)
 	d := openWith(t, Config{URL: server.URL()})
 	a, stop := startAppender(t, d)

@@ -29,8 +29,10 @@ func openWith(t *testing.T, cfg Config) *DB {
 }
 
 func TestConformance(t *testing.T) {
+	migrated := pgtest.URL(t)
+	need(t, open(t, migrated).Close())
 	backendtest.Run(t, func(t *testing.T) backendtest.Database {
-		url := pgtest.URL(t)
+		url := pgtest.Copy(t, migrated)
 		return func(t *testing.T) backend.Backend {
 			t.Helper()
 			return open(t, url)

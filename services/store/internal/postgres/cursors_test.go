@@ -67,6 +67,7 @@ func floorOf(t *testing.T, d *DB, name string) uint64 {
 
 // The server is killed in the middle of writes and folds: what was answered is there afterwards.
 func TestCursorsSurviveKills(t *testing.T) {
+	t.Parallel()
 	server := pgtest.New(t)
 	d := open(t, server.URL())
 	generations := attachMany(t, d, 8)

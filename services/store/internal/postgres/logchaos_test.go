@@ -180,6 +180,7 @@ func pulse(t *testing.T, d *DB) {
 
 // The whole log of a store, with all its shards, over a Postgres that is killed and one that hangs.
 func TestAStoresLogOverACrashAndAHang(t *testing.T) {
+	t.Parallel()
 	server := pgtest.New(t)
 	d := openWith(t, Config{URL: server.URL()})
 	pulse(t, d)

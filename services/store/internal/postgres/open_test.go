@@ -29,6 +29,7 @@ func execute(t *testing.T, url string, statements ...string) {
 }
 
 func TestServersThatWouldLoseMessagesAreRefused(t *testing.T) {
+	t.Parallel()
 	server := pgtest.New(t)
 	open := func(allow bool) error {
 		ctx, cancel := context.WithTimeout(t.Context(), backendtest.Patience)
@@ -97,6 +98,7 @@ func TestStoresMayStartTogether(t *testing.T) {
 
 // Open waits for a server that is still starting, and only as long as it was told to.
 func TestOpenWaitsForTheServer(t *testing.T) {
+	t.Parallel()
 	server := pgtest.New(t)
 	need(t, server.Stop())
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

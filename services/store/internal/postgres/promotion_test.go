@@ -24,6 +24,7 @@ func claims(t *testing.T, d *DB) error {
 
 // A promoted server takes no appends until an operator says whether its log is whole; one that was only restarted or crashed does.
 func TestAPromotedServerIsNotTrusted(t *testing.T) {
+	t.Parallel()
 	server := pgtest.New(t)
 	d := open(t, server.URL())
 	need(t, claims(t, d))

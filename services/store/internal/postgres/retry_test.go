@@ -42,6 +42,7 @@ func rows(t *testing.T, url, table string) (n int) {
 
 // A batch that the server gave up in favour of another transaction is tried three times more, whole, and no further; anything else isn't.
 func TestCommitsThatLostAreTriedAgain(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		sqlstate        string
 		failures, tries int
