@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"errors"
 	"sync"
+	"sync/atomic"
 )
 
 // Cache keeps programs by text and kind, those that were used last, and refusals like them. Who asks for what is being compiled waits for it.
@@ -27,6 +28,7 @@ type cacheKey struct {
 type cacheEntry struct {
 	key     cacheKey
 	once    sync.Once
+	done    atomic.Bool // once has been
 	program *Program
 	err     error
 }
@@ -42,8 +44,26 @@ func (c *Cache) Compile(text string, kind Kind) (*Program, error) {
 		return Compile(text, kind, c.limits) // refused, and not kept
 	}
 	e := c.entry(cacheKey{text, kind})
-	e.once.Do(func() { e.program, e.err = Compile(text, kind, c.limits) })
+	e.once.Do(func() {
+		defer e.done.Store(true)
+		e.program, e.err = Compile(text, kind, c.limits)
+	})
 	return e.program, e.err
+}
+
+// Ready says whether Compile answers at once. Otherwise it takes up to some hundred milliseconds, for texts that are made to.
+func (c *Cache) Ready(text string, kind Kind) bool {
+	if len(text) > MaxText {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, ok := c.entries[cacheKey{text, kind}]
+	if !ok {
+		return false
+	}
+	c.recent.MoveToFront(found) // so that it is still there when it is asked for
+	return found.Value.(*cacheEntry).done.Load()
 }
 
 // Len counts what is kept.

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -51,5 +52,25 @@ func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
 	}
 	if compile(2) == two {
 		t.Fatal("more is kept than the bound")
+	}
+}
+
+func TestReadyOnceCompiled(t *testing.T) {
+	c := NewCache(2, Limits{})
+	if c.Ready("priority", Score) {
+		t.Error("ready before it is compiled")
+	}
+	_, _ = c.Compile("priority", Score)
+	_, _ = c.Compile("nope", Score)
+	if !c.Ready("priority", Score) || !c.Ready("nope", Score) || c.Ready("priority", Filter) {
+		t.Error("what was compiled or refused is ready, as the kind that it was compiled as")
+	}
+	c.Ready("priority", Score)
+	_, _ = c.Compile("id", Score)
+	if !c.Ready("priority", Score) || c.Ready("nope", Score) {
+		t.Error("what was asked for stays longer")
+	}
+	if !c.Ready(strings.Repeat("x", MaxText+1), Score) {
+		t.Error("what is too long is refused at once")
 	}
 }

@@ -74,6 +74,7 @@ func (j *Job) scoreFor(profile int) error {
 		if !finite(scores[i]) {
 			return invalid("candidate %d: its score is not finite", place)
 		}
+		j.pairs++
 		t.best.offer(Place{place, scores[i]}, t.keep)
 	}
 	return nil

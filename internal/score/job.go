@@ -45,6 +45,7 @@ type Job struct {
 	ready  bool
 	scored bool
 	at     int
+	pairs  int // scored so far
 }
 
 // Job begins a ranking. It keeps what it is given until the ranking is done. now is the time that age is counted to, if the Spec names none.
@@ -158,6 +159,9 @@ func (j *Job) score() error {
 	j.ready = j.at < len(j.one)
 	return nil
 }
+
+// Scored counts the pairs of a candidate and a profile that were scored so far.
+func (j *Job) Scored() int { return j.pairs }
 
 // Places of a profile in a complete ranking, best first.
 func (j *Job) Places(profile int) []Place { return j.one[profile].done }

@@ -47,7 +47,20 @@ func checkModel(s *pushmeshv1.ModelScorer) error {
 // maxSlowdown is the most that a policy may allow a new version.
 const maxSlowdown = 1000
 
-// compileModel takes version. Whoever gives next_version its share chooses before.
+// OfVersion is a Scoring whose model has another version: s names it, and what it says of a roll-out is left out.
+func OfVersion(s Scoring, version uint64) Scoring {
+	m := s.GetModel()
+	return versioned{s, &pushmeshv1.ModelScorer{Name: m.GetName(), Version: version, Output: m.GetOutput()}}
+}
+
+type versioned struct {
+	Scoring
+	model *pushmeshv1.ModelScorer
+}
+
+func (v versioned) GetModel() *pushmeshv1.ModelScorer { return v.model }
+
+// compileModel takes version. Whoever gives next_version its share asks for that by OfVersion.
 func compileModel(s *pushmeshv1.ModelScorer, models Models) (*model, uint64, error) {
 	if err := checkModel(s); err != nil {
 		return nil, 0, err

@@ -71,7 +71,7 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 	checks := &health.Checks{}
 	stored, stores := newModels(s, tel)
 	c := &Compute{
-		front: &front{listen: s.Listen, tel: tel, pool: workers, service: ranking.New(workers, stored, tel.Registry)},
+		front: &front{listen: s.Listen, tel: tel, pool: workers, service: ranking.New(ranking.Config{Pool: workers, Models: stored, Log: tel.Log, Registry: tel.Registry})},
 		http:  health.NewServer(s.HTTP, checks, tel.Registry),
 	}
 	checks.Require("serving", c.front.check)

@@ -128,3 +128,87 @@ func TestRankByAStoredModel(t *testing.T) {
 		t.Error(list, err)
 	}
 }
+
+// A namespace's policy gives a share of its calls to another version of its model, exactly, and goes back in one call.
+func TestAModelIsRolledOut(t *testing.T) {
+	m := harness.Start(t, harness.Options{})
+	conn := m.Router(t)
+	rank, namespaces := pushmeshv1.NewRankServiceClient(conn), pushmeshv1.NewNamespaceServiceClient(conn)
+	_, candidates, _ := library(t, "lightgbm-binary.txt")
+	for version, name := range []string{"lightgbm-binary.txt", "lightgbm-poisson.txt"} {
+		file, _, _ := library(t, name)
+		if put, err := putModel(t, conn, "ctr", file); err != nil || put.GetVersion() != uint64(version+1) {
+			t.Fatal(put, err)
+		}
+	}
+	if _, err := rankBy(t, conn, candidates, &pushmeshv1.ModelScorer{Name: "ctr", Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	// The first call for a model that there is not says so, unless the machine stands still so long that a store seems to be away.
+	for i := 0; ; i++ {
+		_, err := rank.Rank(t.Context(), &pushmeshv1.RankRequest{Candidates: candidates, Model: &pushmeshv1.ModelScorer{Name: fmt.Sprint("none-", i)}})
+		if code.Of(err) == wirev1.Code_CODE_NOT_FOUND {
+			break
+		}
+		if code.Of(err) != wirev1.Code_CODE_UNAVAILABLE || i == 20 {
+			t.Fatal(err)
+		}
+	}
+	put := func(model *pushmeshv1.ModelScorer) error {
+		_, err := namespaces.Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
+			Namespace: &pushmeshv1.Namespace{Prefix: "news", Policy: &pushmeshv1.Policy{Rank: &pushmeshv1.RankPolicy{Model: model}}},
+		})
+		return err
+	}
+	if err := put(&pushmeshv1.ModelScorer{Name: "ctr", Version: 1, NextVersion: 3, NextShare: 0.25}); code.Of(err) != wirev1.Code_CODE_NOT_FOUND {
+		t.Errorf("a next version that there is not: %v", err)
+	}
+	if err := put(&pushmeshv1.ModelScorer{Name: "ctr", Version: 1, NextVersion: 2, NextShare: 0.25, MaxSlowdown: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	again := 0 // calls that compute may have counted, and did not answer
+	version := func() uint64 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for ; ; again++ {
+			resp, err := rank.Rank(ctx, &pushmeshv1.RankRequest{Candidates: candidates, Namespace: "news"})
+			switch code.Of(err) {
+			case wirev1.Code_CODE_OK:
+				return resp.GetModelVersion()
+			case wirev1.Code_CODE_NOT_FOUND, wirev1.Code_CODE_UNAVAILABLE: // the router does not know the policy, or compute stood still
+				<-tick.C
+			default:
+				t.Fatal(err)
+			}
+		}
+	}
+	deadline := time.Now().Add(time.Minute)
+	for version() != 2 { // until that version is loaded
+		if time.Now().After(deadline) {
+			t.Fatal("the next version gets no calls")
+		}
+	}
+	by := map[uint64]int{}
+	again = 0
+	for range 40 {
+		by[version()]++
+	}
+	if by[1]+by[2] != 40 || by[2] < 10-again || by[2] > 10+again {
+		t.Errorf("a quarter of 40 calls is %v", by)
+	}
+	back, err := rank.RollBack(t.Context(), &pushmeshv1.RollBackRequest{Name: "ctr"})
+	if err != nil || len(back.GetNamespaces()) != 1 || back.GetNamespaces()[0] != "news" {
+		t.Fatal(back, err)
+	}
+	deadline = time.Now().Add(time.Minute)
+	for of := 0; of < 8; { // eight one after the other, of which two would be the next version's
+		if of++; version() != 1 {
+			of = 0
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("still rolled out a minute after it was rolled back")
+		}
+	}
+}

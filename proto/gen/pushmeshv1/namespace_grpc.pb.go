@@ -31,6 +31,7 @@ const (
 //
 // NamespaceService changes the policies of topic prefixes. A change reaches every tier without a restart.
 type NamespaceServiceClient interface {
+	// Put sets the policy of a prefix. NOT_FOUND: it names a model, or a version of one, that there is not.
 	Put(ctx context.Context, in *NamespaceServicePutRequest, opts ...grpc.CallOption) (*NamespaceServicePutResponse, error)
 	Get(ctx context.Context, in *NamespaceServiceGetRequest, opts ...grpc.CallOption) (*NamespaceServiceGetResponse, error)
 	List(ctx context.Context, in *NamespaceServiceListRequest, opts ...grpc.CallOption) (*NamespaceServiceListResponse, error)
@@ -91,6 +92,7 @@ func (c *namespaceServiceClient) Delete(ctx context.Context, in *NamespaceServic
 //
 // NamespaceService changes the policies of topic prefixes. A change reaches every tier without a restart.
 type NamespaceServiceServer interface {
+	// Put sets the policy of a prefix. NOT_FOUND: it names a model, or a version of one, that there is not.
 	Put(context.Context, *NamespaceServicePutRequest) (*NamespaceServicePutResponse, error)
 	Get(context.Context, *NamespaceServiceGetRequest) (*NamespaceServiceGetResponse, error)
 	List(context.Context, *NamespaceServiceListRequest) (*NamespaceServiceListResponse, error)

@@ -556,12 +556,14 @@ type ModelScorer struct {
 	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Which output of a model with several (classes) is the score, from 0.
 	Output uint32 `protobuf:"varint,3,opt,name=output,proto3" json:"output,omitempty"`
-	// Another version that gets a share of the calls, 0 to 1.
+	// In a rank policy, another version that gets a share of the calls, 0 to 1. What it fails, version answers.
 	NextVersion uint64  `protobuf:"varint,4,opt,name=next_version,json=nextVersion,proto3" json:"next_version,omitempty"`
 	NextShare   float64 `protobuf:"fixed64,5,opt,name=next_share,json=nextShare,proto3" json:"next_share,omitempty"`
-	// The share of errors among the calls of next_version (at least 20) beyond which the roll-out freezes: all calls go to version. 0: 0.05.
+	// The share of errors among the calls of next_version (at least 20, about the last 1,000) beyond which the roll-out freezes: all calls go to version,
+	// at that compute node, until the policy changes. What version fails as well is no error. 0: 0.05.
 	MaxErrorShare float64 `protobuf:"fixed64,6,opt,name=max_error_share,json=maxErrorShare,proto3" json:"max_error_share,omitempty"`
-	// The mean time per candidate of next_version, as a multiple of that of version, beyond which the roll-out freezes. 0: 3.
+	// The mean time per candidate of next_version, as a multiple of that of version, beyond which the roll-out freezes, in three windows one after the other
+	// of at least 20 calls of each. 0: 3.
 	MaxSlowdown   float64 `protobuf:"fixed64,7,opt,name=max_slowdown,json=maxSlowdown,proto3" json:"max_slowdown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

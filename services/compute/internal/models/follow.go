@@ -37,7 +37,7 @@ func (m *Models) run(ctx context.Context) {
 				m.cfg.Log.Debug("models not listed", "error", err)
 			}
 		}
-		if k, ok := m.next(); ok {
+		if k, ok := m.first(); ok {
 			m.load(ctx, k)
 			continue
 		}
@@ -74,11 +74,13 @@ func (m *Models) ask(ctx context.Context) error {
 	}
 	m.mu.Unlock()
 	resp, err := m.cfg.Store.ListModels(ctx, &meshv1.StoreServiceListModelsRequest{Revision: have})
-	if err != nil {
-		return err
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer m.tell()
+	if err != nil {
+		m.unheard, m.away, m.relist = m.unheard+1, err, false
+		return err
+	}
 	if !m.listed || resp.GetRevision() != m.revision {
 		m.listed, m.revision = true, resp.GetRevision()
 		m.take(resp.GetModels())
@@ -121,8 +123,8 @@ func (m *Models) take(all []*pushmeshv1.Model) {
 	}
 }
 
-// next of those wanted. It stays wanted until it is loaded, so that it is loaded once.
-func (m *Models) next() (key, bool) {
+// first of those wanted. It stays wanted until it is loaded, so that it is loaded once.
+func (m *Models) first() (key, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.wanted) == 0 {
@@ -137,6 +139,7 @@ func (m *Models) load(ctx context.Context, k key) {
 	model, err := m.read(ctx, k)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer m.tell()
 	m.wanted = slices.DeleteFunc(m.wanted, func(w key) bool { return w == k })
 	if m.known[k] == nil || ctx.Err() != nil {
 		return

@@ -75,7 +75,10 @@ type Models struct {
 	failed   map[key]failure // of known ones
 	wanted   []key           // in order
 	missed   map[key]bool    // asked for and not known; true: not there by a list asked for since
-	relist   bool            // a version is missed
+	relist   bool            // the list is wanted before its time
+	unheard  int             // questions that the store did not answer
+	away     error           // why, the last time
+	changed  chan struct{}   // closed, and replaced, when a question or a load has ended
 }
 
 // New makes Models that know of none yet.
@@ -83,6 +86,7 @@ func New(cfg Config) *Models {
 	m := &Models{
 		cfg: cfg, every: pollEvery, kick: make(chan struct{}, 1), group: lifecycle.NewGroup(context.Background()),
 		known: map[key]*pushmeshv1.Model{}, newest: map[string]uint64{}, loaded: newCache(cfg.MaxBytes), failed: map[key]failure{}, missed: map[key]bool{},
+		changed: make(chan struct{}),
 	}
 	m.metrics = newMetrics(m, cfg.Registry)
 	return m
@@ -112,44 +116,99 @@ func (m *Models) Check() error {
 	return nil
 }
 
+// outlook is what can become of a version that can't be had now.
+type outlook int
+
+const (
+	settled outlook = iota // nothing, for some time
+	asked                  // the store is asked for it
+	loading                // it is being loaded, or waits to be
+)
+
 // Model is a version of a model, and which; version 0 is the newest, or the newest that is loaded while a newer one is not. It never waits. Its errors:
 // UNAVAILABLE with a time to come back while the version is being loaded, or the store has not told of it; NOT_FOUND; UNSUPPORTED where the node knows
 // no store; MEMORY_BUDGET where the model is larger than all that models may take; else why its file could not be loaded.
 func (m *Models) Model(name string, version uint64) (*trees.Model, uint64, error) {
-	if m.cfg.Store == nil {
-		return nil, 0, code.New(wirev1.Code_CODE_UNSUPPORTED, "this compute node has no models: it knows no store (--stores)")
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	found, at, _, err := m.look(name, version)
+	return found, at, err
+}
+
+// Wait until Model has the version, or says why not for good: the errors are Model's. UNAVAILABLE is left for a store that can't be asked, and a file that is
+// not loaded when ctx ends.
+func (m *Models) Wait(ctx context.Context, name string, version uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for unheard := m.unheard; ; {
+		_, _, out, err := m.look(name, version)
+		if out == settled {
+			return err
+		}
+		if out == asked && m.unheard != unheard {
+			return code.Retry(wirev1.Code_CODE_UNAVAILABLE, failedRetry, fmt.Sprintf("the store does not say which models there are: %v", m.away))
+		}
+		if !m.next(ctx) {
+			return err
+		}
+	}
+}
+
+// next waits for a question or a load to end, without m.mu, which is held; false: ctx ended first.
+func (m *Models) next(ctx context.Context) bool {
+	changed := m.changed
+	m.mu.Unlock()
+	defer m.mu.Lock()
+	select {
+	case <-changed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// tell those that wait. m.mu is held.
+func (m *Models) tell() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// look is Model, and what a failure may become. m.mu is held.
+func (m *Models) look(name string, version uint64) (*trees.Model, uint64, outlook, error) {
+	if m.cfg.Store == nil {
+		return nil, 0, settled, code.New(wirev1.Code_CODE_UNSUPPORTED, "this compute node has no models: it knows no store (--stores)")
+	}
 	if !m.listed {
-		return nil, 0, code.Retry(wirev1.Code_CODE_UNAVAILABLE, loadingRetry, "the store has not told of models yet")
+		m.ahead()
+		return nil, 0, asked, code.Retry(wirev1.Code_CODE_UNAVAILABLE, loadingRetry, "the store has not told of models yet")
 	}
 	k := key{name, version}
 	if version == 0 {
 		k.version = m.newest[name]
 	}
 	if m.known[k] == nil {
-		return nil, 0, m.miss(key{name, version})
+		out, err := m.miss(key{name, version})
+		return nil, 0, out, err
 	}
 	if found := m.loaded.get(k); found != nil {
-		return found, k.version, nil
+		return found, k.version, settled, nil
 	}
-	err := m.want(k)
+	out, err := m.want(k)
 	if version == 0 {
 		if found, at := m.loaded.newest(name); found != nil {
-			return found, at, nil
+			return found, at, settled, nil
 		}
 	}
-	return nil, 0, err
+	return nil, 0, out, err
 }
 
 // want has a version loaded, and says why it isn't. m.mu is held.
-func (m *Models) want(k key) error {
+func (m *Models) want(k key) (outlook, error) {
 	if f, ok := m.failed[k]; ok && time.Now().Before(f.before) {
-		return f.err
+		return settled, f.err
 	}
 	m.queue(k)
-	return code.Retry(wirev1.Code_CODE_UNAVAILABLE, loadingRetry, k.String()+" is not loaded yet")
+	return loading, code.Retry(wirev1.Code_CODE_UNAVAILABLE, loadingRetry, k.String()+" is not loaded yet")
 }
 
 // queue: m.mu is held.
@@ -171,18 +230,23 @@ func (m *Models) loading(k key) bool {
 }
 
 // miss is why a version that is not known is refused: it may have been put a moment ago. m.mu is held.
-func (m *Models) miss(k key) error {
-	if gone, asked := m.missed[k]; gone || !asked && len(m.missed) == maxMissed {
+func (m *Models) miss(k key) (outlook, error) {
+	if gone, missed := m.missed[k]; gone || !missed && len(m.missed) == maxMissed {
 		what := k.String()
 		if k.version == 0 {
 			what = "model " + k.name
 		}
-		return code.New(wirev1.Code_CODE_NOT_FOUND, "there is no "+what)
+		return settled, code.New(wirev1.Code_CODE_NOT_FOUND, "there is no "+what)
 	}
 	m.missed[k] = false
+	m.ahead()
+	return asked, code.Retry(wirev1.Code_CODE_UNAVAILABLE, loadingRetry, "the store is asked for "+k.String())
+}
+
+// ahead has the store asked before its time. m.mu is held.
+func (m *Models) ahead() {
 	m.relist = true
 	m.wake()
-	return code.Retry(wirev1.Code_CODE_UNAVAILABLE, loadingRetry, "the store is asked for "+k.String())
 }
 
 func (m *Models) wake() {

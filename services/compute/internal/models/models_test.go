@@ -122,6 +122,13 @@ func startAsking(t *testing.T, store Store, most int, every time.Duration) *Mode
 	t.Helper()
 	m := New(Config{Store: store, MaxBytes: most, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()})
 	m.every = every
+	begin(t, m)
+	return m
+}
+
+// begin starts m, which stops with the test.
+func begin(t *testing.T, m *Models) {
+	t.Helper()
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +139,6 @@ func startAsking(t *testing.T, store Store, most int, every time.Duration) *Mode
 			t.Error(err)
 		}
 	})
-	return m
 }
 
 // until cond holds.

@@ -4,6 +4,7 @@ package ranking
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -21,12 +22,16 @@ import (
 type Service struct {
 	meshv1.UnimplementedComputeServiceServer
 	// About fills in who this is; it is set before the first call.
-	About func(*meshv1.DescribeResponse)
-	pool  *cpupool.Pool
-	parts score.Parts
-	jobs  *prometheus.CounterVec
-	wait  prometheus.Histogram
-	run   prometheus.Histogram
+	About    func(*meshv1.DescribeResponse)
+	pool     *cpupool.Pool
+	programs *expr.Cache
+	models   Models
+	parts    score.Parts
+	rollouts *rollouts
+	anteroom anteroom
+	jobs     *prometheus.CounterVec
+	wait     prometheus.Histogram
+	run      prometheus.Histogram
 
 	draining chan struct{} // closed by Drain
 	drain    sync.Once
@@ -35,14 +40,33 @@ type Service struct {
 // expressions is how many programs are kept: usual ones take a few KiB, the largest 200.
 const expressions = 512
 
-// New makes a service and registers its metrics. models may be nil.
-func New(p *cpupool.Pool, models score.Models, reg prometheus.Registerer) *Service {
+// Models are those that a node has.
+type Models interface {
+	score.Models
+	// Wait until Model has a version, or says why not for good; UNAVAILABLE: the store can't be asked, or ctx has ended before it is loaded.
+	Wait(ctx context.Context, name string, version uint64) error
+}
+
+// Config of a service.
+type Config struct {
+	Pool     *cpupool.Pool
+	Models   Models
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// New makes a service and registers its metrics.
+func New(cfg Config) *Service {
+	p, reg := cfg.Pool, cfg.Registry
 	programs := expr.NewCache(expressions, expr.Limits{})
 	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	s := &Service{
 		draining: make(chan struct{}),
 		pool:     p,
-		parts:    score.Parts{Expressions: programs, Models: models},
+		programs: programs,
+		models:   cfg.Models,
+		parts:    score.Parts{Expressions: programs, Models: cfg.Models},
+		rollouts: newRollouts(cfg.Log, reg),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_compute_jobs_total", Help: "Ranking jobs by how they ended.",
 		}, []string{"code"}),
@@ -57,6 +81,9 @@ func New(p *cpupool.Pool, models score.Models, reg prometheus.Registerer) *Servi
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pushmesh_compute_expressions", Help: "Compiled expressions that are kept, 512 at most.",
 	}, func() float64 { return float64(programs.Len()) }))
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pushmesh_compute_unready_jobs", Help: "Jobs that wait for an expression to be compiled or a model to be loaded, 1,024 at most.",
+	}, func() float64 { return float64(s.anteroom.waiting()) }))
 	for l := range cpupool.Lanes {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pushmesh_compute_queue_depth", Help: "Jobs that wait.", ConstLabels: prometheus.Labels{"lane": l.String()},
@@ -91,19 +118,35 @@ func (s *Service) Describe(context.Context, *meshv1.DescribeRequest) (*meshv1.De
 func (s *Service) RankJob(ctx context.Context, req *meshv1.RankJobRequest) (*meshv1.RankJobResponse, error) {
 	ctx, cancel := limited(ctx, req)
 	defer cancel()
-	var times cpupool.Times
-	w, err := newWork(req, s.parts)
-	if err == nil {
-		times, err = s.pool.Do(ctx, req.GetCaller(), w.cost, w.job)
-	}
-	if e := s.ended(times, err); e != nil {
+	w, times, err := s.rank(ctx, req)
+	if e := s.ended(w, times, err); e != nil {
 		return nil, e
 	}
 	return w.response(times), nil
 }
 
-// ended counts how a job ended, and names an error.
-func (s *Service) ended(times cpupool.Times, err error) *code.Error {
+func (s *Service) rank(ctx context.Context, req *meshv1.RankJobRequest) (w *work, times cpupool.Times, err error) {
+	t := s.rollouts.choose(req.GetRank().GetNamespace(), req.GetRank().GetModel())
+	w, ready, err := s.atOnce(req, t)
+	if !ready {
+		var leave func()
+		if leave, err = s.anteroom.enter(req); err == nil {
+			w, err = s.later(ctx, req, t)
+			leave()
+		}
+	}
+	if err != nil {
+		return nil, times, err
+	}
+	err = w.admit(func() (err error) {
+		times, err = s.pool.Do(ctx, req.GetCaller(), w.cost, w)
+		return err
+	})
+	return w, times, err
+}
+
+// ended counts how a job ended, which is nil where it could not begin, and names an error.
+func (s *Service) ended(w *work, times cpupool.Times, err error) *code.Error {
 	if times.Waited > 0 {
 		s.wait.Observe(times.Waited.Seconds())
 	}
@@ -112,6 +155,13 @@ func (s *Service) ended(times cpupool.Times, err error) *code.Error {
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = code.New(wirev1.Code_CODE_EXPIRED, "the deadline came before the ranking was done")
+	}
+	switch {
+	case w == nil:
+	case err == nil:
+		w.answered()
+	case code.Of(err) == wirev1.Code_CODE_INTERNAL:
+		w.lost(err)
 	}
 	e := code.From(err)
 	s.jobs.WithLabelValues(code.Name(code.Of(err))).Inc()

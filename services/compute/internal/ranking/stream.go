@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -44,6 +45,8 @@ func (s *Service) RankJobs(stream jobStream) error {
 }
 
 func (s *Service) receive(ctx context.Context, stream jobStream, out *answers) error {
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
 	for {
 		req, err := stream.Recv()
 		if err != nil {
@@ -53,7 +56,7 @@ func (s *Service) receive(ctx context.Context, stream jobStream, out *answers) e
 			if err := out.room(ctx); err != nil {
 				return err
 			}
-			s.begin(ctx, it, out)
+			s.begin(ctx, it, out, &waiting)
 		}
 		for _, ref := range req.GetCancel() {
 			out.cancel(ref)
@@ -61,17 +64,38 @@ func (s *Service) receive(ctx context.Context, stream jobStream, out *answers) e
 	}
 }
 
-// begin has one job of a stream done.
-func (s *Service) begin(ctx context.Context, it *meshv1.RankJobsRequest_Item, out *answers) {
-	a := answer{ref: it.GetRef()}
-	ctx, cancel := limited(ctx, it.GetJob())
+// begin has one job of a stream done. What has to be waited for, a goroutine of its own waits for.
+func (s *Service) begin(ctx context.Context, it *meshv1.RankJobsRequest_Item, out *answers, waiting *sync.WaitGroup) {
+	a, job := answer{ref: it.GetRef()}, it.GetJob()
+	ctx, cancel := limited(ctx, job)
 	out.expect(a.ref, cancel)
-	w, err := newWork(it.GetJob(), s.parts)
+	t := s.rollouts.choose(job.GetRank().GetNamespace(), job.GetRank().GetModel())
+	w, ready, err := s.atOnce(job, t)
+	if ready {
+		s.enter(ctx, a, w, err, out)
+		return
+	}
+	leave, err := s.anteroom.enter(job)
+	if err != nil {
+		s.enter(ctx, a, nil, err, out)
+		return
+	}
+	waiting.Go(func() {
+		defer leave()
+		w, err := s.later(ctx, job, t)
+		s.enter(ctx, a, w, err, out)
+	})
+}
+
+// enter the pool with a job, or answer why it can't be done.
+func (s *Service) enter(ctx context.Context, a answer, w *work, err error, out *answers) {
 	if err == nil {
 		a.work = w
-		err = s.pool.Go(ctx, it.GetJob().GetCaller(), w.cost, w.job, func(times cpupool.Times, err error) {
-			a.times, a.err = times, err
-			out.add(a)
+		err = w.admit(func() error {
+			return s.pool.Go(ctx, w.req.GetCaller(), w.cost, w, func(times cpupool.Times, err error) {
+				a.times, a.err = times, err
+				out.add(a)
+			})
 		})
 	}
 	if err != nil {
@@ -110,7 +134,7 @@ func (s *Service) send(ctx context.Context, stream jobStream, out *answers) erro
 }
 
 func (s *Service) item(a *answer) *meshv1.RankJobsResponse_Item {
-	if e := s.ended(a.times, a.err); e != nil {
+	if e := s.ended(a.work, a.times, a.err); e != nil {
 		return &meshv1.RankJobsResponse_Item{Ref: a.ref, Code: e.Code, Error: e.Message, RetryAfterMs: uint32(e.RetryAfter.Milliseconds())}
 	}
 	return &meshv1.RankJobsResponse_Item{Ref: a.ref, Job: a.work.response(a.times)}
