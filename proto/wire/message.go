@@ -61,3 +61,9 @@ func AppendTail(dst []byte, attempt uint32, score float64, subs []uint32) []byte
 	}
 	return dst
 }
+
+// AppendUnranked appends, behind a tail, that the message should have been ranked for its subscription and was not.
+func AppendUnranked(dst []byte) []byte {
+	dst = protowire.AppendTag(dst, 15, protowire.VarintType)
+	return protowire.AppendVarint(dst, 1)
+}

@@ -255,6 +255,7 @@ var byCode = []struct {
 	of         func(*loop.Stats) *hub.ByCode
 }{
 	{"drops_total", "Messages that did not come, by why.", func(s *loop.Stats) *hub.ByCode { return &s.Drops }},
+	{"unranked_total", "Messages that were to be ranked for a subscription and were not, by why.", func(s *loop.Stats) *hub.ByCode { return &s.Unranked }},
 	{"closes_total", "Connections ended, by why; OK: by the client.", func(s *loop.Stats) *hub.ByCode { return &s.Closes }},
 	{"refused_total", "Requests of clients that were refused, by why.", func(s *loop.Stats) *hub.ByCode { return &s.Refused }},
 }

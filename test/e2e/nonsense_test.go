@@ -101,7 +101,7 @@ func TestBadRequestsKeepTheConnection(t *testing.T) {
 		{&wirev1.Subscribe{Filter: "a", Group: "g", Overflow: wirev1.Overflow_OVERFLOW_CONFLATE}, wirev1.Code_CODE_UNSUPPORTED},
 		{&wirev1.Subscribe{Filter: "a", GroupKey: "topic"}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		{&wirev1.Subscribe{Filter: "a", Where: "x > 1"}, wirev1.Code_CODE_INVALID_ARGUMENT},
-		{&wirev1.Subscribe{Filter: "a", RankTopK: 3}, wirev1.Code_CODE_UNSUPPORTED},
+		{&wirev1.Subscribe{Filter: "a", RankTopK: 3}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		{&wirev1.Subscribe{Filter: "room/a", Ack: true, Overflow: wirev1.Overflow_OVERFLOW_DROP_OLDEST}, wirev1.Code_CODE_UNSUPPORTED},
 	} {
 		want.sub.Id = uint32(i + 1)

@@ -8,6 +8,10 @@ import (
 
 // offerRun hands the live messages in hand to a track: as they are shared where nothing speaks against it, else one by one.
 func (h *Hub) offerRun(t *track) {
+	if t.rank != nil {
+		h.offerRanked(t)
+		return
+	}
 	f, c := &h.fan, t.c
 	first := f.ms[0]
 	if c.state == stateOpen && !c.draining && t.epoch == first.Epoch && t.pos+1 == first.Seq && !t.behind && t.kind == kindPlain && !t.ack &&
@@ -68,6 +72,9 @@ func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 	t.epoch, t.pos = epoch, 0
 	h.noLatest(t)
 	t.behind = false
+	if t.rank != nil {
+		t.rank.unrank()
+	}
 	h.releaseRange(t)
 	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED))
 	h.push(t.c, item{kind: itemGap, t: t, b: frame, rank: lead(priority)})
@@ -100,11 +107,11 @@ func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
 		h.conflate(t, m)
 		return wirev1.Code_CODE_OK
 	}
-	return h.deliver(t, m)
+	return h.deliver(t, m, 0)
 }
 
 // deliver queues a first delivery.
-func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
+func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
 	c := t.c
 	if t.ack && (c.unacked >= c.window || t.window > 0 && t.unacked >= uint32(t.window)) {
 		return wirev1.Code_CODE_SLOW_CONSUMER
@@ -115,7 +122,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message) wirev1.Code {
 	if why := h.full(c, len(m.Frame)); why != wirev1.Code_CODE_OK {
 		return why
 	}
-	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t}
+	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, from: uint64(is)}
 	if t.cur != nil {
 		if n := t.cur.Attempts(m.Seq); n > 0 {
 			if n >= h.policy(t.topic).MaxAttempts {
@@ -203,6 +210,10 @@ func (h *Hub) stepBack(t *track, it *item) {
 		for m, n := it.m, it.n; n > 0; m, n = m.Next, n-1 {
 			h.unopened(t, m.Seq)
 		}
+	}
+	if t.rank != nil {
+		t.rank.order.putBack(seq, mark(it.from))
+		return
 	}
 	t.pos = min(t.pos, seq-1)
 	h.noHole(t)

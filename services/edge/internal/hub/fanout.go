@@ -83,6 +83,7 @@ func (h *Hub) nextMessages() {
 	if f.ts != nil && m.Seq > 0 {
 		f.ts.came(f.ms[len(f.ms)-1])
 	}
+	h.gatherMore()
 }
 
 // missing finds the wildcard subscriptions that match and may have no track at the topic yet. The log of them stays as it is until the messages in hand
@@ -180,9 +181,11 @@ func (h *Hub) fanStep(budget int) (done int) {
 		} else if t.held && !t.open() {
 			continue
 		} else if t.kind == kindPlain {
-			h.ephemeralRun(t.c, nil, nil, wirev1.Overflow(t.overflow))
+			h.ephemeralRun(t.c, nil, nil, wirev1.Overflow(t.overflow), 0)
+		} else if t.rank != nil {
+			h.offerGather(t.c, t, nil, wirev1.Overflow(t.overflow))
 		} else {
-			h.ephemeralRun(t.c, t, nil, wirev1.Overflow(t.overflow))
+			h.ephemeralRun(t.c, t, nil, wirev1.Overflow(t.overflow), 0)
 		}
 	}
 	if done < budget {
@@ -244,18 +247,22 @@ func (h *Hub) offerEphemeral(s *sub) {
 	if !s.active || !s.open {
 		return
 	}
-	if s.kind != kindPlain {
-		h.ephemeralRun(s.c, nil, s, wirev1.Overflow(s.overflow))
+	switch {
+	case s.topK > 0:
+		h.offerGather(s.c, nil, s, wirev1.Overflow(s.overflow))
+		return
+	case s.kind != kindPlain:
+		h.ephemeralRun(s.c, nil, s, wirev1.Overflow(s.overflow), 0)
 		return
 	}
 	if s.c.stamp != h.fan.serial {
 		s.c.stamp = h.fan.serial
-		h.ephemeralRun(s.c, nil, nil, wirev1.Overflow(s.overflow))
+		h.ephemeralRun(s.c, nil, nil, wirev1.Overflow(s.overflow), 0)
 	}
 }
 
 // ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing speaks against it, else one by one.
-func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
+func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is mark) {
 	f := &h.fan
 	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
 		h.pushRuns(c, nil, f.runs)
@@ -270,12 +277,12 @@ func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow) 
 			h.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
 			continue
 		}
-		h.ephemeral(c, t, id, overflow, m)
+		h.ephemeral(c, t, id, overflow, m, is)
 	}
 }
 
 // ephemeral queues a message that no log has. t or sub say whose it is, where it is not for all plain subscriptions.
-func (h *Hub) ephemeral(c *conn, t *track, sub uint32, overflow wirev1.Overflow, m *exchange.Message) {
+func (h *Hub) ephemeral(c *conn, t *track, sub uint32, overflow wirev1.Overflow, m *exchange.Message, is mark) {
 	if m.ExpiresAt != 0 && m.ExpiresAt <= h.wall {
 		h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 		return
@@ -300,7 +307,7 @@ func (h *Hub) ephemeral(c *conn, t *track, sub uint32, overflow wirev1.Overflow,
 			return
 		}
 	}
-	h.push(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, sub: sub})
+	h.push(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, sub: sub, from: uint64(is)})
 }
 
 // dropEphemeral drops the oldest queued message that no log has; false where there is none.

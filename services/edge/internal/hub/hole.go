@@ -17,7 +17,7 @@ func (h *Hub) hole(t *track, from, to uint64, why wirev1.Code) {
 		more.holeFrom, more.holeCode, more.holeDue = from, why, h.now+int64(holeDelay)
 		h.wheel.Sooner(t.c.slot, t.holeDue)
 	}
-	more.holeTo, t.pos = to, to
+	more.holeTo, t.pos = to, max(t.pos, to)
 	if t.cur != nil {
 		t.cur.Settle(from, to)
 		h.cursorChanged(t)
@@ -102,7 +102,7 @@ func (h *Hub) tryLatest(t *track) {
 	if m == nil || t.queued > 0 || t.c.draining || t.c.state != stateOpen {
 		return
 	}
-	switch h.deliver(t, m) {
+	switch h.deliver(t, m, 0) {
 	case wirev1.Code_CODE_OK:
 		h.noLatest(t)
 		return
@@ -131,7 +131,7 @@ func (h *Hub) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
 			h.stats.Drops.add(why, 1)
 			h.looked(looksAsOne)
 			gap = h.dropInto(c, i, gap, why)
-			if h.deliver(t, m) == wirev1.Code_CODE_OK {
+			if h.deliver(t, m, 0) == wirev1.Code_CODE_OK {
 				h.looked(int(i))
 				h.tidy(c)
 				return

@@ -124,6 +124,13 @@ type Hub struct {
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
+	// Of ranked delivery: candidates that gather, by topic and by serial, rankings under way, and the bytes of both.
+	gathers  map[string]*gather
+	bySerial map[uint64]*gather
+	rankings map[uint64]*ranking
+	gathered int
+	serials  uint64
+	taken    []bool   // scratch: places that a member does not get behind the best
 	watched  *watched // nil: nobody watches who is subscribed
 	drain    *drain
 	leaving  *departure // nil: nobody is asked to go
@@ -157,6 +164,7 @@ func New(cfg Config) *Hub {
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), filters: map[string]*filter{}, members: map[string]*members{}, wildLog: wildLog{base: 1},
 		policies: 1, idSeed: rand.Uint64(), scratch: make([]byte, 0, 16<<10),
 	}
+	h.gathers, h.bySerial, h.rankings = map[string]*gather{}, map[uint64]*gather{}, map[uint64]*ranking{}
 	h.topics = slab.NewNames[topicState](&h.arrays)
 	if h.budget = cfg.Budget; h.budget == nil {
 		h.budget = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
@@ -236,6 +244,12 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.forConn(e.Conn, func(c *conn) { h.assigned(c, e) })
 	case exchange.GroupEnded:
 		h.forConn(e.Conn, func(c *conn) { h.groupEnded(c, e) })
+	case exchange.Gathered:
+		if g := h.bySerial[e.Serial]; g != nil {
+			h.endWindow(g)
+		}
+	case exchange.Ranked:
+		h.rankedEvent(e)
 	case exchange.Saved:
 		h.saved(e)
 	case exchange.Published:

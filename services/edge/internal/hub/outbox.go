@@ -42,7 +42,7 @@ type item struct {
 	m       *exchange.Message // the first of a run
 	t       *track            // of a durable message or a gap
 	b       []byte            // what is shared, or of the edge's own; of a run all frames
-	from    uint64            // of a gap
+	from    uint64            // of a gap; of a message its mark
 	n       uint32            // messages
 	sub     uint32            // of an ephemeral message with subs, or of a group's
 	rank    uint32            // milliseconds: when it came, less what its priority is worth. Lower ones go first
@@ -401,7 +401,11 @@ func (it *item) plain() bool {
 func (h *Hub) ends(it *item) (head, tail []byte) {
 	at := len(h.scratch)
 	h.scratch = append(h.scratch, 0, 0, 0, 0)
-	h.scratch = wire.AppendTail(h.scratch, uint32(it.attempt), 0, h.subsOf(it))
+	score, isUnranked := mark(it.from).of()
+	h.scratch = wire.AppendTail(h.scratch, uint32(it.attempt), score, h.subsOf(it))
+	if isUnranked {
+		h.scratch = wire.AppendUnranked(h.scratch)
+	}
 	head, tail = h.scratch[at:at+wire.HeaderSize], h.scratch[at+wire.HeaderSize:]
 	wire.PutHeader(head, len(it.m.Frame)-wire.HeaderSize+len(tail), wirev1.FrameType_FRAME_TYPE_MESSAGE)
 	return head, tail

@@ -107,6 +107,7 @@ func (h *Hub) payDurable(c *conn, goal int) {
 			h.unassign(c, i-1)
 		case it.kind == itemGap && it.from == 0:
 			fenced = append(fenced, t)
+		case it.kind == itemGap && t.rank != nil: // it says nothing of where the track is
 		case t.told || slices.Contains(fenced, t):
 		case it.again:
 			h.postpone(c, i-1)

@@ -253,6 +253,7 @@ func TestSessionSeesEverything(t *testing.T) {
 type holder struct {
 	w       *world
 	filter  string
+	topK    uint32
 	c       *client
 	unacked []spot
 	seen    map[spot]bool
@@ -264,7 +265,7 @@ func (f *holder) connect() {
 	f.c = f.w.dial()
 	f.w.mesh.HoldSaved()
 	f.c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ClientId: "ann", Session: "s", HeartbeatMs: 600_000, ReceiveWindow: 5})
-	f.c.subscribeSession(f.filter)
+	f.c.subscribe(&wirev1.Subscribe{Id: 1, Filter: f.filter, RankTopK: f.topK, Ack: true, Start: wirev1.Start_START_SESSION})
 }
 
 func (f *holder) look() {

@@ -46,6 +46,11 @@ func (h *Hub) replaySlice() int {
 	if !t.behind || t.reading || t.told || t.c.draining || t.c.state != stateOpen {
 		return 1
 	}
+	if t.rank != nil {
+		n := h.goOnRanked(t)
+		h.replayed += n
+		return 1 + n
+	}
 	if t.rng == nil {
 		h.ask(t)
 		return 1
@@ -73,7 +78,13 @@ func (h *Hub) ask(t *track) {
 	if enough {
 		h.noRetry(t)
 	}
-	ts, from := t.topic, t.pos+1
+	ts, from, size := t.topic, t.pos+1, h.lim.ReadBytes
+	if t.rank != nil {
+		size = max(size, rankReadBytes)
+		if next, left := t.rank.order.next(); left {
+			from = next.seq
+		}
+	}
 	h.trackmore(t).asked, t.reading = from, true
 	if ts.reads == nil {
 		ts.reads = h.reads.Take()
@@ -83,7 +94,7 @@ func (h *Hub) ask(t *track) {
 	ts.reads.from[from] = append(waiting, t.ref())
 	if len(waiting) == 0 {
 		h.stats.LogReads++
-		h.mesh.Read(h.cfg.Loop, strings.Clone(ts.name), t.epoch, from, 0, h.lim.ReadBytes)
+		h.mesh.Read(h.cfg.Loop, strings.Clone(ts.name), t.epoch, from, 0, size)
 	}
 }
 
@@ -126,20 +137,27 @@ func (h *Hub) ranged(e *exchange.Range) {
 type arrival struct {
 	e       *exchange.Range
 	waiting []trackRef
+	ranking *ranking // of those that are ranked; nil: none is
 }
 
 func (j *arrival) step(h *Hub) bool {
-	n := min(len(j.waiting), fanSlice)
-	for _, r := range j.waiting[:n] {
-		if t := r.get(); t != nil {
-			h.arrived(t, j.e)
+	for n := 0; n < fanSlice && len(j.waiting) > 0; n += 1 + h.toll() {
+		if t := j.waiting[0].get(); t != nil {
+			h.arrived(t, j)
 		}
+		j.waiting = j.waiting[1:]
 	}
-	j.waiting = j.waiting[n:]
-	return len(j.waiting) == 0
+	if len(j.waiting) > 0 {
+		return false
+	}
+	if j.ranking != nil {
+		h.rankNow(j.ranking)
+	}
+	return true
 }
 
-func (h *Hub) arrived(t *track, e *exchange.Range) {
+func (h *Hub) arrived(t *track, j *arrival) {
+	e := j.e
 	t.reading = false
 	h.trackless(t)
 	if !t.behind {
@@ -162,12 +180,20 @@ func (h *Hub) arrived(t *track, e *exchange.Range) {
 		return
 	}
 	if e.Err == nil && e.From <= t.pos+1 {
-		h.releaseRange(t)
-		more := h.trackmore(t)
-		more.rng, more.rngAt = e, 0
-		h.pinned++
+		if t.rank != nil && h.rankArrived(t, j) {
+			return
+		}
+		h.hold(t, e)
 	}
 	h.run(t)
+}
+
+// hold has a track hand on what is in a range.
+func (h *Hub) hold(t *track, e *exchange.Range) {
+	h.releaseRange(t)
+	more := h.trackmore(t)
+	more.rng, more.rngAt = e, 0
+	h.pinned++
 }
 
 // putOff has a track wait that found no room for the next message of its range.
@@ -252,6 +278,8 @@ func (h *Hub) rangeEnds(t *track) {
 	switch {
 	case t.pos < head && len(rng.Messages) == 0:
 		h.readLater(t) // the log is not as far as it says: don't spin
+	case t.pos < head && t.rank != nil && t.rank.level && h.ranks(t):
+		h.await(t)
 	case t.pos < head:
 		h.run(t)
 	case ts.epoch > t.epoch:

@@ -67,6 +67,8 @@ type Stats struct {
 	RTTQueued      uint64
 	RTT            rtt.Histogram
 
+	Unranked ByCode // messages that were to be ranked and were not, by why
+
 	Drops   ByCode // messages that did not come, by why
 	Closes  ByCode // connections; OK: the client ended it
 	Refused ByCode // requests answered with an Error

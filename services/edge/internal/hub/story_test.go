@@ -242,6 +242,12 @@ func (f frame) text() string {
 		if len(m.GetSubs()) > 0 {
 			out += fmt.Sprintf(" subs=%v", m.GetSubs())
 		}
+		if m.GetScore() != 0 {
+			out += fmt.Sprintf(" score=%g", m.GetScore())
+		}
+		if m.GetUnranked() {
+			out += " unranked"
+		}
 		return out
 	case *wirev1.Published:
 		return fmt.Sprintf("Published %d", m.GetId())

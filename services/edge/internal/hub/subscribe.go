@@ -15,7 +15,7 @@ import (
 type sub struct {
 	c        *conn
 	topic    *topicState // without wildcards
-	*subMore             // noSubMore without wildcards and content filter
+	*subMore             // noSubMore without wildcards, content filter and ranking
 	*pending             // nil once it is open
 	gen      uint32
 	id       uint32 // the client's
@@ -35,12 +35,15 @@ type sub struct {
 	unjoined bool // it waits for the number of that, and the mesh has no Join of it
 }
 
-// subMore is what one with wildcards or a content filter has beside.
+// subMore is what one with wildcards or a content filter, or that is ranked, has beside.
 type subMore struct {
 	wild   *filter
 	at     uint32 // in filter.subs
 	topics uint32 // tracks at topics that it did not name
 	where  uint32 // number of its content filter; 0: not known yet
+	topK   uint32 // of the best; 0: it is not ranked
+	// gathered is the serial of the ephemeral candidates that it is a member of.
+	gathered uint64
 }
 
 var noSubMore = slab.None[subMore]()
@@ -181,6 +184,9 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 		ts.exact++
 		s.topic = ts
 	}
+	if m.GetRankTopK() > 0 {
+		h.rank(s, m.GetRankTopK())
+	}
 	if m.GetWhere() != "" {
 		h.filter(s, m)
 		return
@@ -207,8 +213,6 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 		return unsupported("a group has no content filter: what a member does not want goes to nobody else")
 	case len(m.GetWhere()) > maxWhere:
 		return invalid("where has 4,096 bytes at most")
-	case m.GetRankTopK() != 0:
-		return unsupported("ranked delivery is not supported")
 	case m.GetNoEcho():
 		return unsupported("no_echo is not supported")
 	case c.subs.Len()+len(c.groups) >= h.lim.Subscriptions:
@@ -236,6 +240,10 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST && (m.GetAck() || m.GetStart() == wirev1.Start_START_SESSION) &&
 		(wildcard || h.cfg.PolicyFor(m.GetFilter()).Durable):
 		return unsupported("nothing is dropped on a durable topic with ack or a session")
+	case m.GetRankTopK() > 0:
+		if err := h.checkRanked(m); err != nil {
+			return err
+		}
 	}
 	return h.checkGroup(m)
 }
@@ -304,6 +312,9 @@ func (h *Hub) forgetSub(s *sub) {
 	} else {
 		s.topic.exact--
 		h.letGoTopic(s.topic)
+	}
+	if s.subMore != noSubMore {
+		h.subMores.Free(s.subMore)
 	}
 	h.stats.Subscriptions--
 	*s = sub{}

@@ -115,8 +115,7 @@ func (h *Hub) dropWild(s *sub) {
 	if moved := f.subs.Take(&h.arrays, at); moved != nil {
 		moved.at = uint32(at)
 	}
-	h.subMores.Free(s.subMore)
-	s.subMore = noSubMore
+	s.wild = nil
 	if f.subs.Len() > 0 {
 		return
 	}

@@ -81,6 +81,8 @@ type trackMore struct {
 	ackSerial uint32
 
 	few bool
+
+	rank *ranked // nil: it was never ranked
 }
 
 var noTrackMore = slab.None[trackMore]()
@@ -96,7 +98,7 @@ func (h *Hub) trackmore(t *track) *trackMore {
 // trackless gives trackMore back where nothing is in it.
 func (h *Hub) trackless(t *track) {
 	m := t.trackMore
-	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && !m.changed && !t.held && !t.reading {
+	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && m.rank == nil && !m.changed && !t.held && !t.reading {
 		h.trackMore.Give(m)
 		t.trackMore = noTrackMore
 	}
@@ -177,6 +179,7 @@ func (h *Hub) settle(t *track) {
 	if !t.ack && t.win != nil {
 		h.dropWindow(t)
 	}
+	h.settleRank(t)
 }
 
 // manyOf is how many subscriptions or tracks of a connection are looked through; more are indexed.

@@ -16,7 +16,7 @@ const maxWhere = 4 << 10
 // filter has the mesh compile the subscription's content filter; it joins after that.
 func (h *Hub) filter(s *sub, m *wirev1.Subscribe) {
 	s.filtered, s.unjoined = true, true
-	if !s.wildcard {
+	if s.subMore == noSubMore {
 		s.subMore = h.subMores.Take()
 	}
 	if s.kind == kindPlain {
@@ -29,10 +29,6 @@ func (h *Hub) filter(s *sub, m *wirev1.Subscribe) {
 func (h *Hub) unfilter(s *sub) {
 	h.mesh.Unfilter(h.handle(s.c), s.ref)
 	s.where = 0
-	if !s.wildcard {
-		h.subMores.Free(s.subMore)
-		s.subMore = noSubMore
-	}
 }
 
 // filterReady goes on with a subscription: its messages are judged from here on.

@@ -78,7 +78,11 @@ func (h *Hub) opened(t *track, m *exchange.Message, attempt uint16) {
 		clear(w.entries[n:])
 		w.entries, w.head = w.entries[:n], 0
 	}
-	w.entries = append(w.entries, entry{m: m, seq: m.Seq, attempt: attempt, queued: true})
+	at := len(w.entries)
+	for at > w.head && w.entries[at-1].seq > m.Seq { // ranked ones come in any order
+		at--
+	}
+	w.entries = slices.Insert(w.entries, at, entry{m: m, seq: m.Seq, attempt: attempt, queued: true})
 	h.counted(t, 1)
 }
 
