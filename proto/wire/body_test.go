@@ -106,6 +106,8 @@ func TestNoFieldIsForgotten(t *testing.T) {
 			one = protoreflect.ValueOfUint64(1 << 40)
 		case protoreflect.DoubleKind:
 			one = protoreflect.ValueOfFloat64(-1.5)
+		case protoreflect.BoolKind:
+			one = protoreflect.ValueOfBool(true)
 		}
 		switch {
 		case want.ProtoReflect().Has(f): // headers and subs, from above
@@ -119,7 +121,7 @@ func TestNoFieldIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	frame := AppendTail(AppendMessage(nil, want.GetTopic(), want.GetSeq(), body), want.GetAttempt(), want.GetScore(), want.GetSubs())
+	frame := AppendUnranked(AppendTail(AppendMessage(nil, want.GetTopic(), want.GetSeq(), body), want.GetAttempt(), want.GetScore(), want.GetSubs()))
 	var got wirev1.Message
 	if err := proto.Unmarshal(frame[HeaderSize:], &got); err != nil {
 		t.Fatal(err)
