@@ -102,7 +102,7 @@ bench-compute: build ## ranking beside C and cel-go, over the wire, in the pool,
 
 .PHONY: bench-compute-long
 bench-compute-long: build ## the same with longer rounds and more of them, within 25 minutes
-	@scripts/bench-compute -rounds 9 -span 2s -timeout 25m
+	@scripts/bench-compute -rounds 9 -span 2s -mix-rounds 5 -mix-span 20s -isolate-rounds 6 -timeout 25m
 
 .PHONY: bench-million
 bench-million: build ## a million connections on this machine (18 GiB free), a broadcast and 1,000 unicasts; JSON=FILE, CONNS=N

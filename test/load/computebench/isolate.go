@@ -6,17 +6,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/pushmesh/pushmesh/internal/computeclient"
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
-
-// isolatedWork is what each job takes that a node is saturated with.
-const isolatedWork = 200 * time.Millisecond
 
 // isolation measures an edge beside a compute node that is idle and one that is saturated, in turns.
 func (b *bench) isolation(what string, workers int, goal float64, by ...string) func(context.Context) error {
@@ -26,18 +19,18 @@ func (b *bench) isolation(what string, workers int, goal float64, by ...string) 
 			return err
 		}
 		defer m.Stop()
-		p, c, err := b.startCompute(ctx, by, "--workers", fmt.Sprint(workers))
+		p, err := b.dir.StartCompute(ctx, b.programs, "compute-1", by, "--workers", fmt.Sprint(workers))
 		if err != nil {
 			return err
 		}
 		defer p.Stop()
-		defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx))) }()
-		job, took, err := jobOf(isolatedWork, 200)
+		f, took, err := b.startFeeder(p.Addr, 2*workers)
 		if err != nil {
 			return err
 		}
-		s := &saturation{client: c, job: job, atOnce: 2 * workers}
-		i := &isolated{bench: b, start: func(context.Context) error { s.start(ctx); return nil }, stop: func(context.Context) error { return s.stop() }}
+		defer func() { err = errors.Join(err, f.End()) }()
+		done := ""
+		i := &isolated{bench: b, start: orders(f, "on", nil), stop: orders(f, "off", &done)}
 		i.lag = func(ctx context.Context) (lag, error) { return edgeLag(ctx, m.Edges[0]) }
 		if i.fan, err = dialFan(ctx, m.Router.Addr, m.Edges[0].Addr); err != nil {
 			return err
@@ -46,10 +39,10 @@ func (b *bench) isolation(what string, workers int, goal float64, by ...string) 
 		if err := i.run(ctx); err != nil {
 			return err
 		}
-		if s.done.Load() == 0 {
+		if done == "0" {
 			return errors.New("no job was done meanwhile")
 		}
-		i.rows("edge beside a saturated compute node, "+what, goal, fmt.Sprintf("; %d jobs of %.0f ms, %d workers", s.done.Load(), took.Seconds()*1000, workers))
+		i.rows("edge beside a saturated compute node, "+what, goal, fmt.Sprintf("; %s jobs of %s, %d workers", done, took, workers))
 		return nil
 	}
 }
@@ -77,10 +70,7 @@ func (b *bench) onLoop(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.End()) }()
-	order := func(line string) func(context.Context) error {
-		return func(ctx context.Context) error { _, err := e.Order(ctx, line); return err }
-	}
-	i := &isolated{bench: b, start: order("on"), stop: order("off"), lag: func(ctx context.Context) (l lag, err error) {
+	i := &isolated{bench: b, start: orders(e, "on", nil), stop: orders(e, "off", nil), lag: func(ctx context.Context) (l lag, err error) {
 		answer, err := e.Order(ctx, "lag")
 		if err == nil {
 			_, err = fmt.Sscanf(answer, "%f %f", &l.p99, &l.most)
@@ -96,6 +86,17 @@ func (b *bench) onLoop(ctx context.Context) (err error) {
 	}
 	i.rows("for contrast: edge that does one job of 200 ms a second on its own loops", 0, "")
 	return nil
+}
+
+// orders has a process carry out a line, and keeps the answer where that is wanted.
+func orders(p *local.Ordered, line string, answer *string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		said, err := p.Order(ctx, line)
+		if answer != nil {
+			*answer = said
+		}
+		return err
+	}
 }
 
 // isolated is an edge with and without something else under way.
@@ -148,40 +149,4 @@ func (i *isolated) rows(what string, goal float64, more string) {
 	}
 	i.add(table.Figure(what+": loop lag p99", table.Median(i.lag99[1]), "ms", fmt.Sprintf("rounds %s, max %s; without %.3g (%s), max %s", table.Spread(i.lag99[1]),
 		table.Spread(i.most[1]), table.Median(i.lag99[0]), table.Spread(i.lag99[0]), table.Spread(i.most[0]))))
-}
-
-// saturation keeps so many jobs at a node.
-type saturation struct {
-	client *computeclient.Client
-	job    *meshv1.RankJobRequest
-	atOnce int
-	done   atomic.Int64
-
-	end    context.CancelFunc
-	under  sync.WaitGroup
-	faults chan error
-}
-
-func (s *saturation) start(ctx context.Context) {
-	ctx, s.end = context.WithCancel(ctx)
-	s.faults = make(chan error, s.atOnce)
-	for range s.atOnce {
-		s.under.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := s.client.Do(ctx, s.job); err == nil {
-					s.done.Add(1)
-				} else if ctx.Err() == nil {
-					s.faults <- err
-					return
-				}
-			}
-		})
-	}
-}
-
-func (s *saturation) stop() error {
-	s.end()
-	s.under.Wait()
-	close(s.faults)
-	return <-s.faults
 }

@@ -79,6 +79,9 @@ type bench struct {
 func (b *bench) add(rows ...table.Row) { b.rows = append(b.rows, rows...) }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == feedFlag {
+		return feed(ctx, args[1:], os.Stdin, os.Stdout)
+	}
 	c, err := parse(args)
 	if err != nil {
 		return err
