@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	pushmesh "github.com/pushmesh/pushmesh/client"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/harness"
@@ -116,4 +119,67 @@ func TestASessionWithAFilterMoves(t *testing.T) {
 	come(t, second, "4..4 CODE_FILTERED", "5", "6..6 CODE_FILTERED", "7")
 	ack(second, &wirev1.Ack_Entry{Topic: "jobs/1", Seq: 7, Through: true})
 	s.is("s", floor(7))
+}
+
+// The SDK hands a filtered subscription what passes, beside one without a filter on the same connection, and goes on where it was when the connection breaks.
+func TestTheSDKFilters(t *testing.T) {
+	t.Parallel()
+	m := harness.Start(t, harness.Options{})
+	putNamespace(t, m, "shop", &pushmeshv1.Policy{Durable: true})
+	p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{m.RouterAddr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{m.EdgeAddr()}, ClientID: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	all, some := make(chan uint64, 100), make(chan uint64, 100)
+	subscribe := func(to chan uint64, opts ...pushmesh.Option) {
+		t.Helper()
+		sub, err := s.Subscribe(t.Context(), "shop/1", func(_ context.Context, d *pushmesh.Delivery) error {
+			to <- d.Seq
+			return nil
+		}, opts...)
+		if err == nil {
+			err = sub.Ready(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	subscribe(all)
+	subscribe(some, pushmesh.WithWhere("features.price > 1.0"), pushmesh.WithAck())
+	publish := func() {
+		t.Helper()
+		for price := range 4 {
+			if _, err := p.Publish(t.Context(), pushmesh.Message{Topic: "shop/1", Payload: []byte("x"), Features: map[string]float64{"price": float64(price)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	take := func(from chan uint64, want ...uint64) {
+		t.Helper()
+		for _, seq := range want {
+			select {
+			case got := <-from:
+				if got != seq {
+					t.Fatalf("got %d, want %d", got, seq)
+				}
+			case <-time.After(wireclient.Patience):
+				t.Fatalf("%d does not come", seq)
+			}
+		}
+	}
+	publish()
+	take(all, 1, 2, 3, 4)
+	take(some, 3, 4)
+	if _, err := pushmeshv1.NewSessionServiceClient(m.Router(t)).Disconnect(t.Context(), &pushmeshv1.DisconnectRequest{ClientId: "ann", Code: wirev1.Code_CODE_UNHEALTHY}); err != nil {
+		t.Fatal(err)
+	}
+	publish()
+	take(all, 5, 6, 7, 8)
+	take(some, 7, 8)
 }
