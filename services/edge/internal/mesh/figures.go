@@ -18,6 +18,7 @@ type Figure struct {
 // Figures of everything behind the loops. It may be called at any time once SetLoops was.
 func (m *Mesh) Figures() []Figure {
 	s, f, ss, p, w := &m.stats, m.feed.Stats(), m.sessions, m.publish, m.wheres.Stats()
+	judging, rejudging := m.judging.Stats(), m.rejudging.Stats()
 	gauge := func(name, help string, n float64) Figure { return Figure{Name: name, Help: help, Gauge: true, N: n} }
 	count := func(name, help string, n uint64) Figure { return Figure{Name: name, Help: help, N: float64(n)} }
 	labelled := func(name, help, label, value string, n uint64) Figure {
@@ -35,6 +36,11 @@ func (m *Mesh) Figures() []Figure {
 		count("where_undefined_total", "Evaluations that had no value, which is false.", w.Undefined.Load()),
 		count("where_failed_total", "Evaluations given up because of their cost, which is false.", w.Failed.Load()),
 		count("where_refused_total", "Content filters refused.", w.Refused.Load()),
+		gauge("where_queue_messages", "Messages that wait for content filters.", float64(judging.Messages.Load()+rejudging.Messages.Load())),
+		gauge("where_queue_bytes", "Bytes of messages that wait for content filters.", float64(judging.Bytes.Load()+rejudging.Bytes.Load())),
+		coded("where_dropped_total", "Messages for which content filters had no room, by why; durable ones are read from the log.", wirev1.Code_CODE_QUEUE_FULL, judging.Full.Load()),
+		coded("where_dropped_total", "Messages for which content filters had no room, by why; durable ones are read from the log.", wirev1.Code_CODE_MEMORY_BUDGET, judging.NoMemory.Load()),
+		coded("where_dropped_total", "Messages for which content filters had no room, by why; durable ones are read from the log.", wirev1.Code_CODE_OVERLOADED, rejudging.Full.Load()+rejudging.NoMemory.Load()),
 		gauge("joins_waiting", "Subscriptions that wait for routers or heads.", float64(m.waiting.Load())),
 		gauge("durable_topics", "Durable topics followed.", float64(f.Topics.Load())),
 		gauge("sessions", "Durable sessions held.", float64(ss.Held.Load())),

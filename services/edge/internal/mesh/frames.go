@@ -101,7 +101,7 @@ func (m *Mesh) broadcast(f *routers.Frame) {
 	m.missed(f, v.Missed)
 }
 
-// deliver encodes what the frame brings, for all subscribers of the edge, and has the feed put it in order. Of a broadcast what nobody wants
+// deliver encodes what the frame brings, for all subscribers of the edge, and has the feed put it in order, after it was judged where there are content filters. Of a broadcast what nobody wants
 // here is let go before it costs anything.
 func (m *Mesh) deliver(f *routers.Frame) {
 	d := &m.decoder
@@ -116,9 +116,13 @@ func (m *Mesh) deliver(f *routers.Frame) {
 		})
 	}
 	d.msgs = history.Encode(d.msgs, d.parts, m.cfg.Traced)
-	m.wheres.Judge(d.msgs)
-	for _, msg := range d.msgs {
-		m.feed.Deliver(m.now, msg)
+	for msgs := d.msgs; len(msgs) > 0; {
+		n := 1
+		for n < len(msgs) && msgs[n].Topic == msgs[0].Topic {
+			n++
+		}
+		m.take(msgs[:n])
+		msgs = msgs[n:]
 	}
 	m.stats.Deliveries.Add(uint64(len(d.msgs)))
 	clear(d.parts) // bodies lie in the frame
@@ -166,8 +170,7 @@ func (m *Mesh) handOn() {
 		for _, r := range out.Reads {
 			k := history.Key{Topic: r.Topic, Epoch: r.Epoch, From: r.From, To: r.To, MaxBytes: repairBytes}
 			m.repairs.Read(k, func(answer exchange.Range) {
-				m.wheres.Judge(answer.Messages)
-				m.ops.Do(func() { m.feed.ReadDone(m.now, r, answer) })
+				m.judgeRange(answer, func(answer exchange.Range) { m.feed.ReadDone(m.now, r, answer) })
 			})
 		}
 	}

@@ -78,6 +78,8 @@ type Config struct {
 	BackstopEvery time.Duration
 	// FilterBudget is what all content filters of a topic may take for one message, as estimated; 0: 200 µs.
 	FilterBudget time.Duration
+	// Judging bounds what waits for the verdicts of content filters.
+	Judging where.StageConfig
 	// PresenceMembers bounds the members of one filter that is watched; 0: 1,000,000.
 	PresenceMembers int
 }
@@ -109,6 +111,8 @@ type Mesh struct {
 	full  chan struct{} // an outlet has a backlog
 
 	wheres    *where.Registry
+	judging   *where.Stage  // messages of routers
+	rejudging *where.Stage  // what was read of logs
 	compiling *serial.Queue // filters that come and go
 	resumes   *history.Reader
 	repairs   *history.Reader
@@ -141,6 +145,7 @@ type Mesh struct {
 	nextDigest  time.Time
 	ticked      time.Time          // when clock was called last
 	snapshots   map[string]sending // by router
+	unjudged    map[string]bool    // topics that lost messages for which judging had no room
 	draining    bool
 	leaving     bool
 	// Kinds of events that routers want, that policies make durable, and that loops know to be wanted.
@@ -161,8 +166,10 @@ func New(cfg Config) *Mesh {
 		cfg: cfg, ops: serial.New(), full: make(chan struct{}, 1),
 		table: interest.New(cfg.ID, cfg.Incarnation), routers: routers.New(cfg.Incarnation),
 		wheres: where.New(cfg.FilterBudget), compiling: serial.New(),
-		snapshots: map[string]sending{}, others: newOthers(cfg.ID, cfg.Addresses),
+		snapshots: map[string]sending{}, unjudged: map[string]bool{}, others: newOthers(cfg.ID, cfg.Addresses),
 	}
+	m.judging = where.NewStage(m.wheres, cfg.Judging)
+	m.rejudging = where.NewStage(m.wheres, where.StageConfig{Messages: rangesMessages, Bytes: rangesBytes})
 	m.resumes = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
 	m.repairs = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
 	m.catchup = catchup{cache: history.NewCache(0), flights: map[string][]*flight{}}
@@ -245,6 +252,11 @@ func (m *Mesh) Start(ctx context.Context) error {
 	m.group.Go("edge-mesh", m.run)
 	m.group.Go("edge-mesh-outlets", m.drainOutlets)
 	m.group.Go("edge-mesh-filters", m.compiling.Serve)
+	for _, stage := range []*where.Stage{m.judging, m.rejudging} {
+		for range stage.Workers() {
+			m.group.Go("edge-mesh-judge", stage.Serve)
+		}
+	}
 	return nil
 }
 

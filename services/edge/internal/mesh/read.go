@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -78,10 +77,7 @@ func (m *Mesh) read(w want) {
 // fetch reads from the log; done is called in the mesh's goroutine.
 func (m *Mesh) fetch(w want, done func(exchange.Range)) {
 	k := history.Key{Topic: w.topic, Epoch: w.epoch, From: w.from, To: w.to, MaxBytes: w.maxBytes}
-	m.resumes.Read(k, func(r exchange.Range) {
-		m.wheres.Judge(r.Messages)
-		m.ops.Do(func() { done(r) })
-	})
+	m.resumes.Read(k, func(r exchange.Range) { m.judgeRange(r, done) })
 }
 
 // landed answers who asked, and has the others look again. Where nothing came that could help them they get the same answer.
@@ -110,10 +106,7 @@ func (m *Mesh) hand(w want, r exchange.Range) {
 		m.post(w, r)
 		return
 	}
-	m.group.Go("edge-mesh-judge", func(context.Context) {
-		m.wheres.Judge(r.Messages)
-		m.ops.Do(func() { m.post(w, r) })
-	})
+	m.judgeRange(r, func(r exchange.Range) { m.post(w, r) })
 }
 
 func (m *Mesh) post(w want, r exchange.Range) {

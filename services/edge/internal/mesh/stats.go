@@ -50,7 +50,7 @@ func (s *Stats) check(reason string) {
 
 // checkReasons are all reasons for which heads are compared.
 var checkReasons = []string{
-	"apart", "backstop", "gap", "laggard", "policies", "router", "unknown",
+	"apart", "backstop", "gap", "laggard", "policies", "router", "unknown", "where",
 	string(routers.Hole), string(routers.Incarnation), string(routers.Silent), string(routers.Learned),
 }
 

@@ -75,6 +75,22 @@ func (l *loop) live(topic string) string {
 	return strings.Join(out, " ")
 }
 
+// messages that came of a topic.
+func (l *loop) messages(topic string) (out []*exchange.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if live, ok := e.(exchange.Live); ok {
+			for _, m := range live.Messages {
+				if m.Topic == topic {
+					out = append(out, m)
+				}
+			}
+		}
+	}
+	return out
+}
+
 // next takes out the first event of a kind, waiting for it.
 func next[E exchange.Event](t testing.TB, l *loop) E {
 	t.Helper()

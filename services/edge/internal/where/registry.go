@@ -64,10 +64,13 @@ type Registry struct {
 	texts    int                 // bytes of them
 	uses     map[Key]use
 	filters  map[string]map[*program]int // how many subscriptions of a topic or filter have it
+	times    map[string]time.Duration    // of the programs of each of these
 	wild     topic.Index[*program]       // of filters with wildcards
 	wilds    map[string]bool             // those
 	last     uint32                      // number given
 	sets     map[string]*set             // by topic
+
+	wanted wanted
 }
 
 // Stats may be read at any time.
@@ -84,7 +87,8 @@ func New(budget time.Duration) *Registry {
 		budget = DefaultBudget
 	}
 	return &Registry{
-		budget: budget, programs: map[string]*program{}, uses: map[Key]use{}, filters: map[string]map[*program]int{}, wilds: map[string]bool{}, sets: map[string]*set{},
+		budget: budget, programs: map[string]*program{}, uses: map[Key]use{}, filters: map[string]map[*program]int{}, times: map[string]time.Duration{},
+		wilds: map[string]bool{}, sets: map[string]*set{}, wanted: wanted{exact: map[string]bool{}},
 	}
 }
 
@@ -152,9 +156,11 @@ func compile(text string) (*expr.Program, error) {
 // A topic's programs are those of its own filter and of wildcards that match it. Whichever of these came last saw all the others here, so that no topic is ever above the budget.
 func (r *Registry) with(filter string, p *program) time.Duration {
 	if !topic.IsFilter(filter) {
-		t := p.time
-		for _, other := range r.match(filter) {
-			if other != p {
+		own, seen := r.filters[filter], map[*program]bool{p: true}
+		t := p.time + r.times[filter]
+		for _, other := range r.wild.Match(nil, filter) {
+			if own[other] == 0 && !seen[other] {
+				seen[other] = true
 				t += other.time
 			}
 		}
@@ -205,10 +211,12 @@ func (r *Registry) use(key Key, filter string, p *program) {
 	r.stats.Subscriptions.Add(1)
 	if r.filters[filter] == nil {
 		r.filters[filter] = map[*program]int{}
+		r.wanted.add(filter)
 	}
 	if r.filters[filter][p]++; r.filters[filter][p] > 1 {
 		return
 	}
+	r.times[filter] += p.time
 	if topic.IsFilter(filter) {
 		r.wild.Add(filter, p)
 		r.wilds[filter] = true
@@ -235,12 +243,15 @@ func (r *Registry) Remove(key Key) {
 		return
 	}
 	delete(r.filters[u.filter], u.p)
+	r.times[u.filter] -= u.p.time
 	if topic.IsFilter(u.filter) {
 		r.wild.Remove(u.filter, u.p)
 	}
 	if len(r.filters[u.filter]) == 0 {
 		delete(r.filters, u.filter)
+		delete(r.times, u.filter)
 		delete(r.wilds, u.filter)
+		r.wanted.remove(u.filter)
 	}
 	r.changed(u.filter)
 }

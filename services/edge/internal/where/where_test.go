@@ -198,6 +198,9 @@ func TestRegistryIsTheSumOfItsSubscriptions(t *testing.T) {
 				if got == nil {
 					got = &set{}
 				}
+				if r.Wants(name) != (len(want) > 0) {
+					t.Fatalf("%s: wanted or not", name)
+				}
 				if estimated(got) > budget || len(got.programs) != len(want) {
 					t.Fatalf("%s has %d programs of %v, want %d", name, len(got.programs), estimated(got), len(want))
 				}
@@ -211,7 +214,7 @@ func TestRegistryIsTheSumOfItsSubscriptions(t *testing.T) {
 		for k := range have {
 			r.Remove(k)
 		}
-		if r.stats.Programs.Load() != 0 || r.texts != 0 || len(r.programs)+len(r.filters)+len(r.wilds)+len(r.uses)+r.wild.Len() != 0 {
+		if r.stats.Programs.Load() != 0 || r.texts != 0 || len(r.programs)+len(r.filters)+len(r.times)+len(r.wilds)+len(r.wanted.exact)+r.wanted.wild.Len()+len(r.uses)+r.wild.Len() != 0 {
 			t.Fatal("something is left")
 		}
 	})

@@ -98,12 +98,21 @@ func (s *Store) NewEpoch() {
 
 // Publish adds n messages to a topic's log and returns their deliveries.
 func (s *Store) Publish(t string, n int) []*meshv1.Delivery {
+	return s.publish(t, n, func(seq uint64) string { return fmt.Sprintf("%s %d", t, seq) })
+}
+
+// PublishPayload is Publish with a payload that all messages have.
+func (s *Store) PublishPayload(t string, n int, payload string) []*meshv1.Delivery {
+	return s.publish(t, n, func(uint64) string { return payload })
+}
+
+func (s *Store) publish(t string, n int, payload func(seq uint64) string) []*meshv1.Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*meshv1.Delivery
 	for range n {
 		seq := uint64(len(s.logs[t])) + 1
-		body, err := wire.Body(&wirev1.Message{Payload: []byte(fmt.Sprintf("%s %d", t, seq))})
+		body, err := wire.Body(&wirev1.Message{Payload: []byte(payload(seq))})
 		if err != nil {
 			s.t.Fatal(err)
 		}
