@@ -62,7 +62,7 @@ func BenchmarkScorers(b *testing.B) {
 				calm = min(calm, longest)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/candidate")
-			b.ReportMetric(float64(time.Duration(spec.Cost(candidates, 1))*step)/n, "estimated-ns/candidate")
+			b.ReportMetric(float64(time.Duration(spec.Cost(candidates, 1))*Unit)/n, "estimated-ns/candidate")
 			b.ReportMetric(float64(calm.Microseconds()), "longest-slice-us")
 		})
 	}

@@ -5,9 +5,12 @@ type Needs struct {
 	ID, Topic, Features, Vector, Headers, Payload bool
 	// PublishedAt: the score depends on age.
 	PublishedAt bool
-	// Profile: not every profile gets the same.
+	// Profile: its features. Of its vector, Vector tells.
 	Profile bool
 }
+
+// Personal says whether profiles matter: otherwise all get the same.
+func (n Needs) Personal() bool { return n.Profile || n.Vector }
 
 // NeedsOf a Scoring that Compile takes wherever there is every model.
 func NeedsOf(s Scoring, parts Parts) (Needs, error) {
@@ -25,7 +28,7 @@ func NeedsOf(s Scoring, parts Parts) (Needs, error) {
 		}
 		n.add(e.program)
 	case s.GetEmbedding() != nil:
-		n.Vector, n.Profile = true, true
+		n.Vector = true
 	case s.GetModel() != nil:
 		n.Features, n.Profile = true, true
 	}

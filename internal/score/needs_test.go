@@ -24,7 +24,7 @@ func TestNeeds(t *testing.T) {
 		"decay":         {&pushmeshv1.RankPolicy{Weighted: &pushmeshv1.WeightedScorer{HalfLife: durationpb.New(time.Hour)}}, Needs{PublishedAt: true}},
 		"expression":    {&pushmeshv1.RankPolicy{Expression: &pushmeshv1.ExpressionScorer{Expression: "payload.x + age"}}, Needs{Payload: true, PublishedAt: true}},
 		"of a profile":  {&pushmeshv1.RankPolicy{Expression: &pushmeshv1.ExpressionScorer{Expression: "size(id) > 0 ? profile.a : 0.0"}}, Needs{ID: true, Profile: true}},
-		"embedding":     {&pushmeshv1.RankPolicy{Embedding: &pushmeshv1.EmbeddingScorer{}}, Needs{Vector: true, Profile: true}},
+		"embedding":     {&pushmeshv1.RankPolicy{Embedding: &pushmeshv1.EmbeddingScorer{}}, Needs{Vector: true}},
 		"model":         {&pushmeshv1.RankPolicy{Model: &pushmeshv1.ModelScorer{Name: "m"}}, Needs{Features: true, Profile: true}},
 		"filter":        {&pushmeshv1.RankPolicy{Weighted: &pushmeshv1.WeightedScorer{}, Filter: `headers.k == "x" && topic != "t"`}, Needs{Headers: true, Topic: true}},
 		"diversify":     {&pushmeshv1.RankPolicy{Weighted: &pushmeshv1.WeightedScorer{}, Diversify: &pushmeshv1.Diversify{Key: "header:k", AtMost: 1}}, Needs{Headers: true}},

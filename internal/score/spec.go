@@ -27,8 +27,8 @@ const (
 	MaxExplained = 1000
 )
 
-// step is the unit of costs.
-const step = 25 * time.Nanosecond
+// Unit of costs: what a step takes.
+const Unit = 25 * time.Nanosecond
 
 // maxExplain bounds what explaining one score may take, which is not cut into slices: about 3 ms.
 const maxExplain = 120_000
@@ -183,7 +183,7 @@ func (s *Spec) Cost(candidates []*pushmeshv1.Candidate, profiles int) int {
 func (s *Spec) ExplainCost(places int) int { return s.scorer.explainCost() * places }
 
 // steps that a time is.
-func steps(d time.Duration) int { return int(d/step) + 1 }
+func steps(d time.Duration) int { return int(d/Unit) + 1 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
@@ -29,6 +30,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranker"
 	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 	"github.com/pushmesh/pushmesh/services/edge/internal/teller"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ticket"
@@ -46,6 +48,8 @@ type Edge struct {
 	stores   *storeclient.Client
 	policies *policy.Watch
 	mesh     *mesh.Mesh
+	compute  *computeclient.Client // nil: there are no nodes
+	ranker   *ranker.Ranker
 	loops    []*loop.Loop
 	watch    *watch
 	tickets  ticket.Book
@@ -98,6 +102,7 @@ func (e *Edge) assemble() error {
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, PresenceMembers: s.PresenceMembers,
 	})
+	e.rank()
 	var cpus []int
 	if s.PinCPUs {
 		var err error
@@ -114,7 +119,7 @@ func (e *Edge) assemble() error {
 	}
 	loops, err := loop.NewAll(loop.Config{
 		Door: door, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
-		EdgeID: s.ID, Mesh: e.mesh, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
+		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
 		Events: tell.Rings(), Handshakes: e.handshakes, TLSOnly: s.TLSRequired,
@@ -141,6 +146,10 @@ func (e *Edge) assemble() error {
 	e.stack.Add("store client", e.stores)
 	e.stack.Add("policies", e.policies)
 	e.stack.Add("mesh", e.mesh)
+	if e.compute != nil {
+		e.stack.Add("compute client", e.compute)
+	}
+	e.stack.Add("ranker", e.ranker)
 	if e.certs != nil {
 		e.stack.Add("certificates", e.certs)
 		e.stack.Add("handshakes", e.handshakes)
@@ -150,6 +159,22 @@ func (e *Edge) assemble() error {
 	}
 	e.stack.Add("loop watch", e.watch)
 	return nil
+}
+
+// asked is what loops ask.
+type asked struct {
+	*mesh.Mesh
+	exchange.Ranks
+}
+
+// rank makes what rankings are done by.
+func (e *Edge) rank() {
+	cfg := ranker.Config{Post: e.mesh.Post, Log: e.tel.Log, Registry: e.tel.Registry}
+	if len(e.settings.Computes) > 0 {
+		e.compute = computeclient.New(computeclient.Config{Addrs: e.settings.Computes, Caller: e.settings.ID, Dial: dialOptions(e.tel)})
+		cfg.Compute = e.compute
+	}
+	e.ranker = ranker.New(cfg)
 }
 
 func limits(s Settings) loop.Limits {
@@ -193,6 +218,9 @@ func (e *Edge) report() {
 	e.checks.Report("nats", e.bus.Check)
 	e.checks.Report("store", e.stores.Check)
 	e.checks.Report("namespaces", e.policies.Check)
+	if e.compute != nil {
+		e.checks.Report("compute", e.compute.Check)
+	}
 	e.checks.Report("routers", func() error {
 		if e.mesh.Routers() == 0 {
 			return errors.New("no router is alive")

@@ -26,6 +26,7 @@ type Settings struct {
 	BackendAddress        string        `help:"Where routers reach the subscribers' port, host:port, for backends that consume through them. Default: the one listened on, by this host's name."`
 	NATS                  string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	Stores                []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
+	Computes              []string      `help:"Addresses of the compute nodes, host:port. Without any, this edge scores rankings itself, but for those of models."`
 	Loops                 int           `help:"Event loops; 0: one per core." default:"0"`
 	MaxConnections        int           `help:"Connections held; more are refused. 100 fewer than the open-files limit where that is lower." default:"1000000"`
 	MaxSubscriptions      int           `help:"Subscriptions of one connection." default:"1000"`
@@ -165,6 +166,9 @@ func (s *Settings) Check() error {
 	}
 	for _, addr := range d.Stores {
 		errs = append(errs, settings.Addr("stores", addr))
+	}
+	for _, addr := range d.Computes {
+		errs = append(errs, settings.Addr("computes", addr))
 	}
 	if d.BackendAddress != "" {
 		errs = append(errs, settings.Addr("backend-address", d.BackendAddress))

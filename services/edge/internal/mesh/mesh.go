@@ -1,4 +1,4 @@
-// Package mesh is an edge's side of everything beyond its loops: it implements exchange.Mesh with NATS, the routers and the store behind it.
+// Package mesh is an edge's side of everything beyond its loops: it implements exchange.Mesh but for Ranks, with NATS, the routers and the store behind it.
 package mesh
 
 import (
@@ -413,7 +413,10 @@ func (m *Mesh) next() time.Time {
 // Routers is the number of live routers, as far as is known.
 func (m *Mesh) Routers() int { return len(m.liveRouters()) }
 
-var _ exchange.Mesh = (*Mesh)(nil)
+var _ exchange.Mesh = struct {
+	*Mesh
+	exchange.Ranks
+}{}
 
 // Publish hands a client's message to a router.
 func (m *Mesh) Publish(conn exchange.Conn, id uint32, item *meshv1.ClientPublish_Item) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/expr"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/fields"
 )
 
 // Fields of Message and of MessageFeatures that filters see.
@@ -24,23 +25,25 @@ func fill(in *expr.Input, m *exchange.Message) {
 	in.Topic, in.Priority, in.From = m.Topic, int64(m.Priority), ""
 	in.Headers.Pairs, in.Features.Pairs = in.Headers.Pairs[:0], in.Features.Pairs[:0]
 	var payload []byte
-	each(m.Body(), func(num protowire.Number, value []byte) {
+	fields.Each(m.Body(), func(num protowire.Number, typ protowire.Type, value []byte) {
+		if typ != protowire.BytesType {
+			return
+		}
 		switch num {
 		case payloadField:
 			payload = value
 		case fromField:
 			in.From = string(value)
 		case headersField:
-			key, v := entry(value)
-			text, _ := protowire.ConsumeBytes(v)
-			in.Headers.Pairs = append(in.Headers.Pairs, expr.Pair[string]{Name: key, Value: string(text)})
+			key, text := fields.Entry(value, protowire.BytesType)
+			in.Headers.Pairs = append(in.Headers.Pairs, expr.Pair[string]{Name: string(key), Value: string(text)})
 		}
 	})
-	each(m.Mesh, func(num protowire.Number, value []byte) {
-		if num == featuresField {
-			key, v := entry(value)
+	fields.Each(m.Mesh, func(num protowire.Number, typ protowire.Type, value []byte) {
+		if num == featuresField && typ == protowire.BytesType {
+			key, v := fields.Entry(value, protowire.Fixed64Type)
 			bits, _ := protowire.ConsumeFixed64(v)
-			in.Features.Pairs = append(in.Features.Pairs, expr.Pair[float64]{Name: key, Value: math.Float64frombits(bits)})
+			in.Features.Pairs = append(in.Features.Pairs, expr.Pair[float64]{Name: string(key), Value: math.Float64frombits(bits)})
 		}
 	})
 	in.Headers.Pairs, in.Features.Pairs = inOrder(in.Headers.Pairs), inOrder(in.Features.Pairs)
@@ -52,53 +55,6 @@ func clearInput(in *expr.Input) {
 	in.Topic, in.From = "", ""
 	clear(in.Headers.Pairs[:cap(in.Headers.Pairs)])
 	in.SetPayload(nil)
-}
-
-// each calls f for every field of bytes up to one that is malformed.
-func each(b []byte, f func(num protowire.Number, value []byte)) {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return
-		}
-		b = b[n:]
-		if typ == protowire.BytesType {
-			value, n := protowire.ConsumeBytes(b)
-			if n < 0 {
-				return
-			}
-			f(num, value)
-			b = b[n:]
-			continue
-		}
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-			return
-		}
-		b = b[n:]
-	}
-}
-
-// entry of a map: its key, and its value as it is encoded behind the tag.
-func entry(b []byte) (key string, value []byte) {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return key, value
-		}
-		b = b[n:]
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-			return key, value
-		}
-		switch num {
-		case 1:
-			text, _ := protowire.ConsumeBytes(b)
-			key = string(text)
-		case 2:
-			value = b[:n]
-		}
-		b = b[n:]
-	}
-	return key, value
 }
 
 // inOrder sorts by name and keeps the last of each, as maps do. Routers send them in order.
