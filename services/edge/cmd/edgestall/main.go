@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
@@ -30,6 +31,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranker"
 )
 
 func main() {
@@ -70,6 +72,12 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) (err e
 	return nil
 }
 
+// asked is what loops ask.
+type asked struct {
+	*mesh.Mesh
+	exchange.Ranks
+}
+
 // assemble puts together what delivers.
 func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Stack, []*loop.Loop, error) {
 	conn := bus.New(bus.Config{URL: url, Name: id, Log: log})
@@ -81,8 +89,9 @@ func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Sta
 		DurableAny:  func(filter string) bool { return policies.Table().AnyDurable(filter) },
 		MaxAttempts: func(topic string) uint32 { return policies.Table().For(topic).MaxAttempts }, Connections: func() int { return 0 },
 	})
+	ranks := ranker.New(ranker.Config{Post: m.Post, Log: log, Registry: prometheus.NewRegistry()})
 	loops, err := loop.NewAll(loop.Config{
-		EdgeID: id, Mesh: m, ListenAddr: "127.0.0.1:0", PolicyFor: func(topic string) *policy.Policy { return policies.Table().For(topic) },
+		EdgeID: id, Mesh: asked{m, ranks}, ListenAddr: "127.0.0.1:0", PolicyFor: func(topic string) *policy.Policy { return policies.Table().For(topic) },
 	}, runtime.GOMAXPROCS(0))
 	if err != nil {
 		return nil, nil, err
@@ -97,6 +106,7 @@ func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Sta
 	parts.Add("store client", client)
 	parts.Add("policies", policies)
 	parts.Add("mesh", m)
+	parts.Add("ranker", ranks)
 	for i, l := range loops {
 		parts.Add(fmt.Sprintf("loop %d", i), l)
 	}
