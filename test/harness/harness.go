@@ -103,7 +103,7 @@ func Start(t testing.TB, o Options) *Mesh {
 	}
 	for i := range max(1, o.Edges) {
 		e, err := edge.New(ctx, edge.Settings{
-			ID: fmt.Sprintf("edge-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, LogLevel: "error",
+			ID: fmt.Sprintf("edge-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, Computes: []string{computeAddr}, LogLevel: "error",
 			HandshakeTimeout: time.Minute, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
 			TLSCerts: present(o.TLSCert), TLSKeys: present(o.TLSKey),
 		})

@@ -98,7 +98,7 @@ func Start(t testing.TB, o Options) *Mesh {
 	}
 	for i := range max(1, o.Edges) {
 		id, addr := fmt.Sprintf("edge-%d", i+1), freeAddr(t)
-		args := append([]string{"--nats", url(id), "--stores", storeAddrs, "--public-address", addr, "--shed-lag", "0"}, o.EdgeArgs...)
+		args := append([]string{"--nats", url(id), "--stores", storeAddrs, "--computes", computeAddr, "--public-address", addr, "--shed-lag", "0"}, o.EdgeArgs...)
 		m.Edges, m.EdgeAddrs = append(m.Edges, tier("edge", id, addr, args...)), append(m.EdgeAddrs, addr)
 	}
 	for _, p := range m.all() {

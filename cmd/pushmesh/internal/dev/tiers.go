@@ -46,6 +46,6 @@ func (m *Mesh) newRouter(ctx context.Context) (*router.Router, error) {
 func (m *Mesh) newEdge(ctx context.Context) (*edge.Edge, error) {
 	return edge.New(ctx, edge.Settings{
 		ID: edgeID, Listen: m.set.Edge, HTTP: m.set.EdgeHTTP, LogLevel: m.set.LogLevel, Grace: m.set.Grace,
-		NATS: m.nats.URL(), Stores: []string{m.store.Addr()}, Loops: m.set.Loops, Poller: m.set.Poller,
+		NATS: m.nats.URL(), Stores: []string{m.store.Addr()}, Computes: []string{m.compute.Addr()}, Loops: m.set.Loops, Poller: m.set.Poller,
 	})
 }

@@ -53,7 +53,7 @@ func advice(check string) string {
 	case "routers":
 		return "the edge hears no router: start one, or compare --nats"
 	case "compute":
-		return "no compute node of --computes is connected: ranking is refused"
+		return "no compute node of --computes is connected: a router refuses to rank, and an edge sends messages on unranked that it does not rank itself"
 	case "lag":
 		return "an event loop is late and refuses newcomers: give the edge CPU, or more edges the connections"
 	case "draining", "serving":

@@ -36,7 +36,7 @@ func (m *Mesh) layout() error {
 		m.state.Routers = append(m.state.Routers, addr)
 	}
 	for i := range edges {
-		addr, err := m.tier("edge", fmt.Sprintf("edge-%d", i+1), 7400+10*i, "--nats", m.state.NATS, "--stores", store)
+		addr, err := m.tier("edge", fmt.Sprintf("edge-%d", i+1), 7400+10*i, "--nats", m.state.NATS, "--stores", store, "--computes", compute)
 		if err != nil {
 			return err
 		}
