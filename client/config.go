@@ -27,8 +27,10 @@ type SubscriberConfig struct {
 	Heartbeat time.Duration
 	// Agent names the program to the mesh's operators.
 	Agent string
-	// Profile is used by rankings.
-	Profile map[string]float64
+	// Profile and ProfileVector are what messages are ranked for (WithRankTopK), 64 features and 512 dimensions at most. Together with all else that a connection
+	// begins with they have 4 KiB. What SessionService.SetProfile says instead holds until the connection ends.
+	Profile       map[string]float64
+	ProfileVector []float32
 	// AckDelay is how long an ACK may wait for others to share a frame with; 0: 2 ms.
 	AckDelay time.Duration
 	// MinBackoff and MaxBackoff bound the wait between rounds over Addrs; 0: 100 ms and 10 s.

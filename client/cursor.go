@@ -32,8 +32,16 @@ func (c *cursor) position() uint64 {
 // restart begins at seq of an epoch, forgetting everything.
 func (c *cursor) restart(epoch, seq uint64) {
 	c.epoch, c.high = epoch, seq
-	c.done, c.owed = seqset{}, seqset{}
+	c.done, c.owed = c.nothing(), seqset{}
 	c.done.add(0, seq)
+}
+
+// nothing is a set that has room for what comes out of order.
+func (c *cursor) nothing() seqset {
+	if c.sub.ranked() {
+		return seqset{most: rankedSpans}
+	}
+	return seqset{}
 }
 
 // succeeded notes that the handler has dealt with seq.

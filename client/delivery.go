@@ -25,7 +25,10 @@ type Delivery struct {
 	Priority uint32
 	// Traceparent is the producer's W3C context, where it was sampled.
 	Traceparent string
-	Score       float64
+	// Score in a ranking (WithRankTopK); 0 too where the message was not ranked, or not among the best.
+	Score float64
+	// Unranked says that the message should have been ranked, and was not: ranking was slow, refused or gone.
+	Unranked bool
 	// From is the publishing user, set by the mesh; empty: a backend.
 	From string
 	// Filter of the subscription that the handler belongs to.
@@ -127,6 +130,8 @@ func (d *Delivery) varintField(num protowire.Number, v uint64) {
 		d.Priority = uint32(v)
 	case 11:
 		d.subs = append(d.subs, uint32(v))
+	case 15:
+		d.Unranked = protowire.DecodeBool(v)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestDecodesWhatProtobufEncodes(t *testing.T) {
 	m := &wirev1.Message{
 		Topic: "room/7", Seq: 1 << 40, Payload: []byte("hi"), PublishedAt: 123456, Id: bytes.Repeat([]byte{9}, 16),
 		Headers: map[string]string{"a": "b", "": "c", "d": ""}, Attempt: 3, Priority: 4, Traceparent: "00-x", Score: -1.5,
-		Subs: []uint32{1, 300}, From: "ann",
+		Subs: []uint32{1, 300}, From: "ann", Unranked: true,
 	}
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -36,13 +36,14 @@ func compare(t *testing.T, b []byte, m *wirev1.Message) {
 	if d.Topic != m.GetTopic() || d.Seq != m.GetSeq() || !bytes.Equal(d.Payload, m.GetPayload()) || d.publishedAt != m.GetPublishedAt() ||
 		!bytes.Equal(d.ID, m.GetId()) || !maps.Equal(d.Headers, m.GetHeaders()) || d.Attempt != m.GetAttempt() ||
 		d.Priority != m.GetPriority() || d.Traceparent != m.GetTraceparent() ||
-		math.Float64bits(d.Score) != math.Float64bits(m.GetScore()) || !slices.Equal(d.subs, m.GetSubs()) || d.From != m.GetFrom() {
+		math.Float64bits(d.Score) != math.Float64bits(m.GetScore()) || !slices.Equal(d.subs, m.GetSubs()) || d.From != m.GetFrom() ||
+		d.Unranked != m.GetUnranked() {
 		t.Fatalf("got %+v, want %v", d, m)
 	}
 }
 
 func FuzzDecodeMessage(f *testing.F) {
-	good, err := proto.Marshal(&wirev1.Message{Topic: "a", Seq: 3, Headers: map[string]string{"k": "v"}, Subs: []uint32{1, 2}, Score: 1})
+	good, err := proto.Marshal(&wirev1.Message{Topic: "a", Seq: 3, Headers: map[string]string{"k": "v"}, Subs: []uint32{1, 2}, Score: 1, Unranked: true})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func (s *Subscriber) settle(t *topicState, d *Delivery) {
 		for _, c := range s.involved {
 			if c.sub.request.GetAck() {
 				c.acks.epoch = c.epoch
-				s.ack(&c.acks, d.Seq, c.owed.empty() && !c.sub.shared())
+				s.ack(&c.acks, d.Seq, c.owed.empty() && !c.sub.shared() && !c.sub.ranked())
 			}
 		}
 	}

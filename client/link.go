@@ -70,7 +70,8 @@ func (s *Subscriber) open(ctx context.Context, at place) (*link, error) {
 	defer cancel()
 	hello := &wirev1.Hello{
 		Version: wire.Version, ClientId: s.clientID(), Session: s.cfg.Session, HeartbeatMs: uint32(s.cfg.Heartbeat.Milliseconds()),
-		ReceiveWindow: uint32(s.cfg.ReceiveWindow), Agent: s.cfg.Agent, Profile: s.cfg.Profile, SessionTtlS: uint32(s.cfg.SessionTTL.Seconds()),
+		ReceiveWindow: uint32(s.cfg.ReceiveWindow), Agent: s.cfg.Agent, SessionTtlS: uint32(s.cfg.SessionTTL.Seconds()),
+		Profile: s.cfg.Profile, ProfileVector: s.cfg.ProfileVector,
 	}
 	if s.cfg.Token != nil {
 		token, err := s.cfg.Token(ctx)

@@ -61,6 +61,12 @@ func WithGroupKey(key string) Option { return func(s *wirev1.Subscribe) { s.Grou
 // others count as ACKed. Not for groups.
 func WithWhere(expr string) Option { return func(s *wirev1.Subscribe) { s.Where = expr } }
 
+// WithRankTopK has the messages of a topic gathered for a short while, as the rank policy of its namespace says, ranked for the connection's profile
+// (SubscriberConfig.Profile), and delivered best first: the best k with their Delivery.Score; what the policy says about the rest follows in order, or does
+// not come. Such a subscription resumes by its session alone (FromSession): without one, what was published while there was no connection is a Gap. Not for
+// groups, and not from positions.
+func WithRankTopK(k uint32) Option { return func(s *wirev1.Subscribe) { s.RankTopK = k } }
+
 // WithWindow is the most un-ACKed messages of the subscription; by default the connection's.
 func WithWindow(n uint32) Option { return func(s *wirev1.Subscribe) { s.ReceiveWindow = n } }
 

@@ -1,18 +1,27 @@
 package pushmesh
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sort"
 )
 
-// maxSpans bounds a seqset. At the bound the two lowest spans become one.
-const maxSpans = 1024
+const (
+	// maxSpans bounds a seqset. At the bound the two lowest spans become one.
+	maxSpans = 1024
+	// rankedSpans bounds one of what comes in the order of scores: of one ranking, 10,000 messages, every second one may be missing, and the next one may have begun.
+	rankedSpans = 16384
+)
 
 // span is an inclusive range of seqs.
 type span struct{ lo, hi uint64 }
 
 // seqset is a set of seqs as ascending spans that neither overlap nor touch. What arrives in order costs O(1).
-type seqset struct{ spans []span }
+type seqset struct {
+	spans []span
+	most  int // bounds spans; 0: maxSpans
+}
 
 func (s *seqset) empty() bool { return len(s.spans) == 0 }
 
@@ -37,7 +46,7 @@ func (s *seqset) has(seq uint64) bool {
 	return i < len(s.spans) && s.spans[i].lo <= seq
 }
 
-// add puts lo..hi in. Beyond maxSpans the gap between the two lowest spans is filled: what lies there
+// add puts lo..hi in. Beyond the bound the gap between the two lowest spans is filled: what lies there
 // counts as a member from then on. It says whether that happened.
 func (s *seqset) add(lo, hi uint64) (filled bool) {
 	hi = min(hi, math.MaxUint64-1) // so that hi+1 below can't wrap
@@ -59,7 +68,7 @@ func (s *seqset) add(lo, hi uint64) (filled bool) {
 		j++
 	}
 	s.splice(i, j, span{lo, hi})
-	if len(s.spans) <= maxSpans {
+	if len(s.spans) <= cmp.Or(s.most, maxSpans) {
 		return false
 	}
 	s.splice(0, 2, span{s.spans[0].lo, s.spans[1].hi})
@@ -86,7 +95,20 @@ func (s *seqset) remove(lo, hi uint64) {
 }
 
 // splice replaces spans[i:j].
-func (s *seqset) splice(i, j int, with ...span) {
-	tail := append([]span(nil), s.spans[j:]...)
-	s.spans = append(append(s.spans[:i], with...), tail...)
+func (s *seqset) splice(i, j int, with ...span) { s.spans = slices.Replace(s.spans, i, j, with...) }
+
+// lacks is how many of 1 to hi are not in the set, and the lowest of them.
+func (s *seqset) lacks(hi uint64) (n, first uint64) {
+	n, first = hi, 1
+	for _, sp := range s.spans {
+		lo, top := max(sp.lo, 1), min(sp.hi, hi)
+		if lo > top {
+			continue
+		}
+		n -= top - lo + 1
+		if lo <= first {
+			first = top + 1
+		}
+	}
+	return n, first
 }

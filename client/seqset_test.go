@@ -36,6 +36,15 @@ func TestSeqsetAgainstAMap(t *testing.T) {
 		if low != math.MaxUint64 && s.min() != low || low == math.MaxUint64 && !s.empty() {
 			t.Fatalf("min %d, want %d", s.min(), low)
 		}
+		hi, lacking, first := rapid.Uint64Range(0, 80).Draw(t, "hi"), uint64(0), uint64(0)
+		for seq := hi; seq > 0; seq-- {
+			if !model[seq] {
+				lacking, first = lacking+1, seq
+			}
+		}
+		if n, lowest := s.lacks(hi); n != lacking || n > 0 && lowest != first {
+			t.Fatalf("of 1 to %d %d are lacking from %d on, want %d from %d on: %v", hi, n, lowest, lacking, first, s.spans)
+		}
 		for i := 1; i < len(s.spans); i++ {
 			if s.spans[i].lo <= s.spans[i-1].hi+1 {
 				t.Fatalf("spans touch: %v", s.spans)

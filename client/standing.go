@@ -31,7 +31,7 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 	case c.epoch == 0 && c.high == 0:
 		c.restart(epoch, sub.startSeq(topic, head))
 		if sub.request.GetStart() == wirev1.Start_START_SESSION {
-			c.done = seqset{} // what the session still lacks may lie anywhere
+			c.done = c.nothing() // what the session still lacks may lie anywhere
 		}
 	case c.epoch != 0 && c.epoch != epoch:
 		c.restart(epoch, 0)
@@ -39,9 +39,24 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 		return
 	}
 	c.epoch = epoch
+	if sub.ranked() && resumed {
+		sub.standAgain(c, topic, head)
+		return
+	}
 	if asked && !recovered || missed > 0 {
 		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: epoch, Missed: missed, Code: wirev1.Code_CODE_RETENTION})
 	}
+}
+
+// standAgain notes what a ranked subscription without a session has missed: it goes on with what is live.
+func (sub *Subscription) standAgain(c *cursor, topic string, head uint64) {
+	if sub.request.GetStart() == wirev1.Start_START_SESSION {
+		return
+	}
+	if n, first := c.done.lacks(head); n > 0 {
+		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: c.epoch, From: first, To: head, Missed: n, Code: wirev1.Code_CODE_RETENTION})
+	}
+	c.restart(c.epoch, head)
 }
 
 // asked says whether the Subscribe just answered named a position, so that recovered=false is a loss.

@@ -193,7 +193,8 @@ func (s *Subscriber) clientID() string {
 // sendSubscribe appends a Subscribe to the link's buffer. Called with s.mu held.
 func (s *Subscriber) sendSubscribe(l *link, sub *Subscription) {
 	m := sub.frame()
-	sub.sent, sub.plain = true, m.GetStart() == wirev1.Start_START_LIVE && len(m.GetPositions()) == 0 && !sub.shared() && m.GetWhere() == ""
+	sub.sent = true
+	sub.plain = m.GetStart() == wirev1.Start_START_LIVE && len(m.GetPositions()) == 0 && !sub.shared() && m.GetWhere() == "" && !sub.ranked()
 	var bad error
 	l.w.append(func(b []byte) []byte {
 		out, err := wire.Append(b, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m)

@@ -40,6 +40,9 @@ func (sub *Subscription) Filter() string { return sub.request.GetFilter() }
 // shared says that its messages are those of a group, which keeps the positions: nothing is known here of what others have had.
 func (sub *Subscription) shared() bool { return sub.request.GetGroup() != "" }
 
+// ranked says that its messages come in the order of their scores: what is the highest seq says nothing about what was had.
+func (sub *Subscription) ranked() bool { return sub.request.GetRankTopK() > 0 }
+
 // Ready waits for the mesh's promise: every message whose publish begins after Ready returned nil is delivered.
 func (sub *Subscription) Ready(ctx context.Context) error {
 	select {
@@ -60,7 +63,7 @@ func (sub *Subscription) Err() error {
 	return sub.err
 }
 
-// Positions of the topics seen so far, good for FromPositions.
+// Positions of the topics seen so far, good for FromPositions. A group's members and ranked subscriptions have none.
 func (sub *Subscription) Positions() []Position {
 	sub.s.mu.Lock()
 	defer sub.s.mu.Unlock()
@@ -128,7 +131,7 @@ func (sub *Subscription) positions() []*wirev1.Position {
 	var out []*wirev1.Position
 	for name, t := range sub.s.topics {
 		for _, c := range t.cursors {
-			if c.sub == sub && !sub.shared() && (c.epoch != 0 || c.high > 0) {
+			if c.sub == sub && !sub.shared() && !sub.ranked() && (c.epoch != 0 || c.high > 0) {
 				out = append(out, &wirev1.Position{Topic: name, Epoch: c.epoch, Seq: c.position()})
 			}
 		}
@@ -142,7 +145,7 @@ func (sub *Subscription) frame() *wirev1.Subscribe {
 		return sub.request
 	}
 	positions := sub.positions()
-	if len(positions) == 0 {
+	if len(positions) == 0 && !sub.ranked() {
 		return sub.request
 	}
 	again := proto.CloneOf(sub.request)
@@ -189,6 +192,9 @@ func (sub *Subscription) checkOptions() error {
 	}
 	if sub.request.GetGroup() == "" && sub.request.GetGroupKey() != "" {
 		return errors.New("pushmesh: WithGroupKey needs WithGroup")
+	}
+	if sub.ranked() && (sub.request.GetGroup() != "" || sub.request.GetStart() == wirev1.Start_START_AFTER_SEQ || len(sub.request.GetPositions()) > 0) {
+		return errors.New("pushmesh: WithRankTopK goes with no group and with no positions")
 	}
 	if len(sub.request.GetPositions()) > maxPositions {
 		return &Error{Code: wirev1.Code_CODE_TOO_MANY_TOPICS, Message: "at most 1,000 positions"}

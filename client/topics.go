@@ -70,7 +70,9 @@ func (t *topicState) ephemeral() bool {
 }
 
 func (t *topicState) add(sub *Subscription) {
-	t.cursors = append(t.cursors, &cursor{sub: sub, acks: ackRun{topic: t.name, sub: sub.request.GetId()}})
+	c := &cursor{sub: sub, acks: ackRun{topic: t.name, sub: sub.request.GetId()}}
+	c.done = c.nothing()
+	t.cursors = append(t.cursors, c)
 }
 
 // forget takes a subscription out of everything.
@@ -111,7 +113,7 @@ func (t *topicState) wants(c *cursor, d *Delivery, plain bool) bool {
 	if len(d.subs) > 0 {
 		return slices.Contains(d.subs, c.sub.request.GetId())
 	}
-	if c.sub.request.GetWhere() != "" {
+	if c.sub.request.GetWhere() != "" || c.sub.ranked() {
 		return false // messages for it name it
 	}
 	return c.sub.plain || !plain || d.Seq > 0 && d.Seq == c.high+1
