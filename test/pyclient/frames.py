@@ -40,7 +40,7 @@ SCHEMAS = {
     MESSAGE: {
         "topic": (1, "string"), "seq": (2, "uint64"), "payload": (3, "bytes"), "published_at": (4, "fixed64"), "id": (5, "bytes"),
         "headers": (6, ("string", "string")), "attempt": (7, "uint32"), "priority": (8, "uint32"), "traceparent": (9, "string"),
-        "score": (10, "double"), "subs": (11, ["uint32"]), "from": (13, "string"),
+        "score": (10, "double"), "subs": (11, ["uint32"]), "from": (13, "string"), "unranked": (15, "bool"),
     },
     ACK: {"entries": (1, [_ENTRY])},
     NACK: {"topic": (1, "string"), "seq": (2, "uint64"), "delay_ms": (3, "uint32"), "reason": (4, "string"), "sub": (5, "uint32")},

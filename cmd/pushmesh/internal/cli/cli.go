@@ -38,6 +38,7 @@ type grammar struct {
 	Replay     replayCmd     `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
 	Mesh       meshCmd       `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
 	Health     healthCmd     `cmd:"" help:"Ask a process how it is: exit code 0 where it is ready."`
+	Session    sessionCmd    `cmd:"" help:"Change what connections are ranked for."`
 	Shard      shardCmd      `cmd:"" help:"Move shards between the databases of a mesh."`
 	Top        topCmd        `cmd:"" help:"Show a mesh: nodes, connections, rates, latencies, queues; refreshes itself."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`

@@ -30,6 +30,8 @@ type shownMessage struct {
 	Priority      uint32            `json:"priority,omitempty"`
 	Attempt       uint32            `json:"attempt,omitempty"`
 	From          string            `json:"from,omitempty"`
+	Score         float64           `json:"score,omitempty"`
+	Unranked      bool              `json:"unranked,omitempty"`
 }
 
 func (m *shownMessage) setPayload(p []byte) {
@@ -46,16 +48,22 @@ func (f formatFlag) print(w io.Writer, m *shownMessage) error {
 	if f.Format == "json" {
 		return writeJSON(w, m)
 	}
-	payload := m.PayloadBase64
-	if m.Payload != nil {
-		payload = *m.Payload
-	}
-	seq := "-"
-	if m.Seq > 0 {
-		seq = strconv.FormatUint(m.Seq, 10)
-	}
-	_, err := fmt.Fprintf(w, "%s\t%s\t%s\n", m.Topic, seq, payload)
+	_, err := fmt.Fprintf(w, "%s\t%s\t%s\n", m.Topic, m.number(), m.text())
 	return err
+}
+
+func (m *shownMessage) number() string {
+	if m.Seq == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(m.Seq, 10)
+}
+
+func (m *shownMessage) text() string {
+	if m.Payload != nil {
+		return *m.Payload
+	}
+	return m.PayloadBase64
 }
 
 func writeJSON(w io.Writer, v any) error {

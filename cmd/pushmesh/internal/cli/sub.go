@@ -15,18 +15,19 @@ import (
 )
 
 type subCmd struct {
-	Filters  []string      `arg:"" name:"filter" help:"Topics or filters: + stands for one level, a last # for the rest."`
-	Ack      bool          `help:"ACK every message; the mesh delivers again what was not ACKed."`
-	Session  string        `placeholder:"NAME" help:"Durable session: goes on where it stood, --from session by default."`
-	ClientID string        `name:"client-id" placeholder:"ID" help:"Who this is; a session belongs to it. The edge makes one by default."`
-	From     string        `placeholder:"live|earliest|session|SEQ|EPOCH:SEQ" help:"Where to begin: SEQ is the first message wanted (live)."`
-	Last     uint64        `placeholder:"N" help:"Begin with the last N messages."`
-	Group    string        `placeholder:"NAME" help:"Share the messages with everyone in this group: each goes to one."`
-	GroupKey string        `name:"group-key" placeholder:"topic|header:NAME" help:"In a group, messages of one topic, or with one value of a header, go to the same member."`
-	Where    string        `placeholder:"EXPR" help:"Only messages for which this CEL expression over headers, features, priority, topic, from and a JSON payload is true."`
-	Count    uint64        `placeholder:"N" help:"End after N messages."`
-	Timeout  time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
-	GRPC     bool          `name:"grpc" help:"Subscribe through --router and not at --edge, as a backend does: its sessions are its own, and it may have the mesh's own topics."`
+	Filters  []string `arg:"" name:"filter" help:"Topics or filters: + stands for one level, a last # for the rest."`
+	Ack      bool     `help:"ACK every message; the mesh delivers again what was not ACKed."`
+	Session  string   `placeholder:"NAME" help:"Durable session: goes on where it stood, --from session by default."`
+	ClientID string   `name:"client-id" placeholder:"ID" help:"Who this is; a session belongs to it. The edge makes one by default."`
+	From     string   `placeholder:"live|earliest|session|SEQ|EPOCH:SEQ" help:"Where to begin: SEQ is the first message wanted (live)."`
+	Last     uint64   `placeholder:"N" help:"Begin with the last N messages."`
+	Group    string   `placeholder:"NAME" help:"Share the messages with everyone in this group: each goes to one."`
+	GroupKey string   `name:"group-key" placeholder:"topic|header:NAME" help:"In a group, messages of one topic, or with one value of a header, go to the same member."`
+	Where    string   `placeholder:"EXPR" help:"Only messages for which this CEL expression over headers, features, priority, topic, from and a JSON payload is true."`
+	rankedFlags
+	Count   uint64        `placeholder:"N" help:"End after N messages."`
+	Timeout time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
+	GRPC    bool          `name:"grpc" help:"Subscribe through --router and not at --edge, as a backend does: its sessions are its own, and it may have the mesh's own topics."`
 	tlsFlags
 	edgeFlag
 	routerFlag
@@ -36,7 +37,8 @@ type subCmd struct {
 }
 
 func (subCmd) Help() string {
-	return `A line is TOPIC, SEQ (- without a log) and PAYLOAD, separated by tabs. What the mesh says about itself goes to standard error.
+	return `A line is TOPIC, SEQ (- without a log) and PAYLOAD, separated by tabs; with --rank-top-k the score (- where there is none, "unranked"
+where there should be one) comes before the payload. What the mesh says about itself goes to standard error.
 
   pushmesh sub room/7/chat
   pushmesh sub 'room/+/chat' 'global/#' --ack --format json
@@ -44,6 +46,7 @@ func (subCmd) Help() string {
   pushmesh sub room/7/jobs --group workers --ack
   pushmesh sub 'orders/#' --where 'payload.total > 100 && headers.country == "FR"'
   pushmesh sub 'user/ann/#' --session phone --client-id ann-1 --ack
+  pushmesh sub news/all --rank-top-k 10 --profile sport=1,politics=0.2
   pushmesh sub '$events/#' --grpc`
 }
 
@@ -68,6 +71,12 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 		}
 		opts = append(opts, pushmesh.WithWhere(c.Where))
 	}
+	if c.RankTopK > 0 {
+		if c.Group != "" {
+			return nil, usage("--rank-top-k is not for groups")
+		}
+		opts = append(opts, pushmesh.WithRankTopK(c.RankTopK))
+	}
 	if c.Last > 0 && c.From != "" {
 		return nil, usage("--from and --last exclude each other")
 	}
@@ -88,6 +97,9 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 	case "session":
 		opts = append(opts, pushmesh.FromSession())
 	default:
+		if c.RankTopK > 0 {
+			return nil, usage("--rank-top-k has no positions: --from %s is live, earliest or session", from)
+		}
 		epoch, seq, err := position(from)
 		if err != nil {
 			return nil, err
@@ -118,6 +130,10 @@ func (c *subCmd) Run(ctx context.Context, stdio stdio) error {
 	if err != nil {
 		return err
 	}
+	profile, vector, err := c.profile()
+	if err != nil {
+		return err
+	}
 	if c.Timeout < 0 {
 		return usage("--timeout is below 0")
 	}
@@ -138,6 +154,7 @@ func (c *subCmd) Run(ctx context.Context, stdio stdio) error {
 	p.connect = connect
 	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{
 		Addrs: addrs, ClientID: c.ClientID, Session: c.Session, Agent: "pushmesh-cli", OnGap: p.gap, OnDisconnect: p.disconnected, Dial: p.dial,
+		Profile: profile, ProfileVector: vector,
 	})
 	if err != nil {
 		return usage("%w", err)
@@ -207,8 +224,12 @@ func (c *subCmd) showMessage(w io.Writer, d *pushmesh.Delivery) error {
 	m := &shownMessage{
 		Topic: d.Topic, Epoch: d.Epoch, Seq: d.Seq, ID: showID(d.ID), PublishedAt: showTime(uint64(d.PublishedAt().UnixMicro())),
 		Headers: d.Headers, Priority: d.Priority, Attempt: d.Attempt, From: d.From,
+		Score: d.Score, Unranked: d.Unranked,
 	}
 	m.setPayload(d.Payload)
+	if c.RankTopK > 0 && c.Format != "json" {
+		return printRanked(w, m)
+	}
 	return c.print(w, m)
 }
 

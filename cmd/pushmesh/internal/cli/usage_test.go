@@ -56,6 +56,14 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"rebalance", "edge-1", "--share", "0.5", "--within", "0s"}, 2, "--within"},
 		{[]string{"rebalance", "edge-1", "--share", "0.5", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"disconnect"}, 2, "--client-id or --user"},
+		{[]string{"session", "set-profile", "a=1"}, 2, "--client-id or --user"},
+		{[]string{"session", "set-profile", "a=x", "--user", "u"}, 2, "is no number"},
+		{[]string{"session", "set-profile", "a=1", "--user", "u", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
+		{[]string{"sub", "a", "--profile", "a=1"}, 2, "--rank-top-k"},
+		{[]string{"sub", "a", "--rank-top-k", "1", "--profile", "a=x"}, 2, "is no number"},
+		{[]string{"sub", "a", "--rank-top-k", "1", "--profile-vector", "1,x"}, 2, "--profile-vector"},
+		{[]string{"sub", "a", "--rank-top-k", "1", "--from", "7"}, 2, "has no positions"},
+		{[]string{"sub", "a", "--rank-top-k", "1", "--group", "g"}, 2, "not for groups"},
 		{[]string{"rank", "/does/not/exist", "--weights", "a=1"}, 2, "/does/not/exist"},
 		{[]string{"rank"}, 2, "there are 0"},
 		{[]string{"rank", "--weights", "a=1", "--expression", "1"}, 2, "there are 2"},
@@ -176,6 +184,7 @@ func TestHelpHasExamples(t *testing.T) {
 	for _, name := range []string{
 		"dev", "pub", "sub", "history", "rank", "replay", "mesh", "version", "disconnect", "rebalance", "top", "doctor",
 		"namespace put", "namespace get", "namespace list", "namespace delete", "model put", "model list", "model delete", "model rollback",
+		"session set-profile",
 	} {
 		out := must(t, "", append(strings.Fields(name), "--help")...)
 		if !strings.Contains(out, "    pushmesh "+name) && !strings.Contains(out, "make "+name) {

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+type sessionCmd struct {
+	SetProfile setProfileCmd `cmd:"" name:"set-profile" help:"Replace what the connections of a client or a user are ranked for."`
+}
+
+type setProfileCmd struct {
+	Features []string  `arg:"" optional:"" name:"name=value" help:"Features of the profile; none, and no --vector: an empty one."`
+	ClientID string    `name:"client-id" placeholder:"ID" help:"Connections that said this in their Hello."`
+	User     string    `placeholder:"USER" help:"Connections of this user. Without authentication a client is the user client:ID."`
+	Vector   []float32 `placeholder:"NUMBER" help:"The vector of the profile, separated by commas."`
+	routerFlag
+}
+
+func (setProfileCmd) Help() string {
+	return `Prints how many connections have the new profile, which takes the place of the whole one from before and holds until they end. Where an
+edge does not answer the exit code is 1: trying again is safe.
+
+  pushmesh session set-profile --client-id phone-7 sport=1 politics=0.2
+  pushmesh session set-profile --user client:phone-7 --vector 0.1,0.7`
+}
+
+// Run replaces it.
+func (c *setProfileCmd) Run(ctx context.Context, stdio stdio) error {
+	if c.ClientID == "" && c.User == "" {
+		return usage("--client-id or --user is needed")
+	}
+	features, err := numbers("profile", c.Features)
+	if err != nil {
+		return err
+	}
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := pushmeshv1.NewSessionServiceClient(conn).SetProfile(ctx, &pushmeshv1.SetProfileRequest{
+		ClientId: c.ClientID, User: c.User, Profile: features, Vector: c.Vector,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdio.out, "%d connections\n", answer.GetConnections())
+	return err
+}
