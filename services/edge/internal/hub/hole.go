@@ -51,10 +51,12 @@ func (h *Hub) noLatest(t *track) {
 	}
 }
 
+// progress is good until it is asked for again.
 func (h *Hub) progress(t *track, from, to uint64, why wirev1.Code) *wirev1.Progress {
-	p := &wirev1.Progress{Topic: t.topic.name, Epoch: t.epoch, From: from, To: to, Code: why}
+	p := &h.hollow
+	p.Topic, p.Epoch, p.From, p.To, p.Code, p.Subs = t.topic.name, t.epoch, from, to, why, p.Subs[:0]
 	if t.kind != kindPlain {
-		p.Subs = t.ids(nil)
+		p.Subs = t.ids(p.Subs)
 	}
 	return p
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -130,8 +131,10 @@ type Hub struct {
 	rankings map[uint64]*ranking
 	gathered int
 	serials  uint64
-	taken    []bool   // scratch: places that a member does not get behind the best
-	watched  *watched // nil: nobody watches who is subscribed
+	taken    []bool          // scratch: places that a member does not get behind the best
+	best     []uint32        // scratch: places of the best, ascending
+	hollow   wirev1.Progress // scratch
+	watched  *watched        // nil: nobody watches who is subscribed
 	drain    *drain
 	leaving  *departure // nil: nobody is asked to go
 	shedding bool       // newcomers are refused

@@ -153,6 +153,12 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 			}
 			w.pass(Tick)
 		}
+		for len(w.h.gathers)+len(w.h.rankings) > 0 {
+			w.rankAll()
+		}
+		if w.h.gathered != 0 || len(w.h.bySerial) > 0 {
+			t.Fatalf("%d bytes of candidates are counted, and there are none", w.h.gathered)
+		}
 		for _, f := range clients {
 			if f.ended && memory == 0 {
 				t.Fatalf("a connection has ended: %s", f)

@@ -116,12 +116,14 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 	default:
 		messages, answer, skips = k.messages, k.answer.Members[member], k.skipsRest()
 	}
-	best := make([]uint32, len(answer.Best))
+	best := h.best[:0]
+	o.best = make([]ordered, len(answer.Best))
 	for i, b := range answer.Best {
-		best[i] = b.Place
-		o.best = append(o.best, ordered{messages[b.Place].Seq, scored(b.Score)})
+		best = append(best, b.Place)
+		o.best[i] = ordered{messages[b.Place].Seq, scored(b.Score)}
 	}
 	slices.Sort(best)
+	h.best = best
 	if k != nil && len(answer.Filtered) == 0 && h.wantsAll(t, k) {
 		h.lineAll(t, k, o, best, skips)
 		return
@@ -171,13 +173,15 @@ func (h *Hub) lineAll(t *track, k *ranking, o lineup, best []uint32, skips bool)
 		if skips && seq > next {
 			h.hole(t, next, seq-1, wirev1.Code_CODE_RANKED_OUT)
 		}
-		o.skip = append(o.skip, seq)
+		if !skips {
+			o.skip = append(o.skip, seq)
+		}
 		next = seq + 1
 	}
 	if skips && next <= last {
 		h.hole(t, next, last, wirev1.Code_CODE_RANKED_OUT)
 	}
-	h.looked(len(best))
+	h.looked(len(best) * looksAsOne) // a hole is a frame
 	if t.pos, o.to = last, last; skips || len(best) == len(k.messages) {
 		o.from, o.to, o.skip = 0, 0, nil
 	}
@@ -189,7 +193,9 @@ func (h *Hub) lined(t *track, k *ranking, o lineup, out uint64) {
 	if o.mark == unranked {
 		h.stats.Unranked.add(code.Of(k.answer.Err), out)
 	}
-	o.best = append(t.rank.order.best, o.best...) // what was put back meanwhile
+	if back := t.rank.order.best; len(back) > 0 { // what was put back meanwhile
+		o.best = append(back, o.best...)
+	}
 	t.rank.order = o
 }
 

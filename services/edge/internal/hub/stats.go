@@ -23,7 +23,7 @@ func (h *Hub) InUse() map[string]int {
 		"connections": int(h.stats.Connections), "queued bytes": int(h.stats.QueuedBytes), "un-ACKed": int(h.stats.Unacked), "ranges": h.pinned,
 		"subscriptions": h.subSlab.Taken(), "subscriptions with wildcards": h.subMores.Taken(), "positions": h.tracks.Taken(), "parts of positions": h.trackMore.Taken(), "beginnings": h.pendings.Taken(),
 		"parts of connections": h.connMores.Taken(), "outboxes": h.outboxes.Taken(), "topics": h.states.Taken(), "reads": h.reads.Taken(),
-		"filters": h.filterSet.Taken(), "names": h.texts.Taken(), "records of links": h.links.Taken(), "bytes of lists": h.arrays.Bytes(),
+		"filters": h.filterSet.Taken(), "names": h.texts.Taken(), "records of links": h.links.Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.gathered,
 	}
 }
 
