@@ -145,10 +145,10 @@ func (e *Edge) assemble() error {
 	e.stack.Add("nats", e.bus)
 	e.stack.Add("store client", e.stores)
 	e.stack.Add("policies", e.policies)
-	e.stack.Add("mesh", e.mesh)
 	if e.compute != nil {
 		e.stack.Add("compute client", e.compute)
 	}
+	e.stack.Add("mesh", e.mesh) // tells whether the edge is ready: what that depends on has begun
 	e.stack.Add("ranker", e.ranker)
 	if e.certs != nil {
 		e.stack.Add("certificates", e.certs)

@@ -49,6 +49,8 @@ type Mesh struct {
 	RouterAddrs []string
 	// RouterHTTP is where the first router has its health and metrics.
 	RouterHTTP string
+	// EdgeHTTP is the same of the first edge.
+	EdgeHTTP string
 
 	settings    store.Settings
 	stopStore   func()
@@ -90,7 +92,7 @@ func Start(t testing.TB, o Options) *Mesh {
 		t.Fatal(err)
 	}
 	m.compute = compute.Settings{ID: "compute-1", Listen: computeAddr, HTTP: any, Stores: storeAddrs, LogLevel: "error"}
-	m.startCompute(t)
+	m.StartCompute(t)
 	t.Cleanup(func() { m.stopCompute() })
 	for i := range max(1, o.Routers) {
 		r, err := router.New(ctx, router.Settings{
@@ -108,13 +110,15 @@ func Start(t testing.TB, o Options) *Mesh {
 			TLSCerts: present(o.TLSCert), TLSKeys: present(o.TLSKey),
 		})
 		start(t, "edge", e, err)
+		m.EdgeHTTP = cmp.Or(m.EdgeHTTP, e.HTTPAddr())
 		m.EdgeAddrs = append(m.EdgeAddrs, e.Addr())
 	}
 	m.settle(t)
 	return m
 }
 
-func (m *Mesh) startCompute(t testing.TB) {
+// StartCompute starts the compute node on its address.
+func (m *Mesh) StartCompute(t testing.TB) {
 	t.Helper()
 	co, err := compute.New(t.Context(), m.compute)
 	m.stopCompute = begin(t, "compute", co, err)
@@ -123,8 +127,14 @@ func (m *Mesh) startCompute(t testing.TB) {
 // RestartCompute stops the compute node, and starts another one on its address.
 func (m *Mesh) RestartCompute(t testing.TB) {
 	t.Helper()
+	m.StopCompute()
+	m.StartCompute(t)
+}
+
+// StopCompute stops the compute node until StartCompute.
+func (m *Mesh) StopCompute() {
 	m.stopCompute()
-	m.startCompute(t)
+	m.stopCompute = func() {}
 }
 
 func (m *Mesh) startStore(t testing.TB) {
