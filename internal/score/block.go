@@ -37,7 +37,7 @@ func (j *Job) next() error {
 			j.fill(&b.inputs[len(b.places)], c)
 		}
 		if j.filter != nil && !j.filter.OfProfile() {
-			if pass, err := j.filter.passes(b.to, &b.inputs[len(b.places)]); err != nil {
+			if pass, err := j.passes(b.to, &b.inputs[len(b.places)]); err != nil {
 				return err
 			} else if !pass {
 				continue
@@ -46,6 +46,15 @@ func (j *Job) next() error {
 		b.places = append(b.places, uint32(b.to))
 	}
 	return nil
+}
+
+// passes says whether the filter lets a candidate pass.
+func (j *Job) passes(candidate int, in *expr.Input) (bool, error) {
+	pass, err := j.filter.passes(candidate, in)
+	if err != nil && j.lenient {
+		return false, nil
+	}
+	return pass, err
 }
 
 // fill has expressions see a candidate.
@@ -72,6 +81,9 @@ func (j *Job) scoreFor(profile int) error {
 			continue
 		}
 		if !finite(scores[i]) {
+			if j.lenient {
+				continue
+			}
 			return invalid("candidate %d: its score is not finite", place)
 		}
 		j.pairs++
@@ -89,7 +101,7 @@ func (j *Job) choose(t *target) (some bool, err error) {
 			pass = may
 			if may && j.filter != nil && j.filter.OfProfile() {
 				b.inputs[k].Profile.Map = t.Features
-				if pass, err = j.filter.passes(i, &b.inputs[k]); err != nil {
+				if pass, err = j.passes(i, &b.inputs[k]); err != nil {
 					return false, err
 				}
 			}

@@ -2,6 +2,7 @@ package score
 
 import (
 	"context"
+	"math"
 
 	"github.com/pushmesh/pushmesh/internal/expr"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -108,10 +109,12 @@ func (e *evaluation) evaluate(profile map[string]float64, wanted []bool, out []f
 		in := &e.job.block.inputs[i]
 		in.Profile.Map = profile
 		r, err := e.eval("expression", int(place), in)
-		if err != nil {
+		if err != nil && !e.job.lenient {
 			return err
 		}
-		out[i] = r.Number
+		if out[i] = r.Number; err != nil {
+			out[i] = math.NaN()
+		}
 	}
 	return nil
 }

@@ -39,6 +39,7 @@ type Job struct {
 	diversify  *diversify
 	scorer     scorer
 	one        []target
+	lenient    bool
 
 	// Where Step is: blocks are scored for the targets before at; then the targets before at are done.
 	block  block
@@ -162,6 +163,10 @@ func (j *Job) score() error {
 
 // Scored counts the pairs of a candidate and a profile that were scored so far.
 func (j *Job) Scored() int { return j.pairs }
+
+// Lenient has the ranking go on where a candidate has no finite score, or its evaluation costs too much: it is among nobody's best, or does not pass the filter.
+// Without it the whole ranking ends with INVALID_ARGUMENT. For candidates that come from somebody else than who asks.
+func (j *Job) Lenient() { j.lenient = true }
 
 // Places of a profile in a complete ranking, best first.
 func (j *Job) Places(profile int) []Place { return j.one[profile].done }

@@ -152,7 +152,8 @@ type RankJobRequest struct {
 	// Who asks, for fairness between callers.
 	Caller string                  `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
 	Rank   *pushmeshv1.RankRequest `protobuf:"bytes,2,opt,name=rank,proto3" json:"rank,omitempty"`
-	// For ranked delivery: the same candidates are ranked for each of these, and rank's own profile is left out.
+	// For ranked delivery: the same candidates are ranked for each of these, and rank's own profile is left out. A candidate without a finite score, or
+	// whose evaluation costs too much, is then among nobody's best instead of the end of the job.
 	Profiles []*RankProfile `protobuf:"bytes,3,rep,name=profiles,proto3" json:"profiles,omitempty"`
 	// What the job may take, in microseconds; 0: the call's deadline.
 	TimeoutUs     uint64 `protobuf:"varint,4,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`

@@ -53,6 +53,9 @@ func (w *work) begin(spec *score.Spec) error {
 	if err != nil {
 		return err
 	}
+	if len(w.req.GetProfiles()) > 0 {
+		job.Lenient() // of a ranked delivery: one message shall not leave the others of its topic unranked
+	}
 	w.job, w.model, w.cost = job, spec.Model(), cost
 	return nil
 }

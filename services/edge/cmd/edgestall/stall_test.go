@@ -26,7 +26,9 @@ func TestOrders(t *testing.T) {
 	}
 	order("on")
 	// The loop is late as soon as it has ranked: it can't tick meanwhile.
-	for began := time.Now(); l.Stats().Lag.Max < 50*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); l.Stats().Lag.Max < 50*time.Millisecond; <-tick.C {
 		if time.Since(began) > time.Minute {
 			t.Fatal("the loop was never late")
 		}

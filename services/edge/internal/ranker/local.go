@@ -42,7 +42,12 @@ func (l *local) Step(slice time.Duration) (done bool, err error) {
 func (k *ranking) job(p part) (*score.Job, error) {
 	profiles := k.distinct[p.from:p.to]
 	k.withVector(profiles)
-	return k.scoring.spec.Job(k.candidates, profiles, k.began)
+	j, err := k.scoring.spec.Job(k.candidates, profiles, k.began)
+	if err != nil {
+		return nil, err
+	}
+	j.Lenient() // one message shall not leave the others of its topic unranked
+	return j, nil
 }
 
 // withVector gives one of the profiles a vector of zeros where none has any, since an embedding scorer wants one: it stands for none.

@@ -232,8 +232,8 @@ func TestFailures(t *testing.T) {
 	infinite := &pushmeshv1.RankPolicy{Expression: &pushmeshv1.ExpressionScorer{Expression: "1.0 / features.none"}}
 	here, l3 := start(t, nil)
 	here.Rank(&exchange.Ranking{Policy: ranks(infinite, long), Messages: priced(t, 1), Members: everybody(1)})
-	if c := code.Of(l3.ranked(t).Err); c != wirev1.Code_CODE_INVALID_ARGUMENT {
-		t.Error(c)
+	if e := l3.ranked(t); e.Err != nil || len(e.Members) != 1 || len(e.Members[0].Best) != 0 { // what has no score is among nobody's best
+		t.Error(e)
 	}
 	here.Rank(&exchange.Ranking{Policy: ranks(byPrice(), long), Messages: []*exchange.Message{nil}, Members: everybody(1)}) // panics
 	if c := code.Of(l3.ranked(t).Err); c != wirev1.Code_CODE_INTERNAL {
@@ -242,7 +242,7 @@ func TestFailures(t *testing.T) {
 	for _, one := range []struct {
 		r    *Ranker
 		want string
-	}{{r, "OVERLOADED 1, EXPIRED 1"}, {nobody, "UNAVAILABLE 1"}, {here, "INTERNAL 1, INVALID_ARGUMENT 1"}} {
+	}{{r, "OVERLOADED 1, EXPIRED 1"}, {nobody, "UNAVAILABLE 1"}, {here, "INTERNAL 1"}} {
 		if got := failures(one.r); got != one.want {
 			t.Errorf("counted %s, want %s", got, one.want)
 		}
