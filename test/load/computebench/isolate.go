@@ -30,7 +30,13 @@ func (b *bench) isolation(what string, workers int, goal float64, by ...string) 
 		}
 		defer func() { err = errors.Join(err, f.End()) }()
 		done := ""
-		i := &isolated{bench: b, start: orders(f, "on", nil), stop: orders(f, "off", &done)}
+		i := &isolated{bench: b, beside: []besides{{start: orders(f, "on", nil), stop: orders(f, "off", &done)}}}
+		spinOn, spinOff, spinEnd, err := b.startSpinner(workers, by)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, spinEnd()) }()
+		i.beside = append(i.beside, besides{start: spinOn, stop: spinOff})
 		i.lag = func(ctx context.Context) (lag, error) { return edgeLag(ctx, m.Edges[0]) }
 		if i.fan, err = dialFan(ctx, m.Router.Addr, m.Edges[0].Addr); err != nil {
 			return err
@@ -70,7 +76,7 @@ func (b *bench) onLoop(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.End()) }()
-	i := &isolated{bench: b, start: orders(e, "on", nil), stop: orders(e, "off", nil), lag: func(ctx context.Context) (l lag, err error) {
+	i := &isolated{bench: b, beside: []besides{{start: orders(e, "on", nil), stop: orders(e, "off", nil)}}, lag: func(ctx context.Context) (l lag, err error) {
 		answer, err := e.Order(ctx, "lag")
 		if err == nil {
 			_, err = fmt.Sscanf(answer, "%f %f", &l.p99, &l.most)
@@ -99,19 +105,22 @@ func orders(p *local.Ordered, line string, answer *string) func(context.Context)
 	}
 }
 
+// besides is what is under way beside an edge.
+type besides struct{ start, stop func(context.Context) error }
+
 // isolated is an edge with and without something else under way.
 type isolated struct {
 	*bench
 	fan         *fan
-	start, stop func(context.Context) error
+	beside      []besides // what is measured, and, for comparison, loops that spin
 	lag         func(context.Context) (lag, error)
-	p99         [2][]float64 // without, with
-	lag99, most [2][]float64
+	p99         [3][]float64 // without, and with each
+	lag99, most [3][]float64
 }
 
 func (i *isolated) run(ctx context.Context) error {
 	for range i.isolateRounds {
-		for with := range 2 {
+		for with := range 1 + len(i.beside) {
 			if err := i.round(ctx, with); err != nil {
 				return err
 			}
@@ -121,11 +130,11 @@ func (i *isolated) run(ctx context.Context) error {
 }
 
 func (i *isolated) round(ctx context.Context, with int) (err error) {
-	if with == 1 {
-		if err := i.start(ctx); err != nil {
+	if with > 0 {
+		if err := i.beside[with-1].start(ctx); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, i.stop(ctx)) }()
+		defer func() { err = errors.Join(err, i.beside[with-1].stop(ctx)) }()
 	}
 	p99, err := i.fan.p99(ctx, i.isolateSpan)
 	if err != nil {
@@ -142,6 +151,11 @@ func (i *isolated) rows(what string, goal float64, more string) {
 	name := what + ": fan-out p99, as a ratio to without"
 	refs := fmt.Sprintf("rounds %s; %.3g ms (%s) and %.3g ms (%s), %d messages/s to %d%s", table.Spread(ratios), table.Median(i.p99[1]), table.Spread(i.p99[1]),
 		table.Median(i.p99[0]), table.Spread(i.p99[0]), fanRate, fanSubs, more)
+	if len(i.beside) > 1 {
+		spun := table.Ratios(i.p99[2], i.p99[0])
+		i.add(table.Figure(what+": by that beside as many loops that spin", table.Median(table.Ratios(i.p99[1], i.p99[2])), "×",
+			fmt.Sprintf("rounds %s; beside those %.3g × (%s), %.3g ms", table.Spread(table.Ratios(i.p99[1], i.p99[2])), table.Median(spun), table.Spread(spun), table.Median(i.p99[2]))))
+	}
 	if goal > 0 {
 		i.add(table.AtMost(name, table.Median(ratios), "×", goal, refs))
 	} else {

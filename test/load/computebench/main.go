@@ -45,7 +45,7 @@ func parse(args []string) (*config, error) {
 	f.IntVar(&c.rounds, "rounds", 5, "measurements of each figure, of which the median counts")
 	f.DurationVar(&c.span, "span", time.Second, "how long one measurement takes")
 	f.IntVar(&c.isolateRounds, "isolate-rounds", 3, "how often an edge is measured beside compute that is idle, and that is not")
-	f.DurationVar(&c.isolateSpan, "isolate-span", 10*time.Second, "how long each time; lag is that of 10 s")
+	f.DurationVar(&c.isolateSpan, "isolate-span", 8*time.Second, "how long each time; lag is that of 10 s")
 	f.IntVar(&c.mixRounds, "mix-rounds", 3, "how often a mix of short and long jobs is held")
 	f.DurationVar(&c.mixSpan, "mix-span", 8*time.Second, "how long each time")
 	f.Float64Var(&c.mixLoad, "mix-load", 0.8, "of the workers, by short and long jobs to equal parts")
@@ -82,6 +82,9 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == feedFlag {
 		return feed(ctx, args[1:], os.Stdin, os.Stdout)
 	}
+	if len(args) > 0 && args[0] == spinFlag {
+		return spinner(args[1:], os.Stdin, os.Stdout)
+	}
 	c, err := parse(args)
 	if err != nil {
 		return err
@@ -111,7 +114,6 @@ func (b *bench) parts() []table.Part {
 		{Name: "spare", Run: b.spare},
 		{Name: "idle", Run: b.shared("SCHED_IDLE", 1.5, "chrt", "--idle", "0")},
 		{Name: "nice", Run: b.shared("nice 19", 1.5, "nice", "-n", "19")},
-		{Name: "equal", Run: b.shared("nice 0", 0)},
 		{Name: "onloop", Run: b.onLoop},
 		{Name: "filters", Run: b.filters},
 	}
