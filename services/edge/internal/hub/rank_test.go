@@ -242,3 +242,16 @@ func TestMarks(t *testing.T) {
 		t.Error("unranked is a score")
 	}
 }
+
+// What the log has lost by the time that it is read for a ranking is named.
+func TestNothingIsLeftToRank(t *testing.T) {
+	w := rankedWorld(t, Limits{}, 0)
+	c := w.ranked("feed/1", 2)
+	w.mesh.Append("feed/1", "1", "2")
+	w.mesh.Send("feed/1", "3") // the two before were lost on the way
+	w.settle()
+	w.mesh.Retain("feed/1", 4)
+	w.rankAll()
+	w.pass(holeDelay)
+	c.expect("Progress feed/1 1..3 RETENTION")
+}

@@ -11,7 +11,7 @@ import (
 // rankArrived has a ranked track wait for the ranking of a range that has come, if that has candidates for it, and is not what was missing of an order.
 func (h *Hub) rankArrived(t *track, j *arrival) (waits bool) {
 	r := t.rank
-	if _, left := r.order.next(); left || !h.ranks(t) || h.unjudgedIn(t, j.e) {
+	if _, left := r.order.next(); left || len(j.e.Messages) == 0 || !h.ranks(t) || h.unjudgedIn(t, j.e) {
 		return false
 	}
 	if j.ranking == nil {
@@ -48,7 +48,7 @@ func (h *Hub) wantsAll(t *track, r *ranking) bool {
 	return t.cur == nil || t.cur.Missing(ms[0].Seq, last) == uint64(len(ms))
 }
 
-// wants says whether a message is one to be handed on; otherwise why not, or OUT_OF_RANGE for one that is settled or with the client.
+// wants says whether a message is one to be handed on; otherwise why not, or settled.
 func (h *Hub) wants(t *track, m *exchange.Message) wirev1.Code {
 	switch {
 	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.find(m.Seq) != nil:
@@ -61,7 +61,7 @@ func (h *Hub) wants(t *track, m *exchange.Message) wirev1.Code {
 	return wirev1.Code_CODE_OK
 }
 
-// settled is no code of the wire's: the message has come before.
+// settled is no code of the wire's: the message is settled, or with the client.
 const settled = wirev1.Code(-1)
 
 // goOnRanked has a ranked track go on, and says how much it did.
