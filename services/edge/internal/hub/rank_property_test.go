@@ -40,6 +40,7 @@ type heard struct {
 	came    map[uint64]int // first deliveries
 	named   map[uint64]int // holes
 	unacked []uint64
+	oldest  map[string]uint64 // of topics: lower ones are not retained
 }
 
 func (f *heard) check() {
@@ -52,7 +53,8 @@ func (f *heard) check() {
 			}
 			f.unacked = append(f.unacked, m.GetSeq())
 		case *wirev1.Progress:
-			if m.GetCode() != wirev1.Code_CODE_RANKED_OUT && m.GetCode() != wirev1.Code_CODE_FILTERED {
+			lost := m.GetCode() == wirev1.Code_CODE_RETENTION && m.GetTo() < f.oldest[f.name]
+			if m.GetCode() != wirev1.Code_CODE_RANKED_OUT && m.GetCode() != wirev1.Code_CODE_FILTERED && !lost {
 				f.w.t.Fatalf("%s", fr.text())
 			}
 			for seq := m.GetFrom(); seq <= m.GetTo(); seq++ {
@@ -78,12 +80,13 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 		memory := rapid.SampledFrom([]int{0, 4000, 20_000}).Draw(t, "memory")
 		w := rankedWorld(t, Limits{QueueMessages: rapid.IntRange(1, 99).Draw(t, "queue"), QueueMemory: memory}, rapid.Uint32Range(1, 6).Draw(t, "most"))
 		var clients []*heard
+		oldest := map[string]uint64{}
 		for i := range rapid.IntRange(1, 3).Draw(t, "connections") {
 			name := rapid.SampledFrom([]string{"feed/1", "top/1"}).Draw(t, "topic")
 			c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000, ReceiveWindow: rapid.Uint32Range(1, 8).Draw(t, "window")})
 			c.taste(float64(1 - 2*(i%2)))
 			c.subscribe(&wirev1.Subscribe{Id: 1, Filter: name, RankTopK: rapid.Uint32Range(1, 4).Draw(t, "k"), Ack: true, Start: wirev1.Start_START_EARLIEST})
-			clients = append(clients, &heard{client: c, name: name, came: map[uint64]int{}, named: map[uint64]int{}})
+			clients = append(clients, &heard{client: c, name: name, came: map[uint64]int{}, named: map[uint64]int{}, oldest: oldest})
 		}
 		sent, left := map[string]uint64{}, []*exchange.Ranking(nil)
 		publish := func(name string, live bool) {
@@ -99,7 +102,10 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			f := clients[rapid.IntRange(0, len(clients)-1).Draw(t, "who")]
-			switch rapid.IntRange(0, 9).Draw(t, "op") {
+			switch rapid.IntRange(0, 10).Draw(t, "op") {
+			case 10:
+				oldest[f.name] = rapid.Uint64Range(max(oldest[f.name], 1), sent[f.name]+1).Draw(t, "oldest")
+				w.mesh.Retain(f.name, oldest[f.name])
 			case 8: // it pays for others
 				if c := w.h.conns.get(f.slot); !f.ended && c.out != noOutbox {
 					w.h.payDurable(c, 0)

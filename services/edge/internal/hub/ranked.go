@@ -133,7 +133,7 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 		if m.Seq <= t.pos {
 			continue
 		}
-		if m.Seq > t.pos+1 {
+		if m.Seq > t.pos+1 && out == 0 { // behind one that is handed on it is named in its turn
 			h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
 		}
 		why := h.wants(t, m)
@@ -148,7 +148,9 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 		case why == wirev1.Code_CODE_OK && skips:
 			h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_RANKED_OUT)
 		case why == wirev1.Code_CODE_OK:
-			out++
+			if out++; out == 1 {
+				o.from = m.Seq
+			}
 			t.pos = m.Seq
 			continue
 		case why != settled:
