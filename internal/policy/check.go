@@ -44,6 +44,9 @@ func Check(ns *pushmeshv1.Namespace) error {
 	if p.GetRank() != nil {
 		errs = append(errs, checkRank(p.GetRank()))
 	}
+	if p.GetClaims() != nil {
+		errs = append(errs, checkClaims(p.GetClaims()))
+	}
 	if t := p.GetDeadLetterTopic(); t != "" {
 		if err := topic.Check(t); err != nil {
 			errs = append(errs, fmt.Errorf("dead_letter_topic: %w", err))

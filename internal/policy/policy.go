@@ -53,6 +53,8 @@ type Policy struct {
 	DeliveredEvents bool
 	// Rank is how its messages are ranked, as the namespace has it; nil: they are not. It must not be changed.
 	Rank *pushmeshv1.RankPolicy
+	// Claims is how its resources are claimed; never nil.
+	Claims *Claims
 }
 
 // Builtin namespaces: they come with the mesh and stand wherever the store has not said otherwise.
@@ -92,6 +94,7 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 		ClientPublish:    p.GetClientPublish(),
 		DeliveredEvents:  p.GetDeliveredEvents() && !events.Own(ns.GetPrefix()),
 		Rank:             p.GetRank(),
+		Claims:           claimsOf(ns.GetPrefix(), p.GetClaims()),
 	}
 }
 

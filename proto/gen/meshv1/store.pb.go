@@ -3225,7 +3225,7 @@ var File_pushmesh_internal_v1_store_proto protoreflect.FileDescriptor
 
 const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\n" +
-	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
+	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a!pushmesh/internal/v1/claims.proto\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
 	"\rOwnersRequest\"\xbc\x01\n" +
 	"\x0eOwnersResponse\x12B\n" +
 	"\x06ranges\x18\x01 \x03(\v2*.pushmesh.internal.v1.OwnersResponse.RangeR\x06ranges\x1af\n" +
@@ -3462,7 +3462,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x1eStoreServiceDeleteModelRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"!\n" +
-	"\x1fStoreServiceDeleteModelResponse2\xbf\x11\n" +
+	"\x1fStoreServiceDeleteModelResponse2\xa9\x13\n" +
 	"\fStoreService\x12S\n" +
 	"\x06Owners\x12#.pushmesh.internal.v1.OwnersRequest\x1a$.pushmesh.internal.v1.OwnersResponse\x12W\n" +
 	"\x06Append\x12#.pushmesh.internal.v1.AppendRequest\x1a$.pushmesh.internal.v1.AppendResponse(\x010\x01\x12X\n" +
@@ -3485,7 +3485,10 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"ListModels\x123.pushmesh.internal.v1.StoreServiceListModelsRequest\x1a4.pushmesh.internal.v1.StoreServiceListModelsResponse\x12v\n" +
 	"\tReadModel\x122.pushmesh.internal.v1.StoreServiceReadModelRequest\x1a3.pushmesh.internal.v1.StoreServiceReadModelResponse0\x01\x12z\n" +
-	"\vDeleteModel\x124.pushmesh.internal.v1.StoreServiceDeleteModelRequest\x1a5.pushmesh.internal.v1.StoreServiceDeleteModelResponse\x12V\n" +
+	"\vDeleteModel\x124.pushmesh.internal.v1.StoreServiceDeleteModelRequest\x1a5.pushmesh.internal.v1.StoreServiceDeleteModelResponse\x12o\n" +
+	"\x06Claims\x12/.pushmesh.internal.v1.StoreServiceClaimsRequest\x1a0.pushmesh.internal.v1.StoreServiceClaimsResponse(\x010\x01\x12w\n" +
+	"\n" +
+	"ListClaims\x123.pushmesh.internal.v1.StoreServiceListClaimsRequest\x1a4.pushmesh.internal.v1.StoreServiceListClaimsResponse\x12V\n" +
 	"\aInspect\x12$.pushmesh.internal.v1.InspectRequest\x1a%.pushmesh.internal.v1.InspectResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
 
 var (
@@ -3562,6 +3565,10 @@ var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(*pushmeshv1.Session)(nil),                  // 56: pushmesh.v1.Session
 	(*pushmeshv1.Namespace)(nil),                // 57: pushmesh.v1.Namespace
 	(*pushmeshv1.Model)(nil),                    // 58: pushmesh.v1.Model
+	(*StoreServiceClaimsRequest)(nil),           // 59: pushmesh.internal.v1.StoreServiceClaimsRequest
+	(*StoreServiceListClaimsRequest)(nil),       // 60: pushmesh.internal.v1.StoreServiceListClaimsRequest
+	(*StoreServiceClaimsResponse)(nil),          // 61: pushmesh.internal.v1.StoreServiceClaimsResponse
+	(*StoreServiceListClaimsResponse)(nil),      // 62: pushmesh.internal.v1.StoreServiceListClaimsResponse
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
 	51, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
@@ -3613,30 +3620,34 @@ var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
 	45, // 46: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
 	47, // 47: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
 	49, // 48: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	40, // 49: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
-	2,  // 50: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	5,  // 51: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	8,  // 52: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	11, // 53: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	14, // 54: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	16, // 55: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
-	21, // 56: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	23, // 57: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	25, // 58: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	27, // 59: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	29, // 60: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	31, // 61: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	33, // 62: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	35, // 63: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	37, // 64: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	39, // 65: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	44, // 66: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
-	46, // 67: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
-	48, // 68: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
-	50, // 69: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	41, // 70: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
-	50, // [50:71] is the sub-list for method output_type
-	29, // [29:50] is the sub-list for method input_type
+	59, // 49: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
+	60, // 50: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
+	40, // 51: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
+	2,  // 52: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	5,  // 53: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	8,  // 54: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	11, // 55: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	14, // 56: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	16, // 57: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	21, // 58: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	23, // 59: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	25, // 60: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	27, // 61: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	29, // 62: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	31, // 63: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	33, // 64: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	35, // 65: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	37, // 66: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	39, // 67: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	44, // 68: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
+	46, // 69: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
+	48, // 70: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
+	50, // 71: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	61, // 72: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
+	62, // 73: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
+	41, // 74: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
+	52, // [52:75] is the sub-list for method output_type
+	29, // [29:52] is the sub-list for method input_type
 	29, // [29:29] is the sub-list for extension type_name
 	29, // [29:29] is the sub-list for extension extendee
 	0,  // [0:29] is the sub-list for field type_name
@@ -3647,6 +3658,7 @@ func file_pushmesh_internal_v1_store_proto_init() {
 	if File_pushmesh_internal_v1_store_proto != nil {
 		return
 	}
+	file_pushmesh_internal_v1_claims_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -39,6 +39,8 @@ const (
 	StoreService_ListModels_FullMethodName         = "/pushmesh.internal.v1.StoreService/ListModels"
 	StoreService_ReadModel_FullMethodName          = "/pushmesh.internal.v1.StoreService/ReadModel"
 	StoreService_DeleteModel_FullMethodName        = "/pushmesh.internal.v1.StoreService/DeleteModel"
+	StoreService_Claims_FullMethodName             = "/pushmesh.internal.v1.StoreService/Claims"
+	StoreService_ListClaims_FullMethodName         = "/pushmesh.internal.v1.StoreService/ListClaims"
 	StoreService_Inspect_FullMethodName            = "/pushmesh.internal.v1.StoreService/Inspect"
 )
 
@@ -83,6 +85,9 @@ type StoreServiceClient interface {
 	ListModels(ctx context.Context, in *StoreServiceListModelsRequest, opts ...grpc.CallOption) (*StoreServiceListModelsResponse, error)
 	ReadModel(ctx context.Context, in *StoreServiceReadModelRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StoreServiceReadModelResponse], error)
 	DeleteModel(ctx context.Context, in *StoreServiceDeleteModelRequest, opts ...grpc.CallOption) (*StoreServiceDeleteModelResponse, error)
+	// Claims carries a node's operations on claims, and tells it what became of places that are told there. Answers come as their commit ends, in any order between resources.
+	Claims(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StoreServiceClaimsRequest, StoreServiceClaimsResponse], error)
+	ListClaims(ctx context.Context, in *StoreServiceListClaimsRequest, opts ...grpc.CallOption) (*StoreServiceListClaimsResponse, error)
 	// Inspect tells what the store's databases are set to, for whoever judges an installation.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 }
@@ -319,6 +324,29 @@ func (c *storeServiceClient) DeleteModel(ctx context.Context, in *StoreServiceDe
 	return out, nil
 }
 
+func (c *storeServiceClient) Claims(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StoreServiceClaimsRequest, StoreServiceClaimsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[4], StoreService_Claims_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StoreServiceClaimsRequest, StoreServiceClaimsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreService_ClaimsClient = grpc.BidiStreamingClient[StoreServiceClaimsRequest, StoreServiceClaimsResponse]
+
+func (c *storeServiceClient) ListClaims(ctx context.Context, in *StoreServiceListClaimsRequest, opts ...grpc.CallOption) (*StoreServiceListClaimsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceListClaimsResponse)
+	err := c.cc.Invoke(ctx, StoreService_ListClaims_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *storeServiceClient) Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(InspectResponse)
@@ -370,6 +398,9 @@ type StoreServiceServer interface {
 	ListModels(context.Context, *StoreServiceListModelsRequest) (*StoreServiceListModelsResponse, error)
 	ReadModel(*StoreServiceReadModelRequest, grpc.ServerStreamingServer[StoreServiceReadModelResponse]) error
 	DeleteModel(context.Context, *StoreServiceDeleteModelRequest) (*StoreServiceDeleteModelResponse, error)
+	// Claims carries a node's operations on claims, and tells it what became of places that are told there. Answers come as their commit ends, in any order between resources.
+	Claims(grpc.BidiStreamingServer[StoreServiceClaimsRequest, StoreServiceClaimsResponse]) error
+	ListClaims(context.Context, *StoreServiceListClaimsRequest) (*StoreServiceListClaimsResponse, error)
 	// Inspect tells what the store's databases are set to, for whoever judges an installation.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	mustEmbedUnimplementedStoreServiceServer()
@@ -441,6 +472,12 @@ func (UnimplementedStoreServiceServer) ReadModel(*StoreServiceReadModelRequest, 
 }
 func (UnimplementedStoreServiceServer) DeleteModel(context.Context, *StoreServiceDeleteModelRequest) (*StoreServiceDeleteModelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteModel not implemented")
+}
+func (UnimplementedStoreServiceServer) Claims(grpc.BidiStreamingServer[StoreServiceClaimsRequest, StoreServiceClaimsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Claims not implemented")
+}
+func (UnimplementedStoreServiceServer) ListClaims(context.Context, *StoreServiceListClaimsRequest) (*StoreServiceListClaimsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListClaims not implemented")
 }
 func (UnimplementedStoreServiceServer) Inspect(context.Context, *InspectRequest) (*InspectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
@@ -790,6 +827,31 @@ func _StoreService_DeleteModel_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_Claims_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(StoreServiceServer).Claims(&grpc.GenericServerStream[StoreServiceClaimsRequest, StoreServiceClaimsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreService_ClaimsServer = grpc.BidiStreamingServer[StoreServiceClaimsRequest, StoreServiceClaimsResponse]
+
+func _StoreService_ListClaims_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceListClaimsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ListClaims(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ListClaims_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ListClaims(ctx, req.(*StoreServiceListClaimsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StoreService_Inspect_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(InspectRequest)
 	if err := dec(in); err != nil {
@@ -880,6 +942,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _StoreService_DeleteModel_Handler,
 		},
 		{
+			MethodName: "ListClaims",
+			Handler:    _StoreService_ListClaims_Handler,
+		},
+		{
 			MethodName: "Inspect",
 			Handler:    _StoreService_Inspect_Handler,
 		},
@@ -905,6 +971,12 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "ReadModel",
 			Handler:       _StoreService_ReadModel_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "Claims",
+			Handler:       _StoreService_Claims_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "pushmesh/internal/v1/store.proto",

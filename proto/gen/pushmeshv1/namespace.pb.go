@@ -171,6 +171,8 @@ type Policy struct {
 	DedupeWindow *durationpb.Duration `protobuf:"bytes,13,opt,name=dedupe_window,json=dedupeWindow,proto3" json:"dedupe_window,omitempty"`
 	// How subscriptions with rank_top_k are served; unset: they are refused.
 	Rank *RankPolicy `protobuf:"bytes,14,opt,name=rank,proto3" json:"rank,omitempty"`
+	// How resources with this prefix are claimed; unset: by backends alone, as an empty ClaimPolicy says.
+	Claims *ClaimPolicy `protobuf:"bytes,15,opt,name=claims,proto3" json:"claims,omitempty"`
 	// Every ACK of a durable message here is an event, $events/delivered/{prefix}, while somebody subscribes to those.
 	DeliveredEvents bool `protobuf:"varint,20,opt,name=delivered_events,json=deliveredEvents,proto3" json:"delivered_events,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -301,6 +303,13 @@ func (x *Policy) GetDedupeWindow() *durationpb.Duration {
 func (x *Policy) GetRank() *RankPolicy {
 	if x != nil {
 		return x.Rank
+	}
+	return nil
+}
+
+func (x *Policy) GetClaims() *ClaimPolicy {
+	if x != nil {
+		return x.Claims
 	}
 	return nil
 }
@@ -772,12 +781,12 @@ var File_pushmesh_v1_namespace_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\n" +
-	"\x1bpushmesh/v1/namespace.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x1bpushmesh/wire/v1/wire.proto\"\x84\x01\n" +
+	"\x1bpushmesh/v1/namespace.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17pushmesh/v1/claim.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x1bpushmesh/wire/v1/wire.proto\"\x84\x01\n" +
 	"\tNamespace\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12+\n" +
 	"\x06policy\x18\x02 \x01(\v2\x13.pushmesh.v1.PolicyR\x06policy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x18\n" +
-	"\abuiltin\x18\x04 \x01(\bR\abuiltin\"\xb2\x05\n" +
+	"\abuiltin\x18\x04 \x01(\bR\abuiltin\"\xe4\x05\n" +
 	"\x06Policy\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\bR\adurable\x127\n" +
 	"\tretention\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tretention\x12:\n" +
@@ -795,7 +804,8 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x12producer_in_flight\x18\v \x01(\rR\x10producerInFlight\x12%\n" +
 	"\x0eclient_publish\x18\f \x01(\bR\rclientPublish\x12>\n" +
 	"\rdedupe_window\x18\r \x01(\v2\x19.google.protobuf.DurationR\fdedupeWindow\x12+\n" +
-	"\x04rank\x18\x0e \x01(\v2\x17.pushmesh.v1.RankPolicyR\x04rank\x12)\n" +
+	"\x04rank\x18\x0e \x01(\v2\x17.pushmesh.v1.RankPolicyR\x04rank\x120\n" +
+	"\x06claims\x18\x0f \x01(\v2\x18.pushmesh.v1.ClaimPolicyR\x06claims\x12)\n" +
 	"\x10delivered_events\x18\x14 \x01(\bR\x0fdeliveredEventsB\x13\n" +
 	"\x11_max_redeliveries\"\xaa\x04\n" +
 	"\n" +
@@ -867,11 +877,12 @@ var file_pushmesh_v1_namespace_proto_goTypes = []any{
 	(*NamespaceServiceDeleteResponse)(nil), // 11: pushmesh.v1.NamespaceServiceDeleteResponse
 	(*durationpb.Duration)(nil),            // 12: google.protobuf.Duration
 	(wirev1.Overflow)(0),                   // 13: pushmesh.wire.v1.Overflow
-	(*WeightedScorer)(nil),                 // 14: pushmesh.v1.WeightedScorer
-	(*ExpressionScorer)(nil),               // 15: pushmesh.v1.ExpressionScorer
-	(*EmbeddingScorer)(nil),                // 16: pushmesh.v1.EmbeddingScorer
-	(*ModelScorer)(nil),                    // 17: pushmesh.v1.ModelScorer
-	(*Diversify)(nil),                      // 18: pushmesh.v1.Diversify
+	(*ClaimPolicy)(nil),                    // 14: pushmesh.v1.ClaimPolicy
+	(*WeightedScorer)(nil),                 // 15: pushmesh.v1.WeightedScorer
+	(*ExpressionScorer)(nil),               // 16: pushmesh.v1.ExpressionScorer
+	(*EmbeddingScorer)(nil),                // 17: pushmesh.v1.EmbeddingScorer
+	(*ModelScorer)(nil),                    // 18: pushmesh.v1.ModelScorer
+	(*Diversify)(nil),                      // 19: pushmesh.v1.Diversify
 }
 var file_pushmesh_v1_namespace_proto_depIdxs = []int32{
 	2,  // 0: pushmesh.v1.Namespace.policy:type_name -> pushmesh.v1.Policy
@@ -880,31 +891,32 @@ var file_pushmesh_v1_namespace_proto_depIdxs = []int32{
 	13, // 3: pushmesh.v1.Policy.overflow:type_name -> pushmesh.wire.v1.Overflow
 	12, // 4: pushmesh.v1.Policy.dedupe_window:type_name -> google.protobuf.Duration
 	3,  // 5: pushmesh.v1.Policy.rank:type_name -> pushmesh.v1.RankPolicy
-	12, // 6: pushmesh.v1.RankPolicy.window:type_name -> google.protobuf.Duration
-	12, // 7: pushmesh.v1.RankPolicy.deadline:type_name -> google.protobuf.Duration
-	0,  // 8: pushmesh.v1.RankPolicy.rest:type_name -> pushmesh.v1.RankPolicy.Rest
-	14, // 9: pushmesh.v1.RankPolicy.weighted:type_name -> pushmesh.v1.WeightedScorer
-	15, // 10: pushmesh.v1.RankPolicy.expression:type_name -> pushmesh.v1.ExpressionScorer
-	16, // 11: pushmesh.v1.RankPolicy.embedding:type_name -> pushmesh.v1.EmbeddingScorer
-	17, // 12: pushmesh.v1.RankPolicy.model:type_name -> pushmesh.v1.ModelScorer
-	18, // 13: pushmesh.v1.RankPolicy.diversify:type_name -> pushmesh.v1.Diversify
-	1,  // 14: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
-	1,  // 15: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
-	1,  // 16: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
-	1,  // 17: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	4,  // 18: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
-	6,  // 19: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
-	8,  // 20: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
-	10, // 21: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
-	5,  // 22: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
-	7,  // 23: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
-	9,  // 24: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
-	11, // 25: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
-	22, // [22:26] is the sub-list for method output_type
-	18, // [18:22] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	14, // 6: pushmesh.v1.Policy.claims:type_name -> pushmesh.v1.ClaimPolicy
+	12, // 7: pushmesh.v1.RankPolicy.window:type_name -> google.protobuf.Duration
+	12, // 8: pushmesh.v1.RankPolicy.deadline:type_name -> google.protobuf.Duration
+	0,  // 9: pushmesh.v1.RankPolicy.rest:type_name -> pushmesh.v1.RankPolicy.Rest
+	15, // 10: pushmesh.v1.RankPolicy.weighted:type_name -> pushmesh.v1.WeightedScorer
+	16, // 11: pushmesh.v1.RankPolicy.expression:type_name -> pushmesh.v1.ExpressionScorer
+	17, // 12: pushmesh.v1.RankPolicy.embedding:type_name -> pushmesh.v1.EmbeddingScorer
+	18, // 13: pushmesh.v1.RankPolicy.model:type_name -> pushmesh.v1.ModelScorer
+	19, // 14: pushmesh.v1.RankPolicy.diversify:type_name -> pushmesh.v1.Diversify
+	1,  // 15: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
+	1,  // 16: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
+	1,  // 17: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
+	1,  // 18: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	4,  // 19: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
+	6,  // 20: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
+	8,  // 21: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
+	10, // 22: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
+	5,  // 23: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
+	7,  // 24: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
+	9,  // 25: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
+	11, // 26: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
+	23, // [23:27] is the sub-list for method output_type
+	19, // [19:23] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_namespace_proto_init() }
@@ -912,6 +924,7 @@ func file_pushmesh_v1_namespace_proto_init() {
 	if File_pushmesh_v1_namespace_proto != nil {
 		return
 	}
+	file_pushmesh_v1_claim_proto_init()
 	file_pushmesh_v1_rank_proto_init()
 	file_pushmesh_v1_namespace_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}

@@ -1544,6 +1544,10 @@ type Claim struct {
 	Op            Claim_Op               `protobuf:"varint,3,opt,name=op,proto3,enum=pushmesh.wire.v1.Claim_Op" json:"op,omitempty"`
 	TtlMs         uint32                 `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	Priority      uint32                 `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	Successor     string                 `protobuf:"bytes,7,opt,name=successor,proto3" json:"successor,omitempty"`
+	WaitMs        uint32                 `protobuf:"varint,8,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	NoWait        bool                   `protobuf:"varint,9,opt,name=no_wait,json=noWait,proto3" json:"no_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1613,16 +1617,51 @@ func (x *Claim) GetToken() uint64 {
 	return 0
 }
 
+func (x *Claim) GetPriority() uint32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Claim) GetSuccessor() string {
+	if x != nil {
+		return x.Successor
+	}
+	return ""
+}
+
+func (x *Claim) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *Claim) GetNoWait() bool {
+	if x != nil {
+		return x.NoWait
+	}
+	return false
+}
+
 type ClaimState struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Resource      string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
-	State         ClaimState_State       `protobuf:"varint,3,opt,name=state,proto3,enum=pushmesh.wire.v1.ClaimState_State" json:"state,omitempty"`
-	Token         uint64                 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
-	Position      uint32                 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
-	ExpiresAt     uint64                 `protobuf:"fixed64,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	Holder        string                 `protobuf:"bytes,7,opt,name=holder,proto3" json:"holder,omitempty"`
-	PollAfterMs   uint32                 `protobuf:"varint,8,opt,name=poll_after_ms,json=pollAfterMs,proto3" json:"poll_after_ms,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Resource    string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	State       ClaimState_State       `protobuf:"varint,3,opt,name=state,proto3,enum=pushmesh.wire.v1.ClaimState_State" json:"state,omitempty"`
+	Token       uint64                 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
+	Position    uint32                 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	ExpiresAt   uint64                 `protobuf:"fixed64,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Holder      string                 `protobuf:"bytes,7,opt,name=holder,proto3" json:"holder,omitempty"`
+	PollAfterMs uint32                 `protobuf:"varint,8,opt,name=poll_after_ms,json=pollAfterMs,proto3" json:"poll_after_ms,omitempty"`
+	// What is left until expires_at, for those whose clock is another.
+	ExpiresInMs uint32 `protobuf:"varint,9,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
+	// Of LOST: why. Of an answer to RELEASE that released nothing: NOT_HELD.
+	Code Code `protobuf:"varint,10,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
+	// How many hold the resource, and how many wait for it.
+	Holding       uint32 `protobuf:"varint,11,opt,name=holding,proto3" json:"holding,omitempty"`
+	Waiting       uint32 `protobuf:"varint,12,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1709,6 +1748,34 @@ func (x *ClaimState) GetHolder() string {
 func (x *ClaimState) GetPollAfterMs() uint32 {
 	if x != nil {
 		return x.PollAfterMs
+	}
+	return 0
+}
+
+func (x *ClaimState) GetExpiresInMs() uint32 {
+	if x != nil {
+		return x.ExpiresInMs
+	}
+	return 0
+}
+
+func (x *ClaimState) GetCode() Code {
+	if x != nil {
+		return x.Code
+	}
+	return Code_CODE_OK
+}
+
+func (x *ClaimState) GetHolding() uint32 {
+	if x != nil {
+		return x.Holding
+	}
+	return 0
+}
+
+func (x *ClaimState) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
 	}
 	return 0
 }
@@ -2321,13 +2388,17 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
 	"message_id\x18\x03 \x01(\fR\tmessageId\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\x06R\x05epoch\"\xea\x01\n" +
+	"\x05epoch\x18\x05 \x01(\x06R\x05epoch\"\xd6\x02\n" +
 	"\x05Claim\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12*\n" +
 	"\x02op\x18\x03 \x01(\x0e2\x1a.pushmesh.wire.v1.Claim.OpR\x02op\x12\x15\n" +
 	"\x06ttl_ms\x18\x04 \x01(\rR\x05ttlMs\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\x04R\x05token\"\\\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\rR\bpriority\x12\x1c\n" +
+	"\tsuccessor\x18\a \x01(\tR\tsuccessor\x12\x17\n" +
+	"\await_ms\x18\b \x01(\rR\x06waitMs\x12\x17\n" +
+	"\ano_wait\x18\t \x01(\bR\x06noWait\"\\\n" +
 	"\x02Op\x12\x0e\n" +
 	"\n" +
 	"OP_ACQUIRE\x10\x00\x12\f\n" +
@@ -2336,7 +2407,7 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"OP_RELEASE\x10\x02\x12\f\n" +
 	"\bOP_CHECK\x10\x03\x12\f\n" +
 	"\bOP_LEAVE\x10\x04\x12\f\n" +
-	"\bOP_WATCH\x10\x05\"\xfa\x02\n" +
+	"\bOP_WATCH\x10\x05\"\xfe\x03\n" +
 	"\n" +
 	"ClaimState\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1a\n" +
@@ -2347,7 +2418,12 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\x06 \x01(\x06R\texpiresAt\x12\x16\n" +
 	"\x06holder\x18\a \x01(\tR\x06holder\x12\"\n" +
-	"\rpoll_after_ms\x18\b \x01(\rR\vpollAfterMs\"y\n" +
+	"\rpoll_after_ms\x18\b \x01(\rR\vpollAfterMs\x12\"\n" +
+	"\rexpires_in_ms\x18\t \x01(\rR\vexpiresInMs\x12*\n" +
+	"\x04code\x18\n" +
+	" \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x18\n" +
+	"\aholding\x18\v \x01(\rR\aholding\x12\x18\n" +
+	"\awaiting\x18\f \x01(\rR\awaiting\"y\n" +
 	"\x05State\x12\x11\n" +
 	"\rSTATE_GRANTED\x10\x00\x12\x10\n" +
 	"\fSTATE_QUEUED\x10\x01\x12\x0e\n" +
@@ -2477,14 +2553,15 @@ var file_pushmesh_wire_v1_wire_proto_depIdxs = []int32{
 	30, // 8: pushmesh.wire.v1.Publish.headers:type_name -> pushmesh.wire.v1.Publish.HeadersEntry
 	3,  // 9: pushmesh.wire.v1.Claim.op:type_name -> pushmesh.wire.v1.Claim.Op
 	4,  // 10: pushmesh.wire.v1.ClaimState.state:type_name -> pushmesh.wire.v1.ClaimState.State
-	31, // 11: pushmesh.wire.v1.Error.code:type_name -> pushmesh.wire.v1.Code
-	31, // 12: pushmesh.wire.v1.GoAway.code:type_name -> pushmesh.wire.v1.Code
-	31, // 13: pushmesh.wire.v1.Progress.code:type_name -> pushmesh.wire.v1.Code
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	31, // 11: pushmesh.wire.v1.ClaimState.code:type_name -> pushmesh.wire.v1.Code
+	31, // 12: pushmesh.wire.v1.Error.code:type_name -> pushmesh.wire.v1.Code
+	31, // 13: pushmesh.wire.v1.GoAway.code:type_name -> pushmesh.wire.v1.Code
+	31, // 14: pushmesh.wire.v1.Progress.code:type_name -> pushmesh.wire.v1.Code
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_wire_v1_wire_proto_init() }
