@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -160,7 +161,19 @@ func (c *Client) Refresh() {
 	}
 }
 
-// refreshed waits for a round that begins after the call.
+// Refreshed waits for a round that begins after the call.
+func (c *Client) Refreshed(ctx context.Context) error { return c.refreshed(ctx) }
+
+// To is the stub for a store's address, whether it owns anything or not.
+func (c *Client) To(addr string) (meshv1.StoreServiceClient, error) { return c.dials.to(addr) }
+
+// Owns says whether a store owns any shard, as far as is known.
+func (c *Client) Owns(addr string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Contains(c.owners[:], addr)
+}
+
 func (c *Client) refreshed(ctx context.Context) error {
 	done := make(chan struct{})
 	c.mu.Lock()
