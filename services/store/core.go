@@ -25,6 +25,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/claims"
+	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
 	"github.com/pushmesh/pushmesh/services/store/internal/databases"
 	"github.com/pushmesh/pushmesh/services/store/internal/dispatch"
 	"github.com/pushmesh/pushmesh/services/store/internal/housekeeping"
@@ -58,6 +60,7 @@ type core struct {
 	serving  atomic.Bool
 	log      atomic.Pointer[shardlog.Log]
 	pulse    atomic.Pointer[pulse]
+	claims   atomic.Pointer[claims.Lane]
 	listener atomic.Pointer[net.Listener]
 
 	backend backend.Backend
@@ -106,6 +109,14 @@ func (c *core) checkShards() error {
 func (c *core) checkDatabase() error {
 	if p := c.pulse.Load(); p != nil {
 		return p.check()
+	}
+	return errors.New("not opened yet")
+}
+
+// checkClaims says whether claims are served: without them the store does all else.
+func (c *core) checkClaims() error {
+	if lane := c.claims.Load(); lane != nil {
+		return lane.Check()
 	}
 	return errors.New("not opened yet")
 }
@@ -227,8 +238,14 @@ func (c *core) build(owner backend.Owner) {
 		Letters: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Done: tell.deadLetter, Now: time.Now,
 		Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
+	ready := prepare.New(prepare.Config{Registry: c.tel.Registry})
+	lane := claims.New(claims.Config{
+		Backend: c.backend, Away: c.backend.Away, Owner: owner, Owned: log.Claims, Own: log.Claim, Sure: log.Sure, Policies: policies.Table,
+		Prepare: ready.Ask, Log: c.tel.Log, Registry: c.tel.Registry,
+	})
+	policies.OnChange(func(*policy.Table) { lane.Ruled() })
 	c.service = service.New(service.Config{
-		Backend: c.backend, Log: log, Owners: c.owners, Now: time.Now, Logger: c.tel.Log, Letters: copier.Came,
+		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Now: time.Now, Logger: c.tel.Log, Letters: copier.Came,
 		Changed: func() {
 			policies.Refresh()
 			c.announce()
@@ -238,6 +255,7 @@ func (c *core) build(owner backend.Owner) {
 		Backend: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Now: time.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.log.Store(log)
+	c.claims.Store(lane)
 	c.pulse.Store(beat)
 	c.parts.Add("pulse", beat)
 	if set, ok := c.backend.(*databases.Set); ok {
@@ -251,6 +269,8 @@ func (c *core) build(owner backend.Owner) {
 	}
 	c.parts.Add("schedule", later)
 	c.parts.Add("letters", copier)
+	c.parts.Add("prepare", ready)
+	c.parts.Add("claims", lane)
 	c.parts.Add("housekeeping", keeper)
 	c.parts.Add("ownership", c.owners)
 	if db, ok := c.backend.(backend.Outboxes); ok && c.bus != nil {
@@ -322,6 +342,7 @@ func (c *core) Stop(ctx context.Context) error {
 	c.health.Shutdown()
 	c.owners.Leave()
 	c.log.Load().Drain()
+	c.claims.Load().Drain()
 	c.service.End()
 	err := c.stopServer(ctx)
 	return errors.Join(err, c.parts.Stop(ctx), c.backend.Close())

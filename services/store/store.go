@@ -43,6 +43,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Require("shards", c.checkShards)
 	checks.Require(c.databaseName(), c.checkDatabase)
 	checks.Report("breaker", c.checkBreaker)
+	checks.Report("claims", c.checkClaims)
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
 	if !s.Standalone {

@@ -48,7 +48,6 @@ type Mesh struct {
 	members []*Member
 	settled []exchange.GroupSettled
 	ranks   ranks
-	Claims  Claims
 }
 
 // Log of one durable topic.

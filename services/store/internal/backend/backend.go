@@ -16,13 +16,14 @@ type Backend interface {
 	DeadLetters
 	Schedules
 	Slices
+	Claims
 
 	// OpenWriter makes a writer, with a connection of its own where the database has connections. It owns no shard yet.
 	OpenWriter(ctx context.Context, owner Owner) (Writer, error)
 	// Owners says who claimed which shards last and has not released them (it may be dead since).
 	Owners(ctx context.Context) ([]Ownership, error)
-	// Fence ends every writer of one incarnation of a store: when it returns nil, none of them can commit any more and
-	// their shards can be claimed. Writers that are gone are no error. It never touches another incarnation.
+	// Fence ends every writer and ClaimRun of one incarnation of a store: when it returns nil, none of them can commit any more and
+	// their shards can be claimed, and taken. Those that are gone are no error. It never touches another incarnation.
 	Fence(ctx context.Context, storeID string, incarnation uint64) error
 	// NewEpoch begins a new incarnation of every shard's log: heads fall back to 0 under the new epoch, which must
 	// be greater than the present ones (ErrConflict). No shard may be owned meanwhile (ErrConflict).

@@ -14,9 +14,12 @@ var ErrTaken = errors.New("another store has the claims of a shard")
 // ClaimNumbers is how many numbers a ClaimRun has for a shard, from ClaimShard.Next on.
 const ClaimNumbers = 1 << 32
 
+// ClaimsLost is how many takes of a shard NewEpoch leaves room for: a database that was rewound doesn't know of its last ones, and no number may be given twice.
+const ClaimsLost = 1 << 20
+
 // Claims keeps who holds and who waits for resources (package claims decides about that).
 type Claims interface {
-	// OpenClaims begins a run, without shards.
+	// OpenClaims begins a run, without shards. Fence and NewEpoch end it as they end writers.
 	OpenClaims(ctx context.Context, owner Owner) (ClaimRun, error)
 }
 
@@ -25,7 +28,7 @@ type Claims interface {
 // never changes afterwards.
 type ClaimRun interface {
 	// Take takes shards and hands visit every place in them, shard by shard in the order of Seq, after nobody else can change them. Without force it is ErrTaken where
-	// another run has one of them, and nothing is taken; with force that run is fenced, with all that it has. Shards that the run has already are begun anew.
+	// another run has one of them, and nothing is taken; with force that run is fenced, with all that it has. Shards that the run has already are begun anew. taken is in the order of shards.
 	Take(ctx context.Context, shards []int, force bool, visit func(ClaimPlace)) (taken []ClaimShard, now uint64, err error)
 	// Give lets go of shards.
 	Give(ctx context.Context, shards []int) error

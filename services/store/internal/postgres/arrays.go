@@ -43,6 +43,20 @@ func (a *arrays) uint32(v uint32) { a.b = binary.BigEndian.AppendUint32(a.b, v) 
 
 func (a *arrays) uint64(v uint64) { a.b = binary.BigEndian.AppendUint64(a.b, v) }
 
+func (a *arrays) int2(v uint16) {
+	a.uint32(2)
+	a.b = binary.BigEndian.AppendUint16(a.b, v)
+}
+
+func (a *arrays) bool(v bool) {
+	a.uint32(1)
+	if v {
+		a.b = append(a.b, 1)
+	} else {
+		a.b = append(a.b, 0)
+	}
+}
+
 func (a *arrays) int4(v int) {
 	a.uint32(4)
 	a.uint32(uint32(v))
@@ -85,6 +99,8 @@ func column[E any](a *arrays, element uint32, all []E, put func(*arrays, *E)) {
 }
 
 const (
+	oidBool  = uint32(pgtype.BoolOID)
+	oidInt2  = uint32(pgtype.Int2OID)
 	oidInt4  = uint32(pgtype.Int4OID)
 	oidInt8  = uint32(pgtype.Int8OID)
 	oidText  = uint32(pgtype.TextOID)

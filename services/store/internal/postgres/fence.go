@@ -118,6 +118,9 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 	q.Queue(`DELETE FROM pushmesh.topic`)
 	q.Queue(`DELETE FROM pushmesh.producer`)
 	q.Queue(`DELETE FROM pushmesh.mark`)
+	// Takes of shards for claims that the server knows nothing of, in what it lost, are left room for.
+	q.Queue(`DELETE FROM pushmesh.claim_run`)
+	q.Queue(`UPDATE pushmesh.claim_shard SET run = NULL, next = next + $1`, int64(backend.ClaimsLost*backend.ClaimNumbers))
 	q.Queue(acceptServer)
 	return tx.SendBatch(ctx, &q).Close()
 }

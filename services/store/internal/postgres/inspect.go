@@ -30,7 +30,7 @@ func (d *DB) Inspect(ctx context.Context) []*meshv1.InspectedDatabase {
 func (d *DB) writing() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.writers)
+	return len(d.writers) + len(d.claims)
 }
 
 func (d *DB) inspect(ctx context.Context, conn *pgxpool.Conn, found *meshv1.InspectedDatabase) error {

@@ -51,7 +51,7 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// DB is one Postgres database. It owns the pool and every writer that it opened.
+// DB is one Postgres database. It owns the pool, and every writer and run of claims that it opened.
 type DB struct {
 	cfg   Config
 	conns *pgx.ConnConfig // what each connection is made with
@@ -66,7 +66,8 @@ type DB struct {
 
 	mu      sync.Mutex
 	writers map[*writer]struct{}
-	remains []process // backends of writers lost; they may still hold locks
+	claims  map[*claimRun]struct{}
+	remains []process // backends of writers and of runs of claims lost; they may still hold locks
 	closed  bool
 }
 
@@ -79,7 +80,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Pool, cfg.Patience = cfg.Pool.withDefaults(), cmp.Or(cfg.Patience, patience)
-	d := &DB{cfg: cfg, gate: cfg.Pool.gate(time.Now), writers: map[*writer]struct{}{}}
+	d := &DB{cfg: cfg, gate: cfg.Pool.gate(time.Now), writers: map[*writer]struct{}{}, claims: map[*claimRun]struct{}{}}
 	poolCfg, err := poolConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -199,12 +200,15 @@ func (d *DB) Close() error {
 		return nil
 	}
 	d.closed = true
-	open := d.writers
-	d.writers = nil
+	open, claims := d.writers, d.claims
+	d.writers, d.claims = nil, nil
 	d.mu.Unlock()
 	var errs []error
 	for w := range open {
 		errs = append(errs, w.Close())
+	}
+	for r := range claims {
+		errs = append(errs, r.Close())
 	}
 	d.pool.Close()
 	if d.cfg.Registry != nil {

@@ -22,11 +22,17 @@ type Owners interface {
 	Owners() []*meshv1.OwnersResponse_Range
 }
 
+// Claims serves claims (claims.Lane).
+type Claims interface {
+	Serve(grpc.BidiStreamingServer[meshv1.StoreServiceClaimsRequest, meshv1.StoreServiceClaimsResponse]) error
+}
+
 // Config of a Service.
 type Config struct {
 	Backend backend.Backend
 	Log     *shardlog.Log
 	Owners  Owners
+	Claims  Claims
 	// Letters is called when there are new dead letters; it must not block.
 	Letters func()
 	// Changed is called after a change of namespaces; it must not block.

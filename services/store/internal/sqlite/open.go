@@ -79,6 +79,9 @@ func (b *Backend) open(ctx context.Context, path string) error {
 	if err := seedShards(ctx, b.write, uint64(time.Now().UnixMicro())); err != nil {
 		return err
 	}
+	if _, err := b.write.ExecContext(ctx, "DELETE FROM claim_run"); err != nil { // of a process that is gone
+		return fmt.Errorf("sqlite: end runs of claims: %w", err)
+	}
 	return b.slices.load(ctx, b.write)
 }
 

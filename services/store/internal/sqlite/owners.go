@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -78,24 +80,34 @@ func (b *Backend) Owners(context.Context) ([]backend.Ownership, error) {
 	return all, nil
 }
 
-// Fence ends the writers of one incarnation of a store.
-func (b *Backend) Fence(_ context.Context, storeID string, incarnation uint64) error {
+// Fence ends the writers and the runs of claims of one incarnation of a store.
+func (b *Backend) Fence(ctx context.Context, storeID string, incarnation uint64) error {
 	b.owners.fence(func(o backend.Owner) bool { return o.StoreID == storeID && o.Incarnation == incarnation })
+	if _, err := b.write.ExecContext(ctx, "DELETE FROM claim_run WHERE store_id = ? AND incarnation = ?", storeID, int64(incarnation)); err != nil {
+		return fmt.Errorf("sqlite: fence %s: %w", storeID, err)
+	}
 	return nil
 }
 
-// NewEpoch begins a new incarnation of every shard's log.
+// NewEpoch begins a new incarnation of every shard's log. Takes of shards for claims that a restored file knows nothing of are left room for.
 func (b *Backend) NewEpoch(ctx context.Context, epoch uint64) error {
 	if b.owners.any() {
 		return fmt.Errorf("sqlite: %w: shards are owned", backend.ErrConflict)
 	}
-	res, err := b.write.ExecContext(ctx,
-		"UPDATE shard SET epoch = ?1 WHERE (SELECT max(epoch) FROM shard) < ?1", int64(epoch))
-	if err != nil {
-		return fmt.Errorf("sqlite: new epoch: %w", err)
-	}
-	if n, err := res.RowsAffected(); err != nil || n == 0 {
-		return fmt.Errorf("sqlite: %w: the epoch is not greater than the present one", backend.ErrConflict)
-	}
-	return nil
+	return inTx(ctx, b.write, func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, "UPDATE shard SET epoch = ?1 WHERE (SELECT max(epoch) FROM shard) < ?1", int64(epoch))
+		if err != nil {
+			return fmt.Errorf("sqlite: new epoch: %w", err)
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, fmt.Errorf("sqlite: %w: the epoch is not greater than the present one", backend.ErrConflict))
+		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM claim_run"); err != nil {
+			return fmt.Errorf("sqlite: new epoch: %w", err)
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE claim_shard SET run = NULL, next = next + ?", int64(backend.ClaimsLost*backend.ClaimNumbers)); err != nil {
+			return fmt.Errorf("sqlite: new epoch: %w", err)
+		}
+		return nil
+	})
 }

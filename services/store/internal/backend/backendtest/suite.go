@@ -59,6 +59,13 @@ var backendTests = []suiteTest{
 	{"ModelsTogether", testModelsTogether},
 	{"Scheduled", testScheduled},
 	{"ScheduledSlices", testScheduledSlices},
+	{"ClaimPlaces", testClaimPlaces},
+	{"ClaimsAreExclusive", testClaimsAreExclusive},
+	{"ClaimsFenced", testClaimsFenced},
+	{"ClaimsRace", testClaimsRace},
+	{"ClaimsClock", testClaimsClock},
+	{"ClaimsOfTheFenced", testClaimsOfTheFenced},
+	{"ClaimsNewEpoch", testClaimsNewEpoch},
 }
 
 // Run runs the suite. fresh makes a new, migrated, empty database for each test; what Database returned was closed by the

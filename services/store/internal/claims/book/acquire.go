@@ -1,0 +1,86 @@
+package book
+
+import (
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// errNumbers: the shard is to be taken again (Book.Low).
+var errNumbers = code.New(wirev1.Code_CODE_UNAVAILABLE, "the shard's numbers are used up")
+
+// acquire is ACQUIRE. Who has a place has it; a newcomer is granted what is free where nobody waits, or joins its priority's line.
+func (b *Book) acquire(s *shard, r *resource, p *place, op *Op, now uint64) (*wirev1.ClaimState, error) {
+	if p != nil {
+		b.takeUp(p, op, now)
+		return b.state(r, p, op, now), nil
+	}
+	rules := b.cfg.Rules(op.GetResource())
+	if err := checkMaxTTL(op, rules); err != nil {
+		return nil, err
+	}
+	if s.short() {
+		return nil, errNumbers
+	}
+	// Since fill was here nobody waits where there is room.
+	full := r != nil && r.room() <= 0
+	switch {
+	case full && op.GetNoWait():
+		return b.resourceState(r, op.GetResource(), now), nil
+	case b.places >= b.cfg.Places:
+		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, rules.WaitTTL/3, "too many places")
+	case full && r.waiting() >= rules.MaxWaiting:
+		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, again(r, now), "the line is full")
+	}
+	p = b.newcomer(b.resource(s, op.GetResource()), op, now)
+	b.enter(p, now)
+	return b.state(p.r, p, op, now), nil
+}
+
+func (b *Book) newcomer(r *resource, op *Op, now uint64) *place {
+	p := &place{
+		r: r, owner: op.GetOwner(), seq: r.shard.number(), ttl: uint64(milliseconds(op.GetTtlMs()).Microseconds()),
+		priority: uint8(op.GetPriority()), joined: now, heard: now,
+	}
+	if wait := waits(op, r.rules); wait != 0 {
+		p.expires = now + wait
+	}
+	b.add(p)
+	if op.GetConn() != 0 && op.Node != "" {
+		b.tie(p, op)
+	}
+	return p
+}
+
+// add puts a place into the book, and into the line.
+func (b *Book) add(p *place) {
+	p.r.shard.places[placeID{p.r, p.owner}] = p
+	b.places++
+	p.r.join(p)
+	b.arm(p)
+	b.changed(p)
+	b.moved(p.r)
+}
+
+// enter grants to a newcomer what is free: it is taken up, since the answer tells it. With a call to make before, it waits for that.
+func (b *Book) enter(p *place, now uint64) {
+	r := p.r
+	if r.room() <= 0 || r.inLine() > 1 || r.rules.Prepare == nil && len(r.prepared) > 0 {
+		return
+	}
+	r.leave(p)
+	if r.rules.Prepare != nil {
+		b.prepare(p)
+	} else {
+		b.grant(p, r.shard.number(), now)
+	}
+}
+
+// waits is how long an operation's owner may wait, in µs; 0: no limit.
+func waits(op *Op, c *policy.Claims) uint64 {
+	asked, most := milliseconds(op.GetWaitMs()), c.MaxWait
+	if asked == 0 || most != 0 && most < asked {
+		asked = most
+	}
+	return uint64(asked.Microseconds())
+}

@@ -1,0 +1,233 @@
+package book
+
+import (
+	"math"
+	"slices"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Who is told what when: the first in a line at once, all others at most once a second and some at a time, a resource's watchers at most ten times a second.
+const (
+	first       = 16
+	behindEvery = 1_000_000
+	publicEvery = 100_000
+)
+
+// behind is the walk that tells those behind the first their positions.
+type behind struct {
+	at uint64 // next slice of it; 0: nobody's position has changed
+	// next is the position to go on with, 0: it begins. began is when it, or else the last one, did.
+	next  int
+	began uint64
+}
+
+// watch of a resource by nodes.
+type watch struct {
+	nodes []*node
+	told  public
+	last  uint64
+	at    uint64 // 0: they know all
+}
+
+// public is what there is to tell about a resource.
+type public struct {
+	state            wirev1.ClaimState_State
+	holder           string
+	holding, waiting int
+}
+
+// unknown is no state that a resource can have.
+var unknown = public{state: -1}
+
+func (r *resource) public() public {
+	st := public{state: wirev1.ClaimState_STATE_FREE, holding: len(r.holds), waiting: r.waiting()}
+	if r.taken() {
+		st.state = wirev1.ClaimState_STATE_HELD_BY_OTHER
+	}
+	if len(r.holds) > 0 {
+		st.holder = r.holds[0].owner
+	}
+	return st
+}
+
+// push tells a place's tie.
+func (b *Book) push(p *place, st *wirev1.ClaimState) {
+	if p.node != nil {
+		b.step.Pushes = append(b.step.Pushes, Push{p.node.name, &meshv1.ClaimPush{Conn: p.conn, Owner: p.owner, State: st}, len(b.step.Answers)})
+	}
+}
+
+// tellMoved tells what follows from the step, and forgets what it left unused.
+func (b *Book) tellMoved() {
+	for i := 0; i < len(b.touched); i++ {
+		r := b.touched[i]
+		r.moved = false
+		if r.gone {
+			continue
+		}
+		b.tellFirst(r)
+		b.tellPublic(r)
+		b.wakeTell(r)
+		b.tidy(r)
+	}
+	clear(b.touched)
+	b.touched = b.touched[:0]
+}
+
+func (b *Book) tellFirst(r *resource) {
+	shifted := r.shifted
+	r.shifted = false
+	if !shifted || r.tied == 0 {
+		return
+	}
+	at := 0
+	for _, a := range r.prepared {
+		if a.p != nil {
+			at++
+			b.tellPosition(a.p, at)
+		}
+	}
+	if r.inLine() == 0 {
+		return
+	}
+	for i, p := range r.line.From(1) {
+		if at+i > first {
+			r.later(b.now)
+			return
+		}
+		b.tellPosition(p, at+i)
+	}
+}
+
+func (b *Book) tellPosition(p *place, position int) {
+	if p.node == nil || p.told == uint32(position) {
+		return
+	}
+	p.told = uint32(position)
+	b.push(p, b.queued(p, position, b.now))
+}
+
+// later has those behind the first told a second after the last time.
+func (r *resource) later(now uint64) {
+	if r.tell == nil {
+		r.tell = &behind{}
+	}
+	if r.tell.at == 0 {
+		r.tell.at = max(now, r.tell.began+behindEvery)
+	}
+}
+
+// tellLate is a slice of what was put off at a resource; it returns its size.
+func (b *Book) tellLate(r *resource, now uint64, most int) (done int) {
+	if r.watch != nil && r.watch.at != 0 && r.watch.at <= now {
+		b.tellPublic(r)
+		done++
+	}
+	if t := r.tell; t != nil && t.at != 0 && t.at <= now {
+		done += b.tellBehind(r, now, most)
+	}
+	b.wakeTell(r)
+	return max(done, 1)
+}
+
+func (b *Book) tellBehind(r *resource, now uint64, most int) (done int) {
+	t := r.tell
+	if t.next == 0 {
+		t.next, t.began = first+1, now
+	}
+	ahead := r.waiting() - r.inLine() // the prepared
+	t.at = 0
+	if t.next-ahead <= r.inLine() && r.tied > 0 {
+		for i, p := range r.line.From(max(t.next-ahead, 1)) {
+			if done == most {
+				t.next, t.at = i+ahead, now
+				return done
+			}
+			b.tellPosition(p, i+ahead)
+			done++
+		}
+	}
+	t.next = 0
+	return done
+}
+
+// tellPublic tells the watchers of a resource, or has them told when the time has come.
+func (b *Book) tellPublic(r *resource) {
+	w := r.watch
+	if w == nil {
+		return
+	}
+	w.at = 0
+	now := r.public()
+	if now == w.told {
+		return
+	}
+	if b.now < w.last+publicEvery {
+		w.at = w.last + publicEvery
+		return
+	}
+	w.told, w.last = now, b.now
+	st := b.resourceState(r, r.name, b.now)
+	for _, n := range w.nodes {
+		b.step.Pushes = append(b.step.Pushes, Push{n.name, &meshv1.ClaimPush{State: st}, len(b.step.Answers)})
+	}
+}
+
+func (b *Book) wakeTell(r *resource) {
+	at := uint64(math.MaxUint64)
+	if r.watch != nil && r.watch.at != 0 {
+		at = r.watch.at
+	}
+	if r.tell != nil && r.tell.at != 0 {
+		at = min(at, r.tell.at)
+	}
+	if at == math.MaxUint64 {
+		b.tells.drop(r)
+	} else {
+		b.tells.set(r, at)
+	}
+}
+
+// watchBy has a node told of a resource from now on; knows: its answer tells the state. False: there are too many watches.
+func (b *Book) watchBy(n *node, r *resource, knows bool) bool {
+	if _, is := n.watches[r]; is {
+		return true
+	}
+	if b.watches >= b.cfg.Watches {
+		return false
+	}
+	if r.watch == nil {
+		r.watch = &watch{told: r.public()}
+	}
+	if !knows {
+		r.watch.told = unknown
+	}
+	n.watches[r] = struct{}{}
+	r.watch.nodes = append(r.watch.nodes, n)
+	b.watches++
+	return true
+}
+
+func (b *Book) unwatchBy(n *node, r *resource) {
+	if _, is := n.watches[r]; !is {
+		return
+	}
+	delete(n.watches, r)
+	r.watch.nodes = slices.DeleteFunc(r.watch.nodes, func(o *node) bool { return o == n })
+	if len(r.watch.nodes) == 0 {
+		r.watch = nil
+	}
+	b.watches--
+	b.moved(r)
+}
+
+// unwatch ends all watches of a resource.
+func (b *Book) unwatch(r *resource) {
+	if r.watch != nil {
+		for _, n := range slices.Clone(r.watch.nodes) {
+			b.unwatchBy(n, r)
+		}
+	}
+}

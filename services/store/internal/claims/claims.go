@@ -1,0 +1,154 @@
+// Package claims serves claims on resources: the lane, which owns the book of all places (package book) in the shards of this store, and the streams of nodes.
+// See docs/adr/0046-claims.md.
+package claims
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/claims/book"
+	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
+)
+
+// Config of a Lane.
+type Config struct {
+	Backend backend.Claims
+	// Away says at once why the database is not asked now; nil: it is.
+	Away  func() error
+	Owner backend.Owner
+	// Owned writes for each shard a number that is 0 where it is not this store's, and another one where it became so anew (shardlog.Log.Claims); Own is that
+	// of one shard. Sure says whether a shard is this store's for certain (shardlog.Log.Sure).
+	Owned    func(dst []uint64)
+	Own      func(shard int) uint64
+	Sure     func(ctx context.Context, shard int) error
+	Policies func() *policy.Table
+	// Prepare makes a call when it is its turn (prepare.Pool). It must not block.
+	Prepare  func(prepare.Job)
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Lane is a lifecycle.Part. Its goroutine owns the book and the run in the database: it gathers operations of all nodes, what fell due and what became of
+// calls, has the book decide, commits, and only then answers and tells. Whatever fails, it forgets all and reads anew what the database has.
+type Lane struct {
+	cfg      Config
+	metrics  *metrics
+	group    *lifecycle.Group
+	kick     chan struct{}
+	draining atomic.Bool
+	ruled    atomic.Bool // policies have changed
+
+	mu       sync.Mutex
+	nodes    map[string]*stream  // each node's present one
+	changed  map[string]struct{} // nodes whose stream came or went since the goroutine looked
+	turns    []*stream           // those with operations, in turn
+	prepared []prepared
+	away     error // why claims are not served
+
+	// The goroutine's own.
+	clock     *clock
+	run       backend.ClaimRun // nil: none
+	book      *book.Book       // while there is a run
+	ended     context.CancelFunc
+	running   context.Context // ends with the run
+	shards    shards
+	parked    []*op
+	committed time.Time
+}
+
+// New makes a lane that serves nothing yet.
+func New(cfg Config) *Lane {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Lane{
+		cfg: cfg, metrics: newMetrics(cfg.Registry), kick: make(chan struct{}, 1), nodes: map[string]*stream{}, changed: map[string]struct{}{},
+		clock: newClock(time.Now()), away: errNotOpen,
+	}
+}
+
+// Start begins.
+func (l *Lane) Start(context.Context) error {
+	l.group = lifecycle.NewGroup(context.Background())
+	l.group.Go("claims", l.loop)
+	return nil
+}
+
+// Ruled says that policies have changed.
+func (l *Lane) Ruled() {
+	l.ruled.Store(true)
+	signal(l.kick)
+}
+
+// Drain ends the streams once what they have under way is answered, and takes nothing new.
+func (l *Lane) Drain() {
+	l.draining.Store(true)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.nodes {
+		s.end(errDraining)
+	}
+}
+
+// Stop gives the shards back.
+func (l *Lane) Stop(ctx context.Context) error {
+	l.Drain()
+	return l.group.Stop(ctx)
+}
+
+// Check says why claims are not served, wholly or of some shards.
+func (l *Lane) Check() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.away
+}
+
+var errNotOpen = errors.New("claims are not read so far")
+
+func (l *Lane) is(away error) {
+	l.mu.Lock()
+	l.away = away
+	l.mu.Unlock()
+}
+
+// join makes a stream its node's. One of a node's earlier life comes too late.
+func (l *Lane) join(s *stream) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.draining.Load() {
+		return errDraining
+	}
+	if old := l.nodes[s.node]; old != nil {
+		if old.incarnation > s.incarnation {
+			return errReplaced
+		}
+		old.queue = nil
+		old.fail(errReplaced)
+	}
+	l.nodes[s.node] = s
+	l.changed[s.node] = struct{}{}
+	signal(l.kick)
+	return nil
+}
+
+// leave is the end of a stream.
+func (l *Lane) leave(s *stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nodes[s.node] == s {
+		delete(l.nodes, s.node)
+		l.changed[s.node] = struct{}{}
+		s.queue = nil
+		signal(l.kick)
+	}
+	s.fail(errReplaced) // nothing more is put into it
+}

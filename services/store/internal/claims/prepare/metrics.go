@@ -1,0 +1,35 @@
+package prepare
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+type metrics struct {
+	total   *prometheus.CounterVec
+	seconds prometheus.Histogram
+	waiting prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_store_claims_prepared_total",
+			Help: "Calls before a grant, by code: OK; FORBIDDEN: refused; ACK_TIMEOUT: late; UNAVAILABLE: not reached; OVERLOADED: too many waited; CANCELLED: not wanted any more.",
+		}, []string{"code"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pushmesh_store_claims_prepare_seconds", Help: "How long a call before a grant took.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),
+		}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "pushmesh_store_claims_prepare_waiting", Help: "Calls before a grant that wait for their turn.",
+		}),
+	}
+	if r != nil {
+		r.MustRegister(m.total, m.seconds, m.waiting)
+	}
+	return m
+}
+
+func (m *metrics) ended(c wirev1.Code) { m.total.WithLabelValues(code.Name(c)).Inc() }
