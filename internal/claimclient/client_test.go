@@ -200,9 +200,8 @@ func TestResultsAndPushesInOrder(t *testing.T) {
 	if hello := s.hellos[0]; hello.GetNode() != "edge:e1" || hello.GetIncarnation() != 7 {
 		t.Errorf("the stream begins with %v", hello)
 	}
-	if got := n.ties.Load(); got != 0 {
-		t.Errorf("%d ties are left", got)
-	}
+	s.says(free())
+	n.none(t)
 }
 
 func TestErrorsOfTheStore(t *testing.T) {

@@ -28,7 +28,7 @@ type entry struct {
 	place, public *wirev1.ClaimState
 	since         time.Time // of place
 	unsure        bool      // whether place is so: something was sent whose outcome is unknown
-	link          *link     // that said so last
+	link          *link     // that was told of a tie last
 	watching      int       // ties
 	queued        bool      // the keeper will ask
 	checking      int       // operations of the keeper under way

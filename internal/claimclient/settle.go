@@ -92,7 +92,12 @@ func (c *Client) learn(e *entry, o *op, from *link, r *meshv1.ClaimResult, sent 
 		}
 		told = c.without(e, st, asker)
 	}
-	e.link = from
+	switch {
+	case o.m.GetConn() != 0 || e.owner == "":
+		e.link = from
+	case e.link != from: // it does not know yet who is told
+		c.markDirty(e)
+	}
 	if told && o.check != nil {
 		c.metrics.found()
 	}
@@ -199,7 +204,7 @@ func (c *Client) pushed(from *link, p *meshv1.ClaimPush) {
 	c.tidy(b, e)
 }
 
-// believed says whether a link is the one that spoke of the entry last. Where it is not, the owner has changed, and is asked.
+// believed says whether a link is the one that was told last who is told of the entry. Where it is not, the owner has changed, and is asked.
 func (c *Client) believed(e *entry, from *link) bool {
 	if e.link == from {
 		return true

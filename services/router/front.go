@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
+	"github.com/pushmesh/pushmesh/services/router/internal/claims"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 	"github.com/pushmesh/pushmesh/services/router/internal/subscribe"
 )
@@ -50,6 +51,7 @@ type front struct {
 	letters   *api.DeadLetter
 	mesh      *api.Mesh
 	subscribe *subscribe.Service
+	claims    *claims.Service
 	calls     int // under way on one connection
 	conns     *conns
 
@@ -95,6 +97,7 @@ func (f *front) Start(ctx context.Context) error {
 	pushmeshv1.RegisterDeadLetterServiceServer(f.server, f.letters)
 	pushmeshv1.RegisterMeshServiceServer(f.server, f.mesh)
 	pushmeshv1.RegisterSubscribeServiceServer(f.server, f.subscribe)
+	pushmeshv1.RegisterClaimServiceServer(f.server, f.claims)
 	f.health = grpchealth.NewServer()
 	f.health.SetServingStatus("", servingStatus(false))
 	f.health.SetServingStatus(healthDurable, servingStatus(false))
@@ -142,6 +145,7 @@ func (f *front) Stop(ctx context.Context) error {
 	f.subscribe.Drain()
 	f.events.Drain()
 	f.presence.Drain()
+	f.claims.Drain()
 	patience := ctx
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/claimclient"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
@@ -26,6 +27,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
+	"github.com/pushmesh/pushmesh/services/router/internal/claims"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 	"github.com/pushmesh/pushmesh/services/router/internal/lag"
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
@@ -96,7 +98,11 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		namespaces = api.NewNamespace(stores, stores, watch.Refresh)
 		checks     = &health.Checks{}
 		known      = nodes.New(mesh, time.Now)
-		members    = watches.New(watches.Config{
+		claimed    = claims.New(claims.Config{
+			RouterID: s.ID, Incarnation: began, Stores: stores, Caller: publish.Caller, MaxPerCaller: s.CallerClaims, MaxWatches: s.ClaimWatches,
+			Client: claimclient.Config{Log: tel.Log}, Registry: tel.Registry,
+		})
+		members = watches.New(watches.Config{
 			RouterID: s.ID, Incarnation: began, Edges: edges, Bus: mesh, Policies: watch, Registry: tel.Registry,
 			MaxStreams: s.PresenceWatches, MaxMembers: s.PresenceMembers, MaxQueued: s.PresenceQueue,
 		})
@@ -111,7 +117,8 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,
 			Registry: tel.Registry,
 		}),
-		calls: s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry),
+		claims: claimed,
+		calls:  s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry),
 	}
 	r.lost = newLostEdges(lostConfig{
 		router: s.ID, incarnation: began, take: happened.Take, routers: r.Routers, log: tel.Log,
@@ -143,6 +150,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("nats", mesh)
 	r.Add("store client", stores)
 	r.Add("policies", watch)
+	r.Add("claims", claimed)
 	r.Add("nodes", known)
 	r.Add("switchboard", edges)
 	r.Add("watches", members)

@@ -34,6 +34,8 @@ type Settings struct {
 	PresenceWatches  int           `help:"Watches of who is subscribed, at a time." default:"1000"`
 	PresenceMembers  int           `help:"Members that one such watch may have." default:"1000000"`
 	PresenceQueue    int           `help:"Joins and leaves that may wait for the caller of such a watch; then it ends (SLOW_CONSUMER)." default:"65536"`
+	CallerClaims     int           `help:"Operations on claims and watches of claims that one caller may have under way." default:"2000"`
+	ClaimWatches     int           `help:"Watches of claims, at a time." default:"10000"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -65,6 +67,8 @@ func (s Settings) withDefaults() Settings {
 	s.PresenceWatches = cmp.Or(s.PresenceWatches, 1000)
 	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
 	s.PresenceQueue = cmp.Or(s.PresenceQueue, 1<<16)
+	s.CallerClaims = cmp.Or(s.CallerClaims, 2000)
+	s.ClaimWatches = cmp.Or(s.ClaimWatches, 10_000)
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	return s
@@ -93,6 +97,8 @@ func (s *Settings) Check() error {
 		settings.Range("presence-watches", d.PresenceWatches, 1, 1_000_000),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		settings.Range("presence-queue", d.PresenceQueue, 1, 10_000_000),
+		settings.Range("caller-claims", d.CallerClaims, 1, 1_000_000),
+		settings.Range("claim-watches", d.ClaimWatches, 1, 1_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}
