@@ -20,7 +20,7 @@ import (
 )
 
 // ThroughRouter is a SubscriberConfig.Dial for backends: SubscriberConfig.Addrs are then routers, and the subscriber's connection is a gRPC stream of
-// SubscribeService. Everything works as over TCP, but that a Subscriber can't publish (UNSUPPORTED; a Producer can), and that filters may name the
+// SubscribeService. Everything works as over TCP, but that a Subscriber can't publish (UNSUPPORTED; a Producer can) or claim (ClaimService does), and that filters may name the
 // mesh's own topics, such as "$events/#". Sessions are apart from those of TCP clients. Without options gRPC is plaintext.
 func ThroughRouter(opts ...grpc.DialOption) func(ctx context.Context, addr string) (net.Conn, error) {
 	if len(opts) == 0 {
@@ -92,7 +92,7 @@ func (b *bridge) up() {
 			return
 		}
 		if !travels(t) {
-			go b.refuse(body) // the subscriber may read only once this goroutine reads on
+			go b.refuse(t, body) // the subscriber may read only once this goroutine reads on
 			continue
 		}
 		req := protowire.AppendTag(make([]byte, 0, len(body)+8), protowire.Number(t), protowire.BytesType)
@@ -113,14 +113,18 @@ func travels(t wirev1.FrameType) bool {
 	return false
 }
 
-// refuse answers a Publish, whose id is its field 1.
-func (b *bridge) refuse(body []byte) {
+// refuse answers a Publish or a Claim, whose id is its field 1.
+func (b *bridge) refuse(t wirev1.FrameType, body []byte) {
 	num, typ, n := protowire.ConsumeTag(body)
 	if n < 0 || num != 1 || typ != protowire.VarintType {
 		return // no answer is wanted
 	}
 	id, _ := protowire.ConsumeVarint(body[n:])
-	b.tell(&wirev1.Error{Code: wirev1.Code_CODE_UNSUPPORTED, Message: "a subscriber through a router does not publish: use a Producer", Ref: uint32(id)})
+	why := "a subscriber through a router does not publish: use a Producer"
+	if t == wirev1.FrameType_FRAME_TYPE_CLAIM {
+		why = "a subscriber through a router does not claim: call ClaimService"
+	}
+	b.tell(&wirev1.Error{Code: wirev1.Code_CODE_UNSUPPORTED, Message: why, Ref: uint32(id)})
 }
 
 func (b *bridge) tell(e *wirev1.Error) {

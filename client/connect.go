@@ -87,6 +87,7 @@ func (s *Subscriber) serve(l *link) error {
 		s.sendSubscribe(l, sub)
 	}
 	s.publishingConnected()
+	s.claimsConnected()
 	s.unlock()
 	if s.ctx.Err() != nil {
 		_ = l.conn.SetReadDeadline(time.Now()) // Close came before the link was known to it
@@ -144,6 +145,7 @@ func (s *Subscriber) disconnected(l *link, planned bool) {
 		}
 	}
 	s.publishingBroken()
+	s.claimsBroken()
 }
 
 // waitHandlers gives the handler that runs CloseTimeout to return, and its context's end after that.
@@ -178,6 +180,8 @@ func (s *Subscriber) finish(err error) {
 		sub.end(s.endError())
 	}
 	s.publishingBroken()
+	s.claimsBroken()
+	s.endClaims(s.endError())
 	s.changed.Broadcast()
 }
 

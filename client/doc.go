@@ -65,6 +65,38 @@
 //		return nil
 //	}
 //
+// A [Claim] is a place at a resource that one holds while others wait in line. It is renewed, and taken up again after a reconnect, until it is released or lost.
+//
+//	package main
+//
+//	import (
+//		"context"
+//		"fmt"
+//		"time"
+//
+//		"github.com/pushmesh/pushmesh/client"
+//	)
+//
+//	func main() {
+//		sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{"127.0.0.1:7400"}, ClientID: "ann"})
+//		if err == nil {
+//			err = host(sub)
+//		}
+//		fmt.Println("ended:", err)
+//	}
+//
+//	func host(sub *pushmesh.Subscriber) error {
+//		seat, err := sub.Acquire(context.Background(), "room/42/host")
+//		if err != nil {
+//			return err
+//		}
+//		select {
+//		case <-time.After(time.Minute): // the work, whose writes carry seat.Token()
+//		case <-seat.Lost():
+//		}
+//		return seat.Release(context.Background())
+//	}
+//
 // With [ThroughRouter] a Subscriber's connection is a gRPC stream to a router, as backends want it: they need reach no edge, may subscribe to the mesh's
 // own topics, such as $events/#, and have sessions of their own; publishing is a Producer's.
 //

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var programs = []string{"subscriber", "producer", "backend"}
+var programs = []string{"subscriber", "producer", "backend", "claim"}
 
 func goTool(t *testing.T, dir string, args ...string) string {
 	t.Helper()

@@ -56,6 +56,8 @@ func (r *reader) frame(t wirev1.FrameType, body []byte) error {
 		return r.unsubscribed(body)
 	case wirev1.FrameType_FRAME_TYPE_PUBLISHED:
 		return r.published(body)
+	case wirev1.FrameType_FRAME_TYPE_CLAIM_STATE:
+		return r.claimState(body)
 	case wirev1.FrameType_FRAME_TYPE_ERROR:
 		return r.failure(body)
 	case wirev1.FrameType_FRAME_TYPE_GO_AWAY:
@@ -153,7 +155,7 @@ func (r *reader) failure(body []byte) error {
 	defer r.s.unlock()
 	if sub := r.s.subs[m.GetRef()]; sub != nil {
 		sub.refused(e)
-	} else {
+	} else if !r.s.claimAnswered(m.GetRef(), nil, e) {
 		r.s.answered(m.GetRef(), Result{}, e)
 	}
 	return nil

@@ -48,7 +48,14 @@ type Subscriber struct {
 	pubChange chan struct{} // closed and replaced when the connection or the room for publishing changes
 	stats     Stats
 	gaps      []Gap    // for OnGap
+	calls     []func() // of others, for unlock
 	scratch   Delivery // of Inline
+
+	claims     map[string]*Claim // by resource, as are the next two
+	watches    map[string]*ClaimWatch
+	unwatched  map[string]bool // nobody watches it any more, but the edge does not know
+	claimQueue []*claimAsk     // not sent
+	claimAsks  map[uint32]*claimAsk
 }
 
 // Stats counts since NewSubscriber.
@@ -70,7 +77,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	}
 	s := &Subscriber{
 		cfg: cfg, ended: make(chan struct{}), subs: map[uint32]*Subscription{}, topics: map[string]*topicState{},
-		pubChange: make(chan struct{}),
+		pubChange: make(chan struct{}), claims: map[string]*Claim{}, watches: map[string]*ClaimWatch{}, unwatched: map[string]bool{}, claimAsks: map[uint32]*claimAsk{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handlerCtx, s.handlerCancel = context.WithCancel(context.Background())
@@ -213,13 +220,19 @@ func (s *Subscriber) gap(g Gap) {
 	}
 }
 
-// unlock lets s.mu go and tells OnGap what was noted under it.
+// later has f called once the lock is let go. Called with s.mu held.
+func (s *Subscriber) later(f func()) { s.calls = append(s.calls, f) }
+
+// unlock lets s.mu go, tells OnGap what was noted under it, and calls what else was.
 func (s *Subscriber) unlock() {
-	gaps := s.gaps
-	s.gaps = nil
+	gaps, calls := s.gaps, s.calls
+	s.gaps, s.calls = nil, nil
 	s.mu.Unlock()
 	for _, g := range gaps {
 		s.cfg.OnGap(g)
+	}
+	for _, f := range calls {
+		f()
 	}
 }
 

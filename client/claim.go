@@ -1,0 +1,238 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// ErrHeldByOther is what Claim returns with WithoutWaiting where others hold the resource or wait for it.
+var ErrHeldByOther = errors.New("pushmesh: the resource is held by another")
+
+// Claim is a place at a resource: in the line for it, or holding it. It outlives connections: whoever is back within the grace of the namespace's policy has the same
+// place. It owns no goroutine, and is safe for concurrent use.
+type Claim struct {
+	s        *Subscriber
+	request  *wirev1.Claim // ACQUIRE
+	position func(position int)
+
+	answered chan struct{} // closed at the first answer to ACQUIRE, or at the end
+	granted  chan struct{} // closed once it is held
+	ended    chan struct{} // closed at the end
+
+	// Guarded by Subscriber.mu.
+	asking   bool      // a request is unanswered
+	tied     bool      // the edge of the present connection tells of it
+	token    uint64    // 0: it waits
+	line     int       // position
+	deadline time.Time // held for sure until then
+	renewAt  time.Time
+	pausedTo time.Time // nothing is asked before
+	timer    *time.Timer
+	refusal  *Error // the last
+	err      error
+}
+
+// ClaimOption of Subscriber.Claim.
+type ClaimOption func(*Claim)
+
+// WithTTL is how long the hold lasts without being renewed, which the Claim does; by default as the policy says, which also bounds it.
+func WithTTL(d time.Duration) ClaimOption {
+	return func(c *Claim) { c.request.TtlMs = milliseconds(d) }
+}
+
+// WithPriority of the line to wait in, 0 to 9: a higher one goes first. The policy says how high clients may go.
+func WithPriority(p uint32) ClaimOption { return func(c *Claim) { c.request.Priority = p } }
+
+// WithMaxWait leaves the line after so long.
+func WithMaxWait(d time.Duration) ClaimOption {
+	return func(c *Claim) { c.request.WaitMs = milliseconds(d) }
+}
+
+// WithoutWaiting has ErrHeldByOther returned where there would be a line to wait in.
+func WithoutWaiting() ClaimOption { return func(c *Claim) { c.request.NoWait = true } }
+
+// OnPosition is told the place in the line, 1 is next, whenever it changes. Behind the first 16 that is once a second at most. It must not block.
+func OnPosition(f func(position int)) ClaimOption { return func(c *Claim) { c.position = f } }
+
+func milliseconds(d time.Duration) uint32 {
+	return uint32(min(max(d.Milliseconds(), 0), 1<<32-1))
+}
+
+// Claim asks for a resource and waits for the first answer: it is held, or waits in the line from then on; see Wait. ctx bounds the wait for the answer alone. The
+// owner of the place is the client: two Subscribers with one ClientID have one place, of which the last to ask is told.
+func (s *Subscriber) Claim(ctx context.Context, resource string, opts ...ClaimOption) (*Claim, error) {
+	c := &Claim{
+		s: s, request: &wirev1.Claim{Resource: resource}, answered: make(chan struct{}), granted: make(chan struct{}), ended: make(chan struct{}),
+	}
+	for _, o := range opts {
+		o(c)
+	}
+	s.mu.Lock()
+	switch {
+	case s.closing || s.err != nil:
+		defer s.unlock()
+		return nil, s.endError()
+	case s.claims[resource] != nil:
+		defer s.unlock()
+		return nil, &Error{Code: wirev1.Code_CODE_ALREADY_EXISTS, Message: "this Subscriber has a claim on the resource already"}
+	}
+	s.claims[resource] = c
+	c.pump(time.Now())
+	s.unlock()
+	select {
+	case <-c.answered:
+	case <-ctx.Done():
+		c.giveUp()
+		return nil, c.late(ctx.Err())
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// late is err with the refusal that was to be waited for.
+func (c *Claim) late(err error) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.refusal != nil {
+		return fmt.Errorf("%w, after %w", err, c.refusal)
+	}
+	return err
+}
+
+// Acquire is Claim and Wait: it returns once the resource is held. Where that fails, or ctx ends, it leaves the line.
+func (s *Subscriber) Acquire(ctx context.Context, resource string, opts ...ClaimOption) (*Claim, error) {
+	c, err := s.Claim(ctx, resource, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Wait(ctx); err != nil {
+		c.giveUp()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Wait waits until the resource is held. It fails where the place in the line was lost; ctx bounds the wait alone, and the place stays.
+func (c *Claim) Wait(ctx context.Context) error {
+	select {
+	case <-c.granted:
+	case <-c.ended:
+		if err := c.Err(); err != nil {
+			return err
+		}
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// Resource claimed.
+func (c *Claim) Resource() string { return c.request.GetResource() }
+
+// Held says whether the resource is held now, for sure as far as this process's clock can tell. What must not be touched by a former holder checks the Token.
+func (c *Claim) Held() bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.held(time.Now())
+}
+
+// Deadline is until when the resource is held for sure; it moves on with every renewal. Zero while it is not held.
+func (c *Claim) Deadline() time.Time {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.deadline
+}
+
+// Token is the fencing token of the hold: greater than that of every hold of the resource before. 0 while it waits.
+func (c *Claim) Token() uint64 {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.deadline.IsZero() {
+		return 0 // an offer is no hold
+	}
+	return c.token
+}
+
+// Position in the line, 1 is next; 0 once it is held.
+func (c *Claim) Position() int {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.line
+}
+
+// Lost is closed once the place is over: the hold expired, was not renewed in time so that this process can't be sure of it any more, or the place in the line was lost. It
+// is closed by Release and Leave, too.
+func (c *Claim) Lost() <-chan struct{} { return c.ended }
+
+// Err says why the place is over; nil while it is not, and after Release and Leave.
+func (c *Claim) Err() error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.err
+}
+
+// ReleaseOption of Claim.Release.
+type ReleaseOption func(*wirev1.Claim)
+
+// WithSuccessor names who has the resource next, before everybody who waits: "client:" and a ClientID, or a backend's owner as it is.
+func WithSuccessor(owner string) ReleaseOption {
+	return func(m *wirev1.Claim) { m.Successor = owner }
+}
+
+// Release ends the hold, which counts as lost from the call on, and waits until the mesh has confirmed it. NOT_HELD: it was lost before. Where ctx ends first,
+// it ends with its TTL at the latest. A claim that waits leaves the line.
+func (c *Claim) Release(ctx context.Context, opts ...ReleaseOption) error {
+	token, over := c.abandon()
+	if over || token == 0 {
+		return c.leave(ctx, over)
+	}
+	return c.s.release(ctx, c.Resource(), token, opts...)
+}
+
+// Leave gives the place up, whichever it is, and waits until the mesh has confirmed it.
+func (c *Claim) Leave(ctx context.Context) error {
+	token, over := c.abandon()
+	if token != 0 && !over {
+		return c.s.release(ctx, c.Resource(), token)
+	}
+	return c.leave(ctx, over)
+}
+
+// abandon ends the claim here; over says that it had ended.
+func (c *Claim) abandon() (token uint64, over bool) {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	over = c.over()
+	c.end(nil)
+	return c.token, over
+}
+
+func (c *Claim) leave(ctx context.Context, over bool) error {
+	if over {
+		return c.Err()
+	}
+	return c.s.leaveLine(ctx, c.Resource())
+}
+
+// giveUp leaves without waiting for it. Where there is no connection nothing is asked: the place ends with the grace.
+func (c *Claim) giveUp() {
+	if _, over := c.abandon(); over {
+		return
+	}
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	if c.s.link != nil {
+		c.s.ask(&claimAsk{m: &wirev1.Claim{Resource: c.Resource(), Op: wirev1.Claim_OP_LEAVE}, done: func(_ time.Time, st *wirev1.ClaimState, _ *Error) {
+			if st.GetState() == wirev1.ClaimState_STATE_GRANTED {
+				c.s.ask(&claimAsk{m: &wirev1.Claim{Resource: c.Resource(), Op: wirev1.Claim_OP_RELEASE, Token: st.GetToken()}, done: unheard})
+			}
+		}})
+	}
+}

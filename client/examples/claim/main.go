@@ -1,0 +1,30 @@
+// Command claim holds the host's seat of a room, once nobody else does, and works as long as it has it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pushmesh/pushmesh/client"
+)
+
+func main() {
+	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{"127.0.0.1:7400"}, ClientID: "ann"})
+	if err == nil {
+		err = host(sub)
+	}
+	fmt.Println("ended:", err)
+}
+
+func host(sub *pushmesh.Subscriber) error {
+	seat, err := sub.Acquire(context.Background(), "room/42/host")
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(time.Minute): // the work, whose writes carry seat.Token()
+	case <-seat.Lost():
+	}
+	return seat.Release(context.Background())
+}
