@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/claimclient"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/health"
@@ -25,6 +26,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/certs"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
@@ -50,6 +52,8 @@ type Edge struct {
 	mesh     *mesh.Mesh
 	compute  *computeclient.Client // nil: there are no nodes
 	ranker   *ranker.Ranker
+	claims   *claims.Claims
+	claimers *claimclient.Client
 	loops    []*loop.Loop
 	watch    *watch
 	tickets  ticket.Book
@@ -103,6 +107,7 @@ func (e *Edge) assemble() error {
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, PresenceMembers: s.PresenceMembers,
 	})
 	e.rank()
+	e.claim(incarnation)
 	var cpus []int
 	if s.PinCPUs {
 		var err error
@@ -119,7 +124,7 @@ func (e *Edge) assemble() error {
 	}
 	loops, err := loop.NewAll(loop.Config{
 		Door: door, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
-		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
+		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker, e.claims}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
 		Events: tell.Rings(), Handshakes: e.handshakes, TLSOnly: s.TLSRequired,
@@ -150,6 +155,8 @@ func (e *Edge) assemble() error {
 	}
 	e.stack.Add("mesh", e.mesh) // tells whether the edge is ready: what that depends on has begun
 	e.stack.Add("ranker", e.ranker)
+	e.stack.Add("claims client", e.claimers)
+	e.stack.Add("claims", e.claims)
 	if e.certs != nil {
 		e.stack.Add("certificates", e.certs)
 		e.stack.Add("handshakes", e.handshakes)
@@ -165,6 +172,7 @@ func (e *Edge) assemble() error {
 type asked struct {
 	*mesh.Mesh
 	exchange.Ranks
+	exchange.Claims
 }
 
 // rank makes what rankings are done by.
@@ -175,6 +183,15 @@ func (e *Edge) rank() {
 		cfg.Compute = e.compute
 	}
 	e.ranker = ranker.New(cfg)
+}
+
+// claim makes the way of claims to the stores.
+func (e *Edge) claim(incarnation uint64) {
+	e.claims = claims.New(e.mesh.Post)
+	e.claimers = claimclient.New(claimclient.Config{
+		Node: "edge:" + e.settings.ID, Incarnation: incarnation, Stores: e.stores, Tell: e.claims.Tell, Log: e.tel.Log, Tier: "edge", Registry: e.tel.Registry,
+	})
+	e.claims.Use(e.claimers)
 }
 
 func limits(s Settings) loop.Limits {

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -56,6 +57,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		sendByCode(ch, f.name, f.help, total)
 	}
+	sendClaims(ch, all)
 	refused := uint64(0)
 	for i := range all {
 		refused += all[i].MailboxRefused
@@ -91,6 +93,25 @@ func sendByCode(ch chan<- prometheus.Metric, name, help string, counts hub.ByCod
 	for k, n := range counts {
 		if n > 0 {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), code.Name(wirev1.Code(k)))
+		}
+	}
+}
+
+// sendClaims sends what was asked of claims, by what and by what came of it.
+func sendClaims(ch chan<- prometheus.Metric, all []loop.Stats) {
+	desc := prometheus.NewDesc("pushmesh_edge_claim_requests_total", "Claims of clients, by op and by what came of them.", []string{"op", "code"}, nil)
+	for op := range wirev1.Claim_Op(hub.ClaimOps) {
+		var total hub.ByCode
+		for i := range all {
+			for k, n := range all[i].ClaimRequests[op] {
+				total[k] += n
+			}
+		}
+		for k, n := range total {
+			if n > 0 {
+				name := strings.ToLower(strings.TrimPrefix(op.String(), "OP_"))
+				ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), name, code.Name(wirev1.Code(k)))
+			}
 		}
 	}
 }
@@ -245,6 +266,8 @@ var sums = []sum{
 	{"sheds_total", "Times that a loop began to refuse new connections and subscriptions.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sheds) }},
 	{"unhealthy_connections", "Connections whose round trips show that their link is ill.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Unhealthy) }},
 	{"unhealthy_total", "Times that a connection turned unhealthy.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.UnhealthyTimes) }},
+	{"claims_open", "Resources that connections have a place at or watch.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Claims) }},
+	{"claim_pushes_total", "States of claims that clients were told unasked.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.ClaimPushes) }},
 	{"tls_connections", "Connections with TLS, those that shake hands among them.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Secure) }},
 	{"tls_records_opened_total", "Records of TLS that clients sent.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Records) }},
 	{"tls_records_sealed_total", "Records of TLS that clients were sent.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sealed) }},

@@ -25,9 +25,11 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/claimclient"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
@@ -76,6 +78,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) (err e
 type asked struct {
 	*mesh.Mesh
 	exchange.Ranks
+	exchange.Claims
 }
 
 // assemble puts together what delivers.
@@ -83,15 +86,21 @@ func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Sta
 	conn := bus.New(bus.Config{URL: url, Name: id, Log: log})
 	client := storeclient.New(storeclient.Config{Seeds: stores, Log: log})
 	policies := policy.NewWatch(client, conn, log)
+	incarnation := uint64(time.Now().UnixMicro())
 	m := mesh.New(mesh.Config{
-		ID: id, Incarnation: uint64(time.Now().UnixMicro()), Bus: conn, Store: client, Log: log, Tracer: noop.NewTracerProvider().Tracer(""),
+		ID: id, Incarnation: incarnation, Bus: conn, Store: client, Log: log, Tracer: noop.NewTracerProvider().Tracer(""),
 		Durable:     func(topic string) bool { return policies.Table().For(topic).Durable },
 		DurableAny:  func(filter string) bool { return policies.Table().AnyDurable(filter) },
 		MaxAttempts: func(topic string) uint32 { return policies.Table().For(topic).MaxAttempts }, Connections: func() int { return 0 },
 	})
 	ranks := ranker.New(ranker.Config{Post: m.Post, Log: log, Registry: prometheus.NewRegistry()})
+	places := claims.New(m.Post)
+	claimers := claimclient.New(claimclient.Config{
+		Node: "edge:" + id, Incarnation: incarnation, Stores: client, Tell: places.Tell, Log: log, Tier: "edge", Registry: prometheus.NewRegistry(),
+	})
+	places.Use(claimers)
 	loops, err := loop.NewAll(loop.Config{
-		EdgeID: id, Mesh: asked{m, ranks}, ListenAddr: "127.0.0.1:0", PolicyFor: func(topic string) *policy.Policy { return policies.Table().For(topic) },
+		EdgeID: id, Mesh: asked{m, ranks, places}, ListenAddr: "127.0.0.1:0", PolicyFor: func(topic string) *policy.Policy { return policies.Table().For(topic) },
 	}, runtime.GOMAXPROCS(0))
 	if err != nil {
 		return nil, nil, err
@@ -107,6 +116,8 @@ func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Sta
 	parts.Add("policies", policies)
 	parts.Add("mesh", m)
 	parts.Add("ranker", ranks)
+	parts.Add("claims client", claimers)
+	parts.Add("claims", places)
 	for i, l := range loops {
 		parts.Add(fmt.Sprintf("loop %d", i), l)
 	}

@@ -70,6 +70,7 @@ type Head struct {
 type Mesh interface {
 	Groups
 	Ranks
+	Claims
 	// Join says that a subscription of this loop wants filter (a topic or a filter with wildcards), and counts it. It is answered by
 	// Joined once every live router has the interest (500 ms at most). heads asks for the heads of the durable topics that
 	// match, read after that; more than limit topics (0: no limit) is TOO_MANY_TOPICS. Every Join is paired with one Leave,

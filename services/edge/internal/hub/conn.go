@@ -65,6 +65,7 @@ type connMore struct {
 	pubs   []uint32                 // ids of publishes that are not answered
 	sess   *session
 	groups []*membership
+	claims *claims // nil: it claims nothing
 	// What its messages are ranked for; nil: nothing is known.
 	profile *exchange.Profile
 	// An Ack in hand goes on at ackAt of its body, with the entry ackSerial where that is not 0.
@@ -126,7 +127,7 @@ func (h *Hub) more(c *conn) *connMore {
 // less gives connMore back where nothing is in it.
 func (h *Hub) less(c *conn) {
 	m := c.connMore
-	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.profile == nil && m.ackAt == 0 && m.ackSerial == 0 && m.begun == 0 &&
+	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.claims == nil && m.profile == nil && m.ackAt == 0 && m.ackSerial == 0 && m.begun == 0 &&
 		m.sealed == 0 && !m.secure && !m.hungUp {
 		h.connMores.Give(m)
 		c.connMore = noConnMore
@@ -194,6 +195,7 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 		h.tellDisconnect(c, why, reason)
 	}
 	h.letGo(c, 0)
+	h.endClaims(c)
 	if h.watched != nil && c.state == stateOpen {
 		h.watched.ended(h, c)
 	}

@@ -100,7 +100,7 @@ func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) (done bool) {
 	case wirev1.FrameType_FRAME_TYPE_PUBLISH:
 		ok = h.refuseMany(c, body, t) || decode(body, func(m *wirev1.Publish) { h.publish(c, m) })
 	case wirev1.FrameType_FRAME_TYPE_CLAIM:
-		ok = decode(body, func(m *wirev1.Claim) { h.unsupported(c, m.GetId(), "claims") })
+		ok = decode(body, func(m *wirev1.Claim) { h.claim(c, m) })
 	case wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN:
 		ok = decode(body, func(m *wirev1.RefreshToken) { h.unsupported(c, m.GetId(), "tokens") })
 	case wirev1.FrameType_FRAME_TYPE_HELLO:

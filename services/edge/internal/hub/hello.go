@@ -16,7 +16,7 @@ import (
 )
 
 // Features of this edge, as Welcome lists them.
-var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank"}
+var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank", "claim"}
 
 const (
 	minHeartbeat     = 1000

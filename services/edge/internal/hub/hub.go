@@ -257,6 +257,10 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.saved(e)
 	case exchange.Published:
 		h.forConn(e.Conn, func(c *conn) { h.published(c, e) })
+	case exchange.Claimed:
+		h.forConn(e.Conn, func(c *conn) { h.claimed(c, e) })
+	case exchange.ClaimTold:
+		h.forConn(e.Conn, func(c *conn) { h.claimTold(c, e.State) })
 	case exchange.Detached:
 		h.forConn(e.Conn, func(c *conn) { h.detached(c, e.Err) })
 	case exchange.Yield:

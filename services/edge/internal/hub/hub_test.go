@@ -141,8 +141,6 @@ func TestRequestsRefused(t *testing.T) {
 		c.subscribe(x.m)
 		c.expect("Error " + x.want + " ref=1")
 	}
-	c.send(wirev1.FrameType_FRAME_TYPE_CLAIM, &wirev1.Claim{Id: 4})
-	c.expect("Error UNSUPPORTED ref=4")
 	c.send(wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN, &wirev1.RefreshToken{Id: 5})
 	c.expect("Error UNSUPPORTED ref=5")
 	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 9})

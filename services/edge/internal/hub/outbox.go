@@ -450,6 +450,9 @@ func (h *Hub) Wrote(slot uint32, n int) {
 		h.wake(c)
 	}
 	h.sending = false
+	if c.claims != nil {
+		h.tellClaims(c)
+	}
 	if held && !h.holds(c) {
 		h.resumed = append(h.resumed, c.slot)
 	}

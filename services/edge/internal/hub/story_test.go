@@ -201,6 +201,8 @@ func newMessage(t wirev1.FrameType) proto.Message {
 		return &wirev1.Pong{}
 	case wirev1.FrameType_FRAME_TYPE_PUBLISHED:
 		return &wirev1.Published{}
+	case wirev1.FrameType_FRAME_TYPE_CLAIM_STATE:
+		return &wirev1.ClaimState{}
 	case wirev1.FrameType_FRAME_TYPE_ERROR:
 		return &wirev1.Error{}
 	case wirev1.FrameType_FRAME_TYPE_GO_AWAY:
@@ -251,6 +253,17 @@ func (f frame) text() string {
 		return out
 	case *wirev1.Published:
 		return fmt.Sprintf("Published %d", m.GetId())
+	case *wirev1.ClaimState:
+		out := fmt.Sprintf("ClaimState %d %s %s", m.GetId(), m.GetResource(), strings.TrimPrefix(m.GetState().String(), "STATE_"))
+		switch {
+		case m.GetState() == wirev1.ClaimState_STATE_QUEUED:
+			out += fmt.Sprintf(" %d", m.GetPosition())
+		case m.GetState() == wirev1.ClaimState_STATE_LOST:
+			out += " " + strings.TrimPrefix(m.GetCode().String(), "CODE_")
+		case m.GetToken() > 0:
+			out += fmt.Sprintf(" token=%d", m.GetToken())
+		}
+		return out
 	case *wirev1.Error:
 		return fmt.Sprintf("Error %s ref=%d", strings.TrimPrefix(m.GetCode().String(), "CODE_"), m.GetRef())
 	case *wirev1.GoAway:

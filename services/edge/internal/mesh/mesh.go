@@ -1,4 +1,4 @@
-// Package mesh is an edge's side of everything beyond its loops: it implements exchange.Mesh but for Ranks, with NATS, the routers and the store behind it.
+// Package mesh is an edge's side of everything beyond its loops: it implements exchange.Mesh but for Ranks and Claims, with NATS, the routers and the store behind it.
 package mesh
 
 import (
@@ -416,6 +416,7 @@ func (m *Mesh) Routers() int { return len(m.liveRouters()) }
 var _ exchange.Mesh = struct {
 	*Mesh
 	exchange.Ranks
+	exchange.Claims
 }{}
 
 // Publish hands a client's message to a router.

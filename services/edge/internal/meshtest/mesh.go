@@ -48,6 +48,7 @@ type Mesh struct {
 	members []*Member
 	settled []exchange.GroupSettled
 	ranks   ranks
+	Claims  Claims
 }
 
 // Log of one durable topic.

@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
@@ -36,6 +37,9 @@ type Store struct {
 	logs     map[string][]*meshv1.LogRecord
 	sessions map[[2]string]*session
 	calls    map[string]int
+
+	namespaces []*pushmeshv1.Namespace
+	claims     claims
 }
 
 type session struct {
@@ -299,9 +303,11 @@ func (s *Store) write(w *meshv1.SessionWrite) wirev1.Code {
 	return wirev1.Code_CODE_OK
 }
 
-// ListNamespaces has none but the built-in ones.
+// ListNamespaces has the built-in ones, and those of ClientClaims.
 func (s *Store) ListNamespaces(context.Context, *meshv1.ListNamespacesRequest) (*meshv1.ListNamespacesResponse, error) {
-	return &meshv1.ListNamespacesResponse{Version: 1}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &meshv1.ListNamespacesResponse{Version: 1, Namespaces: s.namespaces}, nil
 }
 
 // Patience of WaitFor, and of whatever else says only that something never came: far beyond what a busy machine brings about.
