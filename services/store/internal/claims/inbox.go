@@ -87,6 +87,7 @@ func (l *Lane) endStreams() {
 	for name, s := range l.nodes {
 		delete(l.nodes, name)
 		l.changed[name] = struct{}{}
+		s.over.Store(true)
 		ended = append(ended, s)
 	}
 	l.mu.Unlock()
@@ -124,6 +125,8 @@ func (l *Lane) apply(now uint64, ops []*op) {
 // do has the book do one operation. A shard that will be read soon is waited for.
 func (l *Lane) do(now uint64, o *op) {
 	switch {
+	case o.from.over.Load():
+		l.refuse([]*op{o}, errAnew)
 	case l.shards.taken[o.shard] != 0:
 		l.book.Apply(now, book.Op{Node: o.from.node, Incarnation: o.from.incarnation, ClaimOp: o.ClaimOp, Ref: o})
 	case l.cfg.Own(o.shard) == 0:
