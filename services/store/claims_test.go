@@ -1,10 +1,14 @@
 package store
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -63,4 +67,45 @@ func TestClaims(t *testing.T) {
 			t.Errorf("token %d after %d", ann.GetToken(), cid.GetToken())
 		}
 	})
+}
+
+// Who holds and who waits is listed in pages, of one resource or of all below a prefix.
+func TestListClaims(t *testing.T) {
+	_, c := standalone(t, filepath.Join(t.TempDir(), "store.db"))
+	desks(t, c)
+	n := newClaimNode(t, c, "edge:1")
+	for i := range 20 {
+		for _, owner := range []string{"ann", "bob", "cid"} {
+			n.do(acquireTold(fmt.Sprint("desk/", i), owner, uint64(i)+1))
+		}
+	}
+	n.do(claimOp(meshv1.ClaimOp_KIND_ACQUIRE, "room/1", "ann", 0))
+	list := func(resource, prefix string) (got []string) {
+		t.Helper()
+		req := &meshv1.StoreServiceListClaimsRequest{Resource: resource, Prefix: prefix, Limit: 7}
+		for req.GetShard() < topic.Shards {
+			resp, err := c.ListClaims(within(t), req)
+			need(t, err)
+			for _, p := range resp.GetPlaces() {
+				got = append(got, fmt.Sprint(p.GetResource(), " ", p.GetOwner(), " ", p.GetPosition(), " ", p.GetToken() != 0, " ", p.GetNode()))
+			}
+			req.Shard, req.After = resp.GetNextShard(), resp.GetAfter()
+		}
+		return got
+	}
+	want := []string{"desk/7 ann 0 true edge:1", "desk/7 bob 1 false edge:1", "desk/7 cid 2 false edge:1"}
+	if diff := cmp.Diff(want, list("desk/7", "")); diff != "" {
+		t.Error(diff)
+	}
+	all := list("", "desk/1")
+	seen := map[string]bool{}
+	for _, p := range all {
+		seen[p] = true
+	}
+	if len(all) != 33 || len(seen) != 33 || !seen["desk/19 cid 2 false edge:1"] { // 1 and 10 to 19
+		t.Errorf("%d, %d: %v", len(all), len(seen), all)
+	}
+	if got := list("desk/none", ""); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
 }

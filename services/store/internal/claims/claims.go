@@ -62,6 +62,7 @@ type Lane struct {
 	changed  map[string]struct{} // nodes whose stream came or went since the goroutine looked
 	turns    []*stream           // those with operations, in turn
 	prepared []prepared
+	lists    []*listing
 	away     error // why claims are not served
 
 	// The goroutine's own.

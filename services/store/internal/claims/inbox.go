@@ -35,6 +35,7 @@ type batch struct {
 	ops      []*op
 	nodes    []node
 	prepared []prepared
+	lists    []*listing
 	more     bool // there is more
 }
 
@@ -42,8 +43,8 @@ type batch struct {
 func (l *Lane) gather() *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := &batch{prepared: l.prepared}
-	l.prepared = nil
+	b := &batch{prepared: l.prepared, lists: l.lists}
+	l.prepared, l.lists = nil, nil
 	for name := range l.changed {
 		s := l.nodes[name]
 		n := node{name: name, here: s != nil}
@@ -98,7 +99,14 @@ func (l *Lane) endStreams() {
 }
 
 // refuseAll answers what waits while nothing can be done.
-func (l *Lane) refuseAll() { l.refuse(l.queued(), errAway) }
+func (l *Lane) refuseAll() {
+	l.refuse(l.queued(), errAway)
+	l.mu.Lock()
+	b := &batch{lists: l.lists}
+	l.lists = nil
+	l.mu.Unlock()
+	b.fail()
+}
 
 // refuse answers operations.
 func (l *Lane) refuse(ops []*op, why *code.Error) {

@@ -91,6 +91,7 @@ type lister struct {
 
 // shard goes on with one; false: the page is full.
 func (l *lister) shard(s *shard, prefix string, from mark) bool {
+	l.last = mark{} // one in another shard says nothing about this one
 	var names []string
 	for name := range s.resources {
 		if strings.HasPrefix(name, prefix) && name >= from.resource {
@@ -146,7 +147,9 @@ func (l *lister) resource(r *resource, from mark) bool {
 // add puts a place on the page; false: it is full without, and says where to go on.
 func (l *lister) add(p *place, position int, at mark) bool {
 	if len(l.page.Places) == l.limit {
-		l.page.After = l.last.bytes()
+		if l.last != (mark{}) {
+			l.page.After = l.last.bytes()
+		}
 		return false
 	}
 	l.last = at
