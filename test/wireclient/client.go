@@ -102,6 +102,8 @@ func Frame(ft wirev1.FrameType, body []byte) (proto.Message, error) {
 		m = &wirev1.GoAway{}
 	case wirev1.FrameType_FRAME_TYPE_PROGRESS:
 		m = &wirev1.Progress{}
+	case wirev1.FrameType_FRAME_TYPE_CLAIM_STATE:
+		m = &wirev1.ClaimState{}
 	default:
 		return nil, fmt.Errorf("frame type %v from an edge", ft)
 	}

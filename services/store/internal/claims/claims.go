@@ -3,7 +3,6 @@
 package claims
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -20,14 +19,6 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
 )
 
-// Limits of a node's stream; 0: the default.
-type Limits struct {
-	// Unanswered operations, DefaultUnanswered.
-	Unanswered int
-	// PushBytes that wait to be sent, DefaultPushBytes.
-	PushBytes int
-}
-
 // Config of a Lane.
 type Config struct {
 	Backend backend.Claims
@@ -42,7 +33,6 @@ type Config struct {
 	Policies func() *policy.Table
 	// Prepare makes a call when it is its turn (prepare.Pool). It must not block.
 	Prepare  func(prepare.Job)
-	Limits   Limits
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -62,7 +52,6 @@ type Lane struct {
 	changed  map[string]struct{} // nodes whose stream came or went since the goroutine looked
 	turns    []*stream           // those with operations, in turn
 	prepared []prepared
-	lists    []*listing
 	away     error // why claims are not served
 
 	// The goroutine's own.
@@ -81,8 +70,6 @@ func New(cfg Config) *Lane {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.Limits.Unanswered = cmp.Or(cfg.Limits.Unanswered, DefaultUnanswered)
-	cfg.Limits.PushBytes = cmp.Or(cfg.Limits.PushBytes, DefaultPushBytes)
 	return &Lane{
 		cfg: cfg, metrics: newMetrics(cfg.Registry), kick: make(chan struct{}, 1), nodes: map[string]*stream{}, changed: map[string]struct{}{},
 		clock: newClock(time.Now()), away: errNotOpen,
@@ -145,7 +132,6 @@ func (l *Lane) join(s *stream) error {
 			return errReplaced
 		}
 		old.queue = nil
-		old.over.Store(true)
 		old.fail(errReplaced)
 	}
 	l.nodes[s.node] = s
@@ -164,6 +150,5 @@ func (l *Lane) leave(s *stream) {
 		s.queue = nil
 		signal(l.kick)
 	}
-	s.over.Store(true)
 	s.fail(errReplaced) // nothing more is put into it
 }

@@ -35,7 +35,6 @@ type batch struct {
 	ops      []*op
 	nodes    []node
 	prepared []prepared
-	lists    []*listing
 	more     bool // there is more
 }
 
@@ -43,8 +42,8 @@ type batch struct {
 func (l *Lane) gather() *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := &batch{prepared: l.prepared, lists: l.lists}
-	l.prepared, l.lists = nil, nil
+	b := &batch{prepared: l.prepared}
+	l.prepared = nil
 	for name := range l.changed {
 		s := l.nodes[name]
 		n := node{name: name, here: s != nil}
@@ -88,7 +87,6 @@ func (l *Lane) endStreams() {
 	for name, s := range l.nodes {
 		delete(l.nodes, name)
 		l.changed[name] = struct{}{}
-		s.over.Store(true)
 		ended = append(ended, s)
 	}
 	l.mu.Unlock()
@@ -99,14 +97,7 @@ func (l *Lane) endStreams() {
 }
 
 // refuseAll answers what waits while nothing can be done.
-func (l *Lane) refuseAll() {
-	l.refuse(l.queued(), errAway)
-	l.mu.Lock()
-	b := &batch{lists: l.lists}
-	l.lists = nil
-	l.mu.Unlock()
-	b.fail()
-}
+func (l *Lane) refuseAll() { l.refuse(l.queued(), errAway) }
 
 // refuse answers operations.
 func (l *Lane) refuse(ops []*op, why *code.Error) {
@@ -133,8 +124,6 @@ func (l *Lane) apply(now uint64, ops []*op) {
 // do has the book do one operation. A shard that will be read soon is waited for.
 func (l *Lane) do(now uint64, o *op) {
 	switch {
-	case o.from.over.Load():
-		l.refuse([]*op{o}, errAnew)
 	case l.shards.taken[o.shard] != 0:
 		l.book.Apply(now, book.Op{Node: o.from.node, Incarnation: o.from.incarnation, ClaimOp: o.ClaimOp, Ref: o})
 	case l.cfg.Own(o.shard) == 0:

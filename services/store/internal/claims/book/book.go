@@ -111,7 +111,7 @@ func (b *Book) Drop(n int) {
 		}
 	}
 	for _, r := range s.resources {
-		b.unwatchAll(r)
+		b.unwatch(r)
 		b.tells.drop(r)
 		r.gone = true
 	}

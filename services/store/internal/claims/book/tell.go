@@ -23,7 +23,7 @@ type behind struct {
 	began uint64
 }
 
-// watch of a resource by nodes. It stays while the resource does, so that who ends one and begins another is told no more often.
+// watch of a resource by nodes.
 type watch struct {
 	nodes []*node
 	told  public
@@ -61,7 +61,8 @@ func (b *Book) push(p *place, st *wirev1.ClaimState) {
 
 // tellMoved tells what follows from the step, and forgets what it left unused.
 func (b *Book) tellMoved() {
-	for _, r := range b.touched {
+	for i := 0; i < len(b.touched); i++ {
+		r := b.touched[i]
 		r.moved = false
 		if r.gone {
 			continue
@@ -159,9 +160,6 @@ func (b *Book) tellPublic(r *resource) {
 		return
 	}
 	w.at = 0
-	if len(w.nodes) == 0 {
-		return
-	}
 	now := r.public()
 	if now == w.told {
 		return
@@ -192,54 +190,44 @@ func (b *Book) wakeTell(r *resource) {
 	}
 }
 
-// watchBy has a node told of a resource from now on; knows: its answer tells the state. Where the answer tells another state than watchers were told last, that one may come back before they
-// are told again: all are told then. False: there are too many watches.
+// watchBy has a node told of a resource from now on; knows: its answer tells the state. False: there are too many watches.
 func (b *Book) watchBy(n *node, r *resource, knows bool) bool {
-	_, is := n.watches[r]
-	if !is && b.watches >= b.cfg.Watches {
+	if _, is := n.watches[r]; is {
+		return true
+	}
+	if b.watches >= b.cfg.Watches {
 		return false
 	}
 	if r.watch == nil {
-		r.watch = &watch{}
+		r.watch = &watch{told: r.public()}
 	}
-	if len(r.watch.nodes) == 0 {
-		r.watch.told = r.public()
-	}
-	if !is {
-		n.watches[r] = struct{}{}
-		r.watch.nodes = append(r.watch.nodes, n)
-		b.watches++
-	}
-	if !is && !knows || knows && r.public() != r.watch.told {
+	if !knows {
 		r.watch.told = unknown
 	}
+	n.watches[r] = struct{}{}
+	r.watch.nodes = append(r.watch.nodes, n)
+	b.watches++
 	return true
 }
 
-// unwatchBy ends the watch of an operation's node.
-func (b *Book) unwatchBy(op *Op, r *resource) {
-	for _, n := range b.nodes[op.Node] {
-		if n.is(op) {
-			b.unwatch(n, r)
-		}
-	}
-}
-
-func (b *Book) unwatch(n *node, r *resource) {
+func (b *Book) unwatchBy(n *node, r *resource) {
 	if _, is := n.watches[r]; !is {
 		return
 	}
 	delete(n.watches, r)
 	r.watch.nodes = slices.DeleteFunc(r.watch.nodes, func(o *node) bool { return o == n })
+	if len(r.watch.nodes) == 0 {
+		r.watch = nil
+	}
 	b.watches--
 	b.moved(r)
 }
 
-// unwatchAll ends the watches of a resource.
-func (b *Book) unwatchAll(r *resource) {
+// unwatch ends all watches of a resource.
+func (b *Book) unwatch(r *resource) {
 	if r.watch != nil {
 		for _, n := range slices.Clone(r.watch.nodes) {
-			b.unwatch(n, r)
+			b.unwatchBy(n, r)
 		}
 	}
 }
