@@ -2,13 +2,17 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -147,6 +151,32 @@ func claimOp(kind meshv1.ClaimOp_Kind, resource, owner string, token uint64) *me
 // acquireTold is an ACQUIRE by the connection conn of a subscriber.
 func acquireTold(resource, owner string, conn uint64) *meshv1.ClaimOp {
 	return &meshv1.ClaimOp{Resource: resource, Owner: owner, Conn: conn, Bound: true}
+}
+
+// desks makes a policy for desk/… in which nothing ends because a test is slow, and waits until stores know it.
+func desks(t testing.TB, stores ...meshv1.StoreServiceClient) {
+	t.Helper()
+	hour := durationpb.New(time.Hour)
+	_, err := stores[0].PutNamespace(within(t), &meshv1.PutNamespaceRequest{Namespace: &pushmeshv1.Namespace{Prefix: "desk", Policy: &pushmeshv1.Policy{
+		Durable: true, Retention: hour, Claims: &pushmeshv1.ClaimPolicy{Ttl: hour, MaxTtl: durationpb.New(2 * time.Hour), Grace: hour, WaitTtl: hour, OfferTtl: hour},
+	}}})
+	need(t, err)
+	for i, c := range stores {
+		n := newClaimNode(t, c, "router:probe")
+		eventually(t, "the policy is known", func() bool {
+			for k := range topic.Shards { // in a shard of that store
+				o := claimOp(meshv1.ClaimOp_KIND_ACQUIRE, fmt.Sprint("desk/probe/", i, "/", k), "probe", 0)
+				o.TtlMs = uint32((2 * time.Hour).Milliseconds())
+				switch r := <-n.begin(o)[0]; {
+				case r == nil:
+					return false
+				case r.GetCode() != wirev1.Code_CODE_CONFLICT:
+					return r.GetCode() == wirev1.Code_CODE_OK
+				}
+			}
+			return false
+		})
+	}
 }
 
 func claimIs(t testing.TB, r *meshv1.ClaimResult, want wirev1.ClaimState_State) *wirev1.ClaimState {

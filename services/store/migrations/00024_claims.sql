@@ -60,7 +60,9 @@ DECLARE
 BEGIN
     PERFORM FROM pushmesh.claim_shard AS s WHERE s.shard = ANY (wanted) ORDER BY s.shard FOR UPDATE;
     others := ARRAY(SELECT DISTINCT s.run FROM pushmesh.claim_shard AS s JOIN pushmesh.claim_run AS r ON r.id = s.run WHERE s.shard = ANY (wanted) AND r.id <> mine);
-    IF NOT force AND EXISTS (SELECT FROM pushmesh.claim_run AS r JOIN pg_stat_activity AS a ON a.pid = r.pid AND a.backend_start = r.backend_start WHERE r.id = ANY (others)) THEN
+    -- Of other roles' backends the start is not told: they count as those that are looked for.
+    IF NOT force AND EXISTS (SELECT FROM pushmesh.claim_run AS r JOIN pg_stat_activity AS a ON a.pid = r.pid AND coalesce(a.backend_start, r.backend_start) = r.backend_start
+        WHERE r.id = ANY (others)) THEN
         RETURN QUERY SELECT CASE WHEN EXISTS (SELECT FROM pushmesh.claim_run AS r WHERE r.id = mine) THEN 'taken' ELSE 'fenced' END, 0, 0::bigint;
         RETURN;
     END IF;

@@ -3,6 +3,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,6 +20,14 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
 )
 
+// Limits of a node's stream; 0: the default.
+type Limits struct {
+	// Unanswered operations, DefaultUnanswered.
+	Unanswered int
+	// PushBytes that wait to be sent, DefaultPushBytes.
+	PushBytes int
+}
+
 // Config of a Lane.
 type Config struct {
 	Backend backend.Claims
@@ -33,6 +42,7 @@ type Config struct {
 	Policies func() *policy.Table
 	// Prepare makes a call when it is its turn (prepare.Pool). It must not block.
 	Prepare  func(prepare.Job)
+	Limits   Limits
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -52,6 +62,7 @@ type Lane struct {
 	changed  map[string]struct{} // nodes whose stream came or went since the goroutine looked
 	turns    []*stream           // those with operations, in turn
 	prepared []prepared
+	lists    []*listing
 	away     error // why claims are not served
 
 	// The goroutine's own.
@@ -70,6 +81,8 @@ func New(cfg Config) *Lane {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.Limits.Unanswered = cmp.Or(cfg.Limits.Unanswered, DefaultUnanswered)
+	cfg.Limits.PushBytes = cmp.Or(cfg.Limits.PushBytes, DefaultPushBytes)
 	return &Lane{
 		cfg: cfg, metrics: newMetrics(cfg.Registry), kick: make(chan struct{}, 1), nodes: map[string]*stream{}, changed: map[string]struct{}{},
 		clock: newClock(time.Now()), away: errNotOpen,
@@ -132,6 +145,7 @@ func (l *Lane) join(s *stream) error {
 			return errReplaced
 		}
 		old.queue = nil
+		old.over.Store(true)
 		old.fail(errReplaced)
 	}
 	l.nodes[s.node] = s
@@ -150,5 +164,6 @@ func (l *Lane) leave(s *stream) {
 		s.queue = nil
 		signal(l.kick)
 	}
+	s.over.Store(true)
 	s.fail(errReplaced) // nothing more is put into it
 }

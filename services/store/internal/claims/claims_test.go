@@ -3,6 +3,7 @@ package claims_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -282,20 +283,16 @@ func TestSlowNode(t *testing.T) {
 		thaw := make(chan struct{})
 		slow, quick := s.dial("edge:1", 1, thaw), s.node("edge:2", 1)
 		const n = 1000
+		name := func(i int) string { return "r/" + strings.Repeat("x", 200) + fmt.Sprint(i) }
 		ops := make([]*meshv1.ClaimOp, n)
 		for i := range ops {
-			ops[i] = op(watch, fmt.Sprint("r/", i), "", 0)
+			ops[i] = op(watch, name(i), "", 0)
 		}
 		slow.begin(ops...)
-		for i := range 130 {
+		for i := range 5 {
 			ops := make([]*meshv1.ClaimOp, n)
 			for k := range ops {
-				kind, token := acquire, uint64(0)
-				if i%2 == 1 {
-					kind = meshv1.ClaimOp_KIND_LEAVE
-				}
-				ops[k] = op(kind, fmt.Sprint("r/", k), fmt.Sprint("ann", i/2), token)
-				ops[k].Successor = ""
+				ops[k] = op(acquire, name(k), fmt.Sprint(i, strings.Repeat("y", 200)), 0)
 			}
 			for _, c := range quick.begin(ops...) {
 				<-c
@@ -330,7 +327,7 @@ func TestOverload(t *testing.T) {
 		e := s.node("edge:1", 1)
 		<-entered
 		var all []chan *meshv1.ClaimResult
-		for i := range 101 {
+		for i := range 11 {
 			ops := make([]*meshv1.ClaimOp, 1000)
 			for k := range ops {
 				ops[k] = op(acquire, fmt.Sprintf("r/%d/%d", i, k), "ann", 0)
@@ -347,7 +344,7 @@ func TestOverload(t *testing.T) {
 				ok++
 			}
 		}
-		if ok != 100_000 {
+		if ok != 10_000 {
 			t.Errorf("%d done", ok)
 		}
 		refused(t, e.do(op(acquire, "r/x\x00", "ann", 0)), wirev1.Code_CODE_INVALID_ARGUMENT)
@@ -546,7 +543,7 @@ func TestTakeoverInParts(t *testing.T) {
 			is(t, e.do(op(acquire, name, "ann", 0)), granted)
 			served, slowest = served+1, max(slowest, time.Since(begun))
 		}
-		if served < 5 || slowest > 120*time.Millisecond {
+		if served < 3 || slowest > 120*time.Millisecond {
 			t.Errorf("%d served meanwhile, the slowest in %s", served, slowest)
 		}
 	})

@@ -35,6 +35,7 @@ type batch struct {
 	ops      []*op
 	nodes    []node
 	prepared []prepared
+	lists    []*listing
 	more     bool // there is more
 }
 
@@ -42,8 +43,8 @@ type batch struct {
 func (l *Lane) gather() *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := &batch{prepared: l.prepared}
-	l.prepared = nil
+	b := &batch{prepared: l.prepared, lists: l.lists}
+	l.prepared, l.lists = nil, nil
 	for name := range l.changed {
 		s := l.nodes[name]
 		n := node{name: name, here: s != nil}
@@ -87,6 +88,7 @@ func (l *Lane) endStreams() {
 	for name, s := range l.nodes {
 		delete(l.nodes, name)
 		l.changed[name] = struct{}{}
+		s.over.Store(true)
 		ended = append(ended, s)
 	}
 	l.mu.Unlock()
@@ -97,7 +99,14 @@ func (l *Lane) endStreams() {
 }
 
 // refuseAll answers what waits while nothing can be done.
-func (l *Lane) refuseAll() { l.refuse(l.queued(), errAway) }
+func (l *Lane) refuseAll() {
+	l.refuse(l.queued(), errAway)
+	l.mu.Lock()
+	b := &batch{lists: l.lists}
+	l.lists = nil
+	l.mu.Unlock()
+	b.fail()
+}
 
 // refuse answers operations.
 func (l *Lane) refuse(ops []*op, why *code.Error) {
@@ -124,6 +133,8 @@ func (l *Lane) apply(now uint64, ops []*op) {
 // do has the book do one operation. A shard that will be read soon is waited for.
 func (l *Lane) do(now uint64, o *op) {
 	switch {
+	case o.from.over.Load():
+		l.refuse([]*op{o}, errAnew)
 	case l.shards.taken[o.shard] != 0:
 		l.book.Apply(now, book.Op{Node: o.from.node, Incarnation: o.from.incarnation, ClaimOp: o.ClaimOp, Ref: o})
 	case l.cfg.Own(o.shard) == 0:

@@ -146,6 +146,7 @@ func (l *Lane) turn(ctx context.Context) (wait time.Duration, err error) {
 		return 0, err
 	}
 	b := l.gather()
+	defer b.fail() // what is not answered by then
 	now := l.clock.now(time.Now())
 	l.meet(now, b)
 	for _, p := range b.prepared {
@@ -161,13 +162,15 @@ func (l *Lane) turn(ctx context.Context) (wait time.Duration, err error) {
 		more = l.book.Advance(now, stepDue) || more
 	}
 	l.apply(now, b.ops)
+	b.list(l.book)
 	step := l.book.Take()
-	if !step.Empty() || time.Since(l.committed) >= probeEvery {
+	if !step.Empty() || len(b.lists) > 0 || time.Since(l.committed) >= probeEvery {
 		if err := l.commit(step); err != nil {
 			l.fail(step)
 			return 0, err
 		}
 		l.tell(step)
+		b.listed()
 		if any && due <= now && step.Counts.Ended[wirev1.Code_CODE_EXPIRED] > 0 {
 			l.metrics.lag.Observe(float64(l.clock.now(time.Now())-due) / 1e6)
 		}

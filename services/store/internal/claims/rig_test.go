@@ -55,6 +55,7 @@ func open(t testing.TB, db *database, id string, all bool) *store {
 	}
 	s.lane = claims.New(claims.Config{
 		Backend: db, Owner: backend.Owner{StoreID: id}, Prepare: func(j prepare.Job) { s.jobs <- j },
+		Limits:   claims.Limits{Unanswered: 10_000, PushBytes: 1 << 20},
 		Away:     func() error { s.mu.Lock(); defer s.mu.Unlock(); return s.away },
 		Owned:    func(dst []uint64) { s.mu.Lock(); defer s.mu.Unlock(); copy(dst, s.owned[:]) },
 		Own:      func(n int) uint64 { s.mu.Lock(); defer s.mu.Unlock(); return s.owned[n] },

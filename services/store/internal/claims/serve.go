@@ -24,7 +24,7 @@ func (l *Lane) Serve(to grpc.BidiStreamingServer[meshv1.StoreServiceClaimsReques
 	if err != nil {
 		return err
 	}
-	s := newStream(first.GetNode(), first.GetIncarnation())
+	s := newStream(first.GetNode(), first.GetIncarnation(), l.cfg.Limits)
 	if len(s.node) > maxName || !clean(s.node) || !strings.HasPrefix(s.node, "edge:") && !strings.HasPrefix(s.node, "router:") {
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "the first message names no node")
 	}

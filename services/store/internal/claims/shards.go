@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// firstGroup shards are taken at once; it halves and doubles between 1 and mostGroup, so that reading them takes about groupTime: everything else waits for it.
-	firstGroup = 64
-	mostGroup  = 256
-	groupTime  = 100 * time.Millisecond
+	// firstGroup shards are taken at once, then as many as have about groupPlaces, judged by those before: everything else waits while they are read.
+	firstGroup  = 16
+	mostGroup   = 256
+	groupPlaces = 20_000
 	// polite is how long another store may take to give a shard back that this one owns now.
 	polite = 500 * time.Millisecond
 	// fewNumbers left of a shard's: it is taken anew, with others.
@@ -153,8 +153,11 @@ func (l *Lane) take(ctx context.Context, group []int, force bool) error {
 	ctx, cancel := context.WithTimeout(ctx, takeTimeout)
 	defer cancel()
 	begun := time.Now()
-	places := map[int][]backend.ClaimPlace{}
-	got, now, err := l.run.Take(ctx, group, force, func(p backend.ClaimPlace) { places[p.Shard] = append(places[p.Shard], p) })
+	places, loaded := map[int][]backend.ClaimPlace{}, 0
+	got, now, err := l.run.Take(ctx, group, force, func(p backend.ClaimPlace) {
+		places[p.Shard] = append(places[p.Shard], p)
+		loaded++
+	})
 	switch {
 	case errors.Is(err, backend.ErrTaken):
 		for _, n := range group {
@@ -175,11 +178,6 @@ func (l *Lane) take(ctx context.Context, group []int, force bool) error {
 		s.taken[g.Shard], s.had[g.Shard], s.since[g.Shard] = s.owned[g.Shard], true, time.Time{}
 	}
 	s.news = true
-	switch took := time.Since(begun); {
-	case took > groupTime:
-		s.size = max(1, s.size/2)
-	case took < groupTime/4:
-		s.size = min(mostGroup, 2*s.size)
-	}
+	s.size = max(1, min(mostGroup, groupPlaces*len(group)/max(1, loaded)))
 	return nil
 }

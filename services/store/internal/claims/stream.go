@@ -2,6 +2,7 @@ package claims
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -13,13 +14,10 @@ import (
 const (
 	// maxOps of a message, and of what is sent in one.
 	maxOps = 1000
-	// mostUnanswered operations; further ones are answered OVERLOADED.
-	mostUnanswered = 100_000
-	// mostUnsent answers; beyond it the stream is not read.
-	mostUnsent = 2 * mostUnanswered
-	// mostPushes and mostPushBytes that wait to be sent; beyond it the stream ends.
-	mostPushes    = 100_000
-	mostPushBytes = 16 << 20
+	// DefaultUnanswered operations; further ones are answered OVERLOADED. With twice as many answers to be sent the stream is not read.
+	DefaultUnanswered = 100_000
+	// DefaultPushBytes that wait to be sent; beyond it the stream ends.
+	DefaultPushBytes = 16 << 20
 )
 
 var (
@@ -43,6 +41,9 @@ type stream struct {
 	incarnation uint64
 	wake        chan struct{} // there is something to send, or it ended
 	room        chan struct{} // unsent fell
+	most        Limits
+	// over: it is its node's no longer. What it asked is done with.
+	over atomic.Bool
 
 	// queue is the lane's, guarded by Lane.mu, as is waits: it is in Lane.turns.
 	queue []*op
@@ -52,14 +53,13 @@ type stream struct {
 	outs       []*meshv1.StoreServiceClaimsResponse
 	unanswered int
 	unsent     int // results in outs
-	pushes     int
 	pushBytes  int
 	failed     error // ends it at once
 	ending     error // ends it once all is answered and sent
 }
 
-func newStream(node string, incarnation uint64) *stream {
-	return &stream{node: node, incarnation: incarnation, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+func newStream(node string, incarnation uint64, most Limits) *stream {
+	return &stream{node: node, incarnation: incarnation, most: most, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
 func signal(c chan struct{}) {
@@ -73,7 +73,7 @@ func signal(c chan struct{}) {
 func (s *stream) expect() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unanswered >= mostUnanswered {
+	if s.unanswered >= s.most.Unanswered {
 		return false
 	}
 	s.unanswered++
@@ -84,7 +84,7 @@ func (s *stream) expect() bool {
 func (s *stream) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.unsent >= mostUnsent
+	return s.unsent >= 2*s.most.Unanswered
 }
 
 // word is an answer or a push.
@@ -111,10 +111,9 @@ func (s *stream) put(words []word, answered int) {
 		}
 		m := s.forPushes()
 		m.Pushes = append(m.Pushes, w.push)
-		s.pushes++
 		s.pushBytes += weight(w.push)
 	}
-	if s.pushes > mostPushes || s.pushBytes > mostPushBytes {
+	if s.pushBytes > s.most.PushBytes {
 		s.outs, s.failed = nil, errSlow
 	}
 }
@@ -152,7 +151,6 @@ func (s *stream) next() (m *meshv1.StoreServiceClaimsResponse, err error) {
 		s.outs = s.outs[1:]
 		s.unsent -= len(m.GetResults())
 		for _, p := range m.GetPushes() {
-			s.pushes--
 			s.pushBytes -= weight(p)
 		}
 		signal(s.room)

@@ -93,7 +93,7 @@ func (r *claimRun) begin(ctx context.Context, owner backend.Owner) (err error) {
 		return fmt.Errorf("postgres: record who claims: %w", err)
 	}
 	if _, err := r.conn.Exec(ctx, `DELETE FROM pushmesh.claim_run WHERE id IN (SELECT r.id FROM pushmesh.claim_run AS r WHERE NOT EXISTS (
-		SELECT FROM pg_stat_activity AS a WHERE a.pid = r.pid AND a.backend_start = r.backend_start) FOR UPDATE SKIP LOCKED)`); err != nil {
+		SELECT FROM pg_stat_activity AS a WHERE a.pid = r.pid AND coalesce(a.backend_start, r.backend_start) = r.backend_start) FOR UPDATE SKIP LOCKED)`); err != nil {
 		return fmt.Errorf("postgres: forget runs of claims: %w", err)
 	}
 	if err := r.conn.QueryRow(ctx, `INSERT INTO pushmesh.claim_run (store_id, incarnation, pid, backend_start) VALUES ($1, $2, $3, $4) RETURNING id`,

@@ -39,11 +39,15 @@ func TestAPromotedServerIsNotTrusted(t *testing.T) {
 	if _, err := d.OpenOutbox(t.Context(), owner("a")); !errors.Is(err, ErrRewound) {
 		t.Errorf("the outbox after a promotion: %v", err)
 	}
+	if _, err := d.OpenClaims(t.Context(), owner("a")); !errors.Is(err, ErrRewound) {
+		t.Errorf("claims after a promotion, which could give tokens twice: %v", err)
+	}
 	if _, _, err := d.ListNamespaces(t.Context(), 0); err != nil {
 		t.Errorf("reads go on: %v", err)
 	}
 	need(t, d.SameEpoch(t.Context()))
 	need(t, claims(t, d))
+	claimsOf(t, d, "a", false)
 
 	need(t, server.Promote())
 	d = openWith(t, Config{URL: server.URL(), Patience: backendtest.Patience})

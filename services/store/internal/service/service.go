@@ -25,6 +25,7 @@ type Owners interface {
 // Claims serves claims (claims.Lane).
 type Claims interface {
 	Serve(grpc.BidiStreamingServer[meshv1.StoreServiceClaimsRequest, meshv1.StoreServiceClaimsResponse]) error
+	List(context.Context, *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreServiceListClaimsResponse, error)
 }
 
 // Config of a Service.

@@ -215,7 +215,7 @@ func testClaimsRace(t *testing.T, db Database) {
 	victim := openClaims(t, b, "0")
 	victim.take(false, 1, 2)
 	before := []backend.ClaimPlace(nil)
-	for round := range 40 {
+	for round := range 20 {
 		type end struct {
 			acked uint64
 			err   error

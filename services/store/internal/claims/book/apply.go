@@ -44,7 +44,7 @@ func (b *Book) apply(now uint64, op *Op) (*wirev1.ClaimState, error) {
 		return b.startWatch(s, r, p, op, now)
 	case meshv1.ClaimOp_KIND_UNWATCH:
 		if r != nil {
-			b.unwatchBy(b.node(op.Node, op.Incarnation), r)
+			b.unwatchBy(op, r)
 		}
 		return b.resourceState(r, op.GetResource(), now), nil
 	case meshv1.ClaimOp_KIND_UNTIE:
@@ -102,6 +102,15 @@ func (b *Book) heard(p *place, op *Op, now uint64) {
 	b.arm(p)
 }
 
+// unanswered is heard, of an owner whose answer does not tell of its place: a tie that is new is pushed the position.
+func (b *Book) unanswered(p *place, op *Op, now uint64) {
+	b.heard(p, op, now)
+	if p != nil && p.node != nil && !p.holds() && p.told == 0 {
+		p.r.shifted = true
+		b.moved(p.r)
+	}
+}
+
 // takeUp is heard, of an owner that is told what it was granted.
 func (b *Book) takeUp(p *place, op *Op, now uint64) {
 	b.heard(p, op, now)
@@ -114,7 +123,7 @@ func (b *Book) takeUp(p *place, op *Op, now uint64) {
 // extend is RENEW. A hold whose longest time is over ends, however early its renewal came.
 func (b *Book) extend(p *place, op *Op, now uint64) (*wirev1.ClaimState, error) {
 	if p == nil || !p.holds() || p.token != op.GetToken() {
-		b.heard(p, op, now)
+		b.unanswered(p, op, now)
 		return nil, code.New(wirev1.Code_CODE_NOT_HELD, "the token is not that of a hold")
 	}
 	if err := checkMaxTTL(op, p.r.rules); err != nil {
@@ -137,49 +146,17 @@ func (b *Book) extend(p *place, op *Op, now uint64) (*wirev1.ClaimState, error) 
 // release is RELEASE. Nothing changes with a token that is not that of the owner's hold.
 func (b *Book) release(r *resource, p *place, op *Op, now uint64) (*wirev1.ClaimState, error) {
 	if p == nil || !p.holds() || p.token != op.GetToken() {
-		b.heard(p, op, now)
+		b.unanswered(p, op, now)
 		st := b.resourceState(r, op.GetResource(), now)
 		st.Code = wirev1.Code_CODE_NOT_HELD
 		return st, nil
 	}
-	if err := b.name(p, op, now); err != nil {
+	if err := b.succeed(p, op, now); err != nil {
 		return nil, err
 	}
 	st := b.give(p, op)
 	b.fill(r, now)
 	return st, nil
-}
-
-// name puts the successor of a hold before all who wait, so that it gets what is free then: at once, unless fewer may hold the resource by now. One who is prepared has a turn of
-// its own already.
-func (b *Book) name(p *place, op *Op, now uint64) error {
-	r, owner := p.r, op.GetSuccessor()
-	if owner == "" {
-		return nil
-	}
-	next := r.shard.places[placeID{r, owner}]
-	if next != nil {
-		if at, why := next.end(); at <= now {
-			b.lose(next, why)
-			next = nil
-		}
-	}
-	switch {
-	case next == nil:
-		if r.shard.short() {
-			return errNumbers
-		}
-		next = &place{r: r, owner: owner, seq: r.shard.number(), joined: now, heard: now, priority: successor}
-		b.add(next)
-	case next.holds():
-		return invalid("the successor holds the resource already")
-	case !next.preparing:
-		r.leave(next)
-		next.priority = successor
-		r.join(next)
-		b.changed(next)
-	}
-	return nil
 }
 
 // giveUp is LEAVE.

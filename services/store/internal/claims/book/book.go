@@ -111,7 +111,7 @@ func (b *Book) Drop(n int) {
 		}
 	}
 	for _, r := range s.resources {
-		b.unwatch(r)
+		b.unwatchAll(r)
 		b.tells.drop(r)
 		r.gone = true
 	}

@@ -80,7 +80,7 @@ func (b *Book) leave(n *node, now uint64, most int) int {
 		return done
 	}
 	for r := range n.watches {
-		b.unwatchBy(n, r)
+		b.unwatch(n, r)
 	}
 	b.leaves.drop(n)
 	all := b.nodes[n.name]

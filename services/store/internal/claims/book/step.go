@@ -9,7 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Op is an operation of a node. Ref comes back in its answer.
+// Op is an operation of a node that NodeUp told of. Ref comes back in its answer.
 type Op struct {
 	Node        string
 	Incarnation uint64

@@ -23,7 +23,7 @@ type behind struct {
 	began uint64
 }
 
-// watch of a resource by nodes.
+// watch of a resource by nodes. It stays while the resource does, so that who ends one and begins another is told no more often.
 type watch struct {
 	nodes []*node
 	told  public
@@ -61,8 +61,7 @@ func (b *Book) push(p *place, st *wirev1.ClaimState) {
 
 // tellMoved tells what follows from the step, and forgets what it left unused.
 func (b *Book) tellMoved() {
-	for i := 0; i < len(b.touched); i++ {
-		r := b.touched[i]
+	for _, r := range b.touched {
 		r.moved = false
 		if r.gone {
 			continue
@@ -160,6 +159,9 @@ func (b *Book) tellPublic(r *resource) {
 		return
 	}
 	w.at = 0
+	if len(w.nodes) == 0 {
+		return
+	}
 	now := r.public()
 	if now == w.told {
 		return
@@ -190,44 +192,54 @@ func (b *Book) wakeTell(r *resource) {
 	}
 }
 
-// watchBy has a node told of a resource from now on; knows: its answer tells the state. False: there are too many watches.
+// watchBy has a node told of a resource from now on; knows: its answer tells the state. Where the answer tells another state than watchers were told last, that one may come back before they
+// are told again: all are told then. False: there are too many watches.
 func (b *Book) watchBy(n *node, r *resource, knows bool) bool {
-	if _, is := n.watches[r]; is {
-		return true
-	}
-	if b.watches >= b.cfg.Watches {
+	_, is := n.watches[r]
+	if !is && b.watches >= b.cfg.Watches {
 		return false
 	}
 	if r.watch == nil {
-		r.watch = &watch{told: r.public()}
+		r.watch = &watch{}
 	}
-	if !knows {
+	if len(r.watch.nodes) == 0 {
+		r.watch.told = r.public()
+	}
+	if !is {
+		n.watches[r] = struct{}{}
+		r.watch.nodes = append(r.watch.nodes, n)
+		b.watches++
+	}
+	if !is && !knows || knows && r.public() != r.watch.told {
 		r.watch.told = unknown
 	}
-	n.watches[r] = struct{}{}
-	r.watch.nodes = append(r.watch.nodes, n)
-	b.watches++
 	return true
 }
 
-func (b *Book) unwatchBy(n *node, r *resource) {
+// unwatchBy ends the watch of an operation's node.
+func (b *Book) unwatchBy(op *Op, r *resource) {
+	for _, n := range b.nodes[op.Node] {
+		if n.is(op) {
+			b.unwatch(n, r)
+		}
+	}
+}
+
+func (b *Book) unwatch(n *node, r *resource) {
 	if _, is := n.watches[r]; !is {
 		return
 	}
 	delete(n.watches, r)
 	r.watch.nodes = slices.DeleteFunc(r.watch.nodes, func(o *node) bool { return o == n })
-	if len(r.watch.nodes) == 0 {
-		r.watch = nil
-	}
 	b.watches--
 	b.moved(r)
 }
 
-// unwatch ends all watches of a resource.
-func (b *Book) unwatch(r *resource) {
+// unwatchAll ends the watches of a resource.
+func (b *Book) unwatchAll(r *resource) {
 	if r.watch != nil {
 		for _, n := range slices.Clone(r.watch.nodes) {
-			b.unwatchBy(n, r)
+			b.unwatch(n, r)
 		}
 	}
 }
