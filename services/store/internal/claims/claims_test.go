@@ -548,3 +548,35 @@ func TestTakeoverInParts(t *testing.T) {
 		}
 	})
 }
+
+// What was granted as the store went, and perhaps told to nobody, can be taken up at the next one.
+func TestOfferOutlivesItsStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db := newDatabase()
+		s := open(t, db, "a", true)
+		s.ready()
+		e := s.node("edge:1", 1)
+		ann := is(t, e.do(told("r/1", "ann", 7)), granted)
+		is(t, e.do(told("r/1", "bob", 8)), queued)
+		db.set(nil, func(what string, _ backend.Owner) error {
+			if what != "commit" {
+				return nil
+			}
+			db.set(func(string, backend.Owner) error { return errCut }, nil)
+			return errCut
+		})
+		refused(t, e.do(op(release, "r/1", "ann", ann.GetToken())), wirev1.Code_CODE_UNAVAILABLE)
+		<-e.ended
+		pass(10 * time.Second)
+		if len(e.pushes) > 0 {
+			t.Fatalf("%v", <-e.pushes)
+		}
+		db.set(nil, nil)
+		pass(5 * time.Second)
+		s.ready()
+		bob := is(t, s.node("edge:1", 1).do(op(check, "r/1", "bob", 0)), granted)
+		if bob.GetToken() <= ann.GetToken() {
+			t.Errorf("token %d after %d", bob.GetToken(), ann.GetToken())
+		}
+	})
+}

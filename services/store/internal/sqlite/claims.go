@@ -51,10 +51,8 @@ func (r *claimRun) Take(ctx context.Context, shards []int, force bool, visit fun
 		}); err != nil {
 			return err
 		}
-		for _, shard := range shards {
-			if err := r.b.readClaims(ctx, shard, visit); err != nil {
-				return err
-			}
+		if err := r.b.readClaims(ctx, shards, visit); err != nil {
+			return err
 		}
 		now, err = r.prove(ctx)
 		return err
@@ -65,29 +63,51 @@ func (r *claimRun) Take(ctx context.Context, shards []int, force bool, visit fun
 	return taken, now, nil
 }
 
-func (r *claimRun) take(ctx context.Context, tx *sql.Tx, shards []int, force bool) (taken []backend.ClaimShard, err error) {
-	for _, shard := range shards {
-		var next int64
-		var other sql.NullInt64
-		err := tx.QueryRowContext(ctx, "SELECT s.next, r.id FROM claim_shard AS s LEFT JOIN claim_run AS r ON r.id = s.run WHERE s.shard = ?", shard).Scan(&next, &other)
-		if err != nil {
-			return nil, err
-		}
-		if other.Valid && other.Int64 != r.id {
-			if !force {
-				return nil, backend.ErrTaken
-			}
-			if _, err := tx.ExecContext(ctx, "DELETE FROM claim_run WHERE id = ?", other.Int64); err != nil {
-				return nil, err
-			}
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE claim_shard SET run = ?, next = next + ? WHERE shard = ?", r.id, int64(backend.ClaimNumbers), shard); err != nil {
-			return nil, err
-		}
-		taken = append(taken, backend.ClaimShard{Shard: shard, Next: uint64(next)})
+func (r *claimRun) take(ctx context.Context, tx *sql.Tx, shards []int, force bool) ([]backend.ClaimShard, error) {
+	taken, others, err := r.holders(ctx, tx, shards)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(taken) != len(shards):
+		return nil, fmt.Errorf("%d shards of claims asked for, %d found", len(shards), len(taken))
+	case len(others) > 0 && !force:
+		return nil, backend.ErrTaken
 	}
-	return taken, nil
+	for run := range others {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM claim_run WHERE id = ?", run); err != nil {
+			return nil, err
+		}
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE claim_shard SET run = ?, next = next + ? WHERE shard IN (SELECT value FROM json_each(?))", r.id, int64(backend.ClaimNumbers), list(shards))
+	return taken, err
 }
+
+// holders says what numbers shards go on with, and which other runs have any of them.
+func (r *claimRun) holders(ctx context.Context, tx *sql.Tx, shards []int) (all []backend.ClaimShard, others map[int64]bool, err error) {
+	rows, err := tx.QueryContext(ctx, `SELECT s.shard, s.next, r.id FROM claim_shard AS s LEFT JOIN claim_run AS r ON r.id = s.run
+		WHERE s.shard IN (SELECT value FROM json_each(?)) ORDER BY s.shard`, list(shards))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = rows.Close() }() // its error is that of Err
+	others = map[int64]bool{}
+	for rows.Next() {
+		var shard int
+		var next int64
+		var run sql.NullInt64
+		if err := rows.Scan(&shard, &next, &run); err != nil {
+			return nil, nil, err
+		}
+		if run.Valid && run.Int64 != r.id {
+			others[run.Int64] = true
+		}
+		all = append(all, backend.ClaimShard{Shard: shard, Next: uint64(next)})
+	}
+	return all, others, rows.Err()
+}
+
+// list is shards as json_each reads them.
+func list(shards []int) string { return strings.ReplaceAll(fmt.Sprint(shards), " ", ",") }
 
 // Give lets go of what is still this run's.
 func (r *claimRun) Give(ctx context.Context, shards []int) error {
@@ -146,8 +166,8 @@ func putAndDelete(ctx context.Context, tx *sql.Tx, c *backend.ClaimChanges) erro
 	return nil
 }
 
-func (b *Backend) readClaims(ctx context.Context, shard int, visit func(backend.ClaimPlace)) error {
-	rows, err := b.read.QueryContext(ctx, "SELECT "+claimColumns+" FROM claim_place WHERE shard = ? ORDER BY seq", shard)
+func (b *Backend) readClaims(ctx context.Context, shards []int, visit func(backend.ClaimPlace)) error {
+	rows, err := b.read.QueryContext(ctx, "SELECT "+claimColumns+" FROM claim_place WHERE shard IN (SELECT value FROM json_each(?)) ORDER BY shard, seq", list(shards))
 	if err != nil {
 		return err
 	}

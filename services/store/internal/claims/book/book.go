@@ -56,8 +56,8 @@ func New(cfg Config) *Book {
 	return &Book{cfg: cfg, shards: map[int]*shard{}, nodes: map[string][]*node{}, step: &Step{}}
 }
 
-// Load begins a shard with the places that the database has, in the order of Seq. Who waits was heard of now, nodes without a stream have NodeGone from now on to come, and what was
-// being prepared is prepared anew. What is free or has ended is for Advance.
+// Load begins a shard with the places that the database has, in the order of Seq. Who waits was heard of now, nodes without a stream have NodeGone from now on to come, grants have
+// that and OfferTTL to be taken up, and what was being prepared is prepared anew. What is free or has ended is for Advance.
 func (b *Book) Load(now uint64, taken backend.ClaimShard, places iter.Seq[backend.ClaimPlace]) {
 	b.Drop(taken.Shard)
 	b.now = now
@@ -83,6 +83,9 @@ func (b *Book) load(s *shard, row *backend.ClaimPlace) {
 	}
 	s.places[placeID{r, p.owner}] = p
 	b.places++
+	if p.offered != 0 { // whether the owner was told is not known: it has to hear of it, from here
+		p.offered = max(p.offered, later(b.now, r.rules.OfferTTL+b.cfg.NodeGone))
+	}
 	if p.holds() {
 		r.holds = append(r.holds, p)
 		b.holders++

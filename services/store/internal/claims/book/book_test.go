@@ -95,7 +95,6 @@ func (d *desk) do(kind meshv1.ClaimOp_Kind, owner string, with ...func(*Op)) Ans
 }
 
 func token(t uint64) func(*Op)       { return func(op *Op) { op.Token = t } }
-func successorOf(s string) func(*Op) { return func(op *Op) { op.Successor = s } }
 
 // conn has the operation come from a connection of edge:1.
 func conn(c uint64) func(*Op) {
