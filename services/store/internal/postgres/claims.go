@@ -88,22 +88,17 @@ func (r *claimRun) begin(ctx context.Context, owner backend.Owner) (err error) {
 	if err := r.db.endRemains(ctx, r.conn); err != nil {
 		return err
 	}
-	if _, err := r.conn.Exec(ctx, `INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)`,
-		r.process.pid, r.process.start, owner.StoreID, int64(owner.Incarnation)); err != nil {
-		return fmt.Errorf("postgres: record who claims: %w", err)
-	}
-	if _, err := r.conn.Exec(ctx, `DELETE FROM pushmesh.claim_run WHERE id IN (SELECT r.id FROM pushmesh.claim_run AS r WHERE NOT EXISTS (
-		SELECT FROM pg_stat_activity AS a WHERE a.pid = r.pid AND coalesce(a.backend_start, r.backend_start) = r.backend_start) FOR UPDATE SKIP LOCKED)`); err != nil {
-		return fmt.Errorf("postgres: forget runs of claims: %w", err)
-	}
-	if err := r.conn.QueryRow(ctx, `INSERT INTO pushmesh.claim_run (store_id, incarnation, pid, backend_start) VALUES ($1, $2, $3, $4) RETURNING id`,
-		owner.StoreID, int64(owner.Incarnation), r.process.pid, r.process.start).Scan(&r.id); err != nil {
+	var b pgx.Batch
+	record(&b, r.process, owner)
+	b.Queue(`DELETE FROM pushmesh.claim_run WHERE id IN (SELECT r.id FROM pushmesh.claim_run AS r WHERE NOT EXISTS (
+		SELECT FROM pg_stat_activity AS a WHERE a.pid = r.pid AND coalesce(a.backend_start, r.backend_start) = r.backend_start) FOR UPDATE SKIP LOCKED)`)
+	b.Queue(`INSERT INTO pushmesh.claim_run (store_id, incarnation, pid, backend_start) VALUES ($1, $2, $3, $4) RETURNING id`,
+		owner.StoreID, int64(owner.Incarnation), r.process.pid, r.process.start).QueryRow(func(row pgx.Row) error { return row.Scan(&r.id) })
+	if err := r.conn.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("postgres: record the run of claims: %w", err)
 	}
-	for name, sql := range claimStatements {
-		if _, err := r.conn.Prepare(ctx, name, sql); err != nil {
-			return fmt.Errorf("postgres: prepare: %w", err)
-		}
+	if err := prepare(ctx, r.conn, claimStatements); err != nil {
+		return fmt.Errorf("postgres: prepare: %w", err)
 	}
 	return nil
 }

@@ -102,6 +102,29 @@ func TestRunsOfClaimsThatAreOverAreForgotten(t *testing.T) {
 	}
 }
 
+// A shard that somebody takes at this moment is somebody's, and asking for it does a run no harm.
+func TestClaimsThatAreBeingTakenAreTaken(t *testing.T) {
+	url := pgtest.URL(t)
+	d := open(t, url)
+	r, _ := claimsOf(t, d, "a", false)
+	conn, err := pgx.Connect(t.Context(), url)
+	need(t, err)
+	defer func() { need(t, conn.Close(context.Background())) }()
+	tx, err := conn.Begin(t.Context())
+	need(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM pushmesh.claim_shard WHERE shard = 4 FOR UPDATE`)
+	need(t, err)
+	none := func(backend.ClaimPlace) {}
+	if _, _, err := r.Take(t.Context(), []int{4, 3}, false, none); !errors.Is(err, backend.ErrTaken) {
+		t.Errorf("got %v, want ErrTaken", err)
+	}
+	need(t, tx.Rollback(t.Context()))
+	_, err = r.Commit(t.Context(), &backend.ClaimChanges{})
+	need(t, err)
+	_, _, err = r.Take(t.Context(), []int{4, 3}, false, none)
+	need(t, err)
+}
+
 // What people look at.
 func TestClaimsCanBeLookedAt(t *testing.T) {
 	url := pgtest.URL(t)

@@ -62,16 +62,16 @@ var prepared = func() map[string]string {
 	return sql
 }()
 
-// prepare has the server know the statements, in one round trip.
-func prepare(ctx context.Context, conn *pgx.Conn) (err error) {
+// prepare has the server know statements by name, in one round trip.
+func prepare(ctx context.Context, conn *pgx.Conn, statements map[string]string) (err error) {
 	p := conn.PgConn().StartPipeline(ctx)
-	for name, sql := range prepared {
+	for name, sql := range statements {
 		p.SendPrepare(name, sql, nil)
 	}
 	if err := p.Sync(); err != nil {
 		return errors.Join(err, p.Close())
 	}
-	for range prepared {
+	for range statements {
 		if _, e := p.GetResults(); e != nil && err == nil {
 			err = e
 		}

@@ -139,6 +139,8 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	need(t, err)
 	_, err = w.Claim(t.Context(), []int{1, 2})
 	need(t, err)
+	_, err = d.OpenClaims(t.Context(), owner("a"))
+	need(t, err)
 	families, err := registry.Gather()
 	need(t, err)
 	if len(families) != 11 {
@@ -151,13 +153,14 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), base)
 	need(t, err)
 	defer func() { need(t, conn.Close(context.Background())) }()
-	var left, writers, owners int
+	var left, writers, owners, runs int
 	deadline := time.Now().Add(backendtest.Patience)
 	for left = 1; left > 0 && time.Now().Before(deadline); {
 		need(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()`, u.Path[1:]).Scan(&left))
 	}
-	need(t, conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pushmesh.writer), (SELECT count(*) FROM pushmesh.owner)`).Scan(&writers, &owners))
-	if left+writers+owners != 0 {
-		t.Errorf("left: %d connections, %d writers, %d owners", left, writers, owners)
+	need(t, conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pushmesh.writer), (SELECT count(*) FROM pushmesh.owner), (SELECT count(*) FROM pushmesh.claim_run)`).
+		Scan(&writers, &owners, &runs))
+	if left+writers+owners+runs != 0 {
+		t.Errorf("left: %d connections, %d writers, %d owners, %d runs of claims", left, writers, owners, runs)
 	}
 }

@@ -91,17 +91,21 @@ func (w *writer) begin(ctx context.Context) (err error) {
 		return err
 	}
 	var b pgx.Batch
-	b.Queue(`DELETE FROM pushmesh.writer AS w WHERE NOT EXISTS (
-		SELECT FROM pg_stat_activity AS a WHERE a.pid = w.pid AND a.backend_start = w.backend_start)`)
-	b.Queue(`INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)`,
-		w.process.pid, w.process.start, w.owner.StoreID, int64(w.owner.Incarnation))
+	record(&b, w.process, w.owner)
 	if err := w.conn.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("postgres: record the writer: %w", err)
 	}
-	if err := prepare(ctx, w.conn); err != nil {
+	if err := prepare(ctx, w.conn, prepared); err != nil {
 		return fmt.Errorf("postgres: prepare: %w", err)
 	}
 	return nil
+}
+
+// record makes a backend one of a store's writers, which fencing the store ends, and forgets those that are gone.
+func record(b *pgx.Batch, p process, owner backend.Owner) {
+	b.Queue(`DELETE FROM pushmesh.writer AS w WHERE NOT EXISTS (
+		SELECT FROM pg_stat_activity AS a WHERE a.pid = w.pid AND a.backend_start = w.backend_start)`)
+	b.Queue(`INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)`, p.pid, p.start, owner.StoreID, int64(owner.Incarnation))
 }
 
 // Claim takes the locks that are free. Without shards it is a question whether the connection still stands.
