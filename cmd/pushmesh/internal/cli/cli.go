@@ -16,7 +16,8 @@ import (
 
 const description = `Deliver messages from backends to very many connected clients.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 time is over (sub --count not reached within --timeout).
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 time is over (sub --count not reached within --timeout),
+4 a claim is not held (claim).
 Addresses come from --router and --edge, or from PUSHMESH_ROUTER and PUSHMESH_EDGE.`
 
 // grammar is every subcommand. Its tags are the help texts.
@@ -26,6 +27,7 @@ type grammar struct {
 	Cancel     cancelCmd     `cmd:"" help:"Withdraw scheduled messages."`
 	Sub        subCmd        `cmd:"" help:"Subscribe and print what comes."`
 	History    historyCmd    `cmd:"" help:"Print what a durable topic's log holds."`
+	Claim      claimCmd      `cmd:"" help:"Claim resources, wait in line for them, and run commands while they are held."`
 	Namespace  namespaceCmd  `cmd:"" help:"Change and show the policies of topic prefixes."`
 	Disconnect disconnectCmd `cmd:"" help:"Close the connections of a client or a user, everywhere in the mesh."`
 	Dlq        dlqCmd        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions gave up."`

@@ -17,6 +17,18 @@ import (
 // exitTimeout is the exit code of a command whose time was over before it had what it waited for.
 const exitTimeout = 3
 
+// exitNotHeld is the exit code of a command on a claim that is not held.
+const exitNotHeld = 4
+
+// errNotHeld ends with exitNotHeld; the output has told why.
+var errNotHeld = fmt.Errorf("the claim is not held: %w", errReported)
+
+// exitError ends with a code of its own; the output has told what there is to tell.
+type exitError int
+
+func (e exitError) Error() string        { return fmt.Sprintf("exit code %d", int(e)) }
+func (e exitError) Is(target error) bool { return target == errReported }
+
 // errTimeout is wrapped by what ends with exitTimeout.
 var errTimeout = errors.New("time is over")
 
@@ -24,8 +36,14 @@ var errTimeout = errors.New("time is over")
 var errReported = errors.New("reported")
 
 func exitCode(err error) int {
-	if errors.Is(err, errTimeout) {
+	var own exitError
+	switch {
+	case errors.Is(err, errTimeout):
 		return exitTimeout
+	case errors.Is(err, errNotHeld):
+		return exitNotHeld
+	case errors.As(err, &own):
+		return int(own)
 	}
 	return settings.ExitCode(err)
 }

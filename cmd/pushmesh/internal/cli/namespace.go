@@ -46,6 +46,7 @@ type namespacePut struct {
 	DedupeWindow     time.Duration `placeholder:"D" help:"How long dedupe keys are remembered (2m; at most 24h)."`
 	DeliveredEvents  bool          `help:"ACKs of durable messages are events ($events/delivered/…) while somebody subscribes to those."`
 	Rank             string        `type:"existingfile" placeholder:"FILE" help:"How to rank: a RankPolicy as JSON."`
+	Claims           string        `type:"existingfile" placeholder:"FILE" help:"How resources are claimed: a ClaimPolicy as JSON; {} are the defaults."`
 	routerFlag
 	formatFlag
 }
@@ -57,11 +58,19 @@ func (c *namespacePut) policy() (*pushmeshv1.Policy, error) {
 		MaxPayload: c.MaxPayload, ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight, ClientPublish: c.ClientPublish,
 		DedupeWindow: duration(c.DedupeWindow), DeliveredEvents: c.DeliveredEvents,
 	}
-	if c.Rank == "" {
-		return p, nil
+	if c.Rank != "" {
+		p.Rank = &pushmeshv1.RankPolicy{}
+		if err := readProto(c.Rank, p.GetRank()); err != nil {
+			return nil, err
+		}
 	}
-	p.Rank = &pushmeshv1.RankPolicy{}
-	return p, readProto(c.Rank, p.GetRank())
+	if c.Claims != "" {
+		p.Claims = &pushmeshv1.ClaimPolicy{}
+		if err := readProto(c.Claims, p.GetClaims()); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 var overflows = map[string]wirev1.Overflow{
@@ -84,7 +93,8 @@ func (namespacePut) Help() string {
 
   pushmesh namespace put orders --durable --retention 168h --ack-timeout 5s --max-attempts 5
   pushmesh namespace put ticks --overflow conflate
-  pushmesh namespace put news --rank rank.json           # {"expression": {"expression": "features.quality"}}, for pushmesh rank --namespace`
+  pushmesh namespace put news --rank rank.json           # {"expression": {"expression": "features.quality"}}, for pushmesh rank --namespace
+  pushmesh namespace put printer --claims claims.json    # {"ttl": "20s", "holders": 2}, for pushmesh claim`
 }
 
 // Run sets the policy and prints it.

@@ -34,6 +34,8 @@ type shownNamespace struct {
 	DeliveredEvents  bool    `json:"delivered_events,omitempty"`
 	// Rank is a RankPolicy.
 	Rank json.RawMessage `json:"rank,omitempty"`
+	// Claims is a ClaimPolicy.
+	Claims json.RawMessage `json:"claims,omitempty"`
 }
 
 func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
@@ -53,6 +55,9 @@ func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
 	if p.GetRank() != nil {
 		// What came over gRPC can be written as JSON, but for text that is not UTF-8, which gRPC refuses.
 		s.Rank, _ = protojson.MarshalOptions{UseProtoNames: true}.Marshal(p.GetRank())
+	}
+	if p.GetClaims() != nil {
+		s.Claims, _ = protojson.MarshalOptions{UseProtoNames: true}.Marshal(p.GetClaims())
 	}
 	return s
 }

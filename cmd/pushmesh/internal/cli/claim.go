@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/claimrun"
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+type claimCmd struct {
+	Acquire claimAcquire `cmd:"" help:"Claim a resource: it is granted, or there is a place in the line, at once."`
+	Renew   claimRenew   `cmd:"" help:"Begin the time of a hold anew."`
+	Release claimRelease `cmd:"" help:"End a hold."`
+	Leave   claimLeave   `cmd:"" help:"Give a place in the line up."`
+	Check   claimCheck   `cmd:"" help:"Show the owner's place, or who holds the resource."`
+	Watch   claimWatch   `cmd:"" help:"Print the state, and every change of it."`
+	List    claimList    `cmd:"" help:"Show who holds and who waits."`
+	Run     claimRun     `cmd:"" help:"Run a command while a resource is held."`
+}
+
+func (claimCmd) Help() string {
+	return `A resource is any name that could be a topic. One owner holds it at a time, unless the namespace's policy says otherwise; others wait in line.
+
+  pushmesh claim acquire printer/3 --owner ann --ttl 30s
+  pushmesh claim renew printer/3 --owner ann --token 4294967297
+  pushmesh claim release printer/3 --owner ann --token 4294967297
+  pushmesh claim list printer
+  pushmesh claim run nightly/report -- ./report.sh --all
+
+Exit code 4: the claim is not held (acquire has a place in the line, or another holds it; the token of renew or release is not that of a hold any more).`
+}
+
+// resourceArg is the resource and the owner of commands about a place.
+type resourceArg struct {
+	Resource string `arg:"" help:"The resource, a name like that of a topic."`
+	Owner    string `env:"PUSHMESH_CLAIM_OWNER" placeholder:"NAME" help:"Whose place it is. Default: the user's name, @, and the host's."`
+	routerFlag
+	formatFlag
+}
+
+func (a *resourceArg) owner() string { return cmp.Or(a.Owner, defaultOwner()) }
+
+func defaultOwner() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), "uid-"+fmt.Sprint(os.Getuid())) + "@" + host
+}
+
+// tokenFlag is of commands that need a hold.
+type tokenFlag struct {
+	Token uint64 `env:"PUSHMESH_CLAIM_TOKEN" required:"" placeholder:"N" help:"The token of the grant."`
+}
+
+// lineFlags say how to wait in line.
+type lineFlags struct {
+	TTL      time.Duration `name:"ttl" placeholder:"D" help:"How long the hold lasts unless it is renewed (what the policy says; 30s)."`
+	Priority uint32        `placeholder:"N" help:"0 to 9: the line of a higher one goes first."`
+	Wait     time.Duration `placeholder:"D" help:"Leave the line after so long (what the policy says)."`
+	NoWait   bool          `help:"Don't wait where another holds it."`
+}
+
+type claimAcquire struct {
+	resourceArg
+	lineFlags
+	Block bool `help:"Wait in the line until it is granted; an interrupt leaves the line. Positions are printed as they change."`
+}
+
+func (claimAcquire) Help() string {
+	return `Prints GRANTED with the token, or QUEUED with the position, and answers at once: who waits is to ask again, with check, every few seconds (poll), or has
+--block. What is held already is granted again, with the same token.
+
+  pushmesh claim acquire printer/3 --owner ann --ttl 1m
+  pushmesh claim acquire printer/3 --no-wait --format json
+  pushmesh claim acquire printer/3 --block --wait 10m && print && pushmesh claim release printer/3 --token …`
+}
+
+// Run acquires.
+func (c *claimAcquire) Run(ctx context.Context, stdio stdio) error {
+	return withClaims(c.routerFlag, func(api pushmeshv1.ClaimServiceClient) error {
+		say := func(st *wirev1.ClaimState) { _ = c.printState(stdio.out, st) }
+		if c.Block {
+			h, err := c.claim(api, c.Resource, c.owner(), say).Get(ctx)
+			var not *claimrun.NotYoursError
+			switch {
+			case errors.As(err, &not):
+				return errors.Join(c.printState(stdio.out, not.State), errNotHeld)
+			case err != nil:
+				return err
+			}
+			return c.printState(stdio.out, h.State)
+		}
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		answer, err := api.Acquire(ctx, &pushmeshv1.AcquireRequest{
+			Resource: c.Resource, Owner: c.owner(), Ttl: duration(c.TTL), Priority: c.Priority, Wait: duration(c.Wait), NoWait: c.NoWait,
+		})
+		return c.end(stdio, answer.GetState(), err, wirev1.ClaimState_STATE_GRANTED)
+	})
+}
+
+// claim is what these flags want.
+func (f *lineFlags) claim(api pushmeshv1.ClaimServiceClient, resource, owner string, say func(*wirev1.ClaimState)) *claimrun.Claim {
+	return &claimrun.Claim{API: api, Resource: resource, Owner: owner, TTL: f.TTL, Wait: f.Wait, Priority: f.Priority, NoWait: f.NoWait, Say: say}
+}
+
+type claimRenew struct {
+	resourceArg
+	tokenFlag
+	TTL time.Duration `name:"ttl" placeholder:"D" help:"How long the hold lasts from now on (as it was acquired)."`
+}
+
+// Run renews.
+func (c *claimRenew) Run(ctx context.Context, stdio stdio) error {
+	return c.call(ctx, stdio, wirev1.ClaimState_STATE_GRANTED, func(ctx context.Context, api pushmeshv1.ClaimServiceClient) (*wirev1.ClaimState, error) {
+		answer, err := api.Renew(ctx, &pushmeshv1.RenewRequest{Resource: c.Resource, Owner: c.owner(), Token: c.Token, Ttl: duration(c.TTL)})
+		return answer.GetState(), err
+	})
+}
+
+type claimRelease struct {
+	resourceArg
+	tokenFlag
+	Successor string `placeholder:"OWNER" help:"Who has it next, before all who wait."`
+}
+
+// Run releases.
+func (c *claimRelease) Run(ctx context.Context, stdio stdio) error {
+	return c.call(ctx, stdio, wirev1.ClaimState_STATE_RELEASED, func(ctx context.Context, api pushmeshv1.ClaimServiceClient) (*wirev1.ClaimState, error) {
+		answer, err := api.Release(ctx, &pushmeshv1.ReleaseRequest{Resource: c.Resource, Owner: c.owner(), Token: c.Token, Successor: c.Successor})
+		return answer.GetState(), err
+	})
+}
+
+type claimLeave struct{ resourceArg }
+
+// Run leaves the line.
+func (c *claimLeave) Run(ctx context.Context, stdio stdio) error {
+	return c.call(ctx, stdio, anyState, func(ctx context.Context, api pushmeshv1.ClaimServiceClient) (*wirev1.ClaimState, error) {
+		answer, err := api.Leave(ctx, &pushmeshv1.LeaveRequest{Resource: c.Resource, Owner: c.owner()})
+		return answer.GetState(), err
+	})
+}
+
+type claimCheck struct{ resourceArg }
+
+func (claimCheck) Help() string {
+	return `Proves that the owner still waits, and takes up a grant that it prints. Exit code 0 whatever the state is.`
+}
+
+// Run checks.
+func (c *claimCheck) Run(ctx context.Context, stdio stdio) error {
+	return c.call(ctx, stdio, anyState, func(ctx context.Context, api pushmeshv1.ClaimServiceClient) (*wirev1.ClaimState, error) {
+		answer, err := api.Check(ctx, &pushmeshv1.CheckRequest{Resource: c.Resource, Owner: c.owner()})
+		return answer.GetState(), err
+	})
+}
+
+// anyState is as good as any other.
+const anyState = wirev1.ClaimState_State(-1)
+
+func (a *resourceArg) call(
+	ctx context.Context, stdio stdio, want wirev1.ClaimState_State, do func(context.Context, pushmeshv1.ClaimServiceClient) (*wirev1.ClaimState, error),
+) error {
+	return withClaims(a.routerFlag, func(api pushmeshv1.ClaimServiceClient) error {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		st, err := do(ctx, api)
+		return a.end(stdio, st, err, want)
+	})
+}
+
+// end prints an answer. Another state than the one wanted ends with exitNotHeld.
+func (a *resourceArg) end(stdio stdio, st *wirev1.ClaimState, err error, want wirev1.ClaimState_State) error {
+	if code.Of(err) == wirev1.Code_CODE_NOT_HELD {
+		fmt.Fprintln(stdio.err, "pushmesh: "+explain(err))
+		return errNotHeld
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.printState(stdio.out, st); err != nil || want == anyState || st.GetState() == want {
+		return err
+	}
+	return errNotHeld
+}
+
+type claimWatch struct {
+	resourceArg
+	Nobody bool `help:"Not the owner's place: who holds the resource."`
+}
+
+func (claimWatch) Help() string {
+	return `Prints until it is interrupted. While it runs an owner that waits keeps its place, but has to take a grant up itself, with renew, within the policy's offer_ttl.`
+}
+
+// Run prints what comes.
+func (c *claimWatch) Run(ctx context.Context, stdio stdio) error {
+	return withClaims(c.routerFlag, func(api pushmeshv1.ClaimServiceClient) error {
+		req := &pushmeshv1.WatchRequest{Resource: c.Resource, Owner: c.owner()}
+		if c.Nobody {
+			req.Owner = ""
+		}
+		for {
+			err := c.watch(ctx, stdio, api, req)
+			if ctx.Err() != nil {
+				return nil // interrupted: that is how it ends
+			}
+			e := code.From(err)
+			if e == nil || !code.Retryable(e.Code) {
+				return err
+			}
+			fmt.Fprintf(stdio.err, "pushmesh: %s: it begins anew\n", explain(err))
+			select {
+			case <-time.After(max(e.RetryAfter, 100*time.Millisecond)):
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+}
+
+func (c *claimWatch) watch(ctx context.Context, stdio stdio, api pushmeshv1.ClaimServiceClient, req *pushmeshv1.WatchRequest) error {
+	stream, err := api.Watch(ctx, req, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	for {
+		answer, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := c.printState(stdio.out, answer.GetState()); err != nil {
+			return err
+		}
+	}
+}
+
+func withClaims(f routerFlag, call func(pushmeshv1.ClaimServiceClient) error) error {
+	conn, err := f.dial()
+	if err != nil {
+		return err
+	}
+	return errors.Join(call(pushmeshv1.NewClaimServiceClient(conn)), conn.Close())
+}
