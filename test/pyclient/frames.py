@@ -4,10 +4,12 @@ import protobuf
 
 HELLO, WELCOME, SUBSCRIBE, SUBSCRIBED, UNSUBSCRIBE, UNSUBSCRIBED = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
 MESSAGE, ACK, NACK, PING, PONG, PUBLISH, PUBLISHED = 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x0D
-ERROR, GO_AWAY, PROGRESS = 0x10, 0x11, 0x13
+CLAIM, CLAIM_STATE, ERROR, GO_AWAY, PROGRESS = 0x0E, 0x0F, 0x10, 0x11, 0x13
 
 START_LIVE, START_EARLIEST, START_AFTER_SEQ, START_LAST_N, START_SESSION = range(5)
 EPOCH_CHANGED = 28
+ACQUIRE, RENEW, RELEASE, CHECK, LEAVE, WATCH = range(6)
+GRANTED, QUEUED, LOST, RELEASED, FREE, HELD_BY_OTHER = range(6)
 
 _POSITION = {"topic": (1, "string"), "epoch": (2, "fixed64"), "seq": (3, "uint64")}
 _TOPIC_POSITION = {
@@ -52,6 +54,15 @@ SCHEMAS = {
     },
     PUBLISHED: {
         "id": (1, "uint32"), "seq": (2, "uint64"), "message_id": (3, "bytes"), "duplicate": (4, "bool"), "epoch": (5, "fixed64"),
+    },
+    CLAIM: {
+        "id": (1, "uint32"), "resource": (2, "string"), "op": (3, "enum"), "ttl_ms": (4, "uint32"), "token": (5, "uint64"),
+        "priority": (6, "uint32"), "successor": (7, "string"), "wait_ms": (8, "uint32"), "no_wait": (9, "bool"),
+    },
+    CLAIM_STATE: {
+        "id": (1, "uint32"), "resource": (2, "string"), "state": (3, "enum"), "token": (4, "uint64"), "position": (5, "uint32"),
+        "expires_at": (6, "fixed64"), "holder": (7, "string"), "poll_after_ms": (8, "uint32"), "expires_in_ms": (9, "uint32"),
+        "code": (10, "enum"), "holding": (11, "uint32"), "waiting": (12, "uint32"),
     },
     ERROR: {"code": (1, "enum"), "message": (2, "string"), "ref": (3, "uint32"), "retry_after_ms": (4, "uint32")},
     GO_AWAY: {"code": (1, "enum"), "reason": (2, "string"), "reconnect_after_ms": (3, "uint32"), "addresses": (4, ["string"])},

@@ -2,6 +2,7 @@ import io
 import unittest
 
 import frames
+from claims import Claim
 from client import Client, Refused, matches
 
 
@@ -56,6 +57,29 @@ class Positions(unittest.TestCase):
         client = Scripted(frames.frame(frames.ERROR, code=7, message="bad", ref=1))
         with self.assertRaises(Refused):
             client.subscribe("a//b")
+
+
+class Claims(unittest.TestCase):
+    def script(self, *states):
+        return Claim(Scripted(*(frames.frame(frames.CLAIM_STATE, resource="r", **s) for s in states)), "r")
+
+    def test_an_offer_is_no_hold_until_it_is_renewed(self):
+        claim = self.script(
+            {"id": 1, "state": frames.QUEUED, "position": 2}, {"id": 1, "state": frames.QUEUED, "position": 1},
+            {"id": 1, "state": frames.GRANTED, "token": 7, "expires_in_ms": 60_000},
+            {"id": 2, "state": frames.GRANTED, "token": 7, "expires_in_ms": 60_000},
+        )
+        claim.acquire()
+        self.assertEqual((claim.position, claim.held()), (2, False))
+        claim.wait()
+        self.assertEqual((claim.token, claim.position, claim.held()), (7, 0, True))
+        self.assertEqual(claim.client.sent[1], (frames.CLAIM, {"id": 2, "resource": "r", "op": frames.RENEW, "token": 7}))
+
+    def test_what_is_lost_is_not_held(self):
+        claim = self.script({"id": 1, "state": frames.QUEUED, "position": 1}, {"id": 1, "state": frames.LOST, "code": 12})
+        claim.acquire()
+        claim.wait()
+        self.assertEqual((claim.lost, claim.held()), (12, False))
 
 
 class Filters(unittest.TestCase):
