@@ -23,8 +23,8 @@ const (
 	fewNumbers = 1 << 20
 	// again stands for the number of a shard that has to be taken anew.
 	again = math.MaxUint64
-	// sureTimeout bounds the question whether a shard is this store's for certain.
-	sureTimeout = 200 * time.Millisecond
+	// sureTimeout bounds the question whether a shard is this store's for certain; it is asked again.
+	sureTimeout = 20 * time.Millisecond
 )
 
 // shards is what the lane knows of them.

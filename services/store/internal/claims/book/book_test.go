@@ -94,7 +94,7 @@ func (d *desk) do(kind meshv1.ClaimOp_Kind, owner string, with ...func(*Op)) Ans
 	return s.Answers[0]
 }
 
-func token(t uint64) func(*Op)       { return func(op *Op) { op.Token = t } }
+func token(t uint64) func(*Op) { return func(op *Op) { op.Token = t } }
 
 // conn has the operation come from a connection of edge:1.
 func conn(c uint64) func(*Op) {
