@@ -282,6 +282,7 @@ func TestSlowNode(t *testing.T) {
 		s.ready()
 		thaw := make(chan struct{})
 		slow, quick := s.dial("edge:1", 1, thaw), s.node("edge:2", 1)
+		slow.begin(told("r/slow", "ann", 7))
 		const n = 1000
 		name := func(i int) string { return "r/" + strings.Repeat("x", 200) + fmt.Sprint(i) }
 		ops := make([]*meshv1.ClaimOp, n)
@@ -299,6 +300,10 @@ func TestSlowNode(t *testing.T) {
 			}
 			pass(100 * time.Millisecond) // a resource's changes are told ten times a second
 		}
+		// It counts as gone already, whatever its connection does: the grace of 10 s begins after 5 s.
+		is(t, quick.do(op(check, "r/slow", "", 0)), held)
+		pass(16 * time.Second)
+		is(t, quick.do(op(check, "r/slow", "", 0)), free)
 		close(thaw)
 		<-slow.ended
 		if code.Of(slow.err) != wirev1.Code_CODE_SLOW_CONSUMER {

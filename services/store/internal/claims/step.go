@@ -74,7 +74,9 @@ func (l *Lane) tell(step *book.Step) {
 	answers(len(step.Answers))
 	l.mu.Unlock()
 	for s, ws := range words {
-		s.put(ws, answered[s])
+		if !s.put(ws, answered[s]) {
+			l.leave(s) // its handler may hang for as long as the node does
+		}
 	}
 	for _, p := range step.Prepare {
 		l.prepare(p)

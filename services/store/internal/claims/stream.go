@@ -93,14 +93,14 @@ type word struct {
 	push   *meshv1.ClaimPush
 }
 
-// put takes what is to be sent, in order; answered of it are answers to operations that were expected.
-func (s *stream) put(words []word, answered int) {
+// put takes what is to be sent, in order; answered of it are answers to operations that were expected. False: it is too much, and the stream has failed.
+func (s *stream) put(words []word, answered int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer signal(s.wake)
 	s.unanswered -= answered
 	if s.failed != nil {
-		return
+		return true
 	}
 	for _, w := range words {
 		if w.result != nil {
@@ -115,7 +115,9 @@ func (s *stream) put(words []word, answered int) {
 	}
 	if s.pushBytes > s.most.PushBytes {
 		s.outs, s.failed = nil, errSlow
+		return false
 	}
+	return true
 }
 
 // forResults is the message that a further answer goes into: none with pushes, which would come behind it.
