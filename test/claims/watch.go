@@ -26,7 +26,13 @@ func (o *owner) watch(ctx context.Context) {
 		return
 	}
 	first.Answer = answer(res.GetState())
-	o.note(first)
+	switch first.Answer.State {
+	case wirev1.ClaimState_STATE_LOST, wirev1.ClaimState_STATE_RELEASED: // no answer, but what happened since the owner knew something
+		o.place = wirev1.ClaimState_STATE_FREE
+		return
+	case wirev1.ClaimState_STATE_GRANTED, wirev1.ClaimState_STATE_QUEUED, wirev1.ClaimState_STATE_FREE, wirev1.ClaimState_STATE_HELD_BY_OTHER:
+		o.note(first)
+	}
 	for o.place == wirev1.ClaimState_STATE_QUEUED {
 		res, err := stream.Recv()
 		if err != nil {
