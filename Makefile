@@ -43,6 +43,11 @@ chaos: ## publish and subscribe for FOR=5m while every process is killed at rand
 	@scripts/setup test
 	cd test && PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./promise
 
+.PHONY: claims-check
+claims-check: ## claim resources for FOR=5m while processes are killed and frozen at random, then judge whether it could have happened; SEED=N repeats
+	@scripts/setup test
+	cd test && PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./claims
+
 .PHONY: failures
 failures: ## play every fault against a mesh under traffic and print what each cost; RUNS=3, ONLY=a,b, JSON=FILE
 	@scripts/failures
@@ -103,6 +108,14 @@ bench-compute: build ## ranking beside C and cel-go, over the wire, in the pool,
 .PHONY: bench-compute-long
 bench-compute-long: build ## the same with longer rounds and more of them, within 25 minutes
 	@scripts/bench-compute -rounds 9 -span 2s -mix-rounds 5 -mix-span 20s -isolate-rounds 6 -timeout 25m
+
+.PHONY: bench-claims
+bench-claims: build ## exclusive resources over gRPC and TCP, beside etcd's locks, within 10 minutes; JSON=FILE, PROFILE=FOLDER
+	@scripts/bench-claims
+
+.PHONY: bench-claims-long
+bench-claims-long: build ## the same with rounds of a minute beside resources held, and 100,000 waiting; within 30 minutes
+	@scripts/bench-claims -span 60s -waiting 90000 -timeout 30m
 
 .PHONY: bench-million
 bench-million: build ## a million connections on this machine (18 GiB free), a broadcast and 1,000 unicasts; JSON=FILE, CONNS=N

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
 // ErrNotInstalled says that a program isn't on this machine.
@@ -64,4 +66,19 @@ func (d Dir) StartBare(ctx context.Context, dir, variant string) (*Process, erro
 		return nil, fmt.Errorf("%s: %w", variant, ErrNotInstalled)
 	}
 	return d.peer(ctx, variant, func(port string) (string, []string) { return path, []string{port} })
+}
+
+// StartEtcd starts an etcd of one, whose log and data are in a folder.
+func (d Dir) StartEtcd(ctx context.Context, path, folder string) (*Process, error) {
+	peers, err := ports.Addr()
+	if err != nil {
+		return nil, err
+	}
+	return d.peer(ctx, "etcd", func(port string) (string, []string) {
+		clients, members := "http://127.0.0.1:"+port, "http://"+peers
+		return path, []string{
+			"--name", "etcd", "--data-dir", folder, "--log-level", "error", "--listen-client-urls", clients, "--advertise-client-urls", clients,
+			"--listen-peer-urls", members, "--initial-advertise-peer-urls", members, "--initial-cluster", "etcd=" + members,
+		}
+	})
 }

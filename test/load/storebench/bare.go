@@ -49,12 +49,12 @@ func (b *bench) bare(ctx context.Context) error {
 
 // copies appends rows with run messages each, in a table like a slice of the log.
 func (b *bench) copies(ctx context.Context, name, storage string, run, rows int) (row table.Row, err error) {
-	url, err := b.db.fresh()
+	url, err := b.db.Fresh()
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, b.db.drop(context.WithoutCancel(ctx), url)) }()
-	err = b.db.exec(ctx, url, `CREATE TABLE run (epoch bigint, first_seq bigint, last_seq bigint, commit bigint, at bigint, shard int,
+	defer func() { err = errors.Join(err, b.db.Drop(context.WithoutCancel(ctx), url)) }()
+	err = b.db.Exec(ctx, url, `CREATE TABLE run (epoch bigint, first_seq bigint, last_seq bigint, commit bigint, at bigint, shard int,
 			topic text COLLATE "C", packed bytea) `+storage+`; ALTER TABLE run ALTER packed SET STORAGE EXTERNAL;
 		CREATE INDEX ON run (topic, epoch, last_seq); CREATE INDEX ON run (shard, commit)`)
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *bench) copies(ctx context.Context, name, storage string, run, rows int)
 		}
 		defer func() { _ = conns[w].Close(context.WithoutCancel(ctx)) }()
 	}
-	pids, err := b.db.pids()
+	pids, err := b.db.PIDs()
 	if err != nil {
 		return row, err
 	}

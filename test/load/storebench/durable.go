@@ -26,16 +26,16 @@ func (b *bench) mesh(ctx context.Context, edges int, edgeArgs ...string) (m *loc
 }
 
 func (b *bench) meshOf(ctx context.Context, prog local.Programs, edges int, edgeArgs ...string) (m *local.Mesh, url string, end func() error, err error) {
-	if url, err = b.db.fresh(); err != nil {
+	if url, err = b.db.Fresh(); err != nil {
 		return nil, "", nil, err
 	}
 	prog.DB = url
 	if m, err = b.dir.StartMesh(ctx, prog, edges, edgeArgs...); err != nil {
-		return nil, "", nil, errors.Join(err, b.db.drop(ctx, url))
+		return nil, "", nil, errors.Join(err, b.db.Drop(ctx, url))
 	}
 	return m, url, func() error {
 		m.Stop()
-		return b.db.drop(context.WithoutCancel(ctx), url)
+		return b.db.Drop(context.WithoutCancel(ctx), url)
 	}, nil
 }
 

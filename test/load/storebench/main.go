@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pushmesh/pushmesh/test/load/disk"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
@@ -76,7 +77,7 @@ func main() {
 type bench struct {
 	*config
 	dir  local.Dir
-	db   *database
+	db   *disk.Postgres
 	rows []table.Row
 }
 
@@ -100,12 +101,12 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	b := &bench{config: c, dir: local.Dir(dir)}
-	if b.db, err = startDatabase(ctx); err != nil {
+	if b.db, err = disk.Start(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.db.close()) }()
+	defer func() { err = errors.Join(err, b.db.Close()) }()
 	fmt.Println("load average at the start:", table.LoadAverage())
-	fmt.Println("postgres:", b.db.settings)
+	fmt.Println("postgres:", b.db.Settings)
 	table.Run(ctx, c.only, &b.rows, b.parts()...)
 	return errors.Join(table.Print(os.Stdout, b.rows), table.WriteJSON(c.json, b.rows), ctx.Err())
 }

@@ -36,9 +36,9 @@ func (b *bench) sessionLoad(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, end()) }()
 	// Held by an edge, as if they had attached: 100,000 calls of AttachSession would take longer than all the rest. A server that made them one by one
 	// has analyzed the table meanwhile.
-	err = b.db.exec(ctx, url, fmt.Sprintf(`INSERT INTO pushmesh.session (user_id, name, generation, connection_id, attached_at, expires_at, ttl, edge)
+	err = b.db.Exec(ctx, url, fmt.Sprintf(`INSERT INTO pushmesh.session (user_id, name, generation, connection_id, attached_at, expires_at, ttl, edge)
 		SELECT 'user-' || i, 'phone', 1, i, 0, 0, 604800000000, 'edge-bench' FROM generate_series(0, %d) AS i`, sessions-1))
-	if err = errors.Join(err, b.db.exec(ctx, url, "ANALYZE pushmesh.session"), b.db.checkpoint(ctx)); err != nil {
+	if err = errors.Join(err, b.db.Exec(ctx, url, "ANALYZE pushmesh.session"), b.db.Checkpoint(ctx)); err != nil {
 		return err
 	}
 	without, with := &turn{}, &turn{}
@@ -136,7 +136,7 @@ func (b *bench) used(m *local.Mesh) map[worker]time.Duration {
 		}
 	}
 	look("store", m.Store.PID())
-	if pids, err := b.db.pids(); err == nil {
+	if pids, err := b.db.PIDs(); err == nil {
 		look("postgres", pids...)
 	}
 	return all

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushmesh/pushmesh/test/load/disk"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 )
@@ -31,7 +32,7 @@ type consumer struct {
 }
 
 func (b *bench) watch(m *local.Mesh) (*watch, error) {
-	postgres, err := b.db.pids()
+	postgres, err := b.db.PIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +83,9 @@ func (w *watch) end(n int64) (string, error) {
 }
 
 // checkpoint has the server make one, and takes the time.
-func (w *watch) checkpoint(ctx context.Context, d *database) {
+func (w *watch) checkpoint(ctx context.Context, d *disk.Postgres) {
 	began := time.Now()
-	err := d.checkpoint(ctx)
+	err := d.Checkpoint(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.checkpointTook, w.err = time.Since(began), err

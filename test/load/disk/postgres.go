@@ -1,4 +1,5 @@
-package main
+// Package disk runs a private Postgres whose commits are on this machine's disk when they are answered.
+package disk
 
 import (
 	"context"
@@ -21,31 +22,33 @@ var settings = []string{"shared_buffers=1GB", "max_wal_size=4GB", "min_wal_size=
 // segments of 16 MiB are min_wal_size: what a server keeps for use again.
 const segments = 64
 
-// database is a private Postgres, which commits to this machine's disk.
-type database struct {
-	server   *pgtest.Server
-	dir      string
-	settings string
+// Postgres is a server of its own.
+type Postgres struct {
+	server *pgtest.Server
+	dir    string
+	// Settings that matter for what is measured.
+	Settings string
 }
 
-func startDatabase(ctx context.Context) (*database, error) {
+// Start starts a server and makes it as one that was up for a while.
+func Start(ctx context.Context) (*Postgres, error) {
 	dir, err := pgtest.TempDir()
 	if err != nil {
 		return nil, err
 	}
-	d := &database{dir: dir}
+	d := &Postgres{dir: dir}
 	if d.server, err = pgtest.Start(dir, 0, settings...); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := errors.Join(d.check(ctx), d.age(ctx)); err != nil {
-		return nil, errors.Join(err, d.close())
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
 // age gives the server segments of its log to use again, as one has that was up for a while. A new server makes a segment each time that one is
 // full, which writes 16 MiB of zeros and fsyncs them while every commit waits.
-func (d *database) age(ctx context.Context) error {
+func (d *Postgres) age(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, d.server.URL())
 	if err != nil {
 		return err
@@ -73,7 +76,7 @@ func (d *database) age(ctx context.Context) error {
 }
 
 // check says how the server is set, and refuses one whose commits are not on the disk when they are answered.
-func (d *database) check(ctx context.Context) error {
+func (d *Postgres) check(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, d.server.URL())
 	if err != nil {
 		return err
@@ -90,11 +93,12 @@ func (d *database) check(ctx context.Context) error {
 		}
 		said = append(said, name+"="+value)
 	}
-	d.settings = strings.Join(said, " ")
+	d.Settings = strings.Join(said, " ")
 	return nil
 }
 
-func (d *database) exec(ctx context.Context, url, sql string) error {
+// Exec runs SQL in a database.
+func (d *Postgres) Exec(ctx context.Context, url, sql string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
@@ -103,26 +107,28 @@ func (d *database) exec(ctx context.Context, url, sql string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// fresh makes an empty database.
-func (d *database) fresh() (url string, err error) { return pgtest.Database(d.server.URL()) }
+// Fresh makes an empty database.
+func (d *Postgres) Fresh() (url string, err error) { return pgtest.Database(d.server.URL()) }
 
-// drop ends a database that is of no more use, so that the disk doesn't fill up.
-func (d *database) drop(ctx context.Context, url string) error {
+// Drop ends a database that is of no more use, so that the disk doesn't fill up.
+func (d *Postgres) Drop(ctx context.Context, url string) error {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
 		return err
 	}
-	return d.exec(ctx, d.server.URL(), "DROP DATABASE "+pgx.Identifier{cfg.Database}.Sanitize()+" WITH (FORCE)")
+	return d.Exec(ctx, d.server.URL(), "DROP DATABASE "+pgx.Identifier{cfg.Database}.Sanitize()+" WITH (FORCE)")
 }
 
-func (d *database) checkpoint(ctx context.Context) error {
-	return d.exec(ctx, d.server.URL(), "CHECKPOINT")
+// Checkpoint has what lies in memory written.
+func (d *Postgres) Checkpoint(ctx context.Context) error {
+	return d.Exec(ctx, d.server.URL(), "CHECKPOINT")
 }
 
-func (d *database) close() error { return errors.Join(d.server.Kill(), os.RemoveAll(d.dir)) }
+// Close ends the server and removes what it had.
+func (d *Postgres) Close() error { return errors.Join(d.server.Kill(), os.RemoveAll(d.dir)) }
 
-// pids of every process of the server.
-func (d *database) pids() ([]int, error) {
+// PIDs of every process of the server.
+func (d *Postgres) PIDs() ([]int, error) {
 	b, err := os.ReadFile(filepath.Join(d.dir, "data", "postmaster.pid"))
 	if err != nil {
 		return nil, err
