@@ -33,7 +33,6 @@ func (b *Book) acquire(s *shard, r *resource, p *place, op *Op, now uint64) (*wi
 		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, again(r, now), "the line is full")
 	}
 	p = b.newcomer(b.resource(s, op.GetResource()), op, now)
-	b.enter(p, now)
 	return b.state(p.r, p, op, now), nil
 }
 
@@ -45,33 +44,32 @@ func (b *Book) newcomer(r *resource, op *Op, now uint64) *place {
 	if wait := waits(op, r.rules); wait != 0 {
 		p.expires = now + wait
 	}
-	b.add(p)
+	b.admit(p)
+	b.enter(p, now)
 	if op.GetConn() != 0 && op.Node != "" {
 		b.tie(p, op)
 	}
+	b.arm(p)
 	return p
 }
 
-// add puts a place into the book, and into the line.
-func (b *Book) add(p *place) {
+// admit puts a place into the book; where it stands is the caller's.
+func (b *Book) admit(p *place) {
 	p.r.shard.places[placeID{p.r, p.owner}] = p
 	b.places++
-	p.r.join(p)
-	b.arm(p)
 	b.changed(p)
 	b.moved(p.r)
 }
 
-// enter grants to a newcomer what is free: it is taken up, since the answer tells it. With a call to make before, it waits for that.
+// enter grants to a newcomer what is free: it is taken up, since the answer tells it. With a call to make before, it waits for that. Otherwise it joins the line.
 func (b *Book) enter(p *place, now uint64) {
 	r := p.r
-	if r.room() <= 0 || r.inLine() > 1 || r.rules.Prepare == nil && len(r.prepared) > 0 {
-		return
-	}
-	r.leave(p)
-	if r.rules.Prepare != nil {
+	switch {
+	case r.room() <= 0 || r.inLine() > 0 || r.rules.Prepare == nil && len(r.prepared) > 0:
+		r.join(p)
+	case r.rules.Prepare != nil:
 		b.prepare(p)
-	} else {
+	default:
 		b.grant(p, r.shard.number(), now)
 	}
 }

@@ -24,7 +24,10 @@ func (b *Book) succeed(p *place, op *Op, now uint64) error {
 	case next != nil:
 		b.jump(next)
 	default:
-		b.add(&place{r: r, owner: owner, seq: r.shard.number(), joined: now, heard: now, priority: successor})
+		next = &place{r: r, owner: owner, seq: r.shard.number(), joined: now, heard: now, priority: successor}
+		b.admit(next)
+		r.join(next)
+		b.arm(next)
 	}
 	return nil
 }
@@ -42,7 +45,8 @@ func (b *Book) jump(was *place) {
 	b.wakes.drop(was)
 	b.changed(was)
 	b.places--
-	b.add(p)
+	b.admit(p)
+	r.join(p)
 	if n != nil {
 		b.bind(p, n, conn, bound)
 	}
