@@ -128,7 +128,7 @@ func (e *Edge) assemble() error {
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
 		Events: tell.Rings(), Handshakes: e.handshakes, TLSOnly: s.TLSRequired,
-		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
+		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) }, PoliciesKnown: func() bool { return e.policies.Check() == nil },
 	}, s.Loops)
 	if err != nil {
 		return fmt.Errorf("edge: %w", err)

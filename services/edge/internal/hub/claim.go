@@ -117,6 +117,9 @@ func (h *Hub) checkClaim(c *conn, m *wirev1.Claim) *code.Error {
 	}
 	p := h.cfg.PolicyFor(m.GetResource()).Claims
 	switch {
+	case (!p.Clients || m.GetPriority() > p.MaxClientPriority) && h.cfg.PoliciesKnown != nil && !h.cfg.PoliciesKnown():
+		// Whoever comes back to an edge that has just begun must not take that for a refusal, and give up what it holds.
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, claimsRefused, "the policies are not known yet")
 	case !p.Clients:
 		return code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not claim resources of this namespace")
 	case m.GetPriority() > p.MaxClientPriority:

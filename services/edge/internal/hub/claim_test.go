@@ -117,6 +117,19 @@ func TestClaimsRefused(t *testing.T) {
 	c.expect("Error INVALID_ARGUMENT ref=0")
 }
 
+// An edge that has just begun does not know yet what clients may: it must not refuse those for good who come back to what they hold.
+func TestClaimsWaitForPolicies(t *testing.T) {
+	w := claimWorld(t)
+	c := w.connect(&wirev1.Hello{})
+	known := false
+	w.h.cfg.PoliciesKnown = func() bool { return known }
+	c.claim(&wirev1.Claim{Id: 1, Resource: "room/1"})
+	c.expect("Error UNAVAILABLE ref=1")
+	known = true
+	c.claim(&wirev1.Claim{Id: 1, Resource: "room/1"})
+	c.expect("Error FORBIDDEN ref=1")
+}
+
 func TestClaimsAreBounded(t *testing.T) {
 	w := claimWorld(t)
 	c := w.connect(&wirev1.Hello{})

@@ -32,7 +32,9 @@ type Config struct {
 	EdgeID    string
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
-	Limits    Limits
+	// PoliciesKnown is false while those of a store have not come yet; nil: they have.
+	PoliciesKnown func() bool
+	Limits        Limits
 	// Budget is what all queues of the loop may hold; nil: QueueMemory of the limits.
 	Budget *budget.Share
 	// Redeem says whether what Hello shows is a ticket that is good, at a Unix time in microseconds; it must not block. nil: none is.

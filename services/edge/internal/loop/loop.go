@@ -36,7 +36,9 @@ type Config struct {
 	EdgeID    string
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
-	Limits    Limits
+	// PoliciesKnown as hub.Config has it.
+	PoliciesKnown func() bool
+	Limits        Limits
 	// Redeem is hub.Config's.
 	Redeem func(ticket []byte, now uint64) bool
 	// Door counts the connections of all loops of the edge; nil: one without limits.
@@ -134,7 +136,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *rtt.Gate) *Loop
 	}
 	l.hub = hub.New(hub.Config{
 		Events: ring, Budget: cfg.budget,
-		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Limits: cfg.Limits, Redeem: cfg.Redeem, TLSOnly: cfg.TLSOnly, LiveDone: l.box.Done,
+		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, PoliciesKnown: cfg.PoliciesKnown, Limits: cfg.Limits, Redeem: cfg.Redeem, TLSOnly: cfg.TLSOnly, LiveDone: l.box.Done,
 		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate,
 	})
 	l.buf = make([]byte, readSize)
