@@ -805,6 +805,7 @@ type ClaimPlace struct {
 	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	// In the line, 1 is next; 0: it holds.
 	Position uint32 `protobuf:"varint,4,opt,name=position,proto3" json:"position,omitempty"`
+	// As asked for; 10: it was named as a successor.
 	Priority uint32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
 	// When it came, was granted (0: not), and ends by itself: the hold, or the wait (0: it does not).
 	JoinedAt  uint64 `protobuf:"fixed64,6,opt,name=joined_at,json=joinedAt,proto3" json:"joined_at,omitempty"`
