@@ -249,7 +249,7 @@ func TestDoneExactlyOnce(t *testing.T) {
 					n.End(m.GetConn())
 				}
 				if i%20 == 19 {
-					time.Sleep(time.Millisecond) // lets others in between
+					<-time.After(time.Millisecond) // lets others in between
 				}
 				defer cancel()
 			}

@@ -81,7 +81,7 @@ func TestListOneResource(t *testing.T) {
 	n := newNode(t, Config{}, s)
 	s.set(func() {
 		s.list = func(req *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreServiceListClaimsResponse, error) {
-			resp := &meshv1.StoreServiceListClaimsResponse{Places: []*pushmeshv1.ClaimPlace{{Resource: req.GetResource(), Owner: fmt.Sprint(req.GetAfter())}}}
+			resp := &meshv1.StoreServiceListClaimsResponse{Places: []*pushmeshv1.ClaimPlace{{Resource: req.GetResource(), Owner: string(req.GetAfter())}}}
 			if len(req.GetAfter()) < 2 {
 				resp.After = append(req.GetAfter(), 1)
 			}
