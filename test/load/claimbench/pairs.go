@@ -93,7 +93,7 @@ func open(ctx context.Context, rate float64, span time.Duration, callers int, do
 	return took, errors.Join(err, ctx.Err())
 }
 
-// pairs as fast as they go: by all callers, for the rate, and by half of them, who wait for each other less.
+// pairs as fast as they go.
 func (b *bench) pairs(ctx context.Context) error {
 	if _, err := closed(ctx, b.callers, time.Second, b.pair("warm")); err != nil {
 		return err
@@ -102,7 +102,12 @@ func (b *bench) pairs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, callers := range []int{b.callers, (b.callers + 1) / 2} {
+	return errors.Join(b.loops(ctx, "gRPC", "callers", b.pair("pair")), profiled())
+}
+
+// loops are closed ones: by all callers, for the rate, and by half and a quarter of them, who wait for each other less.
+func (b *bench) loops(ctx context.Context, way, who string, do caller) error {
+	for _, callers := range []int{b.callers, (b.callers + 1) / 2, (b.callers + 3) / 4} {
 		var rates, p99 []float64
 		var said string
 		var took []time.Duration
@@ -112,7 +117,7 @@ func (b *bench) pairs(ctx context.Context) error {
 				return err
 			}
 			began := time.Now()
-			if took, err = closed(ctx, callers, b.span/2, b.pair("pair")); err != nil {
+			if took, err = closed(ctx, callers, b.span/2, do); err != nil {
 				return err
 			}
 			rates, p99 = append(rates, float64(len(took))/time.Since(began).Seconds()), append(p99, table.Quantile(took, 0.99))
@@ -120,11 +125,11 @@ func (b *bench) pairs(ctx context.Context) error {
 				return err
 			}
 		}
-		b.add(table.AtLeast(fmt.Sprintf("gRPC: pairs on distinct resources, %d callers", callers), table.Median(rates), "pairs/s", goalPairs, fmt.Sprintf("rounds %s; %s", table.Spread(rates), said)),
-			table.AtMost(fmt.Sprintf("gRPC: a pair among these, %d callers, p99", callers), table.Median(p99), "ms", goalPair,
+		b.add(table.AtLeast(fmt.Sprintf("%s: pairs on distinct resources, %d %s", way, callers, who), table.Median(rates), "pairs/s", goalPairs, fmt.Sprintf("rounds %s; %s", table.Spread(rates), said)),
+			table.AtMost(fmt.Sprintf("%s: a pair among these, %d %s, p99", way, callers, who), table.Median(p99), "ms", goalPair,
 				fmt.Sprintf("rounds %s; p50 %.2f, max %.2f", table.Spread(p99), table.Quantile(took, 0.5), table.Quantile(took, 1))))
 	}
-	return profiled()
+	return nil
 }
 
 func quantiles(name string, took []time.Duration) table.Row {

@@ -105,6 +105,25 @@ func (s *subscriber) granted() (*wirev1.ClaimState, error) {
 	}
 }
 
+// served waits until an edge that has just begun knows who owns the shards.
+func served(ctx context.Context, pair caller) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := pair(ctx, 0, 0)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
 // tcpPairs are pairs and hand-overs over subscribers' connections.
 func (b *bench) tcpPairs(ctx context.Context) error {
 	subs := make([]*subscriber, b.callers)
@@ -123,26 +142,17 @@ func (b *bench) tcpPairs(ctx context.Context) error {
 		}
 		return err
 	}
+	if err := served(ctx, pair); err != nil {
+		return err
+	}
 	profiled, err := b.profiles(ctx, "tcp")
 	if err != nil {
 		return err
 	}
-	u, err := b.using()
-	if err != nil {
+	if err := errors.Join(b.loops(ctx, "TCP", "connections", pair), profiled()); err != nil {
 		return err
 	}
-	began := time.Now()
-	took, err := closed(ctx, len(subs), b.span, pair)
-	if err != nil {
-		return err
-	}
-	rate := float64(len(took)) / time.Since(began).Seconds()
-	said, err := u.each(len(took))
-	b.add(table.AtLeast(fmt.Sprintf("TCP: pairs on distinct resources, %d connections", len(subs)), rate, "pairs/s", goalPairs, said), quantiles("TCP: a pair among these", took))
-	if err = errors.Join(err, profiled()); err != nil {
-		return err
-	}
-	took, err = open(ctx, b.rate, b.span/2, len(subs), pair)
+	took, err := open(ctx, b.rate, b.span/2, len(subs), pair)
 	if err != nil {
 		return err
 	}
