@@ -89,7 +89,7 @@ func TestListOneResource(t *testing.T) {
 		}
 	})
 	resp, err := n.List(t.Context(), &pushmeshv1.ClaimServiceListRequest{Resource: "r"})
-	if err != nil || len(resp.GetPlaces()) != 3 || resp.GetNextPageToken() != "" || resp.GetPlaces()[2].GetOwner() != "[1 1]" {
+	if err != nil || len(resp.GetPlaces()) != 3 || resp.GetNextPageToken() != "" || resp.GetPlaces()[2].GetOwner() != "\x01\x01" {
 		t.Fatal(resp, err)
 	}
 	first, err := n.List(t.Context(), &pushmeshv1.ClaimServiceListRequest{Resource: "r", Limit: 1})
@@ -97,7 +97,7 @@ func TestListOneResource(t *testing.T) {
 		t.Fatal(first, err)
 	}
 	rest, err := n.List(t.Context(), &pushmeshv1.ClaimServiceListRequest{Resource: "r", PageToken: first.GetNextPageToken()})
-	if err != nil || len(rest.GetPlaces()) != 2 || rest.GetPlaces()[0].GetOwner() != "[1]" {
+	if err != nil || len(rest.GetPlaces()) != 2 || rest.GetPlaces()[0].GetOwner() != "\x01" {
 		t.Fatal(rest, err)
 	}
 }

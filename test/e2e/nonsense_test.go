@@ -110,9 +110,19 @@ func TestBadRequestsKeepTheConnection(t *testing.T) {
 			t.Fatalf("%v: got %v", want.sub, e)
 		}
 	}
-	c.Send(wirev1.FrameType_FRAME_TYPE_CLAIM, &wirev1.Claim{Id: 50, Resource: "r"})
-	if e := c.Error(); e.GetCode() != wirev1.Code_CODE_UNSUPPORTED || e.GetRef() != 50 {
-		t.Fatalf("claim: got %v", e)
+	for i, want := range []struct {
+		claim *wirev1.Claim
+		code  wirev1.Code
+	}{
+		{&wirev1.Claim{Resource: "a//b"}, wirev1.Code_CODE_BAD_TOPIC},
+		{&wirev1.Claim{Resource: "r", Op: 77}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		{&wirev1.Claim{Resource: "r", Op: wirev1.Claim_OP_RELEASE}, wirev1.Code_CODE_INVALID_ARGUMENT},
+	} {
+		want.claim.Id = uint32(50 + i)
+		c.Send(wirev1.FrameType_FRAME_TYPE_CLAIM, want.claim)
+		if e := c.Error(); e.GetCode() != want.code || e.GetRef() != want.claim.GetId() {
+			t.Fatalf("%v: got %v", want.claim, e)
+		}
 	}
 	if sub := c.Subscribe(&wirev1.Subscribe{Id: 60, Filter: "room/fine"}); sub.GetId() != 60 {
 		t.Fatalf("got %v", sub)
