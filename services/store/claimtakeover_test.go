@@ -1,8 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +46,23 @@ func end(t testing.TB, process *exec.Cmd) {
 	_ = process.Wait() // it was killed
 }
 
+// freeze stops a process. Until each of its threads stands still it may answer.
+func freeze(t testing.TB, process *exec.Cmd) {
+	t.Helper()
+	need(t, process.Process.Signal(syscall.SIGSTOP))
+	eventually(t, "the process stands still", func() bool {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", process.Process.Pid))
+		need(t, err)
+		for _, path := range stats {
+			stat, err := os.ReadFile(path) // #nosec G304 -- of a child
+			if _, state, found := bytes.Cut(stat, []byte(") ")); err == nil && found && !bytes.ContainsAny(state[:1], "TZX") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // The owner of a shard is frozen, so that another store takes its claims, thaws, and is killed later: who holds keeps the hold, the line its order; tokens grow, and nobody gets what
 // another has.
 func TestClaimsTakenOver(t *testing.T) {
@@ -65,7 +85,7 @@ func TestClaimsTakenOver(t *testing.T) {
 		return claimOp(kind, desk, owner, token)
 	}
 
-	need(t, process.Process.Signal(syscall.SIGSTOP))
+	freeze(t, process)
 	stale := a.begin(op(meshv1.ClaimOp_KIND_RENEW, "ann", ann.GetToken()), op(meshv1.ClaimOp_KIND_RELEASE, "ann", ann.GetToken()))
 	frozen := time.Now()
 	if r := claimIs(t, either(t, join("ann", 1), b), claimGranted); r.GetToken() != ann.GetToken() {
