@@ -21,7 +21,7 @@ func onShard[R any](ctx context.Context, c *Client, shard int, call func(meshv1.
 	if code.Of(err) != wirev1.Code_CODE_CONFLICT {
 		return resp, err
 	}
-	if err := c.refreshed(ctx); err != nil {
+	if err := c.Refreshed(ctx); err != nil {
 		var none R
 		return none, err
 	}

@@ -161,9 +161,6 @@ func (c *Client) Refresh() {
 	}
 }
 
-// Refreshed waits for a round that begins after the call.
-func (c *Client) Refreshed(ctx context.Context) error { return c.refreshed(ctx) }
-
 // To is the stub for a store's address, whether it owns anything or not.
 func (c *Client) To(addr string) (meshv1.StoreServiceClient, error) { return c.dials.to(addr) }
 
@@ -174,7 +171,8 @@ func (c *Client) Owns(addr string) bool {
 	return slices.Contains(c.owners[:], addr)
 }
 
-func (c *Client) refreshed(ctx context.Context) error {
+// Refreshed waits for a round that begins after the call.
+func (c *Client) Refreshed(ctx context.Context) error {
 	done := make(chan struct{})
 	c.mu.Lock()
 	c.waiting = append(c.waiting, done)

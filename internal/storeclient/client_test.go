@@ -75,7 +75,7 @@ func TestOwnersAreLearntFromASeed(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal(c.Check(), c.CheckAny())
 		}
-		if err := c.refreshed(t.Context()); err != nil {
+		if err := c.Refreshed(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,7 +336,7 @@ func TestConnectionsOfStoresThatAreGoneAreClosed(t *testing.T) {
 	b.set(func(f *fake) { f.ranges = nil })
 	c.Refresh()
 	wait(t, c, "one owner", ownedBy(c, last, a.addr))
-	if err := c.refreshed(t.Context()); err != nil { // the round that closes has ended when the next has begun
+	if err := c.Refreshed(t.Context()); err != nil { // the round that closes has ended when the next has begun
 		t.Fatal(err)
 	}
 	c.dials.mu.Lock()
@@ -387,7 +387,7 @@ func TestARestartedStoreIsFoundAgain(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
-		if err := c.refreshed(t.Context()); err != nil {
+		if err := c.Refreshed(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -400,7 +400,7 @@ func TestASilentOwnerIsRefusedForAtOnce(t *testing.T) {
 	c := clientThatWaits(t, defaultWaits, a.addr)
 	wait(t, c, "the owner is known", ownedBy(c, 0, a.addr))
 	a.set(func(f *fake) { f.hang = true })
-	if err := c.refreshed(t.Context()); err != nil { // no answer is on its way any more
+	if err := c.Refreshed(t.Context()); err != nil { // no answer is on its way any more
 		t.Fatal(err)
 	}
 	c.mu.Lock()
@@ -425,7 +425,7 @@ func TestASilentOwnerIsRefusedForAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for again := ownedBy(c, 0, a.addr); !again(); {
-		if err := c.refreshed(ctx); err != nil {
+		if err := c.Refreshed(ctx); err != nil {
 			t.Fatalf("it answers again, and is not called: %v", err)
 		}
 	}

@@ -25,7 +25,7 @@ func (c *Client) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsReque
 	}
 	moved, answered, err := c.writeSome(ctx, req.GetWrites(), all, resp.GetCodes())
 	if len(moved) > 0 { // their owner changed
-		if refreshErr := c.refreshed(ctx); refreshErr == nil {
+		if refreshErr := c.Refreshed(ctx); refreshErr == nil {
 			var again int
 			_, again, err = c.writeSome(ctx, req.GetWrites(), moved, resp.GetCodes())
 			answered += again

@@ -24,7 +24,7 @@ const topicsPerCall = 4096
 func (c *Client) Heads(ctx context.Context, topics, filters []string, limit uint32) ([]*meshv1.Head, error) {
 	heads, err := c.heads(ctx, topics, filters, limit)
 	if code.Of(err) == wirev1.Code_CODE_CONFLICT {
-		if err := c.refreshed(ctx); err != nil {
+		if err := c.Refreshed(ctx); err != nil {
 			return nil, err
 		}
 		heads, err = c.heads(ctx, topics, filters, limit)
