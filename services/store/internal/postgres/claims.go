@@ -62,12 +62,9 @@ func (d *DB) OpenClaims(ctx context.Context, owner backend.Owner) (backend.Claim
 func (d *DB) openClaims(ctx context.Context, owner backend.Owner) (*claimRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.Patience)
 	defer cancel()
-	cfg := d.conns.Copy()
-	cfg.RuntimeParams["application_name"] = "pushmesh-claims"
-	cfg.RuntimeParams["lock_timeout"] = fmt.Sprint(claimLock.Milliseconds())
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := d.connect(ctx, "pushmesh-claims", claimLock)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: connect: %w", err)
+		return nil, err
 	}
 	r := &claimRun{db: d, conn: conn}
 	if err := r.begin(ctx, owner); err != nil {

@@ -40,11 +40,9 @@ var _ backend.Outboxes = (*DB)(nil)
 func (d *DB) OpenOutbox(ctx context.Context, owner backend.Owner) (backend.Outbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.Patience)
 	defer cancel()
-	cfg := d.conns.Copy()
-	cfg.RuntimeParams["application_name"] = "pushmesh-outbox"
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := d.connect(ctx, "pushmesh-outbox", 0)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: connect: %w", err)
+		return nil, err
 	}
 	o := &outbox{db: d, conn: conn, since: time.Now()}
 	if err := o.begin(ctx, owner); err != nil {

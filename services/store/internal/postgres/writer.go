@@ -62,13 +62,10 @@ func (d *DB) OpenWriter(ctx context.Context, owner backend.Owner) (backend.Write
 func (d *DB) openWriter(ctx context.Context, owner backend.Owner) (*writer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.Patience)
 	defer cancel()
-	cfg := d.conns.Copy()
-	cfg.RuntimeParams["application_name"] = "pushmesh-writer"
 	// Whatever makes an append wait (a slice that is dropped) must give way: the batch is tried again.
-	cfg.RuntimeParams["lock_timeout"] = "1000"
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := d.connect(ctx, "pushmesh-writer", time.Second)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: connect: %w", err)
+		return nil, err
 	}
 	w := &writer{db: d, owner: owner, conn: conn, owned: map[int]bool{}}
 	if err := w.begin(ctx); err != nil {
@@ -76,6 +73,20 @@ func (d *DB) openWriter(ctx context.Context, owner backend.Owner) (*writer, erro
 		return nil, err
 	}
 	return w, nil
+}
+
+// connect makes a connection beside the pool, for statements that wait so long for a lock; 0: as the server is set.
+func (d *DB) connect(ctx context.Context, name string, lock time.Duration) (*pgx.Conn, error) {
+	cfg := d.conns.Copy()
+	cfg.RuntimeParams["application_name"] = name
+	if lock > 0 {
+		cfg.RuntimeParams["lock_timeout"] = fmt.Sprint(lock.Milliseconds())
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: connect: %w", err)
+	}
+	return conn, nil
 }
 
 // begin checks the server (another one may answer than at the start), records the writer, forgets those that are gone, and ends
