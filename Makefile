@@ -56,6 +56,10 @@ failures: ## play every fault against a mesh under traffic and print what each c
 fuzz: ## every fuzz target, TIME=5000x (inputs) or 30s each
 	@scripts/fuzz $(or $(TIME),5000x)
 
+.PHONY: mutate
+mutate: ## what the tests of a package notice: PKG="a b", N=200 small faults of each, SEED=1; GOAL=90, JSON=FILE
+	@scripts/mutate $(PKG)
+
 .PHONY: lint
 lint: ## linters, schemas, generated code, go.mod files
 	@scripts/lint
