@@ -31,7 +31,7 @@ func (m *mutant) key() string {
 
 // label names the mutant in equivalent.txt.
 func (m *mutant) label(pkg string) string {
-	label := pkg + " | " + m.key()
+	label := strings.TrimSuffix(pkg+" | "+m.key(), " | ")
 	if m.nth > 1 {
 		label += fmt.Sprintf(" | %d", m.nth)
 	}
