@@ -58,8 +58,9 @@ func WithoutWaiting() ClaimOption { return func(c *Claim) { c.request.NoWait = t
 // OnPosition is told the place in the line, 1 is next, whenever it changes. Behind the first 16 that is once a second at most. It must not block.
 func OnPosition(f func(position int)) ClaimOption { return func(c *Claim) { c.position = f } }
 
+// milliseconds are rounded up: what is asked for is never taken for 0, which is the mesh's default.
 func milliseconds(d time.Duration) uint32 {
-	return uint32(min(max(d.Milliseconds(), 0), 1<<32-1))
+	return uint32(min((max(d, 0)+time.Millisecond-1)/time.Millisecond, 1<<32-1))
 }
 
 // Claim asks for a resource and waits for the first answer: it is held, or waits in the line from then on; see Wait. ctx bounds the wait for the answer alone. The

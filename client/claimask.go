@@ -29,6 +29,7 @@ func unheard(time.Time, *wirev1.ClaimState, *Error) {}
 func (s *Subscriber) ask(a *claimAsk) {
 	s.claimQueue = append(s.claimQueue, a)
 	s.sendClaims()
+	s.changed.Broadcast() // the reader reads on for the answer
 }
 
 // sendClaims sends what waits, in order. What is in the buffer leaves on another goroutine: the one that reads must not wait for an edge that waits for it.
@@ -40,9 +41,8 @@ func (s *Subscriber) sendClaims() {
 		if a.dead {
 			continue
 		}
-		s.lastID++
 		m := proto.CloneOf(a.m)
-		m.Id = s.lastID
+		m.Id = s.nextID()
 		a.sent = time.Now()
 		var bad error
 		l.w.append(func(b []byte) []byte {

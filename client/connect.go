@@ -2,6 +2,7 @@ package pushmesh
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -79,16 +80,7 @@ func (s *Subscriber) run() {
 // serve owns one connection until it ends.
 func (s *Subscriber) serve(l *link) error {
 	l.startPings()
-	s.settleOld()
-	s.mu.Lock()
-	s.stats.Connects++
-	s.link, s.client = l, l.welcome.GetClientId()
-	for _, sub := range s.subs {
-		s.sendSubscribe(l, sub)
-	}
-	s.publishingConnected()
-	s.claimsConnected()
-	s.unlock()
+	s.connected(l)
 	if s.ctx.Err() != nil {
 		_ = l.conn.SetReadDeadline(time.Now()) // Close came before the link was known to it
 	}
@@ -107,24 +99,53 @@ func (s *Subscriber) serve(l *link) error {
 	return err
 }
 
-// settleOld waits for the handler that still has a durable message of the last connection, so that what is asked
-// for again is exactly what no handler has dealt with.
-func (s *Subscriber) settleOld() {
+// connected puts a new connection in place of the last one. Subscriptions of which a handler still has a durable message
+// of the last connection are asked for again once it has returned, so that what is asked for is exactly what no handler
+// has dealt with. Nothing else waits for the handler: it may itself be waiting for an answer on this connection.
+func (s *Subscriber) connected(l *link) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.queue.dropDurable()
-	s.dealt = true
-	for s.handling && !s.closing {
-		s.changed.Wait()
+	s.stats.Connects++
+	s.link, s.client = l, l.welcome.GetClientId()
+	for _, sub := range s.subs {
+		if s.handled(sub) {
+			s.resuming = append(s.resuming, sub)
+			continue
+		}
+		s.sendSubscribe(l, sub)
 	}
-	s.dealt = false
-	s.queue.dropDurable()
+	s.publishingConnected()
+	s.claimsConnected()
+}
+
+// handled reports whether a handler has a durable message that a resume of the subscription would ask for.
+func (s *Subscriber) handled(sub *Subscription) bool {
+	return s.handling && sub.active && slices.ContainsFunc(s.involved, func(c *cursor) bool { return c.sub == sub })
+}
+
+// resume asks again for what waited for the handler. Called with s.mu held, which it lets go to write.
+func (s *Subscriber) resume() {
+	l := s.link
+	if l == nil || len(s.resuming) == 0 {
+		return
+	}
+	for _, sub := range s.resuming {
+		if !sub.ending() && !sub.sent {
+			s.sendSubscribe(l, sub)
+		}
+	}
+	s.resuming = nil
+	s.unlock()
+	_ = l.w.flush() // a failed write closes the connection; the reader reports it
+	s.mu.Lock()
 }
 
 // disconnected takes a connection that ended out of everything.
 func (s *Subscriber) disconnected(l *link, planned bool) {
 	closing := s.ctx.Err() != nil
 	if closing {
+		s.letGo(nil)
 		s.waitHandlers()
 	}
 	if closing || planned {
@@ -136,7 +157,7 @@ func (s *Subscriber) disconnected(l *link, planned bool) {
 	l.close()
 	s.mu.Lock()
 	defer s.unlock()
-	s.link = nil
+	s.link, s.resuming = nil, nil
 	s.flushAcks()
 	for _, sub := range s.subs {
 		sub.sent = false
@@ -146,6 +167,28 @@ func (s *Subscriber) disconnected(l *link, planned bool) {
 	}
 	s.publishingBroken()
 	s.claimsBroken()
+}
+
+// letGo answers everybody who waits for the mesh, handlers among them: the subscriber ends, and no answer comes any more.
+func (s *Subscriber) letGo(err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.closing = true
+	for _, sub := range s.subs {
+		switch {
+		case sub.unasked != nil:
+			sub.end(nil)
+		case !sub.active:
+			sub.end(s.endError())
+		}
+	}
+	s.publishingBroken()
+	s.endClaims(s.endError())
+	s.claimsBroken()
+	s.changed.Broadcast()
 }
 
 // waitHandlers gives the handler that runs CloseTimeout to return, and its context's end after that.
@@ -167,21 +210,18 @@ func (s *Subscriber) waitHandlers() {
 
 // finish ends every subscription and publish.
 func (s *Subscriber) finish(err error) {
+	s.letGo(err)
 	s.waitHandlers()
 	s.handlerCancel()
 	s.cancel()
 	s.mu.Lock()
 	defer s.unlock()
-	s.err, s.closing = err, true
 	if s.flushTimer != nil {
 		s.flushTimer.Stop()
 	}
 	for _, sub := range s.subs {
 		sub.end(s.endError())
 	}
-	s.publishingBroken()
-	s.claimsBroken()
-	s.endClaims(s.endError())
 	s.changed.Broadcast()
 }
 

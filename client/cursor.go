@@ -17,9 +17,14 @@ type cursor struct {
 	// owed was handed over and refused by the handler: the resume must not skip it.
 	owed seqset
 	acks ackRun
+	// dealt is the epoch under which the message that is being dealt with was handed over.
+	dealt uint64
 	// nack is the handler's error about the message that is being dealt with.
 	nack error
 }
+
+// renewed reports whether the message that is being dealt with is of a log that is gone meanwhile.
+func (c *cursor) renewed() bool { return c.dealt != 0 && c.epoch != c.dealt }
 
 // position to resume after.
 func (c *cursor) position() uint64 {

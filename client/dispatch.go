@@ -5,26 +5,73 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
+// handlerPatience is how long a handler may have one message while the reader can't read on to an answer that somebody,
+// maybe that very handler, waits for.
+const handlerPatience = 5 * time.Second
+
+// errBacklog ends a connection on which an answer lies behind more messages than are kept.
+var errBacklog = errors.New("pushmesh: an answer is waited for, and more than 65,536 messages or 64 MiB before it wait for a handler that does not return")
+
 // enqueue hands an item to the goroutine that runs handlers, which lives only while there is work. The reader waits
 // while the queue is full: TCP then tells the edge. Un-ACKed messages alone never fill it, for the window is smaller.
-func (s *Subscriber) enqueue(it item) {
+// While somebody waits for an answer the reader reads on, as far as there is room aside: whoever waits may be the handler.
+// Where that is not enough either, and the handler does not return, the connection is given up, which answers everybody.
+func (s *Subscriber) enqueue(it item) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.queue.len() > 0 && (s.queue.len() >= s.cfg.ReceiveWindow+64 || s.queue.bytes+it.size > maxQueueBytes) && !s.closing {
+	var delivered, since = s.stats.Delivered, time.Now()
+	for s.crowded(it.size) && !s.closing {
+		switch {
+		case !s.owed() || s.stats.Delivered != delivered:
+			delivered, since = s.stats.Delivered, time.Now()
+		case time.Since(since) >= handlerPatience:
+			return errBacklog
+		}
+		look := time.AfterFunc(handlerPatience, s.changed.Broadcast)
 		s.changed.Wait()
+		look.Stop()
 	}
 	if s.closing {
-		return
+		return nil
 	}
 	s.queue.push(it)
 	if !s.dispatching {
 		s.dispatching = true
 		go s.dispatch()
 	}
+	return nil
+}
+
+// crowded reports whether there is no room for an item of that size. Called with s.mu held, as is owed.
+func (s *Subscriber) crowded(size int) bool {
+	n, bytes := s.queue.len(), s.queue.bytes+size
+	switch {
+	case n == 0 || n < s.cfg.ReceiveWindow+64 && bytes <= maxQueueBytes:
+		return false
+	case n < maxAside && bytes <= maxAsideBytes:
+		return !s.owed()
+	}
+	return true
+}
+
+// owed reports whether somebody waits for an answer of the edge.
+func (s *Subscriber) owed() bool {
+	if len(s.pubs)+len(s.claimAsks) > 0 {
+		return true
+	}
+	for _, sub := range s.subs {
+		if sub.sent && !sub.active || sub.unasked != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // dispatch runs handlers until nothing waits.
@@ -59,16 +106,17 @@ func (s *Subscriber) deal(it item) {
 	s.handling = d.Seq > 0
 	s.involved = t.involved(s.involved[:0], d)
 	for _, c := range s.involved {
+		c.dealt = c.epoch
+	}
+	for _, c := range s.involved {
 		if !c.sub.ending() {
 			s.hand(t, c, d)
 		}
 	}
 	if s.handling {
 		s.handling = false
-		s.settle(t, d)
-		if s.dealt {
-			s.changed.Broadcast()
-		}
+		s.settle(t, it)
+		s.resume()
 	}
 }
 
@@ -78,13 +126,12 @@ func (s *Subscriber) hand(t *topicState, c *cursor, d *Delivery) {
 		s.stats.Repeated++
 		return
 	}
-	epoch := c.epoch
-	d.Epoch, d.Filter = epoch, c.sub.Filter()
+	d.Epoch, d.Filter = c.epoch, c.sub.Filter()
 	s.mu.Unlock()
 	err := run(s.handlerCtx, c.sub.handler, d)
 	s.mu.Lock()
 	s.stats.Delivered++
-	if d.Seq == 0 || c.epoch != epoch && epoch != 0 {
+	if d.Seq == 0 || c.renewed() {
 		return
 	}
 	switch {
@@ -107,10 +154,11 @@ func (s *Subscriber) hand(t *topicState, c *cursor, d *Delivery) {
 }
 
 // settle ACKs a message that every subscription concerned has had, or Nacks it.
-func (s *Subscriber) settle(t *topicState, d *Delivery) {
+func (s *Subscriber) settle(t *topicState, it item) {
 	var wanted bool
 	var nack error
-	through, epoch := true, uint64(0)
+	d, through, epoch := it.d, true, uint64(0)
+	s.involved = slices.DeleteFunc(s.involved, (*cursor).renewed)
 	for _, c := range s.involved {
 		if !c.sub.request.GetAck() {
 			continue
@@ -124,7 +172,7 @@ func (s *Subscriber) settle(t *topicState, d *Delivery) {
 	switch {
 	case !wanted:
 	case nack != nil:
-		s.nack(t, d, nack)
+		s.nack(t, it, nack)
 	case len(d.subs) == 0:
 		t.plain.epoch, t.plain.sub = epoch, t.plainSub()
 		s.ack(&t.plain, d.Seq, through)
@@ -138,20 +186,20 @@ func (s *Subscriber) settle(t *topicState, d *Delivery) {
 	}
 }
 
-// nack asks for a message again. The ACKs before it go first.
-func (s *Subscriber) nack(t *topicState, d *Delivery, why error) {
-	l := s.link
-	if l == nil {
+// nack asks for a message again. The ACKs before it go first. What came over another connection comes again anyway.
+func (s *Subscriber) nack(t *topicState, it item, why error) {
+	l, d := s.link, it.d
+	if l == nil || l != it.link {
 		return
 	}
 	s.flushAcks()
-	n := &wirev1.Nack{Topic: t.name, Seq: d.Seq, Reason: truncate(why.Error(), 256)}
+	n := &wirev1.Nack{Topic: t.name, Seq: d.Seq, Reason: truncate(strings.ToValidUTF8(why.Error(), "\uFFFD"), 256)}
 	if n.Sub = t.plainSub(); len(d.subs) > 0 {
 		n.Sub = d.subs[0]
 	}
 	var after *nackError
 	if errors.As(why, &after) {
-		n.DelayMs = uint32(max(after.after.Milliseconds(), 0))
+		n.DelayMs = milliseconds(after.after)
 	}
 	s.stats.Nacked++
 	s.mu.Unlock()

@@ -50,9 +50,9 @@ func (s *Subscriber) startPublish(ctx context.Context, m Message) (*publishing, 
 		}
 		if l := s.link; l != nil && len(s.pubs) < s.publishWindow() {
 			p := &publishing{done: make(chan answer, 1)}
-			s.lastID++
-			id := s.lastID
+			id := s.nextID()
 			s.pubs[id] = p
+			s.changed.Broadcast() // the reader reads on for the answer
 			s.mu.Unlock()
 			err := l.w.send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{
 				Id: id, Topic: m.Topic, Payload: m.Payload, Headers: m.Headers, DedupeKey: m.DedupeKey,

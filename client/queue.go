@@ -5,9 +5,16 @@ import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 // maxQueueBytes bounds what waits for handlers, beside the number of messages.
 const maxQueueBytes = 8 << 20
 
+// maxAside and maxAsideBytes bound the same while somebody waits for an answer that lies behind what the edge sends.
+const (
+	maxAside      = 1 << 16
+	maxAsideBytes = 64 << 20
+)
+
 // item waits for the handlers: a message, or word of seqs that will not come, in the order of arrival.
 type item struct {
 	d        *Delivery
+	link     *link // that d came over
 	size     int
 	progress *wirev1.Progress
 }

@@ -47,7 +47,7 @@ func (r *reader) frame(t wirev1.FrameType, body []byte) error {
 		if proto.Unmarshal(body, p) != nil {
 			return errBadMessage
 		}
-		r.s.take(item{progress: p, size: len(body)})
+		return r.s.take(item{progress: p, size: len(body)})
 	case wirev1.FrameType_FRAME_TYPE_PONG:
 		r.l.pong(body)
 	case wirev1.FrameType_FRAME_TYPE_SUBSCRIBED:
@@ -72,28 +72,26 @@ func (r *reader) message(body []byte) error {
 		if err := d.decode(body, r.intern); err != nil {
 			return err
 		}
-		r.s.take(item{d: d})
-		return nil
+		return r.s.take(item{d: d, link: r.l})
 	}
 	d := &Delivery{}
 	if err := d.decode(bytes.Clone(body), r.intern); err != nil {
 		return err
 	}
-	r.s.take(item{d: d, size: len(body)})
-	return nil
+	return r.s.take(item{d: d, link: r.l, size: len(body)})
 }
 
 // take deals with an item here or has the goroutine of handlers do it.
-func (s *Subscriber) take(it item) {
+func (s *Subscriber) take(it item) error {
 	if !s.cfg.Inline {
-		s.enqueue(it)
-		return
+		return s.enqueue(it)
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.dispatching = true
 	s.deal(it)
 	s.dispatching = false
-	s.mu.Unlock()
+	return nil
 }
 
 // intern makes a topic's name of bytes that don't last.

@@ -35,10 +35,10 @@ type Subscriber struct {
 	queue       queue
 	dispatching bool // the goroutine of handlers runs
 	handling    bool // a handler has a durable message
-	dealt       bool // somebody waits for handling to end
 	abandoned   bool // Close waits for handlers no longer
 
-	involved   []*cursor // of deal
+	involved   []*cursor       // of deal
+	resuming   []*Subscription // not asked for on this connection yet: a handler has a message of theirs
 	dirty      []*ackRun
 	flushTimer *time.Timer
 	flushArmed bool
@@ -103,9 +103,8 @@ func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscript
 		defer s.mu.Unlock()
 		return nil, s.endError()
 	}
-	s.lastID++
-	sub.request.Id = s.lastID
-	s.subs[s.lastID] = sub
+	sub.request.Id = s.nextID()
+	s.subs[sub.request.GetId()] = sub
 	for _, t := range s.topics {
 		if match(filter, t.name) {
 			t.add(sub)
@@ -115,6 +114,7 @@ func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscript
 	if l != nil {
 		s.sendSubscribe(l, sub)
 	}
+	s.changed.Broadcast() // the reader reads on for the answer
 	s.mu.Unlock()
 	if l != nil {
 		_ = l.w.flush() // a failed write closes the connection; the reader reports it
@@ -165,6 +165,7 @@ func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closing = true
 	s.changed.Broadcast()
+	s.publishingChanged()
 	l := s.link
 	s.mu.Unlock()
 	s.cancel()
@@ -179,6 +180,17 @@ func (s *Subscriber) Close() error {
 		}
 	}
 	return s.Err()
+}
+
+// nextID is an id that names no request of the connection. Called with s.mu held.
+func (s *Subscriber) nextID() uint32 {
+	for {
+		s.lastID++
+		id := s.lastID
+		if id != 0 && s.subs[id] == nil && s.pubs[id] == nil && s.claimAsks[id] == nil {
+			return id
+		}
+	}
 }
 
 func (s *Subscriber) endError() error {

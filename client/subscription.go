@@ -87,6 +87,7 @@ func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 	if sub.unasked == nil {
 		sub.unasked = make(chan struct{})
 	}
+	s.changed.Broadcast() // the reader reads on for the answer
 	s.mu.Unlock()
 	// Without a connection there is nothing to confirm: connectionLost ends the subscription.
 	_ = l.w.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()})
@@ -161,7 +162,11 @@ func (sub *Subscription) frame() *wirev1.Subscribe {
 // refused takes an Error that names the subscription: it tries again where that can help. Called with s.mu held.
 func (sub *Subscription) refused(e *Error) {
 	sub.sent = false
-	if !e.Retryable() {
+	switch {
+	case sub.unasked != nil:
+		sub.end(nil) // it is not to come back
+		return
+	case !e.Retryable():
 		sub.end(e)
 		return
 	}
