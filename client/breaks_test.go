@@ -24,6 +24,8 @@ import (
 type scriptEdge struct {
 	n    uint64
 	cuts []int64
+	// placed answers a Subscribe in another way; nil: as above.
+	placed func(m *wirev1.Subscribe) []sent
 
 	mu      sync.Mutex
 	dials   int
@@ -142,6 +144,9 @@ func (e *scriptEdge) answer(ft wirev1.FrameType, body []byte) ([]sent, error) {
 }
 
 func (e *scriptEdge) subscribe(m *wirev1.Subscribe) []sent {
+	if e.placed != nil {
+		return e.placed(m)
+	}
 	if m.GetFilter() != "room/a" {
 		return []sent{{wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: m.GetId(), Recovered: true}}}
 	}
@@ -383,7 +388,10 @@ func TestTheEndAnswersHandlers(t *testing.T) {
 			e := newFakeEdge(t)
 			s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}, CloseTimeout: 2 * patience})
 			calls := []func(context.Context) error{
-				func(ctx context.Context) error { _, err := s.Publish(ctx, Message{Topic: "room/b", DedupeKey: "k"}); return err },
+				func(ctx context.Context) error {
+					_, err := s.Publish(ctx, Message{Topic: "room/b", DedupeKey: "k"})
+					return err
+				},
 				func(ctx context.Context) error { _, err := s.Acquire(ctx, "seat/1"); return err },
 				func(ctx context.Context) error { _, err := s.CheckClaim(ctx, "seat/2"); return err },
 				func(ctx context.Context) error {

@@ -17,6 +17,8 @@ type cursor struct {
 	// owed was handed over and refused by the handler: the resume must not skip it.
 	owed seqset
 	acks ackRun
+	// void says that what was had is of a log that is gone: the next resume asks for the topic from its beginning.
+	void bool
 	// dealt is the epoch under which the message that is being dealt with was handed over.
 	dealt uint64
 	// nack is the handler's error about the message that is being dealt with.
@@ -25,6 +27,9 @@ type cursor struct {
 
 // renewed reports whether the message that is being dealt with is of a log that is gone meanwhile.
 func (c *cursor) renewed() bool { return c.dealt != 0 && c.epoch != c.dealt }
+
+// fresh reports whether nothing of the topic was had yet.
+func (c *cursor) fresh() bool { return c.high == 0 && c.done.empty() && c.owed.empty() }
 
 // position to resume after.
 func (c *cursor) position() uint64 {
@@ -38,7 +43,9 @@ func (c *cursor) position() uint64 {
 func (c *cursor) restart(epoch, seq uint64) {
 	c.epoch, c.high = epoch, seq
 	c.done, c.owed = c.nothing(), seqset{}
-	c.done.add(0, seq)
+	if seq > 0 {
+		c.done.add(0, seq)
+	}
 }
 
 // nothing is a set that has room for what comes out of order.
@@ -78,6 +85,8 @@ func (c *cursor) progress(p *wirev1.Progress) (restarted bool) {
 	case e == 0 || e == c.epoch:
 	case e < c.epoch: // greater is newer: late word of a log that is gone
 		return false
+	case c.epoch == 0 && c.fresh():
+		c.epoch = e // named for the first time, and nothing was had before
 	case c.epoch != 0 || p.GetCode() == wirev1.Code_CODE_EPOCH_CHANGED:
 		// Whether from..to are of the old log or the new one makes no difference: resuming too early costs a
 		// repetition that is dropped, too late would lose messages.

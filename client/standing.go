@@ -23,19 +23,23 @@ func (sub *Subscription) subscribed(m *wirev1.Subscribed) {
 func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool, missed uint64, resumed bool) {
 	t := sub.s.topic(topic)
 	c := t.cursor(sub)
-	if c == nil || epoch == 0 || sub.shared() { // an ephemeral topic has neither epoch nor positions
+	lost := sub.asked(resumed) && !recovered
+	if c == nil || sub.shared() || epoch == 0 && !lost { // an ephemeral topic has neither epoch nor positions
 		return
 	}
-	asked := sub.asked(resumed)
-	switch {
-	case c.epoch == 0 && c.high == 0:
-		c.restart(epoch, sub.startSeq(topic, head))
+	if c.epoch == 0 && c.high == 0 {
+		c.restart(sub.startAt(topic, head))
 		if sub.request.GetStart() == wirev1.Start_START_SESSION {
 			c.done = c.nothing() // what the session still lacks may lie anywhere
 		}
-	case c.epoch != 0 && c.epoch != epoch:
-		c.restart(epoch, 0)
-		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: epoch, Missed: missed, Code: wirev1.Code_CODE_EPOCH_CHANGED})
+	}
+	switch {
+	case epoch != 0 && c.epoch != 0 && c.epoch != epoch:
+		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: wirev1.Code_CODE_EPOCH_CHANGED})
+		return
+	case lost && c.high > head:
+		// The log has not come as far as the position: what it has, and will have, under these numbers is not what was had.
+		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: wirev1.Code_CODE_RETENTION})
 		return
 	}
 	c.epoch = epoch
@@ -43,9 +47,17 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 		sub.standAgain(c, topic, head)
 		return
 	}
-	if asked && !recovered || missed > 0 {
+	if lost || missed > 0 {
 		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: epoch, Missed: missed, Code: wirev1.Code_CODE_RETENTION})
 	}
+}
+
+// startOver gives up what was known of a topic, whose positions are void.
+func (sub *Subscription) startOver(c *cursor, epoch uint64, why Gap) {
+	c.restart(epoch, 0)
+	c.void = true
+	why.Filter, why.Epoch = sub.Filter(), epoch
+	sub.s.gap(why)
 }
 
 // standAgain notes what a ranked subscription without a session has missed: it goes on with what is live.
@@ -68,21 +80,21 @@ func (sub *Subscription) asked(resumed bool) bool {
 	return resumed || start == wirev1.Start_START_AFTER_SEQ || len(sub.request.GetPositions()) > 0
 }
 
-// startSeq is the position before the first message that the first request asked for.
-func (sub *Subscription) startSeq(topic string, head uint64) uint64 {
+// startAt is the position before the first message that the first request asked for, and its epoch where it named one.
+func (sub *Subscription) startAt(topic string, head uint64) (epoch, seq uint64) {
 	r := sub.request
 	for _, p := range r.GetPositions() {
 		if p.GetTopic() == topic {
-			return p.GetSeq()
+			return p.GetEpoch(), p.GetSeq()
 		}
 	}
 	switch r.GetStart() {
 	case wirev1.Start_START_EARLIEST, wirev1.Start_START_SESSION:
-		return 0
+		return 0, 0
 	case wirev1.Start_START_AFTER_SEQ:
-		return r.GetSeq()
+		return r.GetEpoch(), r.GetSeq()
 	case wirev1.Start_START_LAST_N:
-		return head - min(head, r.GetSeq())
+		return 0, head - min(head, r.GetSeq())
 	}
-	return head
+	return 0, head
 }

@@ -132,7 +132,7 @@ func (sub *Subscription) positions() []*wirev1.Position {
 	var out []*wirev1.Position
 	for name, t := range sub.s.topics {
 		for _, c := range t.cursors {
-			if c.sub == sub && !sub.shared() && !sub.ranked() && (c.epoch != 0 || c.high > 0) {
+			if c.sub == sub && !sub.shared() && !sub.ranked() && (c.epoch != 0 || c.high > 0 || c.void) {
 				out = append(out, &wirev1.Position{Topic: name, Epoch: c.epoch, Seq: c.position()})
 			}
 		}

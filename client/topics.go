@@ -154,10 +154,11 @@ func (s *Subscriber) progress(p *wirev1.Progress) {
 	}
 }
 
-// lost says whether a reason means that a message was not delivered though it was wanted.
+// lost says whether a reason means that a message was not delivered though it was wanted. A log that began anew is told by the restart of its cursor: of a topic
+// of which nothing was had, it is the first word of its epoch.
 func lost(c Code) bool {
 	switch c {
-	case wirev1.Code_CODE_OK, wirev1.Code_CODE_FILTERED, wirev1.Code_CODE_NOT_YOURS, wirev1.Code_CODE_CONFLATED,
+	case wirev1.Code_CODE_OK, wirev1.Code_CODE_EPOCH_CHANGED, wirev1.Code_CODE_FILTERED, wirev1.Code_CODE_NOT_YOURS, wirev1.Code_CODE_CONFLATED,
 		wirev1.Code_CODE_RANKED_OUT, wirev1.Code_CODE_EXPIRED:
 		return false
 	}

@@ -84,9 +84,13 @@ class Client:
         answer = self.wait(frames.SUBSCRIBED, id=sub)
         for at in answer["positions"] or [{**answer, "topic": filter}]:
             epoch, seq = self.positions.get(at["topic"], (0, None))
-            if seq is None or epoch != at["epoch"]:
+            if seq is None:
                 # Nothing had yet: the live part begins after the head, whatever replay brings before it.
                 self.positions[at["topic"]] = (at["epoch"], 0 if options.get("start") else at["head"])
+            elif not at["recovered"] and (seq > at["head"] or epoch not in (0, at["epoch"])):
+                self.positions[at["topic"]] = (at["epoch"], 0)  # void: delivery begins with what is retained
+            else:
+                self.positions[at["topic"]] = (at["epoch"], seq)
         return answer
 
     def receive(self):

@@ -42,6 +42,19 @@ class Positions(unittest.TestCase):
         self.assertEqual(client.sent[0][1]["positions"], [{"topic": "a", "epoch": 5, "seq": 4}])
         self.assertEqual(client.positions["a"], (5, 4))
 
+    def test_a_position_that_is_void_hides_nothing(self):
+        for had, answer, want in (
+            ((5, 4), {"epoch": 6, "head": 9}, (6, 0)),  # another log
+            ((5, 12), {"epoch": 5, "head": 9}, (5, 0)),  # beyond its head: it was rewound
+            ((0, 12), {"epoch": 0, "head": 0}, (0, 0)),  # no log knows the topic
+            ((0, 4), {"epoch": 6, "head": 9, "recovered": True}, (6, 4)),
+            ((5, 4), {"epoch": 5, "head": 9}, (5, 4)),  # retention alone
+        ):
+            client = Scripted(frames.frame(frames.SUBSCRIBED, id=1, **answer))
+            client.positions = {"a": had}
+            client.subscribe("a", ack=True)
+            self.assertEqual(client.positions["a"], want)
+
     def test_progress_moves_on_and_a_new_epoch_begins_anew(self):
         client = Scripted(
             frames.frame(frames.PROGRESS, topic="a", epoch=5, to=8, code=32, **{"from": 5}),
