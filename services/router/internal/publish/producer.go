@@ -46,6 +46,14 @@ func client(it *meshv1.ClientPublish_Item) string {
 	return "client:" + it.GetClientId()
 }
 
+// from is the user whose message it is, as sessions name users: without authentication "client:" and the client id. It is never empty: that is a backend's.
+func from(it *meshv1.ClientPublish_Item) string {
+	if user := it.GetUser(); user != "" {
+		return user
+	}
+	return "client:" + it.GetClientId()
+}
+
 func hasTraceparent(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, "traceparent")) > 0
 }

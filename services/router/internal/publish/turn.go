@@ -71,7 +71,7 @@ func (t *turn) offer(now time.Time) *admission.Later {
 		return nil
 	}
 	refused, later := p.offer(now, &Message{
-		Context: context.Background(), Producer: client(it), From: it.GetUser(), FromClient: true,
+		Context: context.Background(), Producer: client(it), From: from(it), FromClient: true,
 		Patient: now.Before(t.until) && t.clients.patient.Load() < mostPatient, Ref: uint64(t.next), To: t,
 		Request: &pushmeshv1.PublishRequest{
 			Topic: it.GetTopic(), Payload: it.GetPayload(), Headers: it.GetHeaders(), DedupeKey: it.GetDedupeKey(),

@@ -229,3 +229,25 @@ func TestPatienceEndsWhereTheRouterStops(t *testing.T) {
 		}
 	})
 }
+
+// A client's message says whose it is, as its sessions do; an empty From is a backend's.
+func TestFromOfAClientsMessage(t *testing.T) {
+	for want, it := range map[string]*meshv1.ClientPublish_Item{
+		"ann": {User: "ann", ClientId: "c"}, "client:c": {ClientId: "c"},
+	} {
+		taking(t, admission.Limits{}, 1, func(c *taker) {
+			r := &routes{}
+			c.publisher.cfg.Routes = r
+			it.Topic = "open/1"
+			data, err := proto.Marshal(&meshv1.ClientPublish{Items: []*meshv1.ClientPublish_Item{it}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.take(data, nil)
+			c.answer(1)
+			if from := r.last(t).GetFrom(); from != want {
+				t.Errorf("from %q, want %q", from, want)
+			}
+		})
+	}
+}
