@@ -325,7 +325,7 @@ func TestWatchClaim(t *testing.T) {
 	if got, want := <-told, (ClaimInfo{Resource: "seat/1", State: ClaimHeldByOther, Holder: "client:bob", Holding: 1, Waiting: 4, ExpiresIn: 1500 * time.Millisecond}); got != want {
 		t.Fatalf("told %+v, want %+v", got, want)
 	}
-	if _, err := s.WatchClaim(t.Context(), "seat/1", nil); CodeOf(err) != wirev1.Code_CODE_ALREADY_EXISTS {
+	if _, err := s.WatchClaim(t.Context(), "seat/1", func(ClaimInfo) {}); CodeOf(err) != wirev1.Code_CODE_ALREADY_EXISTS {
 		t.Fatal(err)
 	}
 	c.state(m, &wirev1.ClaimState{State: ClaimFree})

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
 // claimWindow is how many Claims may be unanswered: an edge takes 16.
@@ -44,14 +43,8 @@ func (s *Subscriber) sendClaims() {
 		m := proto.CloneOf(a.m)
 		m.Id = s.nextID()
 		a.sent = time.Now()
-		var bad error
-		l.w.append(func(b []byte) []byte {
-			out, err := wire.Append(b, wirev1.FrameType_FRAME_TYPE_CLAIM, m)
-			bad = err
-			return out
-		})
-		if bad != nil {
-			a.done(a.sent, nil, &Error{Code: wirev1.Code_CODE_INVALID_ARGUMENT, Message: bad.Error()})
+		if bad := l.w.put(wirev1.FrameType_FRAME_TYPE_CLAIM, m); bad != nil {
+			a.done(a.sent, nil, bad)
 			continue
 		}
 		s.claimAsks[m.GetId()] = a

@@ -2,6 +2,7 @@ package pushmesh
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -64,6 +65,9 @@ type ClaimWatch struct {
 // WatchClaim has f told of a resource and of every change of it: while this client has a place there, of that; otherwise who holds it, at most ten times a second,
 // the last state always. After a reconnect f is told again. f must not block. There is one watch of a resource.
 func (s *Subscriber) WatchClaim(ctx context.Context, resource string, f func(ClaimInfo)) (*ClaimWatch, error) {
+	if f == nil {
+		return nil, errors.New("pushmesh: WatchClaim has nobody to tell")
+	}
 	w := &ClaimWatch{s: s, resource: resource, f: f, answered: make(chan struct{}), ended: make(chan struct{})}
 	s.mu.Lock()
 	switch {

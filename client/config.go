@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"math"
 	"net"
 	"time"
+	"unicode/utf8"
 )
 
 // SubscriberConfig of NewSubscriber. Only Addrs is required.
@@ -17,13 +20,13 @@ type SubscriberConfig struct {
 	ClientID string
 	// Session names a durable session, for subscriptions FromSession.
 	Session string
-	// SessionTTL is how long the session lives without a connection; 0: the mesh's default.
+	// SessionTTL is how long the session lives without a connection, in whole seconds, rounded up; 0: the mesh's default.
 	SessionTTL time.Duration
 	// Token proves who this is; asked for before every connection.
 	Token func(context.Context) (string, error)
 	// ReceiveWindow is the most un-ACKed messages on the connection; 0: 256.
 	ReceiveWindow int
-	// Heartbeat wished for; 0: the edge's default.
+	// Heartbeat wished for; 0: the edge's default. Through a router it is the router's.
 	Heartbeat time.Duration
 	// Agent names the program to the mesh's operators.
 	Agent string
@@ -92,6 +95,12 @@ func (c *SubscriberConfig) setDefaults() error {
 	}
 	if c.ReceiveWindow < 0 || c.ReceiveWindow > 1<<20 {
 		return errors.New("pushmesh: SubscriberConfig.ReceiveWindow must be 0 to 1,048,576")
+	}
+	if c.SessionTTL < 0 || c.SessionTTL > math.MaxUint32*time.Second || c.Heartbeat < 0 || c.Heartbeat > math.MaxUint32*time.Millisecond {
+		return fmt.Errorf("pushmesh: SubscriberConfig.SessionTTL is %v and Heartbeat %v, they must be 0 to 2^32-1 s and ms", c.SessionTTL, c.Heartbeat)
+	}
+	if !utf8.ValidString(c.ClientID) || !utf8.ValidString(c.Session) || !utf8.ValidString(c.Agent) {
+		return errors.New("pushmesh: SubscriberConfig.ClientID, Session and Agent must be UTF-8")
 	}
 	setDefault(&c.ReceiveWindow, 256)
 	setDefault(&c.AckDelay, 2*time.Millisecond)

@@ -29,7 +29,7 @@ type Delivery struct {
 	Score float64
 	// Unranked says that the message should have been ranked, and was not: ranking was slow, refused or gone.
 	Unranked bool
-	// From is the publishing user, set by the mesh; empty: a backend.
+	// From is the publishing user, set by the mesh: without authentication "client:" and the ClientID; empty: a backend.
 	From string
 	// Filter of the subscription that the handler belongs to.
 	Filter string

@@ -2,6 +2,7 @@ package pushmesh
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -20,6 +21,7 @@ const maxStrays = 3
 type outgoing struct {
 	lane    *lane
 	request *pushmeshv1.PublishRequest
+	size    int // of request, about
 	done    func(Result, error)
 	ref     uint64 // while it flies; 0: it doesn't
 	seq     uint64 // producer_seq of the last time it was sent
@@ -36,6 +38,7 @@ type outgoing struct {
 // goes back: it waits until all that flew are answered and sends again from the first.
 type lane struct {
 	topic string
+	id    []byte // of the producer that numbers it
 	// last is the highest number that the mesh took, sent the highest that is in flight or was.
 	last, sent uint64
 	waiting    []*outgoing // not answered, in order; those that fly come first
@@ -58,7 +61,10 @@ const (
 
 // enqueue puts a message at the end of its lane, once there is room.
 func (p *Producer) enqueue(ctx context.Context, m Message, done func(Result, error)) (*outgoing, error) {
-	o := &outgoing{request: request(m), done: done, ephemeral: m.Ephemeral}
+	if e := m.check(); e != nil {
+		return nil, e
+	}
+	o := &outgoing{request: request(m), size: m.size(), done: done, ephemeral: m.Ephemeral}
 	p.mu.Lock()
 	for {
 		if p.closing || p.err != nil {
@@ -68,7 +74,7 @@ func (p *Producer) enqueue(ctx context.Context, m Message, done func(Result, err
 			}
 			return nil, ErrClosed
 		}
-		room := p.room(m.Topic)
+		room := p.size < p.cfg.Buffer
 		if p.credit != nil {
 			if o.at = time.Now(); !room || !p.affords(o) {
 				defer p.mu.Unlock()
@@ -88,11 +94,7 @@ func (p *Producer) enqueue(ctx context.Context, m Message, done func(Result, err
 		p.mu.Lock()
 	}
 	defer p.mu.Unlock()
-	l := p.topics[m.Topic]
-	if l == nil {
-		l = &lane{topic: m.Topic}
-		p.topics[m.Topic] = l
-	}
+	l := p.lane(m.Topic)
 	o.lane = l
 	l.waiting = append(l.waiting, o)
 	p.size++
@@ -101,21 +103,20 @@ func (p *Producer) enqueue(ctx context.Context, m Message, done func(Result, err
 	return o, nil
 }
 
-// room says whether one more message fits. A producer that has numbered very many topics starts over under a new id
-// rather than remember them all, which it can do while nothing is unanswered.
-func (p *Producer) room(topic string) bool {
-	if p.size >= p.cfg.Buffer {
-		return false
+// lane finds or makes the lane of a topic. A producer that has numbered very many topics takes a new id rather than remember them all: whatever is answered may
+// begin at 1 under it. Lanes with unanswered messages, Buffer at most, go on under the id that they have.
+func (p *Producer) lane(topic string) *lane {
+	if l := p.topics[topic]; l != nil {
+		return l
 	}
-	if p.topics[topic] != nil || len(p.topics) < maxProducerTopics {
-		return true
+	if p.lanes >= p.most {
+		maps.DeleteFunc(p.topics, func(_ string, l *lane) bool { return len(l.waiting) == 0 })
+		p.newID()
 	}
-	if p.size > 0 {
-		return false
-	}
-	p.newID()
-	p.topics = map[string]*lane{}
-	return true
+	l := &lane{topic: topic, id: p.id}
+	p.topics[topic] = l
+	p.lanes++
+	return l
 }
 
 // queue has the sender look at a lane.

@@ -69,8 +69,8 @@ func (s *Subscriber) open(ctx context.Context, at place) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.DialTimeout)
 	defer cancel()
 	hello := &wirev1.Hello{
-		Version: wire.Version, ClientId: s.clientID(), Session: s.cfg.Session, HeartbeatMs: uint32(s.cfg.Heartbeat.Milliseconds()),
-		ReceiveWindow: uint32(s.cfg.ReceiveWindow), Agent: s.cfg.Agent, SessionTtlS: uint32(s.cfg.SessionTTL.Seconds()),
+		Version: wire.Version, ClientId: s.clientID(), Session: s.cfg.Session, HeartbeatMs: milliseconds(s.cfg.Heartbeat),
+		ReceiveWindow: uint32(s.cfg.ReceiveWindow), Agent: s.cfg.Agent, SessionTtlS: uint32((s.cfg.SessionTTL + time.Second - 1) / time.Second),
 		Profile: s.cfg.Profile, ProfileVector: s.cfg.ProfileVector,
 	}
 	if s.cfg.Token != nil {
@@ -119,6 +119,7 @@ func (l *link) handshake(hello []byte) error {
 			if err := proto.Unmarshal(body, l.welcome); err != nil {
 				return errBadMessage
 			}
+			l.w.most = int(l.welcome.GetMaxFrame())
 			l.beat = max(time.Duration(l.welcome.GetHeartbeatMs())*time.Millisecond, time.Second)
 			if l.welcome.GetHeartbeatMs() == 0 {
 				l.beat = 30 * time.Second
@@ -192,6 +193,7 @@ func (l *link) hangUp(within time.Duration) {
 // writer coalesces: whoever finds it idle writes for everybody who appends meanwhile.
 type writer struct {
 	conn  net.Conn
+	most  int // bytes of a body that the edge takes; 0: it did not say
 	mu    sync.Mutex
 	buf   []byte
 	spare []byte
@@ -220,16 +222,28 @@ func (w *writer) append(f func([]byte) []byte) {
 	w.buf = f(w.buf)
 }
 
-// send appends one frame and flushes.
-func (w *writer) send(t wirev1.FrameType, m proto.Message) error {
-	var bad error
+// put appends one frame without writing it. One that can't be encoded, or that the edge would close the connection for, is refused alone.
+func (w *writer) put(t wirev1.FrameType, m proto.Message) (bad *Error) {
 	w.append(func(b []byte) []byte {
 		out, err := wire.Append(b, t, m)
-		bad = err
-		return out
+		size := len(out) - len(b) - wire.HeaderSize
+		switch {
+		case err != nil:
+			bad = invalid("%v", err)
+		case w.most > 0 && size > w.most:
+			bad = &Error{Code: wirev1.Code_CODE_FRAME_TOO_LARGE, Message: fmt.Sprintf("it has %d bytes as a frame, and the edge takes %d", size, w.most)}
+		default:
+			return out
+		}
+		return b
 	})
-	if bad != nil {
-		return &Error{Code: wirev1.Code_CODE_INVALID_ARGUMENT, Message: bad.Error()}
+	return bad
+}
+
+// send appends one frame and flushes.
+func (w *writer) send(t wirev1.FrameType, m proto.Message) error {
+	if bad := w.put(t, m); bad != nil {
+		return bad
 	}
 	return w.flush()
 }

@@ -2,7 +2,8 @@ package pushmesh
 
 import "time"
 
-// Message is what is published.
+// Message is what is published. What it can't have is refused before it is sent, with an *Error that names the field: nothing
+// is left out in silence, and a message that is refused holds up no other.
 type Message struct {
 	Topic   string
 	Payload []byte
@@ -23,7 +24,7 @@ type Message struct {
 	// Traceparent is the W3C context that the message belongs to. Producers only.
 	Traceparent string
 	// Ephemeral says that the topic is not durable: when the connection breaks before the answer, the publish fails
-	// instead of being repeated. A Producer learns it from the topic's first answer too. Producers only.
+	// instead of being repeated. A Producer learns it from the topic's first answer too.
 	Ephemeral bool
 }
 

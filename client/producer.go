@@ -52,8 +52,8 @@ type ProducerConfig struct {
 const (
 	// defaultInFlight is what a router allows that doesn't say otherwise.
 	defaultInFlight = 50
-	// maxProducerTopics is how many topics one producer id numbers. At the bound the producer takes a new id, once
-	// nothing is unanswered.
+	// maxProducerTopics is how many topics one producer id numbers. At the bound the producer takes a new id for those that follow, and for those whose
+	// messages are all answered: it need not remember them any more.
 	maxProducerTopics = 1 << 16
 	producerIDSize    = 16
 )
@@ -70,14 +70,16 @@ type Producer struct {
 	expiring sync.WaitGroup
 
 	mu      sync.Mutex
-	wake    chan struct{} // 1: the sender has something to look at
-	changed chan struct{} // closed and replaced when a message was answered
-	id      []byte
-	topics  map[string]*lane
-	ready   []*lane // lanes with something to send, each once
-	size    int     // messages not answered
-	calling int     // answered, and their callbacks not called yet
-	flying  int     // messages sent and not answered
+	wake    chan struct{}    // 1: the sender has something to look at
+	changed chan struct{}    // closed and replaced when a message was answered
+	id      []byte           // of lanes that begin now
+	lanes   int              // that the id numbers
+	most    int              // lanes of an id
+	topics  map[string]*lane // with unanswered messages or, of the present id, idle
+	ready   []*lane          // lanes with something to send, each once
+	size    int              // messages not answered
+	calling int              // answered, and their callbacks not called yet
+	flying  int              // messages sent and not answered
 	window  int
 	credit  *window.Window       // nil: without MaxWait
 	online  bool                 // there is a stream
@@ -117,7 +119,7 @@ func NewProducer(cfg ProducerConfig) (*Producer, error) {
 	}
 	p := &Producer{
 		cfg: cfg, ended: make(chan struct{}), wake: make(chan struct{}, 1), changed: make(chan struct{}),
-		topics: map[string]*lane{}, refs: map[uint64]*outgoing{}, window: defaultInFlight,
+		topics: map[string]*lane{}, refs: map[uint64]*outgoing{}, window: defaultInFlight, most: maxProducerTopics,
 	}
 	p.allow(0)
 	p.newID()
@@ -155,8 +157,11 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
 }
 
 // PublishAsync publishes a message and calls done with the answer, from a goroutine of the producer that must not be
-// blocked. It waits while Buffer messages are unanswered; ctx bounds that wait alone.
+// blocked; nil: nobody wants to know. It waits while Buffer messages are unanswered; ctx bounds that wait alone.
 func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Result, error)) error {
+	if done == nil {
+		done = func(Result, error) {}
+	}
 	_, err := p.enqueue(ctx, m, done)
 	return err
 }
@@ -207,7 +212,7 @@ func (e *unknownOutcome) Error() string {
 func (e *unknownOutcome) Unwrap() error { return e.err }
 
 func (p *Producer) newID() {
-	p.id = make([]byte, producerIDSize)
+	p.id, p.lanes = make([]byte, producerIDSize), 0
 	_, _ = rand.Read(p.id) // never fails since Go 1.24
 }
 

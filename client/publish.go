@@ -18,9 +18,12 @@ type answer struct {
 }
 
 // Publish publishes over the subscriber's connection and waits for the answer; it waits for a connection and for room in the
-// edge's publish window too. When the connection breaks first, a message with a DedupeKey is published again; without
-// one the *Error says Unknown. Backends use a Producer.
+// edge's publish window too. When the connection breaks first, a message with a DedupeKey that is not Ephemeral is published
+// again; otherwise the *Error says Unknown. What is for Producers only is refused (UNSUPPORTED). Backends use a Producer.
 func (s *Subscriber) Publish(ctx context.Context, m Message) (Result, error) {
+	if e := m.checkClient(); e != nil {
+		return Result{}, e
+	}
 	for {
 		p, err := s.startPublish(ctx, m)
 		if err != nil {
@@ -31,7 +34,7 @@ func (s *Subscriber) Publish(ctx context.Context, m Message) (Result, error) {
 			if a.err == nil {
 				return a.result, nil
 			}
-			if a.err.Unknown && m.DedupeKey != "" {
+			if a.err.Unknown && m.DedupeKey != "" && !m.Ephemeral {
 				continue
 			}
 			return Result{}, a.err

@@ -51,7 +51,7 @@ func TestPublishesOverTheConnection(t *testing.T) {
 	if p := <-bad; !errors.As(p.err, &refused) || refused.Code != wirev1.Code_CODE_RATE_LIMITED || refused.RetryAfter != 20*time.Millisecond || refused.Unknown {
 		t.Fatal(p)
 	}
-	if _, err := s.Publish(t.Context(), Message{Topic: "\xff"}); CodeOf(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
+	if _, err := s.Publish(t.Context(), Message{Topic: "\xff"}); CodeOf(err) != wirev1.Code_CODE_BAD_TOPIC {
 		t.Fatalf("a topic that is not UTF-8: %v", err)
 	}
 }

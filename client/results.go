@@ -163,8 +163,9 @@ func (p *Producer) startOver() {
 				calls = append(calls, p.refused(o, &Error{Code: wirev1.Code_CODE_OUT_OF_ORDER, Message: "the mesh has forgotten this producer"}))
 			}
 		}
-		l.last, l.sent, l.back, l.strays = 0, 0, false, 0
+		l.id, l.last, l.sent, l.back, l.strays = p.id, 0, 0, false, 0
 	}
+	p.lanes = len(p.topics)
 	p.callBack(calls)
 }
 

@@ -1,6 +1,7 @@
 package pushmesh
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -21,7 +22,7 @@ import (
 // inFlightHeader is where a router says how many messages may be unanswered.
 const inFlightHeader = "pushmesh-in-flight"
 
-// A request carries at most so many messages, and stops growing after so many payload bytes.
+// A request carries at most so many messages, and stops growing after so many bytes.
 const (
 	maxBatch      = 256
 	maxBatchBytes = 512 << 10
@@ -202,10 +203,14 @@ func (p *Producer) gather(now time.Time) (req *pushmeshv1.PublishStreamRequest, 
 			continue
 		}
 		if req == nil {
-			req = &pushmeshv1.PublishStreamRequest{ProducerId: p.id}
+			req = &pushmeshv1.PublishStreamRequest{ProducerId: l.id}
+		}
+		if !bytes.Equal(req.GetProducerId(), l.id) { // of before the last change of the id: in the next request
+			p.queue(l)
+			break
 		}
 		req.Batch = append(req.Batch, p.launch(o, now))
-		size += len(o.request.GetPayload()) + len(l.topic) + 64
+		size += o.size
 		p.queue(l)
 		if len(req.GetBatch()) == maxBatch {
 			break

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
 // Subscriber is one client of the mesh: a connection that is made again whenever it breaks, and the subscriptions on it.
@@ -214,14 +213,8 @@ func (s *Subscriber) sendSubscribe(l *link, sub *Subscription) {
 	m := sub.frame()
 	sub.sent = true
 	sub.plain = m.GetStart() == wirev1.Start_START_LIVE && len(m.GetPositions()) == 0 && !sub.shared() && m.GetWhere() == "" && !sub.ranked()
-	var bad error
-	l.w.append(func(b []byte) []byte {
-		out, err := wire.Append(b, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m)
-		bad = err
-		return out
-	})
-	if bad != nil {
-		sub.end(&Error{Code: wirev1.Code_CODE_INVALID_ARGUMENT, Message: bad.Error()})
+	if bad := l.w.put(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m); bad != nil {
+		sub.end(bad)
 	}
 }
 

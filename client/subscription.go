@@ -12,6 +12,8 @@ import (
 
 // Handler deals with one message. A nil error has it ACKed; another one Nacked, so that it comes again (see NackAfter).
 // Without WithAck the error is ignored. Handlers of a Subscriber run one at a time, in the order of arrival; ctx ends with Close.
+// A handler may publish, claim, subscribe and unsubscribe, and wait for it: answers come while it does (not with Inline), or the end
+// of the connection. Meanwhile up to 65,536 messages or 64 MiB wait for it, and beyond these the connection is made anew.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // maxPositions is how many topics a resume may name: the mesh refuses more (TOO_MANY_TOPICS).
