@@ -72,12 +72,18 @@ func (c *Client) Send(ft wirev1.FrameType, m proto.Message) {
 	c.Raw(b)
 }
 
-// Next reads one frame, waiting at most d.
+// Next reads one frame, waiting at most d. The word of a topic's epoch is passed over.
 func (c *Client) Next(d time.Duration) (wirev1.FrameType, []byte, error) {
 	if err := c.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return 0, nil, err
 	}
-	return wire.Read(c.r, nil, wire.MaxBody)
+	for {
+		ft, body, err := wire.Read(c.r, nil, wire.MaxBody)
+		var p wirev1.Progress
+		if err != nil || ft != wirev1.FrameType_FRAME_TYPE_PROGRESS || proto.Unmarshal(body, &p) != nil || p.GetCode() != wirev1.Code_CODE_EPOCH_CHANGED {
+			return ft, body, err
+		}
+	}
 }
 
 // Frame decodes a frame's body by its type.

@@ -15,7 +15,7 @@ func (h *Hub) offerRun(t *track) {
 	f, c := &h.fan, t.c
 	first := f.ms[0]
 	if c.state == stateOpen && !c.draining && t.epoch == first.Epoch && t.pos+1 == first.Seq && !t.behind && t.kind == kindPlain && !t.ack &&
-		t.overflow != overflowConflate && t.holeTo == 0 && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
+		t.overflow != overflowConflate && t.holeTo == 0 && !t.unnamed && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
 		t.pos = f.ms[len(f.ms)-1].Seq
 		h.pushRuns(c, t, f.runs)
 		return
@@ -53,7 +53,8 @@ func (h *Hub) offer(t *track, m *exchange.Message) {
 func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
 	switch {
 	case t.epoch == 0:
-		t.epoch, t.pos = m.Epoch, m.Seq-1
+		h.learnEpoch(t, m.Epoch)
+		t.pos = m.Seq - 1
 		if t.kind == kindSession {
 			h.trackmore(t).cur = &cursor.Cursor{Epoch: m.Epoch, Floor: t.pos}
 			h.cursorChanged(t)
@@ -66,6 +67,23 @@ func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
 	return true
 }
 
+// learnEpoch gives a track its first epoch, of which no answer has told the client.
+func (h *Hub) learnEpoch(t *track, epoch uint64) {
+	t.epoch = epoch
+	h.trackmore(t).unnamed = true
+}
+
+// nameEpoch tells the client of an epoch that it was not told of: without it, it could not tell this log from the next one.
+func (h *Hub) nameEpoch(t *track, priority uint8) {
+	if !t.unnamed {
+		return
+	}
+	h.trackmore(t).unnamed = false
+	h.trackless(t)
+	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED))
+	h.push(t.c, item{kind: itemGap, t: t, b: frame, rank: lead(priority)})
+}
+
 // newEpoch begins again at the log's new beginning. What is still queued of the old one goes out first.
 func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 	h.nameHole(t, priority)
@@ -76,8 +94,8 @@ func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 		t.rank.unrank()
 	}
 	h.releaseRange(t)
-	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED))
-	h.push(t.c, item{kind: itemGap, t: t, b: frame, rank: lead(priority)})
+	h.learnEpoch(t, epoch)
+	h.nameEpoch(t, priority)
 	if t.cur != nil {
 		h.trackmore(t).cur = &cursor.Cursor{Epoch: epoch}
 		h.cursorChanged(t)
@@ -133,6 +151,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
 			it.attempt = uint16(min(n, 65535))
 		}
 	}
+	h.nameEpoch(t, m.Priority)
 	if t.holeTo > 0 && t.holeFrom < m.Seq { // behind the newest of CONFLATE, which waited, some may have been filtered
 		h.nameHole(t, m.Priority)
 	}

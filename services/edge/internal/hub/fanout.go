@@ -232,7 +232,7 @@ func (h *Hub) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 	t := h.addTrack(s, ts)
 	s.topics++
 	if m.Seq > 0 && !s.headless {
-		t.epoch = m.Epoch
+		h.learnEpoch(t, m.Epoch)
 	}
 	if s.kind == kindSession && m.Seq > 0 {
 		h.resumeTrack(t, m.Epoch)

@@ -29,6 +29,7 @@ func (h *Hub) nameHole(t *track, priority uint8) {
 	if t.holeTo == 0 {
 		return
 	}
+	h.nameEpoch(t, priority)
 	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, t.holeFrom, t.holeTo, t.holeCode))
 	h.push(t.c, item{kind: itemGap, t: t, from: t.holeFrom, b: frame, rank: lead(priority)})
 	h.noHole(t)

@@ -304,6 +304,23 @@ func TestNewEpoch(t *testing.T) {
 	}
 }
 
+// A topic that nobody has told the client the epoch of, because it appeared after Subscribed, has it named ahead of what comes first: by it a position is void when
+// the log begins anew. What goes out at once, from the log, as a hole or in a session: the harness checks each, in every test of this package.
+func TestTheFirstEpochIsNamed(t *testing.T) {
+	for name, sub := range map[string]*wirev1.Subscribe{
+		"a wildcard": {Id: 1, Filter: "room/#"}, "its name": {Id: 1, Filter: "room/1"}, "a wildcard, ACKed": {Id: 1, Filter: "room/#", Ack: true},
+	} {
+		w := newWorld(t, Limits{})
+		c := w.connect(&wirev1.Hello{})
+		c.subscribe(sub)
+		w.mesh.Send("room/1", "a", "b")
+		c.expect("Subscribed 1 head=0", "room/1/1", "room/1/2")
+		if c.epochs["room/1"] != meshtest.BaseEpoch {
+			t.Errorf("%s: the epoch told is %d", name, c.epochs["room/1"])
+		}
+	}
+}
+
 func TestPublish(t *testing.T) {
 	w := newWorld(t, Limits{PublishWindow: 2})
 	c := w.connect(&wirev1.Hello{})

@@ -102,13 +102,14 @@ func TestAnswersKeepTheirPlace(t *testing.T) {
 func TestUrgentWaitsForWhatHasBegun(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.lazy(0)
-	m := w.mesh.Append("room/0", "a", "b")
-	w.mesh.Live(m...)
+	w.mesh.Live(w.mesh.Append("room/0", "before")...)
+	c.reads("room/0/1")
+	w.mesh.Live(w.mesh.Append("room/0", "a", "b")...)
 	w.settle()
 	c.in = append(c.in, w.h.Gather(c.slot, nil)[0][:5]...)
 	w.h.Wrote(c.slot, 5)
 	w.mesh.Live(urgent(9, w.mesh.Append("room/1", "c"))...)
-	c.reads("room/0/1", "room/1/1", "room/0/2")
+	c.reads("room/0/2", "room/1/1", "room/0/3")
 }
 
 // A full queue drops what came first, wherever it stands.

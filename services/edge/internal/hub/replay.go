@@ -169,7 +169,7 @@ func (h *Hub) arrived(t *track, j *arrival) {
 	}
 	switch {
 	case t.epoch == 0:
-		t.epoch = e.Epoch
+		h.learnEpoch(t, e.Epoch)
 	case t.told && e.Epoch > t.epoch:
 		return // it asks again
 	case e.Epoch > t.epoch:

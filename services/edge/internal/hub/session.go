@@ -195,7 +195,8 @@ func (h *Hub) resumeTrack(t *track, epoch uint64) {
 		more.cur = &cursor.Cursor{Epoch: epoch}
 		h.cursorChanged(t)
 	}
-	t.epoch, t.pos = epoch, t.cur.Floor
+	h.learnEpoch(t, epoch)
+	t.pos = t.cur.Floor
 }
 
 // giveUp makes a message a dead letter of the session, which settles it. Without a session it is let go.

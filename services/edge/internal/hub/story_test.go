@@ -91,6 +91,9 @@ type client struct {
 	slow  bool   // takes nothing
 	got   []frame
 	ended bool
+
+	asked  map[uint32]*wirev1.Subscribe
+	epochs map[string]uint64 // by topic, that the client was told of
 }
 
 type frame struct {
@@ -100,7 +103,7 @@ type frame struct {
 
 func (w *world) dial() *client {
 	slot, gen := w.h.Open()
-	return &client{w: w, slot: slot, gen: gen}
+	return &client{w: w, slot: slot, gen: gen, asked: map[uint32]*wirev1.Subscribe{}, epochs: map[string]uint64{}}
 }
 
 // connect also says Hello and takes Welcome.
@@ -118,6 +121,9 @@ func (c *client) send(t wirev1.FrameType, m proto.Message) {
 	b, err := wire.Append(nil, t, m)
 	if err != nil {
 		c.w.t.Fatal(err)
+	}
+	if s, ok := m.(*wirev1.Subscribe); ok {
+		c.asked[s.GetId()] = s
 	}
 	c.bytes(b)
 }
@@ -183,8 +189,41 @@ func (c *client) decode() {
 			c.w.t.Fatalf("%v: %v", t, err)
 		}
 		c.in = c.in[wire.HeaderSize+n:]
-		c.got = append(c.got, frame{t, m})
+		if !c.epochNamed(m) {
+			c.got = append(c.got, frame{t, m})
+		}
 	}
+}
+
+// epochNamed checks, of everything that a client of any test gets, that a message of a durable topic comes under an epoch that the client was told of. first says
+// that this is the first word of a topic's epoch, which stories leave out.
+func (c *client) epochNamed(m proto.Message) (first bool) {
+	ofGroup := func(ids []uint32) bool {
+		return slices.ContainsFunc(ids, func(id uint32) bool { return c.asked[id].GetGroup() != "" })
+	}
+	switch m := m.(type) {
+	case *wirev1.Subscribed:
+		if s := c.asked[m.GetId()]; s != nil && m.GetEpoch() != 0 {
+			c.epochs[s.GetFilter()] = m.GetEpoch()
+		}
+		for _, p := range m.GetPositions() {
+			if p.GetEpoch() != 0 {
+				c.epochs[p.GetTopic()] = p.GetEpoch()
+			}
+		}
+	case *wirev1.Progress:
+		known := c.epochs[m.GetTopic()]
+		first = m.GetCode() == wirev1.Code_CODE_EPOCH_CHANGED && (known == 0 || known == m.GetEpoch())
+		if m.GetCode() != wirev1.Code_CODE_EPOCH_CHANGED && known == 0 && !ofGroup(m.GetSubs()) {
+			c.w.t.Fatalf("%v: its epoch was not named before", m)
+		}
+		c.epochs[m.GetTopic()] = m.GetEpoch()
+	case *wirev1.Message:
+		if m.GetSeq() > 0 && c.epochs[m.GetTopic()] == 0 && !ofGroup(m.GetSubs()) {
+			c.w.t.Fatalf("%s/%d comes under an epoch that was never named", m.GetTopic(), m.GetSeq())
+		}
+	}
+	return first
 }
 
 func newMessage(t wirev1.FrameType) proto.Message {

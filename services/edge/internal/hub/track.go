@@ -81,6 +81,8 @@ type trackMore struct {
 	ackSerial uint32
 
 	few bool
+	// unnamed says that the client was not told the epoch yet, which a live message or a read brought: it is, ahead of what comes first.
+	unnamed bool
 
 	rank *ranked // nil: it was never ranked
 }
@@ -98,7 +100,7 @@ func (h *Hub) trackmore(t *track) *trackMore {
 // trackless gives trackMore back where nothing is in it.
 func (h *Hub) trackless(t *track) {
 	m := t.trackMore
-	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && m.rank == nil && !m.changed && !t.held && !t.reading {
+	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && m.rank == nil && !m.changed && !m.unnamed && !t.held && !t.reading {
 		h.trackMore.Give(m)
 		t.trackMore = noTrackMore
 	}
