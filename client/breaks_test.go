@@ -365,13 +365,13 @@ func TestAnAnswerBehindTooMuch(t *testing.T) {
 func TestANackWhoseReasonIsNotUTF8(t *testing.T) {
 	e := newFakeEdge(t)
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})
-	start(t, s, "room/a", func(context.Context, *Delivery) error { return NackAfter(time.Microsecond, errors.New("\xff!")) }, WithAck())
+	start(t, s, "room/a", func(context.Context, *Delivery) error { return NackAfter(time.Microsecond, errors.New("\xff?")) }, WithAck())
 	c := e.welcome()
 	c.subscribed(7, 0, true)
 	c.message("room/a", 1, 0)
 	n := &wirev1.Nack{}
 	c.expect(wirev1.FrameType_FRAME_TYPE_NACK, n)
-	if n.GetSeq() != 1 || !strings.HasSuffix(n.GetReason(), "\uFFFD!") || n.GetDelayMs() != 1 {
+	if n.GetSeq() != 1 || !strings.HasSuffix(n.GetReason(), "\uFFFD?") || n.GetDelayMs() != 1 {
 		t.Fatal(n)
 	}
 }

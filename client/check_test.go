@@ -252,7 +252,10 @@ func TestOnceAndInOrderUnderManyIDs(t *testing.T) {
 			}
 			return nil
 		}
-		r.drop = func(*pushmeshv1.PublishStreamRequest_Item) bool { return next() == 1 && next() == 1 }
+		r.drop = func(*pushmeshv1.PublishStreamRequest_Item) bool {
+			first := next() == 1
+			return first && next() == 1
+		}
 		p, err := NewProducer(ProducerConfig{Addrs: []string{r.addr}, MinBackoff: time.Microsecond, MaxBackoff: time.Millisecond})
 		if err != nil {
 			rt.Fatal(err)

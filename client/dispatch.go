@@ -26,7 +26,7 @@ var errBacklog = errors.New("pushmesh: an answer is waited for, and more than 65
 func (s *Subscriber) enqueue(it item) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var delivered, since = s.stats.Delivered, time.Now()
+	delivered, since := s.stats.Delivered, time.Now()
 	for s.crowded(it.size) && !s.closing {
 		switch {
 		case !s.owed() || s.stats.Delivered != delivered:

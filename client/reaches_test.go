@@ -147,8 +147,8 @@ func TestEveryFieldOfASubscriberConfigIsUsed(t *testing.T) {
 	here := map[string]string{ // what an edge isn't told
 		"Addrs": "where to", "AckDelay": "waits here", "MinBackoff": "waits here", "MaxBackoff": "waits here", "DialTimeout": "waits here", "CloseTimeout": "waits here",
 		"TLS": "TestTLS", "Dial": "TestThroughARouter", "Inline": "which goroutine", "OnGap": "a callback", "OnConnect": "a callback", "OnDisconnect": "a callback", "lookup": "for tests",
-		"Token": "below: it is a function",
 	}
+	here["Token"] = "below: it is a function"
 	hello := func(change func(*SubscriberConfig)) *wirev1.Hello {
 		e := newFakeEdge(t)
 		cfg := SubscriberConfig{Addrs: []string{e.addr()}, MinBackoff: time.Millisecond, DialTimeout: patience}
