@@ -15,12 +15,13 @@ const (
 	// DefaultPositions is how many positions of ordered producers a lane remembers, of about 160 bytes and the topic's name each.
 	DefaultPositions = 500_000
 	// DefaultPositionWindow is how long a position is remembered after its last use however many there are. What is sent again comes within seconds
-	// of the first time, but for an outage; and while nothing is appended no position is forgotten.
+	// of the first time, but for an outage; and while nothing is appended no position is forgotten. It is longer than sentSlack.
 	DefaultPositionWindow = 5 * time.Minute
 	// positionsKept is how long one is remembered where there is room.
 	positionsKept = 8 * 24 * time.Hour
-	// sentSlack is more than a message takes from a router to the log.
-	sentSlack = time.Minute
+	// sentSlack is more than a message takes from its producer to the log after it was said how long ago it was first sent: a process that stands still with
+	// one loses its connection after 40 s (gRPC's keepalives), and there are two on the way.
+	sentSlack = 2 * time.Minute
 	// forgetMost positions are forgotten between two commits at most; a commit adds fewer.
 	forgetMost = 2 * maxBatch
 )

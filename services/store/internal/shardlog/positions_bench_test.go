@@ -19,7 +19,7 @@ func BenchmarkOrderedPlan(b *testing.B) {
 	}{{"same", 100}, {"distinct", 200_000}} {
 		b.Run(c.name, func(b *testing.B) {
 			s := owning()
-			s.positions = newPositions(100_000, time.Microsecond)
+			s.positions = newPositions(100_000, DefaultPositionWindow)
 			names := make([]string, c.topics)
 			shards := make([]int, c.topics)
 			for i := range names {
@@ -40,11 +40,14 @@ func BenchmarkOrderedPlan(b *testing.B) {
 					entries[i] = &entry{item: item, shard: shards[next]}
 					next = (next + 1) % c.topics
 				}
-				now := noon + uint64(n)*1000
+				now := noon + uint64(n)*1_000_000 // so that some 30,000 are used within the window
 				s.forget(now, len(entries), forgetMost)
 				p := newPlan(s, entries, backend.BatchID{}, now, table, with)
 				s.apply(p, entries)
 				with.recycle(p)
+				if p.unplaced != (unplaced{}) {
+					b.Fatalf("refused: %+v", p.unplaced)
+				}
 				with = p.scratch
 				with.packed = with.packed[:0]
 			}

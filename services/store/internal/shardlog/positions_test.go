@@ -115,15 +115,19 @@ func TestDistinctTopicsForHours(t *testing.T) {
 	if got := counted(t, r, "pushmesh_store_producer_refusals_total", "forgotten"); got != 1 {
 		t.Errorf("%v refusals are counted, want 1", got)
 	}
-	for i, abrupt := range []bool{false, true} { // with a checkpoint of everything, and as it was
+	for i, abrupt := range []bool{false, true} { // with a checkpoint of everything, and with what came since the last
 		if !abrupt {
 			l.Close(t)
 		}
 		need(t, b.Close())
 		l.Close(t)
-		b = db(t)
-		l = backendtest.OpenLog(t, b, me, 1, clock.Now, small(prometheus.NewRegistry()))
+		a := audit(db(t))
+		b = a
+		l = backendtest.OpenLog(t, a, me, 1, clock.Now, small(prometheus.NewRegistry()))
 		l.WaitReady(t)
+		if got := a.positions.Load(); got > 200 {
+			t.Errorf("a takeover loads %d positions, most of which were forgotten", got)
+		}
 		check(byte(3 + i))
 	}
 	// Who was silent goes on with its numbers, if it says that it has the answers.

@@ -85,11 +85,16 @@ func TestASilentLaneNoticesThatItsConnectionIsLost(t *testing.T) {
 // audited counts what writers load, and notes which shards a whole checkpoint covers.
 type audited struct {
 	backend.Backend
-	loaded atomic.Int64 // runs
+	loaded    atomic.Int64 // runs
+	positions atomic.Int64 // of producers
 
 	mu      sync.Mutex
 	covered map[int]uint64 // commits
 	changed chan struct{}
+}
+
+func audit(b backend.Backend) *audited {
+	return &audited{Backend: b, covered: map[int]uint64{}, changed: make(chan struct{})}
 }
 
 func (a *audited) OpenWriter(ctx context.Context, o backend.Owner) (backend.Writer, error) {
@@ -110,6 +115,11 @@ type countedLoad struct {
 func (c countedLoad) LoadRun(r backend.Run) {
 	c.a.loaded.Add(1)
 	c.Loader.LoadRun(r)
+}
+
+func (c countedLoad) LoadProducer(p backend.Producer) {
+	c.a.positions.Add(1)
+	c.Loader.LoadProducer(p)
 }
 
 func (w *auditedWriter) Load(ctx context.Context, shards []int, into backend.Loader) error {
@@ -138,7 +148,7 @@ func TestATakeoverReadsWhatNoCheckpointCovers(t *testing.T) {
 	var a *audited
 	var l *backendtest.Log
 	open := func() {
-		a = &audited{Backend: db(t), covered: map[int]uint64{}, changed: make(chan struct{})}
+		a = audit(db(t))
 		l = backendtest.OpenLog(t, a, me, 1, clock.Now)
 		l.WaitReady(t)
 	}
