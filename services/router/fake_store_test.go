@@ -81,7 +81,7 @@ type fakeStore struct {
 	streams  int
 	refusing wirev1.Code
 	saw      func(it *meshv1.AppendItem) // each that comes; nil: nobody looks
-	gate     chan struct{} // non-nil: appends wait for it
+	gate     chan struct{}               // non-nil: appends wait for it
 }
 
 func startStore(tb testing.TB, log *fakeLog) *fakeStore {

@@ -21,15 +21,14 @@ const (
 const (
 	newestTopics = `SELECT DISTINCT ON (shard, topic) shard, topic, epoch, max(head) AS head, max(oldest) AS oldest
 		FROM pushmesh.checkpoint_topic WHERE id < $1 AND shard % $2 = $3 GROUP BY shard, topic, epoch ORDER BY shard, topic, epoch DESC`
-	newestProducers = `SELECT DISTINCT ON (n.shard, n.topic, n.producer) n.shard, n.topic, n.producer, n.producer_seq, n.epoch, n.seq, n.at
-		FROM pushmesh.checkpoint_producer AS n JOIN pushmesh.shard AS s USING (shard) ` + forgotten + `
-		WHERE n.id < $1 AND n.shard % $2 = $3 AND n.at >= greatest(s.forgot, g.forgot)
-		ORDER BY n.shard, n.topic, n.producer, n.epoch DESC, n.producer_seq DESC`
+	newestProducers = `SELECT DISTINCT ON (shard, topic, producer) shard, topic, producer, producer_seq, epoch, seq, at
+		FROM pushmesh.checkpoint_producer WHERE id < $1 AND shard % $2 = $3 AND at >= ` + forgotten + `[shard + 1]
+		ORDER BY shard, topic, producer, epoch DESC, producer_seq DESC`
 	newestShards = `SELECT DISTINCT ON (shard) shard, epoch, max(covered) AS covered, max(forgot) AS forgot
 		FROM pushmesh.checkpoint_shard WHERE id < $1 AND shard % $2 = $3 GROUP BY shard, epoch ORDER BY shard, epoch DESC`
-	// forgotten joins to shards, s, what pages say of the time before which their positions are forgotten: the greater of g.forgot, which may be
-	// null, and s.forgot counts.
-	forgotten = `LEFT JOIN (SELECT shard, max(forgot) AS forgot FROM pushmesh.checkpoint_shard GROUP BY shard) AS g ON g.shard = s.shard`
+	// forgotten has for each shard, from 0 on, the time before which its positions are forgotten: an array, made once for a statement.
+	forgotten = `(SELECT array_agg(greatest(s.forgot, g.forgot) ORDER BY s.shard) FROM pushmesh.shard AS s
+		LEFT JOIN (SELECT shard, max(forgot) AS forgot FROM pushmesh.checkpoint_shard GROUP BY shard) AS g USING (shard))`
 )
 
 // Folding: into the tables that have a row for each.
@@ -46,7 +45,7 @@ const (
 	foldShards = `UPDATE pushmesh.shard AS s SET covered = greatest(s.covered, n.covered), forgot = greatest(s.forgot, n.forgot) FROM (` + newestShards + `) AS n
 		WHERE s.shard = n.shard AND s.epoch = n.epoch AND (s.covered < n.covered OR s.forgot < n.forgot)`
 	dropForgotten = `DELETE FROM pushmesh.producer AS p USING pushmesh.shard AS s WHERE p.shard = s.shard AND p.at < s.forgot`
-	dropMarks = `DELETE FROM pushmesh.mark AS m USING (` + newestShards + `) AS n
+	dropMarks     = `DELETE FROM pushmesh.mark AS m USING (` + newestShards + `) AS n
 		WHERE m.shard = n.shard AND m.commit <= n.covered`
 )
 

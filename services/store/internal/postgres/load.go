@@ -115,11 +115,11 @@ func (w *writer) loadTopics(ctx context.Context, shards []int32, into backend.Lo
 func (w *writer) loadProducers(ctx context.Context, shards []int32, into backend.Loader) error {
 	for _, sql := range []string{`
 		SELECT p.shard, p.topic, p.producer, p.producer_seq, p.epoch, p.seq, p.at
-		FROM pushmesh.producer AS p JOIN pushmesh.shard AS s USING (shard) ` + forgotten + `
-		WHERE p.shard = ANY($1) AND p.epoch >= s.epoch AND p.at >= greatest(s.forgot, g.forgot)`, `
+		FROM pushmesh.producer AS p JOIN pushmesh.shard AS s USING (shard)
+		WHERE p.shard = ANY($1) AND p.epoch >= s.epoch AND p.at >= ` + forgotten + `[p.shard + 1]`, `
 		SELECT DISTINCT ON (n.shard, n.topic, n.producer) n.shard, n.topic, n.producer, n.producer_seq, n.epoch, n.seq, n.at
-		FROM pushmesh.checkpoint_producer AS n JOIN pushmesh.shard AS s USING (shard) ` + forgotten + `
-		WHERE n.shard = ANY($1) AND n.epoch >= s.epoch AND n.at >= greatest(s.forgot, g.forgot)
+		FROM pushmesh.checkpoint_producer AS n JOIN pushmesh.shard AS s USING (shard)
+		WHERE n.shard = ANY($1) AND n.epoch >= s.epoch AND n.at >= ` + forgotten + `[n.shard + 1]
 		ORDER BY n.shard, n.topic, n.producer, n.epoch DESC, n.producer_seq DESC`} {
 		rows, err := w.conn.Query(ctx, sql, shards)
 		if err := eachProducer(rows, err, into); err != nil {

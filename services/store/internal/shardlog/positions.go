@@ -117,11 +117,10 @@ func (ps *positions) remove(p *position) {
 	}
 }
 
-// merge takes positions of shards that had none here, in whatever order. Those from the future were used now: the clock that said so was wrong.
-func (ps *positions) merge(loaded *positions, now uint64) {
+// merge takes positions of shards that had none here, in whatever order.
+func (ps *positions) merge(loaded *positions) {
 	all := make([]*position, 0, len(loaded.by)+len(ps.by))
 	for p := loaded.oldest; p != nil; p = p.newer {
-		p.at = min(p.at, now)
 		all = append(all, p)
 	}
 	for p := ps.oldest; p != nil; p = p.newer {

@@ -56,7 +56,7 @@ func TestPositionsLieInOrderOfUse(t *testing.T) {
 	loaded := newPositions(100, time.Minute)
 	loaded.moved(at(7, "y", 1, noon+25))
 	loaded.moved(at(7, "x", 1, noon+15))
-	ps.merge(&loaded, noon+60)
+	ps.merge(&loaded)
 	if got := held(t, &ps); !slices.Equal(got, []string{"a", "x", "c", "y", "d", "b"}) {
 		t.Errorf("with what was loaded %v", got)
 	}

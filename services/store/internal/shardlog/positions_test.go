@@ -186,8 +186,8 @@ func TestNumbersOfOneTopicAreOnePosition(t *testing.T) {
 	clock, r := backendtest.NewClock(), prometheus.NewRegistry()
 	l := backendtest.OpenLog(t, open(t), me, 1, clock.Now, small(r))
 	l.WaitReady(t)
-	for n := uint64(1); n <= 1000; n++ {
-		clock.Add(time.Second)
+	for n := uint64(1); n <= 100; n++ {
+		clock.Add(10 * time.Second)
 		if r := l.Append(t, number(1, "room/1", n))[0]; r.GetSeq() != n {
 			t.Fatalf("%d: %v", n, r)
 		}

@@ -99,7 +99,7 @@ func (s *state) merge(loaded *state, now uint64) {
 	for name, t := range loaded.topics {
 		s.topics[name] = t
 	}
-	s.positions.merge(&loaded.positions, now)
+	s.positions.merge(&loaded.positions)
 	s.keys.since(now)
 }
 
@@ -118,14 +118,7 @@ func (l *loader) LoadTopic(x backend.Topic) {
 }
 
 func (l *loader) LoadProducer(x backend.Producer) {
-	l.moved(position{key: producerKey{x.ID, x.Topic}, shard: int32(x.Shard), producerSeq: x.ProducerSeq, epoch: x.Epoch, seq: x.Seq, at: x.At})
-}
-
-// moved takes a position, but for one that was forgotten.
-func (l *loader) moved(to position) {
-	if s := l.shards[int(to.shard)]; s != nil && to.at >= s.forgot {
-		l.positions.moved(to)
-	}
+	l.positions.moved(position{key: producerKey{x.ID, x.Topic}, shard: int32(x.Shard), producerSeq: x.ProducerSeq, epoch: x.Epoch, seq: x.Seq, at: x.At})
 }
 
 // LoadRun brings heads and producers up to a run that no checkpoint covers.
@@ -136,7 +129,7 @@ func (l *loader) LoadRun(r backend.Run) {
 	l.extended(&r)
 	err := run.Each(r.Packed, func(i int, rec *run.Record) bool {
 		if rec.ProducerSeq != 0 {
-			l.moved(position{
+			l.positions.moved(position{
 				key: producerKey{rec.Producer, r.Topic}, shard: int32(r.Shard), producerSeq: rec.ProducerSeq, epoch: r.Epoch, seq: r.First + uint64(i), at: r.At, dirty: true,
 			})
 		}
