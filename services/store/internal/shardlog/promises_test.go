@@ -67,9 +67,11 @@ func TestOldestNeverFalls(t *testing.T) {
 func TestASilentLaneNoticesThatItsConnectionIsLost(t *testing.T) {
 	l, f := start(t)
 	f.set(func(f *faulty) { f.away = errCut })
-	for deadline := time.Now().Add(30 * time.Second); l.Check() == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
+	for deadline := time.After(30 * time.Second); l.Check() == nil; {
+		select {
+		case <-deadline:
 			t.Fatal("the store believes that it has its connection")
+		case <-time.After(time.Millisecond):
 		}
 	}
 	if got := l.Owned(); len(got) > 0 {

@@ -127,7 +127,8 @@ type positionKey struct {
 
 // forgotten are some of the rows that hold positions from before their shards' forgot.
 func (b *Backend) forgotten(ctx context.Context) (gone []positionKey, err error) {
-	rows, err := b.read.QueryContext(ctx, "SELECT p.topic, p.id FROM producer p JOIN shard s ON s.shard = p.shard AND p.at < s.forgot LIMIT 20000") //nolint:sqlclosecheck // scan closes them
+	const query = "SELECT p.topic, p.id FROM producer p JOIN shard s ON s.shard = p.shard AND p.at < s.forgot LIMIT 20000"
+	rows, err := b.read.QueryContext(ctx, query)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: forgotten positions: %w", err)
 	}
