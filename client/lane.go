@@ -26,7 +26,8 @@ type outgoing struct {
 	ref     uint64 // while it flies; 0: it doesn't
 	seq     uint64 // producer_seq of the last time it was sent
 	sentAt  time.Time
-	unknown bool // the mesh may have it: it keeps its number until the mesh says
+	since   time.Time // from when on its outcome is unknown: it was sent then for the first time with this number
+	unknown bool      // the mesh may have it: it keeps its number until the mesh says
 	clashes int
 	faults  int // INTERNAL answers
 	// ephemeral as the caller knows it.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -405,6 +407,41 @@ func TestADuplicateWithoutSeqIsDurable(t *testing.T) {
 	}
 	if n := lost.Load(); n != 2 {
 		t.Errorf("sent %d times, want twice: lost, then answered", n)
+	}
+}
+
+// A number says which ones before it are settled, and, sent again, for how long nobody knows what became of it: not where it was refused for certain.
+func TestNumbersSayWhatTheirProducerKnows(t *testing.T) {
+	t.Parallel()
+	const wait = 1200 * time.Millisecond
+	r := newFakeRouter(t)
+	var came []string
+	r.decide = func(it *pushmeshv1.PublishStreamRequest_Item) *streamResult {
+		late := ""
+		if it.GetSentMsAgo() >= 1000 {
+			late = " late"
+		}
+		first := !slices.ContainsFunc(came, func(c string) bool { return strings.HasPrefix(c, string(it.GetMessage().GetPayload())) })
+		came = append(came, fmt.Sprintf("%s %d/%d%s", it.GetMessage().GetPayload(), it.GetProducerSeq(), it.GetSettledSeq(), late))
+		switch payload := string(it.GetMessage().GetPayload()); {
+		case first && payload == "refused":
+			return refusal(wirev1.Code_CODE_RATE_LIMITED, wait)
+		case first && payload == "unknown":
+			return refusal(wirev1.Code_CODE_UNAVAILABLE, wait)
+		}
+		return nil
+	}
+	p := newTestProducer(t, ProducerConfig{Addrs: []string{r.addr}})
+	for _, payload := range []string{"taken", "refused", "unknown", "last"} {
+		if _, err := p.Publish(t.Context(), Message{Topic: "room/a", Payload: []byte(payload)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	want := []string{"taken 1/0", "refused 2/1", "refused 2/1", "unknown 3/2", "unknown 3/2 late", "last 4/3"}
+	if !slices.Equal(came, want) {
+		t.Errorf("came %q, want %q", came, want)
 	}
 }
 

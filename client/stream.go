@@ -249,7 +249,7 @@ func earlier(a, b time.Time) time.Time {
 func (p *Producer) launch(o *outgoing, now time.Time) *pushmeshv1.PublishStreamRequest_Item {
 	l := o.lane
 	if !o.unknown {
-		o.seq = l.sent + 1
+		o.seq, o.since = l.sent+1, now
 	}
 	l.sent = max(l.sent, o.seq)
 	if p.flying == 0 {
@@ -260,7 +260,19 @@ func (p *Producer) launch(o *outgoing, now time.Time) *pushmeshv1.PublishStreamR
 	p.lastRef++
 	o.ref, o.sentAt = p.lastRef, now
 	p.refs[o.ref] = o
-	return &pushmeshv1.PublishStreamRequest_Item{Ref: o.ref, Message: o.request, ProducerSeq: o.seq}
+	return &pushmeshv1.PublishStreamRequest_Item{
+		Ref: o.ref, Message: o.request, ProducerSeq: o.seq, SettledSeq: min(l.last, o.seq-1), SentMsAgo: ago(now, o.since),
+	}
+}
+
+// ago is how many milliseconds have passed, by the clock that says more: one stands still while the machine sleeps, the other one may be set. Less than a
+// second is not said.
+func ago(now, since time.Time) uint64 {
+	d := max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+	if d < time.Second {
+		return 0
+	}
+	return uint64(d.Milliseconds())
 }
 
 // receive takes answers until the stream ends.

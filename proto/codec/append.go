@@ -57,6 +57,10 @@ func takeAppendItem(b []byte, m *meshv1.AppendItem) bool {
 			m.DedupeWindowS = uint32(c.varint())
 		case kind == kindFixed64 && number == 12:
 			m.KeySince = c.fixed64()
+		case kind == kindVarint && number == 13:
+			m.SettledSeq = c.varint()
+		case kind == kindVarint && number == 14:
+			m.SentMsAgo = c.varint()
 		case kind == kindFixed64 && number == 21:
 			m.DeliverAt = c.fixed64()
 		case kind == kindVarint && number == 22:
@@ -92,6 +96,7 @@ func sizeAppendItem(m *meshv1.AppendItem) int {
 		sizeFixed(m.GetPublishedAt()) + sizeFixed(m.GetExpiresAt()) + sizeBytes(len(m.GetDedupeKey())) + sizeBytes(len(m.GetProducerId())) +
 		sizeNumber(m.GetProducerSeq()) + sizeBytes(len(m.GetTraceparent())) +
 		sizeNumber(uint64(m.GetDedupeWindowS())) + sizeFixed(m.GetKeySince()) +
+		sizeNumber(m.GetSettledSeq()) + sizeNumber(m.GetSentMsAgo()) +
 		longTag(sizeFixed(m.GetDeliverAt())) + longTag(sizeNumber(m.GetTtlUs())) + longTag(sizeFixed(m.GetDue())) +
 		longTag(sizeNumber(m.GetDeadLetter())) + longTag(sizeNumber(m.GetCopiedLetter()))
 }
@@ -111,6 +116,8 @@ func putAppendRequest(dst []byte, m *meshv1.AppendRequest) []byte {
 		dst = putBytes(dst, 10, it.GetTraceparent())
 		dst = putNumber(dst, 11, uint64(it.GetDedupeWindowS()))
 		dst = putFixed(dst, 12, it.GetKeySince())
+		dst = putNumber(dst, 13, it.GetSettledSeq())
+		dst = putNumber(dst, 14, it.GetSentMsAgo())
 		dst = putFixed(dst, 21, it.GetDeliverAt())
 		dst = putNumber(dst, 22, it.GetTtlUs())
 		dst = putFixed(dst, 23, it.GetDue())

@@ -64,7 +64,7 @@ var fields = []struct {
 	n  int
 }{
 	{&meshv1.AppendRequest{}, 1},
-	{&meshv1.AppendItem{}, 17},
+	{&meshv1.AppendItem{}, 19},
 	{&meshv1.AppendResponse{}, 1},
 	{&meshv1.AppendResult{}, 10},
 	{&meshv1.ReadLogResponse{}, 4},

@@ -74,6 +74,10 @@ func takeItem(b []byte, it *item) bool {
 			}
 		case kind == kindVarint && number == 4:
 			it.item.ProducerSeq = c.varint()
+		case kind == kindVarint && number == 5:
+			it.item.SettledSeq = c.varint()
+		case kind == kindVarint && number == 6:
+			it.item.SentMsAgo = c.varint()
 		default:
 			return false
 		}

@@ -80,7 +80,8 @@ type fakeStore struct {
 	drop     int                            // items with which the stream breaks before they are appended
 	streams  int
 	refusing wirev1.Code
-	gate     chan struct{} // non-nil: appends wait for it
+	saw      func(it *meshv1.AppendItem) // each that comes; nil: nobody looks
+	gate     chan struct{}               // non-nil: appends wait for it
 }
 
 func startStore(tb testing.TB, log *fakeLog) *fakeStore {
@@ -197,6 +198,9 @@ func hold(stream grpc.BidiStreamingServer[meshv1.AppendRequest, meshv1.AppendRes
 func (s *fakeStore) take(it *meshv1.AppendItem) (*meshv1.AppendResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.saw != nil {
+		s.saw(it)
+	}
 	switch {
 	case s.drop > 0:
 		s.drop--

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
@@ -105,6 +106,38 @@ func TestStreamKeepsTheOrderOfATopic(t *testing.T) {
 			last = ref
 		}
 	}
+}
+
+// What a producer says of a number reaches the store, in a batch and alone; what can't be is refused.
+func TestWhatAProducerSaysOfItsNumbersReachesTheStore(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, nil)
+	came := map[uint64]*meshv1.AppendItem{} // by number
+	m.store.set(func(s *fakeStore) { s.saw = func(it *meshv1.AppendItem) { came[it.GetProducerSeq()] = it } })
+	p := openPipe(t, m)
+	said := item(1, "room/1")
+	said.ProducerSeq, said.SettledSeq, said.SentMsAgo = 4, 3, 90_000
+	plain := item(2, "room/1")
+	plain.ProducerSeq = 5
+	wrong := item(3, "room/1")
+	wrong.ProducerSeq, wrong.SettledSeq = 6, 6
+	p.send(&pushmeshv1.PublishStreamRequest{ProducerId: make([]byte, 16), Batch: []*pushmeshv1.PublishStreamRequest_Item{said, plain, wrong}})
+	alone := item(4, "room/1")
+	p.send(&pushmeshv1.PublishStreamRequest{Ref: 4, Message: alone.GetMessage(), ProducerSeq: 7, SettledSeq: 6, SentMsAgo: 5_000})
+	p.answers(4)
+	if c := p.got[3].GetCode(); c != wirev1.Code_CODE_INVALID_ARGUMENT {
+		t.Errorf("a number that is settled: %v", p.got[3])
+	}
+	m.store.set(func(*fakeStore) {
+		for n, want := range map[uint64][2]uint64{4: {3, 90_000}, 5: {0, 0}, 7: {6, 5_000}} {
+			if got := came[n]; got.GetSettledSeq() != want[0] || got.GetSentMsAgo() < want[1] || got.GetSentMsAgo() > want[1]+uint64(patience.Milliseconds()) {
+				t.Errorf("number %d came as %v, want settled_seq %d and sent_ms_ago %d", n, got, want[0], want[1])
+			}
+		}
+		if came[6] != nil {
+			t.Errorf("the store was asked for %v", came[6])
+		}
+	})
 }
 
 func TestStreamTellsItsPace(t *testing.T) {

@@ -232,7 +232,11 @@ type AppendItem struct {
 	// How long dedupe_key is remembered; 0: as long as the namespace says.
 	DedupeWindowS uint32 `protobuf:"varint,11,opt,name=dedupe_window_s,json=dedupeWindowS,proto3" json:"dedupe_window_s,omitempty"`
 	// Unix time in microseconds before which dedupe_key can't have been used; 0: not known.
-	KeySince      uint64 `protobuf:"fixed64,12,opt,name=key_since,json=keySince,proto3" json:"key_since,omitempty"`
+	KeySince uint64 `protobuf:"fixed64,12,opt,name=key_since,json=keySince,proto3" json:"key_since,omitempty"`
+	// As in PublishStreamRequest: numbers of the producer in this topic up to this one are settled.
+	SettledSeq uint64 `protobuf:"varint,13,opt,name=settled_seq,json=settledSeq,proto3" json:"settled_seq,omitempty"`
+	// For how many milliseconds the outcome of producer_seq is unknown, when the item is sent to the store; 0: not at all.
+	SentMsAgo     uint64 `protobuf:"varint,14,opt,name=sent_ms_ago,json=sentMsAgo,proto3" json:"sent_ms_ago,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -382,6 +386,20 @@ func (x *AppendItem) GetDedupeWindowS() uint32 {
 func (x *AppendItem) GetKeySince() uint64 {
 	if x != nil {
 		return x.KeySince
+	}
+	return 0
+}
+
+func (x *AppendItem) GetSettledSeq() uint64 {
+	if x != nil {
+		return x.SettledSeq
+	}
+	return 0
+}
+
+func (x *AppendItem) GetSentMsAgo() uint64 {
+	if x != nil {
+		return x.SentMsAgo
 	}
 	return 0
 }
@@ -3235,7 +3253,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\bstore_id\x18\x03 \x01(\tR\astoreId\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\"G\n" +
 	"\rAppendRequest\x126\n" +
-	"\x05items\x18\x01 \x03(\v2 .pushmesh.internal.v1.AppendItemR\x05items\"\x81\x04\n" +
+	"\x05items\x18\x01 \x03(\v2 .pushmesh.internal.v1.AppendItemR\x05items\"\xc2\x04\n" +
 	"\n" +
 	"AppendItem\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\x04R\x03ref\x12\x14\n" +
@@ -3261,7 +3279,10 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\rcopied_letter\x18\x19 \x01(\x04R\fcopiedLetter\x12\x10\n" +
 	"\x03due\x18\x17 \x01(\x06R\x03due\x12&\n" +
 	"\x0fdedupe_window_s\x18\v \x01(\rR\rdedupeWindowS\x12\x1b\n" +
-	"\tkey_since\x18\f \x01(\x06R\bkeySince\"N\n" +
+	"\tkey_since\x18\f \x01(\x06R\bkeySince\x12\x1f\n" +
+	"\vsettled_seq\x18\r \x01(\x04R\n" +
+	"settledSeq\x12\x1e\n" +
+	"\vsent_ms_ago\x18\x0e \x01(\x04R\tsentMsAgo\"N\n" +
 	"\x0eAppendResponse\x12<\n" +
 	"\aresults\x18\x01 \x03(\v2\".pushmesh.internal.v1.AppendResultR\aresults\"\xae\x02\n" +
 	"\fAppendResult\x12\x10\n" +

@@ -328,8 +328,14 @@ type PublishStreamRequest struct {
 	// 16 bytes that name an ordered producer; empty: no ordering by producer_seq.
 	ProducerId []byte `protobuf:"bytes,3,opt,name=producer_id,json=producerId,proto3" json:"producer_id,omitempty"`
 	// Counts from 1 for each topic.
-	ProducerSeq   uint64                       `protobuf:"varint,4,opt,name=producer_seq,json=producerSeq,proto3" json:"producer_seq,omitempty"`
-	Batch         []*PublishStreamRequest_Item `protobuf:"bytes,5,rep,name=batch,proto3" json:"batch,omitempty"`
+	ProducerSeq uint64                       `protobuf:"varint,4,opt,name=producer_seq,json=producerSeq,proto3" json:"producer_seq,omitempty"`
+	Batch       []*PublishStreamRequest_Item `protobuf:"bytes,5,rep,name=batch,proto3" json:"batch,omitempty"`
+	// Numbers of the topic up to this one are settled: the producer has their answers, or has given them up, and will not send them
+	// again. Below producer_seq. A producer whose position in the topic was forgotten goes on after it.
+	SettledSeq uint64 `protobuf:"varint,6,opt,name=settled_seq,json=settledSeq,proto3" json:"settled_seq,omitempty"`
+	// For how many milliseconds the outcome of this number is unknown: since it was first sent, or was last refused for certain. 0: this is
+	// the first time. Whether a repetition was published is known for as long as positions are; later it is refused.
+	SentMsAgo     uint64 `protobuf:"varint,7,opt,name=sent_ms_ago,json=sentMsAgo,proto3" json:"sent_ms_ago,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -397,6 +403,20 @@ func (x *PublishStreamRequest) GetBatch() []*PublishStreamRequest_Item {
 		return x.Batch
 	}
 	return nil
+}
+
+func (x *PublishStreamRequest) GetSettledSeq() uint64 {
+	if x != nil {
+		return x.SettledSeq
+	}
+	return 0
+}
+
+func (x *PublishStreamRequest) GetSentMsAgo() uint64 {
+	if x != nil {
+		return x.SentMsAgo
+	}
+	return 0
 }
 
 type PublishStreamResponse struct {
@@ -528,6 +548,8 @@ type PublishStreamRequest_Item struct {
 	Ref           uint64                 `protobuf:"varint,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	Message       *PublishRequest        `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	ProducerSeq   uint64                 `protobuf:"varint,4,opt,name=producer_seq,json=producerSeq,proto3" json:"producer_seq,omitempty"`
+	SettledSeq    uint64                 `protobuf:"varint,5,opt,name=settled_seq,json=settledSeq,proto3" json:"settled_seq,omitempty"`
+	SentMsAgo     uint64                 `protobuf:"varint,6,opt,name=sent_ms_ago,json=sentMsAgo,proto3" json:"sent_ms_ago,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -579,6 +601,20 @@ func (x *PublishStreamRequest_Item) GetMessage() *PublishRequest {
 func (x *PublishStreamRequest_Item) GetProducerSeq() uint64 {
 	if x != nil {
 		return x.ProducerSeq
+	}
+	return 0
+}
+
+func (x *PublishStreamRequest_Item) GetSettledSeq() uint64 {
+	if x != nil {
+		return x.SettledSeq
+	}
+	return 0
+}
+
+func (x *PublishStreamRequest_Item) GetSentMsAgo() uint64 {
+	if x != nil {
+		return x.SentMsAgo
 	}
 	return 0
 }
@@ -698,18 +734,24 @@ const file_pushmesh_v1_publish_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x1c\n" +
 	"\tduplicate\x18\x03 \x01(\bR\tduplicate\x12*\n" +
 	"\x04code\x18\x04 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"\xd5\x02\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\xd8\x03\n" +
 	"\x14PublishStreamRequest\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\x04R\x03ref\x125\n" +
 	"\amessage\x18\x02 \x01(\v2\x1b.pushmesh.v1.PublishRequestR\amessage\x12\x1f\n" +
 	"\vproducer_id\x18\x03 \x01(\fR\n" +
 	"producerId\x12!\n" +
 	"\fproducer_seq\x18\x04 \x01(\x04R\vproducerSeq\x12<\n" +
-	"\x05batch\x18\x05 \x03(\v2&.pushmesh.v1.PublishStreamRequest.ItemR\x05batch\x1ar\n" +
+	"\x05batch\x18\x05 \x03(\v2&.pushmesh.v1.PublishStreamRequest.ItemR\x05batch\x12\x1f\n" +
+	"\vsettled_seq\x18\x06 \x01(\x04R\n" +
+	"settledSeq\x12\x1e\n" +
+	"\vsent_ms_ago\x18\a \x01(\x04R\tsentMsAgo\x1a\xb3\x01\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\x04R\x03ref\x125\n" +
 	"\amessage\x18\x02 \x01(\v2\x1b.pushmesh.v1.PublishRequestR\amessage\x12!\n" +
-	"\fproducer_seq\x18\x04 \x01(\x04R\vproducerSeq\"\xb1\x02\n" +
+	"\fproducer_seq\x18\x04 \x01(\x04R\vproducerSeq\x12\x1f\n" +
+	"\vsettled_seq\x18\x05 \x01(\x04R\n" +
+	"settledSeq\x12\x1e\n" +
+	"\vsent_ms_ago\x18\x06 \x01(\x04R\tsentMsAgo\"\xb1\x02\n" +
 	"\x15PublishStreamResponse\x12C\n" +
 	"\aresults\x18\x01 \x03(\v2).pushmesh.v1.PublishStreamResponse.ResultR\aresults\x1a\xd2\x01\n" +
 	"\x06Result\x12\x10\n" +

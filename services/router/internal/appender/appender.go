@@ -70,6 +70,8 @@ type Item struct {
 	Sink Sink
 	// At is when its producer's call came, for how long stores take; zero: it is not counted for that.
 	At time.Time
+	// Since is from when on the outcome of a producer's number is unknown: its item tells the store for how long; zero: it has no number.
+	Since time.Time
 
 	lane    *lane
 	order   uint64

@@ -262,6 +262,22 @@ func start(t *testing.T, cfg Config) *Appender {
 	return a
 }
 
+// An item says for how long its number's outcome is unknown when it is sent, the time that it waited here included.
+func TestNumbersSayForHowLongTheyAreUnknown(t *testing.T) {
+	s := newStream(New(Config{Owners: newShared("a")}), "a", nil)
+	now := time.Now()
+	for _, since := range []time.Time{{}, now, now.Add(-1500 * time.Millisecond), now.Add(-time.Hour).Round(0)} {
+		s.push(&Item{Req: &meshv1.AppendItem{SentMsAgo: 7}, Since: since})
+	}
+	req := &meshv1.AppendRequest{}
+	s.take(req)
+	for i, want := range []uint64{0, 0, 1500, 3_600_000} {
+		if got := req.GetItems()[i].GetSentMsAgo(); got < want || got > want+uint64(patience.Milliseconds()) || want == 0 && got != 0 && got < 1000 {
+			t.Errorf("item %d: %d ms, want %d", i, got, want)
+		}
+	}
+}
+
 func TestItemsOfATopicKeepTheirOrder(t *testing.T) {
 	w := newShared("a")
 	a := start(t, Config{Owners: w})

@@ -107,13 +107,15 @@ func (s *stream) take(req *meshv1.AppendRequest) bool {
 	clear(req.Items)
 	req.Items = req.Items[:0]
 	bytes, n := 0, 0
+	now := time.Now()
 	for ; n < len(s.queue) && n < maxRequestItems && bytes < maxRequestBytes; n++ {
 		it := s.queue[n]
 		s.ref++
 		it.Req.Ref = s.ref
+		it.Req.SentMsAgo = ago(now, it.Since)
 		req.Items = append(req.Items, it.Req)
 		if len(s.sent) == 0 {
-			s.heard = time.Now()
+			s.heard = now
 		}
 		s.sent[s.ref] = it
 		bytes += it.size
@@ -125,6 +127,19 @@ func (s *stream) take(req *meshv1.AppendRequest) bool {
 		s.queue = s.queue[n:]
 	}
 	return n > 0
+}
+
+// ago is how many milliseconds have passed since a time, by the clock that says more: one stands still while the machine sleeps, the other one
+// may be set. Less than a second is not said.
+func ago(now, since time.Time) uint64 {
+	if since.IsZero() {
+		return 0
+	}
+	d := max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+	if d < time.Second {
+		return 0
+	}
+	return uint64(d.Milliseconds())
 }
 
 func (s *stream) receive(call grpc.BidiStreamingClient[meshv1.AppendRequest, meshv1.AppendResponse]) {

@@ -107,12 +107,14 @@ func checkPayload(p *policy.Policy, payload []byte) error {
 	return nil
 }
 
-func checkProducer(id []byte, seq uint64) error {
+func checkProducer(id []byte, seq, settled uint64) error {
 	switch {
 	case len(id) != 0 && len(id) != producerIDSize:
 		return invalid("producer_id has %d bytes, must be %d", len(id), producerIDSize)
 	case len(id) == 0 && seq != 0:
 		return invalid("producer_seq without producer_id")
+	case seq != 0 && settled >= seq:
+		return invalid("settled_seq is %d, and must be below producer_seq, which is %d", settled, seq)
 	}
 	return nil
 }

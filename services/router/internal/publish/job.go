@@ -15,6 +15,9 @@ import (
 // natsRetry is when a reconnect may have happened.
 const natsRetry = time.Second
 
+// maxSentMsAgo is as good as for ever.
+const maxSentMsAgo = 1 << 40
+
 // job is one message for one topic on its way through the store.
 type job struct {
 	publisher *Publisher
@@ -56,7 +59,8 @@ func (p *Publisher) submit(j *job, began time.Time, m *Message, s *sealed, topic
 		a.DeliverAt, a.TtlUs = uint64(at.AsTime().UnixMicro()), uint64(m.Request.GetTtl().AsDuration().Microseconds())
 	}
 	if m.ProducerSeq > 0 {
-		a.ProducerId, a.ProducerSeq = m.ProducerID, m.ProducerSeq
+		a.ProducerId, a.ProducerSeq, a.SettledSeq = m.ProducerID, m.ProducerSeq, m.SettledSeq
+		j.item.Since = began.Add(-time.Duration(min(m.SentMsAgo, maxSentMsAgo)) * time.Millisecond)
 	}
 	j.item.Req, j.item.Sink, j.item.At = a, j, began
 	if err := p.cfg.Appender.Submit(&j.item); err != nil {

@@ -94,6 +94,8 @@ type Message struct {
 	Request     *pushmeshv1.PublishRequest
 	ProducerID  []byte
 	ProducerSeq uint64
+	// SettledSeq and SentMsAgo are as in PublishStreamRequest.
+	SettledSeq, SentMsAgo uint64
 	// Written says that a transaction wrote it into the outbox; nil: it comes from its producer.
 	Written *Written
 	// Patient: rather than being refused for its producer's own limits alone, it is offered again.
@@ -114,7 +116,7 @@ func (p *Publisher) offer(now time.Time, m *Message) (refused bool, later *admis
 		p.refuse(now, m, err)
 		return false, nil
 	}
-	if err := checkProducer(m.ProducerID, m.ProducerSeq); err != nil {
+	if err := checkProducer(m.ProducerID, m.ProducerSeq, m.SettledSeq); err != nil {
 		p.refuse(now, m, err)
 		return false, nil
 	}

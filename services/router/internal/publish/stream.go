@@ -129,6 +129,7 @@ func (s *Service) read(stream grpc.ServerStream, out *answers) error {
 			out.refuse(late, s.publisher.refuseLate(m.Producer, len(late)))
 		}
 		if req.GetMessage() != nil || len(req.GetBatch())+len(late) == 0 {
+			m.SettledSeq, m.SentMsAgo = req.GetSettledSeq(), req.GetSentMsAgo()
 			refused = s.take(&m, &o, id, req.GetRef(), req.GetMessage(), req.GetProducerSeq())
 		}
 		if batch := req.GetBatch(); len(batch) > 0 {
@@ -165,6 +166,7 @@ func (s *Service) open(f *codec.Frame, req *pushmeshv1.PublishStreamRequest, lat
 
 func (s *Service) takeBatch(m *Message, o *order, id []byte, batch []*pushmeshv1.PublishStreamRequest_Item) (refused bool) {
 	for _, it := range batch {
+		m.SettledSeq, m.SentMsAgo = it.GetSettledSeq(), it.GetSentMsAgo()
 		refused = s.take(m, o, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq()) || refused
 	}
 	return refused

@@ -62,7 +62,7 @@ type Writer interface {
 	Claim(ctx context.Context, shards []int) (got []int, err error)
 	// Load tells what is known of owned shards: every shard, topic and producer as of the shard's last checkpoint, then the
 	// runs committed after it, per shard in the order of commits, then the marks committed after it (as producers). Epochs that
-	// are gone are left out.
+	// are gone are left out, and so are producers from before their shard's Forgot; not those in runs and marks.
 	Load(ctx context.Context, shards []int, into Loader) error
 	// Commit writes a batch in one transaction, durable when it returns nil. Its errors are ErrNotCommitted (the writer is still
 	// good), ErrLost (not committed, and never will be), ErrUnknown (ask Committed of a later writer that

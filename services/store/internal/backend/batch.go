@@ -98,11 +98,13 @@ type Mark struct {
 	Producer
 }
 
-// Shard is what is known of a shard: its base epoch, and the last commit that the checkpoint covers.
+// Shard is what is known of a shard: its base epoch, the last commit that the checkpoint covers, and the time from which on no position of a
+// producer was forgotten (0: none ever was).
 type Shard struct {
 	Shard  int
 	Epoch  uint64
 	Commit uint64
+	Forgot uint64
 }
 
 // Topic is what is known of a topic: its head, and the lowest seq that may be retained (never lowered; at least 1).
@@ -114,11 +116,10 @@ type Topic struct {
 	Head, Oldest uint64
 }
 
-// Checkpoint holds what changed since the last one. Shards.Commit is covered by Topics and Producers of this checkpoint and earlier ones.
+// Checkpoint holds what changed since the last one. Shards.Commit is covered by Topics and Producers of this checkpoint and earlier ones, but for
+// positions of producers whose At is before the shard's Forgot: those are not loaded again, and are deleted some time.
 type Checkpoint struct {
 	Shards    []Shard
 	Topics    []Topic
 	Producers []Producer
-	// ForgetBefore: positions of producers whose At is before are deleted.
-	ForgetBefore uint64
 }

@@ -6,12 +6,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-const (
-	insertCheckpoint = `INSERT INTO pushmesh.checkpoint (id, forget, topic_shards, topics, topic_epochs, heads, oldest,
-			producer_shards, producer_topics, producers, producer_seqs, producer_epochs, seqs, ats, shards, shard_epochs, covered)
-		VALUES (nextval('pushmesh.checkpoint_id'), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
-	forgetProducers = `DELETE FROM pushmesh.producer WHERE shard = ANY($1) AND at < $2`
-)
+const insertCheckpoint = `INSERT INTO pushmesh.checkpoint (id, forget, topic_shards, topics, topic_epochs, heads, oldest,
+			producer_shards, producer_topics, producers, producer_seqs, producer_epochs, seqs, ats, shards, shard_epochs, covered, forgot)
+		VALUES (nextval('pushmesh.checkpoint_id'), 0, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
 
 // Checkpoint appends a row on the writer's own connection, so that only an owner can. Greatest values hold: nothing is read, nothing updated.
 func (w *writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
@@ -21,36 +18,24 @@ func (w *writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 				return err
 			}
 		}
-		if len(c.Topics)+len(c.Producers)+len(c.Shards) == 0 && c.ForgetBefore == 0 {
+		if len(c.Topics)+len(c.Producers)+len(c.Shards) == 0 {
 			return nil
 		}
-		args := append([]any{int64(c.ForgetBefore)}, topicColumns(c.Topics)...)
-		args = append(append(args, producerColumns(c.Producers)...), shardColumns(c.Shards)...)
-		err := w.db.withSlices(ctx, func() error {
+		args := append(append(topicColumns(c.Topics), producerColumns(c.Producers)...), shardColumns(c.Shards)...)
+		return w.db.withSlices(ctx, func() error {
 			_, err := w.conn.Exec(ctx, insertCheckpoint, args...)
 			return err
 		})
-		if err == nil && c.ForgetBefore > 0 {
-			_, err = w.conn.Exec(ctx, forgetProducers, w.shards(), int64(c.ForgetBefore))
-		}
-		return err
 	})
-}
-
-func (w *writer) shards() (all []int32) {
-	for s := range w.owned {
-		all = append(all, int32(s))
-	}
-	return all
 }
 
 func shardColumns(all []backend.Shard) []any {
 	n := len(all)
-	shards, epochs, covered := make([]int32, n), make([]int64, n), make([]int64, n)
+	shards, epochs, covered, forgot := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	for i, s := range all {
-		shards[i], epochs[i], covered[i] = int32(s.Shard), int64(s.Epoch), int64(s.Commit)
+		shards[i], epochs[i], covered[i], forgot[i] = int32(s.Shard), int64(s.Epoch), int64(s.Commit), int64(s.Forgot)
 	}
-	return []any{shards, epochs, covered}
+	return []any{shards, epochs, covered, forgot}
 }
 
 func topicColumns(all []backend.Topic) []any {

@@ -22,12 +22,13 @@ const (
 	newestTopics = `SELECT DISTINCT ON (shard, topic) shard, topic, epoch, max(head) AS head, max(oldest) AS oldest
 		FROM pushmesh.checkpoint_topic WHERE id < $1 AND shard % $2 = $3 GROUP BY shard, topic, epoch ORDER BY shard, topic, epoch DESC`
 	newestProducers = `SELECT DISTINCT ON (shard, topic, producer) shard, topic, producer, producer_seq, epoch, seq, at
-		FROM pushmesh.checkpoint_producer WHERE id < $1 AND shard % $2 = $3 AND at >= ` + forgotten + `
+		FROM pushmesh.checkpoint_producer WHERE id < $1 AND shard % $2 = $3 AND at >= ` + forgotten + `[shard + 1]
 		ORDER BY shard, topic, producer, epoch DESC, producer_seq DESC`
-	newestShards = `SELECT DISTINCT ON (shard) shard, epoch, max(covered) AS covered
+	newestShards = `SELECT DISTINCT ON (shard) shard, epoch, max(covered) AS covered, max(forgot) AS forgot
 		FROM pushmesh.checkpoint_shard WHERE id < $1 AND shard % $2 = $3 GROUP BY shard, epoch ORDER BY shard, epoch DESC`
-	// forgotten are positions from before this time, as far as pages say so.
-	forgotten = `(SELECT coalesce(max(c.forget), 0) FROM pushmesh.checkpoint AS c JOIN pushmesh.checkpoint_folded AS f ON c.id >= f.through)`
+	// forgotten has for each shard, from 0 on, the time before which its positions are forgotten: an array, made once for a statement.
+	forgotten = `(SELECT array_agg(greatest(s.forgot, g.forgot) ORDER BY s.shard) FROM pushmesh.shard AS s
+		LEFT JOIN (SELECT shard, max(forgot) AS forgot FROM pushmesh.checkpoint_shard GROUP BY shard) AS g USING (shard))`
 )
 
 // Folding: into the tables that have a row for each.
@@ -41,9 +42,10 @@ const (
 		ON CONFLICT (shard, topic, producer) DO UPDATE
 			SET producer_seq = excluded.producer_seq, epoch = excluded.epoch, seq = excluded.seq, at = excluded.at
 		WHERE p.epoch < excluded.epoch OR p.epoch = excluded.epoch AND p.producer_seq < excluded.producer_seq`
-	foldShards = `UPDATE pushmesh.shard AS s SET covered = n.covered FROM (` + newestShards + `) AS n
-		WHERE s.shard = n.shard AND s.epoch = n.epoch AND s.covered < n.covered`
-	dropMarks = `DELETE FROM pushmesh.mark AS m USING (` + newestShards + `) AS n
+	foldShards = `UPDATE pushmesh.shard AS s SET covered = greatest(s.covered, n.covered), forgot = greatest(s.forgot, n.forgot) FROM (` + newestShards + `) AS n
+		WHERE s.shard = n.shard AND s.epoch = n.epoch AND (s.covered < n.covered OR s.forgot < n.forgot)`
+	dropForgotten = `DELETE FROM pushmesh.producer AS p USING pushmesh.shard AS s WHERE p.shard = s.shard AND p.at < s.forgot`
+	dropMarks     = `DELETE FROM pushmesh.mark AS m USING (` + newestShards + `) AS n
 		WHERE m.shard = n.shard AND m.commit <= n.covered`
 )
 
@@ -51,14 +53,14 @@ const (
 const (
 	noTopics     = `'{}'::int[], '{}'::text[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
 	noProducers  = `'{}'::int[], '{}'::text[], '{}'::uuid[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
-	noShards     = `'{}'::int[], '{}'::bigint[], '{}'::bigint[]`
+	noShards     = `'{}'::int[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
 	nextPage     = `INSERT INTO pushmesh.checkpoint SELECT nextval('pushmesh.checkpoint_id'), `
 	numbered     = ` FROM (SELECT n.*, (row_number() OVER () - 1) / 500 AS page FROM (`
 	byPage       = `) AS n) AS n GROUP BY page`
 	packTopics   = nextPage + `0, array_agg(shard), array_agg(topic), array_agg(epoch), array_agg(head), array_agg(oldest), ` + noProducers + `, ` + noShards + numbered + newestTopics + byPage
 	packProducer = nextPage + `0, ` + noTopics + `, array_agg(shard), array_agg(topic), array_agg(producer), array_agg(producer_seq), array_agg(epoch), array_agg(seq), array_agg(at), ` +
 		noShards + numbered + newestProducers + byPage
-	packShards = nextPage + forgotten + `, ` + noTopics + `, ` + noProducers + `, coalesce(array_agg(shard), '{}'), coalesce(array_agg(epoch), '{}'), coalesce(array_agg(covered), '{}') FROM (` + newestShards + `) AS n`
+	packShards = nextPage + `0, ` + noTopics + `, ` + noProducers + `, coalesce(array_agg(shard), '{}'), coalesce(array_agg(epoch), '{}'), coalesce(array_agg(covered), '{}'), coalesce(array_agg(forgot), '{}') FROM (` + newestShards + `) AS n`
 )
 
 // FoldCheckpoints packs pages of checkpoints, and puts them into their tables where no old snapshot keeps dead rows. One store does it at a time.
@@ -111,6 +113,9 @@ func foldPages(ctx context.Context, conn *pgx.Conn, through int64) error {
 		if err != nil {
 			return err
 		}
+	}
+	if _, err := conn.Exec(ctx, dropForgotten); err != nil {
+		return err
 	}
 	return checkpoints.void(ctx, conn, through)
 }

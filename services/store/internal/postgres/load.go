@@ -69,15 +69,15 @@ func (l watched) LoadRun(r backend.Run) {
 // loadShards also says what each shard's checkpoint covers, in the order of shards: what is asked after it is at least as new.
 func (w *writer) loadShards(ctx context.Context, shards []int32, into backend.Loader) (covered []int64, err error) {
 	var shard int32
-	var epoch, commit int64
+	var epoch, commit, forgot int64
 	rows, err := w.conn.Query(ctx, `
-		SELECT s.shard, s.epoch, greatest(s.covered, n.covered)
+		SELECT s.shard, s.epoch, greatest(s.covered, n.covered), greatest(s.forgot, n.forgot)
 		FROM unnest($1::int[]) WITH ORDINALITY AS want (shard, at) JOIN pushmesh.shard AS s USING (shard)
-		LEFT JOIN (SELECT shard, epoch, max(covered) AS covered FROM pushmesh.checkpoint_shard GROUP BY shard, epoch) AS n
+		LEFT JOIN (SELECT shard, epoch, max(covered) AS covered, max(forgot) AS forgot FROM pushmesh.checkpoint_shard GROUP BY shard, epoch) AS n
 			ON n.shard = s.shard AND n.epoch = s.epoch
 		ORDER BY want.at`, shards)
-	err = each(rows, err, []any{&shard, &epoch, &commit}, func() {
-		into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Commit: uint64(commit)})
+	err = each(rows, err, []any{&shard, &epoch, &commit, &forgot}, func() {
+		into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Commit: uint64(commit), Forgot: uint64(forgot)})
 		covered = append(covered, commit)
 	})
 	if err == nil && len(covered) != len(shards) {
@@ -115,10 +115,11 @@ func (w *writer) loadTopics(ctx context.Context, shards []int32, into backend.Lo
 func (w *writer) loadProducers(ctx context.Context, shards []int32, into backend.Loader) error {
 	for _, sql := range []string{`
 		SELECT p.shard, p.topic, p.producer, p.producer_seq, p.epoch, p.seq, p.at
-		FROM pushmesh.producer AS p JOIN pushmesh.shard AS s USING (shard) WHERE p.shard = ANY($1) AND p.epoch >= s.epoch`, `
+		FROM pushmesh.producer AS p JOIN pushmesh.shard AS s USING (shard)
+		WHERE p.shard = ANY($1) AND p.epoch >= s.epoch AND p.at >= ` + forgotten + `[p.shard + 1]`, `
 		SELECT DISTINCT ON (n.shard, n.topic, n.producer) n.shard, n.topic, n.producer, n.producer_seq, n.epoch, n.seq, n.at
 		FROM pushmesh.checkpoint_producer AS n JOIN pushmesh.shard AS s USING (shard)
-		WHERE n.shard = ANY($1) AND n.epoch >= s.epoch AND n.at >= ` + forgotten + `
+		WHERE n.shard = ANY($1) AND n.epoch >= s.epoch AND n.at >= ` + forgotten + `[n.shard + 1]
 		ORDER BY n.shard, n.topic, n.producer, n.epoch DESC, n.producer_seq DESC`} {
 		rows, err := w.conn.Query(ctx, sql, shards)
 		if err := eachProducer(rows, err, into); err != nil {

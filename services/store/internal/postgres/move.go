@@ -143,11 +143,11 @@ func copyShard(ctx context.Context, src *pgx.Conn, dst pgx.Tx, shard int) error 
 			return fmt.Errorf("%s: copied %s, there is %s", t.table, here, there)
 		}
 	}
-	var epoch, covered int64
-	if err := src.QueryRow(ctx, `SELECT epoch, covered FROM pushmesh.shard WHERE shard = $1`, shard).Scan(&epoch, &covered); err != nil {
+	var epoch, covered, forgot int64
+	if err := src.QueryRow(ctx, `SELECT epoch, covered, forgot FROM pushmesh.shard WHERE shard = $1`, shard).Scan(&epoch, &covered, &forgot); err != nil {
 		return err
 	}
-	_, err := dst.Exec(ctx, `UPDATE pushmesh.shard SET epoch = $2, covered = $3, held = true WHERE shard = $1`, shard, epoch, covered)
+	_, err := dst.Exec(ctx, `UPDATE pushmesh.shard SET epoch = $2, covered = $3, forgot = $4, held = true WHERE shard = $1`, shard, epoch, covered, forgot)
 	return err
 }
 

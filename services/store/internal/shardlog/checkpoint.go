@@ -14,9 +14,6 @@ const (
 	checkpointAfter = 100_000
 	// checkpointPart is how many states are stored between two commits: an append waits for that at most.
 	checkpointPart = 500
-	// producersKept is how long the position of a silent producer is known.
-	producersKept = 8 * 24 * time.Hour
-	forgetEvery   = time.Hour
 )
 
 // checkpointer stores heads and positions piece by piece. The shards' commit numbers, as they were when it began, go last:
@@ -24,7 +21,6 @@ const (
 type checkpointer struct {
 	messages int // since the last began
 	begunAt  time.Time
-	forgotAt time.Time
 	rest     *backend.Checkpoint // what is still to be stored
 }
 
@@ -59,15 +55,12 @@ func (l *lane) checkpointAll() {
 
 func (l *lane) beginCheckpoint() {
 	c, now := &l.checkpoints, l.now()
+	l.forget(now, 0)
 	rest := l.state.dirty()
 	if c.rest != nil { // one was under way: its states are still to be stored
+		rest.Shards = append(c.rest.Shards, rest.Shards...)
 		rest.Topics = append(c.rest.Topics, rest.Topics...)
 		rest.Producers = append(c.rest.Producers, rest.Producers...)
-	}
-	if now.Sub(c.forgotAt) >= forgetEvery {
-		c.forgotAt = now
-		rest.ForgetBefore = uint64(now.Add(-producersKept).UnixMicro())
-		l.state.forget(rest.ForgetBefore)
 	}
 	c.rest, c.messages, c.begunAt = rest, 0, now
 }
@@ -83,7 +76,7 @@ func (l *lane) storePart() {
 	}
 	last := len(c.rest.Topics)+len(c.rest.Producers) == 0
 	if last {
-		part.Shards, part.ForgetBefore = c.rest.Shards, c.rest.ForgetBefore
+		part.Shards = c.rest.Shards
 		c.rest = nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout) // a stop does not cut it off
@@ -108,7 +101,7 @@ func (s *state) dirty() *backend.Checkpoint {
 	for n, sh := range s.shards {
 		if sh.dirty {
 			sh.dirty = false
-			c.Shards = append(c.Shards, backend.Shard{Shard: n, Epoch: sh.epoch, Commit: sh.commit})
+			c.Shards = append(c.Shards, backend.Shard{Shard: n, Epoch: sh.epoch, Commit: sh.commit, Forgot: sh.forgot})
 		}
 	}
 	for name, t := range s.topics {
@@ -117,11 +110,12 @@ func (s *state) dirty() *backend.Checkpoint {
 			c.Topics = append(c.Topics, backend.Topic{Shard: t.shard, Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest})
 		}
 	}
-	for key, p := range s.producers {
+	for p := s.positions.newest; p != nil && s.positions.dirty > 0; p = p.older { // those that changed were used last
 		if p.dirty {
 			p.dirty = false
+			s.positions.dirty--
 			c.Producers = append(c.Producers, backend.Producer{
-				Shard: p.shard, Topic: key.topic, ID: key.id, ProducerSeq: p.producerSeq, Epoch: p.epoch, Seq: p.seq, At: p.at,
+				Shard: int(p.shard), Topic: p.key.topic, ID: p.key.id, ProducerSeq: p.producerSeq, Epoch: p.epoch, Seq: p.seq, At: p.at,
 			})
 		}
 	}
@@ -138,16 +132,15 @@ func (s *state) soil() {
 	for _, t := range s.topics {
 		t.dirty = true
 	}
-	for _, p := range s.producers {
+	for p := s.positions.oldest; p != nil; p = p.newer {
 		p.dirty = true
 	}
+	s.positions.dirty = len(s.positions.by)
 }
 
-// forget drops positions of producers that were silent since before a time.
-func (s *state) forget(before uint64) {
-	for key, p := range s.producers {
-		if p.at < before {
-			delete(s.producers, key)
-		}
-	}
+// forget lets go of positions of producers, and counts them.
+func (l *lane) forget(now time.Time, room int) {
+	unused, crowded := l.state.forget(uint64(now.UnixMicro()), room, forgetMost)
+	l.metrics.forgot(unused, crowded)
+	l.metrics.positioned(l.name, len(l.state.positions.by))
 }

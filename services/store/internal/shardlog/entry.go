@@ -93,6 +93,8 @@ func check(item *meshv1.AppendItem) error {
 		return invalid("dedupe_window_s is %d, at most %d", item.GetDedupeWindowS(), int(maxWindow.Seconds()))
 	case item.GetProducerSeq() != 0 && len(item.GetProducerId()) != 16:
 		return invalid("producer_id has %d bytes, not 16", len(item.GetProducerId()))
+	case item.GetProducerSeq() != 0 && item.GetSettledSeq() >= item.GetProducerSeq():
+		return invalid("settled_seq is %d, and must be below producer_seq, which is %d", item.GetSettledSeq(), item.GetProducerSeq())
 	case item.GetProducerSeq() == 0 && len(item.GetProducerId()) != 0:
 		return invalid("producer_id without producer_seq")
 	case item.GetTtlUs() != 0 && item.GetDeliverAt() == 0 && item.GetDue() == 0:

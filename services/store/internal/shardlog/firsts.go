@@ -76,7 +76,7 @@ func (l *lane) findFirsts(ctx context.Context, p *plan, group []*entry) error {
 		if l.writer == nil {
 			return errAway
 		}
-		if err := search(ctx, l.writer, key, l.state.producers[key], wanted); err != nil {
+		if err := search(ctx, l.writer, key, l.state.positions.by[key], wanted); err != nil {
 			return l.asked(err)
 		}
 	}

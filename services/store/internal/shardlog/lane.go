@@ -26,8 +26,6 @@ const (
 	maxQueuedBytes = 32 << 20
 	maxBatch       = 4096
 	maxBatchBytes  = 4 << 20
-	// maxProducers is how many positions of ordered producers a lane remembers.
-	maxProducers = 500_000
 )
 
 // tick is how often a lane that has nothing to do looks after its shards; a wish for other shards is seen at once.
@@ -75,7 +73,7 @@ type lane struct {
 func newLane(name string, cfg Config, pace *pace) *lane {
 	return &lane{
 		name: name, backend: cfg.Backend, owner: cfg.Owner, policies: cfg.Policies, now: cfg.Now, log: cfg.Log, metrics: cfg.Metrics,
-		traces: traces{cfg.Tracer}, stall: cmp.Or(cfg.Stall, DefaultStall), pace: pace, scheduled: cfg.Scheduled, state: newState(),
+		traces: traces{cfg.Tracer}, stall: cmp.Or(cfg.Stall, DefaultStall), pace: pace, scheduled: cfg.Scheduled, state: newState(cmp.Or(cfg.Positions, DefaultPositions), cmp.Or(cfg.PositionWindow, DefaultPositionWindow)),
 		kick: make(chan struct{}, 1), wanted: map[int]bool{}, changed: make(chan struct{}),
 		away: errors.New("no shards claimed yet"),
 	}
@@ -275,9 +273,12 @@ func (l *lane) appendGroup(ctx context.Context) bool {
 		})
 		return true
 	}
+	now := l.now()
+	l.forget(now, len(group))
 	var id backend.BatchID
 	_, _ = rand.Read(id[:]) // it never fails
-	p := newPlan(l.state, group, id, uint64(l.now().UnixMicro()), l.policies(), maxProducers, l.scratch)
+	p := newPlan(l.state, group, id, uint64(now.UnixMicro()), l.policies(), l.scratch)
+	l.metrics.unplaced(&p.unplaced)
 	defer func() { l.scratch.recycle(p) }()
 	if err := l.findFirsts(ctx, p, group); err != nil {
 		l.log.Warn("first results of duplicates could not be read", "error", err)

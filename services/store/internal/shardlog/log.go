@@ -23,8 +23,12 @@ type Config struct {
 	// Writers is how many lanes append side by side, in each database; a shard belongs to lane shard % Writers of its database.
 	Writers int
 	// Stall is how long the database may take for one step before what waits behind it is refused; 0: DefaultStall.
-	Stall    time.Duration
-	Policies func() *policy.Table
+	Stall time.Duration
+	// Positions is how many positions of ordered producers a lane remembers, and PositionWindow how long each at least; 0: DefaultPositions and
+	// DefaultPositionWindow.
+	Positions      int
+	PositionWindow time.Duration
+	Policies       func() *policy.Table
 	// Now is the clock; nil: the real one.
 	Now     func() time.Time
 	Log     *slog.Logger

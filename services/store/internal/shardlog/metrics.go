@@ -27,6 +27,9 @@ type Metrics struct {
 	failures   *prometheus.CounterVec
 	depth      *prometheus.GaugeVec
 	stalls     prometheus.Counter
+	positions  *prometheus.GaugeVec
+	forgotten  *prometheus.CounterVec
+	refusals   *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -57,8 +60,18 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		stalls: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_store_stalls_total", Help: "Times that the database took too long, and appends were refused meanwhile.",
 		}),
+		positions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pushmesh_store_producer_positions", Help: "Topics in which the last number of an ordered producer is remembered.",
+		}, []string{"lane"}),
+		forgotten: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_store_producer_positions_forgotten_total", Help: "Positions of ordered producers that were forgotten: unused for days, or for want of room.",
+		}, []string{"reason"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_store_producer_refusals_total",
+			Help: "Messages refused for their producer's position: it has its share, there is no room, or it may have been forgotten.",
+		}, []string{"code", "reason"}),
 	}
-	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.wait, m.failures, m.depth, m.stalls)
+	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.wait, m.failures, m.depth, m.stalls, m.positions, m.forgotten, m.refusals)
 	return m
 }
 
@@ -92,6 +105,34 @@ func (m *Metrics) committed(waited, took time.Duration, messages int, err error)
 		m.failures.WithLabelValues("lost").Inc()
 	default:
 		m.failures.WithLabelValues("unknown").Inc()
+	}
+}
+
+func (m *Metrics) positioned(lane string, n int) { m.positions.WithLabelValues(lane).Set(float64(n)) }
+
+func (m *Metrics) forgot(unused, crowded int) {
+	if unused > 0 {
+		m.forgotten.WithLabelValues("unused").Add(float64(unused))
+	}
+	if crowded > 0 {
+		m.forgotten.WithLabelValues("room").Add(float64(crowded))
+	}
+}
+
+// unplaced counts refusals of numbers without a position.
+func (m *Metrics) unplaced(u *unplaced) {
+	for _, c := range [...]struct {
+		n      int
+		code   wirev1.Code
+		reason string
+	}{
+		{u.share, wirev1.Code_CODE_RATE_LIMITED, "share"},
+		{u.full, wirev1.Code_CODE_OVERLOADED, "full"},
+		{u.forgotten, wirev1.Code_CODE_OUT_OF_ORDER, "forgotten"},
+	} {
+		if c.n > 0 {
+			m.refusals.WithLabelValues(code.Name(c.code), c.reason).Add(float64(c.n))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package shardlog
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -20,9 +21,15 @@ type plan struct {
 	waits []bool
 	// asks are duplicates by number whose first result must be looked for in the log.
 	asks []int
+	// unplaced counts who was refused for want of a position.
+	unplaced unplaced
 
 	scratch scratch
 }
+
+// unplaced are numbers without a position that were refused: their producer has its share, there is no room for anybody, or the position may have
+// been forgotten.
+type unplaced struct{ share, full, forgotten int }
 
 // scratch is memory that one plan after the other uses; a plan holds on to it until its batch is committed and answered.
 type scratch struct {
@@ -52,7 +59,6 @@ type planner struct {
 	s        *state
 	now      uint64
 	policies *policy.Table
-	most     int // producers that the lane remembers
 
 	topics    map[string]*growing
 	order     []*growing // of topics, so that a plan is the same each time
@@ -60,6 +66,8 @@ type planner struct {
 	commits   map[int]uint64
 	keys      map[backend.KeyHash]int // entry that uses a key first
 	positions map[producerKey]*taken
+	fresh     map[backend.ProducerID]int // positions that are new, by producer
+	freshAll  int
 }
 
 // growing is a topic that this plan appends to.
@@ -78,15 +86,16 @@ type taken struct {
 	entries map[uint64]int
 }
 
-func newPlan(s *state, entries []*entry, id backend.BatchID, now uint64, policies *policy.Table, mostProducers int, with scratch) *plan {
+func newPlan(s *state, entries []*entry, id backend.BatchID, now uint64, policies *policy.Table, with scratch) *plan {
 	p := &planner{
 		plan: &plan{
 			batch:   &backend.Batch{ID: id, At: now},
 			results: make([]*meshv1.AppendResult, len(entries)), waits: make([]bool, len(entries)), scratch: with,
 		},
 		answers: make([]meshv1.AppendResult, len(entries)),
-		s:       s, now: now, policies: policies, most: mostProducers,
+		s:       s, now: now, policies: policies,
 		topics: map[string]*growing{}, commits: map[int]uint64{}, keys: map[backend.KeyHash]int{}, positions: map[producerKey]*taken{},
+		fresh: map[backend.ProducerID]int{},
 	}
 	for i, e := range entries {
 		p.decide(i, e)
@@ -134,23 +143,19 @@ func (p *planner) decide(i int, e *entry) {
 
 // inOrder says whether an ordered producer's number is the next one; if not, the entry is decided.
 func (p *planner) inOrder(i int, e *entry, key producerKey) bool {
-	seq, last, known := e.item.GetProducerSeq(), uint64(0), true
-	have := p.s.producers[key]
-	t := p.positions[key]
-	switch {
-	case t != nil:
-		last = t.last
-	case have != nil:
-		last = have.producerSeq
-	default:
-		known = false
+	have, t := p.s.positions.by[key], p.positions[key]
+	if have == nil && t == nil {
+		return p.begins(i, e, key)
+	}
+	seq, last := e.item.GetProducerSeq(), e.item.GetSettledSeq()
+	if t != nil {
+		last = max(last, t.last)
+	} else {
+		last = max(last, have.producerSeq)
 	}
 	switch {
 	case seq > last+1:
 		p.results[i] = refusal(e, wirev1.Code_CODE_OUT_OF_ORDER, outOfOrder(last+1, seq), 0)
-		return false
-	case seq == last+1 && !known && len(p.s.producers)+len(p.positions) >= p.most:
-		p.results[i] = refusal(e, wirev1.Code_CODE_OVERLOADED, "too many ordered producers", overloadedRetry)
 		return false
 	case seq == last+1:
 		return true
@@ -164,9 +169,51 @@ func (p *planner) inOrder(i int, e *entry, key producerKey) bool {
 	if e.keyed() && p.usedBefore(i, e) {
 		return false
 	}
-	p.results[i] = duplicate(e, have.epoch, 0, e.item.GetMessageId(), e.item.GetPublishedAt())
-	p.asks = append(p.asks, i)
+	p.results[i] = duplicate(e, p.s.shards[e.shard].epoch, 0, e.item.GetMessageId(), e.item.GetPublishedAt())
+	if have != nil { // without, the producer said that it has settled what was before
+		p.asks = append(p.asks, i)
+	}
 	return false
+}
+
+// begins says whether a number may be the first that is known of a producer in a topic: it follows what the producer has settled, it was not published
+// under a position that was forgotten since, and there is room. If not, the entry is decided.
+func (p *planner) begins(i int, e *entry, key producerKey) bool {
+	seq, next := e.item.GetProducerSeq(), e.item.GetSettledSeq()+1
+	if seq > next {
+		p.results[i] = refusal(e, wirev1.Code_CODE_OUT_OF_ORDER, outOfOrder(next, seq)+": nothing is known of this producer_id in the topic, "+
+			"where it is new, or has published nothing for long. Begin with a new producer_id, or say settled_seq", 0)
+		return false
+	}
+	if !p.s.shards[e.shard].known(p.now, e.item.GetSentMsAgo()) && !p.keyUsed(e) {
+		p.unplaced.forgotten++
+		p.results[i] = refusal(e, wirev1.Code_CODE_OUT_OF_ORDER, fmt.Sprintf("producer_seq %d was first sent %s ago, and what producers published then is forgotten: "+
+			"whether it was published is not known. Begin with a new producer_id", seq, time.Duration(e.item.GetSentMsAgo())*time.Millisecond), 0)
+		return false
+	}
+	why := p.s.positions.room(key.id, p.fresh[key.id], p.freshAll)
+	switch why {
+	case roomy:
+		return true
+	case overShare:
+		p.unplaced.share++
+	case overFull:
+		p.unplaced.full++
+	}
+	p.results[i] = refusalOf(e, why.refusal(&p.s.positions, key.id))
+	return false
+}
+
+// keyUsed says whether an entry's dedupe key was used, which tells what became of it.
+func (p *planner) keyUsed(e *entry) bool {
+	if !e.keyed() {
+		return false
+	}
+	if _, ok := p.keys[e.key]; ok {
+		return true
+	}
+	_, ok := p.s.keys.get(e.key, p.now)
+	return ok
 }
 
 // usedBefore decides an entry whose dedupe key was used.
@@ -196,6 +243,10 @@ func (p *planner) take(i int, e *entry, key producerKey) {
 	if t == nil {
 		t = &taken{entries: map[uint64]int{}}
 		p.positions[key] = t
+		if p.s.positions.by[key] == nil {
+			p.fresh[key.id]++
+			p.freshAll++
+		}
 	}
 	t.last = e.item.GetProducerSeq()
 	t.entries[t.last] = i
@@ -336,8 +387,8 @@ func (s *state) apply(p *plan, entries []*entry) {
 		}
 		key := producerKey{topic: e.item.GetTopic()}
 		copy(key.id[:], e.item.GetProducerId())
-		s.moved(key, position{
-			shard: e.shard, producerSeq: e.item.GetProducerSeq(), epoch: s.shards[e.shard].epoch, seq: s.reached(key, p.results[i].GetSeq()), at: b.At, dirty: true,
+		s.positions.moved(position{
+			key: key, shard: int32(e.shard), producerSeq: e.item.GetProducerSeq(), epoch: s.shards[e.shard].epoch, seq: s.reached(key, p.results[i].GetSeq()), at: b.At, dirty: true,
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ const noon = uint64(1_772_366_400_000_000)
 
 // owning is a state that owns every shard.
 func owning() *state {
-	s := newState()
+	s := newState(100, time.Minute)
 	for n := range topic.Shards {
 		s.shards[n] = &shard{epoch: 9}
 	}
@@ -96,7 +97,7 @@ func TestPlansFollowTheModel(t *testing.T) {
 			for i, e := range entries {
 				e.item.Body = rapid.SliceOfN(rapid.Just(byte(i)), 0, 5000).Draw(t, "body")
 			}
-			p := newPlan(s, entries, backend.BatchID{}, noon, table, 100, with)
+			p := newPlan(s, entries, backend.BatchID{}, noon, table, with)
 			again := rapid.Bool().Draw(t, "again")
 			before := map[string]uint64{}
 			for name, head := range m.heads {
@@ -104,7 +105,7 @@ func TestPlansFollowTheModel(t *testing.T) {
 			}
 			if again { // as after a commit that failed: making a plan changes nothing
 				with.recycle(p)
-				p = newPlan(s, entries, backend.BatchID{}, noon, table, 100, with)
+				p = newPlan(s, entries, backend.BatchID{}, noon, table, with)
 			}
 			for i, e := range entries {
 				used := m.keys[e.item.GetTopic()+" "+e.item.GetDedupeKey()]
@@ -179,7 +180,7 @@ func TestRunsKeepTheirBounds(t *testing.T) {
 	for range 1000 {
 		entries = append(entries, entryOf(itemOf("room/1", 1, 0, "")))
 	}
-	p := newPlan(owning(), entries, backend.BatchID{}, noon, policy.NewTable(nil), 100, scratch{})
+	p := newPlan(owning(), entries, backend.BatchID{}, noon, policy.NewTable(nil), scratch{})
 	var got []string
 	for _, r := range p.batch.Runs {
 		if r.Topic == "room/2" {
@@ -195,7 +196,7 @@ func TestRunsKeepTheirBounds(t *testing.T) {
 }
 
 func TestPlanPutsRunsAndKeysWhereThePolicySays(t *testing.T) {
-	p := newPlan(owning(), []*entry{entryOf(itemOf("room/1", 0, 0, "k")), entryOf(itemOf("user/1", 0, 0, ""))}, backend.BatchID{}, noon, policy.NewTable(nil), 100, scratch{})
+	p := newPlan(owning(), []*entry{entryOf(itemOf("room/1", 0, 0, "k")), entryOf(itemOf("user/1", 0, 0, ""))}, backend.BatchID{}, noon, policy.NewTable(nil), scratch{})
 	if p.batch.Runs[0].Class != backend.Day || p.batch.Runs[1].Class != backend.Week {
 		t.Errorf("classes %v and %v", p.batch.Runs[0].Class, p.batch.Runs[1].Class)
 	}
@@ -204,20 +205,37 @@ func TestPlanPutsRunsAndKeysWhereThePolicySays(t *testing.T) {
 	}
 }
 
-func TestProducersAreBounded(t *testing.T) {
+// Whoever has as many positions as are free gets no more, others do; and all that has a position goes on.
+func TestProducersHaveTheirShares(t *testing.T) {
+	s := owning()
+	s.positions.most = 6
 	var entries []*entry
-	for producer := range byte(5) {
+	for topic := range 5 {
+		entries = append(entries, entryOf(itemOf(fmt.Sprintf("room/%d", topic), 0, 1, "")))
+	}
+	for producer := byte(1); producer < 6; producer++ {
 		entries = append(entries, entryOf(itemOf("room/1", producer, 1, "")))
 	}
 	entries = append(entries, entryOf(itemOf("room/1", 0, 2, "")))
-	p := newPlan(owning(), entries, backend.BatchID{}, noon, policy.NewTable(nil), 3, scratch{})
-	var codes []wirev1.Code
-	for _, r := range p.results {
-		codes = append(codes, r.GetCode())
-	}
-	const ok, over = wirev1.Code_CODE_OK, wirev1.Code_CODE_OVERLOADED
-	if want := []wirev1.Code{ok, ok, ok, over, over, ok}; !slices.Equal(codes, want) {
-		t.Errorf("codes %v, want %v", codes, want)
+	const ok, share, full = wirev1.Code_CODE_OK, wirev1.Code_CODE_RATE_LIMITED, wirev1.Code_CODE_OVERLOADED
+	want := []wirev1.Code{ok, ok, ok, share, share, ok, ok, ok, full, full, ok}
+	for _, cut := range []int{len(entries), 1} { // in one commit, and each in its own
+		var codes []wirev1.Code
+		for some := range slices.Chunk(entries, cut) {
+			p := newPlan(s, some, backend.BatchID{}, noon, policy.NewTable(nil), scratch{})
+			for _, r := range p.results {
+				codes = append(codes, r.GetCode())
+				if c := r.GetCode(); (c == share || c == full) && (r.GetRetryAfterMs() == 0 || !strings.Contains(r.GetError(), "without producer_seq")) {
+					t.Errorf("%v does not say what to do", r)
+				}
+			}
+			if cut == 1 {
+				s.apply(p, some)
+			}
+		}
+		if !slices.Equal(codes, want) {
+			t.Errorf("%d at a time: codes %v, want %v", cut, codes, want)
+		}
 	}
 }
 

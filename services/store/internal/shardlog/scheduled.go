@@ -81,7 +81,7 @@ func (p *planner) cancel(i int, e *entry) {
 
 // reached is the seq of a producer's position: where its last message got none (it waits for its time), the one before it.
 func (s *state) reached(key producerKey, seq uint64) uint64 {
-	if have := s.producers[key]; seq == 0 && have != nil {
+	if have := s.positions.by[key]; seq == 0 && have != nil {
 		return have.seq
 	}
 	return seq

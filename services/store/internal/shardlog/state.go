@@ -4,6 +4,7 @@ package shardlog
 
 import (
 	"sync"
+	"time"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
@@ -17,7 +18,7 @@ type state struct {
 	claims uint64 // how often shards were merged
 	topics map[string]*topicState
 
-	producers map[producerKey]*position // the lane's own, as is keys
+	positions positions // of ordered producers; the lane's own, as is keys
 	keys      keyCache
 }
 
@@ -25,6 +26,8 @@ type shard struct {
 	epoch  uint64
 	commit uint64
 	dirty  bool
+	// forgot is when the last position of a producer that was forgotten was used, and a microsecond more; 0: none was. The lane's own.
+	forgot uint64
 	// claim tells this ownership of the shard from earlier ones.
 	claim uint64
 }
@@ -39,22 +42,8 @@ type topicState struct {
 	dirty            bool
 }
 
-type producerKey struct {
-	id    backend.ProducerID
-	topic string
-}
-
-// position is the last number taken from an ordered producer in a topic.
-type position struct {
-	shard       int
-	producerSeq uint64
-	epoch, seq  uint64
-	at          uint64
-	dirty       bool
-}
-
-func newState() *state {
-	return &state{shards: map[int]*shard{}, topics: map[string]*topicState{}, producers: map[producerKey]*position{}}
+func newState(positions int, window time.Duration) *state {
+	return &state{shards: map[int]*shard{}, topics: map[string]*topicState{}, positions: newPositions(positions, window)}
 }
 
 // owns says whether a shard is loaded.
@@ -95,11 +84,7 @@ func (s *state) drop(gone func(shard int) bool) {
 			delete(s.topics, name)
 		}
 	}
-	for key, p := range s.producers {
-		if gone(p.shard) {
-			delete(s.producers, key)
-		}
-	}
+	s.positions.drop(gone)
 }
 
 // merge takes what was loaded of shards that were not owned before. Keys used before now are looked up in the database.
@@ -114,9 +99,7 @@ func (s *state) merge(loaded *state, now uint64) {
 	for name, t := range loaded.topics {
 		s.topics[name] = t
 	}
-	for key, p := range loaded.producers {
-		s.producers[key] = p
-	}
+	s.positions.merge(&loaded.positions)
 	s.keys.since(now)
 }
 
@@ -127,7 +110,7 @@ type loader struct {
 }
 
 func (l *loader) LoadShard(x backend.Shard) {
-	l.shards[x.Shard] = &shard{epoch: x.Epoch, commit: x.Commit}
+	l.shards[x.Shard] = &shard{epoch: x.Epoch, commit: x.Commit, forgot: x.Forgot}
 }
 
 func (l *loader) LoadTopic(x backend.Topic) {
@@ -135,7 +118,7 @@ func (l *loader) LoadTopic(x backend.Topic) {
 }
 
 func (l *loader) LoadProducer(x backend.Producer) {
-	l.moved(producerKey{x.ID, x.Topic}, position{shard: x.Shard, producerSeq: x.ProducerSeq, epoch: x.Epoch, seq: x.Seq, at: x.At})
+	l.positions.moved(position{key: producerKey{x.ID, x.Topic}, shard: int32(x.Shard), producerSeq: x.ProducerSeq, epoch: x.Epoch, seq: x.Seq, at: x.At})
 }
 
 // LoadRun brings heads and producers up to a run that no checkpoint covers.
@@ -146,8 +129,8 @@ func (l *loader) LoadRun(r backend.Run) {
 	l.extended(&r)
 	err := run.Each(r.Packed, func(i int, rec *run.Record) bool {
 		if rec.ProducerSeq != 0 {
-			l.moved(producerKey{rec.Producer, r.Topic}, position{
-				shard: r.Shard, producerSeq: rec.ProducerSeq, epoch: r.Epoch, seq: r.First + uint64(i), at: r.At, dirty: true,
+			l.positions.moved(position{
+				key: producerKey{rec.Producer, r.Topic}, shard: int32(r.Shard), producerSeq: rec.ProducerSeq, epoch: r.Epoch, seq: r.First + uint64(i), at: r.At, dirty: true,
 			})
 		}
 		return true
@@ -168,10 +151,4 @@ func (s *state) extended(r *backend.Run) {
 		t.oldestAt = r.At
 	}
 	t.head, t.dirty = max(t.head, r.Last()), true
-}
-
-func (s *state) moved(key producerKey, to position) {
-	if p := s.producers[key]; p == nil || p.epoch < to.epoch || p.producerSeq < to.producerSeq {
-		s.producers[key] = &to
-	}
 }

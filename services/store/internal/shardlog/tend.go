@@ -100,7 +100,7 @@ func (l *lane) claim(ctx context.Context) error {
 		l.back()
 		return nil
 	}
-	loaded := &loader{state: newState()}
+	loaded := &loader{state: newState(l.state.positions.most, 0)}
 	if err := l.writer.Load(ctx, got, loaded); err != nil {
 		return l.undo(ctx, got, fmt.Errorf("load: %w", err))
 	}

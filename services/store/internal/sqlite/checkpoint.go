@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
@@ -18,7 +21,7 @@ const (
 	putProducer = `INSERT INTO producer (topic, id, shard, producer_seq, epoch, seq, at) VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (topic, id) DO UPDATE SET producer_seq = excluded.producer_seq, epoch = excluded.epoch, seq = excluded.seq, at = excluded.at
 		WHERE (excluded.epoch, excluded.producer_seq) > (epoch, producer_seq)`
-	putShard    = "UPDATE shard SET commit_no = ?1 WHERE shard = ?2 AND epoch = ?3 AND commit_no < ?1"
+	putShard    = "UPDATE shard SET commit_no = max(commit_no, ?1), forgot = max(forgot, ?4) WHERE shard = ?2 AND epoch = ?3"
 	forgetMarks = "DELETE FROM producer_mark WHERE shard = ? AND commit_no <= ?"
 )
 
@@ -51,14 +54,9 @@ func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 			return err
 		}
 	}
-	if c.ForgetBefore > 0 {
-		if _, err := w.b.write.ExecContext(ctx, "DELETE FROM producer WHERE at < ?", int64(c.ForgetBefore)); err != nil {
-			return fmt.Errorf("sqlite: forget producers: %w", err)
-		}
-	}
 	return w.owned(ctx, len(c.Shards), func(i int) int { return c.Shards[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
 		s := c.Shards[i]
-		if _, err := tx.ExecContext(ctx, putShard, int64(s.Commit), s.Shard, int64(s.Epoch)); err != nil {
+		if _, err := tx.ExecContext(ctx, putShard, int64(s.Commit), s.Shard, int64(s.Epoch), int64(s.Forgot)); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, forgetMarks, s.Shard, int64(s.Commit))
@@ -85,5 +83,77 @@ func (w *Writer) owned(ctx context.Context, n int, shard func(i int) int, do fun
 	})
 }
 
-// FoldCheckpoints has nothing to do: states are replaced in place.
-func (b *Backend) FoldCheckpoints(context.Context, backend.Fold) error { return nil }
+// How positions that were forgotten are deleted: looked for beside the writer, now and then, and so many in one transaction.
+const (
+	sweepEvery = 10 * time.Minute
+	sweepRows  = 500
+)
+
+// sweeping is who sweeps, and when the last one was done.
+type sweeping struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+// FoldCheckpoints deletes positions of producers that were forgotten; all else is replaced in place. One caller does it at a time.
+func (b *Backend) FoldCheckpoints(ctx context.Context, how backend.Fold) error {
+	if !b.swept.mu.TryLock() {
+		return nil
+	}
+	defer b.swept.mu.Unlock()
+	if how == backend.FoldDue && time.Since(b.swept.at) < sweepEvery {
+		return nil
+	}
+	for {
+		gone, err := b.forgotten(ctx)
+		if err != nil {
+			return err
+		}
+		if len(gone) == 0 {
+			b.swept.at = time.Now()
+			return nil
+		}
+		if err := b.sweep(ctx, gone); err != nil {
+			return err
+		}
+	}
+}
+
+// positionKey is the primary key of a row of positions.
+type positionKey struct {
+	topic string
+	id    []byte
+}
+
+// forgotten are some of the rows that hold positions from before their shards' forgot.
+func (b *Backend) forgotten(ctx context.Context) (gone []positionKey, err error) {
+	const query = "SELECT p.topic, p.id FROM producer p JOIN shard s ON s.shard = p.shard AND p.at < s.forgot LIMIT 20000"
+	rows, err := b.read.QueryContext(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: forgotten positions: %w", err)
+	}
+	err = scan(rows, func() error {
+		var k positionKey
+		err := rows.Scan(&k.topic, &k.id)
+		gone = append(gone, k)
+		return err
+	})
+	return gone, err
+}
+
+// sweep deletes rows, but for those that were used again since.
+func (b *Backend) sweep(ctx context.Context, gone []positionKey) error {
+	for some := range slices.Chunk(gone, sweepRows) {
+		if err := inTx(ctx, b.write, func(tx *sql.Tx) error {
+			for _, k := range some {
+				if _, err := tx.ExecContext(ctx, "DELETE FROM producer WHERE topic = ? AND id = ? AND at < (SELECT forgot FROM shard s WHERE s.shard = producer.shard)", k.topic, k.id); err != nil {
+					return fmt.Errorf("sqlite: forget a position: %w", err)
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

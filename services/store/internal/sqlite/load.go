@@ -46,9 +46,9 @@ func (l *loading) query(ctx context.Context, query string, each func(rows *sql.R
 }
 
 func (l *loading) shards(ctx context.Context) error {
-	return l.query(ctx, "SELECT shard, epoch, commit_no FROM shard", func(rows *sql.Rows) error {
+	return l.query(ctx, "SELECT shard, epoch, commit_no, forgot FROM shard", func(rows *sql.Rows) error {
 		var s backend.Shard
-		err := rows.Scan(&s.Shard, &s.Epoch, &s.Commit)
+		err := rows.Scan(&s.Shard, &s.Epoch, &s.Commit, &s.Forgot)
 		if err == nil && l.wanted[s.Shard] {
 			l.into.LoadShard(s)
 		}
@@ -82,7 +82,7 @@ func (l *loading) position(rows *sql.Rows) error {
 }
 
 func (l *loading) producers(ctx context.Context) error {
-	return l.query(ctx, "SELECT "+positionColumns+" FROM producer p JOIN shard s ON s.shard = p.shard AND s.epoch = p.epoch", l.position)
+	return l.query(ctx, "SELECT "+positionColumns+" FROM producer p JOIN shard s ON s.shard = p.shard AND s.epoch = p.epoch AND p.at >= s.forgot", l.position)
 }
 
 func (l *loading) marks(ctx context.Context) error {

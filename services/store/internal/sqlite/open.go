@@ -40,6 +40,7 @@ type Backend struct {
 
 	owners owners
 	slices sliceSet
+	swept  sweeping
 	full   atomic.Pointer[error] // why nothing can be written (a full disk); nil: it can
 
 	closing  sync.Once
@@ -113,7 +114,7 @@ func migrate(ctx context.Context, db *sql.DB) error {
 
 // seedShards gives every shard of a new database its first epoch: now.
 func seedShards(ctx context.Context, db *sql.DB, now uint64) error {
-	const insert = "WITH RECURSIVE s (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < ?) INSERT OR IGNORE INTO shard SELECT n, ?, 0 FROM s"
+	const insert = "WITH RECURSIVE s (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < ?) INSERT OR IGNORE INTO shard (shard, epoch, commit_no) SELECT n, ?, 0 FROM s"
 	return inTx(ctx, db, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, insert, topic.Shards-1, int64(now))
 		return err

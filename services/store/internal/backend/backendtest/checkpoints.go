@@ -87,7 +87,7 @@ func randomCheckpoint(r *rand.Rand, shards []int, epoch, at uint64) *backend.Che
 	}
 	for _, shard := range shards {
 		if r.IntN(2) == 0 {
-			c.Shards = append(c.Shards, backend.Shard{Shard: shard, Epoch: epoch, Commit: at + r.Uint64N(9)})
+			c.Shards = append(c.Shards, backend.Shard{Shard: shard, Epoch: epoch, Commit: at + r.Uint64N(9), Forgot: begin + r.Uint64N(at+1)})
 		}
 	}
 	return c
@@ -101,11 +101,17 @@ func (s *state) checkpointed(c *backend.Checkpoint) {
 		}
 		s.topics[x.Topic] = x
 	}
+	for _, x := range c.Shards {
+		have := s.shards[x.Shard]
+		x.Commit, x.Forgot = max(x.Commit, have.Commit), max(x.Forgot, have.Forgot)
+		s.shards[x.Shard] = x
+	}
 	for _, x := range c.Producers {
 		s.LoadProducer(x)
 	}
-	for _, x := range c.Shards {
-		x.Commit = max(x.Commit, s.shards[x.Shard].Commit)
-		s.shards[x.Shard] = x
+	for key, x := range s.producers {
+		if x.At < s.shards[x.Shard].Forgot {
+			delete(s.producers, key)
+		}
 	}
 }

@@ -141,13 +141,13 @@ func testCheckpoint(t *testing.T, db Database) {
 		Shards: []backend.Shard{{Shard: 3, Epoch: epoch, Commit: 2}},
 		Topics: []backend.Topic{topic}, Producers: []backend.Producer{producer, old},
 	}))
-	need(t, w.Checkpoint(within(t), &backend.Checkpoint{ForgetBefore: begin - 5}))
+	need(t, w.Checkpoint(within(t), &backend.Checkpoint{Shards: []backend.Shard{{Shard: 3, Epoch: epoch, Forgot: begin - 5}}}))
 	closeNow(t, b)
 	b = db(t)
 	defer closeNow(t, b)
 	s := load(t, writer(t, b, owner("b"), 3), 3)
-	if got := s.shards[3].Commit; got != 2 {
-		t.Errorf("checkpoint covers commit %d, want 2", got)
+	if got := s.shards[3]; got.Commit != 2 || got.Forgot != begin-5 {
+		t.Errorf("checkpoint %+v, want commit 2, forgot %d", got, begin-5)
 	}
 	if diff := cmp.Diff(map[string]backend.Topic{"x": topic}, s.topics); diff != "" {
 		t.Errorf("topics: %s", diff)

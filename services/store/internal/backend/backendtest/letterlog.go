@@ -29,6 +29,36 @@ func given(t *testing.T, name string, seq uint64, headers map[string]string) *me
 	return l
 }
 
+// LettersAreReplayed appends what a dead letter held again: that letter is gone from the list with the append, and others stay.
+func LettersAreReplayed(t *testing.T, db Database) {
+	l, b := openLog(t, db, NewClock())
+	need(t, b.MakeSlices(within(t), begin))
+	g := attach(t, b, from("e1", 1), begin).Generation
+	wantCodes(t, write(t, b, begin, &meshv1.SessionWrite{User: "u", Name: "s", Generation: g, DeadLetters: []*meshv1.DeadLetter{letter("room/1", 1), letter("room/1", 2)}}), ok)
+	listed := func() (ids []uint64) {
+		t.Helper()
+		all, err := b.ListDeadLetters(within(t), "", 0, 99)
+		need(t, err)
+		for _, l := range all {
+			ids = append(ids, l.GetId())
+		}
+		return ids
+	}
+	ids := listed()
+	if len(ids) != 2 {
+		t.Fatalf("letters %v", ids)
+	}
+	again := Item("room/1", "again")
+	again.DeadLetter = ids[0]
+	wantOK(t, l.Append(t, again, Item("room/1", "another"))...)
+	if got := listed(); !slices.Equal(got, ids[1:]) {
+		t.Errorf("letters %v after the first of %v was replayed", got, ids)
+	}
+	if got := l.Bodies(t, "room/1"); !slices.Equal(got, []string{"again", "another"}) {
+		t.Errorf("the log has %v", got)
+	}
+}
+
 // copying runs a copier until stop is called; apart appends where no letter is marked by it, nil: to the log.
 func copying(t *testing.T, l *Log, of letters.Letters, apart func([]*meshv1.AppendItem, shardlog.Sink)) (c *letters.Copier, stop func()) {
 	t.Helper()

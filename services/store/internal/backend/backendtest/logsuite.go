@@ -31,6 +31,7 @@ var logTests = []suiteTest{
 	{"LogOrdered", testOrdered},
 	{"LogOrderedReopen", testOrderedReopen},
 	{"LogOrderedDuplicateByKey", testOrderedByKey},
+	{"LogOrderedHistory", OrderedHistory},
 	{"LogReadRange", testReadRange},
 	{"LogHeads", testHeads},
 	{"LogRetention", testRetention},
@@ -39,6 +40,7 @@ var logTests = []suiteTest{
 	{"ScheduleFires", testScheduleFires},
 	{"ScheduleTakeover", testScheduleTakeover},
 	{"ScheduleCancel", testScheduleCancel},
+	{"LettersAreReplayed", LettersAreReplayed},
 	{"LettersAreCopied", testLettersAreCopied},
 	{"LettersAreMarkedLater", testLettersAreMarkedLater},
 }
