@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -45,7 +46,9 @@ type Config struct {
 	// Patience [2 s] is how long the server may take to connect, and how long for a statement: one that hangs is noticed within it.
 	Patience time.Duration
 	Pool     Pool
-	Log      *slog.Logger
+	// Dial makes the network's part of a connection; nil: TCP, or a Unix socket where the URL names one.
+	Dial pgconn.DialFunc
+	Log  *slog.Logger
 	// Tracers and Registry may be nil.
 	Tracers  trace.TracerProvider
 	Registry prometheus.Registerer
