@@ -27,6 +27,7 @@ type Metrics struct {
 	failures   *prometheus.CounterVec
 	depth      *prometheus.GaugeVec
 	stalls     prometheus.Counter
+	refused    prometheus.Counter
 }
 
 // NewMetrics registers them.
@@ -57,8 +58,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		stalls: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_store_stalls_total", Help: "Times that the database took too long, and appends were refused meanwhile.",
 		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_store_shards_refused_total", Help: "Times that a shard was given back because what was loaded of it contradicts the log.",
+		}),
 	}
-	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.wait, m.failures, m.depth, m.stalls)
+	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.wait, m.failures, m.depth, m.stalls, m.refused)
 	return m
 }
 
@@ -96,6 +100,8 @@ func (m *Metrics) committed(waited, took time.Duration, messages int, err error)
 }
 
 func (m *Metrics) queued(lane string, depth int) { m.depth.WithLabelValues(lane).Set(float64(depth)) }
+
+func (m *Metrics) shardRefused() { m.refused.Inc() }
 
 // traces adds a span to the traces of messages that are sampled: from the queue to the answer.
 type traces struct{ tracer trace.Tracer }
