@@ -10,8 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// stall is how long the next row of a Load may take: there may be millions of them, but a database that hangs must be noticed.
-const stall = 10 * time.Second
+// stall is how long the next row may take where there may be millions of them: a database that hangs must be noticed.
+func (d *DB) stall() time.Duration { return 5 * d.cfg.Patience }
 
 // Load reads on the writer's own connection, all of it from one snapshot: a fold that commits between two statements moves what the earlier one did not
 // see yet to where the later one doesn't look any more.
@@ -19,7 +19,7 @@ func (w *writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 	return w.use(ctx, bulkTimeout, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		watch := time.AfterFunc(stall, cancel)
+		watch := time.AfterFunc(w.db.stall(), cancel)
 		defer watch.Stop()
 		if err := w.requires(shards...); err != nil {
 			return err
@@ -29,7 +29,7 @@ func (w *writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 			which[i] = int32(s)
 		}
 		return pgx.BeginTxFunc(ctx, w.conn, oneSnapshot, func(tx pgx.Tx) error {
-			l := loading{on: tx, shards: which, into: watched{into, watch}}
+			l := loading{on: tx, shards: which, into: watched{into, watch, w.db.stall()}}
 			return l.all(ctx)
 		})
 	})
@@ -42,25 +42,26 @@ var oneSnapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.Re
 type watched struct {
 	backend.Loader
 	watch *time.Timer
+	stall time.Duration
 }
 
 func (l watched) LoadTopic(t backend.Topic) {
-	l.watch.Reset(stall)
+	l.watch.Reset(l.stall)
 	l.Loader.LoadTopic(t)
 }
 
 func (l watched) LoadProducer(p backend.Producer) {
-	l.watch.Reset(stall)
+	l.watch.Reset(l.stall)
 	l.Loader.LoadProducer(p)
 }
 
 func (l watched) LoadCovered(r backend.Run) {
-	l.watch.Reset(stall)
+	l.watch.Reset(l.stall)
 	l.Loader.LoadCovered(r)
 }
 
 func (l watched) LoadRun(r backend.Run) {
-	l.watch.Reset(stall)
+	l.watch.Reset(l.stall)
 	l.Loader.LoadRun(r)
 }
 
