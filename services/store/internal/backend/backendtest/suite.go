@@ -30,6 +30,7 @@ var backendTests = []suiteTest{
 	{"Checkpoint", testCheckpoint},
 	{"CheckpointNeverLowers", testCheckpointNeverLowers},
 	{"CheckpointHistory", testCheckpointHistory},
+	{"FoldsBesideTakeovers", testFoldsBesideTakeovers},
 	{"ReopenAfterAbruptClose", testReopen},
 	{"ReadRuns", testReadRuns},
 	{"ReadRunsAcrossSlices", testReadAcrossSlices},
