@@ -60,7 +60,7 @@ func (l *loading) begin(ctx context.Context, b *Backend) (err error) {
 }
 
 func (l *loading) query(ctx context.Context, query string, each func(rows *sql.Rows) error) error {
-	rows, err := l.tx.QueryContext(ctx, query) //nolint:sqlclosecheck // scan closes them
+	rows, err := l.tx.QueryContext(ctx, query)
 	if err != nil {
 		return fmt.Errorf("sqlite: load: %w", err)
 	}
