@@ -135,7 +135,7 @@ func (c *core) open(ctx context.Context) (backend.Backend, error) {
 	}
 	home := postgres.Config{
 		URL: c.settings.DB, AllowNoFsync: c.settings.AllowNoFsync, TrustPromotion: c.settings.TrustPromotion,
-		Pool: c.settings.pool(), Log: c.tel.Log, Tracers: c.tel.Tracers, Registry: c.tel.Registry,
+		Fold: c.settings.DBFold, Pool: c.settings.pool(), Log: c.tel.Log, Tracers: c.tel.Tracers, Registry: c.tel.Registry,
 	}
 	if len(c.settings.ShardDBs) == 0 {
 		return postgres.Open(ctx, home)
@@ -231,7 +231,7 @@ func (c *core) build(owner backend.Owner) {
 	tell := newTeller(c.bus, owner, policies, c.tel)
 	keeper := housekeeping.New(housekeeping.Config{
 		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Expired: tell.expired,
-		Now: time.Now, Log: c.tel.Log, Registry: c.tel.Registry,
+		Folds: c.settings.DBFold, Now: time.Now, Log: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.dispatch = dispatch.New(dispatch.Config{Log: log, Bus: c.routers(), Logger: c.tel.Log, Registry: c.tel.Registry})
 	copier := letters.New(letters.Config{

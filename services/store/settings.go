@@ -32,6 +32,7 @@ type Settings struct {
 	DBAcquire      time.Duration     `name:"db-acquire" help:"How long a call waits for a connection before it is answered OVERLOADED." default:"5s"`
 	DBFixed        bool              `name:"db-fixed" help:"Let as many calls work at a time as there are connections, whatever that does to the database, instead of fitting their number to what it bears."`
 	DBStall        time.Duration     `name:"db-stall" help:"How long the database may take for a commit before what waits behind it is refused, to come back later." default:"1s"`
+	DBFold         time.Duration     `name:"db-fold" help:"How often what was appended of cursors and checkpoints is folded into tables with a row for each." default:"5m"`
 	Standalone     bool              `help:"Without NATS: this is the database's only store."`
 	NewEpoch       bool              `help:"Begin a new incarnation of every topic's log, then go on: after the database was restored from a backup or a standby was promoted. No store may run meanwhile."`
 	SameEpoch      bool              `help:"Go on with the present epoch although the database was restored or promoted: nothing that was acknowledged is missing."`
@@ -60,7 +61,7 @@ func (s Settings) withDefaults() Settings {
 	s.DBMinConns, s.DBMaxConns, s.DBReads = cmp.Or(s.DBMinConns, 2), cmp.Or(s.DBMaxConns, 20), cmp.Or(s.DBReads, 4)
 	s.DBIdle, s.DBLifetime = cmp.Or(s.DBIdle, 30*time.Second), cmp.Or(s.DBLifetime, 30*time.Minute)
 	s.DBCheck, s.DBAcquire = cmp.Or(s.DBCheck, 15*time.Second), cmp.Or(s.DBAcquire, 5*time.Second)
-	s.DBStall = cmp.Or(s.DBStall, time.Second)
+	s.DBStall, s.DBFold = cmp.Or(s.DBStall, time.Second), cmp.Or(s.DBFold, 5*time.Minute)
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	return s
@@ -96,6 +97,7 @@ func (s *Settings) Check() error {
 		settings.Range("db-check", d.DBCheck.Seconds(), 0.1, 3600),
 		settings.Range("db-acquire", d.DBAcquire.Seconds(), 0.1, 60),
 		settings.Range("db-stall", d.DBStall.Seconds(), 0.05, 10),
+		settings.Range("db-fold", d.DBFold.Seconds(), 0.05, 3600),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

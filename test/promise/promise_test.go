@@ -67,19 +67,21 @@ func victims(m *procmesh.Mesh, db *pgtest.Server) []Victim {
 func TestPromisesAreKeptWhateverDies(t *testing.T) {
 	n := seed(t)
 	db := pgtest.New(t)
-	m := procmesh.Start(t, procmesh.Options{Edges: 3, Routers: 2, Stores: 2, DB: db.URL()})
+	m := procmesh.Start(t, procmesh.Options{Edges: 3, Routers: 2, Stores: 2, DB: db.URL(), StoreArgs: forced})
 	faults := &Faults{Victims: victims(m, db), Every: 700 * time.Millisecond, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 0))}
 	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: n, Logf: t.Logf, Rate: 400, Lives: 4 * time.Second}
 	v := judged(t, play, func(ctx context.Context) {
-		const most = 10 // a busy machine has less happen in the same time
-		for try := range most {
-			strike(ctx, t, faults, length(t))
-			if _, n := play.Offered(); faults.Total() >= 5 && n >= 1000 {
-				break
+		crowded(t, play, func() {
+			const most = 10 // a busy machine has less happen in the same time
+			for try := range most {
+				strike(ctx, t, faults, length(t))
+				if _, n := play.Offered(); faults.Total() >= 5 && n >= 1000 {
+					break
+				}
+				t.Logf("too little has happened in %d times %s", try+1, length(t))
 			}
-			t.Logf("too little has happened in %d times %s", try+1, length(t))
-		}
-		m.WaitReady(t)
+			m.WaitReady(t)
+		})
 	})
 	t.Logf("faults=%d %v", faults.Total(), faults.Struck)
 	t.Log(v)

@@ -60,9 +60,9 @@ type Writer interface {
 	// Claim takes those of shards that nobody owns, records the owner, and says which. All that this writer claimed before stay
 	// its own. It does not wait for shards held by others. Without shards it asks whether the writer is still good.
 	Claim(ctx context.Context, shards []int) (got []int, err error)
-	// Load tells what is known of owned shards: every shard, topic and producer as of the shard's last checkpoint, then the
-	// runs committed after it, per shard in the order of commits, then the marks committed after it (as producers). Epochs that
-	// are gone are left out, and so are producers from before their shard's Forgot; not those in runs and marks.
+	// Load tells what is known of owned shards, all of it as of one moment: every shard, topic and producer as of the shard's last checkpoint, then, per
+	// shard in the order of commits, the runs of the last CoveredCommits that the checkpoint covers and those committed after it, then the marks
+	// committed after it (as producers). Epochs that are gone are left out, and so are producers from before their shard's Forgot; not those in runs and marks.
 	Load(ctx context.Context, shards []int, into Loader) error
 	// Commit writes a batch in one transaction, durable when it returns nil. Its errors are ErrNotCommitted (the writer is still
 	// good), ErrLost (not committed, and never will be), ErrUnknown (ask Committed of a later writer that
@@ -82,11 +82,16 @@ type Writer interface {
 	Close() error
 }
 
+// CoveredCommits is how many commits that a shard's checkpoint covers are told, for comparison.
+const CoveredCommits = 8
+
 // Loader takes what Load tells. Slices are the loader's to keep.
 type Loader interface {
 	LoadShard(Shard)
 	LoadTopic(Topic)
 	LoadProducer(Producer)
+	// LoadCovered is told runs that the checkpoint covers, without Packed: a topic whose head is below one was not loaded as it was stored.
+	LoadCovered(Run)
 	// LoadRun is told runs after the checkpoint.
 	LoadRun(Run)
 }

@@ -2,6 +2,7 @@
 package housekeeping
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -19,7 +20,7 @@ import (
 const (
 	slicesEvery   = time.Minute
 	sessionsEvery = 10 * time.Second
-	foldsEvery    = 5 * time.Second
+	foldsEvery    = 5 * time.Second // or more often, where folds are
 	// edgeSilence is how long an edge may send no digest before the sessions it holds are let go; it sends one a second.
 	edgeSilence = time.Minute
 	// expireLimit bounds one transaction.
@@ -46,8 +47,10 @@ type Config struct {
 	Mine func() bool
 	// Expired is told of each session that expired, after the commit; it must not block. nil: nobody is.
 	Expired func(backend.SessionKey)
-	Now     func() time.Time
-	Log     *slog.Logger
+	// Folds is how often the database folds; it is asked that often, or every 5 s. 0: every 5 s.
+	Folds time.Duration
+	Now   func() time.Time
+	Log   *slog.Logger
 	// Registry may be nil.
 	Registry prometheus.Registerer
 }
@@ -86,11 +89,12 @@ func (k *Keeper) Start(ctx context.Context) error {
 		k.leave = leave
 		k.cfg.Bus.OnGap(k.gap)
 	}
+	folds := min(foldsEvery, cmp.Or(k.cfg.Folds, foldsEvery))
 	k.group = lifecycle.NewGroup(context.Background())
 	k.group.Go("housekeeping-slices", func(ctx context.Context) { k.every(ctx, slicesEvery, jobTimeout, k.Slices) })
 	k.group.Go("housekeeping-sessions", func(ctx context.Context) { k.every(ctx, sessionsEvery, jobTimeout, k.Sessions) })
-	k.group.Go("housekeeping-cursors", func(ctx context.Context) { k.every(ctx, foldsEvery, foldTimeout, k.Cursors) })
-	k.group.Go("housekeeping-checkpoints", func(ctx context.Context) { k.every(ctx, foldsEvery, foldTimeout, k.Checkpoints) })
+	k.group.Go("housekeeping-cursors", func(ctx context.Context) { k.every(ctx, folds, foldTimeout, k.Cursors) })
+	k.group.Go("housekeeping-checkpoints", func(ctx context.Context) { k.every(ctx, folds, foldTimeout, k.Checkpoints) })
 	return nil
 }
 

@@ -107,8 +107,8 @@ type rounds struct {
 }
 
 // due says whether there is reason to pack: most pages that no round has seen, or some and the last round was long ago; and whether there is something to
-// fold, which was done long ago, while no old snapshot keeps dead rows.
-func (a appended) due(ctx context.Context, conn *pgx.Conn, r *rounds, most int, now time.Time) (pack, fold bool, err error) {
+// fold, which was last done that long ago, while no old snapshot keeps dead rows.
+func (a appended) due(ctx context.Context, conn *pgx.Conn, r *rounds, most int, every time.Duration, now time.Time) (pack, fold bool, err error) {
 	var n int
 	var some bool
 	err = conn.QueryRow(ctx, fmt.Sprintf(`SELECT (SELECT count(*) FROM (SELECT FROM pushmesh.%[1]s WHERE id >= f.through AND id > $1 LIMIT $2) AS new),
@@ -116,7 +116,7 @@ func (a appended) due(ctx context.Context, conn *pgx.Conn, r *rounds, most int, 
 	if err != nil {
 		return false, false, fmt.Errorf("postgres: pages that wait: %w", err)
 	}
-	if some && now.Sub(r.folded) >= foldEvery {
+	if some && now.Sub(r.folded) >= every {
 		if fold, err = fresh(ctx, conn); err != nil {
 			return false, false, err
 		}

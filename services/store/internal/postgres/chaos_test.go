@@ -65,6 +65,7 @@ type heads struct{ epoch, commit map[int]uint64 }
 func (h *heads) LoadShard(s backend.Shard)     { h.epoch[s.Shard], h.commit[s.Shard] = s.Epoch, s.Commit }
 func (h *heads) LoadTopic(backend.Topic)       {}
 func (h *heads) LoadProducer(backend.Producer) {}
+func (h *heads) LoadCovered(backend.Run)       {}
 func (h *heads) LoadRun(r backend.Run)         { h.commit[r.Shard] = max(h.commit[r.Shard], r.Commit) }
 
 // writerOf opens a writer that owns one shard, trying until ctx ends.

@@ -12,7 +12,7 @@ const insertCheckpoint = `INSERT INTO pushmesh.checkpoint (id, forget, topic_sha
 
 // Checkpoint appends a row on the writer's own connection, so that only an owner can. Greatest values hold: nothing is read, nothing updated.
 func (w *writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
-	return w.use(ctx, bulkTimeout, func(ctx context.Context) error {
+	return w.use(ctx, w.db.stall(), func(ctx context.Context) error {
 		for _, s := range c.Shards {
 			if err := w.requires(s.Shard); err != nil {
 				return err

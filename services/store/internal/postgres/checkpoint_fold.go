@@ -10,7 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// When checkpoints are packed; they are folded like cursors, every foldEvery.
+// When checkpoints are packed; they are folded as often as cursors.
 const (
 	packCheckpoints = 500
 	// checkpointParts is in how many pieces checkpoints are folded, by shard.
@@ -76,7 +76,7 @@ func (d *DB) FoldCheckpoints(ctx context.Context, how backend.Fold) error {
 func (d *DB) foldCheckpoints(ctx context.Context, conn *pgx.Conn, how backend.Fold) error {
 	now, fold := time.Now(), how == backend.FoldAll
 	if how == backend.FoldDue {
-		pack, foldable, err := checkpoints.due(ctx, conn, &d.tally, packCheckpoints, now)
+		pack, foldable, err := checkpoints.due(ctx, conn, &d.tally, packCheckpoints, d.cfg.Fold, now)
 		if err != nil || !pack && !foldable {
 			return err
 		}

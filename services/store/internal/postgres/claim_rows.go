@@ -113,7 +113,7 @@ func (r *claimRun) load(ctx context.Context, shards []int, visit func(backend.Cl
 	limit, cancel := context.WithTimeout(ctx, bulkTimeout)
 	defer cancel()
 	int4 := func(v int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
-	err = pipelined(limit, r.conn, func(p *pgconn.Pipeline) {
+	err = pipelined(limit, r.conn, r.db.stall(), func(p *pgconn.Pipeline) {
 		for _, s := range ranges {
 			p.SendQueryPrepared(readClaims, [][]byte{int4(s[0]), int4(s[1])}, binaryForm, binaryForm)
 		}
@@ -146,12 +146,12 @@ func adjoining(all []int) (ranges [][2]int) {
 // rowsPerLook is how many rows are read before the deadline is moved.
 const rowsPerLook = 1024
 
-// pipelined sends statements in one round trip and one transaction, and tells each row with the number of its statement. It has until ctx's deadline, and the server at most stall for
+// pipelined sends statements in one round trip and one transaction, and tells each row with the number of its statement. It has until ctx's deadline, and the server at most patience for
 // rowsPerLook rows: the connection's deadline does that, where pgx would start a goroutine each time. The connection is of no more use after an error.
-func pipelined(ctx context.Context, conn *pgx.Conn, write func(*pgconn.Pipeline), row func(statement int, values [][]byte)) error {
+func pipelined(ctx context.Context, conn *pgx.Conn, patience time.Duration, write func(*pgconn.Pipeline), row func(statement int, values [][]byte)) error {
 	raw := conn.PgConn().Conn()
 	extend := func() error {
-		until := time.Now().Add(stall)
+		until := time.Now().Add(patience)
 		if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
 			until = deadline
 		}

@@ -198,7 +198,7 @@ func (r *claimRun) Commit(ctx context.Context, c *backend.ClaimChanges) (now uin
 }
 
 func (r *claimRun) commit(ctx context.Context, c *backend.ClaimChanges) (now uint64, err error) {
-	err = pipelined(ctx, r.conn, func(p *pgconn.Pipeline) {
+	err = pipelined(ctx, r.conn, r.db.stall(), func(p *pgconn.Pipeline) {
 		name, params := r.statement(c)
 		p.SendQueryPrepared(name, params, binaryForm, binaryForm)
 	}, func(_ int, row [][]byte) {

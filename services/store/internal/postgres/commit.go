@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -65,8 +67,8 @@ var prepared = func() map[string]string {
 // prepare has the server know statements by name, in one round trip.
 func prepare(ctx context.Context, conn *pgx.Conn, statements map[string]string) (err error) {
 	p := conn.PgConn().StartPipeline(ctx)
-	for name, sql := range statements {
-		p.SendPrepare(name, sql, nil)
+	for _, name := range slices.Sorted(maps.Keys(statements)) { // in one order, so that a test can name what is sent
+		p.SendPrepare(name, statements[name], nil)
 	}
 	if err := p.Sync(); err != nil {
 		return errors.Join(err, p.Close())

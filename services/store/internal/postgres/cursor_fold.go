@@ -16,7 +16,7 @@ import (
 const (
 	packPages = 1000
 	packEvery = 30 * time.Second
-	foldEvery = 5 * time.Minute
+	foldEvery = 5 * time.Minute // where Config.Fold is not said
 	// foldMost cursors may lie in pages, which is memory of every store that resumes sessions: beyond, they are folded beside an old snapshot as well.
 	foldMost = 1_000_000
 	// cursorsInPage is the length of a packed page, packPause what lies between two; foldPart how many cursors one transaction folds, foldPause what lies
@@ -46,7 +46,7 @@ func (d *DB) FoldCursors(ctx context.Context, how backend.Fold) error {
 func (d *DB) foldCursors(ctx context.Context, conn *pgx.Conn, how backend.Fold) error {
 	now, fold := time.Now(), how == backend.FoldAll
 	if how == backend.FoldDue {
-		pack, foldable, err := cursorPages.due(ctx, conn, &d.folder.rounds, packPages, now)
+		pack, foldable, err := cursorPages.due(ctx, conn, &d.folder.rounds, packPages, d.cfg.Fold, now)
 		if err != nil || !pack && !foldable {
 			return err
 		}

@@ -10,17 +10,17 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// stall is how long the next row of a Load may take: there may be millions of them, but a database that hangs must be noticed.
-const stall = 10 * time.Second
+// stall is how long the next row may take where there may be millions of them: a database that hangs must be noticed.
+func (d *DB) stall() time.Duration { return 5 * d.cfg.Patience }
 
-// Load reads on the writer's own connection: what it sees can't change but through this writer.
+// Load reads on the writer's own connection, all of it from one snapshot: a fold that commits between two statements moves what the earlier one did not
+// see yet to where the later one doesn't look any more.
 func (w *writer) Load(ctx context.Context, shards []int, into backend.Loader) error {
 	return w.use(ctx, bulkTimeout, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		watch := time.AfterFunc(stall, cancel)
+		watch := time.AfterFunc(w.db.stall(), cancel)
 		defer watch.Stop()
-		into = watched{into, watch}
 		if err := w.requires(shards...); err != nil {
 			return err
 		}
@@ -28,66 +28,85 @@ func (w *writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 		for i, s := range shards {
 			which[i] = int32(s)
 		}
-		covered, err := w.loadShards(ctx, which, into)
-		if err != nil {
-			return err
-		}
-		if err := w.loadTopics(ctx, which, into); err != nil {
-			return err
-		}
-		if err := w.loadProducers(ctx, which, into); err != nil {
-			return err
-		}
-		if err := w.loadRuns(ctx, which, covered, into); err != nil {
-			return err
-		}
-		return w.loadMarks(ctx, which, covered, into)
+		return pgx.BeginTxFunc(ctx, w.conn, oneSnapshot, func(tx pgx.Tx) error {
+			l := loading{on: tx, shards: which, into: watched{into, watch, w.db.stall()}}
+			return l.all(ctx)
+		})
 	})
 }
+
+// oneSnapshot has every statement of a transaction see the same state of the database.
+var oneSnapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 
 // watched tells the watch of each row.
 type watched struct {
 	backend.Loader
 	watch *time.Timer
+	stall time.Duration
 }
 
 func (l watched) LoadTopic(t backend.Topic) {
-	l.watch.Reset(stall)
+	l.watch.Reset(l.stall)
 	l.Loader.LoadTopic(t)
 }
 
 func (l watched) LoadProducer(p backend.Producer) {
-	l.watch.Reset(stall)
+	l.watch.Reset(l.stall)
 	l.Loader.LoadProducer(p)
 }
 
+func (l watched) LoadCovered(r backend.Run) {
+	l.watch.Reset(l.stall)
+	l.Loader.LoadCovered(r)
+}
+
 func (l watched) LoadRun(r backend.Run) {
-	l.watch.Reset(stall)
+	l.watch.Reset(l.stall)
 	l.Loader.LoadRun(r)
 }
 
-// loadShards also says what each shard's checkpoint covers, in the order of shards: what is asked after it is at least as new.
-func (w *writer) loadShards(ctx context.Context, shards []int32, into backend.Loader) (covered []int64, err error) {
+// loading is one Load. covered is what each shard's checkpoint covers, in the order of shards.
+type loading struct {
+	on      pgx.Tx
+	shards  []int32
+	covered []int64
+	into    backend.Loader
+}
+
+// all begins with a lock, before the snapshot is taken: a slice of pages that are folded meanwhile is not dropped, though the snapshot needs it.
+func (l *loading) all(ctx context.Context) error {
+	if _, err := l.on.Exec(ctx, `LOCK TABLE ONLY pushmesh.checkpoint IN ACCESS SHARE MODE`); err != nil {
+		return err
+	}
+	for _, load := range []func(context.Context) error{l.loadShards, l.loadTopics, l.loadProducers, l.loadRuns, l.loadMarks} {
+		if err := load(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *loading) loadShards(ctx context.Context) error {
 	var shard int32
 	var epoch, commit, forgot int64
-	rows, err := w.conn.Query(ctx, `
+	rows, err := l.on.Query(ctx, `
 		SELECT s.shard, s.epoch, greatest(s.covered, n.covered), greatest(s.forgot, n.forgot)
 		FROM unnest($1::int[]) WITH ORDINALITY AS want (shard, at) JOIN pushmesh.shard AS s USING (shard)
 		LEFT JOIN (SELECT shard, epoch, max(covered) AS covered, max(forgot) AS forgot FROM pushmesh.checkpoint_shard GROUP BY shard, epoch) AS n
 			ON n.shard = s.shard AND n.epoch = s.epoch
-		ORDER BY want.at`, shards)
+		ORDER BY want.at`, l.shards)
 	err = each(rows, err, []any{&shard, &epoch, &commit, &forgot}, func() {
-		into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Commit: uint64(commit), Forgot: uint64(forgot)})
-		covered = append(covered, commit)
+		l.into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Commit: uint64(commit), Forgot: uint64(forgot)})
+		l.covered = append(l.covered, commit)
 	})
-	if err == nil && len(covered) != len(shards) {
-		err = fmt.Errorf("%d shards asked for, %d found", len(shards), len(covered))
+	if err == nil && len(l.covered) != len(l.shards) {
+		err = fmt.Errorf("%d shards asked for, %d found", len(l.shards), len(l.covered))
 	}
-	return covered, err
+	return err
 }
 
 // loadTopics tells what was folded, then what lies in pages: that is told as what holds of both.
-func (w *writer) loadTopics(ctx context.Context, shards []int32, into backend.Loader) error {
+func (l *loading) loadTopics(ctx context.Context) error {
 	for _, sql := range []string{`
 		SELECT t.shard, t.topic, t.epoch, t.head, t.oldest
 		FROM pushmesh.topic AS t JOIN pushmesh.shard AS s USING (shard) WHERE t.shard = ANY($1) AND t.epoch >= s.epoch`, `
@@ -100,9 +119,9 @@ func (w *writer) loadTopics(ctx context.Context, shards []int32, into backend.Lo
 		var shard int32
 		var name string
 		var epoch, head, oldest int64
-		rows, err := w.conn.Query(ctx, sql, shards)
+		rows, err := l.on.Query(ctx, sql, l.shards)
 		err = each(rows, err, []any{&shard, &name, &epoch, &head, &oldest}, func() {
-			into.LoadTopic(backend.Topic{Shard: int(shard), Topic: name, Epoch: uint64(epoch), Head: uint64(head), Oldest: uint64(oldest)})
+			l.into.LoadTopic(backend.Topic{Shard: int(shard), Topic: name, Epoch: uint64(epoch), Head: uint64(head), Oldest: uint64(oldest)})
 		})
 		if err != nil {
 			return err
@@ -112,7 +131,7 @@ func (w *writer) loadTopics(ctx context.Context, shards []int32, into backend.Lo
 }
 
 // loadProducers likewise; of several the loader takes the greatest.
-func (w *writer) loadProducers(ctx context.Context, shards []int32, into backend.Loader) error {
+func (l *loading) loadProducers(ctx context.Context) error {
 	for _, sql := range []string{`
 		SELECT p.shard, p.topic, p.producer, p.producer_seq, p.epoch, p.seq, p.at
 		FROM pushmesh.producer AS p JOIN pushmesh.shard AS s USING (shard)
@@ -121,20 +140,20 @@ func (w *writer) loadProducers(ctx context.Context, shards []int32, into backend
 		FROM pushmesh.checkpoint_producer AS n JOIN pushmesh.shard AS s USING (shard)
 		WHERE n.shard = ANY($1) AND n.epoch >= s.epoch AND n.at >= ` + forgotten + `[n.shard + 1]
 		ORDER BY n.shard, n.topic, n.producer, n.epoch DESC, n.producer_seq DESC`} {
-		rows, err := w.conn.Query(ctx, sql, shards)
-		if err := eachProducer(rows, err, into); err != nil {
+		rows, err := l.on.Query(ctx, sql, l.shards)
+		if err := eachProducer(rows, err, l.into); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *writer) loadMarks(ctx context.Context, shards []int32, covered []int64, into backend.Loader) error {
-	rows, err := w.conn.Query(ctx, `
+func (l *loading) loadMarks(ctx context.Context) error {
+	rows, err := l.on.Query(ctx, `
 		SELECT m.shard, m.topic, m.producer, m.producer_seq, m.epoch, m.seq, m.at
 		FROM unnest($1::int[], $2::bigint[]) AS c (shard, covered) JOIN pushmesh.shard AS s USING (shard) JOIN pushmesh.mark AS m USING (shard)
-		WHERE m.commit > c.covered AND m.epoch >= s.epoch ORDER BY m.shard, m.commit, m.producer_seq`, shards, covered)
-	return eachProducer(rows, err, into)
+		WHERE m.commit > c.covered AND m.epoch >= s.epoch ORDER BY m.shard, m.commit, m.producer_seq`, l.shards, l.covered)
+	return eachProducer(rows, err, l.into)
 }
 
 func eachProducer(rows pgx.Rows, err error, into backend.Loader) error {
@@ -149,15 +168,23 @@ func eachProducer(rows pgx.Rows, err error, into backend.Loader) error {
 	})
 }
 
-// loadRuns reads what no checkpoint covers. Nothing of a takeover's log is held in memory but the row at hand.
-func (w *writer) loadRuns(ctx context.Context, shards []int32, covered []int64, into backend.Loader) error {
-	rows, err := w.conn.Query(ctx, `
-		SELECT l.class, l.shard, l.commit, l.topic, l.epoch, l.first_seq, l.last_seq, l.at, l.packed
+// loadRuns reads what no checkpoint covers, and before it the last commits that one does: what has to be in the checkpoint. Nothing of a takeover's log is
+// held in memory but the row at hand.
+func (l *loading) loadRuns(ctx context.Context) error {
+	rows, err := l.on.Query(ctx, `
+		SELECT l.class, l.shard, l.commit, l.topic, l.epoch, l.first_seq, l.last_seq, l.at, CASE WHEN l.commit > c.covered THEN l.packed END, l.commit <= c.covered
 		FROM unnest($1::int[], $2::bigint[]) AS c (shard, covered) JOIN pushmesh.shard AS s USING (shard) CROSS JOIN LATERAL (
-			SELECT * FROM pushmesh.log WHERE shard = s.shard AND commit > c.covered AND epoch >= s.epoch OFFSET 0) AS l
-		ORDER BY l.shard, l.commit, l.topic, l.first_seq`, shards, covered)
+			SELECT * FROM pushmesh.log WHERE shard = s.shard AND commit > c.covered - $3 AND epoch >= s.epoch OFFSET 0) AS l
+		ORDER BY l.shard, l.commit, l.topic, l.first_seq`, l.shards, l.covered, int64(backend.CoveredCommits))
 	var r runRow
-	return each(rows, err, r.columns(), func() { into.LoadRun(r.run()) })
+	var covered bool
+	return each(rows, err, append(r.columns(), &covered), func() {
+		if covered {
+			l.into.LoadCovered(r.run())
+		} else {
+			l.into.LoadRun(r.run())
+		}
+	})
 }
 
 func each(rows pgx.Rows, err error, into []any, visit func()) error {

@@ -70,6 +70,9 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	params["idle_in_transaction_session_timeout"] = "10000"
 	// What a caller gave up ends on the server too, though the server may be busy with it.
 	params["client_connection_check_interval"] = "2000"
+	if cfg.Dial != nil {
+		pool.ConnConfig.DialFunc = cfg.Dial
+	}
 	newAttempts(maxAttempts).limit(pool.ConnConfig)
 	if _, none := cfg.Tracers.(noop.TracerProvider); cfg.Tracers != nil && !none {
 		pool.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(cfg.Tracers))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -44,8 +45,12 @@ type Config struct {
 	TrustPromotion bool
 	// Patience [2 s] is how long the server may take to connect, and how long for a statement: one that hangs is noticed within it.
 	Patience time.Duration
-	Pool     Pool
-	Log      *slog.Logger
+	// Fold [5 min] is how often what pages say goes into the tables that have a row for each cursor and topic.
+	Fold time.Duration
+	Pool Pool
+	// Dial makes the network's part of a connection; nil: TCP, or a Unix socket where the URL names one.
+	Dial pgconn.DialFunc
+	Log  *slog.Logger
 	// Tracers and Registry may be nil.
 	Tracers  trace.TracerProvider
 	Registry prometheus.Registerer
@@ -79,7 +84,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.Pool, cfg.Patience = cfg.Pool.withDefaults(), cmp.Or(cfg.Patience, patience)
+	cfg.Pool, cfg.Patience, cfg.Fold = cfg.Pool.withDefaults(), cmp.Or(cfg.Patience, patience), cmp.Or(cfg.Fold, foldEvery)
 	d := &DB{cfg: cfg, gate: cfg.Pool.gate(time.Now), writers: map[*writer]struct{}{}, claims: map[*claimRun]struct{}{}}
 	poolCfg, err := poolConfig(cfg)
 	if err != nil {

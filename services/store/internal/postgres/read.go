@@ -52,9 +52,9 @@ func (d *DB) lend(class guard.Class) on {
 	}
 }
 
-// lend bounds nothing: a lane's ctx does.
+// lend is for a question: a lane's ctx bounds all of them.
 func (w *writer) lend(ctx context.Context, f func(ctx context.Context, conn querier) error) error {
-	return w.use(ctx, bulkTimeout, func(ctx context.Context) error { return f(ctx, w.conn) })
+	return w.use(ctx, w.db.stall(), func(ctx context.Context) error { return f(ctx, w.conn) })
 }
 
 func readRunsOn(ctx context.Context, lend on, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {

@@ -121,12 +121,22 @@ func record(b *pgx.Batch, p process, owner backend.Owner) {
 
 // Claim takes the locks that are free. Without shards it is a question whether the connection still stands.
 func (w *writer) Claim(ctx context.Context, shards []int) (got []int, err error) {
-	err = w.use(ctx, w.db.cfg.Patience, func(ctx context.Context) error {
+	err = w.useWhole(ctx, w.db.cfg.Patience, func(ctx context.Context) error {
 		got, err = w.claim(ctx, shards)
 		return err
 	})
 	return got, err
 }
+
+// claimShards locks the shards whose data is here, and puts their owner on record in the same statement: whoever has a lock can be fenced, were it frozen
+// right after.
+const claimShards = `
+	WITH here AS MATERIALIZED (SELECT shard FROM pushmesh.shard WHERE shard = ANY($2) AND held),
+	locked AS MATERIALIZED (SELECT shard FROM here WHERE pg_try_advisory_lock($1, shard))
+	INSERT INTO pushmesh.owner (shard, store_id, incarnation, address) SELECT shard, $3, $4, $5 FROM locked ORDER BY shard
+	ON CONFLICT (shard) DO UPDATE SET store_id = excluded.store_id, incarnation = excluded.incarnation,
+		address = excluded.address, claimed_at = excluded.claimed_at
+	RETURNING shard`
 
 func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error) {
 	if len(shards) == 0 {
@@ -138,30 +148,16 @@ func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error)
 			ask = append(ask, int32(s))
 		}
 	}
-	rows, err := w.conn.Query(ctx, `SELECT s, pg_try_advisory_lock($1, s) FROM unnest($2::int[]) AS s`, int32(lockClass), ask)
-	if err != nil {
-		return nil, err
-	}
+	rows, err := w.conn.Query(ctx, claimShards, int32(lockClass), ask, w.owner.StoreID, int64(w.owner.Incarnation), w.owner.Address)
 	var shard int32
-	var locked bool
 	var fresh []int32
-	if _, err := pgx.ForEachRow(rows, []any{&shard, &locked}, func() error {
-		if locked {
-			w.owned[int(shard)] = true
-			fresh = append(fresh, shard)
-		}
-		return nil
-	}); err != nil {
+	if err := each(rows, err, []any{&shard}, func() { fresh = append(fresh, shard) }); err != nil {
 		return nil, err
 	}
-	if fresh, err = w.keepHeld(ctx, fresh); err != nil {
-		return nil, err
+	for _, s := range fresh {
+		w.owned[int(s)] = true
 	}
-	if _, err := w.conn.Exec(ctx, `
-		INSERT INTO pushmesh.owner (shard, store_id, incarnation, address) SELECT s, $2, $3, $4 FROM unnest($1::int[]) AS s
-		ON CONFLICT (shard) DO UPDATE SET store_id = excluded.store_id, incarnation = excluded.incarnation,
-			address = excluded.address, claimed_at = excluded.claimed_at`,
-		fresh, w.owner.StoreID, int64(w.owner.Incarnation), w.owner.Address); err != nil {
+	if err := w.releaseMoved(ctx, fresh); err != nil {
 		return nil, err
 	}
 	for _, s := range shards {
@@ -172,28 +168,24 @@ func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error)
 	return got, nil
 }
 
-// keepHeld gives back, of shards just locked, those whose data is in another database. It is asked after the lock: under it nothing moves.
-func (w *writer) keepHeld(ctx context.Context, locked []int32) (held []int32, err error) {
+// releaseMoved gives back, of shards just locked, those whose data was moved to another database before they were. It is asked after the lock: under it
+// nothing moves.
+func (w *writer) releaseMoved(ctx context.Context, locked []int32) error {
 	if len(locked) == 0 {
-		return nil, nil
+		return nil
 	}
-	rows, err := w.conn.Query(ctx, `SELECT shard, CASE WHEN held THEN true ELSE NOT pg_advisory_unlock($1, shard) END
-		FROM pushmesh.shard WHERE shard = ANY($2)`, int32(lockClass), locked)
-	var shard int32
-	var here bool
-	err = each(rows, err, []any{&shard, &here}, func() {
-		if here {
-			held = append(held, shard)
-		} else {
-			delete(w.owned, int(shard))
-		}
-	})
-	return held, err
+	rows, err := w.conn.Query(ctx, `SELECT shard FROM pushmesh.shard WHERE shard = ANY($1) AND NOT held`, locked)
+	var shard int
+	var moved []int
+	if err := each(rows, err, []any{&shard}, func() { moved = append(moved, shard) }); err != nil || len(moved) == 0 {
+		return err
+	}
+	return w.release(ctx, moved)
 }
 
 // Release gives shards back: the record first, so that a successor's is never deleted.
 func (w *writer) Release(ctx context.Context, shards []int) error {
-	return w.use(ctx, w.db.cfg.Patience, func(ctx context.Context) error { return w.release(ctx, shards) })
+	return w.useWhole(ctx, w.db.cfg.Patience, func(ctx context.Context) error { return w.release(ctx, shards) })
 }
 
 func (w *writer) release(ctx context.Context, shards []int) error {
@@ -269,6 +261,18 @@ func (w *writer) use(ctx context.Context, timeout time.Duration, f func(ctx cont
 		return fmt.Errorf("%w: postgres: %w", backend.ErrLost, err)
 	}
 	return fmt.Errorf("postgres: %w", err)
+}
+
+// useWhole is use for what takes or gives rights in several statements: cut short by any error, what the writer has is not known any more. It is lost, and
+// its rights with its connection.
+func (w *writer) useWhole(ctx context.Context, timeout time.Duration, f func(ctx context.Context) error) error {
+	return w.use(ctx, timeout, func(ctx context.Context) error {
+		err := f(ctx)
+		if err != nil {
+			w.lose()
+		}
+		return err
+	})
 }
 
 func (w *writer) usable() error {

@@ -46,6 +46,7 @@ type faulty struct {
 	claim  func() error                                   // asked before each claim
 	keys   func() error                                   // asked before a question for keys
 	read   error                                          // what reading the log answers; nil: as usual
+	load   func(backend.Loader) backend.Loader            // stands between a load and who loads; nil: nothing
 }
 
 func (f *faulty) set(change func(f *faulty)) {
@@ -80,6 +81,16 @@ func (w *faultyWriter) Keys(ctx context.Context, hashes []backend.KeyHash, now u
 		}
 	}
 	return w.Writer.Keys(ctx, hashes, now)
+}
+
+func (w *faultyWriter) Load(ctx context.Context, shards []int, into backend.Loader) error {
+	w.f.mu.Lock()
+	load := w.f.load
+	w.f.mu.Unlock()
+	if load != nil {
+		into = load(into)
+	}
+	return w.Writer.Load(ctx, shards, into)
 }
 
 func (w *faultyWriter) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {

@@ -67,6 +67,7 @@ type lane struct {
 	tended      time.Time
 	checkpoints checkpointer
 	warned      bool
+	refused     refusals
 	scratch     scratch
 }
 
@@ -74,7 +75,7 @@ func newLane(name string, cfg Config, pace *pace) *lane {
 	return &lane{
 		name: name, backend: cfg.Backend, owner: cfg.Owner, policies: cfg.Policies, now: cfg.Now, log: cfg.Log, metrics: cfg.Metrics,
 		traces: traces{cfg.Tracer}, stall: cmp.Or(cfg.Stall, DefaultStall), pace: pace, scheduled: cfg.Scheduled, state: newState(cmp.Or(cfg.Positions, DefaultPositions), cmp.Or(cfg.PositionWindow, DefaultPositionWindow)),
-		kick: make(chan struct{}, 1), wanted: map[int]bool{}, changed: make(chan struct{}),
+		kick: make(chan struct{}, 1), wanted: map[int]bool{}, changed: make(chan struct{}), refused: refusals{},
 		away: errors.New("no shards claimed yet"),
 	}
 }

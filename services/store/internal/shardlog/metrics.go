@@ -30,6 +30,7 @@ type Metrics struct {
 	positions  *prometheus.GaugeVec
 	forgotten  *prometheus.CounterVec
 	refusals   *prometheus.CounterVec
+	refused    prometheus.Counter
 }
 
 // NewMetrics registers them.
@@ -70,8 +71,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "pushmesh_store_producer_refusals_total",
 			Help: "Messages refused for their producer's position: it has its share, there is no room, or it may have been forgotten.",
 		}, []string{"code", "reason"}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_store_shards_refused_total", Help: "Times that a shard was given back because what was loaded of it contradicts the log.",
+		}),
 	}
-	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.wait, m.failures, m.depth, m.stalls, m.positions, m.forgotten, m.refusals)
+	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.wait, m.failures, m.depth, m.stalls, m.positions, m.forgotten, m.refusals, m.refused)
 	return m
 }
 
@@ -137,6 +141,8 @@ func (m *Metrics) unplaced(u *unplaced) {
 }
 
 func (m *Metrics) queued(lane string, depth int) { m.depth.WithLabelValues(lane).Set(float64(depth)) }
+
+func (m *Metrics) shardRefused() { m.refused.Inc() }
 
 // traces adds a span to the traces of messages that are sampled: from the queue to the answer.
 type traces struct{ tracer trace.Tracer }

@@ -3,6 +3,8 @@
 package shardlog
 
 import (
+	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -103,10 +105,20 @@ func (s *state) merge(loaded *state, now uint64) {
 	s.keys.since(now)
 }
 
-// loader fills a state from what a backend tells; a bad run is remembered in err.
+// loader fills a state from what a backend tells, and compares it with the log. bad are the shards that can't be as they are told: whoever went on with
+// one would give seqs twice.
 type loader struct {
 	*state
-	err error
+	bad map[int]error
+}
+
+func newLoader(positions int) *loader { return &loader{newState(positions, 0), map[int]error{}} }
+
+// refuse notes the first reason.
+func (l *loader) refuse(shard int, why error) {
+	if l.bad[shard] == nil {
+		l.bad[shard] = why
+	}
 }
 
 func (l *loader) LoadShard(x backend.Shard) {
@@ -121,8 +133,30 @@ func (l *loader) LoadProducer(x backend.Producer) {
 	l.positions.moved(position{key: producerKey{x.ID, x.Topic}, shard: int32(x.Shard), producerSeq: x.ProducerSeq, epoch: x.Epoch, seq: x.Seq, at: x.At})
 }
 
-// LoadRun brings heads and producers up to a run that no checkpoint covers.
+// headOf is a topic's head under an epoch, as far as it was loaded.
+func (l *loader) headOf(topic string, epoch uint64) uint64 {
+	t := l.topics[topic]
+	switch {
+	case t == nil || t.epoch < epoch:
+		return 0
+	case t.epoch > epoch: // void
+		return math.MaxUint64
+	}
+	return t.head
+}
+
+// LoadCovered compares: no head is below a run that the checkpoint covers.
+func (l *loader) LoadCovered(r backend.Run) {
+	if head := l.headOf(r.Topic, r.Epoch); head < r.Last() {
+		l.refuse(r.Shard, fmt.Errorf("topic %q has head %d in the checkpoint, which covers commit %d with its seqs %d to %d", r.Topic, head, r.Commit, r.First, r.Last()))
+	}
+}
+
+// LoadRun brings heads and producers up to a run that no checkpoint covers. It begins where the topic ended, or before.
 func (l *loader) LoadRun(r backend.Run) {
+	if head := l.headOf(r.Topic, r.Epoch); r.First-1 > head {
+		l.refuse(r.Shard, fmt.Errorf("topic %q has head %d, and the next run, of commit %d, begins at seq %d", r.Topic, head, r.Commit, r.First))
+	}
 	if s := l.shards[r.Shard]; s != nil {
 		s.commit, s.dirty = max(s.commit, r.Commit), true
 	}
@@ -135,8 +169,8 @@ func (l *loader) LoadRun(r backend.Run) {
 		}
 		return true
 	})
-	if err != nil && l.err == nil {
-		l.err = err
+	if err != nil {
+		l.refuse(r.Shard, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -85,6 +86,7 @@ func (l *lane) claim(ctx context.Context) error {
 	if hold {
 		missing = nil
 	}
+	missing = l.refused.due(missing, time.Now())
 	if len(missing) == 0 { // a question that is cut off would cost the connection
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
@@ -100,17 +102,56 @@ func (l *lane) claim(ctx context.Context) error {
 		l.back()
 		return nil
 	}
-	loaded := &loader{state: newState(l.state.positions.most, 0)}
+	loaded := newLoader(l.state.positions.most)
 	if err := l.writer.Load(ctx, got, loaded); err != nil {
 		return l.undo(ctx, got, fmt.Errorf("load: %w", err))
 	}
-	if loaded.err != nil {
-		return l.undo(ctx, got, fmt.Errorf("load: %w", loaded.err))
+	if err := l.refuseShards(ctx, loaded); err != nil {
+		return err
 	}
 	l.state.merge(loaded.state, uint64(l.now().UnixMicro()))
-	l.log.Info("shards claimed", "lane", l.name, "shards", len(got), "owned", len(l.state.owned()))
+	l.log.Info("shards claimed", "lane", l.name, "shards", len(loaded.shards), "owned", len(l.state.owned()))
 	l.back()
 	return nil
+}
+
+// refuseShards gives back those whose state contradicts the log, and leaves the others. They are loaded again later: where the reason was how they were read,
+// they come back.
+func (l *lane) refuseShards(ctx context.Context, loaded *loader) error {
+	if len(loaded.bad) == 0 {
+		return nil
+	}
+	for shard, why := range loaded.bad {
+		l.log.Error("a shard is not served: what was loaded of it contradicts the log", "shard", shard, "error", why)
+		l.metrics.shardRefused()
+		l.refused[shard] = time.Now()
+	}
+	loaded.drop(func(shard int) bool { return loaded.bad[shard] != nil })
+	if err := l.writer.Release(ctx, slices.Sorted(maps.Keys(loaded.bad))); err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	return nil
+}
+
+// refusals is when shards were refused.
+type refusals map[int]time.Time
+
+// refusedFor is how long a refused shard is let be.
+const refusedFor = time.Second
+
+// due leaves out what was refused just now.
+func (r refusals) due(shards []int, now time.Time) []int {
+	if len(r) == 0 {
+		return shards
+	}
+	return slices.DeleteFunc(shards, func(shard int) bool {
+		at, found := r[shard]
+		if found && now.Sub(at) >= refusedFor {
+			delete(r, shard)
+			found = false
+		}
+		return found
+	})
 }
 
 // undo gives back shards that were claimed but could not be loaded.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
@@ -19,16 +20,20 @@ func (s *session) public() *pushmeshv1.Session {
 
 // GetSession with its cursors.
 func (b *Backend) GetSession(ctx context.Context, user, name string, now uint64) (*pushmeshv1.Session, error) {
-	s, err := findSession(ctx, b.read, user, name, now)
+	var s *session
+	var all []*meshv1.SessionCursor
+	err := inSnapshot(ctx, b.read, func(tx *sql.Tx) (err error) {
+		if s, err = findSession(ctx, tx, user, name, now); err != nil || s == nil {
+			return err
+		}
+		all, err = cursors(ctx, tx, user, name)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	if s == nil {
 		return nil, fmt.Errorf("session %w", backend.ErrNotFound)
-	}
-	all, err := cursors(ctx, b.read, user, name)
-	if err != nil {
-		return nil, err
 	}
 	p := s.public()
 	for _, c := range all {

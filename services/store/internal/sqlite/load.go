@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -21,24 +22,45 @@ func (w *Writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 	for _, s := range shards {
 		wanted[s] = true
 	}
-	l := loading{b: w.b, wanted: wanted, into: into}
-	for _, load := range []func(context.Context) error{l.shards, l.topics, l.producers, l.runs, l.marks} {
+	l := loading{wanted: wanted, into: into}
+	if err := l.begin(ctx, w.b); err != nil {
+		return err
+	}
+	for _, load := range []func(context.Context) error{l.topics, l.producers, l.runs, l.marks} {
 		if err := load(ctx); err != nil {
-			return err
+			return errors.Join(err, l.tx.Rollback())
 		}
+	}
+	if err := l.tx.Rollback(); err != nil { // it has only read
+		return fmt.Errorf("sqlite: load: %w", err)
 	}
 	return nil
 }
 
+// loading is one Load. All of it is as of the moment of the first question in tx, when logs were the slices of the log.
 type loading struct {
-	b      *Backend
+	tx     *sql.Tx
+	logs   []sliceTable
 	wanted map[int]bool
 	into   backend.Loader
 }
 
-// query reads with the connection that writes, so that all of it is as of one moment.
+// begin asks for the shards, while no slice is dropped.
+func (l *loading) begin(ctx context.Context, b *Backend) (err error) {
+	b.slices.mu.RLock()
+	defer b.slices.mu.RUnlock()
+	if l.tx, err = b.read.BeginTx(ctx, nil); err != nil {
+		return fmt.Errorf("sqlite: load: %w", err)
+	}
+	l.logs = b.slices.of(logKind, 0)
+	if err := l.shards(ctx); err != nil {
+		return errors.Join(err, l.tx.Rollback())
+	}
+	return nil
+}
+
 func (l *loading) query(ctx context.Context, query string, each func(rows *sql.Rows) error) error {
-	rows, err := l.b.write.QueryContext(ctx, query)
+	rows, err := l.tx.QueryContext(ctx, query)
 	if err != nil {
 		return fmt.Errorf("sqlite: load: %w", err)
 	}
@@ -91,17 +113,19 @@ func (l *loading) marks(ctx context.Context) error {
 }
 
 func (l *loading) runs(ctx context.Context) error {
-	l.b.slices.mu.RLock()
-	tables := l.b.slices.of(logKind, 0)
-	l.b.slices.mu.RUnlock()
-	var all []backend.Run
-	for _, t := range tables {
+	type coveredRun struct {
+		backend.Run
+		covered bool
+	}
+	var all []coveredRun
+	for _, t := range l.logs {
 		// CROSS JOIN keeps the order: a look into the index for each shard, not a walk through the slice.
-		query := fmt.Sprintf(`SELECT r.shard, r.commit_no, r.topic, r.epoch, r.first, r.last, r.at, %d, r.packed
-			FROM shard s CROSS JOIN %s r ON r.shard = s.shard AND r.commit_no > s.commit_no AND r.epoch = s.epoch`, t.class, t.name())
+		query := fmt.Sprintf(`SELECT r.shard, r.commit_no, r.topic, r.epoch, r.first, r.last, r.at, %d, CASE WHEN r.commit_no > s.commit_no THEN r.packed END, r.commit_no <= s.commit_no
+			FROM shard s CROSS JOIN %s r ON r.shard = s.shard AND r.commit_no > s.commit_no - %d AND r.epoch = s.epoch`, t.class, t.name(), backend.CoveredCommits)
 		if err := l.query(ctx, query, func(rows *sql.Rows) error {
-			r, err := scanRun(rows)
-			if l.wanted[r.Shard] {
+			var r coveredRun
+			var err error
+			if r.Run, err = scanRun(rows, &r.covered); l.wanted[r.Shard] {
 				all = append(all, r)
 			}
 			return err
@@ -109,11 +133,15 @@ func (l *loading) runs(ctx context.Context) error {
 			return err
 		}
 	}
-	slices.SortStableFunc(all, func(x, y backend.Run) int {
+	slices.SortStableFunc(all, func(x, y coveredRun) int {
 		return cmp.Or(cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.Commit, y.Commit), cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.First, y.First))
 	})
 	for _, r := range all {
-		l.into.LoadRun(r)
+		if r.covered {
+			l.into.LoadCovered(r.Run)
+		} else {
+			l.into.LoadRun(r.Run)
+		}
 	}
 	return nil
 }

@@ -147,6 +147,15 @@ func inTx(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
 	return nil
 }
 
+// inSnapshot runs f, which only reads, on one state of the database.
+func inSnapshot(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("sqlite: begin: %w", err)
+	}
+	return errors.Join(f(tx), tx.Rollback())
+}
+
 // Close ends every writer, the connections, and gives the file back.
 func (b *Backend) Close() error {
 	b.closing.Do(func() {

@@ -60,9 +60,10 @@ func (b *Backend) readPage(ctx context.Context, topic string, epoch, from, to ui
 	return page, err
 }
 
-func scanRun(rows *sql.Rows) (r backend.Run, err error) {
+// scanRun scans what else is asked for as well.
+func scanRun(rows *sql.Rows, more ...any) (r backend.Run, err error) {
 	var last uint64
-	err = rows.Scan(&r.Shard, &r.Commit, &r.Topic, &r.Epoch, &r.First, &last, &r.At, &r.Class, &r.Packed)
+	err = rows.Scan(append([]any{&r.Shard, &r.Commit, &r.Topic, &r.Epoch, &r.First, &last, &r.At, &r.Class, &r.Packed}, more...)...)
 	r.N = int(last - r.First + 1)
 	return r, err
 }

@@ -53,7 +53,11 @@ func findSession(ctx context.Context, q querier, user, name string, now uint64) 
 // AttachSession makes the caller the holder.
 func (b *Backend) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (resp *meshv1.AttachSessionResponse, err error) {
 	if req.GetPeek() {
-		return attachAnswer(ctx, b.read, req, now)
+		err = inSnapshot(ctx, b.read, func(tx *sql.Tx) error {
+			resp, err = attachAnswer(ctx, tx, req, now)
+			return err
+		})
+		return resp, err
 	}
 	err = inTx(ctx, b.write, func(tx *sql.Tx) error {
 		if resp, err = attachAnswer(ctx, tx, req, now); err != nil {

@@ -52,6 +52,12 @@ func AllShards() []int {
 // that the machine keeps from answering, unless a change of its settings says so.
 func OpenLog(t *testing.T, b backend.Backend, owner backend.Owner, writers int, now func() time.Time, changes ...func(*shardlog.Config)) *Log {
 	t.Helper()
+	return OpenLogOf(t, AllShards(), b, owner, writers, now, changes...)
+}
+
+// OpenLogOf is OpenLog of some shards.
+func OpenLogOf(t *testing.T, shards []int, b backend.Backend, owner backend.Owner, writers int, now func() time.Time, changes ...func(*shardlog.Config)) *Log {
+	t.Helper()
 	table := policy.NewTable(nil)
 	cfg := shardlog.Config{
 		Backend: b, Owner: owner, Writers: writers, Stall: Patience, Policies: func() *policy.Table { return table }, Now: now,
@@ -63,7 +69,7 @@ func OpenLog(t *testing.T, b backend.Backend, owner backend.Owner, writers int, 
 	l := &Log{Log: shardlog.New(cfg)}
 	need(t, l.Start(context.Background()))
 	t.Cleanup(func() { l.Close(t) })
-	l.Want(AllShards())
+	l.Want(shards)
 	return l
 }
 

@@ -1,8 +1,10 @@
 package backendtest
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -68,6 +70,58 @@ func testCheckpointHistory(t *testing.T, db Database) {
 	}
 	if diff := gocmp.Diff(want, load(t, w, shards...), gocmp.AllowUnexported(state{})); diff != "" {
 		t.Fatalf("at the end (-want +got): %s", diff)
+	}
+}
+
+// Shards with many topics go from owner to owner while checkpoints are folded all the time.
+func testFoldsBesideTakeovers(t *testing.T, db Database) {
+	b := db(t)
+	defer closeNow(t, b)
+	ctx, stop := context.WithCancel(within(t))
+	var folding sync.WaitGroup
+	folding.Go(func() {
+		for ctx.Err() == nil {
+			if err := b.FoldCheckpoints(ctx, backend.FoldAll); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	defer folding.Wait()
+	defer stop()
+	const topics, rounds, part = 1000, 10, 250
+	shards := []int{3, 4, 900}
+	for head := range uint64(rounds) {
+		w := writer(t, b, owner(fmt.Sprint("store-", head%3)), shards...)
+		have := load(t, w, shards...)
+		next := &backend.Checkpoint{}
+		low, behind := 0, 0
+		for i := range topics {
+			shard := shards[i%len(shards)]
+			x := backend.Topic{Shard: shard, Topic: fmt.Sprint("t", i), Epoch: have.shards[shard].Epoch, Head: head + 1, Oldest: 1}
+			p := backend.Producer{Shard: shard, Topic: x.Topic, ID: [16]byte{1}, ProducerSeq: head + 1, Epoch: x.Epoch, Seq: head + 1, At: begin}
+			if have.topics[x.Topic].Head != head {
+				low++
+			}
+			if have.producers[producerKey(p)].ProducerSeq != head {
+				behind++
+			}
+			next.Topics, next.Producers = append(next.Topics, x), append(next.Producers, p)
+		}
+		for _, shard := range shards {
+			if have.shards[shard].Commit != head {
+				t.Errorf("shard %d: the checkpoint covers commit %d, want %d", shard, have.shards[shard].Commit, head)
+			}
+			next.Shards = append(next.Shards, backend.Shard{Shard: shard, Epoch: have.shards[shard].Epoch, Commit: head + 1})
+		}
+		if low+behind > 0 {
+			t.Fatalf("of %d topics %d heads and %d positions of producers are not those of the last checkpoint, %d", topics, low, behind, head)
+		}
+		for i := 0; i < topics; i += part {
+			need(t, w.Checkpoint(within(t), &backend.Checkpoint{Topics: next.Topics[i : i+part], Producers: next.Producers[i : i+part]}))
+		}
+		need(t, w.Checkpoint(within(t), &backend.Checkpoint{Shards: next.Shards}))
+		closeNow(t, w)
 	}
 }
 

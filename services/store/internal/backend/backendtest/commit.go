@@ -155,6 +155,9 @@ func testCheckpoint(t *testing.T, db Database) {
 	if len(s.runs) != 1 || s.runs[0].First != 3 {
 		t.Errorf("runs after the checkpoint: %+v, want the third", s.runs)
 	}
+	if len(s.covered) != 2 || s.covered[0].First != 1 || s.covered[1].Last() != 2 || s.covered[0].Packed != nil {
+		t.Errorf("runs that the checkpoint covers: %+v, want the first two, without what they hold", s.covered)
+	}
 	third := backend.Producer{Shard: 3, Topic: "x", ID: [16]byte{1}, ProducerSeq: 3, Epoch: epoch, Seq: 3, At: begin}
 	want := map[string]backend.Producer{producerKey(producer): producer, producerKey(third): third}
 	if diff := cmp.Diff(want, s.producers); diff != "" {

@@ -30,6 +30,7 @@ var backendTests = []suiteTest{
 	{"Checkpoint", testCheckpoint},
 	{"CheckpointNeverLowers", testCheckpointNeverLowers},
 	{"CheckpointHistory", testCheckpointHistory},
+	{"FoldsBesideTakeovers", testFoldsBesideTakeovers},
 	{"ReopenAfterAbruptClose", testReopen},
 	{"ReadRuns", testReadRuns},
 	{"ReadRunsAcrossSlices", testReadAcrossSlices},
@@ -131,11 +132,13 @@ type state struct {
 	topics    map[string]backend.Topic
 	producers map[string]backend.Producer
 	runs      []backend.Run
+	covered   []backend.Run
 }
 
 func (s *state) LoadShard(x backend.Shard) { s.shards[x.Shard] = x }
 func (s *state) LoadTopic(x backend.Topic) { s.topics[x.Topic] = x }
 func (s *state) LoadRun(x backend.Run)     { s.runs = append(s.runs, x) }
+func (s *state) LoadCovered(x backend.Run) { s.covered = append(s.covered, x) }
 
 func (s *state) LoadProducer(x backend.Producer) {
 	key := producerKey(x)
