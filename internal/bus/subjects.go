@@ -19,6 +19,10 @@ const (
 	RouterBeat = "pushmesh.router.beat"
 	// NamespacesChanged carries nothing: whoever holds policies asks the store again.
 	NamespacesChanged = "pushmesh.namespaces.changed"
+	// Namespaces carries meshv1.ListNamespacesRequest to one process of all that know the namespaces, answered with meshv1.ListNamespacesResponse.
+	Namespaces = "pushmesh.namespaces.get"
+	// NamespacesKnown is the queue group of Namespaces.
+	NamespacesKnown = "namespaces"
 	// Stored carries meshv1.Stored from a store to one live router: those that can route share the subscription named Routers.
 	Stored = "pushmesh.stored"
 	// EventPublish carries meshv1.EventPublish to one router of all, answered with meshv1.ClientPublishReply.

@@ -26,7 +26,10 @@ const (
 
 // Check finds every fault of a namespace, joined with errors.Join.
 func Check(ns *pushmeshv1.Namespace) error {
-	errs := []error{checkPrefix(ns.GetPrefix())}
+	errs := []error{checkPrefix(ns.GetPrefix()), checkKnown("namespace", ns.ProtoReflect())}
+	if why := ns.GetNotUnderstood(); why != "" {
+		errs = append(errs, fmt.Errorf("not_understood is set: %s", why))
+	}
 	p := ns.GetPolicy()
 	if p == nil {
 		return errors.Join(append(errs, errors.New("policy is missing"))...)
@@ -36,7 +39,7 @@ func Check(ns *pushmeshv1.Namespace) error {
 		checkDuration("ack_timeout", p.GetAckTimeout(), 10*time.Millisecond, time.Hour),
 		checkDuration("dedupe_window", p.GetDedupeWindow(), time.Second, MaxDedupeWindow),
 		checkMost("max_redeliveries", p.GetMaxRedeliveries(), 100),
-		checkMost("max_attempts", p.GetMaxAttempts(), 10_000),
+		checkMost("max_attempts", p.GetMaxAttempts(), maxAttempts),
 		checkMost("max_payload", p.GetMaxPayload(), MaxMaxPayload),
 		checkMost("producer_rate", p.GetProducerRate(), 10_000_000),
 		checkMost("producer_in_flight", p.GetProducerInFlight(), 1_000_000),

@@ -18,6 +18,10 @@ const (
 	MinClaimTTL     = time.Second
 	MaxClaimTTL     = 366 * 24 * time.Hour
 	MaxPriority     = 9
+
+	maxClaimGrace   = 24 * time.Hour
+	maxClaimWaitTTL = 24 * time.Hour
+	maxClaimOffer   = time.Hour
 )
 
 // Defaults of a ClaimPolicy's fields.
@@ -84,9 +88,9 @@ func checkClaims(p *pushmeshv1.ClaimPolicy) error {
 		checkDuration("claims.max_ttl", p.GetMaxTtl(), MinClaimTTL, MaxClaimTTL),
 		checkDuration("claims.max_hold", p.GetMaxHold(), MinClaimTTL, MaxClaimTTL),
 		checkDuration("claims.max_wait", p.GetMaxWait(), 100*time.Millisecond, MaxClaimTTL),
-		checkDuration("claims.grace", p.GetGrace(), 100*time.Millisecond, 24*time.Hour),
-		checkDuration("claims.wait_ttl", p.GetWaitTtl(), time.Second, 24*time.Hour),
-		checkDuration("claims.offer_ttl", p.GetOfferTtl(), 100*time.Millisecond, time.Hour),
+		checkDuration("claims.grace", p.GetGrace(), 100*time.Millisecond, maxClaimGrace),
+		checkDuration("claims.wait_ttl", p.GetWaitTtl(), time.Second, maxClaimWaitTTL),
+		checkDuration("claims.offer_ttl", p.GetOfferTtl(), 100*time.Millisecond, maxClaimOffer),
 	}
 	if ttl, most := p.GetTtl().AsDuration(), p.GetMaxTtl().AsDuration(); most != 0 && ttl > most {
 		errs = append(errs, fmt.Errorf("claims.ttl %v is more than claims.max_ttl %v", ttl, most))

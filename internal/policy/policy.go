@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -33,7 +34,10 @@ const (
 // Policy of one namespace with every default applied. It is never changed once made.
 type Policy struct {
 	// Prefix of the namespace; Default for topics that none covers.
-	Prefix          string
+	Prefix string
+	// Refusal is why nothing new is taken in the namespace: this process does not know or not understand its policy. nil: it does. With it, the other
+	// fields hold what loses nothing for what is under way.
+	Refusal         *code.Error
 	Durable         bool
 	Retention       time.Duration
 	AckTimeout      time.Duration

@@ -3,6 +3,7 @@ package policy
 import (
 	"strings"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -12,20 +13,54 @@ import (
 type Table struct {
 	byPrefix map[string]*Policy
 	fallback *Policy
+	// refused are those with a Refusal; unknown is that of the whole table.
+	refused []*Policy
+	unknown *code.Error
 }
 
-// NewTable makes a table of namespaces that passed Check, over the built-in ones.
+// NewTable makes a table of namespaces, over the built-in ones. One that does not pass Check has topics under its prefix refused: it came from a newer
+// program, and what it says of its topics, if only that they are durable, would be lost by any other policy.
 func NewTable(namespaces []*pushmeshv1.Namespace) *Table {
 	t := &Table{byPrefix: map[string]*Policy{}}
 	for _, ns := range Builtin() {
 		t.byPrefix[ns.GetPrefix()] = of(ns)
 	}
 	for _, ns := range namespaces {
+		if err := Check(ns); err != nil {
+			t.refused = append(t.refused, notUnderstood(ns, err))
+			continue
+		}
 		t.byPrefix[ns.GetPrefix()] = of(ns)
+	}
+	for _, p := range t.refused {
+		t.byPrefix[p.Prefix] = p
 	}
 	t.fallback = t.byPrefix[Default]
 	return t
 }
+
+// Known is nil for a table of namespaces, and the refusal of every topic while they are not known.
+func (t *Table) Known() *code.Error { return t.unknown }
+
+// Refuses is the refusal of a topic, or of a valid filter that may match a topic that is refused; nil: none. It costs more than For only where a namespace is
+// not understood.
+func (t *Table) Refuses(filter string) *code.Error {
+	if len(t.refused) == 0 {
+		return nil
+	}
+	if !topic.IsFilter(filter) {
+		return t.For(filter).Refusal
+	}
+	for _, p := range t.refused {
+		if covers(filter, p.Prefix) {
+			return p.Refusal
+		}
+	}
+	return nil
+}
+
+// Refused are the policies with a Refusal.
+func (t *Table) Refused() []*Policy { return t.refused }
 
 // For is the policy of topic: that of the longest prefix of whole levels, else the one of Default; never nil.
 // Its cost grows with the topic's levels alone, and it allocates nothing.
@@ -63,14 +98,19 @@ func (t *Table) any(filter string, has func(*Policy) bool) bool {
 		return has(t.For(filter))
 	}
 	for prefix, p := range t.byPrefix {
-		if prefix[0] == '$' && (filter[0] == '+' || filter[0] == '#') {
-			continue // no wildcard there matches the mesh's own
-		}
-		if has(p) && (prefix == Default || meets(filter, prefix)) {
+		if has(p) && covers(filter, prefix) {
 			return true
 		}
 	}
 	return false
+}
+
+// covers reports whether a valid filter with wildcards may match a topic of the namespace with this prefix.
+func covers(filter, prefix string) bool {
+	if prefix[0] == '$' && (filter[0] == '+' || filter[0] == '#') {
+		return false // no wildcard there matches the mesh's own
+	}
+	return prefix == Default || meets(filter, prefix)
 }
 
 // DurableEvents are the kinds of events of which some topic is durable: they are published whoever listens.

@@ -3,11 +3,13 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
@@ -25,47 +27,92 @@ const pollEvery = 500 * time.Millisecond
 // beatsWithin is how old the last beat may be; they come every 500 ms.
 const beatsWithin = 1500 * time.Millisecond
 
-// retryEvery is the pace until the store has answered for the first time.
-const retryEvery = 250 * time.Millisecond
+// Until the namespaces are known, and while they are known to be out of date, they are asked for at a pace that goes from the first to the second.
+const (
+	retryFirst = 10 * time.Millisecond
+	retryEvery = 250 * time.Millisecond
+)
 
-// askTimeout bounds one question to the store.
-const askTimeout = 2 * time.Second
+// firstWithin is how long Start waits for the namespaces. A process that does not get them so soon runs, refuses, and is not ready.
+const firstWithin = time.Second
+
+// staleAfter is how long a newer set may be named, and not be had, before what is known here is too old to go by.
+const staleAfter = 5 * time.Second
+
+// askTimeout bounds one question to the store, askPeersTimeout one to another process.
+const (
+	askTimeout      = 2 * time.Second
+	askPeersTimeout = time.Second
+)
 
 // Lister is what Watch needs of the store.
 type Lister interface {
 	ListNamespaces(ctx context.Context, req *meshv1.ListNamespacesRequest) (*meshv1.ListNamespacesResponse, error)
 }
 
-// Watch holds the policies that apply now. It is a lifecycle.Part, safe for concurrent use; it owns one goroutine
-// and a NATS subscription. Without a store it goes on with what it has, at first the built-in policies.
+// Bus is what Watch needs of NATS (bus.Bus).
+type Bus interface {
+	Subscribe(subject string, pending int, handle func(data []byte, respond func([]byte) error)) (unsubscribe func(), err error)
+	Serve(subject, group string, pending int, handle func(data []byte, respond func([]byte) error)) (leave func(), err error)
+	Request(ctx context.Context, subject string, data []byte) ([]byte, error)
+	OnGap(f func())
+	Connected() bool
+}
+
+// Watch holds the policies that apply now. It is a lifecycle.Part, safe for concurrent use; it owns one goroutine and its NATS subscriptions.
+//
+// It begins with a table that refuses every topic: to treat a durable topic as an ephemeral one loses messages, and so a process takes nothing before it
+// knows the namespaces. The store tells them; where none answers, any process of the mesh that knows them does. What is known stays known without a store.
 type Watch struct {
-	from    Lister
-	bus     *bus.Bus // nil: by the clock alone
-	log     *slog.Logger
-	kick    chan struct{}
-	table   atomic.Pointer[Table]
-	fresh   atomic.Bool
-	version atomic.Uint64 // of the table; written by the goroutine alone
-	heard   atomic.Int64  // when a beat named a version last, Unix time in nanoseconds
-	group   *lifecycle.Group
-	leave   func()
+	from  Lister
+	bus   Bus // nil: by the clock alone
+	log   *slog.Logger
+	kick  chan struct{}
+	set   atomic.Pointer[set] // nil: the namespaces are not known yet
+	table atomic.Pointer[Table]
+	heard atomic.Int64 // when a beat named a version last, Unix time in nanoseconds
+	// named is the highest version that a beat has named since the database answered last.
+	named  atomic.Uint64
+	first  chan struct{} // closed once set is there
+	behind time.Time     // since when named is above the version of set; zero: it is not. Of the goroutine alone
+	group  *lifecycle.Group
+	leave  []func()
 
 	mu       sync.Mutex
 	onChange []func(*Table)
 }
 
-// NewWatch makes a watch that holds the built-in policies. The bus, if any, must be started before the watch.
+// set is all namespaces as they were at a version. It is never changed.
+type set struct {
+	version    uint64
+	namespaces []*pushmeshv1.Namespace
+	table      *Table
+}
+
+// NewWatch makes a watch that knows no namespaces yet. The bus, if any, must be started before the watch.
 func NewWatch(from Lister, b *bus.Bus, log *slog.Logger) *Watch {
-	w := &Watch{from: from, bus: b, log: log, kick: make(chan struct{}, 1), leave: func() {}}
-	w.table.Store(NewTable(nil))
+	if b == nil {
+		return newWatch(from, nil, log)
+	}
+	return newWatch(from, b, log)
+}
+
+func newWatch(from Lister, b Bus, log *slog.Logger) *Watch {
+	w := &Watch{from: from, bus: b, log: log, kick: make(chan struct{}, 1), first: make(chan struct{})}
+	w.table.Store(Unknown("the namespaces are not known yet: neither a store nor another process of the mesh has told them"))
 	return w
 }
 
 // Table is what applies now; never nil.
 func (w *Watch) Table() *Table { return w.table.Load() }
 
-// Version of the set that applies now; 0: the store has not answered yet.
-func (w *Watch) Version() uint64 { return w.version.Load() }
+// Version of the set that is known; 0: none is.
+func (w *Watch) Version() uint64 {
+	if s := w.set.Load(); s != nil {
+		return s.version
+	}
+	return 0
+}
 
 // OnChange adds a function called with each new table, one call at a time, in the watch's goroutine. It must not block.
 func (w *Watch) OnChange(f func(*Table)) {
@@ -74,12 +121,36 @@ func (w *Watch) OnChange(f func(*Table)) {
 	w.onChange = append(w.onChange, f)
 }
 
-// Check is a health check: nil once the store has answered.
+// Check is a health check: nil while the namespaces are known. A process is not ready without.
 func (w *Watch) Check() error {
-	if w.fresh.Load() {
+	if why := w.Table().Known(); why != nil {
+		return errors.New(why.Message)
+	}
+	return nil
+}
+
+// CheckUnderstood is a health check: nil while every namespace is understood. Others are served without.
+func (w *Watch) CheckUnderstood() error {
+	if w.Check() != nil {
 		return nil
 	}
-	return errors.New("no namespaces from the store yet: the built-in ones apply")
+	var errs []error
+	for _, p := range w.Table().Refused() {
+		errs = append(errs, errors.New(p.Refusal.Message))
+	}
+	return errors.Join(errs...)
+}
+
+// Register adds the version of the namespaces that this process goes by, so that whoever changes them sees who has the change.
+func (w *Watch) Register(tier string, reg prometheus.Registerer) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pushmesh_" + tier + "_namespaces_version", Help: "Version of the namespaces that this process goes by; 0: it does not know them.",
+	}, func() float64 {
+		if w.Check() != nil {
+			return 0
+		}
+		return float64(w.Version())
+	}))
 }
 
 // Refresh asks the store soon.
@@ -90,39 +161,60 @@ func (w *Watch) Refresh() {
 	}
 }
 
-// Start begins to watch; it does not wait for the store.
-func (w *Watch) Start(context.Context) error {
+// Start begins to watch, and waits a second at most for the namespaces: whoever starts after this part serves at once where there is a store.
+func (w *Watch) Start(ctx context.Context) error {
 	if w.bus != nil {
-		leave, err := w.bus.Subscribe(bus.NamespacesChanged, 64, func([]byte, func([]byte) error) { w.Refresh() })
-		if err != nil {
+		if err := w.listen(); err != nil {
+			w.left()
 			return err
-		}
-		beats, err := w.bus.Subscribe(bus.StoreBeat, 1024, func(data []byte, _ func([]byte) error) { w.beat(data) })
-		if err != nil {
-			leave()
-			return err
-		}
-		w.leave = func() {
-			leave()
-			beats()
 		}
 		w.bus.OnGap(w.Refresh)
 	}
 	w.group = lifecycle.NewGroup(context.Background())
 	w.group.Go("policy-watch", w.run)
+	late := time.NewTimer(firstWithin)
+	defer late.Stop()
+	select {
+	case <-w.first:
+	case <-late.C:
+		w.log.Warn("the namespaces are not known yet: every topic is refused until they are")
+	case <-ctx.Done():
+	}
 	return nil
+}
+
+func (w *Watch) listen() error {
+	for subject, handle := range map[string]func([]byte){
+		bus.NamespacesChanged: func([]byte) { w.Refresh() },
+		bus.StoreBeat:         w.beat,
+	} {
+		leave, err := w.bus.Subscribe(subject, 1024, func(data []byte, _ func([]byte) error) { handle(data) })
+		if err != nil {
+			return err
+		}
+		w.leave = append(w.leave, leave)
+	}
+	return nil
+}
+
+func (w *Watch) left() {
+	for _, leave := range w.leave {
+		leave()
+	}
 }
 
 // Stop ends the watch; the table stays.
 func (w *Watch) Stop(ctx context.Context) error {
-	w.leave()
-	return w.group.Stop(ctx)
+	err := w.group.Stop(ctx) // which adds to leave
+	w.left()
+	return err
 }
 
 func (w *Watch) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var asked time.Time
+	retry := retryFirst
 	for {
 		select {
 		case <-ctx.Done():
@@ -138,10 +230,13 @@ func (w *Watch) run(ctx context.Context) {
 		if err := w.ask(ctx); err != nil && ctx.Err() == nil {
 			w.log.Debug("namespaces not refreshed", "error", err)
 		}
-		if w.fresh.Load() {
+		w.judge(time.Now())
+		if w.current() {
 			timer.Reset(pollEvery)
+			retry = retryFirst
 		} else {
-			timer.Reset(retryEvery)
+			timer.Reset(retry)
+			retry = min(2*retry, retryEvery)
 		}
 	}
 }
@@ -153,49 +248,147 @@ func (w *Watch) beat(data []byte) {
 		return
 	}
 	w.heard.Store(time.Now().UnixNano())
-	if b.GetNamespacesVersion() > w.version.Load() {
+	if v := b.GetNamespacesVersion(); v > w.Version() {
+		for {
+			named := w.named.Load()
+			if v <= named || w.named.CompareAndSwap(named, v) {
+				break
+			}
+		}
 		w.Refresh()
 	}
 }
 
-// due says whether the store is asked again without any reason to: seldom while beats come that would give one.
-func (w *Watch) due(now, asked time.Time) bool {
-	silent := w.bus == nil || !w.bus.Connected() || now.Sub(time.Unix(0, w.heard.Load())) > beatsWithin
-	return silent || !w.fresh.Load() || now.Sub(asked) >= refreshEvery
+// current reports whether the namespaces are known, and no beat has named newer ones.
+func (w *Watch) current() bool {
+	s := w.set.Load()
+	return s != nil && s.version >= w.named.Load()
 }
 
+// due reports whether the store is asked again without any reason to: seldom while beats come that would give one.
+func (w *Watch) due(now, asked time.Time) bool {
+	silent := w.bus == nil || !w.bus.Connected() || now.Sub(time.Unix(0, w.heard.Load())) > beatsWithin
+	return silent || !w.current() || now.Sub(asked) >= refreshEvery
+}
+
+// ask asks the store, and where none answers the other processes.
 func (w *Watch) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	resp, err := w.from.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{HaveVersion: w.version.Load()})
-	if err != nil {
-		return err
-	}
-	if w.fresh.Load() && resp.GetVersion() == w.version.Load() {
+	named := w.named.Load()
+	resp, err := w.askStore(ctx)
+	if err == nil {
+		// What the database says now counts, though a beat named more: it was restored since, or the beat was of another mesh.
+		w.named.CompareAndSwap(named, 0)
+		if s := w.set.Load(); s == nil || resp.GetVersion() != s.version {
+			w.take(resp)
+		}
 		return nil
 	}
-	table := NewTable(w.sound(resp.GetNamespaces()))
+	resp, err2 := w.askPeers(ctx)
+	if err2 != nil {
+		return errors.Join(err, err2)
+	}
+	// A process that missed a change must not pass what it knows on to one that has heard of the change.
+	if resp.GetVersion() > w.Version() && resp.GetVersion() >= w.named.Load() {
+		w.take(resp)
+	}
+	return nil
+}
+
+func (w *Watch) askStore(ctx context.Context) (*meshv1.ListNamespacesResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return w.from.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{HaveVersion: w.Version()})
+}
+
+// askPeers asks one of the processes that know the namespaces. Asked again and again by all who reach no store, they agree on the newest set that one of them has.
+func (w *Watch) askPeers(ctx context.Context) (*meshv1.ListNamespacesResponse, error) {
+	if w.bus == nil {
+		return nil, errors.New("no other process can be asked")
+	}
+	ctx, cancel := context.WithTimeout(ctx, askPeersTimeout)
+	defer cancel()
+	data, err := proto.Marshal(&meshv1.ListNamespacesRequest{HaveVersion: w.Version()})
+	if err != nil {
+		return nil, fmt.Errorf("namespaces of other processes: %w", err)
+	}
+	if data, err = w.bus.Request(ctx, bus.Namespaces, data); err != nil {
+		return nil, fmt.Errorf("namespaces of other processes: %w", err)
+	}
+	resp := &meshv1.ListNamespacesResponse{}
+	if err := proto.Unmarshal(data, resp); err != nil {
+		return nil, fmt.Errorf("namespaces of other processes: %w", err)
+	}
+	return resp, nil
+}
+
+// answer tells another process what is known here.
+func (w *Watch) answer(data []byte, respond func([]byte) error) {
+	req := &meshv1.ListNamespacesRequest{}
+	s := w.set.Load()
+	if proto.Unmarshal(data, req) != nil || w.Check() != nil {
+		return // who asks asks another one
+	}
+	resp := &meshv1.ListNamespacesResponse{Version: s.version}
+	if s.version > req.GetHaveVersion() {
+		resp.Namespaces = s.namespaces
+	}
+	data, err := proto.Marshal(resp)
+	if err == nil {
+		err = respond(data)
+	}
+	if err != nil {
+		w.log.Debug("another process was not told the namespaces", "error", err)
+	}
+}
+
+// take makes a set the one that applies.
+func (w *Watch) take(resp *meshv1.ListNamespacesResponse) {
+	s := &set{version: resp.GetVersion(), namespaces: resp.GetNamespaces(), table: NewTable(resp.GetNamespaces())}
+	for _, p := range s.table.Refused() {
+		w.log.Error("a namespace is not understood: its topics are refused", "prefix", p.Prefix, "error", p.Refusal.Message)
+	}
+	begun := w.set.Swap(s) == nil
+	w.apply(s.table)
+	if !begun {
+		return
+	}
+	close(w.first)
+	if w.bus == nil {
+		return
+	}
+	leave, err := w.bus.Serve(bus.Namespaces, bus.NamespacesKnown, 64, w.answer)
+	if err != nil {
+		w.log.Warn("other processes can't ask this one for the namespaces", "error", err)
+		return
+	}
+	w.leave = append(w.leave, leave)
+}
+
+// judge has every topic refused once a newer set has been named for too long, until it is had.
+func (w *Watch) judge(now time.Time) {
+	s := w.set.Load()
+	switch {
+	case s == nil:
+	case w.current():
+		w.behind = time.Time{}
+		if w.Table() != s.table {
+			w.apply(s.table)
+		}
+	case w.behind.IsZero():
+		w.behind = now
+	case now.Sub(w.behind) >= staleAfter && w.Check() == nil:
+		why := fmt.Sprintf("the namespaces known here are out of date: version %d, and stores have had %d for %v", s.version, w.named.Load(), staleAfter)
+		w.log.Error("every topic is refused", "reason", why)
+		w.apply(Unknown(why))
+	}
+}
+
+func (w *Watch) apply(table *Table) {
 	w.table.Store(table)
-	w.version.Store(resp.GetVersion())
-	w.fresh.Store(true)
 	w.mu.Lock()
 	fs := w.onChange
 	w.mu.Unlock()
 	for _, f := range fs {
 		f(table)
 	}
-	return nil
-}
-
-// sound leaves out what this version of the program refuses: it came from a newer one.
-func (w *Watch) sound(all []*pushmeshv1.Namespace) []*pushmeshv1.Namespace {
-	var ok []*pushmeshv1.Namespace
-	for _, ns := range all {
-		if err := Check(ns); err != nil {
-			w.log.Error("namespace ignored", "prefix", ns.GetPrefix(), "error", err)
-			continue
-		}
-		ok = append(ok, ns)
-	}
-	return ok
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // store is a Lister that answers what it is told to.
@@ -56,7 +58,12 @@ func receive[V any](t *testing.T, from <-chan V) V {
 
 func start(t *testing.T, s *store) (*Watch, <-chan *Table) {
 	t.Helper()
-	w := NewWatch(s, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	return startOn(t, s, nil)
+}
+
+func startOn(t *testing.T, s *store, b Bus) (*Watch, <-chan *Table) {
+	t.Helper()
+	w := newWatch(s, b, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	tables := make(chan *Table, 16)
 	w.OnChange(func(table *Table) { tables <- table })
 	if err := w.Start(t.Context()); err != nil {
@@ -70,20 +77,41 @@ func start(t *testing.T, s *store) (*Watch, <-chan *Table) {
 	return w, tables
 }
 
-func TestWatchHoldsBuiltinsUntilTheStoreAnswers(t *testing.T) {
+func TestWatchRefusesUntilTheStoreAnswers(t *testing.T) {
 	s := &store{asked: make(chan uint64, 16)}
 	s.set(true, 0)
 	w, tables := start(t, s)
 	receive(t, s.asked)
-	if !w.Table().For("room/1").Durable || w.Check() == nil {
-		t.Fatal("want the built-in policies and a failing check while there is no store")
+	for _, topic := range []string{"room/1", "orders/1", "x"} {
+		if why := w.Table().Refuses(topic); why == nil || why.Code != wirev1.Code_CODE_UNAVAILABLE {
+			t.Errorf("%s is taken while nobody has told the namespaces: %v", topic, why)
+		}
 	}
-	s.set(false, 3, ns("room", &pushmeshv1.Policy{}))
-	if receive(t, tables).For("room/1").Durable || w.Table().For("room/1").Durable {
-		t.Error("the store's policy does not apply")
+	if w.Check() == nil || w.CheckUnderstood() != nil || w.Version() != 0 {
+		t.Error("want a failing check of what is known, and of nothing else")
 	}
+	s.set(false, 3, ns("room", &pushmeshv1.Policy{}), ns("orders", &pushmeshv1.Policy{Durable: true}))
+	if table := receive(t, tables); table.For("room/1").Durable || !table.For("orders/1").Durable || table.Refuses("#") != nil {
+		t.Error("the store's policies do not apply")
+	}
+	if err := w.Check(); err != nil || w.Version() != 3 {
+		t.Error(err, w.Version())
+	}
+	s.set(true, 3)
+	w.Refresh()
+	receive(t, s.asked)
+	if err := w.Check(); err != nil || !w.Table().For("orders/1").Durable {
+		t.Error("what is known is forgotten without a store:", err)
+	}
+}
+
+// Whoever starts after the watch need not be refused anything where there is a store.
+func TestWatchStartsWithTheNamespaces(t *testing.T) {
+	s := &store{}
+	s.set(false, 3, ns("orders", &pushmeshv1.Policy{Durable: true}))
+	w, _ := start(t, s)
 	if err := w.Check(); err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
 }
 
@@ -108,11 +136,22 @@ func TestWatchTakesChangesAndSkipsWhatIsUnchanged(t *testing.T) {
 	}
 }
 
-func TestWatchIgnoresAnUnsoundNamespace(t *testing.T) {
+func TestWatchRefusesANamespaceThatIsNotUnderstood(t *testing.T) {
 	s := &store{asked: make(chan uint64, 16)}
-	s.set(false, 1, ns("a/#", &pushmeshv1.Policy{Durable: true}), ns("b", &pushmeshv1.Policy{Durable: true}))
-	_, tables := start(t, s)
-	if table := receive(t, tables); !table.For("b").Durable || table.Len() != len(Builtin())+1 {
-		t.Errorf("%d namespaces", table.Len())
+	s.set(false, 1, ns("a", newer(&pushmeshv1.Policy{})), ns("b", &pushmeshv1.Policy{Durable: true}))
+	w, tables := start(t, s)
+	if table := receive(t, tables); table.Refuses("a/1") == nil || table.Refuses("b/1") != nil || !table.For("b").Durable {
+		t.Error("want the one refused, and the other served")
+	}
+	if err := w.Check(); err != nil {
+		t.Error("one namespace makes the process not ready:", err)
+	}
+	if err := w.CheckUnderstood(); err == nil || !strings.Contains(err.Error(), `"a"`) {
+		t.Error(err)
+	}
+	s.set(false, 2, ns("a", &pushmeshv1.Policy{}))
+	w.Refresh()
+	if table := receive(t, tables); table.Refuses("a/1") != nil || w.CheckUnderstood() != nil {
+		t.Error("a namespace that is understood again is refused")
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// ticket lets a router connect for a backend, unless the edge is about to stop.
+// ticket lets a router connect for a backend, unless the edge is about to stop or does not know the namespaces yet: it would refuse the Hello.
 func (e *Edge) ticket(router string) (ticket []byte, address string) {
-	if e.draining.Load() {
+	if e.draining.Load() || e.policies.Check() != nil {
 		return nil, ""
 	}
 	return e.tickets.Issue(router, uint64(time.Now().UnixMicro())), backendAddress(e.settings.BackendAddress, e.Addr())

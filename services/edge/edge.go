@@ -16,6 +16,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/claimclient"
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/health"
@@ -64,7 +65,7 @@ type Edge struct {
 	// maxConnections is what the open-files limit leaves of the setting.
 	maxConnections int
 
-	draining atomic.Bool
+	started, draining atomic.Bool
 }
 
 // New makes an edge. Its address is bound, and answers once the edge is started.
@@ -128,7 +129,9 @@ func (e *Edge) assemble() error {
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
 		Events: tell.Rings(), Handshakes: e.handshakes, TLSOnly: s.TLSRequired,
-		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) }, PoliciesKnown: func() bool { return e.policies.Check() == nil },
+		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
+		Unknown:   func() *code.Error { return e.policies.Table().Known() },
+		Refuses:   func(filter string) *code.Error { return e.policies.Table().Refuses(filter) },
 	}, s.Loops)
 	if err != nil {
 		return fmt.Errorf("edge: %w", err)
@@ -143,6 +146,7 @@ func (e *Edge) assemble() error {
 	e.http = health.NewServer(s.HTTP, &e.checks, tel.Registry)
 	tel.Registry.MustRegister(e.metrics())
 	e.bus.Register(tel.Registry)
+	e.policies.Register("edge", tel.Registry)
 	e.report()
 
 	e.stack.Add("telemetry", tel)
@@ -217,6 +221,12 @@ func (e *Edge) report() {
 		}
 		return errors.Join(errs...)
 	})
+	e.checks.Require("serving", func() error {
+		if !e.started.Load() {
+			return errors.New("the edge starts")
+		}
+		return nil
+	})
 	e.checks.Require("draining", func() error {
 		if e.draining.Load() {
 			return errors.New("the edge is stopping")
@@ -234,7 +244,8 @@ func (e *Edge) report() {
 	})
 	e.checks.Report("nats", e.bus.Check)
 	e.checks.Report("store", e.stores.Check)
-	e.checks.Report("namespaces", e.policies.Check)
+	e.checks.Require("namespaces", e.policies.Check)
+	e.checks.Report("namespaces understood", e.policies.CheckUnderstood)
 	if e.compute != nil {
 		e.checks.Report("compute", e.compute.Check)
 	}
@@ -273,6 +284,7 @@ func (e *Edge) Start(ctx context.Context) error {
 	if err := e.stack.Start(ctx); err != nil {
 		return err
 	}
+	e.started.Store(true)
 	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "poller", loop.PollerKind(e.settings.Poller).Chosen(), "send", e.sendMode(), "max_connections", e.maxConnections)
 	return nil
 }

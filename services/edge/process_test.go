@@ -66,7 +66,7 @@ func (w *world) process(out io.Writer, flags ...string) *process {
 	})
 	edgetest.WaitFor(w.t, "the edge's store and routers", func() error {
 		body, err := p.get("/readyz?verbose")
-		if err == nil && strings.Count(body, "ok") < 6 {
+		if err == nil && (strings.Contains(body, "missing") || strings.Contains(body, "degraded")) {
 			err = errors.New(body)
 		}
 		return err

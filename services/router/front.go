@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,7 +29,7 @@ const (
 	maxReceive = 64 << 20
 	// healthEvery is how stale grpc.health.v1 may be.
 	healthEvery = 200 * time.Millisecond
-	// healthDurable is the name in grpc.health.v1 of taking durable messages, for which nothing but a store is needed.
+	// healthDurable is the name in grpc.health.v1 of taking durable messages, for which the namespaces and a store are needed.
 	healthDurable = "durable"
 )
 
@@ -37,7 +38,7 @@ type front struct {
 	listen    string
 	advertise string
 	checks    *health.Checks
-	stores    func() error // nil while there is a store that durable messages can go to
+	durable   func() error // nil while durable messages are known as such, and there is a store that they can go to
 	telemetry *telemetry.Telemetry
 	publish   *publish.Service
 	clients   *publish.Clients
@@ -55,6 +56,7 @@ type front struct {
 	calls     int // under way on one connection
 	conns     *conns
 
+	serving  atomic.Bool // calls are taken
 	stopping stopping
 	listener net.Listener
 	server   *grpc.Server
@@ -63,7 +65,12 @@ type front struct {
 	served   chan error
 }
 
-func (f *front) check() error { return f.stopping.err() }
+func (f *front) check() error {
+	if !f.serving.Load() {
+		return errors.New("the router starts")
+	}
+	return f.stopping.err()
+}
 
 func (f *front) addr() string {
 	if f.listener == nil {
@@ -107,6 +114,7 @@ func (f *front) Start(ctx context.Context) error {
 	f.served = make(chan error, 1)
 	f.group = lifecycle.NewGroup(context.Background())
 	f.group.Go("grpc-serve", func(context.Context) { f.served <- f.server.Serve(f.listener) })
+	f.serving.Store(true)
 	f.group.Go("grpc-health", f.watchHealth)
 	f.telemetry.Log.Info("router serves", "grpc", f.addr(), "advertise", f.advertise)
 	return nil
@@ -118,7 +126,7 @@ func (f *front) watchHealth(ctx context.Context) {
 	for {
 		ready, _ := f.checks.Status()
 		f.health.SetServingStatus("", servingStatus(ready))
-		f.health.SetServingStatus(healthDurable, servingStatus(f.check() == nil && f.stores() == nil))
+		f.health.SetServingStatus(healthDurable, servingStatus(f.check() == nil && f.durable() == nil))
 		select {
 		case <-ctx.Done():
 			return

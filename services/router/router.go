@@ -92,8 +92,9 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		})
 		publisher  = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel, Waited: waited})
 		clients    = publish.NewClients(publisher, mesh, s.ID)
-		written    = publish.NewOutbox(publisher, mesh, edges.Check)
-		happened   = publish.NewEvents(publisher, mesh, s.ID, edges.Check)
+		able       = func() error { return errors.Join(edges.Check(), watch.Check()) }
+		written    = publish.NewOutbox(publisher, mesh, able)
+		happened   = publish.NewEvents(publisher, mesh, s.ID, able)
 		compute    = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: []grpc.DialOption{tel.DialOption()}})
 		namespaces = api.NewNamespace(stores, stores, watch.Refresh)
 		checks     = &health.Checks{}
@@ -108,7 +109,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		})
 	)
 	r.front = &front{
-		listen: s.Listen, advertise: s.Advertise, checks: checks, stores: stores.CheckAny, telemetry: tel,
+		listen: s.Listen, advertise: s.Advertise, checks: checks, durable: func() error { return errors.Join(watch.Check(), stores.CheckAny()) }, telemetry: tel,
 		publish: publish.NewService(publisher, stores), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		namespace: namespaces, presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table, stores, namespaces),
@@ -137,10 +138,12 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 
 	checks.Require("serving", r.front.check)
 	mesh.Register(tel.Registry)
+	watch.Register("router", tel.Registry)
 	checks.Require("nats", mesh.Check)
 	checks.Require("interest", edges.Check)
 	checks.Report("store", stores.Check)
-	checks.Report("namespaces", watch.Check)
+	checks.Require("namespaces", watch.Check)
+	checks.Report("namespaces understood", watch.CheckUnderstood)
 	if len(s.Computes) > 0 {
 		checks.Report("compute", compute.Check)
 	}

@@ -60,6 +60,7 @@ type core struct {
 	serving  atomic.Bool
 	log      atomic.Pointer[shardlog.Log]
 	pulse    atomic.Pointer[pulse]
+	policies atomic.Pointer[policy.Watch]
 	claims   atomic.Pointer[claims.Lane]
 	listener atomic.Pointer[net.Listener]
 
@@ -119,6 +120,16 @@ func (c *core) checkClaims() error {
 		return lane.Check()
 	}
 	return errors.New("not opened yet")
+}
+
+// checkNamespaces asks what the watch of policies reports.
+func (c *core) checkNamespaces(of func(*policy.Watch) error) func() error {
+	return func() error {
+		if w := c.policies.Load(); w != nil {
+			return of(w)
+		}
+		return errors.New("not opened yet")
+	}
 }
 
 // checkBreaker says what the database's work shows, while checkDatabase asks it.
@@ -244,6 +255,7 @@ func (c *core) build(owner backend.Owner) {
 		Prepare: ready.Ask, Log: c.tel.Log, Registry: c.tel.Registry,
 	})
 	policies.OnChange(func(*policy.Table) { lane.Ruled() })
+	policies.Register("store", c.tel.Registry)
 	c.service = service.New(service.Config{
 		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Now: time.Now, Logger: c.tel.Log, Letters: copier.Came,
 		Changed: func() {
@@ -256,6 +268,7 @@ func (c *core) build(owner backend.Owner) {
 	})
 	c.log.Store(log)
 	c.claims.Store(lane)
+	c.policies.Store(policies)
 	c.pulse.Store(beat)
 	c.parts.Add("pulse", beat)
 	if set, ok := c.backend.(*databases.Set); ok {

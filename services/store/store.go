@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 )
 
@@ -42,6 +43,8 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Require("serving", c.checkServing)
 	checks.Require("shards", c.checkShards)
 	checks.Require(c.databaseName(), c.checkDatabase)
+	checks.Require("namespaces", c.checkNamespaces((*policy.Watch).Check))
+	checks.Report("namespaces understood", c.checkNamespaces((*policy.Watch).CheckUnderstood))
 	checks.Report("breaker", c.checkBreaker)
 	checks.Report("claims", c.checkClaims)
 	st.Add("telemetry", tel)

@@ -29,11 +29,11 @@ func TestABackendsEdgeFreezesOrStops(t *testing.T) {
 
 func movesOn(t *testing.T, signal syscall.Signal) {
 	const (
-		topic = "room/backend"
+		topic = "chaos/backend"
 		n     = 100
 		half  = n / 2
 	)
-	m := procmesh.Start(t, procmesh.Options{Edges: 2})
+	m := begin(t, procmesh.Options{Edges: 2})
 	conn, err := grpc.NewClient(m.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -22,11 +22,11 @@ import (
 func TestABackendsEdgeIsKilled(t *testing.T) {
 	t.Parallel()
 	const (
-		topic = "room/backend"
+		topic = "chaos/backend"
 		n     = 300
 		kill  = 100 // while this one is being handled
 	)
-	m := procmesh.Start(t, procmesh.Options{Edges: 2})
+	m := begin(t, procmesh.Options{Edges: 2})
 	conn, err := grpc.NewClient(m.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ func (e examination) says(level, subject string, texts ...string) bool {
 // still are when nobody hears of them any more.
 func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	m := procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, DB: pgtest.URL(t)})
+	m := begin(t, procmesh.Options{Edges: 2, Routers: 2, DB: pgtest.URL(t)})
 	await := func(what string, ok func(examination) bool, args ...string) {
 		t.Helper()
 		var last examination

@@ -145,11 +145,11 @@ func owned(t *testing.T, a *appender, store string) (n int) {
 func TestAFrozenOwnerIsNoOwner(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	m := procmesh.Start(t, procmesh.Options{Stores: 2, DB: url})
+	m := begin(t, procmesh.Options{Stores: 2, DB: url})
 	conn := connect(t, url)
 	var topics []string // of the first store
 	for i := 0; len(topics) < 8; i++ {
-		if name := fmt.Sprintf("room/frozen-%d", i); topic.Shard(name) < topic.Shards/2 {
+		if name := fmt.Sprintf("chaos/frozen-%d", i); topic.Shard(name) < topic.Shards/2 {
 			topics = append(topics, name)
 		}
 	}

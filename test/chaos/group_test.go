@@ -210,8 +210,8 @@ func TestAMembersEdgeIsKilled(t *testing.T) {
 	for _, key := range []string{"", pushmesh.KeyHeader("k")} {
 		t.Run("key "+key, func(t *testing.T) {
 			t.Parallel()
-			m := procmesh.Start(t, procmesh.Options{Edges: 3, DB: pgtest.URL(t)})
-			c := muster(t, m, "room/crew", key)
+			m := begin(t, procmesh.Options{Edges: 3, DB: pgtest.URL(t)})
+			c := muster(t, m, "chaos/crew", key)
 			c.publish(200)
 			victim := 0
 			rounds(t, "handing over what the dead had", 4*time.Second, func(n int) time.Duration {
@@ -249,8 +249,8 @@ func TestTheDispatchersEdgeIsKilled(t *testing.T) {
 	for _, key := range []string{"", pushmesh.KeyHeader("k")} {
 		t.Run("key "+key, func(t *testing.T) {
 			t.Parallel()
-			m := procmesh.Start(t, procmesh.Options{Edges: 3, DB: pgtest.URL(t)})
-			c := muster(t, m, "room/crew", key)
+			m := begin(t, procmesh.Options{Edges: 3, DB: pgtest.URL(t)})
+			c := muster(t, m, "chaos/crew", key)
 			c.publish(200)
 			for range 2 { // whoever dispatches next
 				rounds(t, "replacing the dispatcher", 5*time.Second, func(int) time.Duration {
@@ -296,8 +296,8 @@ func (c *crew) longestStop(since time.Time) (longest time.Duration) {
 
 // A planned stop of the dispatching edge hands the group over at once.
 func TestTheDispatchersEdgeStops(t *testing.T) {
-	m := procmesh.Start(t, procmesh.Options{Edges: 2, DB: pgtest.URL(t)})
-	c := muster(t, m, "room/crew", "")
+	m := begin(t, procmesh.Options{Edges: 2, DB: pgtest.URL(t)})
+	c := muster(t, m, "chaos/crew", "")
 	c.publish(200)
 	c.finish()
 	const never = time.Hour // on a busy machine something may come again for its ack_timeout: such a round shows nothing

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 // everyone.
 func TestNothingIsLostWhenAProcessIsKilled(t *testing.T) {
 	t.Parallel()
-	m := procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, DB: pgtest.URL(t)})
+	m := begin(t, procmesh.Options{Edges: 2, Routers: 2, DB: pgtest.URL(t)})
 	for _, victim := range []*procmesh.Process{m.Edges[0], m.Routers[0], m.Stores[0], m.NATS} {
 		t.Run(victim.Name, func(t *testing.T) {
 			replay(t, m, func() {

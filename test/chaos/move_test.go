@@ -46,7 +46,7 @@ func newNumbered(t *testing.T, m *procmesh.Mesh, topics []string) *numbered {
 	t.Cleanup(func() { _ = conn.Close() })
 	n := &numbered{t: t, api: pushmeshv1.NewPublishServiceClient(conn), topics: topics, answered: map[string]int{}, came: map[string]int{}}
 	c, _ := wireclient.Connect(t, m.EdgeAddrs[0], &wirev1.Hello{})
-	c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/+"})
+	c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "chaos/+"})
 	go n.follow(c) // ends with the connection, which ends with the test
 	return n
 }
@@ -164,14 +164,14 @@ func tryAgain(said string) bool {
 func TestShardsMoveByCommand(t *testing.T) {
 	t.Parallel()
 	home, other := pgtest.URL(t), pgtest.New(t).URL()
-	m := procmesh.Start(t, procmesh.Options{Stores: 2, DB: home, StoreArgs: []string{"--shard-db", "b=" + other}})
-	topics := []string{"room/stays", "room/moves", "room/offline", "room/killed"}
+	m := begin(t, procmesh.Options{Stores: 2, DB: home, StoreArgs: []string{"--shard-db", "b=" + other}})
+	topics := []string{"chaos/stays", "chaos/moves", "chaos/offline", "chaos/killed"}
 	n := newNumbered(t, m, topics)
 	move := mover{m.Pushmesh, []string{"--db", home, "--shard-db", "b=" + other}}
 	shard := func(name string) string { return fmt.Sprint(topic.Shard(name)) }
 	n.during(func() {
 		n.more(10)
-		move.run(t, "--shards", shard("room/moves"), "--to", "b")
+		move.run(t, "--shards", shard("chaos/moves"), "--to", "b")
 		n.more(10)
 	})
 	t.Logf("moved while it was published to: %d refusals", n.refused)
@@ -186,7 +186,7 @@ func TestShardsMoveByCommand(t *testing.T) {
 		}
 		cancel()
 	}
-	move.run(t, "--shards", shard("room/offline"), "--to", "b")
+	move.run(t, "--shards", shard("chaos/offline"), "--to", "b")
 	for _, s := range m.Stores {
 		if err := s.Start(); err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func TestShardsMoveByCommand(t *testing.T) {
 	m.WaitReady(t)
 	n.during(func() { n.more(10) })
 
-	first := topic.Shard("room/killed")
+	first := topic.Shard("chaos/killed")
 	last := min(first+8, topic.Shards-1)
 	n.during(func() {
 		for range 2 {
@@ -205,7 +205,7 @@ func TestShardsMoveByCommand(t *testing.T) {
 			n.more(5)
 			move.run(t, "--shards", fmt.Sprintf("%d-%d", first, last), "--to", "home")
 		}
-		move.run(t, "--shards", shard("room/killed"), "--to", "b")
+		move.run(t, "--shards", shard("chaos/killed"), "--to", "b")
 		n.more(10)
 	})
 	procmesh.Await(t, "every message has come", func() bool {
@@ -213,7 +213,7 @@ func TestShardsMoveByCommand(t *testing.T) {
 		defer n.mu.Unlock()
 		return !slices.ContainsFunc(topics, func(name string) bool { return n.came[name] < n.answered[name] })
 	})
-	at := map[string]string{"room/stays": home}
+	at := map[string]string{"chaos/stays": home}
 	for _, name := range topics {
 		url, elsewhere := other, home
 		if at[name] == home {

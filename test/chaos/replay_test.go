@@ -48,7 +48,7 @@ func replayAt(t *testing.T, m *procmesh.Mesh, speed int, half func()) (killed bo
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
-	args := append([]string{"replay", file, "--edge", strings.Join(m.EdgeAddrs, ","), "--router", strings.Join(m.RouterAddrs, ","), "--stall", "5m"}, more...)
+	args := append([]string{"replay", file, "--edge", strings.Join(m.EdgeAddrs, ","), "--router", strings.Join(m.RouterAddrs, ","), "--stall", "5m", "--namespace", namespace}, more...)
 	cmd := exec.CommandContext(ctx, m.Pushmesh, args...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

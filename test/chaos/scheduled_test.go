@@ -95,7 +95,7 @@ func schedule(t *testing.T, api pushmeshv1.PublishServiceClient, round int, due 
 			id, at := uint64(round*scheduledMessages+n), due.Add(time.Duration(n%1000)*time.Millisecond)
 			dues[id] = at
 			req.Batch = append(req.Batch, &pushmeshv1.PublishStreamRequest_Item{Ref: id + 1, Message: &pushmeshv1.PublishRequest{
-				Topic: fmt.Sprintf("room/later-%d", n%scheduledTopics), Payload: binary.BigEndian.AppendUint64(nil, id), DeliverAt: timestamppb.New(at),
+				Topic: fmt.Sprintf("chaos/later-%d", n%scheduledTopics), Payload: binary.BigEndian.AppendUint64(nil, id), DeliverAt: timestamppb.New(at),
 			}})
 		}
 		if err := stream.Send(req); err != nil {
@@ -120,14 +120,14 @@ func schedule(t *testing.T, api pushmeshv1.PublishServiceClient, round int, due 
 // 10,000 messages fall due in one second, and in the middle of it one of two stores is killed: each comes once, on time but for the
 // takeover. Where the machine was too busy for times to mean anything it is done again, and the other store is killed.
 func TestScheduledMessagesSurviveAStore(t *testing.T) {
-	m := procmesh.Start(t, procmesh.Options{Stores: 2, DB: pgtest.URL(t)})
+	m := begin(t, procmesh.Options{Stores: 2, DB: pgtest.URL(t)})
 	conn, err := grpc.NewClient(m.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	c, _ := wireclient.Connect(t, m.EdgeAddrs[0], &wirev1.Hello{})
-	c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/+"})
+	c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "chaos/+"})
 	got := &fired{at: map[uint64]time.Time{}}
 	go got.listen(t, c) // ends with the connection, which ends with the test
 

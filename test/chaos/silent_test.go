@@ -25,7 +25,7 @@ const atOnce = 10 * time.Millisecond
 // what was under way is answered; ephemeral messages flow; and once the store goes on, all goes on.
 func TestAFrozenStoreWithoutSuccessorIsRefusedFor(t *testing.T) {
 	url := pgtest.URL(t)
-	m := procmesh.Start(t, procmesh.Options{DB: url})
+	m := begin(t, procmesh.Options{DB: url})
 	conn, err := grpc.NewClient(m.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestAFrozenStoreWithoutSuccessorIsRefusedFor(t *testing.T) {
 		return code.From(err), time.Since(begun)
 	}
 	procmesh.Await(t, "durable publishing works", func() bool {
-		err, _ := publish("room/silent", "before")
+		err, _ := publish("chaos/silent", "before")
 		return err == nil
 	})
 	m.Stores[0].Signal(syscall.SIGSTOP)
@@ -48,7 +48,7 @@ func TestAFrozenStoreWithoutSuccessorIsRefusedFor(t *testing.T) {
 	var underWay sync.WaitGroup
 	for range 8 {
 		underWay.Go(func() {
-			err, took := publish("room/silent", "under way")
+			err, took := publish("chaos/silent", "under way")
 			if err == nil || err.Code != wirev1.Code_CODE_UNAVAILABLE || err.RetryAfter == 0 {
 				t.Errorf("under way: %v after %s", err, took)
 			}
@@ -57,7 +57,7 @@ func TestAFrozenStoreWithoutSuccessorIsRefusedFor(t *testing.T) {
 	underWay.Wait()
 	t.Logf("what was under way was answered %s after the freeze", time.Since(frozen).Round(time.Millisecond))
 	procmesh.Await(t, "a refusal comes at once", func() bool {
-		err, took := publish("room/silent", "refused")
+		err, took := publish("chaos/silent", "refused")
 		if err == nil || err.Code != wirev1.Code_CODE_UNAVAILABLE || err.RetryAfter == 0 {
 			t.Fatalf("a frozen store's answer: %v", err)
 		}
@@ -73,11 +73,11 @@ func TestAFrozenStoreWithoutSuccessorIsRefusedFor(t *testing.T) {
 	m.Stores[0].Signal(syscall.SIGCONT)
 	thawed := time.Now()
 	procmesh.Await(t, "durable publishing goes on", func() bool {
-		err, _ := publish("room/silent", "after")
+		err, _ := publish("chaos/silent", "after")
 		return err == nil
 	})
 	t.Logf("durable publishing goes on %s after the thaw", time.Since(thawed).Round(time.Millisecond))
-	got := logged(t, connect(t, url), "room/silent")
+	got := logged(t, connect(t, url), "chaos/silent")
 	if got[0] != "before" || !slices.Contains(got, "after") { // what was under way may be there, and be last
 		t.Errorf("the log holds %q", got)
 	}

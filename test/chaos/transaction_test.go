@@ -58,10 +58,10 @@ func appended(t *testing.T, conn *pgx.Conn, topic string) (n int) {
 func TestTransactionsSurviveKills(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	m := procmesh.Start(t, procmesh.Options{Stores: 2, Routers: 2, DB: url})
+	m := begin(t, procmesh.Options{Stores: 2, Routers: 2, DB: url})
 	conn := connect(t, url)
 	for try := range 6 {
-		if transactionsSurviveKills(t, m, conn, fmt.Sprintf("room/tx-%d", try)) {
+		if transactionsSurviveKills(t, m, conn, fmt.Sprintf("chaos/tx-%d", try)) {
 			return
 		}
 	}

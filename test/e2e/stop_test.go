@@ -11,6 +11,7 @@ import (
 
 	pushmesh "github.com/pushmesh/pushmesh/client"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
@@ -53,10 +54,11 @@ func watch(t *testing.T, addrs []string, topic string) *watcher {
 func TestPlannedStopsLoseNothing(t *testing.T) {
 	t.Parallel()
 	const (
-		topic = "room/stop"
+		topic = "stop/1"
 		rate  = 5000
 	)
 	m := procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, DB: pgtest.URL(t)})
+	m.Namespace(t, "stop", &pushmeshv1.Policy{Durable: true})
 	var watchers []*watcher
 	for i := range 4 {
 		addrs := []string{m.EdgeAddrs[i%2], m.EdgeAddrs[1-i%2]}

@@ -131,7 +131,7 @@ func (w *world) withoutNATS(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), closeWithin)
 	defer cancel()
 	for n := range 20 {
-		_, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, &pushmeshv1.PublishRequest{Topic: "room/plain", DedupeKey: fmt.Sprint(n)}, grpc.WaitForReady(true))
+		_, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, &pushmeshv1.PublishRequest{Topic: durable + "/plain", DedupeKey: fmt.Sprint(n)}, grpc.WaitForReady(true))
 		if err != nil {
 			t.Fatalf("a plain call without NATS: %v", err)
 		}

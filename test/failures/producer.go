@@ -24,6 +24,13 @@ const pace = 20 * time.Millisecond
 // closeWithin bounds how long a producer waits for answers at the end.
 const closeWithin = 3 * time.Minute
 
+// Namespaces of what is published: one that comes with every mesh, and two that are made at run time, of which a process that begins again knows nothing.
+const (
+	builtin = "room"
+	durable = "failures"
+	live    = "live"
+)
+
 // producer publishes to a durable topic and an ephemeral one of its own, until it is told to end.
 type producer struct {
 	book
@@ -32,8 +39,11 @@ type producer struct {
 	ended  chan error
 }
 
-func (p *producer) durable() string   { return fmt.Sprintf("room/failures/%d", p.number) }
-func (p *producer) ephemeral() string { return fmt.Sprintf("live/failures/%d", p.number) }
+func (p *producer) durable() string {
+	return fmt.Sprintf("%s/failures/%d", []string{builtin, durable}[p.number%2], p.number)
+}
+
+func (p *producer) ephemeral() string { return fmt.Sprintf("%s/failures/%d", live, p.number) }
 
 // routes knows where a producer's connections are: the oldest one is its stream's, others ask for health.
 type routes struct {

@@ -23,8 +23,10 @@ const beat = time.Second
 // readyWithin bounds how long a subscriber may take to subscribe for the first time.
 const readyWithin = 2 * time.Minute
 
-// filters that every subscriber wants; the first is of durable topics.
-var filters = []string{"room/failures/+", "live/failures/+"}
+// What every subscriber wants.
+const lives = live + "/failures/+"
+
+var durables = []string{builtin + "/failures/+", durable + "/failures/+"}
 
 // follow subscribes with the SDK: a durable session that begins at the edge given first, and goes to any other afterwards. It
 // returns once the mesh has promised to deliver.
@@ -50,9 +52,13 @@ func follow(ctx context.Context, d *diary, edges []string, first string) (*pushm
 		d.note(arrival{id: identify(m.Payload), topic: m.Topic, seq: m.Seq, attempt: m.Attempt})
 		return nil
 	}
-	_, err = s.Subscribe(ctx, filters[0], note, pushmesh.WithAck(), pushmesh.FromSession())
+	for _, filter := range durables {
+		if err == nil {
+			_, err = s.Subscribe(ctx, filter, note, pushmesh.WithAck(), pushmesh.FromSession())
+		}
+	}
 	if err == nil {
-		_, err = s.Subscribe(ctx, filters[1], note)
+		_, err = s.Subscribe(ctx, lives, note)
 	}
 	return s, errors.Join(err)
 }
@@ -161,7 +167,7 @@ func (p *plain) introduce(conn net.Conn) error {
 		pos := &wirev1.Position{Topic: topic, Epoch: p.epochs[topic], Seq: p.high[topic]}
 		err = errors.Join(err, say(conn, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(i) + 1, Filter: topic, Positions: []*wirev1.Position{pos}}))
 	}
-	return errors.Join(err, say(conn, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(len(p.topics)) + 1, Filter: filters[1]}))
+	return errors.Join(err, say(conn, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(len(p.topics)) + 1, Filter: lives}))
 }
 
 func (p *plain) subscribed(m *wirev1.Subscribed) {

@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	pushmesh "github.com/pushmesh/pushmesh/client"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/test/procmesh"
@@ -28,7 +25,8 @@ type world struct {
 func start(t *testing.T, m *procmesh.Mesh, streams int) *world {
 	t.Helper()
 	w := &world{Mesh: m}
-	w.namespace(t)
+	w.Namespace(t, live, &pushmeshv1.Policy{ClientPublish: true})
+	w.Namespace(t, durable, &pushmeshv1.Policy{Durable: true})
 	for n := range streams + 1 {
 		w.producers = append(w.producers, &producer{number: n + 1, ended: make(chan error, 1)})
 	}
@@ -52,22 +50,6 @@ func start(t *testing.T, m *procmesh.Mesh, streams int) *world {
 		return w.level()
 	})
 	return w
-}
-
-// namespace lets clients publish ephemeral messages.
-func (w *world) namespace(t *testing.T) {
-	t.Helper()
-	conn, err := grpc.NewClient(w.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	_, err = pushmeshv1.NewNamespaceServiceClient(conn).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{
-		Prefix: "live", Policy: &pushmeshv1.Policy{ClientPublish: true},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // listen lets an SDK session and a plain client in at each edge.

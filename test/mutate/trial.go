@@ -33,7 +33,11 @@ type trial struct {
 	workers              int
 	out                  io.Writer
 	tests                []*test
+	flags                []string // of every run
 }
+
+// noFailFiles has rapid's properties leave no files behind in the package's folder, which the next run would begin with.
+const noFailFiles = "-rapid.nofailfile"
 
 // test is one top-level test, example or fuzz target (with its seeds).
 type test struct {
@@ -60,6 +64,9 @@ type result struct {
 
 // baseline runs each test alone, without a mutant: how long it takes and what it reaches. Tests that fail are left out, and named.
 func (t *trial) baseline(ctx context.Context) error {
+	if t.command(ctx, nil, noFailFiles, "-test.list", "^$").Run() == nil { // the package uses rapid
+		t.flags = []string{noFailFiles}
+	}
 	text, err := t.command(ctx, nil, "-test.list", ".").Output()
 	if err != nil {
 		return fmt.Errorf("list of tests: %w", err)
@@ -123,7 +130,7 @@ func lastLine(text []byte) string {
 
 // command runs the binary in the package's folder, with its memory bounded.
 func (t *trial) command(ctx context.Context, env []string, args ...string) *exec.Cmd {
-	shell := append([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memory), t.binary}, args...)
+	shell := slices.Concat([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memory), t.binary}, t.flags, args)
 	cmd := exec.CommandContext(ctx, "sh", shell...)
 	cmd.Dir = t.dir
 	cmd.Env = append(os.Environ(), env...)

@@ -27,7 +27,7 @@ var forced = []string{"--db-fold", "100ms"}
 // crowded has a crowd publish while during runs, and judges it.
 func crowded(t *testing.T, p *Play, during func()) {
 	t.Helper()
-	c := &Crowd{Routers: p.Routers, Prefix: p.prefix(), Topics: crowdOf(t), Rand: rand.New(rand.NewPCG(p.Seed, 1000))}
+	c := &Crowd{Routers: p.Routers, Prefix: p.prefixes()[0], Topics: crowdOf(t), Rand: rand.New(rand.NewPCG(p.Seed, 1000))}
 	if err := c.Seed(t.Context()); err != nil {
 		t.Fatal(err)
 	}

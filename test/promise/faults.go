@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,6 +14,8 @@ type Victim struct {
 	Name   string
 	Strike func() error
 	Back   func() error
+	// Parts are what no two victims may have a hand in at a time; empty: nothing.
+	Parts []string
 }
 
 // Faults strikes one victim after the other, each at a random moment and for a random time, also several at once.
@@ -32,7 +35,7 @@ func (f *Faults) Run(ctx context.Context) error {
 		f.Struck = map[string]int{}
 	}
 	var up sync.WaitGroup
-	busy := make([]bool, len(f.Victims))
+	busy, taken := make([]bool, len(f.Victims)), map[string]bool{}
 	back := make(chan int, len(f.Victims)) // a victim lies there once at most: it is busy until it is taken out
 	errs := make(chan error, len(f.Victims))
 	defer up.Wait()
@@ -48,17 +51,23 @@ func (f *Faults) Run(ctx context.Context) error {
 			}
 		case i := <-back:
 			busy[i] = false
+			for _, part := range f.Victims[i].Parts {
+				delete(taken, part)
+			}
 			continue
 		case err := <-errs:
 			return err
 		case <-time.After(time.Duration(f.Rand.ExpFloat64() * float64(f.Every))):
 		}
 		i := f.Rand.IntN(len(f.Victims))
-		if busy[i] {
+		v, down := f.Victims[i], time.Duration(f.Rand.Int64N(int64(f.Down)))
+		if busy[i] || slices.ContainsFunc(v.Parts, func(part string) bool { return taken[part] }) {
 			continue
 		}
-		v, down := f.Victims[i], time.Duration(f.Rand.Int64N(int64(f.Down)))
 		busy[i] = true
+		for _, part := range v.Parts {
+			taken[part] = true
+		}
 		f.Struck[v.Name]++
 		up.Go(func() {
 			err := v.Strike()

@@ -18,18 +18,24 @@ const maxAttempts = 12
 // poison says which messages sessions always refuse: about one in 400.
 func poison(id uint64) bool { return id%397 == 0 }
 
-// namespace of the play: what is refused soon ends as a dead letter.
-func (p *Play) namespace(ctx context.Context) error {
+// namespace of the play: what is refused soon ends as a dead letter. It is known everywhere before anything is published.
+func (p *Play) namespace(ctx context.Context, prefix string) error {
 	redeliveries := uint32(maxAttempts - 1)
-	return p.ask(ctx, func(ctx context.Context, r router) error {
-		_, err := r.namespaces.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{
-			Prefix: p.prefix(), Policy: &pushmeshv1.Policy{
+	var version uint64
+	err := p.ask(ctx, func(ctx context.Context, r router) error {
+		res, err := r.namespaces.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{
+			Prefix: prefix, Policy: &pushmeshv1.Policy{
 				Durable: true, Retention: durationpb.New(24 * time.Hour), AckTimeout: durationpb.New(time.Second),
 				MaxRedeliveries: &redeliveries, MaxAttempts: maxAttempts,
 			},
 		}})
+		version = res.GetNamespace().GetVersion()
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return p.Known(ctx, version)
 }
 
 // letters waits until every session has a dead letter for each poisonous message of the log, and returns what there is then, or when the
@@ -53,7 +59,7 @@ func (p *Play) letters(ctx context.Context, h *History) (all []Letter, err error
 	defer cancel()
 	for {
 		if err = p.ask(ctx, func(ctx context.Context, r router) error {
-			all, err = listLetters(ctx, r.letters, p.prefix()+"/+")
+			all, err = listLetters(ctx, r.letters, p.filter())
 			return err
 		}); err != nil {
 			return nil, fmt.Errorf("dead letters: %w", err)

@@ -30,6 +30,8 @@ type Play struct {
 	// Lives is how long subscribers keep a connection, on average; 0: as long as it lasts.
 	Lives time.Duration
 	Logf  func(format string, args ...any)
+	// Known waits until every process of the mesh goes by that version of the namespaces, or a later one.
+	Known func(ctx context.Context, version uint64) error
 	// Settle is how long subscribers may take for what they are still owed at the end; 0: 4 minutes.
 	Settle time.Duration
 
@@ -43,7 +45,15 @@ type Play struct {
 	leave   context.CancelFunc // ends listening
 }
 
-func (p *Play) prefix() string { return fmt.Sprintf("room/promise-%d", p.Seed) }
+// prefixes of the play's namespaces: one that is made at run time, so that a process which does not know it would take its topics for ephemeral ones, and
+// one under a prefix that comes with every mesh.
+func (p *Play) prefixes() []string {
+	name := fmt.Sprintf("promise-%d", p.Seed)
+	return []string{"own-" + name + "/" + name, "room/" + name}
+}
+
+// filter matches the topics of all prefixes, and no others.
+func (p *Play) filter() string { return fmt.Sprintf("+/promise-%d/+", p.Seed) }
 
 func (p *Play) rand(n uint64) *rand.Rand { return rand.New(rand.NewPCG(p.Seed, n)) } // #nosec G404 -- repeatable
 
@@ -56,13 +66,15 @@ func (p *Play) Start(ctx context.Context) error {
 	talk, quiet := context.WithCancel(ctx)
 	heard, leave := context.WithCancel(ctx)
 	p.quiet, p.leave, p.errs = quiet, leave, make(chan error, streams+1)
-	if err := p.namespace(ctx); err != nil {
-		return fmt.Errorf("namespace: %w", err)
+	for _, prefix := range p.prefixes() {
+		if err := p.namespace(ctx, prefix); err != nil {
+			return fmt.Errorf("namespace: %w", err)
+		}
 	}
 	var perStream [streams + 1][]string
 	for s := range perStream {
 		for i := range topicsOfStream {
-			perStream[s] = append(perStream[s], fmt.Sprintf("%s/%d-%d", p.prefix(), s, i))
+			perStream[s] = append(perStream[s], fmt.Sprintf("%s/%d-%d", p.prefixes()[i%2], s, i))
 		}
 		p.topics = append(p.topics, perStream[s]...)
 	}
@@ -93,7 +105,7 @@ func (p *Play) Start(ctx context.Context) error {
 // habits of the subscribers: sessions by topic and by filter, quick and late ones, small and large windows, and plain clients that
 // remember their own positions, and two groups, by load and by topic.
 func (p *Play) habits() (all []habits) {
-	wild := []string{p.prefix() + "/+"}
+	wild := []string{p.filter()}
 	for i, window := range []uint32{8, 64, 512} {
 		all = append(all,
 			habits{name: fmt.Sprintf("exact-%d", i), filters: p.topics, session: true, window: window, late: i, lives: p.Lives},

@@ -2,6 +2,7 @@ package promise
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -52,15 +53,43 @@ func length(t *testing.T) time.Duration {
 // (SIGSTOP) and go on without knowing what happened meanwhile.
 func victims(m *procmesh.Mesh, db *pgtest.Server) []Victim {
 	frozen := func(do func() error) func() error { return func() error { _ = do(); return nil } } // who was killed can't be frozen
-	all := []Victim{{"postgres", db.Kill, db.Restart}, {"postgres frozen", frozen(db.Pause), frozen(db.Resume)}}
+	all := []Victim{{Name: "postgres", Strike: db.Kill, Back: db.Restart}, {Name: "postgres frozen", Strike: frozen(db.Pause), Back: frozen(db.Resume)}}
 	for _, p := range slices.Concat([]*procmesh.Process{m.NATS}, m.Stores, m.Routers, m.Edges) {
 		signal := func(sig os.Signal) func() error { return func() error { p.Signal(sig); return nil } }
 		all = append(all,
-			Victim{p.Name, func() error { p.Kill(); return nil }, p.Start},
-			Victim{p.Name + " frozen", signal(syscall.SIGSTOP), signal(syscall.SIGCONT)})
+			Victim{Name: p.Name, Strike: func() error { p.Kill(); return nil }, Back: p.Start, Parts: []string{p.Name}},
+			Victim{Name: p.Name + " frozen", Strike: signal(syscall.SIGSTOP), Back: signal(syscall.SIGCONT)})
 	}
-	return all
+	return append(all, alone(m, m.Routers[0]), alone(m, m.Edges[0]))
 }
+
+// alone has a process begin again while no store is there, and nobody else who could tell it what it needs: the stores, all edges and all routers are killed,
+// and it comes back first.
+func alone(m *procmesh.Mesh, first *procmesh.Process) Victim {
+	others := slices.DeleteFunc(slices.Concat(m.Stores, m.Routers, m.Edges), func(p *procmesh.Process) bool { return p == first })
+	v := Victim{Name: first.Name + " alone", Parts: []string{first.Name}}
+	for _, p := range others {
+		v.Parts = append(v.Parts, p.Name)
+	}
+	v.Strike = func() error {
+		for _, p := range append(others, first) {
+			p.Kill()
+		}
+		return nil
+	}
+	v.Back = func() error {
+		err := first.Start()
+		<-time.After(aloneFor)
+		for _, p := range others {
+			err = errors.Join(err, p.Start())
+		}
+		return err
+	}
+	return v
+}
+
+// aloneFor is long enough for clients to find the process that came back first.
+const aloneFor = 2 * time.Second
 
 // Stores, the database, routers, edges and NATS are killed with SIGKILL or frozen at random while everything goes on; afterwards every
 // promise has been kept.
@@ -69,7 +98,7 @@ func TestPromisesAreKeptWhateverDies(t *testing.T) {
 	db := pgtest.New(t)
 	m := procmesh.Start(t, procmesh.Options{Edges: 3, Routers: 2, Stores: 2, DB: db.URL(), StoreArgs: forced})
 	faults := &Faults{Victims: victims(m, db), Every: 700 * time.Millisecond, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 0))}
-	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: n, Logf: t.Logf, Rate: 400, Lives: 4 * time.Second}
+	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: n, Logf: t.Logf, Known: m.KnowNamespaces, Rate: 400, Lives: 4 * time.Second}
 	v := judged(t, play, func(ctx context.Context) {
 		crowded(t, play, func() {
 			const most = 10 // a busy machine has less happen in the same time
@@ -79,6 +108,12 @@ func TestPromisesAreKeptWhateverDies(t *testing.T) {
 					break
 				}
 				t.Logf("too little has happened in %d times %s", try+1, length(t))
+			}
+			for _, v := range []Victim{alone(m, m.Routers[0]), alone(m, m.Edges[0])} { // whatever chance has struck
+				m.WaitReady(t)
+				if err := errors.Join(v.Strike(), v.Back()); err != nil {
+					t.Fatal(err)
+				}
 			}
 			m.WaitReady(t)
 		})

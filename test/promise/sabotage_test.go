@@ -22,7 +22,7 @@ import (
 func sabotaged(t *testing.T, o procmesh.Options, edges func(*procmesh.Mesh) []string, sabotage func(context.Context, *procmesh.Mesh, *Play), want ...string) {
 	t.Helper()
 	m := procmesh.Start(t, o)
-	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: seed(t), Logf: t.Logf, Rate: 200, Settle: 10 * time.Second}
+	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: seed(t), Logf: t.Logf, Known: m.KnowNamespaces, Rate: 200, Settle: 10 * time.Second}
 	if edges != nil {
 		play.Edges = edges(m)
 	}

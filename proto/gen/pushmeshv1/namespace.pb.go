@@ -80,7 +80,10 @@ type Namespace struct {
 	// Grows with every change; set by the store.
 	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	// Came with the mesh; may be changed, not deleted.
-	Builtin       bool `protobuf:"varint,4,opt,name=builtin,proto3" json:"builtin,omitempty"`
+	Builtin bool `protobuf:"varint,4,opt,name=builtin,proto3" json:"builtin,omitempty"`
+	// Set by the store: why it does not understand the policy, which a newer version of it wrote. Topics of such a namespace are refused
+	// (UNAVAILABLE) by whoever reads this. Put refuses it.
+	NotUnderstood string `protobuf:"bytes,5,opt,name=not_understood,json=notUnderstood,proto3" json:"not_understood,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -141,6 +144,13 @@ func (x *Namespace) GetBuiltin() bool {
 		return x.Builtin
 	}
 	return false
+}
+
+func (x *Namespace) GetNotUnderstood() string {
+	if x != nil {
+		return x.NotUnderstood
+	}
+	return ""
 }
 
 // Policy says how the topics of a namespace behave. Zero values mean the default given.
@@ -781,12 +791,13 @@ var File_pushmesh_v1_namespace_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\n" +
-	"\x1bpushmesh/v1/namespace.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17pushmesh/v1/claim.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x1bpushmesh/wire/v1/wire.proto\"\x84\x01\n" +
+	"\x1bpushmesh/v1/namespace.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17pushmesh/v1/claim.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x1bpushmesh/wire/v1/wire.proto\"\xab\x01\n" +
 	"\tNamespace\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12+\n" +
 	"\x06policy\x18\x02 \x01(\v2\x13.pushmesh.v1.PolicyR\x06policy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x18\n" +
-	"\abuiltin\x18\x04 \x01(\bR\abuiltin\"\xe4\x05\n" +
+	"\abuiltin\x18\x04 \x01(\bR\abuiltin\x12%\n" +
+	"\x0enot_understood\x18\x05 \x01(\tR\rnotUnderstood\"\xe4\x05\n" +
 	"\x06Policy\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\bR\adurable\x127\n" +
 	"\tretention\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tretention\x12:\n" +

@@ -16,6 +16,7 @@ type replayCmd struct {
 	Speed          float64       `placeholder:"N" help:"N times real pace; flat out by default."`
 	Rooms          int           `placeholder:"N" help:"Play the first N rooms alone."`
 	Fraction       float64       `placeholder:"F" help:"Play the first rooms that come to this fraction of the deliveries (0.1: a tenth)."`
+	Namespace      string        `default:"room" placeholder:"PREFIX" help:"Namespace of the topics, a durable one (${default})."`
 	RoomPrefix     string        `placeholder:"TEXT" help:"Put before each room's name in its topic; by default one that no other run has."`
 	MaxConnections int           `placeholder:"N" help:"Subscribers at the same time (8000, or what the open-files limit allows)."`
 	Ahead          int           `default:"50000" placeholder:"N" help:"Deliveries that may be outstanding before publishing waits (${default})."`
@@ -27,7 +28,7 @@ type replayCmd struct {
 }
 
 func (replayCmd) Help() string {
-	return `Every user of a room becomes one TCP subscriber of room/ROOM/chat with ACK, then every say is published over gRPC in the order of the
+	return `Every user of a room becomes one TCP subscriber of NAMESPACE/ROOM/chat with ACK, then every say is published over gRPC in the order of the
 file. Every delivery is checked. The last line is, for scripts:
 
   expected=N delivered=N missing=N duplicate=N disorder=N seconds=S
@@ -58,7 +59,7 @@ func (c *replayCmd) Run(ctx context.Context, stdio stdio) error {
 	}
 	result, err := replay.Run(ctx, script.Take(c.Rooms, c.Fraction), replay.Options{
 		Edges: c.Edge, Routers: c.Router, Speed: c.Speed, MaxConnections: c.MaxConnections, Ahead: c.Ahead, Window: c.Window,
-		Prefix: c.RoomPrefix, Timeout: c.Timeout, Stall: c.Stall, Out: stdio.out,
+		Namespace: c.Namespace, Prefix: c.RoomPrefix, Timeout: c.Timeout, Stall: c.Stall, Out: stdio.out,
 	})
 	if result.Expected == 0 {
 		return err

@@ -40,6 +40,8 @@ func advice(check string) string {
 	switch check {
 	case "nats":
 		return "is NATS up, and is --nats of this node right? Durable messages are late and ephemeral ones refused meanwhile"
+	case "namespaces understood":
+		return "a newer version of the program wrote that namespace: upgrade this node, or put the namespace anew; its topics are refused here meanwhile"
 	case "store", "namespaces":
 		return "no store answers this node: are stores up, does --stores name them, are the addresses that stores --advertise reachable from it?"
 	case "postgres", "database":

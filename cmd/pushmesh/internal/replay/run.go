@@ -25,6 +25,8 @@ type Options struct {
 	Ahead int
 	// Window is the receive window of each subscriber; 0: the edge's default.
 	Window uint32
+	// Namespace of the topics, "room": a durable one.
+	Namespace string
 	// Prefix of the rooms' names in topics; empty: one of this run alone.
 	Prefix string
 	// Timeout of the whole replay; 0: none.
@@ -81,6 +83,7 @@ func newPlayer(script *Script, opts Options) (*player, error) {
 	o.MaxConnections = orDefault(o.MaxConnections, 8000)
 	o.Ahead = orDefault(o.Ahead, 50_000)
 	o.Stall = orDefault(o.Stall, time.Minute)
+	o.Namespace = orDefault(o.Namespace, "room")
 	if o.dial == nil {
 		o.dial = newProducer
 	}
@@ -92,7 +95,7 @@ func newPlayer(script *Script, opts Options) (*player, error) {
 		return nil, errors.New("a replay needs an edge and a router")
 	}
 	for _, r := range script.Rooms {
-		t := "room/" + o.Prefix + r.Name + "/chat"
+		t := o.Namespace + "/" + o.Prefix + r.Name + "/chat"
 		if err := topic.Check(t); err != nil {
 			return nil, fmt.Errorf("topic %q: %w", t, err)
 		}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/claimclient"
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
@@ -100,7 +101,8 @@ func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Sta
 	})
 	places.Use(claimers)
 	loops, err := loop.NewAll(loop.Config{
-		EdgeID: id, Mesh: asked{m, ranks, places}, ListenAddr: "127.0.0.1:0", PolicyFor: func(topic string) *policy.Policy { return policies.Table().For(topic) },
+		EdgeID: id, Mesh: asked{m, ranks, places}, ListenAddr: "127.0.0.1:0",
+		PolicyFor: func(topic string) *policy.Policy { return policies.Table().For(topic) }, Unknown: func() *code.Error { return policies.Table().Known() },
 	}, runtime.GOMAXPROCS(0))
 	if err != nil {
 		return nil, nil, err

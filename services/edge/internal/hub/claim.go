@@ -115,11 +115,11 @@ func (h *Hub) checkClaim(c *conn, m *wirev1.Claim) *code.Error {
 	if m.GetResource()[0] == '$' {
 		return code.New(wirev1.Code_CODE_BAD_TOPIC, "names of the mesh's own are no resources")
 	}
+	if why := h.cfg.Refuses(m.GetResource()); why != nil { // nobody must take that for an end, and give up what it holds
+		return why
+	}
 	p := h.cfg.PolicyFor(m.GetResource()).Claims
 	switch {
-	case (!p.Clients || m.GetPriority() > p.MaxClientPriority) && h.cfg.PoliciesKnown != nil && !h.cfg.PoliciesKnown():
-		// Whoever comes back to an edge that has just begun must not take that for a refusal, and give up what it holds.
-		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, claimsRefused, "the policies are not known yet")
 	case !p.Clients:
 		return code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not claim resources of this namespace")
 	case m.GetPriority() > p.MaxClientPriority:

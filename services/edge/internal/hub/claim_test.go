@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -117,15 +118,16 @@ func TestClaimsRefused(t *testing.T) {
 	c.expect("Error INVALID_ARGUMENT ref=0")
 }
 
-// An edge that has just begun does not know yet what clients may: it must not refuse those for good who come back to what they hold.
+// An edge that does not know what clients may must not refuse those for good who come back to what they hold.
 func TestClaimsWaitForPolicies(t *testing.T) {
 	w := claimWorld(t)
 	c := w.connect(&wirev1.Hello{})
-	known := false
-	w.h.cfg.PoliciesKnown = func() bool { return known }
+	known := w.table
+	w.table = policy.Unknown("not known")
+	w.h.cfg.Refuses = func(filter string) *code.Error { return w.table.Refuses(filter) }
 	c.claim(&wirev1.Claim{Id: 1, Resource: "room/1"})
 	c.expect("Error UNAVAILABLE ref=1")
-	known = true
+	w.table = known
 	c.claim(&wirev1.Claim{Id: 1, Resource: "room/1"})
 	c.expect("Error FORBIDDEN ref=1")
 }

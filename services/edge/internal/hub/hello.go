@@ -34,6 +34,10 @@ func (h *Hub) hello(c *conn, body []byte) {
 		h.failErr(c, why)
 		return
 	}
+	if why := h.tooSoon(); why != nil {
+		h.failErr(c, why)
+		return
+	}
 	var m wirev1.Hello
 	if err := proto.Unmarshal(body, &m); err != nil {
 		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "Hello can't be decoded")

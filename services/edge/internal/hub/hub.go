@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
@@ -32,9 +33,11 @@ type Config struct {
 	EdgeID    string
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
-	// PoliciesKnown is false while those of a store have not come yet; nil: they have.
-	PoliciesKnown func() bool
-	Limits        Limits
+	// Unknown is the refusal of every Hello while the edge does not know the namespaces; nil, or that it returns nil: it does. Refuses is the refusal of a
+	// topic, or of a filter that may match one, whose namespace the edge does not understand; nil: there is none. Neither blocks.
+	Unknown func() *code.Error
+	Refuses func(filter string) *code.Error
+	Limits  Limits
 	// Budget is what all queues of the loop may hold; nil: QueueMemory of the limits.
 	Budget *budget.Share
 	// Redeem says whether what Hello shows is a ticket that is good, at a Unix time in microseconds; it must not block. nil: none is.
@@ -163,6 +166,12 @@ func New(cfg Config) *Hub {
 	}
 	if cfg.Gate == nil {
 		cfg.Gate = rtt.NewGate(int(cfg.Loop) + 1)
+	}
+	if cfg.Unknown == nil {
+		cfg.Unknown = func() *code.Error { return nil }
+	}
+	if cfg.Refuses == nil {
+		cfg.Refuses = func(string) *code.Error { return nil }
 	}
 	cfg.Limits.defaults()
 	h := &Hub{

@@ -47,6 +47,8 @@ func (h *Hub) checkPublish(c *conn, m *wirev1.Publish) *code.Error {
 	}
 	p := h.cfg.PolicyFor(m.GetTopic())
 	switch {
+	case p.Refusal != nil:
+		return p.Refusal
 	case !p.ClientPublish:
 		return code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish to this topic")
 	case p.MaxPayload > 0 && len(m.GetPayload()) > p.MaxPayload:

@@ -35,7 +35,19 @@ func (h *Hub) tooTangled(m *wirev1.Subscribe) *code.Error {
 	return overloaded("too many filters with wildcards are mixed in the same levels here")
 }
 
-func overloaded(why string) *code.Error {
-	spread := time.Duration(rand.Uint32N(uint32(shedRetry.Milliseconds()))) * time.Millisecond
-	return code.Retry(wirev1.Code_CODE_OVERLOADED, shedRetry+spread, why)
+// tooSoon refuses a newcomer while the edge does not know which topics are durable: it would pass a backlog over, and let ACKs move a session's cursor past
+// what was never delivered.
+func (h *Hub) tooSoon() *code.Error {
+	if why := h.cfg.Unknown(); why != nil {
+		return spread(why.Code, why.Message)
+	}
+	return nil
+}
+
+func overloaded(why string) *code.Error { return spread(wirev1.Code_CODE_OVERLOADED, why) }
+
+// spread is a refusal of which not everybody comes back at once.
+func spread(c wirev1.Code, why string) *code.Error {
+	after := time.Duration(rand.Uint32N(uint32(shedRetry.Milliseconds()))) * time.Millisecond
+	return code.Retry(c, shedRetry+after, why)
 }

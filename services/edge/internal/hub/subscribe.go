@@ -223,6 +223,9 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 	if err := topic.CheckFilter(m.GetFilter()); err != nil {
 		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
 	}
+	if why := h.cfg.Refuses(m.GetFilter()); why != nil {
+		return why
+	}
 	wildcard := topic.IsFilter(m.GetFilter())
 	switch {
 	case !c.backend && backendsOnly(m.GetFilter()):

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/budget"
@@ -36,9 +37,10 @@ type Config struct {
 	EdgeID    string
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
-	// PoliciesKnown as hub.Config has it.
-	PoliciesKnown func() bool
-	Limits        Limits
+	// Unknown and Refuses as hub.Config has them.
+	Unknown func() *code.Error
+	Refuses func(filter string) *code.Error
+	Limits  Limits
 	// Redeem is hub.Config's.
 	Redeem func(ticket []byte, now uint64) bool
 	// Door counts the connections of all loops of the edge; nil: one without limits.
@@ -136,7 +138,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *rtt.Gate) *Loop
 	}
 	l.hub = hub.New(hub.Config{
 		Events: ring, Budget: cfg.budget,
-		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, PoliciesKnown: cfg.PoliciesKnown, Limits: cfg.Limits, Redeem: cfg.Redeem, TLSOnly: cfg.TLSOnly, LiveDone: l.box.Done,
+		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Unknown: cfg.Unknown, Refuses: cfg.Refuses, Limits: cfg.Limits, Redeem: cfg.Redeem, TLSOnly: cfg.TLSOnly, LiveDone: l.box.Done,
 		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate,
 	})
 	l.buf = make([]byte, readSize)

@@ -59,7 +59,11 @@ func (p *Presence) List(ctx context.Context, req *pushmeshv1.PresenceServiceList
 	if err != nil {
 		return nil, err
 	}
-	if !p.policies().For(name).Presence {
+	pol := p.policies().For(name)
+	if pol.Refusal != nil {
+		return nil, pol.Refusal
+	}
+	if !pol.Presence {
 		return nil, code.New(wirev1.Code_CODE_CONFLICT, "the policy of "+name+" has no presence")
 	}
 	if err := p.known(); err != nil {

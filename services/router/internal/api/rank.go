@@ -67,9 +67,16 @@ func (r *Rank) filled(req *pushmeshv1.RankRequest) (*pushmeshv1.RankRequest, err
 		}
 		return full, nil
 	}
-	ns := r.policies().Of(prefix)
+	table := r.policies()
+	if why := table.Known(); why != nil {
+		return nil, why
+	}
+	ns := table.Of(prefix)
 	if ns == nil {
 		return nil, code.New(wirev1.Code_CODE_NOT_FOUND, fmt.Sprintf("no namespace %.300q", prefix))
+	}
+	if ns.Refusal != nil {
+		return nil, ns.Refusal
 	}
 	rank := ns.Rank
 	if rank == nil {

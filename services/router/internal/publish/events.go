@@ -61,6 +61,10 @@ func (e *Events) Take(data []byte, respond func([]byte) error) {
 func (p *Publisher) tell(topic string, event []byte, key string, ref uint64, to Receiver) {
 	now := time.Now()
 	pol := p.cfg.Policies.Table().For(topic)
+	if pol.Refusal != nil {
+		to.Published(ref, refusal(pol.Refusal))
+		return
+	}
 	slot, err := p.cfg.Admission.AdmitSpare(now, admission.Ask{Topic: topic, Durable: pol.Durable, Messages: 1, Bytes: weight(len(event))})
 	if err != nil {
 		to.Published(ref, refusal(err))

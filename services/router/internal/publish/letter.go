@@ -23,6 +23,10 @@ func (p *Publisher) Replay(l *meshv1.DeadLetter, m *wirev1.Message, ref uint64, 
 		to.Published(ref, refusal(err))
 	}
 	pol := p.cfg.Policies.Table().For(l.GetTopic())
+	if pol.Refusal != nil {
+		refuse(pol.Refusal)
+		return
+	}
 	if !pol.Durable {
 		refuse(code.New(wirev1.Code_CODE_UNSUPPORTED, "namespace "+pol.Prefix+" is ephemeral now: nothing would keep the message"))
 		return

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
@@ -195,5 +196,41 @@ func BenchmarkPublishEphemeral(b *testing.B) {
 		p.Publish(m)
 		<-w
 		r.bodies = r.bodies[:0]
+	}
+}
+
+// Before the router knows which topics are durable no message is answered OK: neither one that it would route without storing it, nor any other.
+func TestNothingIsPublishedBeforeTheNamespacesAreKnown(t *testing.T) {
+	p, r := newPublisher(noop.NewTracerProvider())
+	p.cfg.Policies = fixed{policy.Unknown("not yet")}
+	refused := func(what string, code wirev1.Code, retry time.Duration) {
+		t.Helper()
+		if code != wirev1.Code_CODE_UNAVAILABLE || retry <= 0 {
+			t.Errorf("%s: %v, again after %v", what, code, retry)
+		}
+	}
+	for what, m := range map[string]*Message{
+		"a backend's":      {Request: &pushmeshv1.PublishRequest{Topic: "orders/1"}},
+		"a client's":       {Request: &pushmeshv1.PublishRequest{Topic: "orders/1"}, FromClient: true},
+		"a scheduled one":  {Request: &pushmeshv1.PublishRequest{Topic: "orders/1", DeliverAt: timestamppb.New(time.Now().Add(time.Hour))}},
+		"a transaction's":  {Request: &pushmeshv1.PublishRequest{Topic: "orders/1"}, Written: &Written{MessageID: make([]byte, 16)}},
+		"of any namespace": {Request: &pushmeshv1.PublishRequest{Topic: "room/1"}},
+	} {
+		res := publishOne(t, p, m)
+		refused(what, res.Code, res.RetryAfter)
+	}
+	w := make(waiter, 1)
+	p.Replay(&meshv1.DeadLetter{Topic: "orders/1"}, &wirev1.Message{}, 0, w)
+	res := <-w
+	refused("a dead letter", res.Code, res.RetryAfter)
+	p.tell("$events/connect", nil, "", 0, w)
+	res = <-w
+	refused("an event", res.Code, res.RetryAfter)
+	res = publishOne(t, p, &Message{Request: &pushmeshv1.PublishRequest{Topics: []string{"orders/1", "room/1"}}})
+	for _, r := range res.Topics {
+		refused("to many topics", r.GetCode(), 1)
+	}
+	if len(r.bodies) != 0 {
+		t.Errorf("%d messages were routed", len(r.bodies))
 	}
 }

@@ -167,6 +167,9 @@ func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {
 		return nil, err
 	}
 	pol := p.cfg.Policies.Table().For(topic)
+	if pol.Refusal != nil {
+		return nil, pol.Refusal
+	}
 	if m.FromClient && !pol.ClientPublish {
 		return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish in namespace "+pol.Prefix)
 	}

@@ -213,7 +213,11 @@ func (w *Watches) policiesChanged() {
 }
 
 func (w *Watches) allowed(filter string) *code.Error {
-	if w.cfg.Policies.Table().AnyPresence(filter) {
+	table := w.cfg.Policies.Table()
+	if why := table.Refuses(filter); why != nil {
+		return why
+	}
+	if table.AnyPresence(filter) {
 		return nil
 	}
 	return code.New(wirev1.Code_CODE_CONFLICT, "the policy of "+filter+" has no presence")

@@ -132,9 +132,12 @@ func (l *Lane) apply(now uint64, ops []*op) {
 
 // do has the book do one operation. A shard that will be read soon is waited for.
 func (l *Lane) do(now uint64, o *op) {
+	why := l.cfg.Policies().Refuses(o.GetResource())
 	switch {
 	case o.from.over.Load():
 		l.refuse([]*op{o}, errAnew)
+	case why != nil:
+		l.refuse([]*op{o}, why)
 	case l.shards.taken[o.shard] != 0:
 		l.book.Apply(now, book.Op{Node: o.from.node, Incarnation: o.from.incarnation, ClaimOp: o.ClaimOp, Ref: o})
 	case l.cfg.Own(o.shard) == 0:

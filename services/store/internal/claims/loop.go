@@ -71,6 +71,9 @@ func (l *Lane) serve(ctx context.Context) (served bool, err error) {
 	if err := l.cfg.Away(); err != nil {
 		return false, err
 	}
+	if why := l.cfg.Policies().Known(); why != nil {
+		return false, why
+	}
 	if err := l.open(ctx); err != nil {
 		return false, err
 	}

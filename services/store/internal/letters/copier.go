@@ -176,6 +176,9 @@ func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (marked, d
 	policies, now := c.cfg.Policies(), c.cfg.Now()
 	var items []*meshv1.AppendItem
 	for _, l := range page {
+		if policies.Refuses(l.GetTopic()) != nil {
+			continue // where it is to be copied is not known
+		}
 		item, why := copyOf(l, policies, now)
 		switch {
 		case why != wirev1.Code_CODE_OK && c.claims[topic.Shard(l.GetTopic())] == 0: // its owner says so

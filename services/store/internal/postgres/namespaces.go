@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -69,15 +70,15 @@ func put(ctx context.Context, tx pgx.Tx, ns *pushmeshv1.Namespace, builtin bool)
 }
 
 func scanNamespace(row pgx.CollectableRow) (*pushmeshv1.Namespace, error) {
-	ns := &pushmeshv1.Namespace{Policy: &pushmeshv1.Policy{}}
+	ns := &pushmeshv1.Namespace{}
 	var version int64
 	var policy []byte
 	if err := row.Scan(&ns.Prefix, &version, &ns.Builtin, &policy); err != nil {
 		return nil, err
 	}
 	ns.Version = uint64(version)
-	// A newer version of the program may have put fields that this one does not know.
-	return ns, protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(policy, ns.Policy)
+	backend.ReadPolicy(ns, func(to proto.Message) error { return protojson.Unmarshal(policy, to) })
+	return ns, nil
 }
 
 // ListNamespaces reads the version and the set from one snapshot.

@@ -110,6 +110,12 @@ func (p *planner) decide(i int, e *entry) {
 		p.results[i] = refusal(e, wirev1.Code_CODE_CONFLICT, "another store owns the shard", 0)
 		return
 	}
+	if e.cancels == nil { // else nothing hangs on the policy
+		if why := p.policies.Refuses(e.item.GetTopic()); why != nil {
+			p.results[i] = refusalOf(e, why)
+			return
+		}
+	}
 	ordered := e.item.GetProducerSeq() != 0
 	key := producerKey{topic: e.item.GetTopic()}
 	if ordered {

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
@@ -202,6 +203,36 @@ func TestPlanPutsRunsAndKeysWhereThePolicySays(t *testing.T) {
 	}
 	if k := p.batch.Keys[0]; k.Until != noon+micros(2*time.Minute) || k.Class != backend.ShortKey {
 		t.Errorf("key %+v", k)
+	}
+}
+
+// What the log does with a message hangs on a policy that is not known: it is not taken. What withdraws a message is.
+func TestPlanRefusesWhatHasNoPolicy(t *testing.T) {
+	foreign := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "orders", NotUnderstood: "a field"}})
+	later := itemOf("orders/1", 0, 0, "")
+	later.DeliverAt = noon + 1e9
+	for name, c := range map[string]struct {
+		table *policy.Table
+		taken int
+	}{"unknown": {policy.Unknown("not yet"), 1}, "not understood": {foreign, 2}} {
+		withdrawal := entryOf(itemOf("orders/1", 0, 0, ""))
+		withdrawal.cancels = &backend.ScheduledID{Due: noon}
+		entries := []*entry{
+			entryOf(itemOf("orders/1", 0, 0, "k")), entryOf(itemOf("orders/1", 1, 1, "")), entryOf(later), withdrawal, entryOf(itemOf("room/1", 0, 0, "")),
+		}
+		p := newPlan(owning(), entries, backend.BatchID{}, noon, c.table, scratch{})
+		taken := 0
+		for i, r := range p.results {
+			switch {
+			case r.GetCode() == wirev1.Code_CODE_OK:
+				taken++
+			case r.GetCode() != wirev1.Code_CODE_UNAVAILABLE || r.GetRetryAfterMs() == 0:
+				t.Errorf("%s: entry %d: %v", name, i, r)
+			}
+		}
+		if taken != c.taken || len(p.batch.Keys) > 1 || len(p.batch.Scheduled) != 0 || len(p.batch.Removed) != 1 {
+			t.Errorf("%s: %d entries are taken: %v", name, taken, p.results)
+		}
 	}
 }
 

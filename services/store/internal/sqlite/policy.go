@@ -89,13 +89,14 @@ func (b *Backend) ListNamespaces(ctx context.Context, have uint64) (version uint
 		return 0, nil, fmt.Errorf("sqlite: namespaces: %w", err)
 	}
 	err = scan(rows, func() error {
-		ns := &pushmeshv1.Namespace{Policy: &pushmeshv1.Policy{}}
+		ns := &pushmeshv1.Namespace{}
 		var policy sql.RawBytes
 		if err := rows.Scan(&ns.Prefix, &policy, &ns.Builtin, &ns.Version); err != nil {
 			return err
 		}
+		backend.ReadPolicy(ns, func(to proto.Message) error { return proto.Unmarshal(policy, to) })
 		all = append(all, ns)
-		return proto.Unmarshal(policy, ns.Policy)
+		return nil
 	})
 	return version, all, err
 }
