@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/rawconn"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -34,14 +36,17 @@ type Config struct {
 	URL string
 	// Name by which the server knows the connection.
 	Name string
+	// Mesh is the one whose subjects are used. Until it is known nothing is sent and nothing comes, as without a server.
+	Mesh *meshid.Identity
 	Log  *slog.Logger
 }
 
 // Bus is one NATS connection that reconnects for ever. It is a lifecycle.Part, safe for concurrent use. Start succeeds
-// without a server: it connects when there is one.
+// without a server: it connects when there is one. It owns a goroutine that waits for the mesh to be known.
 type Bus struct {
-	cfg  Config
-	conn *nats.Conn
+	cfg   Config
+	conn  *nats.Conn
+	group *lifecycle.Group
 	// begun is conn for those that may ask before Start has returned.
 	begun atomic.Pointer[nats.Conn]
 	drops drops
@@ -50,13 +55,23 @@ type Bus struct {
 	connected atomic.Bool
 	// stopping is set by Stop.
 	stopping atomic.Bool
+	// joined is what subjects are called in the mesh; nil: it is not known yet.
+	joined atomic.Pointer[subjects]
+
+	entering sync.Mutex
+	waiting  []*entry // subscriptions to be made once the mesh is known
 
 	mu    sync.Mutex
 	onGap []func()
 }
 
 // New makes a bus that is not connected yet.
-func New(cfg Config) *Bus { return &Bus{cfg: cfg} }
+func New(cfg Config) *Bus {
+	if cfg.Mesh == nil {
+		cfg.Mesh = meshid.New("")
+	}
+	return &Bus{cfg: cfg}
+}
 
 // OnGap adds a function called, in a goroutine of the connection, whenever messages may have been missed: after
 // a reconnect and after a slow-consumer drop. It must not block.
@@ -127,6 +142,11 @@ func (b *Bus) Start(context.Context) error {
 		b.connected.Store(true)
 		b.connected.Store(conn.IsConnected())
 	}
+	b.group = lifecycle.NewGroup(context.Background())
+	if mesh, known := b.cfg.Mesh.Mesh(); known {
+		return b.join(mesh)
+	}
+	b.group.Go("bus-join", b.awaitMesh)
 	return nil
 }
 
@@ -134,6 +154,9 @@ func (b *Bus) Start(context.Context) error {
 func (b *Bus) Stop(ctx context.Context) error {
 	defer b.conn.Close()
 	b.stopping.Store(true)
+	if err := b.group.Stop(ctx); err != nil {
+		return err
+	}
 	if !b.Connected() {
 		return nil
 	}
@@ -142,8 +165,11 @@ func (b *Bus) Stop(ctx context.Context) error {
 	return b.Flush(ctx)
 }
 
-// Connected says whether there is a server now. It never waits.
-func (b *Bus) Connected() bool { return b.connected.Load() && b.begun.Load() != nil }
+// Connected reports whether there is a server now, and the mesh is known. It never waits.
+func (b *Bus) Connected() bool { return b.reached() && b.joined.Load() != nil }
+
+// reached reports whether there is a server now.
+func (b *Bus) reached() bool { return b.connected.Load() && b.begun.Load() != nil }
 
 // errAway is what can't be sent now.
 func errAway(what string) error {
@@ -152,10 +178,13 @@ func errAway(what string) error {
 
 // Check is a health check: nil while connected.
 func (b *Bus) Check() error {
-	if b.Connected() {
-		return nil
+	switch {
+	case !b.reached():
+		return errors.New("not connected to NATS")
+	case b.joined.Load() == nil:
+		return errors.New("connected to NATS, but no store has answered so far which mesh this is")
 	}
-	return errors.New("not connected to NATS")
+	return nil
 }
 
 // Register adds to a process's metrics what is known of the servers, and what of their messages did not get through.
@@ -182,6 +211,10 @@ func (b *Bus) Publish(subject string, data []byte) error {
 	if !b.Connected() {
 		return errAway("")
 	}
+	return b.send(b.joined.Load().of(subject), data)
+}
+
+func (b *Bus) send(subject string, data []byte) error {
 	if err := b.conn.Publish(subject, data); err != nil {
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, 500*time.Millisecond, "nats: "+err.Error())
 	}
@@ -200,74 +233,6 @@ func (b *Bus) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Subscribe calls handle for every message, one at a time, in the order received, in a goroutine of the
-// subscription. data is the handler's to keep. respond answers a request (it does nothing for a plain message).
-// At most pending messages or 64 MiB wait for handle; beyond that messages are dropped and OnGap is told.
-func (b *Bus) Subscribe(subject string, pending int, handle func(data []byte, respond func([]byte) error)) (unsubscribe func(), err error) {
-	sub, err := b.conn.Subscribe(subject, func(m *nats.Msg) {
-		handle(m.Data, func(reply []byte) error {
-			if m.Reply == "" {
-				return nil
-			}
-			return m.Respond(reply)
-		})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("nats: subscribe %s: %w", subject, err)
-	}
-	if err := sub.SetPendingLimits(pending, 64<<20); err != nil {
-		return nil, fmt.Errorf("nats: subscribe %s: %w", subject, err)
-	}
-	b.drops.watch(sub)
-	return func() {
-		b.drops.leave(sub)
-		_ = sub.Unsubscribe()
-	}, nil
-}
-
-// Share is Subscribe as one of a group: each message reaches one of its members. leave stops taking messages and waits, until ctx ends, for
-// handle to be done with those that were taken.
-func (b *Bus) Share(subject, group string, pending int, handle func(data []byte)) (leave func(ctx context.Context) error, err error) {
-	sub, err := b.conn.QueueSubscribe(subject, group, func(m *nats.Msg) { handle(m.Data) })
-	if err != nil {
-		return nil, fmt.Errorf("nats: share %s: %w", subject, err)
-	}
-	if err := sub.SetPendingLimits(pending, 64<<20); err != nil {
-		return nil, fmt.Errorf("nats: share %s: %w", subject, err)
-	}
-	b.drops.watch(sub)
-	drained := make(chan struct{})
-	sub.SetClosedHandler(func(string) { close(drained) })
-	return func(ctx context.Context) error {
-		b.drops.leave(sub)
-		if sub.Drain() != nil || !b.Connected() {
-			return nil // nothing comes any more
-		}
-		select {
-		case <-drained:
-			return nil
-		case <-ctx.Done():
-			return fmt.Errorf("nats: leave %s: %w", subject, ctx.Err())
-		}
-	}, nil
-}
-
-// Serve is Subscribe for requests that one of a group of members answers. leave takes no further ones.
-func (b *Bus) Serve(subject, group string, pending int, handle func(data []byte, respond func([]byte) error)) (leave func(), err error) {
-	sub, err := b.conn.QueueSubscribe(subject, group, func(m *nats.Msg) { handle(m.Data, m.Respond) })
-	if err != nil {
-		return nil, fmt.Errorf("nats: serve %s: %w", subject, err)
-	}
-	if err := sub.SetPendingLimits(pending, 64<<20); err != nil {
-		return nil, fmt.Errorf("nats: serve %s: %w", subject, err)
-	}
-	b.drops.watch(sub)
-	return func() {
-		b.drops.leave(sub)
-		_ = sub.Drain()
-	}, nil
-}
-
 // ErrNobody says that a request reached nobody.
 var ErrNobody = errors.New("nobody answers there")
 
@@ -276,7 +241,7 @@ func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte,
 	if !b.Connected() {
 		return nil, errAway("request: ")
 	}
-	m, err := b.conn.RequestWithContext(ctx, subject, data)
+	m, err := b.conn.RequestWithContext(ctx, b.joined.Load().of(subject), data)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, fmt.Errorf("%w: %w", ErrNobody, code.Retry(wirev1.Code_CODE_UNAVAILABLE, 500*time.Millisecond, "nats: request: "+err.Error()))
 	}

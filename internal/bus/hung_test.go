@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/testmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -82,7 +83,7 @@ func greet(c net.Conn) {
 // would, for as long as its Timeout of 2 s. The best of several rounds counts.
 func TestNobodyWaitsForAServerThatHangs(t *testing.T) {
 	s := newServer(t)
-	b := New(Config{URL: "nats://" + s.ln.Addr().String(), Log: slog.New(slog.DiscardHandler)})
+	b := New(Config{URL: "nats://" + s.ln.Addr().String(), Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/nats-io/nats.go"
 
@@ -19,7 +18,7 @@ const inboxBytes = 64 << 20
 type Inbox struct {
 	bus     *Bus
 	ch      chan *Message
-	subs    []*nats.Subscription
+	subs    []*entry
 	average int  // bytes of a message, lately
 	behind  bool // too much waits: messages are thrown away until there is room
 }
@@ -28,13 +27,12 @@ type Inbox struct {
 func (b *Bus) Listen(pending int, subjects ...string) (*Inbox, error) {
 	i := &Inbox{bus: b, ch: make(chan *Message, pending)}
 	for _, subject := range subjects {
-		sub, err := b.conn.ChanSubscribe(subject, i.ch)
+		sub, err := b.enter(subject, func(full string) (*nats.Subscription, error) { return b.conn.ChanSubscribe(full, i.ch) })
 		if err != nil {
 			i.Leave()
-			return nil, fmt.Errorf("nats: subscribe %s: %w", subject, err)
+			return nil, err
 		}
 		i.subs = append(i.subs, sub)
-		b.drops.watch(sub)
 	}
 	return i, nil
 }
@@ -60,9 +58,10 @@ func (i *Inbox) Keep(m *Message) bool {
 // Leave takes no further messages.
 func (i *Inbox) Leave() {
 	var errs []error
-	for _, sub := range i.subs {
-		i.bus.drops.leave(sub)
-		errs = append(errs, sub.Unsubscribe())
+	for _, e := range i.subs {
+		if sub := i.bus.leave(e); sub != nil {
+			errs = append(errs, sub.Unsubscribe())
+		}
 	}
 	if err := errors.Join(errs...); err != nil && i.bus.Connected() {
 		i.bus.cfg.Log.Warn("nats unsubscribe", "error", err)

@@ -30,7 +30,7 @@ const (
 
 // Config of a client.
 type Config struct {
-	// Node is "edge:" or "router:" and the id; Incarnation is when the process began, in Unix µs.
+	// Node is "edge:" or "router:" and the id; Incarnation is the random number of the process.
 	Node        string
 	Incarnation uint64
 	Stores      *storeclient.Client

@@ -38,7 +38,7 @@ const (
 
 // Config of a Queue.
 type Config struct {
-	// Source is the id of the process, and Incarnation the Unix time in microseconds at which it began.
+	// Source is the id of the process, and Incarnation the random number of this run of it (package incarnation).
 	Source      string
 	Incarnation uint64
 	// Request asks over NATS.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -29,7 +31,9 @@ type Config struct {
 	Seeds []string
 	// DialOptions come after the client's own (no TLS, 16 MiB a message).
 	DialOptions []grpc.DialOption
-	Log         *slog.Logger
+	// Mesh that the process belongs to: the stores tell it, and a store of another mesh is not believed. nil: the client's own.
+	Mesh *meshid.Identity
+	Log  *slog.Logger
 }
 
 // Client is a lifecycle.Part, safe for concurrent use. It owns its connections (one for each store, at most maxStores) and one
@@ -44,6 +48,7 @@ type Client struct {
 	mu      sync.RWMutex
 	owners  [topic.Shards]string // "": none
 	heard   map[string]time.Time // by address: the last answer to Owners, or when it became an owner
+	foreign map[string]error     // by address: why a known store's last answer was not believed
 	changed chan struct{}        // closed at the next change of owners
 	waiting []chan struct{}      // closed at the end of the next round that begins
 }
@@ -53,13 +58,17 @@ func New(cfg Config) *Client {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Mesh == nil {
+		cfg.Mesh = meshid.New("")
+	}
 	return &Client{
 		cfg:     cfg,
 		waits:   defaultWaits,
 		kick:    make(chan struct{}, 1),
 		group:   lifecycle.NewGroup(context.Background()),
-		dials:   newDials(cfg.DialOptions),
+		dials:   newDials(append(cfg.Mesh.DialOptions(), cfg.DialOptions...)),
 		heard:   map[string]time.Time{},
+		foreign: map[string]error{},
 		changed: make(chan struct{}),
 	}
 }
@@ -95,7 +104,22 @@ func (c *Client) Check() error {
 	for addr := range silent {
 		errs = append(errs, fmt.Errorf("store %s does not answer", addr))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.refused()...)...)
+}
+
+// CheckMesh is nil unless a store that the client was told of, or learned of, belongs to another mesh.
+func (c *Client) CheckMesh() error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return errors.Join(c.refused()...)
+}
+
+// refused are the stores of other meshes, in the order of their addresses. c.mu is held.
+func (c *Client) refused() (errs []error) {
+	for _, addr := range slices.Sorted(maps.Keys(c.foreign)) {
+		errs = append(errs, fmt.Errorf("store %s: %w", addr, c.foreign[addr]))
+	}
+	return errs
 }
 
 // CheckAny is nil if the owner of any shard is known and has answered lately.

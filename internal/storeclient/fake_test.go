@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/meshid"
+	"github.com/pushmesh/pushmesh/internal/testmesh"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -29,6 +31,7 @@ type fake struct {
 	asked    int // calls of Owners
 	calls    int // all the others
 	hang     bool
+	mesh     meshid.Mesh    // zero: the tests'
 	broken   error          // what every other call fails with
 	mid      error          // what a read fails with after its first response
 	more     []*meshv1.Head // that every filter matches too
@@ -91,7 +94,11 @@ func (f *fake) Owners(ctx context.Context, _ *meshv1.OwnersRequest) (*meshv1.Own
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return &meshv1.OwnersResponse{Ranges: ranges}, nil
+	resp := testmesh.Owners(ranges)
+	if f.mesh != (meshid.Mesh{}) {
+		resp.MeshName, resp.MeshId = f.mesh.Name, f.mesh.ID
+	}
+	return resp, nil
 }
 
 // enter counts a call and refuses what is another's.
@@ -221,6 +228,13 @@ func clientThatWaits(t *testing.T, w waits, seeds ...string) *Client {
 	t.Helper()
 	c := New(Config{Seeds: seeds})
 	c.waits = w
+	begin(t, c)
+	return c
+}
+
+// begin starts a client, which ends with the test.
+func begin(t *testing.T, c *Client) {
+	t.Helper()
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +245,6 @@ func clientThatWaits(t *testing.T, w waits, seeds ...string) *Client {
 			t.Error(err)
 		}
 	})
-	return c
 }
 
 // wait until cond holds: of the owner map, or of who has answered lately.

@@ -2,8 +2,13 @@ package storeclient
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
@@ -29,6 +34,7 @@ var defaultWaits = waits{ask: 2 * time.Second, grace: 200 * time.Millisecond, si
 // answer of one store to Owners.
 type answer struct {
 	addr   string // asked
+	mesh   meshid.Mesh
 	ranges []*meshv1.OwnersResponse_Range
 	err    error
 }
@@ -64,17 +70,18 @@ func (c *Client) round(ctx context.Context) {
 	before := c.owners
 	c.mu.Unlock()
 
-	answers := c.askAll(ctx, known)
+	answers := c.believe(c.askAll(ctx, known))
 	c.take(merge(before, answers))
 	for _, done := range waiting {
 		close(done)
 	}
 	wanted := map[string]bool{}
-	c.mu.RLock()
+	c.mu.Lock()
 	for addr := range c.known() {
 		wanted[addr] = true
 	}
-	c.mu.RUnlock()
+	maps.DeleteFunc(c.foreign, func(addr string, _ error) bool { return !wanted[addr] })
+	c.mu.Unlock()
 	if err := c.dials.keepOnly(wanted); err != nil {
 		c.cfg.Log.Debug("close connection to a store that is gone", "error", err)
 	}
@@ -129,12 +136,48 @@ func (c *Client) ask(ctx context.Context, addr string) answer {
 		return answer{addr: addr, err: err}
 	}
 	resp, err := stub.Owners(ctx, &meshv1.OwnersRequest{})
+	mesh := meshid.Mesh{Name: resp.GetMeshName(), ID: resp.GetMeshId()}
 	if err == nil {
-		c.mu.Lock()
-		c.heard[addr] = time.Now()
-		c.mu.Unlock()
+		err = c.note(addr, c.cfg.Mesh.Compare(mesh))
 	}
-	return answer{addr: addr, ranges: resp.GetRanges(), err: err}
+	return answer{addr: addr, mesh: mesh, ranges: resp.GetRanges(), err: err}
+}
+
+// note takes down that a store answered, and what its answer has against it being believed.
+func (c *Client) note(addr string, foreign error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if foreign == nil {
+		if _, known := c.cfg.Mesh.Mesh(); known {
+			delete(c.foreign, addr)
+		}
+		c.heard[addr] = time.Now()
+		return nil
+	}
+	if was := c.foreign[addr]; was == nil || was.Error() != foreign.Error() {
+		c.cfg.Log.Error("a store of another mesh is not believed", "store", addr, "error", foreign)
+	}
+	c.foreign[addr] = foreign
+	return foreign
+}
+
+// believe leaves out what stores of other meshes say. The first answers tell which mesh this is; where they name several, none is believed.
+func (c *Client) believe(answers []answer) []answer {
+	if _, known := c.cfg.Mesh.Mesh(); !known && len(answers) > 0 {
+		slices.SortFunc(answers, func(a, b answer) int { return strings.Compare(a.addr, b.addr) })
+		first := answers[0]
+		for _, a := range answers[1:] {
+			if a.mesh != first.mesh {
+				_ = c.note(a.addr, fmt.Errorf("it belongs to %s, and store %s to %s: name stores of one mesh only", a.mesh, first.addr, first.mesh))
+				return nil
+			}
+		}
+		if err := c.note(first.addr, c.cfg.Mesh.Learn(first.mesh)); err != nil {
+			return nil
+		}
+		c.cfg.Log.Info("the stores name the mesh", "mesh", first.mesh.Name, "id", first.mesh.ID)
+	}
+	return slices.DeleteFunc(answers, func(a answer) bool { return c.cfg.Mesh.Compare(a.mesh) != nil })
 }
 
 // take puts a new map in place.

@@ -19,7 +19,9 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/cpupool"
 	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
@@ -69,9 +71,10 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 		},
 	})
 	checks := &health.Checks{}
-	stored, stores := newModels(s, tel)
+	belongs := meshid.New(s.Mesh)
+	stored, stores := newModels(s, belongs, tel)
 	c := &Compute{
-		front: &front{listen: s.Listen, tel: tel, pool: workers, service: ranking.New(ranking.Config{Pool: workers, Models: stored, Log: tel.Log, Registry: tel.Registry})},
+		front: &front{listen: s.Listen, belongs: belongs, tel: tel, pool: workers, service: ranking.New(ranking.Config{Pool: workers, Models: stored, Log: tel.Log, Registry: tel.Registry})},
 		http:  health.NewServer(s.HTTP, checks, tel.Registry),
 	}
 	checks.Require("serving", c.front.check)
@@ -82,6 +85,9 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 		return nil
 	})
 	checks.Report("models", stored.Check)
+	if stores != nil {
+		checks.Report("mesh", stores.CheckMesh)
+	}
 	c.front.service.About = c.about(s, checks)
 	c.Add("telemetry", tel)
 	c.Add("http", c.http)
@@ -95,23 +101,23 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 }
 
 // newModels makes what models come from; without stores the client is nil, and there are none.
-func newModels(s Settings, tel *telemetry.Telemetry) (*models.Models, *storeclient.Client) {
+func newModels(s Settings, belongs *meshid.Identity, tel *telemetry.Telemetry) (*models.Models, *storeclient.Client) {
 	cfg := models.Config{MaxBytes: s.ModelMemory, Log: tel.Log, Registry: tel.Registry}
 	if len(s.Stores) == 0 {
 		return models.New(cfg), nil
 	}
-	client := storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: []grpc.DialOption{tel.DialOption()}, Log: tel.Log})
+	client := storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: []grpc.DialOption{tel.DialOption()}, Mesh: belongs, Log: tel.Log})
 	cfg.Store = client
 	return models.New(cfg), client
 }
 
 // about says who this is.
 func (c *Compute) about(s Settings, checks *health.Checks) func(*meshv1.DescribeResponse) {
-	incarnation := uint64(time.Now().UnixMicro())
+	began := incarnation.New()
 	http := sync.OnceValue(func() string { return settings.Advertised("", c.HTTPAddr()) })
 	return func(d *meshv1.DescribeResponse) {
 		d.Ready, _ = checks.Status()
-		d.Id, d.Incarnation, d.Program, d.HttpAddress = s.ID, incarnation, s.Version, http()
+		d.Id, d.Incarnation, d.Program, d.HttpAddress = s.ID, began, s.Version, http()
 	}
 }
 
@@ -124,6 +130,7 @@ func (c *Compute) HTTPAddr() string { return c.http.Addr() }
 // front is the gRPC server. It is a lifecycle.Part that owns the listener and the goroutine that serves it.
 type front struct {
 	listen  string
+	belongs *meshid.Identity // known where there are stores: callers of another mesh are refused
 	tel     *telemetry.Telemetry
 	pool    *cpupool.Pool
 	service *ranking.Service
@@ -155,12 +162,12 @@ func (f *front) Start(ctx context.Context) error {
 	if f.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen); err != nil {
 		return err
 	}
-	f.server = grpc.NewServer(
+	f.server = grpc.NewServer(append(f.belongs.ServerOptions(),
 		f.tel.ServerOption(),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	)
+	)...)
 	meshv1.RegisterComputeServiceServer(f.server, f.service)
 	f.health = grpchealth.NewServer()
 	grpc_health_v1.RegisterHealthServer(f.server, f.health)

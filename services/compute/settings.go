@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
 )
 
@@ -15,6 +16,7 @@ type Settings struct {
 	ID          string        `help:"Name of this node, unique in the mesh. Default: host name and a random suffix."`
 	Listen      string        `help:"Address of the gRPC API." default:":7402"`
 	HTTP        string        `name:"http" help:"Address of health, metrics and pprof." default:":7482"`
+	Mesh        string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say."`
 	Stores      []string      `help:"Addresses of some stores, host:port, from which models are loaded. Without any, jobs that name a model are refused."`
 	ModelMemory int           `help:"Bytes that loaded models may take together; those asked for longest ago make room." default:"536870912"`
 	Workers     int           `help:"Goroutines that rank; 0: one per core." default:"0"`
@@ -49,6 +51,7 @@ func (s *Settings) Check() error {
 		bus.CheckID(d.ID),
 		settings.Addr("listen", d.Listen),
 		settings.Addr("http", d.HTTP),
+		meshid.CheckSetting(d.Mesh),
 		settings.Range("model-memory", d.ModelMemory, 1<<20, 1<<40),
 		settings.Range("workers", d.Workers, 1, 4096),
 		settings.Range("short-queue", d.ShortQueue, 1, 1_000_000),

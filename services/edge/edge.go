@@ -20,7 +20,9 @@ import (
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
@@ -47,17 +49,18 @@ type Edge struct {
 	checks   health.Checks
 	http     *health.Server
 
-	bus      *bus.Bus
-	stores   *storeclient.Client
-	policies *policy.Watch
-	mesh     *mesh.Mesh
-	compute  *computeclient.Client // nil: there are no nodes
-	ranker   *ranker.Ranker
-	claims   *claims.Claims
-	claimers *claimclient.Client
-	loops    []*loop.Loop
-	watch    *watch
-	tickets  ticket.Book
+	bus        *bus.Bus
+	neighbours *bus.Neighbours
+	stores     *storeclient.Client
+	policies   *policy.Watch
+	mesh       *mesh.Mesh
+	compute    *computeclient.Client // nil: there are no nodes
+	ranker     *ranker.Ranker
+	claims     *claims.Claims
+	claimers   *claimclient.Client
+	loops      []*loop.Loop
+	watch      *watch
+	tickets    ticket.Book
 	// certs and handshakes are nil where there is no TLS.
 	certs      *certs.Keeper
 	handshakes *handshake.Pool
@@ -90,25 +93,27 @@ func New(ctx context.Context, s Settings) (*Edge, error) {
 // assemble makes the parts and puts them in the order in which they start; they stop in reverse.
 func (e *Edge) assemble() error {
 	s, tel := e.settings, e.tel
-	e.bus = bus.New(bus.Config{URL: s.NATS, Name: "edge " + s.ID, Log: tel.Log})
-	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Log: tel.Log})
+	belongs := meshid.New(s.Mesh)
+	e.bus = bus.New(bus.Config{URL: s.NATS, Name: "edge " + s.ID, Mesh: belongs, Log: tel.Log})
+	e.neighbours = bus.NewNeighbours(e.bus, nil)
+	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
 	e.policies = policy.NewWatch(e.stores, e.bus, tel.Log)
-	incarnation := uint64(time.Now().UnixMicro())
+	began := incarnation.New()
 	tell := teller.New(teller.Config{
-		Edge: s.ID, Incarnation: incarnation, Request: e.bus.Request, Log: tel.Log, Routers: func() []string { return e.mesh.LiveRouters() },
+		Edge: s.ID, Incarnation: began, Request: e.bus.Request, Log: tel.Log, Routers: func() []string { return e.mesh.LiveRouters() },
 		Namespace: func(topic string) string { return e.policies.Table().For(topic).Prefix },
 	}, s.Loops)
 	_, untraced := tel.Tracers.(noop.TracerProvider)
 	e.mesh = mesh.New(mesh.Config{
-		ID: s.ID, Incarnation: incarnation, Bus: e.bus, Store: e.stores, Teller: tell,
+		ID: s.ID, Incarnation: began, Bus: e.bus, Store: e.stores, Teller: tell,
 		Durable:       func(topic string) bool { return e.policies.Table().For(topic).Durable },
 		DurableAny:    func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
 		DurableEvents: func() events.Mask { return e.policies.Table().DurableEvents() },
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, PresenceMembers: s.PresenceMembers,
 	})
-	e.rank()
-	e.claim(incarnation)
+	e.rank(belongs)
+	e.claim(began)
 	var cpus []int
 	if s.PinCPUs {
 		var err error
@@ -147,11 +152,13 @@ func (e *Edge) assemble() error {
 	tel.Registry.MustRegister(e.metrics())
 	e.bus.Register(tel.Registry)
 	e.policies.Register("edge", tel.Registry)
+	e.neighbours.Register(tel.Registry)
 	e.report()
 
 	e.stack.Add("telemetry", tel)
 	e.stack.Add("http", e.http)
 	e.stack.Add("nats", e.bus)
+	e.stack.Add("neighbours", e.neighbours)
 	e.stack.Add("store client", e.stores)
 	e.stack.Add("policies", e.policies)
 	if e.compute != nil {
@@ -180,20 +187,20 @@ type asked struct {
 }
 
 // rank makes what rankings are done by.
-func (e *Edge) rank() {
+func (e *Edge) rank(belongs *meshid.Identity) {
 	cfg := ranker.Config{Post: e.mesh.Post, Log: e.tel.Log, Registry: e.tel.Registry}
 	if len(e.settings.Computes) > 0 {
-		e.compute = computeclient.New(computeclient.Config{Addrs: e.settings.Computes, Caller: e.settings.ID, Dial: dialOptions(e.tel)})
+		e.compute = computeclient.New(computeclient.Config{Addrs: e.settings.Computes, Caller: e.settings.ID, Dial: append(belongs.DialOptions(), dialOptions(e.tel)...)})
 		cfg.Compute = e.compute
 	}
 	e.ranker = ranker.New(cfg)
 }
 
 // claim makes the way of claims to the stores.
-func (e *Edge) claim(incarnation uint64) {
+func (e *Edge) claim(began uint64) {
 	e.claims = claims.New(e.mesh.Post)
 	e.claimers = claimclient.New(claimclient.Config{
-		Node: "edge:" + e.settings.ID, Incarnation: incarnation, Stores: e.stores, Tell: e.claims.Tell, Log: e.tel.Log, Tier: "edge", Registry: e.tel.Registry,
+		Node: "edge:" + e.settings.ID, Incarnation: began, Stores: e.stores, Tell: e.claims.Tell, Log: e.tel.Log, Tier: "edge", Registry: e.tel.Registry,
 	})
 	e.claims.Use(e.claimers)
 }
@@ -244,6 +251,7 @@ func (e *Edge) report() {
 	})
 	e.checks.Report("nats", e.bus.Check)
 	e.checks.Report("store", e.stores.Check)
+	e.checks.Report("mesh", func() error { return errors.Join(e.stores.CheckMesh(), e.neighbours.Check(), e.mesh.CheckID()) })
 	e.checks.Require("namespaces", e.policies.Check)
 	e.checks.Report("namespaces understood", e.policies.CheckUnderstood)
 	if e.compute != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
@@ -25,6 +26,7 @@ type Settings struct {
 	PublicAddress         string        `help:"Where subscribers reach this edge, host:port. Other edges name it to those that they send away."`
 	BackendAddress        string        `help:"Where routers reach the subscribers' port, host:port, for backends that consume through them. Default: the one listened on, by this host's name."`
 	NATS                  string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
+	Mesh                  string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say."`
 	Stores                []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
 	Computes              []string      `help:"Addresses of the compute nodes, host:port. Without any, this edge scores rankings itself, but for those of models."`
 	Loops                 int           `help:"Event loops; 0: one per core." default:"0"`
@@ -167,6 +169,7 @@ func (s *Settings) Check() error {
 	for _, addr := range d.Stores {
 		errs = append(errs, settings.Addr("stores", addr))
 	}
+	errs = append(errs, meshid.CheckSetting(d.Mesh))
 	for _, addr := range d.Computes {
 		errs = append(errs, settings.Addr("computes", addr))
 	}

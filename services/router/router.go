@@ -17,7 +17,9 @@ import (
 	"github.com/pushmesh/pushmesh/internal/claimclient"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
@@ -74,11 +76,13 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		waited = nil // nobody asks how long requests wait
 	}
 	var (
-		began  = uint64(time.Now().UnixMicro())
-		mesh   = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Log: tel.Log})
-		stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Log: tel.Log})
-		watch  = policy.NewWatch(stores, mesh, tel.Log)
-		app    = appender.New(appender.Config{
+		began      = incarnation.New()
+		belongs    = meshid.New(s.Mesh)
+		mesh       = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Mesh: belongs, Log: tel.Log})
+		neighbours = bus.NewNeighbours(mesh, nil)
+		stores     = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
+		watch      = policy.NewWatch(stores, mesh, tel.Log)
+		app        = appender.New(appender.Config{
 			Owners: stores, MaxItems: s.MaxInFlight, MaxBytes: s.MaxBytes, MaxWait: s.AppendWait, Registry: tel.Registry,
 		})
 		edges = switchboard.New(switchboard.Config{
@@ -95,7 +99,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		able       = func() error { return errors.Join(edges.Check(), watch.Check()) }
 		written    = publish.NewOutbox(publisher, mesh, able)
 		happened   = publish.NewEvents(publisher, mesh, s.ID, able)
-		compute    = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: []grpc.DialOption{tel.DialOption()}})
+		compute    = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: append(belongs.DialOptions(), tel.DialOption())})
 		namespaces = api.NewNamespace(stores, stores, watch.Refresh)
 		checks     = &health.Checks{}
 		known      = nodes.New(mesh, time.Now)
@@ -113,7 +117,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		publish: publish.NewService(publisher, stores), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		namespace: namespaces, presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table, stores, namespaces),
-		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), known, compute, edges, mesh),
+		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), belongs.Mesh, known, compute, edges, mesh),
 		subscribe: subscribe.New(subscribe.Config{
 			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,
 			Registry: tel.Registry,
@@ -139,9 +143,11 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	checks.Require("serving", r.front.check)
 	mesh.Register(tel.Registry)
 	watch.Register("router", tel.Registry)
+	neighbours.Register(tel.Registry)
 	checks.Require("nats", mesh.Check)
 	checks.Require("interest", edges.Check)
 	checks.Report("store", stores.Check)
+	checks.Report("mesh", func() error { return errors.Join(stores.CheckMesh(), neighbours.Check(), r.peers.CheckID()) })
 	checks.Require("namespaces", watch.Check)
 	checks.Report("namespaces understood", watch.CheckUnderstood)
 	if len(s.Computes) > 0 {
@@ -151,6 +157,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("telemetry", tel)
 	r.Add("http", r.http)
 	r.Add("nats", mesh)
+	r.Add("neighbours", neighbours)
 	r.Add("store client", stores)
 	r.Add("policies", watch)
 	r.Add("claims", claimed)

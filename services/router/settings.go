@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
 )
 
@@ -16,6 +17,7 @@ type Settings struct {
 	HTTP             string        `name:"http" help:"Address of health, metrics and pprof." default:":7481"`
 	Advertise        string        `help:"Address at which others reach the gRPC API. Default: the one listened on."`
 	NATS             string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
+	Mesh             string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say."`
 	Stores           []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
 	Computes         []string      `help:"Addresses of the compute nodes, host:port."`
 	ProducerRate     int           `help:"Messages a second that one producer may publish in the whole mesh, unless a namespace says otherwise." default:"1000"`
@@ -108,6 +110,7 @@ func (s *Settings) Check() error {
 	for _, addr := range d.Stores {
 		errs = append(errs, settings.Addr("stores", addr))
 	}
+	errs = append(errs, meshid.CheckSetting(d.Mesh))
 	for _, addr := range d.Computes {
 		errs = append(errs, settings.Addr("computes", addr))
 	}

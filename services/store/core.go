@@ -17,7 +17,9 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
@@ -56,6 +58,7 @@ type core struct {
 	http     func() string // where health and metrics are served; known once started
 	metrics  *shardlog.Metrics
 	bus      *bus.Bus // nil: standalone
+	mesh     *meshid.Identity
 
 	serving  atomic.Bool
 	log      atomic.Pointer[shardlog.Log]
@@ -63,6 +66,8 @@ type core struct {
 	policies atomic.Pointer[policy.Watch]
 	claims   atomic.Pointer[claims.Lane]
 	listener atomic.Pointer[net.Listener]
+	// neighbours is nil before the database is open, and where there is no NATS.
+	neighbours atomic.Pointer[bus.Neighbours]
 
 	backend backend.Backend
 	owners  *ownership.Manager
@@ -76,7 +81,7 @@ type core struct {
 }
 
 func newCore(s Settings, tel *telemetry.Telemetry) *core {
-	return &core{settings: s, tel: tel, metrics: shardlog.NewMetrics(tel.Registry), served: make(chan error, 1)}
+	return &core{settings: s, tel: tel, mesh: meshid.New(""), metrics: shardlog.NewMetrics(tel.Registry), served: make(chan error, 1)}
 }
 
 func (c *core) databaseName() string {
@@ -173,7 +178,7 @@ func (c *core) Start(ctx context.Context) error {
 		return errors.Join(err, c.backend.Close(), listener.Close())
 	}
 	c.build(backend.Owner{
-		StoreID: c.settings.ID, Incarnation: uint64(time.Now().UnixMicro()), Address: settings.Advertised(c.settings.Advertise, listener.Addr().String()),
+		StoreID: c.settings.ID, Incarnation: incarnation.New(), Address: settings.Advertised(c.settings.Advertise, listener.Addr().String()),
 	})
 	if err := c.parts.Start(ctx); err != nil {
 		return errors.Join(err, c.backend.Close(), listener.Close())
@@ -197,6 +202,9 @@ func (c *core) prepare(ctx context.Context) error {
 		if err := insist(ctx, func() error { return db.SameEpoch(ctx) }); err != nil {
 			return fmt.Errorf("same epoch: %w", err)
 		}
+	}
+	if err := c.learnMesh(ctx); err != nil {
+		return fmt.Errorf("mesh: %w", err)
 	}
 	if err := insist(ctx, func() error { return c.backend.SeedNamespaces(ctx, policy.Builtin()) }); err != nil {
 		return fmt.Errorf("built-in namespaces: %w", err)
@@ -256,8 +264,9 @@ func (c *core) build(owner backend.Owner) {
 	})
 	policies.OnChange(func(*policy.Table) { lane.Ruled() })
 	policies.Register("store", c.tel.Registry)
+	mesh, _ := c.mesh.Mesh()
 	c.service = service.New(service.Config{
-		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Now: time.Now, Logger: c.tel.Log, Letters: copier.Came,
+		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Mesh: mesh, Now: time.Now, Logger: c.tel.Log, Letters: copier.Came,
 		Changed: func() {
 			policies.Refresh()
 			c.announce()
@@ -292,14 +301,19 @@ func (c *core) build(owner backend.Owner) {
 			Log: c.tel.Log, Registry: c.tel.Registry,
 		}))
 	}
-	c.server = grpc.NewServer(
+	if c.bus != nil {
+		c.neighbours.Store(bus.NewNeighbours(c.bus, &meshv1.MeshHello{StoreId: owner.StoreID, Address: owner.Address}))
+		c.neighbours.Load().Register(c.tel.Registry)
+		c.parts.Add("neighbours", c.neighbours.Load())
+	}
+	c.server = grpc.NewServer(append(c.mesh.ServerOptions(),
 		c.tel.ServerOption(),
 		grpc.ForceServerCodecV2(codec.Codec{}),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-	)
+	)...)
 	c.service.Register(c.server)
 	c.health = grpchealth.NewServer()
 	grpc_health_v1.RegisterHealthServer(c.server, c.health)

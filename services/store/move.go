@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/store/internal/databases"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
@@ -42,6 +43,9 @@ func MoveShard(ctx context.Context, db string, shardDBs map[string]string, first
 		return err
 	}
 	defer func() { err = errors.Join(err, set.Close()) }()
+	if _, err := set.Mesh(ctx, meshid.Mesh{}); err != nil {
+		return err
+	}
 	for shard := first; shard <= last; shard++ {
 		if err := set.Move(ctx, shard, to); err != nil {
 			return fmt.Errorf("shard %d: %w", shard, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
 )
@@ -33,6 +34,8 @@ type Settings struct {
 	DBFixed        bool              `name:"db-fixed" help:"Let as many calls work at a time as there are connections, whatever that does to the database, instead of fitting their number to what it bears."`
 	DBStall        time.Duration     `name:"db-stall" help:"How long the database may take for a commit before what waits behind it is refused, to come back later." default:"1s"`
 	DBFold         time.Duration     `name:"db-fold" help:"How often what was appended of cursors and checkpoints is folded into tables with a row for each." default:"5m"`
+	Mesh           string            `help:"Name of the mesh, a part of its NATS subjects. Default: the one that the database has; main for a new database."`
+	NewMesh        bool              `name:"new-mesh" help:"Make the database one of a new mesh, named --mesh, then go on: after it was copied for a second mesh, or to rename a mesh. No store may run meanwhile."`
 	Standalone     bool              `help:"Without NATS: this is the database's only store."`
 	NewEpoch       bool              `help:"Begin a new incarnation of every topic's log, then go on: after the database was restored from a backup or a standby was promoted. No store may run meanwhile."`
 	SameEpoch      bool              `help:"Go on with the present epoch although the database was restored or promoted: nothing that was acknowledged is missing."`
@@ -105,6 +108,7 @@ func (s *Settings) Check() error {
 	if d.NewEpoch && d.SameEpoch {
 		errs = append(errs, errors.New("--new-epoch and --same-epoch exclude each other"))
 	}
+	errs = append(errs, meshid.CheckSetting(d.Mesh))
 	if d.Advertise != "" {
 		errs = append(errs, settings.Addr("advertise", d.Advertise))
 	}

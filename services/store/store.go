@@ -50,9 +50,10 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
 	if !s.Standalone {
-		c.bus = bus.New(bus.Config{URL: s.NATS, Name: "store-" + s.ID, Log: tel.Log})
+		c.bus = bus.New(bus.Config{URL: s.NATS, Name: "store-" + s.ID, Mesh: c.mesh, Log: tel.Log})
 		c.bus.Register(tel.Registry)
 		checks.Report("nats", c.bus.Check)
+		checks.Report("mesh", c.checkMesh)
 		st.Add("nats", c.bus)
 	}
 	st.Add("core", c)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/testmesh"
 )
 
 // Whatever a subscription of any kind lets go, because its handler is slow, is counted with its code, and stays counted once the subscription is left.
@@ -23,7 +24,7 @@ func TestDropsAreCountedWithTheirCode(t *testing.T) {
 	if !srv.ReadyForConnections(time.Minute) {
 		t.Fatal("nats-server is not ready")
 	}
-	b := bus.New(bus.Config{URL: srv.ClientURL(), Name: "test", Log: slog.New(slog.DiscardHandler)})
+	b := bus.New(bus.Config{URL: srv.ClientURL(), Name: "test", Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -250,14 +250,17 @@ func readyz(t *testing.T, addr string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// A process that starts while no store is there learns the namespaces of one that knows them: what is ephemeral flows, what is durable is refused, and nothing is
-// answered OK and stored nowhere.
-func TestEdgesAndRoutersServeWhatNeedsNoStoreThoughTheyAreNew(t *testing.T) {
+// A process that starts while the database is away learns the mesh of a store, and the namespaces of whoever knows them: what is ephemeral flows, what is durable is
+// refused, and nothing is answered OK and stored nowhere.
+func TestEdgesAndRoutersServeWhatNeedsNoDatabaseThoughTheyAreNew(t *testing.T) {
 	t.Parallel()
-	m := procmesh.Start(t, procmesh.Options{DB: pgtest.URL(t)})
+	db := pgtest.New(t)
+	m := procmesh.Start(t, procmesh.Options{DB: db.URL()})
 	ns := own(t)
 	m.Namespace(t, ns, &pushmeshv1.Policy{Durable: true})
-	m.Stores[0].Kill()
+	if err := db.Kill(); err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range []*procmesh.Process{m.Routers[0], m.Edges[0]} {
 		p.Kill()
 		restart(t, p)
@@ -269,7 +272,7 @@ func TestEdgesAndRoutersServeWhatNeedsNoStoreThoughTheyAreNew(t *testing.T) {
 	for i := range 20 {
 		res, err := api.Publish(t.Context(), &pushmeshv1.PublishRequest{Topic: ns + "/1"})
 		if code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
-			t.Fatalf("publish %d of a durable message without a store: %v, %v", i, res, err)
+			t.Fatalf("publish %d of a durable message without a database: %v, %v", i, res, err)
 		}
 	}
 	c, _ := wireclient.Connect(t, m.EdgeAddrs[0], &wirev1.Hello{})

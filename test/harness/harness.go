@@ -34,6 +34,10 @@ type Options struct {
 	DB string
 	// Stores that share the DB, which is Postgres then.
 	Stores int
+	// NATS is the address of a server that other meshes use as well; "": one of its own.
+	NATS string
+	// Mesh is its name; "": the default.
+	Mesh string
 	// Proxy puts a fault proxy between all tiers and NATS.
 	Proxy bool
 	// TLSCert and TLSKey are files of the edges', which take clients with TLS too then; "": none.
@@ -62,7 +66,10 @@ type Mesh struct {
 func Start(t testing.TB, o Options) *Mesh {
 	t.Helper()
 	m := &Mesh{}
-	nats := startNATS(t)
+	nats := o.NATS
+	if nats == "" {
+		nats = StartNATS(t)
+	}
 	if o.Proxy {
 		m.Proxy = natsproxy.Start(t, nats)
 		nats = m.Proxy.Addr()
@@ -77,7 +84,7 @@ func Start(t testing.TB, o Options) *Mesh {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.settings = store.Settings{ID: "store-1", Listen: addr, HTTP: any, NATS: url, DB: o.DB, LogLevel: "error"}
+	m.settings = store.Settings{ID: "store-1", Mesh: o.Mesh, Listen: addr, HTTP: any, NATS: url, DB: o.DB, LogLevel: "error"}
 	m.startStore(t)
 	t.Cleanup(func() { m.stopStore() }) // the one that runs then, after all that was started later
 	storeAddrs := []string{m.settings.Listen}
@@ -174,7 +181,8 @@ func begin(t testing.TB, name string, p lifecycle.Part, err error) (stop func())
 	}
 }
 
-func startNATS(t testing.TB) (addr string) {
+// StartNATS starts a server that ends with the test.
+func StartNATS(t testing.TB) (addr string) {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
 	if err != nil {

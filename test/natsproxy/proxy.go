@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -46,7 +47,7 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
 // Lose sets the rule: every message that a client publishes and for which rule is true is lost. A nil rule loses
-// nothing. rule is called by one connection's goroutine at a time, under a lock.
+// nothing. A mesh's subjects are named as in package bus, without the mesh. rule is called by one connection's goroutine at a time, under a lock.
 func (p *Proxy) Lose(rule func(subject string, payload []byte) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +158,15 @@ func (p *Proxy) publishes(dst io.Writer, src *bufio.Reader) error {
 func (p *Proxy) loses(subject string, payload []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.lose != nil && p.lose(subject, payload)
+	return p.lose != nil && p.lose(within(subject), payload)
+}
+
+// within is a subject without "pushmesh.", the mesh's name and its id.
+func within(subject string) string {
+	if parts := strings.SplitN(subject, ".", 4); len(parts) == 4 && parts[0] == "pushmesh" {
+		return parts[3]
+	}
+	return subject
 }
 
 // parsePublish reads "PUB subject [reply] size" and "HPUB subject [reply] header size".

@@ -34,6 +34,9 @@ func (m *Mesh) startNATS(t testing.TB, o Options, path string) {
 	m.NATS = m.NATSs[0]
 }
 
+// NATSURL is how another mesh reaches the first NATS server.
+func (m *Mesh) NATSURL() string { return "nats://" + m.NATS.addr }
+
 // natsURL is what a tier gets: every server, or its links to them.
 func (m *Mesh) natsURL(t testing.TB, o Options, id string) string {
 	t.Helper()

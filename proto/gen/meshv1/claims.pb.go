@@ -96,8 +96,8 @@ func (ClaimOp_Kind) EnumDescriptor() ([]byte, []int) {
 // 5 s after it ended, or after the store began.
 type StoreServiceClaimsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the first, which may have no ops: "edge:" or "router:" and the id, and when that process began (Unix µs). A later stream of the node takes the place of an earlier
-	// one; a later incarnation ends the ties of the earlier.
+	// In the first, which may have no ops: "edge:" or "router:" and the id, and a random number of that process. A later stream of the node takes the place of an earlier
+	// one; a new incarnation ends the ties of the one before.
 	Node        string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// 1,000 at most.

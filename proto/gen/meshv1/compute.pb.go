@@ -62,7 +62,7 @@ func (*DescribeRequest) Descriptor() ([]byte, []int) {
 type DescribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Unix time in microseconds at which the process began.
+	// Random, of the process.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Version of the program.
 	Program string `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`

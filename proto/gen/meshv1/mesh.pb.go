@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: pushmesh/internal/v1/mesh.proto
 
-// What edges and routers say to each other over NATS. Subjects are in the Go package internal/bus.
+// What edges, routers and stores say to each other over NATS. Subjects are in the Go package internal/bus.
 
 package meshv1
 
@@ -277,7 +277,7 @@ func (x *MessageFeatures) GetVector() []float32 {
 type RouterFrame struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	RouterId string                 `protobuf:"bytes,1,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
-	// Unix time in microseconds at which this router process began.
+	// Random, of this router process: only equality counts.
 	RouterIncarnation uint64 `protobuf:"fixed64,2,opt,name=router_incarnation,json=routerIncarnation,proto3" json:"router_incarnation,omitempty"`
 	// The edge's incarnation this frame is meant for; others drop it.
 	EdgeIncarnation uint64 `protobuf:"fixed64,3,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
@@ -423,7 +423,7 @@ func (x *RouterFrame) GetLastBroadcast() uint64 {
 type EdgeAnnounce struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	EdgeId string                 `protobuf:"bytes,1,opt,name=edge_id,json=edgeId,proto3" json:"edge_id,omitempty"`
-	// Unix time in microseconds at which this edge process began.
+	// Random, of this edge process: only equality counts.
 	EdgeIncarnation uint64 `protobuf:"fixed64,2,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
 	// Version of the edge's interest after this change; changes are numbered one by one.
 	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
@@ -1541,7 +1541,7 @@ func (x *PresenceMember) GetSubscribedAt() uint32 {
 type PresenceLease struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	RouterId string                 `protobuf:"bytes,1,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
-	// Unix time in microseconds at which the router's process began.
+	// Random, of the router's process: only equality counts.
 	RouterIncarnation uint64 `protobuf:"fixed64,2,opt,name=router_incarnation,json=routerIncarnation,proto3" json:"router_incarnation,omitempty"`
 	// The edge's incarnation that is meant; others ignore it.
 	EdgeIncarnation uint64                 `protobuf:"fixed64,3,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
@@ -2158,7 +2158,7 @@ func (x *OutboxPublish) GetItems() []*OutboxPublish_Item {
 type EventPublish struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Source string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Unix time in microseconds at which the source's process began.
+	// Random, of the source's process: only equality counts.
 	Incarnation   uint64               `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Items         []*EventPublish_Item `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2334,7 +2334,7 @@ func (x *StoreBeat) GetNamespacesVersion() uint64 {
 type RouterBeat struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	RouterId string                 `protobuf:"bytes,1,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
-	// Unix time in microseconds at which this router process began.
+	// Random, of this router process: only equality counts.
 	RouterIncarnation uint64 `protobuf:"fixed64,2,opt,name=router_incarnation,json=routerIncarnation,proto3" json:"router_incarnation,omitempty"`
 	// gRPC address.
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
@@ -2623,7 +2623,7 @@ func (x *StoredRecord) GetBody() []byte {
 type GroupFrame struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	EdgeId string                 `protobuf:"bytes,1,opt,name=edge_id,json=edgeId,proto3" json:"edge_id,omitempty"`
-	// Unix time in microseconds at which the sending process began.
+	// Random, of the sending process: only equality counts.
 	EdgeIncarnation uint64 `protobuf:"fixed64,2,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
 	// Chosen by the sender whenever it begins anew: what was sent before, and not answered, is void.
 	Link uint64 `protobuf:"fixed64,3,opt,name=link,proto3" json:"link,omitempty"`
@@ -3436,6 +3436,77 @@ func (x *GroupGone) GetReason() string {
 	return ""
 }
 
+// MeshHello is said by every store each second on a subject that the meshes of one name share, and nothing else is: whoever hears another mesh
+// tells its operators.
+type MeshHello struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	MeshId   string                 `protobuf:"bytes,1,opt,name=mesh_id,json=meshId,proto3" json:"mesh_id,omitempty"`
+	MeshName string                 `protobuf:"bytes,2,opt,name=mesh_name,json=meshName,proto3" json:"mesh_name,omitempty"`
+	StoreId  string                 `protobuf:"bytes,3,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// gRPC address of the store.
+	Address       string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeshHello) Reset() {
+	*x = MeshHello{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeshHello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeshHello) ProtoMessage() {}
+
+func (x *MeshHello) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeshHello.ProtoReflect.Descriptor instead.
+func (*MeshHello) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *MeshHello) GetMeshId() string {
+	if x != nil {
+		return x.MeshId
+	}
+	return ""
+}
+
+func (x *MeshHello) GetMeshName() string {
+	if x != nil {
+		return x.MeshName
+	}
+	return ""
+}
+
+func (x *MeshHello) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *MeshHello) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 type PresenceLease_Watch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the router, unique in its incarnation.
@@ -3452,7 +3523,7 @@ type PresenceLease_Watch struct {
 
 func (x *PresenceLease_Watch) Reset() {
 	*x = PresenceLease_Watch{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3535,7 @@ func (x *PresenceLease_Watch) String() string {
 func (*PresenceLease_Watch) ProtoMessage() {}
 
 func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3601,7 @@ type ClientPublish_Item struct {
 
 func (x *ClientPublish_Item) Reset() {
 	*x = ClientPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3613,7 @@ func (x *ClientPublish_Item) String() string {
 func (*ClientPublish_Item) ProtoMessage() {}
 
 func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3693,7 @@ type ClientPublishReply_Result struct {
 
 func (x *ClientPublishReply_Result) Reset() {
 	*x = ClientPublishReply_Result{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3634,7 +3705,7 @@ func (x *ClientPublishReply_Result) String() string {
 func (*ClientPublishReply_Result) ProtoMessage() {}
 
 func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +3796,7 @@ type OutboxPublish_Item struct {
 
 func (x *OutboxPublish_Item) Reset() {
 	*x = OutboxPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +3808,7 @@ func (x *OutboxPublish_Item) String() string {
 func (*OutboxPublish_Item) ProtoMessage() {}
 
 func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +3924,7 @@ type EventPublish_Item struct {
 
 func (x *EventPublish_Item) Reset() {
 	*x = EventPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +3936,7 @@ func (x *EventPublish_Item) String() string {
 func (*EventPublish_Item) ProtoMessage() {}
 
 func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4236,7 +4307,12 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\battempts\x18\x02 \x03(\rR\battempts\"O\n" +
 	"\tGroupGone\x12*\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reasonB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"v\n" +
+	"\tMeshHello\x12\x17\n" +
+	"\amesh_id\x18\x01 \x01(\tR\x06meshId\x12\x1b\n" +
+	"\tmesh_name\x18\x02 \x01(\tR\bmeshName\x12\x19\n" +
+	"\bstore_id\x18\x03 \x01(\tR\astoreId\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddressB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
 
 var (
 	file_pushmesh_internal_v1_mesh_proto_rawDescOnce sync.Once
@@ -4251,7 +4327,7 @@ func file_pushmesh_internal_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(PresenceReport_Kind)(0),          // 0: pushmesh.internal.v1.PresenceReport.Kind
 	(GroupSettle_How)(0),              // 1: pushmesh.internal.v1.GroupSettle.How
@@ -4298,19 +4374,20 @@ var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(*GroupJoined)(nil),               // 42: pushmesh.internal.v1.GroupJoined
 	(*GroupDeliver)(nil),              // 43: pushmesh.internal.v1.GroupDeliver
 	(*GroupGone)(nil),                 // 44: pushmesh.internal.v1.GroupGone
-	nil,                               // 45: pushmesh.internal.v1.MessageFeatures.FeaturesEntry
-	nil,                               // 46: pushmesh.internal.v1.ReplaceProfile.ProfileEntry
-	(*PresenceLease_Watch)(nil),       // 47: pushmesh.internal.v1.PresenceLease.Watch
-	(*ClientPublish_Item)(nil),        // 48: pushmesh.internal.v1.ClientPublish.Item
-	nil,                               // 49: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	(*ClientPublishReply_Result)(nil), // 50: pushmesh.internal.v1.ClientPublishReply.Result
-	(*OutboxPublish_Item)(nil),        // 51: pushmesh.internal.v1.OutboxPublish.Item
-	nil,                               // 52: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	(*EventPublish_Item)(nil),         // 53: pushmesh.internal.v1.EventPublish.Item
-	(wirev1.Code)(0),                  // 54: pushmesh.wire.v1.Code
+	(*MeshHello)(nil),                 // 45: pushmesh.internal.v1.MeshHello
+	nil,                               // 46: pushmesh.internal.v1.MessageFeatures.FeaturesEntry
+	nil,                               // 47: pushmesh.internal.v1.ReplaceProfile.ProfileEntry
+	(*PresenceLease_Watch)(nil),       // 48: pushmesh.internal.v1.PresenceLease.Watch
+	(*ClientPublish_Item)(nil),        // 49: pushmesh.internal.v1.ClientPublish.Item
+	nil,                               // 50: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	(*ClientPublishReply_Result)(nil), // 51: pushmesh.internal.v1.ClientPublishReply.Result
+	(*OutboxPublish_Item)(nil),        // 52: pushmesh.internal.v1.OutboxPublish.Item
+	nil,                               // 53: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	(*EventPublish_Item)(nil),         // 54: pushmesh.internal.v1.EventPublish.Item
+	(wirev1.Code)(0),                  // 55: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
-	45, // 0: pushmesh.internal.v1.MessageFeatures.features:type_name -> pushmesh.internal.v1.MessageFeatures.FeaturesEntry
+	46, // 0: pushmesh.internal.v1.MessageFeatures.features:type_name -> pushmesh.internal.v1.MessageFeatures.FeaturesEntry
 	2,  // 1: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
 	14, // 2: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
 	22, // 3: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
@@ -4323,19 +4400,19 @@ var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
 	10, // 10: pushmesh.internal.v1.EdgeRequest.profile:type_name -> pushmesh.internal.v1.ReplaceProfile
 	16, // 11: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
 	13, // 12: pushmesh.internal.v1.EdgeReply.queue:type_name -> pushmesh.internal.v1.QueueDepth
-	46, // 13: pushmesh.internal.v1.ReplaceProfile.profile:type_name -> pushmesh.internal.v1.ReplaceProfile.ProfileEntry
+	47, // 13: pushmesh.internal.v1.ReplaceProfile.profile:type_name -> pushmesh.internal.v1.ReplaceProfile.ProfileEntry
 	17, // 14: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
-	47, // 15: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
+	48, // 15: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
 	20, // 16: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
 	0,  // 17: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
 	21, // 18: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
-	54, // 19: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
+	55, // 19: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
 	17, // 20: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
-	54, // 21: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
-	48, // 22: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
-	50, // 23: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
-	51, // 24: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
-	53, // 25: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
+	55, // 21: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
+	49, // 22: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
+	51, // 23: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
+	52, // 24: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
+	54, // 25: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
 	32, // 26: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
 	33, // 27: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
 	36, // 28: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
@@ -4349,12 +4426,12 @@ var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
 	41, // 36: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
 	38, // 37: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
 	1,  // 38: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
-	54, // 39: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
+	55, // 39: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
 	2,  // 40: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	54, // 41: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
-	49, // 42: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	54, // 43: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
-	52, // 44: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	55, // 41: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
+	50, // 42: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	55, // 43: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
+	53, // 44: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
 	45, // [45:45] is the sub-list for method output_type
 	45, // [45:45] is the sub-list for method input_type
 	45, // [45:45] is the sub-list for extension type_name
@@ -4392,7 +4469,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_mesh_proto_rawDesc), len(file_pushmesh_internal_v1_mesh_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   52,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -114,8 +114,11 @@ func (*OwnersRequest) Descriptor() ([]byte, []int) {
 }
 
 type OwnersResponse struct {
-	state         protoimpl.MessageState  `protogen:"open.v1"`
-	Ranges        []*OwnersResponse_Range `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	state  protoimpl.MessageState  `protogen:"open.v1"`
+	Ranges []*OwnersResponse_Range `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	// The mesh that the store's database belongs to. A caller of another mesh takes nothing of the answer.
+	MeshId        string `protobuf:"bytes,2,opt,name=mesh_id,json=meshId,proto3" json:"mesh_id,omitempty"`
+	MeshName      string `protobuf:"bytes,3,opt,name=mesh_name,json=meshName,proto3" json:"mesh_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -155,6 +158,20 @@ func (x *OwnersResponse) GetRanges() []*OwnersResponse_Range {
 		return x.Ranges
 	}
 	return nil
+}
+
+func (x *OwnersResponse) GetMeshId() string {
+	if x != nil {
+		return x.MeshId
+	}
+	return ""
+}
+
+func (x *OwnersResponse) GetMeshName() string {
+	if x != nil {
+		return x.MeshName
+	}
+	return ""
 }
 
 type AppendRequest struct {
@@ -3244,9 +3261,11 @@ var File_pushmesh_internal_v1_store_proto protoreflect.FileDescriptor
 const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\n" +
 	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a!pushmesh/internal/v1/claims.proto\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
-	"\rOwnersRequest\"\xbc\x01\n" +
+	"\rOwnersRequest\"\xf2\x01\n" +
 	"\x0eOwnersResponse\x12B\n" +
-	"\x06ranges\x18\x01 \x03(\v2*.pushmesh.internal.v1.OwnersResponse.RangeR\x06ranges\x1af\n" +
+	"\x06ranges\x18\x01 \x03(\v2*.pushmesh.internal.v1.OwnersResponse.RangeR\x06ranges\x12\x17\n" +
+	"\amesh_id\x18\x02 \x01(\tR\x06meshId\x12\x1b\n" +
+	"\tmesh_name\x18\x03 \x01(\tR\bmeshName\x1af\n" +
 	"\x05Range\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\rR\x04last\x12\x19\n" +

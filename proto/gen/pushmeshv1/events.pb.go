@@ -30,7 +30,7 @@ type Event struct {
 	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// Id of the edge, store or router that saw it.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	// Unix time in microseconds at which the source's process began.
+	// Random, of the source's process: another one says that the source was started again.
 	Incarnation uint64 `protobuf:"fixed64,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Counts the events that the source's process sent, whatever their kind. An event may come twice: then source, incarnation and number are the same.
 	Number uint64 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"`
@@ -944,7 +944,7 @@ func (x *EventSlowConsumer) GetQueuedBytes() uint64 {
 type EventEdgeLost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Edge  string                 `protobuf:"bytes,1,opt,name=edge,proto3" json:"edge,omitempty"`
-	// Unix time in microseconds at which the edge's process began.
+	// Random, of the edge's process.
 	EdgeIncarnation uint64 `protobuf:"fixed64,2,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
 	// As the edge said last, at most a second before.
 	Connections   uint32 `protobuf:"varint,3,opt,name=connections,proto3" json:"connections,omitempty"`

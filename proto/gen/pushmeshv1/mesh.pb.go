@@ -240,7 +240,7 @@ type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Tier  Tier                   `protobuf:"varint,1,opt,name=tier,proto3,enum=pushmesh.v1.Tier" json:"tier,omitempty"`
 	Id    string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// Unix time in microseconds at which the process began.
+	// Random, of the node's process: another one says that the node was started again.
 	Incarnation uint64 `protobuf:"fixed64,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Of the program; empty: it was not built with one, or is older than this message.
 	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
@@ -437,8 +437,11 @@ type MeshServiceNodesResponse struct {
 	// By tier, then by id.
 	Nodes []*Node `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// The router that answers, and its clock now, Unix time in microseconds.
-	RouterId      string `protobuf:"bytes,2,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
-	Clock         uint64 `protobuf:"fixed64,3,opt,name=clock,proto3" json:"clock,omitempty"`
+	RouterId string `protobuf:"bytes,2,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
+	Clock    uint64 `protobuf:"fixed64,3,opt,name=clock,proto3" json:"clock,omitempty"`
+	// The mesh; empty until a store has told the router.
+	MeshName      string `protobuf:"bytes,4,opt,name=mesh_name,json=meshName,proto3" json:"mesh_name,omitempty"`
+	MeshId        string `protobuf:"bytes,5,opt,name=mesh_id,json=meshId,proto3" json:"mesh_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -494,6 +497,20 @@ func (x *MeshServiceNodesResponse) GetClock() uint64 {
 	return 0
 }
 
+func (x *MeshServiceNodesResponse) GetMeshName() string {
+	if x != nil {
+		return x.MeshName
+	}
+	return ""
+}
+
+func (x *MeshServiceNodesResponse) GetMeshId() string {
+	if x != nil {
+		return x.MeshId
+	}
+	return ""
+}
+
 var File_pushmesh_v1_mesh_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_mesh_proto_rawDesc = "" +
@@ -521,11 +538,13 @@ const file_pushmesh_v1_mesh_proto_rawDesc = "" +
 	"\bheard_at\x18\f \x01(\x06R\aheardAt\x12\x18\n" +
 	"\aproblem\x18\r \x01(\tR\aproblem\x12\x16\n" +
 	"\x06shards\x18\x0e \x01(\rR\x06shards\"\x19\n" +
-	"\x17MeshServiceNodesRequest\"v\n" +
+	"\x17MeshServiceNodesRequest\"\xac\x01\n" +
 	"\x18MeshServiceNodesResponse\x12'\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x11.pushmesh.v1.NodeR\x05nodes\x12\x1b\n" +
 	"\trouter_id\x18\x02 \x01(\tR\brouterId\x12\x14\n" +
-	"\x05clock\x18\x03 \x01(\x06R\x05clock*^\n" +
+	"\x05clock\x18\x03 \x01(\x06R\x05clock\x12\x1b\n" +
+	"\tmesh_name\x18\x04 \x01(\tR\bmeshName\x12\x17\n" +
+	"\amesh_id\x18\x05 \x01(\tR\x06meshId*^\n" +
 	"\x04Tier\x12\x14\n" +
 	"\x10TIER_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tTIER_EDGE\x10\x01\x12\x0f\n" +

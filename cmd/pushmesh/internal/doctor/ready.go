@@ -39,7 +39,7 @@ func checkReady(r *Report, all []*seen) {
 func advice(check string) string {
 	switch check {
 	case "nats":
-		return "is NATS up, and is --nats of this node right? Durable messages are late and ephemeral ones refused meanwhile"
+		return "is NATS up, and is --nats of this node right? Or has no store answered since this node began? Durable messages are late and ephemeral ones refused meanwhile"
 	case "namespaces understood":
 		return "a newer version of the program wrote that namespace: upgrade this node, or put the namespace anew; its topics are refused here meanwhile"
 	case "store", "namespaces":
@@ -56,6 +56,8 @@ func advice(check string) string {
 		return "the edge hears no router: start one, or compare --nats"
 	case "compute":
 		return "no compute node of --computes is connected: a router refuses to rank, and an edge sends messages on unranked that it does not rank itself"
+	case "mesh":
+		return "the text says which: two meshes of one name on one NATS are kept apart, but give one another name (--mesh and --new-mesh of its stores); a store of another mesh must not be in --stores; of two processes with one --id one is not heard"
 	case "lag":
 		return "an event loop is late and refuses newcomers: give the edge CPU, or more edges the connections"
 	case "draining", "serving":

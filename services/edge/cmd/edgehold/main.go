@@ -18,7 +18,9 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -83,11 +85,12 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	conn := bus.New(bus.Config{URL: *url, Name: *id, Log: log})
-	client := storeclient.New(storeclient.Config{Seeds: strings.Split(*stores, ","), Log: log})
+	belongs := meshid.New("")
+	conn := bus.New(bus.Config{URL: *url, Name: *id, Mesh: belongs, Log: log})
+	client := storeclient.New(storeclient.Config{Seeds: strings.Split(*stores, ","), Mesh: belongs, Log: log})
 	no := func(string) bool { return false }
 	m := mesh.New(mesh.Config{
-		ID: *id, Incarnation: uint64(time.Now().UnixMicro()), Bus: conn, Store: client, Durable: no, DurableAny: no,
+		ID: *id, Incarnation: incarnation.New(), Bus: conn, Store: client, Durable: no, DurableAny: no,
 		MaxAttempts: func(string) uint32 { return 1 }, Connections: func() int { return 0 }, PresenceMembers: max(*members, 1),
 		Log: log, Tracer: noop.NewTracerProvider().Tracer(""),
 	})

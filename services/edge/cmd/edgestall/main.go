@@ -27,7 +27,9 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/claimclient"
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
@@ -84,12 +86,13 @@ type asked struct {
 
 // assemble puts together what delivers.
 func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Stack, []*loop.Loop, error) {
-	conn := bus.New(bus.Config{URL: url, Name: id, Log: log})
-	client := storeclient.New(storeclient.Config{Seeds: stores, Log: log})
+	belongs := meshid.New("")
+	conn := bus.New(bus.Config{URL: url, Name: id, Mesh: belongs, Log: log})
+	client := storeclient.New(storeclient.Config{Seeds: stores, Mesh: belongs, Log: log})
 	policies := policy.NewWatch(client, conn, log)
-	incarnation := uint64(time.Now().UnixMicro())
+	began := incarnation.New()
 	m := mesh.New(mesh.Config{
-		ID: id, Incarnation: incarnation, Bus: conn, Store: client, Log: log, Tracer: noop.NewTracerProvider().Tracer(""),
+		ID: id, Incarnation: began, Bus: conn, Store: client, Log: log, Tracer: noop.NewTracerProvider().Tracer(""),
 		Durable:     func(topic string) bool { return policies.Table().For(topic).Durable },
 		DurableAny:  func(filter string) bool { return policies.Table().AnyDurable(filter) },
 		MaxAttempts: func(topic string) uint32 { return policies.Table().For(topic).MaxAttempts }, Connections: func() int { return 0 },
@@ -97,7 +100,7 @@ func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Sta
 	ranks := ranker.New(ranker.Config{Post: m.Post, Log: log, Registry: prometheus.NewRegistry()})
 	places := claims.New(m.Post)
 	claimers := claimclient.New(claimclient.Config{
-		Node: "edge:" + id, Incarnation: incarnation, Stores: client, Tell: places.Tell, Log: log, Tier: "edge", Registry: prometheus.NewRegistry(),
+		Node: "edge:" + id, Incarnation: began, Stores: client, Tell: places.Tell, Log: log, Tier: "edge", Registry: prometheus.NewRegistry(),
 	})
 	places.Use(claimers)
 	loops, err := loop.NewAll(loop.Config{

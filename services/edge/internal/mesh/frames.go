@@ -87,7 +87,7 @@ func (m *Mesh) frame(data []byte) {
 
 // broadcast handles a frame that every edge gets.
 func (m *Mesh) broadcast(f *routers.Frame) {
-	v := m.routers.Broadcast(f)
+	v := m.routers.Broadcast(m.now, f)
 	switch {
 	case v.Foreign:
 		m.stats.ForeignFrames.Add(1)

@@ -41,7 +41,7 @@ type Store interface {
 // Config of a mesh.
 type Config struct {
 	ID string
-	// Incarnation is the Unix time in microseconds at which this process began.
+	// Incarnation of this process (package incarnation).
 	Incarnation uint64
 	Bus         *bus.Bus
 	Store       Store
@@ -166,7 +166,7 @@ func New(cfg Config) *Mesh {
 		cfg: cfg, ops: serial.New(), full: make(chan struct{}, 1),
 		table: interest.New(cfg.ID, cfg.Incarnation), routers: routers.New(cfg.Incarnation),
 		wheres: where.New(cfg.FilterBudget), compiling: serial.New(),
-		snapshots: map[string]sending{}, unjudged: map[string]bool{}, others: newOthers(cfg.ID, cfg.Addresses),
+		snapshots: map[string]sending{}, unjudged: map[string]bool{}, others: newOthers(cfg.ID, cfg.Incarnation, cfg.Addresses, cfg.Log),
 	}
 	m.judging = where.NewStage(m.wheres, cfg.Judging)
 	m.rejudging = where.NewStage(m.wheres, where.StageConfig{Messages: rangesMessages, Bytes: rangesBytes})

@@ -3,6 +3,7 @@ package mesh
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func named(o *others) []string { return slices.Sorted(slices.Values(*o.named.Loa
 
 func TestOtherEdgesAreNamed(t *testing.T) {
 	now := time.Unix(1000, 0)
-	o := newOthers("self", nil)
+	o := newOthers("self", 1, nil, quiet)
 	edge := func(id string) *meshv1.EdgeDigest {
 		return &meshv1.EdgeDigest{EdgeId: id, EdgeIncarnation: 5, PublicAddress: id + ":7400"}
 	}
@@ -50,14 +51,11 @@ func TestOtherEdgesAreNamed(t *testing.T) {
 	leaves := edge("c")
 	leaves.Leaving = true
 	says(t, o, now, leaves)
-	old := edge("c")
-	old.EdgeIncarnation = 4
-	says(t, o, now.Add(chosenFor), old)
-	expect("a:7400", "d:7400")
 	again := edge("c")
-	again.EdgeIncarnation = 6
+	again.EdgeIncarnation = 4 // another process, whatever the number
 	now = now.Add(2 * chosenFor)
 	says(t, o, now, again)
+	says(t, o, now, leaves) // said late by the one before
 	expect("a:7400", "c:7400", "d:7400")
 	for range 3 { // d is silent
 		now = now.Add(silence/2 + 1)
@@ -72,7 +70,7 @@ func TestOtherEdgesAreNamed(t *testing.T) {
 // What the operator named is named instead, but for what is known to drain.
 func TestNamedByTheOperator(t *testing.T) {
 	now := time.Unix(1000, 0)
-	o := newOthers("self", []string{"balancer:7400", "b:7400"})
+	o := newOthers("self", 1, []string{"balancer:7400", "b:7400"}, quiet)
 	says(t, o, now, &meshv1.EdgeDigest{EdgeId: "a", PublicAddress: "a:7400"})
 	if got := named(o); !slices.Equal(got, []string{"b:7400", "balancer:7400"}) {
 		t.Errorf("named %v", got)
@@ -85,12 +83,41 @@ func TestNamedByTheOperator(t *testing.T) {
 
 func TestSomeOfManyAreNamed(t *testing.T) {
 	now := time.Unix(1000, 0)
-	o := newOthers("self", nil)
+	o := newOthers("self", 1, nil, quiet)
 	for i := range 100 {
 		says(t, o, now, &meshv1.EdgeDigest{EdgeId: fmt.Sprint("e", i), PublicAddress: fmt.Sprint("e", i, ":7400")})
 	}
 	says(t, o, now.Add(chosenFor), &meshv1.EdgeDigest{EdgeId: "e0", PublicAddress: "e0:7400"})
 	if n := len(named(o)); n != mostNamed {
 		t.Errorf("%d are named", n)
+	}
+}
+
+// An edge that hears another with its own id says so while it does, and a straggler of the process before it is no such edge.
+func TestAnEdgeHearsThatAnotherHasItsID(t *testing.T) {
+	now := time.Unix(1000, 0)
+	o := newOthers("self", 7, nil, quiet)
+	m := &Mesh{others: o}
+	beat := func(incarnation uint64) {
+		says(t, o, now, &meshv1.EdgeDigest{EdgeId: "self", EdgeIncarnation: incarnation})
+	}
+	beat(3)
+	beat(3)
+	beat(7)
+	if err := m.CheckID(); err != nil {
+		t.Errorf("after stragglers: %v", err)
+	}
+	for range 4 {
+		now = now.Add(time.Second)
+		beat(3)
+		beat(7)
+	}
+	if err := m.CheckID(); err == nil || !strings.Contains(err.Error(), "the id self") {
+		t.Errorf("beside another: %v", err)
+	}
+	now = now.Add(time.Minute)
+	beat(7)
+	if err := m.CheckID(); err != nil {
+		t.Errorf("alone again: %v", err)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
@@ -143,7 +143,7 @@ func (w *world) edge(id string, loops int, change ...func(*Config)) (*Mesh, []*l
 		w.t.Fatal(err)
 	}
 	cfg := Config{
-		ID: id, Incarnation: uint64(time.Now().UnixMicro()), Bus: w.nats.Bus(id), Store: client, Durable: durable,
+		ID: id, Incarnation: incarnation.New(), Bus: w.nats.Bus(id), Store: client, Durable: durable,
 		DurableAny:  func(filter string) bool { return !strings.HasPrefix(filter, "cursor/") },
 		Connections: func() int { return 3 }, Log: quiet, Tracer: noop.NewTracerProvider().Tracer(""),
 	}

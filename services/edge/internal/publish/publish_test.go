@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -86,7 +87,7 @@ func (b *bench) got() []exchange.Published {
 func (b *bench) sizes() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return fmt.Sprint(b.requests["pushmesh.router.r1.publish"])
+	return fmt.Sprint(b.requests[bus.RouterPublish("r1")])
 }
 
 // ask takes 10 ms, and answers with as many results as told.

@@ -21,7 +21,7 @@ func after(f *meshv1.RouterFrame, broadcast uint64) *meshv1.RouterFrame {
 // take is what an edge does with a frame.
 func take(s *Set, f *meshv1.RouterFrame) Verdict {
 	if in := decoded(f); in.Broadcast > 0 {
-		return s.Broadcast(in)
+		return s.Broadcast(start, in)
 	}
 	return s.Take(start, decoded(f), 0)
 }
@@ -45,7 +45,8 @@ func TestVerdictsOfBroadcasts(t *testing.T) {
 		{"too late", frames{beat("r", 1, 0, 0), after(batch("r", 1, 1), 1), cast("r", 1, 1)}, Verdict{Repeated: true}},
 		{"overtook a batch", frames{beat("r", 1, 0, 0), cast("r", 1, 1), batch("r", 1, 1)}, Verdict{Missed: Hole, Repeated: true}},
 		{"a batch twice", frames{batch("r", 1, 1), batch("r", 1, 1)}, Verdict{Missed: Hole, Repeated: true}},
-		{"from before its restart", frames{beat("r", 2, 0, 0), cast("r", 1, 9)}, Verdict{Foreign: true}},
+		{"from before its restart", frames{beat("r", 1, 0, 0), beat("r", 2, 0, 0), cast("r", 1, 9)}, Verdict{Foreign: true}},
+		{"from before, whatever the numbers", frames{beat("r", 2, 0, 0), beat("r", 1, 0, 0), cast("r", 2, 9)}, Verdict{Foreign: true}},
 		{"from after a restart that we don't know of", frames{beat("r", 1, 0, 0), cast("r", 2, 1)}, Verdict{}},
 		{"and the word of that", frames{beat("r", 1, 0, 0), cast("r", 2, 1), after(beat("r", 2, 0, 0), 1)}, Verdict{Missed: Incarnation, Applied: true}},
 		{"from there on", frames{after(beat("r", 1, 0, 0), 8), after(beat("r", 2, 0, 0), 1), cast("r", 2, 2)}, Verdict{}},
@@ -64,11 +65,12 @@ func TestVerdictsOfBroadcasts(t *testing.T) {
 func TestABroadcastIsNoSignOfLife(t *testing.T) {
 	s := New(edge)
 	s.Take(start, decoded(beat("r", 1, 0, 3)), 0)
-	s.Broadcast(decoded(cast("r", 1, 1)))
+	s.Broadcast(start, decoded(cast("r", 1, 1)))
 	if n := s.Expire(start.Add(SilentAfter)); n != 1 {
 		t.Error("a router that does not know this edge is waited for")
 	}
-	if v := s.Broadcast(decoded(cast("r", 0, 2))); !v.Foreign {
+	s.Take(start.Add(SilentAfter), decoded(beat("r", 2, 0, 3)), 0)
+	if v := s.Broadcast(start.Add(SilentAfter), decoded(cast("r", 1, 2))); !v.Foreign {
 		t.Errorf("from before: %+v", v)
 	}
 }

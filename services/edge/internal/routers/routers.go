@@ -8,6 +8,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 )
 
 // SilentAfter is how long a router may send nothing before it counts as gone.
@@ -51,9 +52,10 @@ type router struct {
 type Set struct {
 	edgeIncarnation uint64
 	live            map[string]*router
-	// left keeps the incarnations of routers that said goodbye or fell silent, so that their return is told from a first
-	// appearance. Bounded by maxLeft.
-	left map[string]uint64
+	// past are the processes that are over: what they say late counts for nothing.
+	past incarnation.Memory
+	// left are the ids of routers that said goodbye or fell silent, so that their return is told from a first appearance. Bounded by maxLeft.
+	left map[string]struct{}
 }
 
 // maxLeft bounds the memory of routers that are gone; beyond it all are forgotten, which costs a comparison of heads at most.
@@ -61,7 +63,7 @@ const maxLeft = 1024
 
 // New makes a set for an edge of this incarnation.
 func New(edgeIncarnation uint64) *Set {
-	return &Set{edgeIncarnation: edgeIncarnation, live: map[string]*router{}, left: map[string]uint64{}}
+	return &Set{edgeIncarnation: edgeIncarnation, live: map[string]*router{}, left: map[string]struct{}{}}
 }
 
 // Take notes a frame. version is that of the edge's interest now.
@@ -71,12 +73,12 @@ func (s *Set) Take(now time.Time, f *Frame, version uint64) Verdict {
 	}
 	var v Verdict
 	r := s.live[string(f.Router)]
+	if s.late(now, r, f) {
+		return Verdict{Foreign: true}
+	}
 	switch {
 	case r == nil:
-		if left, known := s.left[string(f.Router)]; known {
-			if f.Incarnation < left {
-				return Verdict{Foreign: true}
-			}
+		if _, known := s.left[string(f.Router)]; known {
 			v.Missed = Incarnation // it was away: what it sent meanwhile may be lost
 			delete(s.left, string(f.Router))
 		}
@@ -88,9 +90,8 @@ func (s *Set) Take(now time.Time, f *Frame, version uint64) Verdict {
 		}
 		s.live[string(f.Router)] = r
 		v.Applied = true
-	case f.Incarnation < r.incarnation:
-		return Verdict{Foreign: true}
-	case f.Incarnation > r.incarnation:
+	case f.Incarnation != r.incarnation:
+		s.past.Replaced(now, string(f.Router), r.incarnation)
 		*r = router{incarnation: f.Incarnation, n: f.N, missing: version, broadcast: f.LastBroadcast}
 		v.Missed, v.Applied = Incarnation, true
 	case now.Sub(r.seen) >= SilentAfter:
@@ -110,10 +111,20 @@ func (s *Set) Take(now time.Time, f *Frame, version uint64) Verdict {
 	}
 	v.Applied = v.Applied || f.Applied > before
 	if f.Leaving {
+		s.past.Left(now, string(f.Router), f.Incarnation)
 		s.drop(string(f.Router))
 		v.Applied = true
 	}
 	return v
+}
+
+// late reports whether a frame is of a process of the router that is over. r is the one that lives; nil: none.
+func (s *Set) late(now time.Time, r *router, f *Frame) bool {
+	if r != nil && r.incarnation == f.Incarnation {
+		return false
+	}
+	alone := r == nil || now.Sub(r.seen) >= SilentAfter
+	return s.past.Late(now, string(f.Router), f.Incarnation, alone, SilentAfter)
 }
 
 // number compares the frame's n with the batches that came, and the broadcasts with the last before it. A lower n says that the router dropped this
@@ -137,14 +148,14 @@ func (r *router) number(f *Frame) (missed Reason, repeated bool) {
 }
 
 // Broadcast notes a frame for every edge. It is no sign that the router knows this one: only frames for it say that the router is alive.
-func (s *Set) Broadcast(f *Frame) Verdict {
+func (s *Set) Broadcast(now time.Time, f *Frame) Verdict {
 	r := s.live[string(f.Router)]
 	switch {
-	case r == nil:
-		return Verdict{Foreign: f.Incarnation < s.left[string(f.Router)]}
-	case f.Incarnation < r.incarnation:
+	case s.late(now, r, f):
 		return Verdict{Foreign: true}
-	case f.Incarnation > r.incarnation: // its first frame for this edge tells the rest
+	case r == nil:
+		return Verdict{}
+	case f.Incarnation != r.incarnation: // its first frame for this edge tells the rest
 		return Verdict{}
 	case f.Broadcast <= r.broadcast:
 		return Verdict{Repeated: true}
@@ -182,6 +193,7 @@ func (s *Set) Expire(now time.Time) int {
 	n := 0
 	for id, r := range s.live {
 		if now.Sub(r.seen) >= SilentAfter {
+			s.past.Quiet(now, id, r.incarnation)
 			s.drop(id)
 			n++
 		}
@@ -203,7 +215,7 @@ func (s *Set) drop(id string) {
 	if len(s.left) >= maxLeft {
 		clear(s.left)
 	}
-	s.left[id] = s.live[id].incarnation
+	s.left[id] = struct{}{}
 	delete(s.live, id)
 }
 

@@ -54,7 +54,10 @@ func TestVerdicts(t *testing.T) {
 		{"and goes on", []*meshv1.RouterFrame{batch("r", 1, 1), batch("r", 1, 2), beat("r", 1, 0, 0), batch("r", 1, 1)}, Verdict{}},
 		{"noticed once", []*meshv1.RouterFrame{batch("r", 1, 1), beat("r", 1, 2, 0), beat("r", 1, 2, 0)}, Verdict{}},
 		{"restarted", []*meshv1.RouterFrame{batch("r", 1, 7), batch("r", 2, 1)}, Verdict{Missed: Incarnation, Applied: true}},
-		{"from before its restart", []*meshv1.RouterFrame{batch("r", 2, 1), batch("r", 1, 8)}, Verdict{Foreign: true}},
+		{"from before its restart", []*meshv1.RouterFrame{batch("r", 1, 7), batch("r", 2, 1), batch("r", 1, 8)}, Verdict{Foreign: true}},
+		{"restarted with a lower number", []*meshv1.RouterFrame{batch("r", 2, 7), batch("r", 1, 1)}, Verdict{Missed: Incarnation, Applied: true}},
+		{"from before that", []*meshv1.RouterFrame{batch("r", 2, 7), batch("r", 1, 1), batch("r", 2, 8)}, Verdict{Foreign: true}},
+		{"restarted many times", []*meshv1.RouterFrame{batch("r", 9, 1), batch("r", 3, 1), batch("r", 7, 1), batch("r", 5, 1), batch("r", 9, 2)}, Verdict{Foreign: true}},
 		{"not for us", []*meshv1.RouterFrame{foreign}, Verdict{Foreign: true}},
 		{"applied", []*meshv1.RouterFrame{beat("r", 1, 0, 1), beat("r", 1, 0, 2)}, Verdict{Applied: true}},
 	} {

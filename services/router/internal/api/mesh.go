@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/computeclient"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
@@ -22,15 +23,16 @@ type Nodes interface {
 type Mesh struct {
 	pushmeshv1.UnimplementedMeshServiceServer
 	self    func() *pushmeshv1.Node
+	belongs func() (meshid.Mesh, bool)
 	nodes   Nodes
 	compute *computeclient.Client
 	homes   Homes
 	via     Requester
 }
 
-// NewMesh makes the service; self describes this router.
-func NewMesh(self func() *pushmeshv1.Node, heard Nodes, compute *computeclient.Client, homes Homes, via Requester) *Mesh {
-	return &Mesh{self: self, nodes: heard, compute: compute, homes: homes, via: via}
+// NewMesh makes the service; self describes this router, belongs names its mesh once that is known.
+func NewMesh(self func() *pushmeshv1.Node, belongs func() (meshid.Mesh, bool), heard Nodes, compute *computeclient.Client, homes Homes, via Requester) *Mesh {
+	return &Mesh{self: self, belongs: belongs, nodes: heard, compute: compute, homes: homes, via: via}
 }
 
 // Nodes implements MeshService. It needs no NATS to name this router and its compute nodes.
@@ -46,7 +48,8 @@ func (m *Mesh) Nodes(ctx context.Context, _ *pushmeshv1.MeshServiceNodesRequest)
 		}
 	}
 	nodes.Sort(all)
-	return &pushmeshv1.MeshServiceNodesResponse{Nodes: all, RouterId: self.GetId(), Clock: self.GetClock()}, nil
+	mesh, _ := m.belongs()
+	return &pushmeshv1.MeshServiceNodesResponse{Nodes: all, RouterId: self.GetId(), Clock: self.GetClock(), MeshName: mesh.Name, MeshId: mesh.ID}, nil
 }
 
 // describe asks every compute node who it is, all at once. One that does not answer is listed with the reason.

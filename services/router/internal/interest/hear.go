@@ -13,18 +13,16 @@ func (t *Table) Meet(now time.Time, id string, incarnation uint64) { t.meet(now,
 // meet finds the edge that speaks; nil where it is one that was replaced or took its leave.
 func (t *Table) meet(now time.Time, id string, incarnation uint64) *edge {
 	e := t.edges[id]
-	if e != nil {
-		switch {
-		case incarnation < e.Incarnation:
-			return nil
-		case incarnation == e.Incarnation:
-			e.heard = now
-			return e
-		}
-		t.drop(e, true)
+	if e != nil && e.Incarnation == incarnation {
+		e.heard = now
+		return e
 	}
-	if f, ok := t.left[id]; ok && incarnation <= f.incarnation {
+	if t.past.Late(now, id, incarnation, e == nil || now.Sub(e.heard) >= SilentAfter, SilentAfter) {
 		return nil
+	}
+	if e != nil {
+		t.past.Replaced(now, id, e.Incarnation)
+		t.drop(e, true)
 	}
 	if t.edges == nil {
 		t.edges = map[string]*edge{}
@@ -191,18 +189,12 @@ func (t *Table) Digest(now time.Time, d *meshv1.EdgeDigest) {
 	}
 }
 
+// leave drops an edge that says goodbye. Another process of its id, which began before or after it, is another matter.
 func (t *Table) leave(now time.Time, d *meshv1.EdgeDigest) {
-	e := t.edges[d.GetEdgeId()]
-	if e != nil && e.Incarnation > d.GetEdgeIncarnation() {
-		return
+	if e := t.edges[d.GetEdgeId()]; e != nil && e.Incarnation == d.GetEdgeIncarnation() {
+		t.drop(e, false)
 	}
-	if e != nil {
-		t.drop(e, e.Incarnation != d.GetEdgeIncarnation())
-	}
-	if t.left == nil {
-		t.left = map[string]farewell{}
-	}
-	t.left[d.GetEdgeId()] = farewell{d.GetEdgeIncarnation(), now}
+	t.past.Left(now, d.GetEdgeId(), d.GetEdgeIncarnation())
 }
 
 // Snapshot takes in one part of an edge's whole interest. Only one that was asked for counts: another's versions say nothing

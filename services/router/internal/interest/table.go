@@ -7,6 +7,7 @@ package interest
 import (
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
@@ -89,7 +90,7 @@ type Table struct {
 	expected uint64 // sum of the edges' counts
 
 	edges  map[string]*edge
-	left   map[string]farewell
+	past   incarnation.Memory // processes of edges that are over
 	turns  turns
 	events []Event
 
@@ -97,11 +98,6 @@ type Table struct {
 	firstAt      time.Time
 	suspectSince time.Time
 	ready        bool
-}
-
-type farewell struct {
-	incarnation uint64
-	at          time.Time
 }
 
 // edge is what the table knows of one life of an edge.

@@ -16,11 +16,6 @@ func (t *Table) Tick(now time.Time, connected bool) {
 	if t.connectedAt.IsZero() {
 		t.connect(now)
 	}
-	for id, f := range t.left {
-		if now.Sub(f.at) > SilentAfter {
-			delete(t.left, id)
-		}
-	}
 	for _, e := range t.edges {
 		t.chase(now, e)
 	}
@@ -72,6 +67,7 @@ func (t *Table) silence(now time.Time) {
 		t.suspectSince = time.Time{}
 	}
 	for _, e := range silent {
+		t.past.Quiet(now, e.ID, e.Incarnation)
 		t.drop(e, true)
 	}
 }

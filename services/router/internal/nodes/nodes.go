@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -53,12 +54,13 @@ type Registry struct {
 
 	mu    sync.Mutex
 	nodes map[key]heard
+	past  map[pushmeshv1.Tier]*incarnation.Memory
 	swept time.Time // when the silent ones made room last
 }
 
 // New makes a registry that knows nobody.
 func New(b Bus, now func() time.Time) *Registry {
-	return &Registry{bus: b, now: now, nodes: map[key]heard{}}
+	return &Registry{bus: b, now: now, nodes: map[key]heard{}, past: map[pushmeshv1.Tier]*incarnation.Memory{}}
 }
 
 // Start begins to listen.
@@ -114,10 +116,25 @@ func (r *Registry) take(n *pushmeshv1.Node, left bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, known := r.nodes[k]
+	past := r.past[k.tier]
+	if past == nil {
+		past = &incarnation.Memory{}
+		r.past[k.tier] = past
+	}
+	another := known && n.GetIncarnation() != before.node.GetIncarnation()
+	alone := !known || now.Sub(before.at) > silence
 	switch {
-	case known && n.GetIncarnation() < before.node.GetIncarnation() && now.Sub(before.at) <= silence:
+	case (another || !known) && past.Late(now, k.id, n.GetIncarnation(), alone, silence):
+		return
+	case another && !left:
+		past.Replaced(now, k.id, before.node.GetIncarnation())
 	case left:
+		past.Left(now, k.id, n.GetIncarnation())
+	}
+	switch {
+	case left && !another:
 		delete(r.nodes, k)
+	case left: // one that began before or after it is another matter
 	case known || len(r.nodes) < most || r.sweep(now):
 		r.nodes[k] = heard{n, now}
 	}

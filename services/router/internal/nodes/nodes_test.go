@@ -73,11 +73,12 @@ func TestNodesComeAndGo(t *testing.T) {
 	w.expect(t)
 	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "s", StoreIncarnation: 7})
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 2})
-	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 5})
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 9})
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 5}) // restarted, with a lower number
 	w.expect(t, "TIER_EDGE a 5", "TIER_EDGE b 2", "TIER_STORE s 7")
 
-	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 4})                // late
-	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 4, Leaving: true}) // likewise
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 9})                // late
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 9, Leaving: true}) // likewise
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 3})                // restarted
 	w.expect(t, "TIER_EDGE a 5", "TIER_EDGE b 3", "TIER_STORE s 7")
 
@@ -91,7 +92,6 @@ func TestNodesComeAndGo(t *testing.T) {
 	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "s", StoreIncarnation: 7, Leaving: true}) // its database is away
 	w.expect(t, "TIER_EDGE b 3", "TIER_STORE s 7")
 	w.now = w.now.Add(1)
-	// A process whose clock was set back is the newer one where the older one is silent.
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 1})
 	w.expect(t, "TIER_EDGE b 1", "TIER_STORE s 7")
 	w.now = w.now.Add(silence + 1)

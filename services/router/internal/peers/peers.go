@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,7 @@ type Peers struct {
 	cfg   Config
 	beats chan *meshv1.RouterBeat
 	live  atomic.Pointer[[]Router]
+	twin  atomic.Bool // another router has this one's id
 	group *lifecycle.Group
 	leave func()
 }
@@ -113,6 +115,7 @@ func (p *Peers) run(ctx context.Context, set *Set) {
 			owed = set.Hear(time.Now(), m) || owed
 		case now := <-tick.C:
 			set.Tick(now)
+			p.noteTwin(set.Twin(now))
 			if owed || now.Sub(beat) > beatEvery-tickEvery/2 {
 				p.say(set.self, false)
 				owed, beat = false, now
@@ -134,6 +137,26 @@ func (p *Peers) say(self Router, leaving bool) {
 	if err != nil {
 		p.cfg.Log.Debug("no beat", "error", err)
 	}
+}
+
+// noteTwin logs once that another router has this one's id, and once that none has any more.
+func (p *Peers) noteTwin(twin bool) {
+	if p.twin.Swap(twin) == twin {
+		return
+	}
+	if twin {
+		p.cfg.Log.Error("another router process has this router's id: give one of them another --id", "id", p.cfg.ID)
+		return
+	}
+	p.cfg.Log.Info("no other router process has this router's id any more", "id", p.cfg.ID)
+}
+
+// CheckID is nil unless another router has this one's id.
+func (p *Peers) CheckID() error {
+	if p.twin.Load() {
+		return fmt.Errorf("another router process has the id %s: give one of them another --id", p.cfg.ID)
+	}
+	return nil
 }
 
 func (p *Peers) tell(set *Set) {

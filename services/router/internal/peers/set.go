@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
@@ -24,7 +25,7 @@ const (
 // Router is one live router, as it said itself.
 type Router struct {
 	ID string
-	// Incarnation is the Unix time in microseconds at which its process began.
+	// Incarnation of its process (package incarnation).
 	Incarnation uint64
 	// Address of the gRPC API, HTTP of health, metrics and pprof: host:port.
 	Address, HTTP string
@@ -39,7 +40,8 @@ type Router struct {
 type Set struct {
 	self    Router
 	others  map[string]*other
-	heard   time.Time // when it heard itself
+	past    incarnation.Memory // processes of routers that are over, and others that have this one's id
+	heard   time.Time          // when it heard itself
 	changed bool
 }
 
@@ -59,15 +61,19 @@ func (s *Set) Hear(now time.Time, m *meshv1.RouterBeat) (begun bool) {
 	if id == s.self.ID {
 		if life == s.self.Incarnation {
 			s.hearSelf(now)
+		} else if !s.past.Late(now, id, life, false, goneAfter) {
+			s.past.Replaced(now, id, life)
 		}
 		return false
 	}
 	was := s.others[id]
+	another := was == nil || was.Incarnation != life
 	switch {
-	case was != nil && life < was.Incarnation: // said by a process before
+	case another && s.past.Late(now, id, life, was == nil || now.Sub(was.heard) > goneAfter, goneAfter): // said by a process before
 		return false
 	case m.GetLeaving():
-		if was != nil {
+		s.past.Left(now, id, life)
+		if !another {
 			delete(s.others, id)
 			s.changed = true
 		}
@@ -77,9 +83,15 @@ func (s *Set) Hear(now time.Time, m *meshv1.RouterBeat) (begun bool) {
 	}
 	is := Router{ID: id, Incarnation: life, Address: m.GetAddress(), HTTP: m.GetHttpAddress(), Version: m.GetVersion()}
 	s.changed = s.changed || was == nil || was.Router != is
+	if was != nil && another {
+		s.past.Replaced(now, id, was.Incarnation)
+	}
 	s.others[id] = &other{is, now}
-	return was == nil || was.Incarnation != life
+	return another
 }
+
+// Twin reports whether another process has the id of this router.
+func (s *Set) Twin(now time.Time) bool { return slices.Contains(s.past.Twins(now), s.self.ID) }
 
 func (s *Set) hearSelf(now time.Time) {
 	if s.deaf(now) {
@@ -99,6 +111,7 @@ func (s *Set) Tick(now time.Time) {
 	}
 	for id, o := range s.others {
 		if now.Sub(o.heard) > goneAfter {
+			s.past.Quiet(now, id, o.Incarnation)
 			delete(s.others, id)
 			s.changed = true
 		}

@@ -17,6 +17,7 @@ type Backend interface {
 	Schedules
 	Slices
 	Claims
+	Meshes
 
 	// OpenWriter makes a writer, with a connection of its own where the database has connections. It owns no shard yet.
 	OpenWriter(ctx context.Context, owner Owner) (Writer, error)

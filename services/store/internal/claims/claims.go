@@ -13,12 +13,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/claims/book"
 	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
 )
+
+// forgivenAfter is when a process that another took the place of may come back, if that one has no stream any more.
+const forgivenAfter = 5 * time.Second
 
 // Limits of a node's stream; 0: the default.
 type Limits struct {
@@ -59,6 +63,7 @@ type Lane struct {
 
 	mu       sync.Mutex
 	nodes    map[string]*stream  // each node's present one
+	past     incarnation.Memory  // processes of nodes that are over
 	changed  map[string]struct{} // nodes whose stream came or went since the goroutine looked
 	turns    []*stream           // those with operations, in turn
 	prepared []prepared
@@ -140,9 +145,13 @@ func (l *Lane) join(s *stream) error {
 	if l.draining.Load() {
 		return errDraining
 	}
-	if old := l.nodes[s.node]; old != nil {
-		if old.incarnation > s.incarnation {
-			return errReplaced
+	old, now := l.nodes[s.node], time.Now()
+	if (old == nil || old.incarnation != s.incarnation) && l.past.Late(now, s.node, s.incarnation, old == nil, forgivenAfter) {
+		return errReplaced
+	}
+	if old != nil {
+		if old.incarnation != s.incarnation {
+			l.past.Replaced(now, s.node, old.incarnation)
 		}
 		old.queue = nil
 		old.over.Store(true)
@@ -160,6 +169,7 @@ func (l *Lane) leave(s *stream) {
 	defer l.mu.Unlock()
 	if l.nodes[s.node] == s {
 		delete(l.nodes, s.node)
+		l.past.Quiet(time.Now(), s.node, s.incarnation)
 		l.changed[s.node] = struct{}{}
 		s.queue = nil
 		signal(l.kick)

@@ -357,17 +357,21 @@ func TestOverload(t *testing.T) {
 	})
 }
 
-// A later stream of a node takes the place of the earlier one, which loses its connection there; one of an earlier life does not.
+// A later stream of a node takes the place of the earlier one, which loses its connection there; one of an earlier life does not,
+// whatever its number.
 func TestStreamsOfANode(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := open(t, newDatabase(), "a", true)
 		s.ready()
+		before := s.node("edge:1", 9)
+		is(t, before.do(op(check, "r/1", "", 0)), free)
 		first := s.node("edge:1", 5)
+		<-before.ended
 		is(t, first.do(told("r/1", "ann", 7)), granted)
 		second := s.node("edge:1", 5)
 		<-first.ended
 		is(t, second.do(told("r/1", "bob", 8)), queued)
-		early := s.node("edge:1", 4)
+		early := s.node("edge:1", 9)
 		<-early.ended
 		if code.Of(early.err) != wirev1.Code_CODE_CONFLICT || code.Of(first.err) != wirev1.Code_CODE_CONFLICT {
 			t.Errorf("%v, %v", early.err, first.err)

@@ -87,6 +87,7 @@ func (l *Lane) endStreams() {
 	ended := make([]*stream, 0, len(l.nodes))
 	for name, s := range l.nodes {
 		delete(l.nodes, name)
+		l.past.Quiet(time.Now(), name, s.incarnation)
 		l.changed[name] = struct{}{}
 		s.over.Store(true)
 		ended = append(ended, s)

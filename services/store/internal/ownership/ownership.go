@@ -2,13 +2,16 @@ package ownership
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -64,9 +67,11 @@ type Manager struct {
 
 	mu        sync.Mutex
 	beats     map[string]heard
+	past      incarnation.Memory // processes of stores that are over, and others that have this one's id
 	records   []backend.Ownership
 	reachable time.Time // since when NATS reaches this store; zero: it doesn't
 	leaving   bool
+	twin      bool // another store has this one's id
 }
 
 // New makes a manager that has not begun.
@@ -147,13 +152,15 @@ func (m *Manager) hear(data []byte) {
 		return
 	}
 	if b.GetStoreId() == m.cfg.Owner.StoreID {
-		if b.GetStoreIncarnation() != m.cfg.Owner.Incarnation {
-			m.cfg.Log.Error("another store process has this id", "address", b.GetAddress())
-		}
+		m.hearSelf(b)
 		return
 	}
 	m.mu.Lock()
 	before, known := m.beats[b.GetStoreId()]
+	if m.late(before, known, b) {
+		m.mu.Unlock()
+		return
+	}
 	m.beats[b.GetStoreId()] = heard{b, m.cfg.Now()}
 	m.mu.Unlock()
 	if !known || before.beat.GetLeaving() != b.GetLeaving() || before.beat.GetStoreIncarnation() != b.GetStoreIncarnation() {
@@ -162,6 +169,47 @@ func (m *Manager) hear(data []byte) {
 		default: // it looks anyway
 		}
 	}
+}
+
+// late reports whether b is of a process of its store that is over: the one that lives beats, too. m.mu is held.
+func (m *Manager) late(before heard, known bool, b *meshv1.StoreBeat) bool {
+	was, is, now := before.beat.GetStoreIncarnation(), b.GetStoreIncarnation(), m.cfg.Now()
+	if !known || was == is {
+		return false
+	}
+	if m.past.Late(now, b.GetStoreId(), is, now.Sub(before.at) >= silence, silence) {
+		return true
+	}
+	m.past.Replaced(now, b.GetStoreId(), was)
+	return false
+}
+
+// hearSelf notes a store that has this one's id and is another. Its last beats, where it is the process before this one, are no fault.
+func (m *Manager) hearSelf(b *meshv1.StoreBeat) {
+	now, id := m.cfg.Now(), m.cfg.Owner.StoreID
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b.GetStoreIncarnation() != m.cfg.Owner.Incarnation && !m.past.Late(now, id, b.GetStoreIncarnation(), false, silence) {
+		m.past.Replaced(now, id, b.GetStoreIncarnation())
+	}
+	if twin := slices.Contains(m.past.Twins(now), id); twin != m.twin {
+		m.twin = twin
+		if twin {
+			m.cfg.Log.Error("another store process has this store's id: give one of them another --id", "id", id, "address", b.GetAddress())
+		} else {
+			m.cfg.Log.Info("no other store process has this store's id any more", "id", id)
+		}
+	}
+}
+
+// CheckID is nil unless another store has this one's id.
+func (m *Manager) CheckID() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.twin {
+		return fmt.Errorf("another store process has the id %s: give one of them another --id", m.cfg.Owner.StoreID)
+	}
+	return nil
 }
 
 // look does one round: who lives, what is this store's share, who must be fenced.

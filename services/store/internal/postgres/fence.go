@@ -95,12 +95,8 @@ func (d *DB) NewEpoch(ctx context.Context, epoch uint64) error {
 }
 
 func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
-	var free bool
-	if err := tx.QueryRow(ctx, `SELECT bool_and(pg_try_advisory_xact_lock($1, shard)) FROM pushmesh.shard`, int32(lockClass)).Scan(&free); err != nil {
+	if err := unowned(ctx, tx); err != nil {
 		return err
-	}
-	if !free {
-		return fmt.Errorf("%w: a shard is owned by a store", backend.ErrConflict)
 	}
 	var newest int64
 	if err := tx.QueryRow(ctx, `SELECT greatest((SELECT max(epoch) FROM pushmesh.shard), (SELECT max(epoch) FROM pushmesh.topic), (SELECT max(epoch) FROM pushmesh.checkpoint_topic))`).Scan(&newest); err != nil {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -34,6 +35,8 @@ type Config struct {
 	Log     *shardlog.Log
 	Owners  Owners
 	Claims  Claims
+	// Mesh that the database belongs to.
+	Mesh meshid.Mesh
 	// Letters is called when there are new dead letters; it must not block.
 	Letters func()
 	// Changed is called after a change of namespaces; it must not block.
@@ -68,7 +71,7 @@ func (s *Service) now() uint64 { return uint64(s.cfg.Now().UnixMicro()) }
 
 // Owners answers as far as this store knows.
 func (s *Service) Owners(context.Context, *meshv1.OwnersRequest) (*meshv1.OwnersResponse, error) {
-	return &meshv1.OwnersResponse{Ranges: s.cfg.Owners.Owners()}, nil
+	return &meshv1.OwnersResponse{Ranges: s.cfg.Owners.Owners(), MeshId: s.cfg.Mesh.ID, MeshName: s.cfg.Mesh.Name}, nil
 }
 
 // refused gives every error of the backend its code: callers learn whether trying again helps.

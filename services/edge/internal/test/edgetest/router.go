@@ -14,6 +14,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -47,7 +48,7 @@ type Router struct {
 
 // NewRouter starts a router for an edge.
 func NewRouter(t testing.TB, n *NATS, id, edge string) *Router {
-	r := &Router{t: t, id: id, edge: edge, bus: n.Bus(id), incarnation: uint64(time.Now().UnixMicro()), held: map[string]bool{}}
+	r := &Router{t: t, id: id, edge: edge, bus: n.Bus(id), incarnation: incarnation.New(), held: map[string]bool{}}
 	r.subscribe(bus.EdgeAnnounce, r.announced)
 	r.subscribe(bus.EdgeDigest, r.digested)
 	r.subscribe(bus.RouterSnapshot(id), r.snapshotted)

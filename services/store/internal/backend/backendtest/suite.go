@@ -67,6 +67,7 @@ var backendTests = []suiteTest{
 	{"ClaimsClock", testClaimsClock},
 	{"ClaimsOfTheFenced", testClaimsOfTheFenced},
 	{"ClaimsNewEpoch", testClaimsNewEpoch},
+	{"Mesh", testMesh},
 }
 
 // Run runs the suite. fresh makes a new, migrated, empty database for each test; what Database returned was closed by the

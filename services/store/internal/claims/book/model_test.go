@@ -310,7 +310,7 @@ func (m *model) live(id mNode) {
 	}
 	gone := m.now + micro(DefaultNodeGone)
 	for other, l := range m.nodes {
-		if other.name == id.name && l.up && other.incarnation > id.incarnation {
+		if other.name == id.name && l.up && other.incarnation != id.incarnation {
 			gone = m.now
 		}
 	}
@@ -320,7 +320,7 @@ func (m *model) live(id mNode) {
 func (m *model) up(id mNode) {
 	m.live(id)
 	for other, l := range m.nodes {
-		if other.name == id.name && other.incarnation < id.incarnation {
+		if other.name == id.name && other.incarnation != id.incarnation {
 			l.up, l.gone = false, m.now
 		}
 	}

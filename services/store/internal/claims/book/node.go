@@ -32,25 +32,22 @@ func (b *Book) node(name string, incarnation uint64) *node {
 	return n
 }
 
-// goneAt is when a node without a stream is gone: at once where a later one of its name has come.
+// goneAt is when a node without a stream is gone: at once where another process of its name has one.
 func (b *Book) goneAt(n *node) uint64 {
 	for _, other := range b.nodes[n.name] {
-		if other.up && other.incarnation > n.incarnation {
+		if other.up && other != n {
 			return b.now
 		}
 	}
 	return later(b.now, b.cfg.NodeGone)
 }
 
-// NodeUp says that a node has a stream. Its ties of earlier lives are cut.
+// NodeUp notes that a node has a stream. The ties of its other lives are cut: who calls keeps streams of earlier ones away.
 func (b *Book) NodeUp(now uint64, name string, incarnation uint64) {
 	b.now = now
 	up := b.node(name, incarnation)
 	for _, n := range b.nodes[name] {
-		switch {
-		case n.incarnation > incarnation && n.up:
-			return // an earlier life says so late
-		case n.incarnation < incarnation:
+		if n != up {
 			n.up = false
 			b.leaves.set(n, now)
 		}
