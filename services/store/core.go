@@ -225,8 +225,10 @@ func (c *core) build(owner backend.Owner) {
 	})
 	beat := &pulse{ask: c.backend.Ping}
 	beat.beat(context.Background())
+	watched, place := c.watched()
 	c.owners = ownership.New(ownership.Config{
-		Owner: owner, Backend: c.backend, Shards: log, Bus: c.bus, Able: beat.check, Now: time.Now, Log: c.tel.Log, About: c.about(owner, policies),
+		Owner: owner, Databases: watched, Place: place, Shards: log, Bus: c.bus, Able: beat.check, Log: c.tel.Log, About: c.about(owner, policies),
+		Registry: c.tel.Registry,
 	})
 	tell := newTeller(c.bus, owner, policies, c.tel)
 	keeper := housekeeping.New(housekeeping.Config{
@@ -299,6 +301,18 @@ func (c *core) about(owner backend.Owner, policies *policy.Watch) func(*meshv1.S
 	return func(b *meshv1.StoreBeat) {
 		b.HttpAddress, b.Program, b.SentAt, b.NamespacesVersion = http, program, uint64(time.Now().UnixMicro()), policies.Version()
 	}
+}
+
+// watched are the databases in which stores are watched, and which of them a shard is in.
+func (c *core) watched() (all []ownership.Watched, place func(shard int) int) {
+	set, ok := c.backend.(backend.Several)
+	if !ok {
+		return []ownership.Watched{c.backend}, func(int) int { return 0 }
+	}
+	for _, db := range set.Databases() {
+		all = append(all, db)
+	}
+	return all, set.Place
 }
 
 // apart says which shards are in another database than dead letters are.

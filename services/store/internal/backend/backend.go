@@ -20,6 +20,8 @@ type Backend interface {
 
 	// OpenWriter makes a writer, with a connection of its own where the database has connections. It owns no shard yet.
 	OpenWriter(ctx context.Context, owner Owner) (Writer, error)
+	// OpenWatch makes a watch over the stores that use this database.
+	OpenWatch(ctx context.Context, owner Owner) (Watch, error)
 	// Owners says who claimed which shards last and has not released them (it may be dead since).
 	Owners(ctx context.Context) ([]Ownership, error)
 	// Fence ends every writer and ClaimRun of one incarnation of a store: when it returns nil, none of them can commit any more and
