@@ -27,6 +27,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/claims"
 	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
+	"github.com/pushmesh/pushmesh/services/store/internal/clock"
 	"github.com/pushmesh/pushmesh/services/store/internal/databases"
 	"github.com/pushmesh/pushmesh/services/store/internal/dispatch"
 	"github.com/pushmesh/pushmesh/services/store/internal/housekeeping"
@@ -63,6 +64,7 @@ type core struct {
 	claims   atomic.Pointer[claims.Lane]
 	listener atomic.Pointer[net.Listener]
 
+	clock   *clock.Clock
 	backend backend.Backend
 	owners  *ownership.Manager
 	// dispatch is for messages that begin here, not at a router.
@@ -75,7 +77,12 @@ type core struct {
 }
 
 func newCore(s Settings, tel *telemetry.Telemetry) *core {
-	return &core{settings: s, tel: tel, metrics: shardlog.NewMetrics(tel.Registry), served: make(chan error, 1)}
+	c := &core{settings: s, tel: tel, metrics: shardlog.NewMetrics(tel.Registry), served: make(chan error, 1)}
+	c.clock = clock.New(clock.Config{
+		Ask:  func(ctx context.Context) (uint64, error) { return c.backend.Time(ctx) },
+		Host: s.Clock, Trust: s.TrustClock, Log: tel.Log, Registry: tel.Registry,
+	})
+	return c
 }
 
 func (c *core) databaseName() string {
@@ -120,6 +127,9 @@ func (c *core) checkClaims() error {
 	}
 	return errors.New("not opened yet")
 }
+
+// checkClock says why nothing is deleted now.
+func (c *core) checkClock() error { return c.clock.Check() }
 
 // checkBreaker says what the database's work shows, while checkDatabase asks it.
 func (c *core) checkBreaker() error {
@@ -176,6 +186,9 @@ func (c *core) Start(ctx context.Context) error {
 
 // prepare puts into the database what must be there first.
 func (c *core) prepare(ctx context.Context) error {
+	if err := c.agree(ctx); err != nil {
+		return fmt.Errorf("clock: %w", err)
+	}
 	epoch := uint64(time.Now().UnixMicro())
 	if c.settings.NewEpoch {
 		if err := insist(ctx, func() error { return c.backend.NewEpoch(ctx, epoch) }); err != nil {
@@ -191,6 +204,23 @@ func (c *core) prepare(ctx context.Context) error {
 		return fmt.Errorf("built-in namespaces: %w", err)
 	}
 	return nil
+}
+
+// agree waits until the database has told the time and this machine's clock agrees with it, or the operator has said that the database's is right. Which of two is wrong a
+// process can't know, and a message that is stored under a wrong time may be deleted too early, for good.
+func (c *core) agree(ctx context.Context) error {
+	for {
+		err := c.clock.Set(ctx)
+		if err == nil {
+			return nil
+		}
+		c.tel.Log.Warn("the store waits for the right time", "error", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(startRetry):
+		}
+	}
 }
 
 // promotable is a database that notices being restored or promoted.
@@ -219,9 +249,9 @@ func (c *core) build(owner backend.Owner) {
 	policies := policy.NewWatch(lister{c.backend}, c.bus, c.tel.Log)
 	var later *schedule.Schedule
 	log := shardlog.New(shardlog.Config{
-		Backend: c.backend, Owner: owner, Writers: c.settings.Writers, Stall: c.settings.DBStall, Policies: policies.Table, Now: time.Now,
+		Backend: c.backend, Owner: owner, Writers: c.settings.Writers, Stall: c.settings.DBStall, Policies: policies.Table, Now: c.clock.Now,
 		Log: c.tel.Log, Metrics: c.metrics, Tracer: c.tel.Tracer("store"),
-		Scheduled: func(all []backend.Scheduled) { later.Added(all) },
+		Scheduled: func(all []backend.Scheduled) { later.Added(all) }, Known: policies.Check, Ages: c.clock.Check,
 	})
 	beat := &pulse{ask: c.backend.Ping}
 	beat.beat(context.Background())
@@ -232,12 +262,12 @@ func (c *core) build(owner backend.Owner) {
 	})
 	tell := newTeller(c.bus, owner, policies, c.tel)
 	keeper := housekeeping.New(housekeeping.Config{
-		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Expired: tell.expired,
-		Now: time.Now, Log: c.tel.Log, Registry: c.tel.Registry,
+		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Ages: c.clock.Check, Expired: tell.expired,
+		Now: c.clock.Now, Log: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.dispatch = dispatch.New(dispatch.Config{Log: log, Bus: c.routers(), Logger: c.tel.Log, Registry: c.tel.Registry})
 	copier := letters.New(letters.Config{
-		Letters: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Done: tell.deadLetter, Now: time.Now,
+		Letters: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Done: tell.deadLetter, Now: c.clock.Now,
 		Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
 	ready := prepare.New(prepare.Config{Registry: c.tel.Registry})
@@ -247,19 +277,20 @@ func (c *core) build(owner backend.Owner) {
 	})
 	policies.OnChange(func(*policy.Table) { lane.Ruled() })
 	c.service = service.New(service.Config{
-		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Now: time.Now, Logger: c.tel.Log, Letters: copier.Came,
+		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Now: c.clock.Now, Logger: c.tel.Log, Letters: copier.Came,
 		Changed: func() {
 			policies.Refresh()
 			c.announce()
 		},
 	})
 	later = schedule.New(schedule.Config{
-		Backend: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Now: time.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
+		Backend: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Now: c.clock.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.log.Store(log)
 	c.claims.Store(lane)
 	c.pulse.Store(beat)
 	c.parts.Add("pulse", beat)
+	c.parts.Add("clock", c.clock)
 	if set, ok := c.backend.(*databases.Set); ok {
 		c.parts.Add("placement", set)
 	}

@@ -44,6 +44,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Require(c.databaseName(), c.checkDatabase)
 	checks.Report("breaker", c.checkBreaker)
 	checks.Report("claims", c.checkClaims)
+	checks.Report("clock", c.checkClock)
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
 	if !s.Standalone {

@@ -30,6 +30,8 @@ type Backend interface {
 	// NewEpoch begins a new incarnation of every shard's log: heads fall back to 0 under the new epoch, which must
 	// be greater than the present ones (ErrConflict). No shard may be owned meanwhile (ErrConflict).
 	NewEpoch(ctx context.Context, epoch uint64) error
+	// Time is the database's clock, in Unix microseconds.
+	Time(ctx context.Context) (uint64, error)
 	// Ping says whether the database answers; and, where it could not be written to before, whether it can again.
 	Ping(ctx context.Context) error
 	// Away says at once, without asking the database, why appends would be refused now (a *code.Error with a time to come back); nil: it is

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
@@ -32,5 +33,8 @@ func (w watch) Look(ctx context.Context) (v backend.View, err error) {
 func (w watch) Fence(_ context.Context, run backend.RunID, _ string) error {
 	return fmt.Errorf("sqlite: fence %s: %w", run.StoreID, backend.ErrAlive)
 }
+
+// Time is the host's: there is no other clock.
+func (b *Backend) Time(context.Context) (uint64, error) { return uint64(time.Now().UnixMicro()), nil }
 
 func (watch) Close() error { return nil }
