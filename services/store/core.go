@@ -308,7 +308,7 @@ func (c *core) build(owner backend.Owner) {
 	c.parts.Add("ownership", c.owners)
 	if db, ok := c.backend.(backend.Outboxes); ok && c.bus != nil {
 		c.parts.Add("outbox", outbox.New(outbox.Config{
-			Database: db, Owner: owner, Mine: func() bool { return log.Owns(0) == nil }, Request: c.bus.Request,
+			Database: db, Owner: owner, Mine: func() bool { return log.Owns(0) == nil }, Able: c.bus.Connected, Request: c.bus.Request,
 			Log: c.tel.Log, Registry: c.tel.Registry,
 		}))
 	}
