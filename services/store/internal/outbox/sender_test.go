@@ -224,7 +224,7 @@ func TestAnotherStoreReadsWhileTheFirstReachesNobody(t *testing.T) {
 		first, second := reader(true, func() bool { return able }), reader(false, nil)
 		after := func(when string, d time.Duration, wantFirst, wantSecond bool) {
 			t.Helper()
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(claimEvery) {
+			for end := time.Now().Add(d); time.Now().Before(end); <-time.After(claimEvery) {
 				first.turn(t.Context())
 				second.turn(t.Context())
 			}

@@ -106,7 +106,9 @@ func TestAWatchTellsWorkFromSilence(t *testing.T) {
 		t.Errorf("fenced at work: %v", err)
 	}
 	pgtest.Exec(t, d.conns.ConnString(), `SELECT pg_cancel_backend($1)`, w.process.pid)
-	<-done
+	if err := <-done; err == nil {
+		t.Error("the statement was not cancelled")
+	}
 	_, err = w.conn.Exec(t.Context(), `SET track_activities = off`)
 	need(t, err)
 	if err := mine.Fence(t.Context(), b.Run(), pulseOf(t, mine, b.Run()).Mark); !errors.Is(err, backend.ErrAlive) {
