@@ -29,6 +29,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/claims"
 	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
+	"github.com/pushmesh/pushmesh/services/store/internal/clock"
 	"github.com/pushmesh/pushmesh/services/store/internal/databases"
 	"github.com/pushmesh/pushmesh/services/store/internal/dispatch"
 	"github.com/pushmesh/pushmesh/services/store/internal/housekeeping"
@@ -69,6 +70,7 @@ type core struct {
 	// neighbours is nil before the database is open, and where there is no NATS.
 	neighbours atomic.Pointer[bus.Neighbours]
 
+	clock   *clock.Clock
 	backend backend.Backend
 	owners  *ownership.Manager
 	// dispatch is for messages that begin here, not at a router.
@@ -81,7 +83,12 @@ type core struct {
 }
 
 func newCore(s Settings, tel *telemetry.Telemetry) *core {
-	return &core{settings: s, tel: tel, mesh: meshid.New(""), metrics: shardlog.NewMetrics(tel.Registry), served: make(chan error, 1)}
+	c := &core{settings: s, tel: tel, mesh: meshid.New(""), metrics: shardlog.NewMetrics(tel.Registry), served: make(chan error, 1)}
+	c.clock = clock.New(clock.Config{
+		Ask:  func(ctx context.Context) (uint64, error) { return c.backend.Time(ctx) },
+		Host: s.Clock, Trust: s.TrustClock, Log: tel.Log, Registry: tel.Registry,
+	})
+	return c
 }
 
 func (c *core) databaseName() string {
@@ -136,6 +143,9 @@ func (c *core) checkNamespaces(of func(*policy.Watch) error) func() error {
 		return errors.New("not opened yet")
 	}
 }
+
+// checkClock says why nothing is deleted now.
+func (c *core) checkClock() error { return c.clock.Check() }
 
 // checkBreaker says what the database's work shows, while checkDatabase asks it.
 func (c *core) checkBreaker() error {
@@ -192,6 +202,9 @@ func (c *core) Start(ctx context.Context) error {
 
 // prepare puts into the database what must be there first.
 func (c *core) prepare(ctx context.Context) error {
+	if err := c.agree(ctx); err != nil {
+		return fmt.Errorf("clock: %w", err)
+	}
 	epoch := uint64(time.Now().UnixMicro())
 	if c.settings.NewEpoch {
 		if err := insist(ctx, func() error { return c.backend.NewEpoch(ctx, epoch) }); err != nil {
@@ -210,6 +223,23 @@ func (c *core) prepare(ctx context.Context) error {
 		return fmt.Errorf("built-in namespaces: %w", err)
 	}
 	return nil
+}
+
+// agree waits until the database has told the time and this machine's clock agrees with it, or the operator has said that the database's is right. Which of two is wrong a
+// process can't know, and a message that is stored under a wrong time may be deleted too early, for good.
+func (c *core) agree(ctx context.Context) error {
+	for {
+		err := c.clock.Set(ctx)
+		if err == nil {
+			return nil
+		}
+		c.tel.Log.Warn("the store waits for the right time", "error", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(startRetry):
+		}
+	}
 }
 
 // promotable is a database that notices being restored or promoted.
@@ -238,23 +268,25 @@ func (c *core) build(owner backend.Owner) {
 	policies := policy.NewWatch(lister{c.backend}, c.bus, c.tel.Log)
 	var later *schedule.Schedule
 	log := shardlog.New(shardlog.Config{
-		Backend: c.backend, Owner: owner, Writers: c.settings.Writers, Stall: c.settings.DBStall, Policies: policies.Table, Now: time.Now,
+		Backend: c.backend, Owner: owner, Writers: c.settings.Writers, Stall: c.settings.DBStall, Policies: policies.Table, Now: c.clock.Now,
 		Log: c.tel.Log, Metrics: c.metrics, Tracer: c.tel.Tracer("store"),
-		Scheduled: func(all []backend.Scheduled) { later.Added(all) },
+		Scheduled: func(all []backend.Scheduled) { later.Added(all) }, Known: policies.Check, Ages: c.clock.Check,
 	})
 	beat := &pulse{ask: c.backend.Ping}
 	beat.beat(context.Background())
+	watched, place := c.watched()
 	c.owners = ownership.New(ownership.Config{
-		Owner: owner, Backend: c.backend, Shards: log, Bus: c.bus, Able: beat.check, Now: time.Now, Log: c.tel.Log, About: c.about(owner, policies),
+		Owner: owner, Databases: watched, Place: place, Shards: log, Bus: c.bus, Able: beat.check, Log: c.tel.Log, About: c.about(owner, policies),
+		Registry: c.tel.Registry,
 	})
 	tell := newTeller(c.bus, owner, policies, c.tel)
 	keeper := housekeeping.New(housekeeping.Config{
-		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Expired: tell.expired,
-		Folds: c.settings.DBFold, Now: time.Now, Log: c.tel.Log, Registry: c.tel.Registry,
+		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Ages: c.clock.Check, Expired: tell.expired,
+		Folds: c.settings.DBFold, Now: c.clock.Now, Log: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.dispatch = dispatch.New(dispatch.Config{Log: log, Bus: c.routers(), Logger: c.tel.Log, Registry: c.tel.Registry})
 	copier := letters.New(letters.Config{
-		Letters: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Done: tell.deadLetter, Now: time.Now,
+		Letters: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Done: tell.deadLetter, Now: c.clock.Now,
 		Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
 	ready := prepare.New(prepare.Config{Registry: c.tel.Registry})
@@ -266,20 +298,21 @@ func (c *core) build(owner backend.Owner) {
 	policies.Register("store", c.tel.Registry)
 	mesh, _ := c.mesh.Mesh()
 	c.service = service.New(service.Config{
-		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Mesh: mesh, Now: time.Now, Logger: c.tel.Log, Letters: copier.Came,
+		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Mesh: mesh, Now: c.clock.Now, Logger: c.tel.Log, Letters: copier.Came,
 		Changed: func() {
 			policies.Refresh()
 			c.announce()
 		},
 	})
 	later = schedule.New(schedule.Config{
-		Backend: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Now: time.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
+		Backend: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Now: c.clock.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.log.Store(log)
 	c.claims.Store(lane)
 	c.policies.Store(policies)
 	c.pulse.Store(beat)
 	c.parts.Add("pulse", beat)
+	c.parts.Add("clock", c.clock)
 	if set, ok := c.backend.(*databases.Set); ok {
 		c.parts.Add("placement", set)
 	}
@@ -297,7 +330,7 @@ func (c *core) build(owner backend.Owner) {
 	c.parts.Add("ownership", c.owners)
 	if db, ok := c.backend.(backend.Outboxes); ok && c.bus != nil {
 		c.parts.Add("outbox", outbox.New(outbox.Config{
-			Database: db, Owner: owner, Mine: func() bool { return log.Owns(0) == nil }, Request: c.bus.Request,
+			Database: db, Owner: owner, Mine: func() bool { return log.Owns(0) == nil }, Able: c.bus.Connected, Request: c.bus.Request,
 			Log: c.tel.Log, Registry: c.tel.Registry,
 		}))
 	}
@@ -326,6 +359,18 @@ func (c *core) about(owner backend.Owner, policies *policy.Watch) func(*meshv1.S
 	return func(b *meshv1.StoreBeat) {
 		b.HttpAddress, b.Program, b.SentAt, b.NamespacesVersion = http, program, uint64(time.Now().UnixMicro()), policies.Version()
 	}
+}
+
+// watched are the databases in which stores are watched, and which of them a shard is in.
+func (c *core) watched() (all []ownership.Watched, place func(shard int) int) {
+	set, ok := c.backend.(backend.Several)
+	if !ok {
+		return []ownership.Watched{c.backend}, func(int) int { return 0 }
+	}
+	for _, db := range set.Databases() {
+		all = append(all, db)
+	}
+	return all, set.Place
 }
 
 // apart says which shards are in another database than dead letters are.

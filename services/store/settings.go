@@ -40,10 +40,13 @@ type Settings struct {
 	NewEpoch       bool              `help:"Begin a new incarnation of every topic's log, then go on: after the database was restored from a backup or a standby was promoted. No store may run meanwhile."`
 	SameEpoch      bool              `help:"Go on with the present epoch although the database was restored or promoted: nothing that was acknowledged is missing."`
 	TrustPromotion bool              `help:"Go on by itself after the promotion of a standby: it was synchronous, so that nothing acknowledged is missing."`
+	TrustClock     bool              `help:"Go by the database's clock though this machine's is more than 10 s apart: the database's is right."`
 	AllowNoFsync   bool              `name:"allow-no-fsync" help:"Use a Postgres with fsync or full_page_writes off, which may lose what was acknowledged."`
 	LogLevel       string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio     float64           `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace          time.Duration     `help:"How long a planned stop may take." default:"15s"`
+	// Clock is this machine's clock, which is compared with the database's; nil: time.Now. Tests move it.
+	Clock func() time.Time `kong:"-"`
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
 }

@@ -47,6 +47,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Report("namespaces understood", c.checkNamespaces((*policy.Watch).CheckUnderstood))
 	checks.Report("breaker", c.checkBreaker)
 	checks.Report("claims", c.checkClaims)
+	checks.Report("clock", c.checkClock)
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
 	if !s.Standalone {

@@ -118,6 +118,7 @@ func TestFaultsOfNodes(t *testing.T) {
 		"not ready": {func(all []*seen) {
 			all[4].status, all[4].lines = 503, []string{"postgres: missing: connection refused", "not ready"}
 		}, Fail, "ready", []string{"store s1", "postgres: connection refused", "database does not answer"}},
+		"a store's clock":          {func(all []*seen) { all[4].lines[0] = "clock: degraded: 1m0s ahead of the database's" }, Warn, "ready", []string{"store s1", "1m0s ahead", "--trust-clock"}},
 		"degraded":                 {func(all []*seen) { all[0].lines[0] = "nats: degraded: not connected" }, Warn, "ready", []string{"edge e1", "nats: not connected", "--nats"}},
 		"not ready without a word": {func(all []*seen) { all[2].status = 500 }, Fail, "ready", []string{"router r2", "500", "log"}},
 		"versions":                 {func(all []*seen) { all[2].node.Version = "v2" }, Warn, "versions", []string{"v1: compute c1, edge e1, router r1, store s1; v2: router r2", "roll-out"}},

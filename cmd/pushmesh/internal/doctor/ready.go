@@ -46,6 +46,8 @@ func advice(check string) string {
 		return "no store answers this node: are stores up, does --stores name them, are the addresses that stores --advertise reachable from it?"
 	case "postgres", "database":
 		return "the store's database does not answer, or must not be used: the text says which; nothing durable can be published meanwhile"
+	case "clock":
+		return "the store's and the database's clocks are apart, and nothing is deleted meanwhile: run a time service (chrony, systemd-timesyncd) on both machines; --trust-clock where the database's is right"
 	case "breaker":
 		return "the database fails or is too slow for the work: see \"Postgres in trouble\" in docs/operations.md"
 	case "shards":

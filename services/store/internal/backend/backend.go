@@ -21,6 +21,8 @@ type Backend interface {
 
 	// OpenWriter makes a writer, with a connection of its own where the database has connections. It owns no shard yet.
 	OpenWriter(ctx context.Context, owner Owner) (Writer, error)
+	// OpenWatch makes a watch over the stores that use this database.
+	OpenWatch(ctx context.Context, owner Owner) (Watch, error)
 	// Owners says who claimed which shards last and has not released them (it may be dead since).
 	Owners(ctx context.Context) ([]Ownership, error)
 	// Fence ends every writer and ClaimRun of one incarnation of a store: when it returns nil, none of them can commit any more and
@@ -29,6 +31,8 @@ type Backend interface {
 	// NewEpoch begins a new incarnation of every shard's log: heads fall back to 0 under the new epoch, which must
 	// be greater than the present ones (ErrConflict). No shard may be owned meanwhile (ErrConflict).
 	NewEpoch(ctx context.Context, epoch uint64) error
+	// Time is the database's clock, in Unix microseconds.
+	Time(ctx context.Context) (uint64, error)
 	// Ping says whether the database answers; and, where it could not be written to before, whether it can again.
 	Ping(ctx context.Context) error
 	// Away says at once, without asking the database, why appends would be refused now (a *code.Error with a time to come back); nil: it is

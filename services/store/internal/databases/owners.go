@@ -14,6 +14,11 @@ func (s *Set) OpenWriter(context.Context, backend.Owner) (backend.Writer, error)
 	return nil, errors.New("databases: a writer is of one database")
 }
 
+// OpenWatch is not for a set: stores are watched in each database, where one may be silent and another not.
+func (s *Set) OpenWatch(context.Context, backend.Owner) (backend.Watch, error) {
+	return nil, errors.New("databases: a watch is of one database")
+}
+
 // Owners are those of each database's shards. One that is away is left out: its shards' owners can't be known, nor changed.
 func (s *Set) Owners(ctx context.Context) (all []backend.Ownership, err error) {
 	err = s.each(func(i int, db *postgres.DB) error {

@@ -22,6 +22,9 @@ const (
 	claimEvery = 250 * time.Millisecond
 	// rotateEvery is how often it is looked whether a table has had its turn.
 	rotateEvery = time.Second
+	// A store that reads for one that should gives the right back after holding it for standIn, and tries again every standInEvery.
+	standIn      = 30 * time.Second
+	standInEvery = 5 * time.Second
 	// listed is how many rows of a batch are listed at a time.
 	listed = 50_000
 )
@@ -32,6 +35,8 @@ type Config struct {
 	Owner    backend.Owner
 	// Mine says whether this store should read: of several that think so, one gets the right.
 	Mine func() bool
+	// Able says whether routers can be reached now. A store that should read and can't leaves it to one that can.
+	Able func() bool
 	// Request has one router of all publish.
 	Request func(ctx context.Context, subject string, data []byte) ([]byte, error)
 	// A table's turn ends when it is Older or Larger (bytes); 0: a minute, 16 MiB.
@@ -52,6 +57,8 @@ type Reader struct {
 	outbox  backend.Outbox
 	sender  *sender
 	rotated time.Time
+	claimed time.Time // when the right was got
+	tried   time.Time // when this store last tried to stand in
 }
 
 // New makes a reader that has not begun.
@@ -61,6 +68,9 @@ func New(cfg Config) *Reader {
 	}
 	if cfg.Larger == 0 {
 		cfg.Larger = 16 << 20
+	}
+	if cfg.Able == nil {
+		cfg.Able = func() bool { return true }
 	}
 	return &Reader{cfg: cfg, metrics: newMetrics(cfg.Registry)}
 }
@@ -90,7 +100,7 @@ func (r *Reader) run(ctx context.Context) {
 
 // turn says when the next one is.
 func (r *Reader) turn(ctx context.Context) time.Duration {
-	if !r.cfg.Mine() {
+	if !r.may(time.Now()) {
 		r.close(nil)
 		return claimEvery
 	}
@@ -108,6 +118,22 @@ func (r *Reader) turn(ctx context.Context) time.Duration {
 	return pollEvery
 }
 
+// may reports whether this store shall read now: it should and can, or it stands in for one that can't. A connection is what trying costs, so that is done seldom.
+func (r *Reader) may(now time.Time) bool {
+	switch {
+	case !r.cfg.Able():
+		return false
+	case r.cfg.Mine():
+		return true
+	case r.outbox != nil:
+		return now.Sub(r.claimed) < standIn
+	case now.Sub(r.tried) < standInEvery:
+		return false
+	}
+	r.tried = now
+	return true
+}
+
 func (r *Reader) claim(ctx context.Context) bool {
 	o, err := r.cfg.Database.OpenOutbox(ctx, r.cfg.Owner)
 	if err != nil {
@@ -116,7 +142,7 @@ func (r *Reader) claim(ctx context.Context) bool {
 		}
 		return false
 	}
-	r.outbox, r.rotated = o, time.Time{}
+	r.outbox, r.rotated, r.claimed = o, time.Time{}, time.Now()
 	r.sender = &sender{request: r.cfg.Request, outbox: o, metrics: r.metrics, log: r.cfg.Log}
 	r.metrics.reading.Set(1)
 	r.cfg.Log.Info("this store reads the outbox")

@@ -192,3 +192,51 @@ func TestPiecesKeepTheirBounds(t *testing.T) {
 		}
 	})
 }
+
+// rights is a database whose outbox one reader holds at a time.
+type rights struct{ held bool }
+
+func (d *rights) OpenOutbox(context.Context, backend.Owner) (backend.Outbox, error) {
+	if d.held {
+		return nil, backend.ErrHeld
+	}
+	d.held = true
+	return &right{table{}, d}, nil
+}
+
+type right struct {
+	table
+	of *rights
+}
+
+func (r *right) Close() error {
+	r.of.held = false
+	return nil
+}
+
+// The store that should read the outbox reaches no router: another one reads it within seconds, and gives it back when the first can again.
+func TestAnotherStoreReadsWhileTheFirstReachesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, able := &rights{}, true
+		reader := func(mine bool, able func() bool) *Reader {
+			return New(Config{Database: db, Log: slog.New(slog.DiscardHandler), Mine: func() bool { return mine }, Able: able})
+		}
+		first, second := reader(true, func() bool { return able }), reader(false, nil)
+		after := func(when string, d time.Duration, wantFirst, wantSecond bool) {
+			t.Helper()
+			for end := time.Now().Add(d); time.Now().Before(end); <-time.After(claimEvery) {
+				first.turn(t.Context())
+				second.turn(t.Context())
+			}
+			if (first.outbox != nil) != wantFirst || (second.outbox != nil) != wantSecond {
+				t.Errorf("%s: the first reads %v, the second %v", when, first.outbox != nil, second.outbox != nil)
+			}
+		}
+		after("at first", time.Minute, true, false)
+		able = false
+		after("the first reaches no router", standInEvery+claimEvery, false, true)
+		after("for long", standIn-2*standInEvery, false, true)
+		able = true
+		after("and can again", standIn, true, false)
+	})
+}

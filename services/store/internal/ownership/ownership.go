@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
@@ -20,11 +21,9 @@ import (
 const (
 	// beatEvery is the pace of beats, and of looking around.
 	beatEvery = 500 * time.Millisecond
-	// silence is how long a store may be unheard before its shards are taken.
+	// silence is how long a store may do nothing in a database before its shards there are taken.
 	silence = 2 * time.Second
-	// settled is how long this store must have been reachable before it says of another that it is silent.
-	settled = silence + beatEvery
-	// askTimeout bounds one question to the database.
+	// askTimeout bounds one look, a new connection included, and fencing one store.
 	askTimeout = 5 * time.Second
 )
 
@@ -35,48 +34,65 @@ type Shards interface {
 	Owned() []int
 }
 
-// Owners is what the manager needs of the database.
-type Owners interface {
-	Owners(ctx context.Context) ([]backend.Ownership, error)
-	Fence(ctx context.Context, storeID string, incarnation uint64) error
+// Watched is what the manager needs of a database.
+type Watched interface {
+	OpenWatch(ctx context.Context, owner backend.Owner) (backend.Watch, error)
 }
 
 // Config of a Manager.
 type Config struct {
-	Owner   backend.Owner
-	Backend Owners
-	Shards  Shards
+	Owner backend.Owner
+	// Databases that hold shards. The first one says who takes part, as long as it answers.
+	Databases []Watched
+	// Place of a shard in Databases; -1: on the move.
+	Place  func(shard int) int
+	Shards Shards
 	// Bus is nil where this store is alone and there is no NATS: then all is its own.
 	Bus *bus.Bus
 	// Able says why this store can't own anything now (its database is away); nil: it can.
 	Able func() error
-	Now  func() time.Time
-	Log  *slog.Logger
+	// Now is monotonic; nil: time.Now.
+	Now func() time.Time
+	Log *slog.Logger
 	// About fills in what a beat says of the process; nil: nothing. It must not block.
 	About func(*meshv1.StoreBeat)
+	// Registry may be nil.
+	Registry prometheus.Registerer
 }
 
-// Manager is a lifecycle.Part. It owns two goroutines (one beats, one looks around) and a subscription.
+// Manager is a lifecycle.Part. It owns a goroutine that beats, one for each database that looks around there, and a subscription.
 type Manager struct {
-	cfg   Config
-	group *lifecycle.Group
-	leave func()
-	kick  chan struct{}
-	// wished says that the log knows of a share; only look, one call at a time, uses it.
-	wished bool
+	cfg    Config
+	eyes   []*eye
+	group  *lifecycle.Group
+	leave  func()
+	fences prometheus.Counter
 
-	mu        sync.Mutex
-	beats     map[string]heard
-	past      incarnation.Memory // processes of stores that are over, and others that have this one's id
-	records   []backend.Ownership
-	reachable time.Time // since when NATS reaches this store; zero: it doesn't
-	leaving   bool
-	twin      bool // another store has this one's id
+	wishing sync.Mutex // around a share's computation and its wish, so that no older one comes later
+	last    []string   // the stores that lived when a database was seen last
+
+	mu      sync.Mutex
+	beats   map[string]heard
+	past    incarnation.Memory // processes of stores that are over, and others that have this one's id
+	leaving bool
+	twin    bool // another store has this one's id
 }
 
 // New makes a manager that has not begun.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, leave: func() {}, kick: make(chan struct{}, 1), beats: map[string]heard{}}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	m := &Manager{cfg: cfg, leave: func() {}, beats: map[string]heard{}, fences: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "pushmesh_store_fences_total", Help: "Runs of other stores whose connections this store ended because they were silent in the database.",
+	})}
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(m.fences)
+	}
+	for i, db := range cfg.Databases {
+		m.eyes = append(m.eyes, &eye{manager: m, place: i, database: db, kick: make(chan struct{}, 1)})
+	}
+	return m
 }
 
 // Start looks around once, and begins to beat and to claim. It does not wait for any shard.
@@ -88,10 +104,15 @@ func (m *Manager) Start(ctx context.Context) error {
 		}
 		m.leave = leave
 	}
-	m.look(ctx)
+	m.eyes[0].turn(ctx)
 	m.group = lifecycle.NewGroup(context.Background())
 	m.group.Go("ownership-beat", func(ctx context.Context) { every(ctx, nil, func() { m.beat() }) })
-	m.group.Go("ownership-look", func(ctx context.Context) { every(ctx, m.kick, func() { m.look(ctx) }) })
+	for _, e := range m.eyes {
+		m.group.Go("ownership-look", func(ctx context.Context) {
+			every(ctx, e.kick, func() { e.turn(ctx) })
+			e.close()
+		})
+	}
 	return nil
 }
 
@@ -164,9 +185,11 @@ func (m *Manager) hear(data []byte) {
 	m.beats[b.GetStoreId()] = heard{b, m.cfg.Now()}
 	m.mu.Unlock()
 	if !known || before.beat.GetLeaving() != b.GetLeaving() || before.beat.GetStoreIncarnation() != b.GetStoreIncarnation() {
-		select {
-		case m.kick <- struct{}{}:
-		default: // it looks anyway
+		for _, e := range m.eyes {
+			select {
+			case e.kick <- struct{}{}:
+			default: // it looks anyway
+			}
 		}
 	}
 }
@@ -212,66 +235,63 @@ func (m *Manager) CheckID() error {
 	return nil
 }
 
-// look does one round: who lives, what is this store's share, who must be fenced.
-func (m *Manager) look(ctx context.Context) {
+// wish computes this store's share from what was seen and heard, and has the log want it; leaving: nothing is wished any more.
+func (m *Manager) wish() (share []int, leaving bool) {
+	m.wishing.Lock()
+	defer m.wishing.Unlock()
 	now := m.cfg.Now()
-	m.mu.Lock()
-	if m.leaving {
-		m.mu.Unlock()
-		return
-	}
-	reachable := m.cfg.Bus == nil || m.cfg.Bus.Connected()
-	switch {
-	case !reachable:
-		m.reachable = time.Time{}
-	case m.reachable.IsZero():
-		m.reachable = now
-	}
-	judge := m.cfg.Bus == nil || reachable && now.Sub(m.reachable) >= settled
-	share := Spread(append(living(m.beats, now), m.cfg.Owner.StoreID), m.cfg.Owner.StoreID)
-	m.mu.Unlock()
-
-	m.cfg.Shards.Hold(!reachable)
-	if reachable || !m.wished { // held or not, callers are told to come back
-		m.wished = true
-		m.cfg.Shards.Want(share)
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	records, err := m.cfg.Backend.Owners(ctx)
-	if err != nil {
-		m.cfg.Log.Debug("owners", "error", err)
-		return
+	seen, fresh := m.seen(now)
+	if fresh {
+		m.last = append([]string{}, seen...)
 	}
 	m.mu.Lock()
-	m.records = records
-	over := silent(records, share, run{m.cfg.Owner.StoreID, m.cfg.Owner.Incarnation}, m.beats, now, judge)
+	leaving = m.leaving
+	ids := living(m.last, m.beats, now)
 	m.mu.Unlock()
-	if !reachable {
-		return
+	if leaving {
+		return nil, true
 	}
-	for _, r := range over {
-		m.cfg.Log.Warn("fencing a silent store", "store", r.id, "incarnation", r.incarnation)
-		if err := m.cfg.Backend.Fence(ctx, r.id, r.incarnation); err != nil {
-			m.cfg.Log.Warn("fence", "store", r.id, "error", err)
-		}
+	if m.cfg.Bus == nil {
+		ids = nil
 	}
+	share = Spread(append(ids, m.cfg.Owner.StoreID), m.cfg.Owner.StoreID)
+	m.cfg.Shards.Hold(m.last == nil) // who is there has to be known once; until then callers are told to come back
+	m.cfg.Shards.Want(share)
+	return share, false
 }
 
-// Owners says which store owns which shards: this one by what it holds, others by the database's record, unless they are silent.
+// seen names the stores that live, as the first database has it, or, while it is away, the others; fresh: any of them answered lately.
+func (m *Manager) seen(now time.Time) (ids []string, fresh bool) {
+	for i, e := range m.eyes {
+		some, yes := e.living(now)
+		if !yes {
+			continue
+		}
+		ids, fresh = append(ids, some...), true
+		if i == 0 {
+			break
+		}
+	}
+	return ids, fresh
+}
+
+// Owners says which store owns which shards: this one by what it holds, others by the databases' records, unless they are silent.
 func (m *Manager) Owners() []*meshv1.OwnersResponse_Range {
 	now := m.cfg.Now()
 	owners := map[int]backend.Owner{}
-	m.mu.Lock()
-	for _, r := range m.records {
-		h, known := m.beats[r.StoreID]
-		if r.StoreID != m.cfg.Owner.StoreID && known && now.Sub(h.at) < silence && h.beat.GetStoreIncarnation() == r.Incarnation {
-			owners[r.Shard] = r.Owner
-		}
+	for _, e := range m.eyes {
+		e.owners(now, owners)
 	}
-	m.mu.Unlock()
 	for _, s := range m.cfg.Shards.Owned() {
 		owners[s] = m.cfg.Owner
 	}
 	return ranges(owners)
+}
+
+// hears reports whether a run was heard within silence.
+func (m *Manager) hears(id backend.RunID, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, known := m.beats[id.StoreID]
+	return known && now.Sub(h.at) < silence && h.beat.GetStoreIncarnation() == id.Incarnation
 }

@@ -3,6 +3,7 @@ package ownership
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -54,41 +55,87 @@ func TestRanges(t *testing.T) {
 	}
 }
 
+// seconds are times of a test.
+func seconds(s float64) time.Time {
+	return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second)))
+}
+
+// view is what a database has of runs, each with one shard, by its place in the list.
+func view(runs ...backend.Pulse) (v backend.View) {
+	for i, p := range runs {
+		v.Owners = append(v.Owners, backend.Ownership{Shard: i, Owner: backend.Owner{StoreID: p.StoreID, Incarnation: p.Incarnation}})
+	}
+	v.Runs = runs
+	return v
+}
+
+func pulse(id string, mark string) backend.Pulse {
+	return backend.Pulse{RunID: backend.RunID{StoreID: id, Incarnation: 1}, Mark: mark}
+}
+
+// Who does nothing for silence, in looks that follow each other, is silent; nobody else is.
 func TestSilent(t *testing.T) {
-	now := time.Unix(1000, 0)
-	me := run{"me", 5}
-	beats := map[string]heard{
-		"live":    {&meshv1.StoreBeat{StoreIncarnation: 1}, now.Add(-time.Second)},
-		"quiet":   {&meshv1.StoreBeat{StoreIncarnation: 1}, now.Add(-3 * time.Second)},
-		"reborn":  {&meshv1.StoreBeat{StoreIncarnation: 2}, now},
-		"leaving": {&meshv1.StoreBeat{StoreIncarnation: 1, Leaving: true}, now},
+	busy := pulse("busy", "1")
+	busy.Busy = true
+	everything := map[int]bool{0: true, 1: true, 2: true, 3: true}
+	w := witness{}
+	for i := range 5 { // looks that took no time, at 0, 0.5 … 2 s
+		at := seconds(float64(i) / 2)
+		if over := w.silent(backend.RunID{}, everything); len(over) > 0 {
+			t.Fatalf("after %d looks %v are silent", i, over)
+		}
+		w.note(view(pulse("silent", "1"), pulse("alive", at.String()), busy, pulse("me", "1")), at, at)
 	}
-	records := func(id string, incarnation uint64) []backend.Ownership {
-		return []backend.Ownership{{Shard: 7, Owner: backend.Owner{StoreID: id, Incarnation: incarnation}}, {Shard: 8, Owner: backend.Owner{StoreID: id, Incarnation: incarnation}}}
+	me := backend.RunID{StoreID: "me", Incarnation: 1}
+	if got, want := w.silent(me, everything), []suspect{{backend.RunID{StoreID: "silent", Incarnation: 1}, "1"}}; !slices.Equal(got, want) {
+		t.Errorf("silent: %v, want %v", got, want)
 	}
-	for _, c := range []struct {
-		name    string
-		records []backend.Ownership
-		wanted  []int
-		judge   bool
-		want    []run
-	}{
-		{"a live one keeps its shards", records("live", 1), []int{7, 8}, true, nil},
-		{"a quiet one does not", records("quiet", 1), []int{7, 8}, true, []run{{"quiet", 1}}},
-		{"who was not reachable itself does not judge", records("quiet", 1), []int{7, 8}, false, nil},
-		{"shards of another's share are another's care", records("quiet", 1), []int{6}, true, nil},
-		{"never heard of", records("gone", 1), []int{8}, true, []run{{"gone", 1}}},
-		{"its former run", records("reborn", 1), []int{7}, true, []run{{"reborn", 1}}},
-		{"it gives back by itself", records("leaving", 1), []int{7}, true, nil},
-		{"my own former run, at once", records("me", 4), []int{7}, false, []run{{"me", 4}}},
-		{"myself", records("me", 5), []int{7}, true, nil},
+	if got := w.silent(me, map[int]bool{1: true}); got != nil {
+		t.Errorf("shards of another's share are another's care: %v", got)
+	}
+	got := w.living(seconds(2))
+	if slices.Sort(got); !slices.Equal(got, []string{"alive", "busy"}) {
+		t.Errorf("living: %v", got)
+	}
+	gone := view(pulse("silent", "1"), pulse("alive", "2"))
+	gone.Runs = nil
+	w.note(gone, seconds(2.5), seconds(2.5))
+	if got := w.silent(me, everything); got != nil {
+		t.Errorf("fence whoever has no connections: %v", got)
+	}
+	if got := w.living(seconds(2.5)); !slices.Contains(got, "alive") {
+		t.Errorf("connections that end are not the end of a store at once: %v", got)
+	}
+}
+
+// A process that was frozen between two looks, or whose look took long, begins anew: it has not seen that the others did nothing.
+func TestAThawedWitnessBeginsAnew(t *testing.T) {
+	for name, looks := range map[string][][2]float64{
+		"frozen between looks":       {{0, 0}, {0.5, 0.5}, {60, 60}, {60.5, 60.5}},
+		"frozen in a look":           {{0, 0}, {0.5, 0.5}, {1, 60}, {60.1, 60.1}},
+		"a slow first look":          {{0, 4}, {4.1, 4.1}, {5, 5}},
+		"the database took its time": {{0, 0}, {1.4, 2.4}},
 	} {
-		if got := silent(c.records, c.wanted, me, beats, now, c.judge); !slices.Equal(got, c.want) {
-			t.Errorf("%s: fence %v, want %v", c.name, got, c.want)
+		w := witness{}
+		for _, l := range looks {
+			w.note(view(pulse("other", "1")), seconds(l[0]), seconds(l[1]))
+			if over := w.silent(backend.RunID{}, map[int]bool{0: true}); over != nil {
+				t.Errorf("%s: at %v %v are silent", name, l, over)
+			}
 		}
 	}
-	got := living(beats, now)
-	if slices.Sort(got); !slices.Equal(got, []string{"live", "reborn"}) {
+}
+
+// Beats over NATS add stores that came, and take away those that leave.
+func TestLiving(t *testing.T) {
+	now := time.Unix(1000, 0)
+	beats := map[string]heard{
+		"came":    {&meshv1.StoreBeat{}, now.Add(-time.Second)},
+		"quiet":   {&meshv1.StoreBeat{}, now.Add(-3 * time.Second)},
+		"leaving": {&meshv1.StoreBeat{Leaving: true}, now},
+	}
+	got := living([]string{"seen", "quiet", "leaving"}, beats, now)
+	if slices.Sort(got); !slices.Equal(got, []string{"came", "quiet", "seen"}) {
 		t.Errorf("living: %v", got)
 	}
 }
@@ -117,46 +164,116 @@ func (f *fakeShards) Owned() []int {
 	return f.wanted
 }
 
-type fakeOwners struct {
-	records []backend.Ownership
-	err     error
-	fenced  []run
+// fakeWatch is a database with runs that do nothing.
+type fakeWatch struct {
+	view   backend.View
+	err    error
+	alive  bool
+	fenced []suspect
+	opened int
 }
 
-func (f *fakeOwners) Owners(context.Context) ([]backend.Ownership, error) { return f.records, f.err }
+func (f *fakeWatch) OpenWatch(context.Context, backend.Owner) (backend.Watch, error) {
+	f.opened++
+	return f, nil
+}
 
-func (f *fakeOwners) Fence(_ context.Context, id string, incarnation uint64) error {
-	f.fenced = append(f.fenced, run{id, incarnation})
+func (f *fakeWatch) Look(context.Context) (backend.View, error) { return f.view, f.err }
+
+func (f *fakeWatch) Fence(_ context.Context, id backend.RunID, mark string) error {
+	if f.alive {
+		return backend.ErrAlive
+	}
+	f.fenced = append(f.fenced, suspect{id, mark})
 	return nil
 }
 
-// A store alone takes everything, fences whoever is recorded still, and says so.
+func (f *fakeWatch) Close() error { return nil }
+
+// rig is a manager whose looks and clock a test moves.
+func rig(t *testing.T, dbs ...*fakeWatch) (m *Manager, shards *fakeShards, turn func()) {
+	now := seconds(0)
+	shards = &fakeShards{}
+	cfg := Config{
+		Owner: backend.Owner{StoreID: "me", Incarnation: 5, Address: "me:1"}, Shards: shards, Place: func(shard int) int { return shard % len(dbs) },
+		Able: func() error { return nil }, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
+	}
+	for _, db := range dbs {
+		cfg.Databases = append(cfg.Databases, db)
+	}
+	m = New(cfg)
+	return m, shards, func() {
+		now = now.Add(beatEvery)
+		for _, e := range m.eyes {
+			e.turn(t.Context())
+		}
+	}
+}
+
+// A store alone takes everything, fences whoever is recorded and silent, by the mark by which it was silent, and says what it owns.
 func TestAlone(t *testing.T) {
-	shards := &fakeShards{}
-	db := &fakeOwners{records: []backend.Ownership{{Shard: 3, Owner: backend.Owner{StoreID: "old", Incarnation: 1}}}}
-	m := New(Config{
-		Owner: backend.Owner{StoreID: "me", Incarnation: 5, Address: "me:1"}, Backend: db, Shards: shards,
-		Able: func() error { return nil }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-	})
-	if err := m.Start(t.Context()); err != nil {
-		t.Fatal(err)
+	db := &fakeWatch{view: view(pulse("old", "7"))}
+	m, shards, turn := rig(t, db)
+	for range 4 {
+		turn()
 	}
-	if err := m.Stop(t.Context()); err != nil {
-		t.Fatal(err)
+	if len(db.fenced) > 0 {
+		t.Errorf("fenced too early: %v", db.fenced)
 	}
+	turn()
 	if len(shards.Owned()) != topic.Shards || shards.held {
 		t.Errorf("wants %d shards, held %v", len(shards.Owned()), shards.held)
 	}
-	if len(db.fenced) == 0 || db.fenced[0] != (run{"old", 1}) {
+	if want := []suspect{{backend.RunID{StoreID: "old", Incarnation: 1}, "7"}}; !slices.Equal(db.fenced, want) {
 		t.Errorf("fenced %v", db.fenced)
 	}
 	want := []*meshv1.OwnersResponse_Range{{First: 0, Last: topic.Shards - 1, StoreId: "me", Address: "me:1"}}
 	if diff := cmp.Diff(want, m.Owners(), protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
-	db.err = errors.New("away") // what was known stays
-	m.look(t.Context())
-	if len(m.records) != 1 {
-		t.Error("records were forgotten")
+}
+
+// A store that can't look knows nobody, claims nothing at first, fences nobody, and connects again.
+func TestNothingIsClaimedBeforeALook(t *testing.T) {
+	db := &fakeWatch{view: view(pulse("old", "7")), err: errors.New("away")}
+	_, shards, turn := rig(t, db)
+	for range 10 {
+		turn()
+	}
+	if !shards.held || len(db.fenced) > 0 || db.opened != 10 {
+		t.Errorf("held %v, fenced %v, opened %d times", shards.held, db.fenced, db.opened)
+	}
+	db.err = nil
+	turn()
+	if shards.held {
+		t.Error("it still holds back")
+	}
+	db.err = errors.New("away")
+	turn()
+	if shards.held {
+		t.Error("what was seen once is forgotten")
+	}
+}
+
+// Who is silent in one database and not in another is fenced in the first alone.
+func TestEachDatabaseHasItsSilence(t *testing.T) {
+	one, two := &fakeWatch{view: view(pulse("even", "1"), pulse("odd", "1"))}, &fakeWatch{view: view(pulse("even", "1"), pulse("odd", "1"))}
+	m, _, turn := rig(t, one, two)
+	for i := range 6 {
+		one.view.Runs[1].Mark = fmt.Sprint(i) // "odd" works in the first, though its shard is in the second
+		turn()
+	}
+	id := func(s string) backend.RunID { return backend.RunID{StoreID: s, Incarnation: 1} }
+	if want := []suspect{{id("even"), "1"}}; !slices.Equal(one.fenced[:1], want) {
+		t.Errorf("fenced in the first: %v", one.fenced)
+	}
+	if want := []suspect{{id("odd"), "1"}}; !slices.Equal(two.fenced[:1], want) {
+		t.Errorf("fenced in the second: %v", two.fenced)
+	}
+	two.alive = true // and one that does something at the last moment is not fenced: no more than asked
+	n := len(two.fenced)
+	turn()
+	if len(two.fenced) != n || m.eyes[1].watch == nil {
+		t.Error("a refused fence costs the watch")
 	}
 }

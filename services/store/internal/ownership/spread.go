@@ -1,5 +1,5 @@
-// Package ownership divides the shards among the stores that live: each beats over NATS, takes its share of what nobody owns, and
-// fences an owner that fell silent.
+// Package ownership divides the shards among the stores that live: each takes its share of what nobody owns, and fences an owner that fell silent. The database decides who
+// lives and who is silent: all stores see the same one, also where NATS is away or in two halves. Beats over NATS are the fast hint that a store came, or leaves.
 package ownership
 
 import (
@@ -35,40 +35,18 @@ type heard struct {
 	at   time.Time
 }
 
-// living names the stores heard within silence that take part.
-func living(beats map[string]heard, now time.Time) (ids []string) {
+// living names the stores that take part: those that the database saw, and those heard within silence, less those that say that they leave.
+func living(seen []string, beats map[string]heard, now time.Time) (ids []string) {
+	ids = slices.Clone(seen)
 	for id, h := range beats {
-		if now.Sub(h.at) < silence && !h.beat.GetLeaving() {
+		if now.Sub(h.at) < silence {
 			ids = append(ids, id)
 		}
 	}
-	return ids
-}
-
-// run is one incarnation of a store.
-type run struct {
-	id          string
-	incarnation uint64
-}
-
-// silent names the owners of wanted shards that must be fenced: other runs than the living ones. judge says whether this store was reachable long
-// enough to know who is silent; another incarnation of its own id is always over.
-func silent(records []backend.Ownership, wanted []int, me run, beats map[string]heard, now time.Time, judge bool) (over []run) {
-	for _, r := range records {
-		owner := run{r.StoreID, r.Incarnation}
-		if owner == me || slices.Contains(over, owner) {
-			continue
-		}
-		if _, mine := slices.BinarySearch(wanted, r.Shard); !mine {
-			continue
-		}
-		h, known := beats[owner.id]
-		lives := known && h.beat.GetStoreIncarnation() == owner.incarnation && now.Sub(h.at) < silence
-		if owner.id == me.id || judge && !lives {
-			over = append(over, owner)
-		}
-	}
-	return over
+	return slices.DeleteFunc(ids, func(id string) bool {
+		h, known := beats[id]
+		return known && now.Sub(h.at) < silence && h.beat.GetLeaving()
+	})
 }
 
 // ranges joins shards with the same owner.

@@ -15,12 +15,14 @@ import (
 
 // Owners reads the record; the locks are what counts.
 func (d *DB) Owners(ctx context.Context) ([]backend.Ownership, error) {
-	return queryAs(ctx, d, guard.Vital, func(row pgx.CollectableRow) (o backend.Ownership, err error) {
-		var incarnation int64
-		err = row.Scan(&o.Shard, &o.StoreID, &incarnation, &o.Address)
-		o.Incarnation = uint64(incarnation)
-		return o, err
-	}, `SELECT shard, store_id, incarnation, address FROM pushmesh.owner ORDER BY shard`)
+	return queryAs(ctx, d, guard.Vital, scanOwnership, `SELECT shard, store_id, incarnation, address FROM pushmesh.owner ORDER BY shard`)
+}
+
+func scanOwnership(row pgx.CollectableRow) (o backend.Ownership, err error) {
+	var incarnation int64
+	err = row.Scan(&o.Shard, &o.StoreID, &incarnation, &o.Address)
+	o.Incarnation = uint64(incarnation)
+	return o, err
 }
 
 // Fence terminates the backends of an incarnation and waits until they are gone: with them go their locks.

@@ -140,6 +140,15 @@ func (d *DB) check(ctx context.Context) error {
 	return err
 }
 
+// Time is the server's clock.
+func (d *DB) Time(ctx context.Context) (uint64, error) {
+	all, err := queryAs(ctx, d, guard.Vital, pgx.RowTo[int64], `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`)
+	if err != nil {
+		return 0, fmt.Errorf("postgres: time: %w", err)
+	}
+	return uint64(all[0]), nil
+}
+
 // Ping says whether the database answers, and whether it can be written to again where it could not.
 func (d *DB) Ping(ctx context.Context) error {
 	return d.as(ctx, guard.Vital, func(ctx context.Context, conn *pgxpool.Conn) error {

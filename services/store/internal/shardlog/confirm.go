@@ -10,8 +10,8 @@ import (
 )
 
 // What a store answers from memory is only true while the shard is its own, and a process that hung finds out last that another one took it. So a lane notes when
-// the database last answered on the connection that holds the locks, by the monotonic clock, and answers for as long afterwards as nobody can have taken them: a
-// store has to be silent for 2 s before that, and beats every 500 ms.
+// the database last answered on the connection that holds the locks, by the monotonic clock, and answers for as long afterwards as nobody can have taken them: who
+// fences a store must have seen nothing of what its connections do, these among them, for 2 s (package ownership).
 const confirmedFor = 1500 * time.Millisecond
 
 // confirmPatience is how long a question waits for the database's next answer. A lane that has nothing to do asks every tick.

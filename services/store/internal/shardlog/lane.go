@@ -37,6 +37,7 @@ type lane struct {
 	backend  backend.Backend
 	owner    backend.Owner
 	policies func() *policy.Table
+	known    func() error
 	now      func() time.Time
 	log      *slog.Logger
 	metrics  *Metrics
@@ -73,7 +74,7 @@ type lane struct {
 
 func newLane(name string, cfg Config, pace *pace) *lane {
 	return &lane{
-		name: name, backend: cfg.Backend, owner: cfg.Owner, policies: cfg.Policies, now: cfg.Now, log: cfg.Log, metrics: cfg.Metrics,
+		name: name, backend: cfg.Backend, owner: cfg.Owner, policies: cfg.Policies, known: orSure(cfg.Known), now: cfg.Now, log: cfg.Log, metrics: cfg.Metrics,
 		traces: traces{cfg.Tracer}, stall: cmp.Or(cfg.Stall, DefaultStall), pace: pace, scheduled: cfg.Scheduled, state: newState(cmp.Or(cfg.Positions, DefaultPositions), cmp.Or(cfg.PositionWindow, DefaultPositionWindow)),
 		kick: make(chan struct{}, 1), wanted: map[int]bool{}, changed: make(chan struct{}), refused: refusals{},
 		away: errors.New("no shards claimed yet"),
@@ -91,6 +92,9 @@ func (l *lane) wake() {
 func (l *lane) submit(entries []*entry) {
 	var refused []*meshv1.AppendResult
 	down := l.backend.Away()
+	if why := l.known(); why != nil { // retention and dedupe windows are decided with the append
+		down = code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the store does not know the namespaces yet: "+why.Error())
+	}
 	l.mu.Lock()
 	for _, e := range entries {
 		if err := l.admit(e, down); err != nil {

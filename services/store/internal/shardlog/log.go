@@ -29,6 +29,8 @@ type Config struct {
 	Positions      int
 	PositionWindow time.Duration
 	Policies       func() *policy.Table
+	// Known says why Policies are not those of the mesh yet: then nothing is taken. Ages says why the clock can't tell what is too old: then all is kept. nil: no reason.
+	Known, Ages func() error
 	// Now is the clock; nil: the real one.
 	Now     func() time.Time
 	Log     *slog.Logger
@@ -52,6 +54,7 @@ func New(cfg Config) *Log {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	cfg.Known, cfg.Ages = orSure(cfg.Known), orSure(cfg.Ages)
 	g := &Log{cfg: cfg, place: func(int) int { return 0 }}
 	bases := []backend.Backend{cfg.Backend}
 	if several, ok := cfg.Backend.(backend.Several); ok {
@@ -64,6 +67,14 @@ func New(cfg Config) *Log {
 		}
 	}
 	return g
+}
+
+// orSure is f, or what never doubts.
+func orSure(f func() error) func() error {
+	if f == nil {
+		return func() error { return nil }
+	}
+	return f
 }
 
 // laneOf is the number of a shard's lane; -1 while its data is on the move.

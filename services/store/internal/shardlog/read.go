@@ -86,7 +86,7 @@ func (g *Log) head(name string) (h *meshv1.Head, fresh bool, err error) {
 		return &meshv1.Head{Topic: name, Epoch: sh.epoch, Oldest: 1}, true, nil
 	}
 	h = &meshv1.Head{Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest}
-	return h, t.oldest > t.head || t.oldestAt != 0 && t.oldestAt >= g.notBefore(name, true), nil
+	return h, t.oldest > t.head || t.oldestAt != 0 && t.oldestAt >= g.notBefore(name, true) || !g.ages(), nil
 }
 
 // notOwned says why a shard can't be read here: another store has it, or none has it now.
@@ -98,6 +98,9 @@ func (l *lane) notOwned(shard int) error {
 	}
 	return code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard")
 }
+
+// ages reports whether it can be told what is too old. Oldest never falls: what is found too old once is so for ever.
+func (g *Log) ages() bool { return g.cfg.Known() == nil && g.cfg.Ages() == nil }
 
 // notBefore is the time before which a topic's messages are no longer retained.
 func (g *Log) notBefore(name string, slack bool) uint64 {
@@ -159,24 +162,34 @@ func (g *Log) refresh(ctx context.Context, stale []*meshv1.Head) error {
 	for i, h := range stale {
 		s := g.lane(topic.Shard(h.GetTopic())).state
 		s.mu.Lock()
-		s.retained(h, answers[i])
+		err := s.retained(h, answers[i], questions[i].NotBefore)
 		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// retained takes an answer of the database into the head asked about and into the state. Oldest never falls.
-func (s *state) retained(h *meshv1.Head, a backend.OldestAnswer) {
+// retained takes an answer of the database into the head asked about and into the state. Oldest never falls, and never passes a message that is not too old: an answer
+// that says so is refused.
+func (s *state) retained(h *meshv1.Head, a backend.OldestAnswer, notBefore uint64) error {
 	if a.Seq == 0 || a.Seq > h.GetHead() { // nothing was retained when the head was read
 		a = backend.OldestAnswer{Seq: h.GetHead() + 1}
 	}
-	h.Oldest = max(h.GetOldest(), a.Seq)
 	t := s.topics[h.GetTopic()]
-	if t == nil || t.epoch != h.GetEpoch() || a.Seq < t.oldest {
-		return
+	same := t != nil && t.epoch == h.GetEpoch()
+	if same && a.Seq > t.oldest && t.oldestAt >= notBefore && t.oldestAt != 0 {
+		return fmt.Errorf("oldest would pass message %d to %d, though it is of %s and retained from %s on", t.oldest, a.Seq,
+			time.UnixMicro(int64(t.oldestAt)).UTC(), time.UnixMicro(int64(notBefore)).UTC())
+	}
+	h.Oldest = max(h.GetOldest(), a.Seq)
+	if !same || a.Seq < t.oldest {
+		return nil
 	}
 	t.dirty = t.dirty || a.Seq != t.oldest
 	t.oldest, t.oldestAt = a.Seq, a.At
+	return nil
 }
 
 // Position says where a read begins and ends.

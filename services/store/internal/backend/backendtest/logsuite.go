@@ -3,18 +3,23 @@ package backendtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
@@ -35,6 +40,7 @@ var logTests = []suiteTest{
 	{"LogReadRange", testReadRange},
 	{"LogHeads", testHeads},
 	{"LogRetention", testRetention},
+	{"LogKeepsInDoubt", testKeepsInDoubt},
 	{"LogTakeover", testLogTakeover},
 	{"LogReopen", testLogReopen},
 	{"ScheduleFires", testScheduleFires},
@@ -474,6 +480,54 @@ func testRetention(t *testing.T, db Database) {
 	if r := l.Append(t, Item("room/1", "x"))[0]; r.GetSeq() != 4 {
 		t.Errorf("after everything was dropped: %v, want seq 4", r)
 	}
+}
+
+// What is found too old is so for ever. So nothing is while the namespaces are not known, or the clock is in doubt; and nothing is taken, for its retention is decided then.
+func testKeepsInDoubt(t *testing.T, db Database) {
+	clock := NewClock()
+	b := db(t)
+	defer closeNow(t, b)
+	var known, ages atomic.Bool
+	doubt := func(sure *atomic.Bool) func() error {
+		return func() error {
+			if sure.Load() {
+				return nil
+			}
+			return errors.New("nobody knows")
+		}
+	}
+	long := &pushmeshv1.Namespace{Prefix: "room", Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(300 * 24 * time.Hour)}}
+	tables := map[bool]*policy.Table{false: policy.NewTable(nil), true: policy.NewTable([]*pushmeshv1.Namespace{long})}
+	l := OpenLog(t, b, owner("a"), 2, clock.Now, func(c *shardlog.Config) {
+		c.Policies, c.Known, c.Ages = func() *policy.Table { return tables[known.Load()] }, doubt(&known), doubt(&ages)
+	})
+	wantOldest := func(when string, want uint64) {
+		t.Helper()
+		all, err := l.Heads(within(t), []string{"room/1"}, nil, 0)
+		need(t, err)
+		if got := all[0].GetOldest(); got != want {
+			t.Errorf("%s: oldest %d, want %d", when, got, want)
+		}
+	}
+	l.WaitReady(t)
+	early, sink := Item("room/1", "x"), NewSink()
+	l.Log.Append([]*meshv1.AppendItem{early}, sink)
+	if r := sink.Wait(t, early.GetRef()); r.GetCode() != wirev1.Code_CODE_UNAVAILABLE || r.GetRetryAfterMs() == 0 || !strings.Contains(r.GetError(), "namespaces") {
+		t.Errorf("taken before the namespaces are known: %v", r)
+	}
+	known.Store(true)
+	ages.Store(true)
+	wantOK(t, l.Append(t, Item("room/1", "x"), Item("room/1", "y"))...)
+	clock.Add(48 * time.Hour) // the built-in table keeps rooms for 24 hours
+	known.Store(false)
+	wantOldest("before the namespaces are known", 1)
+	known.Store(true)
+	wantOldest("once they are", 1)
+	clock.Add(365 * 24 * time.Hour)
+	ages.Store(false)
+	wantOldest("while the clock is in doubt", 1)
+	ages.Store(true)
+	wantOldest("once it is a year later", 3)
 }
 
 func testLogTakeover(t *testing.T, db Database) {

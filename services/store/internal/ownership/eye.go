@@ -1,0 +1,125 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+)
+
+// eye looks at the stores in one database, through a watch that it owns. Its goroutine is the manager's.
+type eye struct {
+	manager  *Manager
+	place    int
+	database Watched
+	kick     chan struct{}
+	watch    backend.Watch // the goroutine's own; nil: there is none now
+
+	mu      sync.Mutex
+	witness witness
+}
+
+// turn looks once, has this store's share wanted, and fences who is silent and has something of it.
+func (e *eye) turn(ctx context.Context) {
+	m := e.manager
+	begun := m.cfg.Now()
+	view, err := e.look(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			m.cfg.Log.Debug("stores can't be watched", "database", e.place, "error", err) // readiness names a database that is away
+		}
+		e.close()
+	} else {
+		e.mu.Lock()
+		e.witness.note(view, begun, m.cfg.Now())
+		e.mu.Unlock()
+	}
+	share, leaving := m.wish()
+	if err == nil && !leaving {
+		e.fence(ctx, share)
+	}
+}
+
+func (e *eye) look(ctx context.Context) (v backend.View, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if e.watch == nil {
+		if e.watch, err = e.database.OpenWatch(ctx, e.manager.cfg.Owner); err != nil {
+			e.watch = nil
+			return v, err
+		}
+	}
+	return e.watch.Look(ctx)
+}
+
+func (e *eye) close() {
+	if e.watch == nil {
+		return
+	}
+	if err := e.watch.Close(); err != nil {
+		e.manager.cfg.Log.Debug("close a watch", "error", err)
+	}
+	e.watch = nil
+}
+
+// fence ends the silent runs that hold up shards of this store's share.
+func (e *eye) fence(ctx context.Context, share []int) {
+	m := e.manager
+	mine := map[int]bool{}
+	for _, s := range share {
+		if m.cfg.Place(s) == e.place {
+			mine[s] = true
+		}
+	}
+	e.mu.Lock()
+	over := e.witness.silent(m.cfg.Owner.Run(), mine)
+	e.mu.Unlock()
+	for _, s := range over {
+		if e.watch == nil {
+			return
+		}
+		m.cfg.Log.Warn("fencing a silent store", "store", s.StoreID, "incarnation", s.Incarnation)
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		err := e.watch.Fence(ctx, s.RunID, s.mark)
+		cancel()
+		switch {
+		case err == nil:
+			m.fences.Inc()
+		case errors.Is(err, backend.ErrAlive): // the next look sees it
+		default:
+			m.cfg.Log.Warn("fence", "store", s.StoreID, "error", err)
+			e.close()
+		}
+	}
+}
+
+// living names the stores that live here; fresh: by a recent look.
+func (e *eye) living(now time.Time) (ids []string, fresh bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.witness.living(now), e.witness.fresh(now)
+}
+
+// owners adds the owners of this database's shards that live.
+func (e *eye) owners(now time.Time, all map[int]backend.Owner) {
+	m := e.manager
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	lives := map[backend.RunID]bool{m.cfg.Owner.Run(): false} // what is this store's it knows better
+	for _, o := range e.witness.owners {
+		if m.cfg.Place(o.Shard) != e.place {
+			continue
+		}
+		id := o.Run()
+		yes, asked := lives[id]
+		if !asked {
+			yes = e.witness.alive(id, now) || m.hears(id, now)
+			lives[id] = yes
+		}
+		if yes {
+			all[o.Shard] = o.Owner
+		}
+	}
+}
