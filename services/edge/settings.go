@@ -56,7 +56,7 @@ type Settings struct {
 	TLSClientCA           string        `name:"tls-client-ca" help:"File of certificates, PEM: a client with TLS must show one that one of these has signed."`
 	TLSWorkers            int           `name:"tls-workers" help:"TLS handshakes that compute at a time; 0: half as many as there are cores, at least one." default:"0"`
 	TLSHandshakes         int           `name:"tls-handshakes" help:"TLS handshakes under way; more are refused. One whose client lets it wait for a second gives way." default:"2048"`
-	Resumes               int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
+	Resumes               int           `help:"Reads of logs at a time, of each store, for subscribers that catch up." default:"16"`
 	CatchupRate           int           `help:"Messages a second from the log that each loop has for all subscribers that catch up, in thousands; 0: no limit." default:"600"`
 	ShedLag               time.Duration `help:"How late an event loop may be, in the median of a second, before it refuses new connections and subscriptions (OVERLOADED); it takes them again below half of that. 0: never." default:"250ms"`
 	Unhealthy             string        `help:"What becomes of connections whose round trips show that their link is ill: report (they are counted), close (they are closed as UNHEALTHY, 1 % in ten seconds at most, and none while the edge is late or many turn unhealthy together) or off." enum:"close,report,off" default:"report"`
