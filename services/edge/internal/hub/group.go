@@ -227,7 +227,7 @@ func (h *Hub) assigned(c *conn, e exchange.Assigned) {
 	for i, m := range e.Messages {
 		switch {
 		case m.Seq == 0:
-			h.ephemeral(c, nil, g.id, wirev1.Overflow_OVERFLOW_DEFAULT, m, 0)
+			h.queueEphemeral(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, sub: g.id}, wirev1.Overflow_OVERFLOW_DEFAULT)
 		case c.draining:
 			h.settled(g, m, meshv1.GroupSettle_HOW_UNSENT, 0)
 		default:

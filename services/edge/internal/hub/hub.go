@@ -107,6 +107,7 @@ type Hub struct {
 	scratch    []byte   // headers and tails of the writes in hand
 	ids        []uint32 // of the subscriptions of one message
 	found      []*track
+	shared     []*sub    // scratch: subscriptions that share a message
 	ackSerials uint32    // given to entries of Acks
 	gens       uint32    // given to subscriptions and tracks, so that what refers to one that is gone is seen
 	windows    []*window // that no track uses
