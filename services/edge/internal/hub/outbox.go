@@ -66,7 +66,10 @@ type outbox struct {
 	stuck   bool   // the kernel takes nothing now
 	class   uint8  // of its debt; 0: not listed
 	level   uint8  // of the queue's depth, of levels: told, or not worth it
+	late    bool   // it took nothing for StuckTimeout
 	kernel  int    // bytes that the kernel holds while stuck
+	stuckAt int64  // since when its client has taken nothing, while stuck
+	taken   uint64 // Held.Taken as of then
 	held    int    // bytes that count for the budget
 	owner   *conn
 	// Of the list of those that owe about as much.
