@@ -229,3 +229,11 @@ func (c *Client) distinct() (addrs []string, complete bool) {
 	}
 	return addrs, complete
 }
+
+// OwnerOf is the address of the store that owns a shard, as far as is known; "" where none does. Who keeps calls for many shards apart by it has none of them wait
+// for another's owner.
+func (c *Client) OwnerOf(shard int) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.owners[shard]
+}

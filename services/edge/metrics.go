@@ -161,7 +161,7 @@ func sendModes(ch chan<- prometheus.Metric, all []loop.Stats) {
 // sendRTT sends what heartbeats told of links, and what spared unhealthy connections.
 func sendRTT(ch chan<- prometheus.Metric, all []loop.Stats) {
 	var counts [len(rtt.Bounds)]uint64
-	var spared [rtt.Reasons]uint64
+	var spared, stuck [rtt.Reasons]uint64
 	n, sum, late, queued := uint64(0), 0.0, uint64(0), uint64(0)
 	for i := range all {
 		late, queued = late+all[i].RTTLate, queued+all[i].RTTQueued
@@ -174,6 +174,7 @@ func sendRTT(ch chan<- prometheus.Metric, all []loop.Stats) {
 		sum += float64(h.Sum) / 1e6
 		for k, times := range all[i].Spared {
 			spared[k] += times
+			stuck[k] += all[i].SparedStuck[k]
 		}
 	}
 	buckets := map[float64]uint64{}
@@ -185,6 +186,12 @@ func sendRTT(ch chan<- prometheus.Metric, all []loop.Stats) {
 	ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(late), "lag")
 	ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(queued), "queue")
 	desc = prometheus.NewDesc("pushmesh_edge_unhealthy_spared_total", "Heartbeats after which an unhealthy connection was not closed: by report (--unhealthy), lag (of the edge), together (more than 5 % turned unhealthy within a minute), cap (1 % were closed within ten seconds).", []string{"reason"}, nil)
+	sendSpared(ch, desc, &spared)
+	desc = prometheus.NewDesc("pushmesh_edge_stuck_spared_total", "Times that a connection whose client took nothing for --stuck-timeout was not closed: by lag (of the edge), together (more than 5 % came to that within a minute), cap (1 % were closed within ten seconds).", []string{"reason"}, nil)
+	sendSpared(ch, desc, &stuck)
+}
+
+func sendSpared(ch chan<- prometheus.Metric, desc *prometheus.Desc, spared *[rtt.Reasons]uint64) {
 	for k, times := range spared {
 		if reason := rtt.Reason(k); reason != rtt.None {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(times), reason.String())
@@ -234,6 +241,10 @@ var sums = []sum{
 	{"stuck_connections", "Connections of which the kernel takes nothing now.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Stuck) }},
 	{"queue_payments_total", "Times that a connection gave up some of what it was owed, because --queue-memory was used up.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Payments) }},
 	{"slow_consumer_events_held_back_total", "Crossings of half or four fifths of a queue that were not told of as events, because the connection or too many others had just been.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.HeldBack) }},
+	{"subscriptions_standing", "Subscriptions of sessions that stand still, as of the last second: 65,536 messages behind one that is not ACKed.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.StandingNow) }},
+	{"stand_stills_total", "Messages that were sent again because a session stood still behind them.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.StandStills) }},
+	{"stuck_closes_total", "Connections closed because their client took nothing for --stuck-timeout.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.StuckCloses) }},
+	{"group_unread_total", "Messages of groups that went back because their member did not read.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Recalled) }},
 	{"subscriptions_behind", "Subscriptions that read on from the log, as of the last second.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.BehindNow) }},
 	{"lag_messages", "Messages between subscriptions that are behind and the heads of their topics, together.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Lag) }},
 	{"frame_bytes", "Bytes kept of frames of clients that have not come whole.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.FrameMemory) }},

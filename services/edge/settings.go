@@ -45,6 +45,7 @@ type Settings struct {
 	AddressAcceptRate     int           `help:"Connections taken of one address in a second; more are refused. 0: no limit." default:"0"`
 	ExemptFrom            []string      `help:"Addresses and networks that are not limited one by one, separated by commas: routers, proxies, networks behind one address."`
 	FrameTimeout          time.Duration `help:"How long a client has for a frame that it has begun." default:"30s"`
+	StuckTimeout          time.Duration `help:"How long a client may take nothing at all of what is sent to it before it is closed (SLOW_CONSUMER). As of unhealthy ones, 1 % are closed in ten seconds at most, and none while the edge is late or many come to it together." default:"2m"`
 	FrameMemory           int           `help:"Bytes of frames that have not come whole, for all connections together." default:"268435456"`
 	ProxyProtocolFrom     []string      `help:"Addresses and networks of proxies, separated by commas: what they say with the PROXY protocol (v1, v2) of whom they connect for is believed. They must send it for each client, and are not limited by address themselves."`
 	MaxFrameRate          int           `help:"Frames that one client may send in a second; it is read no faster. 0: no limit." default:"0"`
@@ -58,7 +59,7 @@ type Settings struct {
 	TLSClientCA           string        `name:"tls-client-ca" help:"File of certificates, PEM: a client with TLS must show one that one of these has signed."`
 	TLSWorkers            int           `name:"tls-workers" help:"TLS handshakes that compute at a time; 0: half as many as there are cores, at least one." default:"0"`
 	TLSHandshakes         int           `name:"tls-handshakes" help:"TLS handshakes under way; more are refused. One whose client lets it wait for a second gives way." default:"2048"`
-	Resumes               int           `help:"Reads of logs at a time, for subscribers that catch up." default:"16"`
+	Resumes               int           `help:"Reads of logs at a time, of each store, for subscribers that catch up." default:"16"`
 	CatchupRate           int           `help:"Messages a second from the log that each loop has for all subscribers that catch up, in thousands; 0: no limit." default:"600"`
 	ShedLag               time.Duration `help:"How late an event loop may be, in the median of a second, before it refuses new connections and subscriptions (OVERLOADED); it takes them again below half of that. 0: never." default:"250ms"`
 	Unhealthy             string        `help:"What becomes of connections whose round trips show that their link is ill: report (they are counted), close (they are closed as UNHEALTHY, 1 % in ten seconds at most, and none while the edge is late or many turn unhealthy together) or off." enum:"close,report,off" default:"report"`
@@ -95,6 +96,7 @@ func (s Settings) withDefaults() Settings {
 	s.QueueMessages = cmp.Or(s.QueueMessages, 1024)
 	s.HandshakeTimeout = cmp.Or(s.HandshakeTimeout, 5*time.Second)
 	s.FrameTimeout = cmp.Or(s.FrameTimeout, 30*time.Second)
+	s.StuckTimeout = cmp.Or(s.StuckTimeout, 2*time.Minute)
 	s.FrameMemory = cmp.Or(s.FrameMemory, 256<<20)
 	s.RatePatience = cmp.Or(s.RatePatience, 30*time.Second)
 	s.TLSReload = cmp.Or(s.TLSReload, 10*time.Second)
@@ -133,6 +135,7 @@ func (s *Settings) Check() error {
 		settings.Range("socket-unsent", d.SocketUnsent, 0, 64<<20),
 		settings.Range("handshake-timeout", d.HandshakeTimeout.Seconds(), 0.1, 300),
 		settings.Range("frame-timeout", d.FrameTimeout.Seconds(), 0.1, 3600),
+		settings.Range("stuck-timeout", d.StuckTimeout.Seconds(), 1, 86400),
 		settings.Range("frame-memory", d.FrameMemory, 1<<20, 1<<40),
 		settings.Range("max-frame-rate", d.MaxFrameRate, 0, 1_000_000),
 		settings.Range("max-byte-rate", d.MaxByteRate, 0, 1<<40),

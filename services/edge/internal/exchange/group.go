@@ -13,6 +13,8 @@ type Groups interface {
 	JoinGroup(conn Conn, sub uint32, j *GroupJoin)
 	// PauseGroup says that the member takes nothing more.
 	PauseGroup(conn Conn, sub uint32)
+	// ResumeGroup says that a member that was paused takes messages again.
+	ResumeGroup(conn Conn, sub uint32)
 	// LeaveGroup ends a member: what it has and did not settle goes to others.
 	LeaveGroup(conn Conn, sub uint32)
 	// SettleGroup ends what members have of messages that were Assigned to them. The slice is the mesh's to keep.

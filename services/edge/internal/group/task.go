@@ -18,7 +18,7 @@ type task struct {
 	attempts uint32  // deliveries that are over and count
 	again    bool    // a member may have had it before
 	member   *member // that has it; nil: none
-	last     *member // that had it and let it time out
+	last     *member // that had it, and let it time out or had no room for it
 	due      int64   // of a delayed one
 	in       *taskHeap
 	index    int // in in
@@ -204,7 +204,7 @@ func (c *Core) back(t *task, how meshv1.GroupSettle_How, delay int64, unseen boo
 	if how != meshv1.GroupSettle_HOW_UNSENT {
 		c.tried(t, unseen)
 	}
-	if how == meshv1.GroupSettle_HOW_TIMEOUT {
+	if how != meshv1.GroupSettle_HOW_NACKED {
 		t.last = m
 	}
 	switch {

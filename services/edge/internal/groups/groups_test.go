@@ -40,6 +40,7 @@ type world struct {
 
 	headless int               // joins that are answered without heads
 	unstored bool              // positions are not stored, but for a dispatcher's first and last ones
+	deaf     map[uint32]int    // slots of members whose clients do not read, with how many messages they were given
 	know     map[uint64]string // nil, or the edges that know of ACKs: what one that lives knows must not come again
 }
 
@@ -224,6 +225,11 @@ func (e *edge) Post(_ uint16, ev exchange.Event) {
 	if e.gone {
 		return
 	}
+	if n, ok := w.deaf[a.Conn.Slot]; ok {
+		w.deaf[a.Conn.Slot] = n + len(a.Messages)
+		go e.unread(a)
+		return
+	}
 	var all []exchange.GroupSettled
 	for i, m := range a.Messages {
 		how := meshv1.GroupSettle_HOW_ACKED
@@ -248,6 +254,17 @@ func (e *edge) Post(_ uint16, ev exchange.Event) {
 		all = append(all, exchange.GroupSettled{Conn: a.Conn, Sub: a.Sub, Message: m, How: how})
 	}
 	e.SettleGroup(all)
+}
+
+// unread does what a loop does with messages that a client does not read: after ack_timeout they go back, and the member is paused.
+func (e *edge) unread(a exchange.Assigned) {
+	pass(2 * time.Second)
+	var all []exchange.GroupSettled
+	for _, m := range a.Messages {
+		all = append(all, exchange.GroupSettled{Conn: a.Conn, Sub: a.Sub, Message: m, How: meshv1.GroupSettle_HOW_UNSENT})
+	}
+	e.SettleGroup(all)
+	e.PauseGroup(a.Conn, a.Sub)
 }
 
 // publish appends n messages, and hands each to the edges that want it, unless that is lost.
@@ -435,6 +452,34 @@ func TestAGroupWithoutMembersRests(t *testing.T) {
 		w.mu.Unlock()
 		w.publish(20)
 		w.join("b", 1)
+		w.await(5 * time.Second)
+	})
+}
+
+// Members that do not read are given a window's worth once, which others get after ack_timeout; once they read they have their part again.
+func TestMembersThatDoNotReadAreGivenNothingMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, 0, "a", "b")
+		defer w.stop()
+		w.deaf = map[uint32]int{1: 0, 2: 0}
+		for i, id := range []string{"b", "a", "b"} {
+			w.join(id, uint32(i))
+		}
+		pass(time.Second)
+		w.publish(200)
+		w.await(5 * time.Second)
+		pass(10 * time.Second)
+		w.publish(200)
+		w.await(time.Second)
+		w.mu.Lock()
+		if w.deaf[1] == 0 || w.deaf[1] > 10 || w.deaf[2] == 0 || w.deaf[2] > 10 {
+			t.Errorf("those that do not read were given %v messages", w.deaf)
+		}
+		clear(w.deaf)
+		w.mu.Unlock()
+		w.edges["a"].ResumeGroup(exchange.Conn{Slot: 1}, 1)
+		w.edges["b"].LeaveGroup(exchange.Conn{Slot: 0}, 1)
+		w.publish(20)
 		w.await(5 * time.Second)
 	})
 }

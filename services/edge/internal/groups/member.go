@@ -79,9 +79,18 @@ func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin
 
 // PauseGroup implements exchange.Groups.
 func (g *Groups) PauseGroup(conn exchange.Conn, sub uint32) {
+	g.changeWindow(conn, sub, func(*member) uint32 { return 0 })
+}
+
+// ResumeGroup implements exchange.Groups.
+func (g *Groups) ResumeGroup(conn exchange.Conn, sub uint32) {
+	g.changeWindow(conn, sub, func(m *member) uint32 { return m.join.Window })
+}
+
+func (g *Groups) changeWindow(conn exchange.Conn, sub uint32, window func(*member) uint32) {
 	g.ops.Do(func() {
 		if m := g.members[memberKey{conn, sub}]; m != nil {
-			m.window = 0
+			m.window = window(m)
 			g.introduce(m, nil)
 		}
 	})

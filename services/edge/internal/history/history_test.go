@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,7 +61,7 @@ func read(r *Reader, k Key) exchange.Range {
 }
 
 func started(t *testing.T, s Store, workers, waiting int) *Reader {
-	r := NewReader(s, waiting, false)
+	r := NewReader(s, func(topic string) string { owner, _, _ := strings.Cut(topic, "/"); return owner }, waiting, false)
 	r.Start(workers)
 	t.Cleanup(func() {
 		if err := r.Stop(context.Background()); err != nil {
@@ -103,6 +104,40 @@ func TestEqualReadsAreShared(t *testing.T) {
 		synctest.Wait()
 		if fmt.Sprint(got) != "map[0:1 1:10 3:1 5:1]" || s.calls != 3 || r.Shared.Load() != 9 || r.Refused.Load() != 1 {
 			t.Errorf("answers %v after %d reads", got, s.calls)
+		}
+	})
+}
+
+// As many reads of one owner as may wait and be under way have none of another's wait.
+func TestReadsOfAnOwnerWaitForNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		s := &store{read: func(_ int, req *meshv1.ReadLogRequest) ([]*meshv1.ReadLogResponse, error) {
+			if strings.HasPrefix(req.GetTopic(), "slow/") {
+				<-gate
+			}
+			return responses(req.GetFromSeq()), nil
+		}}
+		r := started(t, s, 2, 4)
+		refused := 0
+		for from := range uint64(10) {
+			r.Read(Key{Topic: "slow/1", From: from + 1}, func(out exchange.Range) {
+				if code.Of(out.Err) == wirev1.Code_CODE_OVERLOADED {
+					refused++
+				}
+			})
+			synctest.Wait()
+		}
+		if refused != 4 || r.Waiting() != 4 {
+			t.Errorf("%d are refused, %d wait", refused, r.Waiting())
+		}
+		if out := read(r, Key{Topic: "fast/1", From: 7}); out.Err != nil || out.Messages[0].Seq != 7 {
+			t.Errorf("%+v", out)
+		}
+		close(gate)
+		synctest.Wait()
+		if len(r.lines) != 0 || r.Waiting() != 0 {
+			t.Errorf("%d owners are remembered", len(r.lines))
 		}
 	})
 }

@@ -35,15 +35,20 @@ type Key struct {
 	MaxBytes        int
 }
 
-// Reader reads ranges. It owns its goroutines: as many as may read at a time. It is safe for concurrent use.
+// Reader reads ranges. Reads are kept apart by the store that owns their topic's shard, each of which has as many under way at a time, and as many that wait: one that
+// is slow or away holds up what is its own. It owns its goroutines. It is safe for concurrent use.
 type Reader struct {
 	store  Store
+	owner  func(topic string) string
 	traced bool
-	queue  chan *flight
+	most   int // reads that wait for one owner
 	group  *lifecycle.Group
 
 	mu      sync.Mutex
+	workers int // of one owner
 	flights map[Key]*flight
+	lines   map[string]*line // by owner
+	waiting int
 
 	// Reads of the store, those Shared with one under way, and Refused ones.
 	Reads, Shared, Refused, Failed atomic.Uint64
@@ -55,16 +60,28 @@ type flight struct {
 	done []func(exchange.Range)
 }
 
-// NewReader makes a reader of which waiting reads may wait.
-func NewReader(store Store, waiting int, traced bool) *Reader {
-	return &Reader{store: store, traced: traced, queue: make(chan *flight, waiting), flights: map[Key]*flight{}}
+// line is the reads that wait for one owner. It is there as long as it has any, or a worker.
+type line struct {
+	waiting []*flight
+	workers int
 }
 
-// Start begins to read, at most workers at a time.
+// NewReader makes a reader of which waiting reads may wait for each store. owner is the one that owns a topic, as far as is known.
+func NewReader(store Store, owner func(topic string) string, waiting int, traced bool) *Reader {
+	return &Reader{
+		store: store, owner: owner, traced: traced, most: waiting, group: lifecycle.NewGroup(context.Background()), flights: map[Key]*flight{}, lines: map[string]*line{},
+	}
+}
+
+// Start begins to read, at most workers at a time for each store.
 func (r *Reader) Start(workers int) {
-	r.group = lifecycle.NewGroup(context.Background())
-	for range workers {
-		r.group.Go("edge-history", r.work)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.workers = workers
+	for owner, l := range r.lines {
+		for range l.waiting {
+			r.hire(owner, l)
+		}
 	}
 }
 
@@ -72,10 +89,15 @@ func (r *Reader) Start(workers int) {
 func (r *Reader) Stop(ctx context.Context) error { return r.group.Stop(ctx) }
 
 // Waiting reads.
-func (r *Reader) Waiting() int { return len(r.queue) }
+func (r *Reader) Waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting
+}
 
-// Read calls done once with the answer, in a goroutine of the reader; at once, with OVERLOADED, where too many reads wait.
+// Read calls done once with the answer, in a goroutine of the reader; at once, with OVERLOADED, where too many reads wait for the topic's store.
 func (r *Reader) Read(k Key, done func(exchange.Range)) {
+	owner := r.owner(k.Topic)
 	r.mu.Lock()
 	if f := r.flights[k]; f != nil {
 		f.done = append(f.done, done)
@@ -83,35 +105,62 @@ func (r *Reader) Read(k Key, done func(exchange.Range)) {
 		r.Shared.Add(1)
 		return
 	}
-	f := &flight{key: k, done: []func(exchange.Range){done}}
-	select {
-	case r.queue <- f:
+	l := r.lines[owner]
+	if l == nil {
+		l = &line{}
+		r.lines[owner] = l
+	}
+	if len(l.waiting) < r.most {
+		f := &flight{key: k, done: []func(exchange.Range){done}}
 		r.flights[k] = f
+		l.waiting = append(l.waiting, f)
+		r.waiting++
+		r.hire(owner, l)
 		r.mu.Unlock()
-	default:
-		r.mu.Unlock()
-		r.Refused.Add(1)
-		done(exchange.Range{
-			Topic: k.Topic, From: k.From,
-			Err: code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "too many reads of logs wait"),
-		})
+		return
+	}
+	r.mu.Unlock()
+	r.Refused.Add(1)
+	done(exchange.Range{
+		Topic: k.Topic, From: k.From,
+		Err: code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "too many reads of logs wait"),
+	})
+}
+
+// hire begins another worker for a line, where it may have one. r.mu is held.
+func (r *Reader) hire(owner string, l *line) {
+	if l.workers < r.workers && r.group.Context().Err() == nil {
+		l.workers++
+		r.group.Go("edge-history", func(ctx context.Context) { r.work(ctx, owner, l) })
 	}
 }
 
-func (r *Reader) work(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case f := <-r.queue:
-			out := r.try(ctx, f.key)
-			r.mu.Lock()
-			delete(r.flights, f.key)
-			done := f.done
-			r.mu.Unlock()
-			for _, d := range done {
-				d(out)
-			}
+// next takes the read that has waited for longest; nil where none does, and the worker ends.
+func (r *Reader) next(ctx context.Context, owner string, l *line) *flight {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(l.waiting) == 0 || ctx.Err() != nil {
+		if l.workers--; l.workers == 0 && len(l.waiting) == 0 {
+			delete(r.lines, owner)
+		}
+		return nil
+	}
+	f := l.waiting[0]
+	l.waiting[0] = nil
+	l.waiting = l.waiting[1:]
+	r.waiting--
+	return f
+}
+
+func (r *Reader) work(ctx context.Context, owner string, l *line) {
+	for f := r.next(ctx, owner, l); f != nil; f = r.next(ctx, owner, l) {
+		out := r.try(ctx, f.key)
+		r.mu.Lock()
+		delete(r.flights, f.key)
+		done := f.done
+		r.mu.Unlock()
+		for _, d := range done {
+			d(out)
 		}
 	}
 }

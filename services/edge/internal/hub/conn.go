@@ -70,7 +70,8 @@ type connMore struct {
 	profile *exchange.Profile
 	// An Ack in hand goes on at ackAt of its body, with the entry ackSerial where that is not 0.
 	ackAt, ackSerial uint32
-	begun            int64 // when the first bytes came of a frame that has not come whole; 0: there is none
+	turn             uint32 // the next walk over those that wait begins behind this place
+	begun            int64  // when the first bytes came of a frame that has not come whole; 0: there is none
 
 	sealed uint32 // bytes that have left the queue, and wait in ciphertext
 	secure bool   // the client has TLS
@@ -127,7 +128,7 @@ func (h *Hub) more(c *conn) *connMore {
 // less gives connMore back where nothing is in it.
 func (h *Hub) less(c *conn) {
 	m := c.connMore
-	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.claims == nil && m.profile == nil && m.ackAt == 0 && m.ackSerial == 0 && m.begun == 0 &&
+	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.claims == nil && m.profile == nil && m.ackAt == 0 && m.ackSerial == 0 && m.turn == 0 && m.begun == 0 &&
 		m.sealed == 0 && !m.secure && !m.hungUp {
 		h.connMores.Give(m)
 		c.connMore = noConnMore

@@ -134,7 +134,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
 	if t.ack && (c.unacked >= c.window || t.window > 0 && t.unacked >= uint32(t.window)) {
 		return wirev1.Code_CODE_SLOW_CONSUMER
 	}
-	if t.cur != nil && !t.cur.Open(m.Seq) {
+	if !h.near(t, m.Seq) {
 		return wirev1.Code_CODE_SLOW_CONSUMER
 	}
 	if why := h.full(c, len(m.Frame)); why != wirev1.Code_CODE_OK {

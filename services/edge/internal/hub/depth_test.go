@@ -49,7 +49,7 @@ func TestDepthIsToldBeforeAnythingIsLost(t *testing.T) {
 	w, c, r := talks(t)
 	w.say(60)
 	expectSlow(t, r) // its socket is not stuck: it may take all of that at once
-	w.h.Stuck(c.slot, 4000)
+	w.h.Stuck(c.slot, Held{Memory: 4000})
 	expectSlow(t, r, "ann-1 50% 60")
 	w.say(19)
 	expectSlow(t, r)
@@ -69,7 +69,7 @@ func TestDepthIsToldBeforeAnythingIsLost(t *testing.T) {
 	}
 	take()
 	w.say(90)
-	w.h.Stuck(c.slot, 4000)
+	w.h.Stuck(c.slot, Held{Memory: 4000})
 	expectSlow(t, r)
 	if n := w.h.Stats().HeldBack; n != 1 {
 		t.Fatalf("%d crossings were held back", n)
@@ -78,7 +78,7 @@ func TestDepthIsToldBeforeAnythingIsLost(t *testing.T) {
 	w.pass(warnEvery + time.Second)
 	w.h.Relieve()
 	w.say(90)
-	w.h.Stuck(c.slot, 4000)
+	w.h.Stuck(c.slot, Held{Memory: 4000})
 	expectSlow(t, r, "ann-1 80% 90")
 }
 
@@ -86,7 +86,7 @@ func TestALevelIsToldAgainOnceTheQueueWasBelowHalfOfIt(t *testing.T) {
 	w, c, r := talks(t)
 	o := func() *outbox { return w.h.conns.get(c.slot).out }
 	w.say(55)
-	w.h.Stuck(c.slot, 4000)
+	w.h.Stuck(c.slot, Held{Memory: 4000})
 	for _, step := range []struct {
 		drop int
 		say  int
@@ -98,7 +98,7 @@ func TestALevelIsToldAgainOnceTheQueueWasBelowHalfOfIt(t *testing.T) {
 		for range step.drop {
 			w.h.dropEphemeral(o().owner)
 		}
-		w.h.Stuck(c.slot, 4000)
+		w.h.Stuck(c.slot, Held{Memory: 4000})
 		w.say(step.say)
 		var want []string
 		if step.told != "" {
@@ -129,7 +129,7 @@ func TestCrossingsAreBounded(t *testing.T) {
 	}
 	w.say(60)
 	for slot := range w.h.conns.len() {
-		w.h.Stuck(slot, 4000)
+		w.h.Stuck(slot, Held{Memory: 4000})
 	}
 	n := 0
 	for _, ok := r.Take(); ok; _, ok = r.Take() {

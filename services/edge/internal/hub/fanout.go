@@ -248,6 +248,9 @@ func (h *Hub) offerEphemeral(s *sub) {
 		return
 	}
 	switch {
+	case s.kind == kindSession:
+		h.offerSession(s)
+		return
 	case s.topK > 0:
 		h.offerGather(s.c, nil, s, wirev1.Overflow(s.overflow))
 		return
@@ -268,21 +271,28 @@ func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, 
 		h.pushRuns(c, nil, f.runs)
 		return
 	}
-	id := uint32(0)
-	if s != nil {
-		id = s.id
-	}
+	subs := h.sharing(s, f.ms[0].Topic)
 	for _, m := range f.ms {
-		if t != nil && h.judge(t, m) != passes || s != nil && s.judge(m.Verdicts.Load()) != passes {
+		if t != nil && h.judge(t, m) != passes || s != nil && !wantedBy(subs, m) {
 			h.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
 			continue
 		}
-		h.ephemeral(c, t, id, overflow, m, is)
+		h.ephemeral(c, t, subs, overflow, m, is)
 	}
 }
 
-// ephemeral queues a message that no log has. t or sub say whose it is, where it is not for all plain subscriptions.
-func (h *Hub) ephemeral(c *conn, t *track, sub uint32, overflow wirev1.Overflow, m *exchange.Message, is mark) {
+// ephemeral queues a message that no log has. t or subs say whose it is, where it is not for all plain subscriptions.
+func (h *Hub) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is mark) {
+	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, from: uint64(is)}
+	if len(subs) > 0 {
+		h.address(&it, subs)
+	}
+	h.queueEphemeral(c, it, overflow)
+}
+
+// queueEphemeral queues a message that no log has, as far as there is room.
+func (h *Hub) queueEphemeral(c *conn, it item, overflow wirev1.Overflow) {
+	m := it.m
 	if m.ExpiresAt != 0 && m.ExpiresAt <= h.wall {
 		h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 		return
@@ -290,11 +300,11 @@ func (h *Hub) ephemeral(c *conn, t *track, sub uint32, overflow wirev1.Overflow,
 	if c.state != stateOpen || c.draining {
 		return
 	}
-	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE && h.replaceQueued(c, t, sub, m) {
+	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE && h.replaceQueued(c, &it) {
 		return
 	}
 	for {
-		why := h.full(c, len(m.Frame))
+		why := h.full(c, len(it.b))
 		if why == wirev1.Code_CODE_OK {
 			break
 		}
@@ -307,7 +317,7 @@ func (h *Hub) ephemeral(c *conn, t *track, sub uint32, overflow wirev1.Overflow,
 			return
 		}
 	}
-	h.push(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, sub: sub, from: uint64(is)})
+	h.push(c, it)
 }
 
 // dropEphemeral drops the oldest queued message that no log has; false where there is none.
@@ -324,16 +334,16 @@ func (h *Hub) dropEphemeral(c *conn) bool {
 	return true
 }
 
-// replaceQueued puts m in the place of older messages of its topic that have not left.
-func (h *Hub) replaceQueued(c *conn, t *track, sub uint32, m *exchange.Message) bool {
+// replaceQueued puts a message in the place of older ones of its topic that have not left.
+func (h *Hub) replaceQueued(c *conn, by *item) bool {
 	for i := range c.out.n {
 		it := c.out.at(i)
-		if it.kind != itemMessage || it.t != t || it.sub != sub || c.out.begun(i) || it.m.Topic != m.Topic {
+		if it.kind != itemMessage || it.t != by.t || it.sub != by.sub || c.out.begun(i) || it.m.Topic != by.m.Topic {
 			continue
 		}
 		h.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(it.n))
 		h.account(c, it, -1)
-		it.m, it.b, it.n = m, m.Frame, 1
+		it.m, it.b, it.n, it.from = by.m, by.b, 1, by.from
 		h.account(c, it, 1)
 		h.looked(int(i))
 		return true

@@ -198,11 +198,12 @@ func (j *closing) step(h *Hub) bool {
 			}
 			h.addGathered(j.r, rankMember{track: m.track}, t.c, t.rank.topK, m.from-j.at, wants)
 		} else if s := m.sub.get(); s != nil && s.active {
+			subs := h.sharing(s, g.topic)
 			var wants func(*exchange.Message) bool
-			if s.filtered {
-				wants = func(x *exchange.Message) bool { return s.judge(x.Verdicts.Load()) == passes }
+			if s.filtered || len(subs) > 1 {
+				wants = func(x *exchange.Message) bool { return wantedBy(subs, x) }
 			}
-			h.addGathered(j.r, rankMember{sub: m.sub}, s.c, s.topK, m.from-j.at, wants)
+			h.addGathered(j.r, rankMember{sub: m.sub}, s.c, mostOf(subs), m.from-j.at, wants)
 		}
 	}
 	if j.to < len(g.members) {

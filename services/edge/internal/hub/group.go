@@ -27,8 +27,11 @@ type membership struct {
 	open   bool // Subscribed was sent
 	dead   bool
 	waits  bool // has entries that wait for a window or the queue
-	window uint32
-	since  uint32 // when it was made, Unix time in seconds
+	runs   bool // in hub.runnable
+	// stalled: its client does not read, and it gets nothing until that takes what is queued for it.
+	stalled bool
+	window  uint32
+	since   uint32 // when it was made, Unix time in seconds
 
 	entries []assigned // in the order they came
 	head    int
@@ -45,7 +48,7 @@ type assignedState uint8
 
 const (
 	assignedWaits  assignedState = iota // for the connection's window or its queue
-	assignedQueued                      // its bytes have not left
+	assignedQueued                      // its bytes have not left; due as if they had when it was assigned
 	assignedSent
 )
 
@@ -99,6 +102,7 @@ func (h *Hub) subscribeGroup(c *conn, m *wirev1.Subscribe) {
 	}
 	more := h.more(c)
 	more.groups = append(more.groups, g)
+	c.displaced()
 	h.addMember(g)
 	h.stats.Subscriptions++
 	st := startOf(m)
@@ -186,11 +190,12 @@ func (h *Hub) leaveGroup(g *membership) {
 			h.uncount(g, e)
 		}
 	}
-	g.entries, g.head = nil, 0
+	g.entries, g.head, g.stalled = nil, 0, false
 	c.timedOut -= min(c.timedOut, uint32(len(g.late)))
 	h.groupWaits(g, false)
 	more := h.more(c)
 	more.groups = slices.DeleteFunc(more.groups, func(o *membership) bool { return o == g })
+	c.displaced()
 	if len(more.groups) == 0 {
 		more.groups = nil
 	}
@@ -212,6 +217,7 @@ func (h *Hub) pauseGroup(g *membership) {
 		}
 	}
 	g.advance()
+	g.stalled = false
 	h.groupWaits(g, false)
 	h.mesh.PauseGroup(h.handle(g.c), g.ref)
 }
@@ -227,8 +233,8 @@ func (h *Hub) assigned(c *conn, e exchange.Assigned) {
 	for i, m := range e.Messages {
 		switch {
 		case m.Seq == 0:
-			h.ephemeral(c, nil, g.id, wirev1.Overflow_OVERFLOW_DEFAULT, m, 0)
-		case c.draining:
+			h.queueEphemeral(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, sub: g.id}, wirev1.Overflow_OVERFLOW_DEFAULT)
+		case c.draining, g.stalled:
 			h.settled(g, m, meshv1.GroupSettle_HOW_UNSENT, 0)
 		default:
 			due := h.now + int64(h.groupPolicy(g, m.Topic).AckTimeout)
@@ -236,7 +242,7 @@ func (h *Hub) assigned(c *conn, e exchange.Assigned) {
 			h.wheel.Sooner(c.slot, due)
 		}
 	}
-	h.runGroup(g)
+	h.handGroup(g, len(g.live()))
 }
 
 func (g *membership) live() []assigned { return g.entries[g.head:] }
@@ -260,9 +266,20 @@ func (g *membership) advance() {
 	}
 }
 
-// runGroup queues what waits, as far as window and queue allow.
+// runGroup puts a membership with messages that wait in line.
 func (h *Hub) runGroup(g *membership) {
+	if !g.runs {
+		g.runs = true
+		h.runnable.push(runner{g: g})
+	}
+}
+
+// handGroup queues what waits, as far as window and queue allow, at most so many messages, and reports how many.
+func (h *Hub) handGroup(g *membership, most int) (done int) {
 	c := g.c
+	if g.runs = false; g.dead {
+		return 0
+	}
 	h.looked(len(g.live()))
 	for i := g.head; i < len(g.entries); i++ {
 		e := &g.entries[i]
@@ -270,12 +287,18 @@ func (h *Hub) runGroup(g *membership) {
 			continue
 		}
 		if c.state != stateOpen || c.draining {
-			return
+			return done
 		}
 		if g.ack && c.unacked >= c.window || h.full(c, len(e.m.Frame)) != wirev1.Code_CODE_OK {
 			h.groupWaits(g, true)
-			return
+			return done
 		}
+		if done == most {
+			h.groupWaits(g, false)
+			h.runGroup(g)
+			return done
+		}
+		done++
 		e.state = assignedQueued
 		if g.ack {
 			c.unacked++
@@ -284,10 +307,13 @@ func (h *Hub) runGroup(g *membership) {
 		h.push(c, item{kind: itemMessage, m: e.m, b: e.m.Frame, n: 1, sub: g.id, attempt: e.attempt, again: e.attempt > 0})
 	}
 	h.groupWaits(g, false)
+	return done
 }
 
 func (h *Hub) groupWaits(g *membership, waits bool) {
 	switch {
+	case !waits && g.stalled:
+		return
 	case waits && !g.waits:
 		g.c.waiting++
 	case !waits && g.waits:
@@ -387,29 +413,78 @@ func (h *Hub) nackGroup(g *membership, m *wirev1.Nack) (found bool) {
 
 // groupTimers gives back what was not ACKed in time, and says when the next is due.
 func (h *Hub) groupTimers(g *membership, next int64) int64 {
-	c := g.c
+	c, unsent := g.c, false
 	for i := range g.live() {
 		e := &g.live()[i]
 		switch {
-		case e.m == nil || e.state == assignedQueued:
+		case e.m == nil:
 			continue
 		case h.now < e.due:
 			next = min(next, e.due)
+			continue
+		case e.state == assignedQueued:
+			unsent = true
 			continue
 		case e.state == assignedWaits: // another may have room
 			h.settle1(g, e, meshv1.GroupSettle_HOW_UNSENT, 0)
 			continue
 		}
-		h.stats.AckTimeouts++
-		c.timedOut++
-		g.late = append(g.late, e.m)
-		h.settle1(g, e, meshv1.GroupSettle_HOW_TIMEOUT, 0)
+		h.timedOut(g, e)
+	}
+	if unsent {
+		h.recall(g)
 	}
 	g.advance()
 	if g.policy != nil && len(g.late) >= int(g.window*(g.policy.MaxRedeliveries+1)) {
 		h.fail(c, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
 	}
 	return next
+}
+
+// recall gives back what has been in the queue for ack_timeout: the client does not read. Until it takes something the member gets nothing more. A message of which
+// a part has left can't be taken back: it counts as one that timed out.
+func (h *Hub) recall(g *membership) {
+	c := g.c
+	h.looked(int(c.out.n))
+	for i := range c.out.n {
+		it := c.out.at(i)
+		if it.kind != itemMessage || it.t != nil || it.sub != g.id || it.m.Seq == 0 || c.out.begun(i) {
+			continue
+		}
+		if e := g.queued(it.m); e != nil && h.now >= e.due {
+			h.account(c, it, -1)
+			*it = item{}
+			c.out.dead++
+			h.settle1(g, e, meshv1.GroupSettle_HOW_UNSENT, 0)
+			h.stats.Recalled++
+		}
+	}
+	h.compact(c)
+	for i := range g.live() {
+		if e := &g.live()[i]; e.m != nil && e.state == assignedQueued && h.now >= e.due {
+			h.timedOut(g, e)
+		}
+	}
+	if !g.stalled && !c.draining && (c.out.n > 0 || c.out.stuck || c.sealed > 0) {
+		g.stalled = true
+		h.groupWaits(g, true)
+		h.mesh.PauseGroup(h.handle(c), g.ref)
+	}
+}
+
+// readsAgain has a member get messages again whose client has taken what was in the queue.
+func (h *Hub) readsAgain(g *membership) {
+	g.stalled = false
+	h.groupWaits(g, false)
+	h.mesh.ResumeGroup(h.handle(g.c), g.ref)
+}
+
+// timedOut gives a message back that the client may have, and has not ACKed in time.
+func (h *Hub) timedOut(g *membership, e *assigned) {
+	h.stats.AckTimeouts++
+	g.c.timedOut++
+	g.late = append(g.late, e.m)
+	h.settle1(g, e, meshv1.GroupSettle_HOW_TIMEOUT, 0)
 }
 
 // settle1 takes an entry out of the windows and tells the dispatcher.

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -94,7 +95,7 @@ func TestTheTimerOfAMemberBeginsWithItsBytes(t *testing.T) {
 	c.slow = true
 	msgs := w.log(1)
 	w.mesh.Assign(m, 0, msgs[0])
-	w.pass(5 * time.Second)
+	w.pass(1900 * time.Millisecond)
 	w.expectSettled("") // its bytes have not left
 	c.slow = false
 	c.expect("room/1/1 subs=[5]")
@@ -262,4 +263,34 @@ func TestAGroupRefusesAndEnds(t *testing.T) {
 	if len(w.mesh.Members()) != 0 {
 		t.Error("it is a member still")
 	}
+}
+
+// The client of a member answers Pings and reads nothing: what it was assigned goes back, and it gets nothing more until it reads.
+func TestWhatAMemberDoesNotReadGoesBack(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c, m := w.member(&wirev1.Hello{}, &wirev1.Subscribe{Ack: true})
+	msgs := w.log(4)
+	c.slow = true
+	w.mesh.Assign(m, 0, msgs[:3]...)
+	w.settle()
+	c.in = append(c.in, bytes.Join(w.h.Gather(c.slot, nil), nil)[:7]...)
+	w.h.Wrote(c.slot, 7) // a part of the first
+	w.h.Stuck(c.slot, Held{})
+	w.pass(1900 * time.Millisecond)
+	w.expectSettled("")
+	w.pass(200 * time.Millisecond)
+	w.expectSettled("2 UNSENT, 3 UNSENT, 1 TIMEOUT")
+	if s := w.h.Stats(); !w.mesh.Members()[0].Paused || s.Unacked != 0 || s.Recalled != 2 {
+		t.Fatalf("%+v, %+v", w.mesh.Members(), s)
+	}
+	w.mesh.Assign(m, 0, msgs[3]) // it was on its way
+	w.expectSettled("4 UNSENT")
+	c.slow = false
+	w.h.Unstuck(c.slot)
+	c.expect("room/1/1 subs=[5]") // its rest
+	if w.mesh.Members()[0].Paused {
+		t.Fatal("it reads again, and gets nothing")
+	}
+	w.mesh.Assign(m, 1, msgs[1])
+	c.expect("room/1/2 attempt=1 subs=[5]")
 }

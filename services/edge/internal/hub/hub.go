@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/budget"
+	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
@@ -97,12 +98,12 @@ type Hub struct {
 
 	inbox    fifo[inbound]
 	fan      fanout
-	runnable fifo[trackRef] // behind, and able to go on
-	wakes    fifo[waking]   // a window or queue opened: their waiting tracks are looked at
-	resumed  []uint32       // slots that may read again
-	dirty    []uint32       // slots with something to flush or to end
-	deep     []uint32       // slots whose queue has grown long
-	over     []uint32       // slots of connections of which only the socket is left
+	runnable fifo[runner] // behind, and able to go on
+	wakes    fifo[waking] // a window or queue opened: their waiting tracks are looked at
+	resumed  []uint32     // slots that may read again
+	dirty    []uint32     // slots with something to flush or to end
+	deep     []uint32     // slots whose queue has grown long
+	over     []uint32     // slots of connections of which only the socket is left
 	jobs     fifo[job]
 
 	rings      rings
@@ -110,6 +111,7 @@ type Hub struct {
 	scratch    []byte   // headers and tails of the writes in hand
 	ids        []uint32 // of the subscriptions of one message
 	found      []*track
+	shared     []*sub    // scratch: subscriptions that share a message
 	ackSerials uint32    // given to entries of Acks
 	gens       uint32    // given to subscriptions and tracks, so that what refers to one that is gone is seen
 	windows    []*window // that no track uses
@@ -214,7 +216,9 @@ type Limits struct {
 	ReceiveWindow    uint32
 	HandshakeTimeout time.Duration
 	FrameTimeout     time.Duration // for a frame that has begun
+	StuckTimeout     time.Duration // for a client that takes nothing of what it is owed
 	ReadBytes        int           // asked for at a time by a subscription that is behind
+	Span             int           // seqs of a topic that a session may be sent behind the first that it has not settled; cursor.Span at most
 	ReplayPace       int           // messages in a millisecond for all that are behind; 0: no limit
 }
 
@@ -230,7 +234,9 @@ func (l *Limits) defaults() {
 	set(&l.ReceiveWindow, 256)
 	set(&l.HandshakeTimeout, 5*time.Second)
 	set(&l.FrameTimeout, 30*time.Second)
+	set(&l.StuckTimeout, 2*time.Minute)
 	set(&l.ReadBytes, 128<<10)
+	set(&l.Span, cursor.Span)
 }
 
 func set[V int | uint32 | time.Duration](v *V, otherwise V) {

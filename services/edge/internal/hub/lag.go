@@ -29,7 +29,7 @@ func (h *Hub) lookAtLag() {
 	h.lagAt = h.now + int64(lagEvery)
 	h.forgetWarned()
 	if len(h.lagging) == 0 {
-		h.stats.BehindNow, h.stats.Lag, h.stats.LongestLag = 0, 0, 0
+		h.stats.BehindNow, h.stats.Lag, h.stats.LongestLag, h.stats.StandingNow = 0, 0, 0, 0
 		return
 	}
 	h.lagAt = math.MaxInt64
@@ -40,6 +40,7 @@ func (h *Hub) lookAtLag() {
 type census struct {
 	at, kept      int
 	lag, furthest int64
+	standing      int64
 }
 
 func (j *census) step(h *Hub) bool {
@@ -53,6 +54,9 @@ func (j *census) step(h *Hub) bool {
 			t.lags = false
 			continue
 		}
+		if h.stands(t) {
+			j.standing++
+		}
 		lag := t.lag()
 		j.lag, j.furthest = j.lag+lag, max(j.furthest, lag)
 		h.lagging[j.kept] = r
@@ -63,7 +67,7 @@ func (j *census) step(h *Hub) bool {
 	}
 	clear(h.lagging[j.kept:])
 	h.lagging = h.lagging[:j.kept]
-	h.stats.BehindNow, h.stats.Lag, h.stats.LongestLag = int64(j.kept), j.lag, j.furthest
+	h.stats.BehindNow, h.stats.Lag, h.stats.LongestLag, h.stats.StandingNow = int64(j.kept), j.lag, j.furthest, j.standing
 	h.lagAt = h.now + int64(lagEvery)
 	return true
 }

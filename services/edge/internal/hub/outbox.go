@@ -42,9 +42,9 @@ type item struct {
 	m       *exchange.Message // the first of a run
 	t       *track            // of a durable message or a gap
 	b       []byte            // what is shared, or of the edge's own; of a run all frames
-	from    uint64            // of a gap; of a message its mark
+	from    uint64            // of a gap; of a message its mark, where b is what is shared
 	n       uint32            // messages
-	sub     uint32            // of an ephemeral message with subs, or of a group's
+	sub     uint32            // of an ephemeral message with subs (of several the lowest), or of a group's
 	rank    uint32            // milliseconds: when it came, less what its priority is worth. Lower ones go first
 	attempt uint16            // of a gap made of messages that were queued: the Code
 	kind    itemKind
@@ -66,7 +66,10 @@ type outbox struct {
 	stuck   bool   // the kernel takes nothing now
 	class   uint8  // of its debt; 0: not listed
 	level   uint8  // of the queue's depth, of levels: told, or not worth it
+	late    bool   // it took nothing for StuckTimeout
 	kernel  int    // bytes that the kernel holds while stuck
+	stuckAt int64  // since when its client has taken nothing, while stuck
+	taken   uint64 // Held.Taken as of then
 	held    int    // bytes that count for the budget
 	owner   *conn
 	// Of the list of those that owe about as much.
@@ -392,9 +395,9 @@ func (h *Hub) rest(o *outbox) int {
 	return len(it.b) - o.off
 }
 
-// plain says whether a message is sent as it is shared.
+// plain reports whether a message is sent as it is in b.
 func (it *item) plain() bool {
-	return it.attempt == 0 && it.sub == 0 && (it.t == nil || it.t.kind == kindPlain)
+	return it.attempt == 0 && (it.sub == 0 && (it.t == nil || it.t.kind == kindPlain) || mark(it.from) == addressed)
 }
 
 // ends makes the header and the tail of a message with fields of its own, in the scratch.

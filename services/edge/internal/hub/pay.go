@@ -151,7 +151,7 @@ func (h *Hub) postpone(c *conn, i uint32) {
 		return
 	}
 	h.remove(c, i)
-	e.queued, e.attempt = false, e.attempt-1
+	e.queued, e.attempt = false, e.attempt-min(e.attempt, 1)
 	h.wait(t, e)
 }
 

@@ -55,7 +55,7 @@ func TestWhoOwesMostPays(t *testing.T) {
 				f.slow = !f.slow
 			case 5:
 				if f.slow && h.Gen(f.slot) == f.gen && h.Status(f.slot).Owes {
-					h.Stuck(f.slot, rapid.IntRange(0, 100_000).Draw(t, "kernel"))
+					h.Stuck(f.slot, Held{Memory: rapid.IntRange(0, 100_000).Draw(t, "kernel")})
 				}
 			case 6:
 				w.pass(100 * time.Millisecond)

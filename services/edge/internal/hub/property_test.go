@@ -99,7 +99,9 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			f := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
-			switch rapid.IntRange(0, 9).Draw(t, "op") {
+			switch rapid.IntRange(0, 10).Draw(t, "op") {
+			case 10:
+				w.mesh.Away(rapid.SampledFrom(topics).Draw(t, "whose owner"), rapid.Bool().Draw(t, "is away"))
 			case 0, 1, 2, 3:
 				publish(true)
 			case 4:
@@ -117,6 +119,10 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 			}
 			f.check(w)
 		}
+		for _, name := range topics {
+			w.mesh.Away(name, false)
+		}
+		w.pass(time.Second)      // failed reads are tried again
 		for name := range sent { // the last message of each topic is heard, so that holes before it show
 			w.mesh.Send(name, "last")
 			sent[name]++

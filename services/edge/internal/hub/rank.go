@@ -28,6 +28,9 @@ type mark uint64
 // unranked is no score: those are finite.
 const unranked = mark(0x7ff8_0000_0000_0001)
 
+// addressed is no score either: of a message that is not queued as it is shared, but with all that differs for its subscriber.
+const addressed = mark(0x7ff8_0000_0000_0002)
+
 func scored(score float64) mark { return mark(math.Float64bits(score)) }
 
 // of is the score, and whether the message should have had one.

@@ -204,7 +204,7 @@ func (h *Hub) lined(t *track, k *ranking, o lineup, out uint64) {
 // handRanked hands on some of a track's order, and says how many.
 func (h *Hub) handRanked(t *track) (done int) {
 	o := &t.rank.order
-	for ; done < replaySlice; done++ {
+	for most := h.turnOf(t.c, t.ack); done < most; done++ {
 		next, left := o.next()
 		if !left {
 			h.rankEnds(t)

@@ -88,16 +88,16 @@ func (j *answering) step(h *Hub) bool {
 		case t != nil && t.rank != nil && t.rank.asked == r:
 			h.run(t)
 		case t != nil && r.rng == nil:
-			n += h.giveRanked(r, i, t.c, t, 0, wirev1.Overflow(t.overflow))
+			n += h.giveRanked(r, i, t.c, t, nil, wirev1.Overflow(t.overflow))
 		case s != nil && s.active:
-			n += h.giveRanked(r, i, s.c, nil, s.id, wirev1.Overflow(s.overflow))
+			n += h.giveRanked(r, i, s.c, nil, h.sharing(s, r.messages[0].Topic), wirev1.Overflow(s.overflow))
 		}
 	}
 	return j.at == len(r.members)
 }
 
 // giveRanked queues ephemeral messages of a ranking for one of its members, and says how many.
-func (h *Hub) giveRanked(r *ranking, member int, c *conn, t *track, sub uint32, overflow wirev1.Overflow) (n int) {
+func (h *Hub) giveRanked(r *ranking, member int, c *conn, t *track, subs []*sub, overflow wirev1.Overflow) (n int) {
 	places := r.request[member].Places
 	wanted := len(places)
 	if places == nil {
@@ -106,13 +106,13 @@ func (h *Hub) giveRanked(r *ranking, member int, c *conn, t *track, sub uint32, 
 	if r.answer.Err != nil {
 		h.stats.Unranked.add(code.Of(r.answer.Err), uint64(wanted))
 		for i := range wanted {
-			h.ephemeral(c, t, sub, overflow, r.messages[placeAt(places, i)], unranked)
+			h.ephemeral(c, t, subs, overflow, r.messages[placeAt(places, i)], unranked)
 		}
 		return wanted
 	}
 	answer := &r.answer.Members[member]
 	for _, b := range answer.Best {
-		h.ephemeral(c, t, sub, overflow, r.messages[b.Place], scored(b.Score))
+		h.ephemeral(c, t, subs, overflow, r.messages[b.Place], scored(b.Score))
 	}
 	h.stats.Drops.add(wirev1.Code_CODE_FILTERED, uint64(len(answer.Filtered)))
 	if r.skipsRest() {
@@ -129,7 +129,7 @@ func (h *Hub) giveRanked(r *ranking, member int, c *conn, t *track, sub uint32, 
 	}
 	for i := range wanted {
 		if place := placeAt(places, i); !h.taken[place] {
-			h.ephemeral(c, t, sub, overflow, r.messages[place], 0)
+			h.ephemeral(c, t, subs, overflow, r.messages[place], 0)
 		}
 	}
 	return wanted

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -10,7 +9,7 @@ import (
 )
 
 const (
-	// replaySlice is how many messages one track that is behind gets before the others have their turn.
+	// replaySlice is how many messages one track that is behind gets at most before the others have their turn.
 	replaySlice = 64
 	// readAgain is when a failed read is tried again.
 	readAgain = 500 * time.Millisecond
@@ -25,7 +24,7 @@ func (h *Hub) run(t *track) {
 	h.lags(t)
 	if !t.runs && !t.held && !t.told {
 		t.runs = true
-		h.runnable.push(t.ref())
+		h.runnable.push(runner{t: t.ref()})
 	}
 }
 
@@ -38,7 +37,10 @@ func (h *Hub) replaySlice() int {
 	if !ok {
 		return 0
 	}
-	t := r.get()
+	if r.g != nil {
+		return 1 + h.handGroup(r.g, h.turnOf(r.g.c, r.g.ack))
+	}
+	t := r.t.get()
 	if t == nil {
 		return 1
 	}
@@ -68,9 +70,10 @@ func (h *Hub) ask(t *track) {
 	room, enough := h.roomToRead(t)
 	if !room || !enough && !t.waited() {
 		h.waitFor(t)
-		if room {
+		switch {
+		case room:
 			h.readFewSoon(t)
-		} else {
+		case !t.few: // whoever waits for little room keeps its place: others may use up each bit of it at once
 			h.noRetry(t)
 		}
 		return
@@ -78,24 +81,14 @@ func (h *Hub) ask(t *track) {
 	if enough {
 		h.noRetry(t)
 	}
-	ts, from, size := t.topic, t.pos+1, h.lim.ReadBytes
+	from, size := t.pos+1, h.lim.ReadBytes
 	if t.rank != nil {
 		size = max(size, rankReadBytes)
 		if next, left := t.rank.order.next(); left {
 			from = next.seq
 		}
 	}
-	h.trackmore(t).asked, t.reading = from, true
-	if ts.reads == nil {
-		ts.reads = h.reads.Take()
-		ts.reads.from = map[uint64][]trackRef{}
-	}
-	waiting := ts.reads.from[from]
-	ts.reads.from[from] = append(waiting, t.ref())
-	if len(waiting) == 0 {
-		h.stats.LogReads++
-		h.mesh.Read(h.cfg.Loop, strings.Clone(ts.name), t.epoch, from, 0, size)
-	}
+	h.read(t, from, size)
 }
 
 // waited says that the track goes on, with whatever room its window has, until that is full.
@@ -104,7 +97,7 @@ func (t *track) waited() bool { return t.few && t.retryAt == 0 }
 // roomToRead says whether there is room for a message that is behind, and whether there is enough for reading on to be worth it: half of a window.
 func (h *Hub) roomToRead(t *track) (room, enough bool) {
 	c := t.c
-	room, enough = h.drained(c) && (t.cur == nil || t.cur.Open(t.pos+1)), true
+	room, enough = h.drained(c) && h.near(t, t.pos+1), true
 	if t.ack {
 		left := c.window - min(c.window, c.unacked)
 		room, enough = room && left > 0, left >= max(1, c.window/2)
@@ -159,6 +152,10 @@ func (j *arrival) step(h *Hub) bool {
 func (h *Hub) arrived(t *track, j *arrival) {
 	e := j.e
 	t.reading = false
+	if t.trackMore.first != 0 {
+		h.firstArrived(t, e)
+		return
+	}
 	h.trackless(t)
 	if !t.behind {
 		return
@@ -232,7 +229,7 @@ func (h *Hub) noRetry(t *track) {
 
 // handOn gives the track some of its range.
 func (h *Hub) handOn(t *track) (done int) {
-	for ; done < replaySlice; t.trackMore.rngAt++ {
+	for most := h.turnOf(t.c, t.ack); done < most; t.trackMore.rngAt++ {
 		if t.rngAt == len(t.rng.Messages) {
 			h.rangeEnds(t)
 			return done
@@ -287,6 +284,7 @@ func (h *Hub) rangeEnds(t *track) {
 		h.fallBehind(t)
 	default:
 		t.behind = false
+		h.noRetry(t)
 		h.stats.Resumed++
 	}
 }
@@ -306,6 +304,7 @@ func (h *Hub) waitFor(t *track) {
 		t.waits = true
 		t.c.waiting++
 	}
+	h.tendFirst(t)
 }
 
 func (h *Hub) notWaiting(t *track) {

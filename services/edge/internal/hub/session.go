@@ -31,6 +31,7 @@ type session struct {
 	// them, lastRef is the ref of the Save that ends the hold.
 	leaving  bool
 	lookedAt int
+	stamp    uint32 // of the last ephemeral message queued for its subscriptions that have no track
 	lastRef  uint32
 }
 

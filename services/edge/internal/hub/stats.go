@@ -42,6 +42,7 @@ type Stats struct {
 	Stuck         int64              // connections whose socket is stuck now
 	Owing         [len(Depths)]int64 // connections that owe at least so many bytes now
 	Deepest       int64              // bytes of the connection that owes most, to an eighth; 0: nobody owes much
+	StandingNow   int64              // of those, the ones that stand still behind a message that is never ACKed
 	BehindNow     int64              // subscriptions that read on from the log, as of the last second or so
 	Lag           int64              // messages between those and the heads of their topics, together
 	LongestLag    int64              // of one of them
@@ -51,6 +52,7 @@ type Stats struct {
 	Frames       uint64 // frames read
 	Behind       uint64 // times a subscription fell behind
 	Resumed      uint64 // times one came level again
+	StandStills  uint64 // messages read again because a session stood still behind them
 	LogReads     uint64 // ranges asked for
 	HeldBack     uint64 // crossings of a level of a queue's depth that were not told, for their number
 	Payments     uint64 // times that a connection gave up some of what it owed, because the budget was used up
@@ -60,6 +62,10 @@ type Stats struct {
 	AckTimeouts  uint64 // messages that left a window un-ACKed
 	DeadLetters  uint64
 	StaleEvents  uint64 // events for connections that were gone
+	Recalled     uint64 // messages of groups that went back unsent, because their member's client did not read
+
+	StuckCloses uint64              // connections closed because their client took nothing for long
+	SparedStuck [rtt.Reasons]uint64 // times that one was not closed, by why
 
 	// Of links: those that are unhealthy now, how often one became so, how often an unhealthy one was not closed, by why, which heartbeats told nothing of their
 	// link, because the edge was late or had a queue, and what the others told.

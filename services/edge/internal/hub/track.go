@@ -69,6 +69,7 @@ type trackMore struct {
 	holeCode         wirev1.Code
 
 	asked   uint64            // first seq of the range that is waited for
+	first   uint64            // of the message that is read because the track stands still behind it; 0: none is
 	retryAt int64             // of a read that failed, or, with few, for a window that has little room; few and 0: it has waited
 	rng     *exchange.Range   // being handed on
 	rngAt   int               //
@@ -100,7 +101,7 @@ func (h *Hub) trackmore(t *track) *trackMore {
 // trackless gives trackMore back where nothing is in it.
 func (h *Hub) trackless(t *track) {
 	m := t.trackMore
-	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && m.rank == nil && !m.changed && !m.unnamed && !t.held && !t.reading {
+	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && m.rank == nil && !m.changed && !m.unnamed && m.first == 0 && !t.held && !t.reading {
 		h.trackMore.Give(m)
 		t.trackMore = noTrackMore
 	}
@@ -228,6 +229,7 @@ func (h *Hub) addTrack(s *sub, ts *topicState) *track {
 }
 
 func (h *Hub) linkTrack(c *conn, t *track) {
+	c.displaced()
 	c.tracks.Append(&h.arrays, t)
 	switch {
 	case c.byTop != nil:
@@ -242,6 +244,7 @@ func (h *Hub) linkTrack(c *conn, t *track) {
 }
 
 func (h *Hub) takeOutOfConn(c *conn, t *track) {
+	c.displaced()
 	if moved := c.tracks.Take(&h.arrays, int(t.atConn)); moved != nil {
 		moved.atConn = t.atConn
 	}

@@ -1,15 +1,20 @@
 package hub
 
-// waking is a walk over the tracks of a connection, then over its groups, for those that waited for a window or the queue, the last ones first: what
-// takes the place of a track that goes meanwhile was looked at, or will be.
+// waking is a walk over the tracks and groups of a connection for those that waited for a window or the queue. All of them go on, in turns; but where there is room
+// for few, who comes first has it. So a walk begins behind the one that the walk before it woke first (connMore.turn): everyone is the first in its turn.
+//
+// Places are counted over the tracks and the groups behind them, and walked from the last to the first: from c.turn down, then from the end down to there. Whoever
+// changes the places of others meanwhile has the walk repeated.
 type waking struct {
-	c      *conn
-	begun  bool
-	tracks int
-	groups int
+	c     *conn
+	begun bool
+	again bool   // the first places are done: it goes on from the end
+	woken bool   // somebody was
+	at    uint32 // the place behind the next one
+	from  uint32 // where it began
 }
 
-// wakeSlice is how many tracks are looked at in one go.
+// wakeSlice is how many places are looked at in one go.
 const wakeSlice = 256
 
 // wake has the waiting tracks of a connection looked at, once more where that is under way.
@@ -23,7 +28,14 @@ func (h *Hub) wake(c *conn) {
 	}
 }
 
-// wakeSlice goes on with the next walk, and says how much it did.
+// displaced notes that tracks or groups of a connection have other places.
+func (c *conn) displaced() {
+	if c.waking {
+		c.rewake = true
+	}
+}
+
+// wakeSlice goes on with the next walk, and reports how much it did.
 func (h *Hub) wakeSlice() int {
 	w, ok := h.wakes.pop()
 	if !ok {
@@ -37,11 +49,12 @@ func (h *Hub) wakeSlice() int {
 	}
 	if !w.begun {
 		c.rewake = false
-		w.begun, w.tracks, w.groups = true, c.tracks.Len(), len(c.groups)
+		w.begun, w.from = true, min(c.turn, c.places())
+		w.at = w.from
 	}
-	looked := w.slice(h)
+	looked, over := w.slice(h)
 	switch {
-	case w.tracks+w.groups > 0:
+	case !over:
 		h.wakes.push(w)
 	case c.rewake && c.waiting > 0:
 		h.wakes.push(waking{c: c})
@@ -51,36 +64,96 @@ func (h *Hub) wakeSlice() int {
 	return 1 + looked/8
 }
 
-func (w *waking) slice(h *Hub) (n int) {
+func (c *conn) places() uint32 { return uint32(c.tracks.Len() + len(c.groups)) }
+
+// slice looks at some places, and reports how many that were, and whether these were the last.
+func (w *waking) slice(h *Hub) (n int, over bool) {
 	c := w.c
-	end := min(w.tracks, c.tracks.Len())
-	w.tracks = max(end-wakeSlice, 0)
-	n = end - w.tracks
-	for i := w.tracks; i < end; i++ { // none goes meanwhile
-		switch t := c.tracks.At(i); {
-		case !t.waits:
-		case t.latest != nil:
-			h.notWaiting(t)
-			h.tryLatest(t)
-		default:
-			switch room, enough := h.roomToRead(t); {
-			case room && (enough || t.waited()):
-				h.notWaiting(t)
-				h.run(t)
-			case room:
-				h.readFewSoon(t)
-			}
+	for ; n < wakeSlice; n++ {
+		w.at = min(w.at, c.places())
+		if w.at == 0 && !w.again {
+			w.again, w.at = true, c.places()
+		}
+		if w.again && w.at <= w.from {
+			return n, true
+		}
+		w.at--
+		if h.goesOn(c, int(w.at)) && !w.woken {
+			w.woken = true
+			h.turnBehind(c, w.at)
 		}
 	}
-	for ; w.tracks == 0 && n < wakeSlice; n++ {
-		if w.groups = min(w.groups, len(c.groups)); w.groups == 0 {
-			break
+	return n, false
+}
+
+// goesOn has the track or group at a place go on if it waited, and there is room for it.
+func (h *Hub) goesOn(c *conn, at int) bool {
+	if at >= c.tracks.Len() {
+		g := c.groups[at-c.tracks.Len()]
+		if g.stalled && h.drained(c) {
+			h.readsAgain(g)
 		}
-		w.groups--
-		if g := c.groups[w.groups]; g.waits {
-			h.runGroup(g)
-			n += len(g.live()) / looksAsOne
+		if !g.waits || g.ack && c.unacked >= c.window {
+			return false
 		}
+		h.runGroup(g)
+		return true
 	}
-	return n
+	t := c.tracks.At(at)
+	switch {
+	case !t.waits:
+		return false
+	case t.latest != nil:
+		h.notWaiting(t)
+		h.tryLatest(t) // which tends to what it stands still behind
+		return true
+	}
+	room, enough := h.roomToRead(t)
+	if room && (enough || t.waited()) {
+		h.notWaiting(t)
+		h.run(t)
+		return true
+	}
+	if room {
+		h.readFewSoon(t)
+	} else {
+		h.tendFirst(t)
+	}
+	return false
+}
+
+// turnBehind has the next walk begin behind a place. Who waits alone needs no turn.
+func (h *Hub) turnBehind(c *conn, at uint32) {
+	if c.places() > 1 && c.turn != at {
+		h.more(c).turn = at
+	}
+}
+
+// noTurns forgets whose turn it is where nobody waits and nothing is with the client.
+func (h *Hub) noTurns(c *conn) {
+	if c.turn != 0 && c.waiting == 0 && c.unacked == 0 {
+		c.connMore.turn = 0
+		h.less(c)
+	}
+}
+
+// runner is a track that is behind, or a group with messages that wait, in line to go on.
+type runner struct {
+	t trackRef
+	g *membership
+}
+
+// turnsOfAWindow is in how many turns a window or the queue's part for those who are behind is given out, where several may want some of it.
+const turnsOfAWindow = 8
+
+// turnOf is how many messages one of several tracks and groups of a connection may hand on before the others have their turn.
+func (h *Hub) turnOf(c *conn, ack bool) int {
+	if c.places() == 1 {
+		return replaySlice
+	}
+	room := h.lim.QueueMessages / 8
+	if ack {
+		room = min(room, int(c.window))
+	}
+	return min(max(room/turnsOfAWindow, 1), replaySlice)
 }

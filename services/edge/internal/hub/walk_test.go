@@ -331,6 +331,7 @@ type teller struct {
 func (m *teller) JoinGroup(exchange.Conn, uint32, *exchange.GroupJoin) {}
 func (m *teller) LeaveGroup(exchange.Conn, uint32)                     {}
 func (m *teller) PauseGroup(exchange.Conn, uint32)                     { m.paused++ }
+func (m *teller) ResumeGroup(exchange.Conn, uint32)                    { m.paused-- }
 func (m *teller) SettleGroup(all []exchange.GroupSettled)              { m.settled += len(all) }
 
 // What is due in many groups of one connection is given back some at a time, and all of it once.

@@ -187,14 +187,10 @@ func (h *Hub) overdue(t *track, e *entry) {
 	attempts := uint32(e.attempt) + 1
 	switch {
 	case e.m.ExpiresAt != 0 && e.m.ExpiresAt <= h.wall:
-		h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
-		h.giveUp(t, e.m, attempts, wirev1.Code_CODE_EXPIRED)
-		h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, e.m.Seq, e.m.Seq, wirev1.Code_CODE_EXPIRED))
+		h.exhausted(t, e.m, attempts, wirev1.Code_CODE_EXPIRED)
 		h.leaves(t, e)
 	case t.cur != nil && attempts >= p.MaxAttempts:
-		h.stats.Drops.add(wirev1.Code_CODE_ATTEMPTS_EXHAUSTED, 1)
-		h.giveUp(t, e.m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
-		h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, e.m.Seq, e.m.Seq, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED))
+		h.exhausted(t, e.m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 		h.leaves(t, e)
 	case uint32(e.sends) > p.MaxRedeliveries:
 		h.park(t, e, attempts)

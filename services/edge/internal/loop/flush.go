@@ -115,7 +115,7 @@ func (l *Loop) sent(b *sending, p *peer, r poll.Result) bool {
 		if p.secure != nil {
 			l.sentSealed(b, p, 0)
 		}
-		l.hub.Stuck(b.slot, poll.Held(int(p.fd)))
+		l.hub.Stuck(b.slot, l.held(p))
 		l.watchStuck(b.slot, p)
 		return true
 	}

@@ -1,9 +1,17 @@
 package loop
 
-import "github.com/pushmesh/pushmesh/services/edge/internal/poll"
+import (
+	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
+	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+)
 
 // measureBudget is how many stuck sockets are measured in a tick: one call of the kernel each.
 const measureBudget = 64
+
+// held is what the kernel has for a socket, and how much its peer has acknowledged: a slow client moves that, though the kernel takes nothing more for it.
+func (l *Loop) held(p *peer) hub.Held {
+	return hub.Held{Memory: poll.Held(int(p.fd)), Taken: l.info.Taken(int(p.fd))}
+}
 
 // watchStuck has a socket measured again, in turns with others, for as long as the kernel takes nothing for it.
 func (l *Loop) watchStuck(slot uint32, p *peer) {
@@ -21,7 +29,7 @@ func (l *Loop) measure() {
 		}
 		slot := l.stuck[l.stuckAt]
 		if p := l.peers.get(slot); p.open() && !p.writable {
-			l.hub.Stuck(slot, poll.Held(int(p.fd)))
+			l.hub.Stuck(slot, l.held(p))
 			l.stuckAt++
 			continue
 		}

@@ -18,6 +18,9 @@ func (m *Mesh) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin) 
 // PauseGroup says that a member takes nothing more.
 func (m *Mesh) PauseGroup(conn exchange.Conn, sub uint32) { m.groups.PauseGroup(conn, sub) }
 
+// ResumeGroup says that a member that was paused takes messages again.
+func (m *Mesh) ResumeGroup(conn exchange.Conn, sub uint32) { m.groups.ResumeGroup(conn, sub) }
+
 // LeaveGroup ends a member.
 func (m *Mesh) LeaveGroup(conn exchange.Conn, sub uint32) { m.groups.LeaveGroup(conn, sub) }
 

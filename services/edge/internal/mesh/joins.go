@@ -30,12 +30,15 @@ func (m *Mesh) unheard() bool {
 	return m.now.Before(m.othersUntil) || m.routers.Len() == 0 && m.now.Before(m.graceUntil)
 }
 
-// Sizes of a question about heads, and how many of them are asked at a time because of joins.
+// Sizes of a question about heads, and how many of them are asked at a time because of joins: of one owner, and of filters.
 const (
 	topicsAtATime  = 4096
 	filtersAtATime = 256
 	asksAtATime    = 4
 )
+
+// joinsOfOneOwner is how many joins may wait for one owner, so that there is room for those of others.
+const joinsOfOneOwner = joinsWaiting / 2
 
 // laggingMost bounds the filters kept of joins that were answered late.
 const laggingMost = 65_536
@@ -148,10 +151,19 @@ func (m *Mesh) pass(w interest.Wait) {
 	case !m.cfg.Durable(w.Filter), !w.Heads && m.feed.Known(w.Filter):
 		m.answer(w, nil, nil)
 	default:
+		qs := m.joins.of(m.ownerOf(w.Filter))
+		if qs.n >= joinsOfOneOwner {
+			m.stats.RefusedJoins.Add(1)
+			m.answer(w, nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "too many subscriptions wait for the store that owns the topic"))
+			return
+		}
 		m.feed.Expect(w.Filter)
-		m.joins.topics.add(w)
+		qs.add(w)
 	}
 }
+
+// ownerOf is the store that owns a topic's shard, as far as is known; "" where none does.
+func (m *Mesh) ownerOf(name string) string { return m.cfg.Store.OwnerOf(topic.Shard(name)) }
 
 func (m *Mesh) answer(w interest.Wait, heads []exchange.Head, err error) {
 	m.waiting.Add(-1)
@@ -161,14 +173,17 @@ func (m *Mesh) answer(w interest.Wait, heads []exchange.Head, err error) {
 	m.Post(w.Conn.Loop, exchange.Joined{Conn: w.Conn, Sub: w.Sub, Heads: heads, Err: err})
 }
 
-// askHeads asks the store for those who wait, as long as few questions are under way: whoever comes meanwhile is asked for together.
+// askHeads asks the stores for those who wait, as long as few questions of an owner are under way: whoever comes meanwhile is asked for together.
 func (m *Mesh) askHeads() {
 	m.joins.overdue(m.now)
-	for len(m.joins.open) < asksAtATime && len(m.joins.topics.waits) > 0 {
-		m.askTopics(m.joins.begin(m.now, &m.joins.topics, topicsAtATime))
+	for _, qs := range m.joins.topics {
+		for qs.open < asksAtATime && len(qs.waits) > 0 {
+			m.askTopics(m.joins.begin(m.now, qs, topicsAtATime))
+		}
 	}
-	for len(m.joins.open) < asksAtATime && len(m.joins.filters.waits) > 0 {
-		m.askFilters(m.joins.begin(m.now, &m.joins.filters, filtersAtATime))
+	m.joins.forget()
+	for qs := &m.joins.filters; qs.open < asksAtATime && len(qs.waits) > 0; {
+		m.askFilters(m.joins.begin(m.now, qs, filtersAtATime))
 	}
 }
 

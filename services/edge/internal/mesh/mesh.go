@@ -36,6 +36,8 @@ type Store interface {
 	history.Store
 	sessions.Store
 	groups.Store
+	// OwnerOf is the address of the store that owns a shard, as far as is known; "" where none does. It must not block.
+	OwnerOf(shard int) string
 }
 
 // Config of a mesh.
@@ -70,7 +72,7 @@ type Config struct {
 	Traced bool
 	// FramesWaiting of routers, at most, or about 64 MiB; beyond, they are dropped and heads are compared. 0: 65,536.
 	FramesWaiting int
-	// ReadsAtATime bounds the reads of logs for subscribers that catch up; 0: 16.
+	// ReadsAtATime bounds the reads of logs for subscribers that catch up, of each store; 0: 16.
 	ReadsAtATime int
 	// Feed bounds what the feed holds; its Loops and Durable are set by the mesh.
 	Feed feed.Config
@@ -170,11 +172,11 @@ func New(cfg Config) *Mesh {
 	}
 	m.judging = where.NewStage(m.wheres, cfg.Judging)
 	m.rejudging = where.NewStage(m.wheres, where.StageConfig{Messages: rangesMessages, Bytes: rangesBytes})
-	m.resumes = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
-	m.repairs = history.NewReader(cfg.Store, readsWaiting, cfg.Traced)
+	m.resumes = history.NewReader(cfg.Store, m.ownerOf, readsWaiting, cfg.Traced)
+	m.repairs = history.NewReader(cfg.Store, m.ownerOf, readsWaiting, cfg.Traced)
 	m.catchup = catchup{cache: history.NewCache(0), flights: map[string][]*flight{}}
 	m.joins = newJoins()
-	m.check = check{topics: map[string]bool{}, reasons: map[string]bool{}}
+	m.check = newCheck()
 	m.live.Store(&[]routers.Live{})
 	return m
 }
@@ -189,6 +191,7 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	}
 	m.sessions = sessions.New(sessions.Config{
 		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Log: m.cfg.Log,
+		Owner: func(user, name string) string { return m.cfg.Store.OwnerOf(topic.SessionShard(user, name)) },
 	})
 	m.groups = groups.New(groups.Config{
 		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups,
@@ -372,7 +375,7 @@ func (m *Mesh) clock() {
 		m.routersChanged()
 	}
 	if m.apart() && !m.now.Before(m.check.apart) {
-		m.checkAll("apart")
+		m.checkAll(onlyApart)
 	}
 	if !m.now.Before(m.check.next) {
 		m.checkAll("backstop")
@@ -384,7 +387,7 @@ func (m *Mesh) clock() {
 // clockDue is when clock has something to look at: with the next digest where nothing waits, for wakes are what an edge with idle connections pays for.
 func (m *Mesh) clockDue() time.Time {
 	due := m.nextDigest
-	if m.gate.Len() > 0 || len(m.lagging) > 0 || m.check.wanted() || m.unheard() {
+	if m.gate.Len() > 0 || len(m.lagging) > 0 || m.check.wanted() || m.check.waits() || m.unheard() {
 		due = m.ticked.Add(tick)
 	}
 	if at, ok := m.routers.NextSilent(); ok && at.Before(due) {

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +16,8 @@ const holdBack = 100 * time.Millisecond
 type questions struct {
 	waits map[string][]interest.Wait // to be asked about
 	asked map[string]*question       // names that are being asked about, and held back
+	open  int                        // questions under way
+	n     int                        // joins that wait for an answer
 }
 
 // question is under way.
@@ -37,6 +40,7 @@ func (qs *questions) add(w interest.Wait) {
 		waits = q.later
 	}
 	waits[w.Filter] = append(waits[w.Filter], w)
+	qs.n++
 }
 
 // release lets the next question be asked.
@@ -56,13 +60,31 @@ func (q *question) release() {
 	q.later = nil
 }
 
-// joins wait for heads.
+// joins wait for heads. Those of topics are kept apart by the store that owns the topic's shard, "" where none does: nobody waits for an owner that is not the
+// topic's own. Those of filters need every owner.
 type joins struct {
-	topics, filters questions
-	open            []*question // under way, oldest first
+	topics  map[string]*questions
+	filters questions
+	open    []*question // under way, oldest first
 }
 
-func newJoins() joins { return joins{topics: newQuestions(), filters: newQuestions()} }
+func newJoins() joins { return joins{topics: map[string]*questions{}, filters: newQuestions()} }
+
+// of are the joins of topics that one owner has.
+func (j *joins) of(owner string) *questions {
+	qs := j.topics[owner]
+	if qs == nil {
+		one := newQuestions()
+		qs = &one
+		j.topics[owner] = qs
+	}
+	return qs
+}
+
+// forget drops the owners for which nobody waits.
+func (j *joins) forget() {
+	maps.DeleteFunc(j.topics, func(_ string, qs *questions) bool { return qs.open+qs.n+len(qs.asked) == 0 })
+}
 
 // begin takes at most most names out of those that wait.
 func (j *joins) begin(now time.Time, of *questions, most int) *question {
@@ -76,12 +98,17 @@ func (j *joins) begin(now time.Time, of *questions, most int) *question {
 		delete(of.waits, name)
 	}
 	j.open = append(j.open, q)
+	of.open++
 	return q
 }
 
 // end is called once q is answered.
 func (j *joins) end(q *question) {
 	j.open = slices.DeleteFunc(j.open, func(o *question) bool { return o == q })
+	q.of.open--
+	for _, ws := range q.waits {
+		q.of.n -= len(ws)
+	}
 	q.release()
 }
 

@@ -25,25 +25,25 @@ func TestJoinsOfATopicShareQuestions(t *testing.T) {
 	j := newJoins()
 	now := time.Now()
 	for sub := range uint32(3) {
-		j.topics.add(interest.Wait{Filter: "a", Sub: sub})
+		j.of("s1").add(interest.Wait{Filter: "a", Sub: sub})
 	}
-	first := j.begin(now, &j.topics, 10)
-	j.topics.add(interest.Wait{Filter: "a", Sub: 3})
-	j.topics.add(interest.Wait{Filter: "b", Sub: 4})
-	j.topics.add(interest.Wait{Filter: "a", Sub: 5})
+	first := j.begin(now, j.of("s1"), 10)
+	j.of("s1").add(interest.Wait{Filter: "a", Sub: 3})
+	j.of("s1").add(interest.Wait{Filter: "b", Sub: 4})
+	j.of("s1").add(interest.Wait{Filter: "a", Sub: 5})
 	if got := subs(first, "a"); !slices.Equal(got, []uint32{0, 1, 2}) {
 		t.Fatalf("the first question is of %v", got)
 	}
-	other := j.begin(now, &j.topics, 10)
+	other := j.begin(now, j.of("s1"), 10)
 	if got := names(other.waits); !slices.Equal(got, []string{"b"}) {
 		t.Fatalf("asked about %v while a is being asked about", got)
 	}
 	j.end(other)
-	if len(j.topics.waits) != 0 {
-		t.Fatalf("the end of one question let go of another's: %v", j.topics.waits)
+	if len(j.of("s1").waits) != 0 {
+		t.Fatalf("the end of one question let go of another's: %v", j.of("s1").waits)
 	}
 	j.end(first)
-	if got := subs(j.begin(now, &j.topics, 10), "a"); !slices.Equal(got, []uint32{3, 5}) {
+	if got := subs(j.begin(now, j.of("s1"), 10), "a"); !slices.Equal(got, []uint32{3, 5}) {
 		t.Fatalf("the next question is of %v", got)
 	}
 }
@@ -51,35 +51,35 @@ func TestJoinsOfATopicShareQuestions(t *testing.T) {
 func TestAQuestionThatTakesLongHoldsNobodyBack(t *testing.T) {
 	j := newJoins()
 	now := time.Now()
-	j.topics.add(interest.Wait{Filter: "a"})
-	slow := j.begin(now, &j.topics, 10)
+	j.of("s1").add(interest.Wait{Filter: "a"})
+	slow := j.begin(now, j.of("s1"), 10)
 	if _, ok := j.due(); ok {
 		t.Fatal("something is due for nobody")
 	}
-	j.topics.add(interest.Wait{Filter: "a", Sub: 1})
+	j.of("s1").add(interest.Wait{Filter: "a", Sub: 1})
 	at, ok := j.due()
 	if !ok || !at.Equal(now.Add(holdBack)) {
 		t.Fatalf("due %v, %v", at, ok)
 	}
 	j.overdue(at.Add(-1))
-	if len(j.topics.waits) != 0 {
+	if len(j.of("s1").waits) != 0 {
 		t.Fatal("released too early")
 	}
 	j.overdue(at)
 	if _, ok := j.due(); ok {
 		t.Fatal("due after the release")
 	}
-	second := j.begin(at, &j.topics, 10)
+	second := j.begin(at, j.of("s1"), 10)
 	if got := subs(second, "a"); !slices.Equal(got, []uint32{1}) {
 		t.Fatalf("the second question is of %v", got)
 	}
-	j.topics.add(interest.Wait{Filter: "a", Sub: 2})
+	j.of("s1").add(interest.Wait{Filter: "a", Sub: 2})
 	j.end(slow) // which holds nothing back any more, and so lets nothing go
-	if len(j.topics.waits) != 0 {
+	if len(j.of("s1").waits) != 0 {
 		t.Fatal("the end of the first let go of what the second holds back")
 	}
 	j.end(second)
-	if len(j.topics.waits["a"]) != 1 || len(j.open) != 0 || len(j.topics.asked) != 0 {
+	if len(j.of("s1").waits["a"]) != 1 || len(j.open) != 0 || len(j.of("s1").asked) != 0 {
 		t.Fatalf("left: %+v", j)
 	}
 }

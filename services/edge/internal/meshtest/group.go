@@ -24,12 +24,17 @@ func (m *Mesh) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin) 
 }
 
 // PauseGroup implements exchange.Groups.
-func (m *Mesh) PauseGroup(conn exchange.Conn, sub uint32) {
+func (m *Mesh) PauseGroup(conn exchange.Conn, sub uint32) { m.pause(conn, sub, true) }
+
+// ResumeGroup implements exchange.Groups.
+func (m *Mesh) ResumeGroup(conn exchange.Conn, sub uint32) { m.pause(conn, sub, false) }
+
+func (m *Mesh) pause(conn exchange.Conn, sub uint32, paused bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, o := range m.members {
 		if o.Conn == conn && o.Sub == sub {
-			o.Paused = true
+			o.Paused = paused
 		}
 	}
 }

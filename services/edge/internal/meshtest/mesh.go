@@ -28,6 +28,7 @@ type Mesh struct {
 	sessions  map[string]*Session
 	wants     map[string]int
 	closed    bool // Joins that ask for heads fail
+	away      map[string]bool
 	hold      bool
 	holdSaved bool
 	held      []exchange.Event
@@ -74,7 +75,7 @@ const BaseEpoch = 1000
 
 // New makes an empty mesh.
 func New(post func(exchange.Event)) *Mesh {
-	return &Mesh{post: post, logs: map[string]*Log{}, sessions: map[string]*Session{}, wants: map[string]int{}, Wheres: where.New(0)}
+	return &Mesh{post: post, logs: map[string]*Log{}, sessions: map[string]*Session{}, wants: map[string]int{}, away: map[string]bool{}, Wheres: where.New(0)}
 }
 
 var _ exchange.Mesh = (*Mesh)(nil)
@@ -173,6 +174,13 @@ func (m *Mesh) CloseStore(closed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = closed
+}
+
+// Away makes the owner of one topic's shard one that answers no reads, or brings it back. Other topics are another's.
+func (m *Mesh) Away(name string, away bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.away[name] = away
 }
 
 // Hold keeps answers back until Release.
@@ -286,7 +294,7 @@ func (m *Mesh) Read(_ uint16, name string, epoch, from, to uint64, maxBytes int)
 	l := m.log(name)
 	answer := exchange.Range{Topic: name, From: from, Epoch: l.Epoch, Head: uint64(len(l.Messages)), Oldest: l.Oldest}
 	switch {
-	case m.closed:
+	case m.closed, m.away[name]:
 		answer.Err = errStore
 	case epoch != 0 && epoch != l.Epoch:
 		answer.Err = code.New(wirev1.Code_CODE_EPOCH_CHANGED, "the epoch is gone")

@@ -39,12 +39,24 @@ type Info struct {
 
 // Path is the smoothed round trip in microseconds, and how many bytes the kernel has not sent yet; both 0 where it does not say.
 func (i *Info) Path(fd int) (rtt, unsent uint32) {
-	i.size = uint32(unsafe.Sizeof(i.tcp))
-	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO, uintptr(unsafe.Pointer(&i.tcp)), uintptr(unsafe.Pointer(&i.size)), 0)
-	if errno != 0 {
+	if !i.read(fd) {
 		return 0, 0
 	}
 	return i.tcp.Rtt, i.tcp.Notsent_bytes
+}
+
+// Taken is how many bytes the peer has acknowledged; 0 where the kernel does not say.
+func (i *Info) Taken(fd int) uint64 {
+	if !i.read(fd) {
+		return 0
+	}
+	return i.tcp.Bytes_acked
+}
+
+func (i *Info) read(fd int) bool {
+	i.size = uint32(unsafe.Sizeof(i.tcp))
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO, uintptr(unsafe.Pointer(&i.tcp)), uintptr(unsafe.Pointer(&i.size)), 0)
+	return errno == 0
 }
 
 func (w *Writer) send(fd int) (int, unix.Errno) {

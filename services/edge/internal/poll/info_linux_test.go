@@ -42,6 +42,41 @@ func TestPathOfAConnection(t *testing.T) {
 	}
 }
 
+// What the peer has taken is what it has room for, and grows with what it reads.
+func TestWhatThePeerHasTakenGrows(t *testing.T) {
+	fd, peer := pair(t)
+	var info Info
+	many, sent := make([]byte, 1<<20), 0
+	for {
+		n, err := unix.Write(fd, many)
+		if errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent += n
+	}
+	if taken := info.Taken(fd); taken >= uint64(sent) {
+		t.Fatalf("%d of %d bytes are taken that nobody reads", taken, sent)
+	}
+	if _, err := io.CopyN(io.Discard, peer, int64(sent)); err != nil {
+		t.Fatal(err)
+	}
+	pace := time.NewTicker(time.Millisecond)
+	defer pace.Stop()
+	for deadline := time.After(time.Minute); info.Taken(fd) < uint64(sent); {
+		select {
+		case <-pace.C:
+		case <-deadline:
+			t.Fatalf("%d of %d bytes are taken that were read", info.Taken(fd), sent)
+		}
+	}
+	if info.Taken(-1) != 0 {
+		t.Fatal("no connection has taken something")
+	}
+}
+
 func BenchmarkPath(b *testing.B) {
 	fd, _ := pair(b)
 	var info Info

@@ -3,6 +3,7 @@ package sessions
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -68,10 +69,11 @@ func (s *Sessions) begin(one *session) {
 
 // raise has the store make a the holder.
 func (s *Sessions) raise(one *session, a *attach, elsewhere bool) {
+	slots := s.slotsOf(s.cfg.Owner(one.user, one.name))
 	s.group.Go("edge-sessions-attach", func(ctx context.Context) {
 		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		case <-ctx.Done():
 		}
 		if elsewhere {
@@ -86,6 +88,22 @@ func (s *Sessions) raise(one *session, a *attach, elsewhere bool) {
 		})
 		s.ops.Do(func() { s.attached(one, a, resp, err) })
 	})
+}
+
+// ownersKept is how many owners' slots are kept; beyond, those of owners that have nothing to do are forgotten.
+const ownersKept = 256
+
+// slotsOf are for the attaches of one owner's sessions.
+func (s *Sessions) slotsOf(owner string) chan struct{} {
+	slots := s.slots[owner]
+	if slots == nil {
+		if len(s.slots) >= ownersKept {
+			maps.DeleteFunc(s.slots, func(_ string, slots chan struct{}) bool { return len(slots) == 0 })
+		}
+		slots = make(chan struct{}, attachesAtATime)
+		s.slots[owner] = slots
+	}
+	return slots
 }
 
 func (s *Sessions) yieldElsewhere(ctx context.Context, k key, a *attach) {

@@ -13,7 +13,7 @@ import (
 
 // Bounds of writing.
 const (
-	writesAtATime  = 4
+	writesAtATime  = 4 // of one owner
 	writesInABatch = 256
 	bytesInABatch  = 1 << 20
 	writeTimeout   = 5 * time.Second
@@ -29,16 +29,47 @@ type unit struct {
 	p  *pending
 }
 
+// batch is units of one owner's sessions.
+type batch struct {
+	owner string
+	units []unit
+	size  int
+}
+
+func (b *batch) full() bool { return len(b.units) == writesInABatch || b.size >= bytesInABatch }
+
 // flush begins to write what is due.
 func (s *Sessions) flush(now time.Time) {
-	for s.writes < writesAtATime {
-		batch := s.batch(now)
-		if len(batch) == 0 {
-			break
+	var open map[string]*batch // by owner
+	for one := range s.dirty {
+		if one.writing || one.due.After(now) {
+			continue
 		}
-		s.begun(batch)
+		owner := s.cfg.Owner(one.user, one.name)
+		b := open[owner]
+		switch {
+		case b != nil:
+		case s.writes[owner] >= writesAtATime:
+			continue
+		default:
+			if b = (&batch{owner: owner}); open == nil {
+				open = map[string]*batch{}
+			}
+			open[owner] = b
+		}
+		b.units = append(b.units, unit{one, one.pending})
+		b.size += one.pending.size
+		one.pending, one.writing = nil, true
+		delete(s.dirty, one)
+		if b.full() {
+			s.begun(b)
+			delete(open, owner)
+		}
 	}
-	if len(s.dirty) == 0 && s.writes == 0 && len(s.flushed) > 0 {
+	for _, b := range open {
+		s.begun(b)
+	}
+	if len(s.dirty) == 0 && len(s.writes) == 0 && len(s.flushed) > 0 {
 		flushed := s.flushed
 		s.flushed = nil
 		for _, f := range flushed {
@@ -47,40 +78,24 @@ func (s *Sessions) flush(now time.Time) {
 	}
 }
 
-func (s *Sessions) batch(now time.Time) []unit {
-	var out []unit
-	size := 0
-	for one := range s.dirty {
-		if one.writing || one.due.After(now) {
-			continue
-		}
-		out = append(out, unit{one, one.pending})
-		size += one.pending.size
-		one.pending, one.writing = nil, true
-		delete(s.dirty, one)
-		if len(out) == writesInABatch || size >= bytesInABatch {
-			break
-		}
-	}
-	return out
-}
-
-func (s *Sessions) begun(batch []unit) {
+func (s *Sessions) begun(b *batch) {
 	req := &meshv1.WriteCursorsRequest{}
-	for _, u := range batch {
+	for _, u := range b.units {
 		req.Writes = append(req.Writes, u.p.write(u.of.user, u.of.name))
 	}
-	s.writes++
+	s.writes[b.owner]++
 	s.group.Go("edge-sessions-write", func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
 		resp, err := s.cfg.Store.WriteCursors(ctx, req)
-		if err == nil && len(resp.GetCodes()) != len(batch) {
-			err = code.New(wirev1.Code_CODE_INTERNAL, fmt.Sprintf("%d answers to %d writes", len(resp.GetCodes()), len(batch)))
+		if err == nil && len(resp.GetCodes()) != len(b.units) {
+			err = code.New(wirev1.Code_CODE_INTERNAL, fmt.Sprintf("%d answers to %d writes", len(resp.GetCodes()), len(b.units)))
 		}
 		s.ops.Do(func() {
-			s.writes--
-			for i, u := range batch {
+			if s.writes[b.owner]--; s.writes[b.owner] == 0 {
+				delete(s.writes, b.owner)
+			}
+			for i, u := range b.units {
 				if err != nil {
 					s.written(u, code.Of(err))
 				} else {

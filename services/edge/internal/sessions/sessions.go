@@ -30,6 +30,8 @@ type Config struct {
 	Store Store
 	// Post hands an event to a loop.
 	Post func(loop uint16, e exchange.Event)
+	// Owner is the store that has a session, as far as is known; nil: one has all. Sessions are kept apart by it: an owner that is slow or away holds up its own.
+	Owner func(user, name string) string
 	// Yield asks another edge to give a session up, and says whether it did.
 	Yield func(ctx context.Context, edge, user, name string) bool
 	Log   *slog.Logger
@@ -40,7 +42,7 @@ type Config struct {
 // Bounds and paces.
 const (
 	attachesWaiting = 100_000
-	attachesAtATime = 64
+	attachesAtATime = 64 // of one owner
 	yieldPatience   = 500 * time.Millisecond
 	scanEvery       = 50 * time.Millisecond
 	maxPending      = 1 << 20 // bytes of one session that can't be stored; beyond, its hold ends: that costs redelivery, no loss
@@ -51,13 +53,13 @@ type Sessions struct {
 	cfg   Config
 	ops   *serial.Queue
 	group *lifecycle.Group
-	slots chan struct{} // attaches under way
 
 	// Its own.
+	slots   map[string]chan struct{} // attaches under way, by owner
 	all     map[key]*session
 	dirty   map[*session]bool
-	writes  int      // WriteCursors under way
-	flushed []func() // called once nothing is dirty
+	writes  map[string]int // WriteCursors under way, by owner
+	flushed []func()       // called once nothing is dirty
 
 	// Held sessions now.
 	Held atomic.Int64
@@ -91,9 +93,12 @@ func New(cfg Config) *Sessions {
 	if cfg.FlushEvery == 0 {
 		cfg.FlushEvery = time.Second
 	}
+	if cfg.Owner == nil {
+		cfg.Owner = func(string, string) string { return "" }
+	}
 	return &Sessions{
-		cfg: cfg, ops: serial.New(), slots: make(chan struct{}, attachesAtATime),
-		all: map[key]*session{}, dirty: map[*session]bool{},
+		cfg: cfg, ops: serial.New(), slots: map[string]chan struct{}{},
+		all: map[key]*session{}, dirty: map[*session]bool{}, writes: map[string]int{},
 	}
 }
 
