@@ -276,16 +276,21 @@ func (f frame) text() string {
 	return f.t.String()
 }
 
-// expect takes what came and compares it.
-func (c *client) expect(want ...string) {
-	c.w.t.Helper()
+// texts takes what came.
+func (c *client) texts() (got []string) {
 	c.w.settle()
 	c.take()
-	var got []string
 	for _, f := range c.got {
 		got = append(got, f.text())
 	}
 	c.got = nil
+	return got
+}
+
+// expect takes what came and compares it.
+func (c *client) expect(want ...string) {
+	c.w.t.Helper()
+	got := c.texts()
 	if !slices.Equal(got, want) {
 		c.w.t.Fatalf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
