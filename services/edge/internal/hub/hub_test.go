@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -371,5 +372,53 @@ func TestStaleHandle(t *testing.T) {
 	d.expect()
 	if s := w.h.Stats(); s.StaleEvents != 1 || s.Subscriptions != 0 || w.mesh.Wants("room/1") != 0 {
 		t.Fatalf("stale %d, subscriptions %d", s.StaleEvents, s.Subscriptions)
+	}
+}
+
+// A topic whose position is named begins behind it, whatever the start says of the others; what can't be meant together is refused.
+func TestPositionsCountWithEveryStart(t *testing.T) {
+	w := newWorld(t, Limits{})
+	w.mesh.Append("room/1", "a", "b", "c")
+	w.mesh.Append("room/2", "a", "b", "c")
+	at := func(name string, seq uint64) *wirev1.Position {
+		return &wirev1.Position{Topic: name, Epoch: meshtest.BaseEpoch, Seq: seq}
+	}
+	for _, c := range []struct {
+		sub  *wirev1.Subscribe
+		want []string
+	}{
+		{&wirev1.Subscribe{Start: wirev1.Start_START_EARLIEST}, []string{"room/1/3", "room/2/1", "room/2/2", "room/2/3"}},
+		{&wirev1.Subscribe{Start: wirev1.Start_START_LAST_N, Seq: 2}, []string{"room/1/3", "room/2/2", "room/2/3"}},
+		{&wirev1.Subscribe{Start: wirev1.Start_START_AFTER_SEQ}, []string{"room/1/3"}},
+		{&wirev1.Subscribe{}, []string{"room/1/3"}},
+	} {
+		cl := w.connect(&wirev1.Hello{})
+		c.sub.Id, c.sub.Filter, c.sub.Positions = 1, "room/+", []*wirev1.Position{at("room/1", 2)}
+		cl.subscribe(c.sub)
+		got := cl.texts()[1:]
+		slices.Sort(got)
+		for i := range got {
+			got[i] = strings.TrimSuffix(got[i], " subs=[1]")
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v: got %v, want %v", c.sub.GetStart(), got, c.want)
+		}
+	}
+	for name, sub := range map[string]*wirev1.Subscribe{
+		"a session's own":       {Start: wirev1.Start_START_SESSION, Positions: []*wirev1.Position{at("room/1", 2)}},
+		"twice":                 {Positions: []*wirev1.Position{at("room/1", 2), at("room/1", 1)}},
+		"seq beside positions":  {Start: wirev1.Start_START_AFTER_SEQ, Seq: 1, Positions: []*wirev1.Position{at("room/1", 2)}},
+		"seq without a start":   {Seq: 1},
+		"epoch without a start": {Epoch: 1},
+		"seq of many topics":    {Start: wirev1.Start_START_AFTER_SEQ, Seq: 1},
+		"epoch of many topics":  {Start: wirev1.Start_START_AFTER_SEQ, Epoch: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			cl := w.connect(&wirev1.Hello{Session: "s"})
+			sub.Id, sub.Filter = 1, "room/+"
+			cl.subscribe(sub)
+			cl.expect("Error INVALID_ARGUMENT ref=1")
+		})
 	}
 }
