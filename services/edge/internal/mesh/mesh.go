@@ -188,7 +188,7 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 		m.loops = append(m.loops, &outlet{loop: l, full: m.full})
 	}
 	m.sessions = sessions.New(sessions.Config{
-		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Log: m.cfg.Log,
+		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Over: m.tellOver, Log: m.cfg.Log,
 	})
 	m.groups = groups.New(groups.Config{
 		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups,

@@ -31,6 +31,8 @@ type bench struct {
 	yielded    []string
 	lock       chan struct{}
 	raising    func() // nil: nothing; done before a session is raised
+	over       []string
+	deaf       int // so many times other edges can't be told that they have lost a session
 }
 
 // in runs a test with a started bench.
@@ -43,6 +45,15 @@ func in(t *testing.T, f func(b *bench)) {
 			Yield: func(_ context.Context, edge, user, name string) bool {
 				b.locked(func() { b.yielded = append(b.yielded, edge+" "+user+" "+name) })
 				return true
+			},
+			Over: func(_ context.Context, edge, user, name string, generation uint64) (told bool) {
+				b.locked(func() {
+					b.deaf--
+					if told = b.deaf < 0; told {
+						b.over = append(b.over, fmt.Sprint(edge, " ", user, " ", name, " ", generation))
+					}
+				})
+				return told
 			},
 		})
 		if err := b.Start(t.Context()); err != nil {
@@ -75,8 +86,8 @@ func (b *bench) AttachSession(_ context.Context, req *meshv1.AttachSessionReques
 			resp = &meshv1.AttachSessionResponse{PreviousEdge: b.holder}
 		default:
 			b.generation++
+			resp = &meshv1.AttachSessionResponse{Generation: b.generation, Resumed: b.generation > 1, PreviousEdge: b.holder}
 			b.holder = req.GetEdgeId()
-			resp = &meshv1.AttachSessionResponse{Generation: b.generation, Resumed: b.generation > 1}
 		}
 	})
 	return resp, err
@@ -184,7 +195,7 @@ func TestHolderThatDoesNotYieldLosesTheSession(t *testing.T) {
 		b.Attach(conn(2), "u", "s", 0, 2)
 		b.expect(exchange.Yield{Conn: conn(1)})
 		b.Save(conn(1), 4, write(g, 5), false)
-		b.expect(exchange.Detached{Conn: conn(1)})
+		b.expect(exchange.Detached{Conn: conn(1), Err: errTakenOver})
 		b.expect(exchange.Saved{Conn: conn(1), Ref: 4, Err: errTakenOver})
 		b.expect(exchange.Attached{Conn: conn(2), Generation: 2, Resumed: true})
 		if d := time.Since(begin); d != yieldPatience {
@@ -254,7 +265,7 @@ func TestStaleGenerationDetaches(t *testing.T) {
 		b.set(func() { b.refuse = wirev1.Code_CODE_SESSION_TAKEN_OVER })
 		b.Save(conn(1), 2, write(g, 5), true)
 		b.expect(exchange.Saved{Conn: conn(1), Ref: 2, Err: errTakenOver})
-		b.expect(exchange.Detached{Conn: conn(1)})
+		b.expect(exchange.Detached{Conn: conn(1), Err: errTakenOver})
 	})
 }
 
