@@ -218,6 +218,68 @@ func TestNack(t *testing.T) {
 	c.expect()
 }
 
+// A Nack of what the client does not have does no harm, whatever else it has.
+func TestNackOfTheUnknown(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	nack := func(name string, seq uint64, sub uint32) {
+		c.send(wirev1.FrameType_FRAME_TYPE_NACK, &wirev1.Nack{Topic: name, Seq: seq, Sub: sub})
+	}
+	nack("room/1", 1, 0)
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true})
+	nack("room/1", 1, 0)
+	w.mesh.Send("room/1", "a", "b", "c")
+	c.expect("Subscribed 1 head=0", "room/1/1", "room/1/2", "room/1/3")
+	c.ack("room/1", 2, false)
+	for _, seq := range []uint64{0, 2, 4, 1 << 60} { // none, ACKed, to come, never
+		nack("room/1", seq, 0)
+	}
+	nack("room/1", 1, 9) // of another subscription
+	nack("room/2", 1, 0)
+	w.pass(300 * time.Millisecond)
+	c.expect()
+	if s := w.h.Stats(); s.Unacked != 2 || s.Nacks != 8 || s.Connections != 1 {
+		t.Fatalf("%d un-ACKed, %d NACKs, %d connections", s.Unacked, s.Nacks, s.Connections)
+	}
+	nack("room/1", 3, 1)
+	w.pass(300 * time.Millisecond)
+	c.expect("room/1/3 attempt=1")
+}
+
+// A subscription that ends while a message of it is half written: the message comes whole, and means nothing to whatever has the place of its track then.
+func TestUnsubscribedWhileAMessageIsHalfWritten(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true})
+	c.expect("Subscribed 1 head=0")
+	c.slow = true
+	w.mesh.Send("room/1", "a", "b", "c")
+	w.settle()
+	var sent []byte
+	for _, b := range w.h.Gather(c.slot, nil) {
+		sent = append(sent, b...)
+	}
+	c.in = append(c.in, sent[:len(sent)/2]...) // in the middle of the second
+	w.h.Wrote(c.slot, len(sent)/2)
+	w.settle()
+	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})
+	c.subscribe(&wirev1.Subscribe{Id: 2, Filter: "room/2", Ack: true})
+	w.mesh.Send("room/2", "x")
+	w.settle()
+	c.slow = false
+	c.expect("room/1/1", "room/1/2", "Unsubscribed 1", "Subscribed 2 head=0", "room/2/1")
+	if s := w.h.Stats(); s.Unacked != 1 {
+		t.Fatalf("%d un-ACKed", s.Unacked)
+	}
+	c.ack("room/1", 2, true)
+	c.ack("room/2", 1, true)
+	w.pass(10 * time.Second)
+	c.expect()
+	if s := w.h.Stats(); s.Unacked != 0 || s.QueuedBytes != 0 {
+		t.Fatalf("%d un-ACKed, %d bytes queued", s.Unacked, s.QueuedBytes)
+	}
+}
+
 func TestFullQueueFallsBehindWithoutLoss(t *testing.T) {
 	w := newWorld(t, Limits{QueueMessages: 4})
 	c := w.connect(&wirev1.Hello{})

@@ -76,7 +76,28 @@ func (w *world) settle() {
 		freeOver(w.h)
 		if !more && len(w.mail) == 0 {
 			w.h.Dirty(nil)
+			checkItems(w.t, w.h)
 			return
+		}
+	}
+}
+
+// checkItems sees to it that whatever a connection is owed belongs to a track that it has.
+func checkItems(t tester, h *Hub) {
+	for slot := range h.conns.len() {
+		c := h.conns.get(slot)
+		for i := range c.out.n {
+			tr := c.out.at(i).t
+			if tr == nil {
+				continue
+			}
+			found := false
+			for j := 0; j < c.tracks.Len() && !found; j++ {
+				found = c.tracks.At(j) == tr
+			}
+			if !found {
+				t.Fatalf("connection %d is owed something of a track that is gone", slot)
+			}
 		}
 	}
 }
