@@ -105,7 +105,7 @@ func TestTheStoreIsAskedAgainWhereThatHelps(t *testing.T) {
 				t.Errorf("%v: %+v", c.why, e)
 			}
 			synctest.Wait()
-			if kept := len(b.all); kept != int(b.Held.Load()) {
+			if kept := b.kept(); kept != int(b.Held.Load()) {
 				t.Errorf("%v: %d sessions are kept", c.why, kept)
 			}
 		})
@@ -125,7 +125,7 @@ func TestOnlyTheHolderGivesUp(t *testing.T) {
 		}
 		b.Save(conn(1), 0, end(), true) // the answer and the end crossed
 		pass(time.Second)
-		if w := b.written(); b.Held.Load() != 0 || len(w) != 1 || !w[0].GetDetach() || len(b.all) != 0 {
+		if w := b.written(); b.Held.Load() != 0 || len(w) != 1 || !w[0].GetDetach() || b.kept() != 0 {
 			t.Fatalf("%d held, %v", b.Held.Load(), w)
 		}
 	})

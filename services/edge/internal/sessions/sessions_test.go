@@ -112,6 +112,17 @@ func (b *bench) WriteCursors(_ context.Context, req *meshv1.WriteCursorsRequest)
 
 func (b *bench) set(f func()) { b.locked(f) }
 
+// kept is how many sessions there is something to do about.
+func (b *bench) kept() (n int) {
+	done := make(chan struct{})
+	b.ops.Do(func() {
+		n = len(b.all)
+		close(done)
+	})
+	<-done
+	return n
+}
+
 func (b *bench) written() (out []*meshv1.SessionWrite) {
 	b.locked(func() {
 		for _, req := range b.writes {
