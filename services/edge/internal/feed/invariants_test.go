@@ -11,11 +11,14 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// check looks at everything that must be true of a feed between two calls.
-func (b *bench) check(t interface {
+// tester is what *testing.T and *rapid.T have in common.
+type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
-}) {
+}
+
+// check looks at everything that must be true of a feed between two calls.
+func (b *bench) check(t tester) {
 	t.Helper()
 	bytes, listed := 0, map[*state]bool{}
 	var newer *state
@@ -54,10 +57,7 @@ func (b *bench) check(t interface {
 	}
 }
 
-func (b *bench) checkTopic(t interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}, st *state) {
+func (b *bench) checkTopic(t tester, st *state) {
 	t.Helper()
 	size := 0
 	for i, m := range st.ring {
@@ -288,7 +288,7 @@ func TestAHoleIsReadInTimeBesideAFailedRead(t *testing.T) {
 func TestHeldBytesAreGivenBack(t *testing.T) {
 	b := newBench(t, 1, Config{HeldBytes: 12})
 	b.join(0, "a", 1, 0)
-	for round := uint64(0); round < 5; round++ {
+	for round := range uint64(5) {
 		first := 1 + 5*round
 		b.log["a"].head = first + 4
 		b.deliver("a", 1, first+1, first+2, first+3)

@@ -103,7 +103,7 @@ func TestFieldsComeInAnyOrder(t *testing.T) {
 		slices.SortStableFunc(other, func(a, b []byte) int {
 			return slices.Index(order, number(a)) - slices.Index(order, number(b))
 		})
-		tail := rapid.SampledFrom([][]byte{nil, nil, nil, {0xff}, {1<<3 | 0}, {4<<3 | 2, 9}}).Draw(t, "tail") // what is malformed can only be the last
+		tail := rapid.SampledFrom([][]byte{nil, nil, nil, {0xff}, {1 << 3}, {4<<3 | 2, 9}}).Draw(t, "tail") // what is malformed can only be the last
 		one, two := slices.Concat(append(fields, tail)...), slices.Concat(append(other, tail)...)
 		if a, b := exchanged(t, ft, one), exchanged(t, ft, two); a != b {
 			t.Fatalf("%v %x: %s\nin another order, %x: %s", ft, one, a, two, b)
