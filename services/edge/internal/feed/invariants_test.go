@@ -212,8 +212,17 @@ func TestTheQuietestTopicsLoseTheirRecentMessages(t *testing.T) {
 		seq   uint64
 		want  string
 	}{
-		{"a", 1, "a1 "}, {"b", 1, "a1 b1 "}, {"c", 1, "a1 b1 c1 "}, {"a", 2, "a2 b1 c1 "}, {"d", 1, "a2 c1 d1 "}, {"d", 2, "a2 d2 "},
-		{"b", 2, "b1 d2 "}, {"b", 3, "b2 d2 "}, {"c", 2, "b2 c1 "}, {"c", 3, "b2 c2 "}, {"a", 3, "a1 c2 "},
+		{"a", 1, "a1 "},
+		{"b", 1, "a1 b1 "},
+		{"c", 1, "a1 b1 c1 "},
+		{"a", 2, "a2 b1 c1 "},
+		{"d", 1, "a2 c1 d1 "},
+		{"d", 2, "a2 d2 "},
+		{"b", 2, "b1 d2 "},
+		{"b", 3, "b2 d2 "},
+		{"c", 2, "b2 c1 "},
+		{"c", 3, "b2 c2 "},
+		{"a", 3, "a1 c2 "},
 	} {
 		if b.deliver(c.topic, 1, c.seq); kept() != c.want {
 			t.Fatalf("after %s/%d: %s, want %s", c.topic, c.seq, kept(), c.want)
