@@ -77,6 +77,29 @@ func (w *world) happen() {
 	}
 }
 
+// The end of one loop's walk says nothing of the members of another, whose walk may take longer.
+func TestTheEndOfALoopsWalkLeavesOthersMembers(t *testing.T) {
+	w := newWorld(t, 1, "room/1", "")
+	e := w.start("a")
+	for i := range uint64(40) { // a walk looks at one connection a turn
+		w.subscribe(e, e.loops[1], 100+i, "")
+	}
+	w.subscribe(e, e.loops[0], 1, "")
+	w.subscribe(e, e.loops[0], 2, "")
+	w.pass(5 * time.Second)
+	w.settled()
+	for _, l := range e.loops { // what is missed is found by the next walk
+		l.watched = map[string]uint64{}
+	}
+	w.disconnect(e.loops[0], 2)
+	e.reporter.Walk(func(string) bool { return true })
+	w.pass(5 * time.Second)
+	w.settled()
+	if n := len(w.folded[e.Source]); n != 41 {
+		t.Fatalf("%d members", n)
+	}
+}
+
 // A router that suspects itself keeps the members of edges that are silent; one that knows an edge to be gone tells of all their leaves, once.
 func TestAnEdgeThatDiedTakesItsMembersWithIt(t *testing.T) {
 	w := newWorld(t, 1, "room/1", "")

@@ -32,6 +32,8 @@ type world struct {
 	toEdges  []leaseFrame
 	toUs     []*meshv1.PresenceFrame
 	folded   map[Source]map[key]bool
+	departed map[key]bool    // members that have left, once at least
+	away     map[Source]bool // edges that died, or that the follower had reason to take for dead
 	log      []string
 }
 
@@ -66,7 +68,7 @@ type walk struct {
 func newWorld(t *testing.T, seed uint64, filter string, topics ...string) *world {
 	w := &world{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1000, 0), filter: filter, topics: topics, most: 1 << 20, part: partSize, edges: map[string]*edge{},
-		known: map[Source]bool{}, folded: map[Source]map[key]bool{},
+		known: map[Source]bool{}, folded: map[Source]map[key]bool{}, departed: map[key]bool{}, away: map[Source]bool{},
 	}
 	w.follower = NewFollower(1, filter, w.most, &w.asks)
 	return w
@@ -74,6 +76,9 @@ func newWorld(t *testing.T, seed uint64, filter string, topics ...string) *world
 
 func (w *world) start(id string) *edge {
 	w.lives++
+	if before := w.edges[id]; before != nil {
+		w.away[before.Source] = true
+	}
 	e := &edge{Source: Source{id, w.lives}}
 	e.reporter = NewReporter(ReporterConfig{ID: id, Incarnation: w.lives, Loops: 2, MaxMembers: w.most, MaxFilters: 10, MaxWatches: 10})
 	e.reporter.part = w.part
@@ -97,12 +102,16 @@ func (w *world) subscribe(e *edge, l *loop, conn uint64, topic string) {
 
 func (w *world) unsubscribe(l *loop, conn uint64, topic string) {
 	delete(l.conns[conn], topic)
+	w.departed[key{conn, topic}] = true
 	for f, id := range l.watched {
 		l.told = append(l.told, Change{Kind: Left, Filter: f, Walk: id, Member: w.member(conn, topic)})
 	}
 }
 
 func (w *world) disconnect(l *loop, conn uint64) {
+	for topic := range l.conns[conn] {
+		w.departed[key{conn, topic}] = true
+	}
 	delete(l.conns, conn)
 	if len(l.watched) > 0 {
 		l.told = append(l.told, Change{Kind: Ended, Member: &Member{ConnectionId: conn}})
@@ -168,6 +177,9 @@ func (w *world) work(e *edge) {
 
 // tick lets the follower do what it has to.
 func (w *world) tick() {
+	for _, e := range w.edges {
+		w.away[e.Source] = w.away[e.Source] || e.cut
+	}
 	if !w.blind {
 		clear(w.known)
 		for _, e := range w.edges {
@@ -238,7 +250,7 @@ func mangle[F any](w *world, in []F) (out []F) {
 	return out
 }
 
-// fold does what a consumer does, and checks that joins and leaves of a member alternate.
+// fold does what a consumer does, and checks that joins and leaves of a member alternate, and that nobody is told to have left who did not.
 func (w *world) fold() {
 	for _, e := range w.follower.Take() {
 		set := w.folded[e.Source]
@@ -248,6 +260,8 @@ func (w *world) fold() {
 		}
 		if k := keyOf(e.Member); set[k] != e.Left {
 			w.t.Fatalf("%v %v: left %v, twice\n%v", e.Source, k, e.Left, w.log)
+		} else if e.Left && !w.departed[k] && !w.away[e.Source] {
+			w.t.Fatalf("%v %v is told to have left, and never did\n%v", e.Source, k, w.log)
 		} else if set[k] = !e.Left; e.Left {
 			delete(set, k)
 		}

@@ -20,18 +20,18 @@ const (
 )
 
 // Detect tells the protocol from the first bytes of a connection. For Push four bytes are
-// looked at: the first frame must be a Hello of at most MaxHello bytes. more is true where b is too short to tell.
+// looked at: the first frame must be a Hello, which may be above MaxHello. more is true where b is too short to tell.
 func Detect(b []byte) (p Protocol, more bool) {
 	if len(b) == 0 {
 		return Unknown, true
 	}
 	switch b[0] {
 	case 0x00:
-		n, t, ok := Header(b)
+		_, t, ok := Header(b)
 		if !ok {
 			return Push, true
 		}
-		if t != wirev1.FrameType_FRAME_TYPE_HELLO || n > MaxHello {
+		if t != wirev1.FrameType_FRAME_TYPE_HELLO {
 			return Unknown, false
 		}
 		return Push, false

@@ -57,7 +57,7 @@ func TestDetect(t *testing.T) {
 		{hello, Push, false},
 		{hello[:3], Push, true},
 		{[]byte{0, 0, 1, 3}, Unknown, false},
-		{[]byte{0, 0x10, 1, 1}, Unknown, false},
+		{[]byte{0, 0x10, 1, 1}, Push, false}, // too large, and a Hello
 		{[]byte("GET / HTTP/1.1"), WebSocket, false},
 		{[]byte{0x10}, MQTT, false},
 		{[]byte{0x16, 3, 1}, TLS, false},

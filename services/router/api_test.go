@@ -113,6 +113,27 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// The edge that holds a session is told that it is deleted, and of which generations that is true.
+func TestTheEdgeOfADeletedSessionIsTold(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, nil)
+	a := startEdge(t, m.nats.ClientURL(), "a", "r1")
+	m.log.sessions["ann/phone"] = &pushmeshv1.Session{User: "ann", Name: "phone", Edge: "a", Generation: 7}
+	m.log.sessions["ann/tablet"] = &pushmeshv1.Session{User: "ann", Name: "tablet", Edge: "gone", Generation: 7}
+	sessions := pushmeshv1.NewSessionServiceClient(m.conn)
+	for _, name := range []string{"phone", "tablet"} {
+		if _, err := sessions.Delete(t.Context(), &pushmeshv1.SessionServiceDeleteRequest{User: "ann", Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := &meshv1.YieldSession{User: "ann", Name: "phone", Generation: 8, Code: wirev1.Code_CODE_NOT_FOUND}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.yields) != 1 || !proto.Equal(a.yields[0], want) {
+		t.Errorf("the edge was told %v", a.yields)
+	}
+}
+
 func TestDisconnectAsksEveryEdge(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, nil)

@@ -67,6 +67,7 @@ type fakeEdge struct {
 	counts     map[string]uint64
 	disconnect []*meshv1.DisconnectClients
 	profiles   []*meshv1.ReplaceProfile
+	yields     []*meshv1.YieldSession
 	reporter   *presence.Reporter                  // nil: tells of no members
 	members    map[string][]*meshv1.PresenceMember // by topic, in the order of their ids; nil: lists are not answered
 }
@@ -246,6 +247,9 @@ func (e *fakeEdge) request(data []byte, respond func([]byte) error) {
 	if d := req.GetDisconnect(); d != nil {
 		e.disconnect = append(e.disconnect, d)
 		reply.Disconnected = 2
+	}
+	if y := req.GetYield(); y != nil {
+		e.yields = append(e.yields, y)
 	}
 	if p := req.GetProfile(); p != nil {
 		e.profiles = append(e.profiles, p)

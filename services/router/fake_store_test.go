@@ -312,8 +312,10 @@ func (s *fakeStore) AttachSession(_ context.Context, req *meshv1.AttachSessionRe
 func (s *fakeStore) DeleteSession(_ context.Context, req *meshv1.DeleteSessionRequest) (*meshv1.DeleteSessionResponse, error) {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
-	delete(s.log.sessions, req.GetUser()+"/"+req.GetName())
-	return &meshv1.DeleteSessionResponse{}, nil
+	k := req.GetUser() + "/" + req.GetName()
+	resp := &meshv1.DeleteSessionResponse{Edge: s.log.sessions[k].GetEdge(), Generation: s.log.sessions[k].GetGeneration()}
+	delete(s.log.sessions, k)
+	return resp, nil
 }
 
 // patience bounds every wait of these tests; nothing comes near it.

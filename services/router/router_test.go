@@ -185,6 +185,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"header size":   {&pushmeshv1.PublishRequest{Topic: "a", Headers: map[string]string{"k": strings.Repeat("v", 8<<10)}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"ttl":           {&pushmeshv1.PublishRequest{Topic: "a", Ttl: durationpb.New(0)}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"dedupe key":    {&pushmeshv1.PublishRequest{Topic: "a", DedupeKey: long}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"key, no log":   {&pushmeshv1.PublishRequest{Topic: "a", DedupeKey: "k"}, wirev1.Code_CODE_UNSUPPORTED},
 		"scheduled":     {&pushmeshv1.PublishRequest{Topic: "a", DeliverAt: timestamppb.Now()}, wirev1.Code_CODE_UNSUPPORTED},
 		"far ahead":     {&pushmeshv1.PublishRequest{Topic: "room/a", DeliverAt: timestamppb.New(time.Now().Add(367 * 24 * time.Hour))}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"no time":       {&pushmeshv1.PublishRequest{Topic: "room/a", DeliverAt: &timestamppb.Timestamp{Nanos: -1}}, wirev1.Code_CODE_INVALID_ARGUMENT},

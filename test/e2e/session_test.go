@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
@@ -404,5 +406,64 @@ func TestDedupeKeys(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Two connections that say Hello for one session at two edges within milliseconds, and then write nothing: one of them keeps it, the other is told at once.
+func TestTwoEdgesAtOnceGiveASessionToOne(t *testing.T) {
+	t.Parallel()
+	s := newSessions(t, &pushmeshv1.Policy{})
+	for i := range 20 {
+		name := fmt.Sprint("race-", i)
+		ends := make(chan int, 2)
+		var clients []*wireclient.Client
+		for edge := range 2 {
+			clients = append(clients, wireclient.Dial(t, s.EdgeAddrs[edge]))
+		}
+		for edge, c := range clients {
+			c.Send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: "worker", Session: name, HeartbeatMs: 600_000})
+			go func() {
+				for {
+					ft, body, err := c.Next(wireclient.Patience)
+					if err != nil {
+						return // closed by the test, or its deadline
+					}
+					var e wirev1.Error
+					if ft == wirev1.FrameType_FRAME_TYPE_ERROR && proto.Unmarshal(body, &e) == nil && e.GetCode() == wirev1.Code_CODE_SESSION_TAKEN_OVER {
+						ends <- edge
+					}
+				}
+			}()
+		}
+		select {
+		case <-ends:
+		case <-time.After(wireclient.Patience):
+			t.Fatalf("session %d: both edges hold it", i)
+		}
+		s.is(name, func(got *pushmeshv1.Session) bool { return got.GetEdge() != "" })
+		if len(ends) > 0 {
+			t.Fatalf("session %d: neither edge holds it", i)
+		}
+		for _, c := range clients {
+			c.Close()
+		}
+	}
+}
+
+// A session that is deleted while it is held: its holder is told at once that it is gone, and comes back to a new one if it likes.
+func TestTheHolderOfADeletedSessionIsTold(t *testing.T) {
+	t.Parallel()
+	s := newSessions(t, &pushmeshv1.Policy{})
+	c, _ := s.attach(1, "s", 0)
+	c.Subscribe(resume("jobs/1"))
+	if _, err := s.api.Delete(t.Context(), &pushmeshv1.SessionServiceDeleteRequest{User: "client:worker", Name: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	if e := c.Error(); e.GetCode() != wirev1.Code_CODE_NOT_FOUND || e.GetRef() != 0 {
+		t.Errorf("its holder was told %v", e)
+	}
+	c.Closed()
+	if _, w := s.attach(0, "s", 0); w.GetResumed() {
+		t.Error("a session that was deleted is resumed")
 	}
 }

@@ -17,9 +17,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/compute"
 	"github.com/pushmesh/pushmesh/services/edge"
 	"github.com/pushmesh/pushmesh/services/router"
@@ -246,7 +248,12 @@ func message(topic, payload string) *pushmeshv1.PublishRequest {
 // Publish publishes one message and waits for its answer.
 func (m *Mesh) Publish(t testing.TB, topic, payload string) *pushmeshv1.PublishResponse {
 	t.Helper()
-	res, err := pushmeshv1.NewPublishServiceClient(m.Router(t)).Publish(t.Context(), message(topic, payload))
+	api, req := pushmeshv1.NewPublishServiceClient(m.Router(t)), message(topic, payload)
+	res, err := api.Publish(t.Context(), req)
+	if code.Of(err) == wirev1.Code_CODE_UNSUPPORTED { // an ephemeral topic, which has no keys
+		req.DedupeKey = ""
+		res, err = api.Publish(t.Context(), req)
+	}
 	if err != nil {
 		t.Fatalf("publish to %s: %v", topic, err)
 	}

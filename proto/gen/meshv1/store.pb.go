@@ -1933,7 +1933,10 @@ func (x *DeleteSessionRequest) GetName() string {
 }
 
 type DeleteSessionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Edge that held it, and the generation that it was held under; empty: nobody held it.
+	Edge          string `protobuf:"bytes,1,opt,name=edge,proto3" json:"edge,omitempty"`
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1966,6 +1969,20 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
 	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DeleteSessionResponse) GetEdge() string {
+	if x != nil {
+		return x.Edge
+	}
+	return ""
+}
+
+func (x *DeleteSessionResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
 }
 
 type PutNamespaceRequest struct {
@@ -3428,8 +3445,12 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\v2\x14.pushmesh.v1.SessionR\asession\">\n" +
 	"\x14DeleteSessionRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x17\n" +
-	"\x15DeleteSessionResponse\"K\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"K\n" +
+	"\x15DeleteSessionResponse\x12\x12\n" +
+	"\x04edge\x18\x01 \x01(\tR\x04edge\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"K\n" +
 	"\x13PutNamespaceRequest\x124\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x16.pushmesh.v1.NamespaceR\tnamespace\"L\n" +
 	"\x14PutNamespaceResponse\x124\n" +

@@ -228,7 +228,7 @@ func (p *prober) through(ctx context.Context, r *Report, router *seen, edges []*
 	err := withConn(router.node.GetGrpcAddress(), func(conn *grpc.ClientConn) error {
 		ctx, cancel := context.WithTimeout(ctx, p.patience)
 		defer cancel()
-		_, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, &pushmeshv1.PublishRequest{Topic: p.topics[kind], Payload: []byte(payload), DedupeKey: payload})
+		_, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, &pushmeshv1.PublishRequest{Topic: p.topics[kind], Payload: []byte(payload)})
 		return err
 	})
 	if err != nil {

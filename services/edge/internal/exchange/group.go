@@ -79,6 +79,9 @@ func (GroupJoined) event() {}
 func (Assigned) event()    {}
 func (GroupEnded) event()  {}
 
+// ErrTwoPositions refuses a Subscribe that names a topic's position twice: only one can be meant.
+var ErrTwoPositions = code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "positions name a topic twice: name it once")
+
 // CheckPosition says what is wrong with a position of a Subscribe.
 func CheckPosition(filter string, p *wirev1.Position) error {
 	if err := topic.Check(p.GetTopic()); err != nil {

@@ -277,8 +277,8 @@ const sweepEvery = time.Second
 
 // Advance does what is due by now. It is called at least every second or so, whatever Next says.
 func (f *Feed) Advance(now time.Time) {
-	f.gaps = f.expire(now, f.gaps)
-	f.retries = f.expire(now, f.retries)
+	f.expire(now, &f.gaps)
+	f.expire(now, &f.retries)
 	if f.sweep && now.Sub(f.swept) >= sweepEvery {
 		f.sweep, f.swept = false, now
 		for _, st := range f.topics {

@@ -89,21 +89,21 @@ func (f *Feed) wait(now time.Time, st *state, d time.Duration) {
 	}
 }
 
-// expire takes what is due from a queue. Entries of topics that settled or were forgotten meanwhile are passed over.
-func (f *Feed) expire(now time.Time, queue []due) []due {
-	for range queue {
-		d := queue[0]
+// expire takes what is due from a queue. Entries of topics that settled or were forgotten meanwhile are passed over. A topic that is still to wait is put
+// behind the others in the same queue.
+func (f *Feed) expire(now time.Time, queue *[]due) {
+	for range *queue {
+		d := (*queue)[0]
 		if d.at.After(now) {
-			return queue
+			return
 		}
-		queue[0] = due{}
-		queue = queue[1:]
+		(*queue)[0] = due{}
+		*queue = (*queue)[1:]
 		if d.st.gapAt.Equal(d.at) {
 			d.st.gapAt = time.Time{}
 			f.overdue(now, d.st)
 		}
 	}
-	return queue
 }
 
 // overdue reads the log where a hole has not been filled in time.

@@ -161,7 +161,7 @@ func (f *Feed) dropUnwanted(st *state) {
 	}
 	f.recent.drop(st)
 	for loop := range st.owed {
-		delete(f.owing[loop], st)
+		f.settleDebt(loop, st)
 	}
 	st.gapAt = time.Time{}
 	delete(f.topics, st.topic)

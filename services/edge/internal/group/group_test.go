@@ -167,6 +167,9 @@ func TestANewGroupBeginsWhereItsFirstMemberSays(t *testing.T) {
 		{exchange.GroupStart{Mode: wirev1.Start_START_AFTER_SEQ, Seq: 1}, 3},
 		{exchange.GroupStart{Mode: wirev1.Start_START_AFTER_SEQ, Seq: 5, Epoch: 7}, 3},
 		{exchange.GroupStart{Mode: wirev1.Start_START_AFTER_SEQ, Positions: []*wirev1.Position{{Topic: "t", Seq: 6}}}, 6},
+		{exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST, Positions: []*wirev1.Position{{Topic: "t", Seq: 6}}}, 6},
+		{exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST, Positions: []*wirev1.Position{{Topic: "u", Seq: 6}}}, 3},
+		{exchange.GroupStart{Mode: wirev1.Start_START_LAST_N, Seq: 2, Positions: []*wirev1.Position{{Topic: "t", Epoch: 7, Seq: 6}}}, 3},
 		{exchange.GroupStart{Mode: wirev1.Start_START_AFTER_SEQ, Positions: []*wirev1.Position{{Topic: "u", Seq: 6}}}, 10},
 	} {
 		c := New(Config{MaxAttempts: func(string) uint32 { return attempts }})

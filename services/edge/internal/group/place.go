@@ -96,13 +96,11 @@ func (c *Core) resume(p *place) bool {
 	return true
 }
 
-// floor is the last seq of a topic that a new group does not get.
+// floor is the last seq of a topic that a new group does not get. A position counts whatever the start says of topics that are not named.
 func floor(s *exchange.GroupStart, h exchange.Head, wildcard bool) uint64 {
-	seq, epoch, named := s.Seq, s.Epoch, !wildcard && len(s.Positions) == 0
 	for _, p := range s.Positions {
 		if p.GetTopic() == h.Topic {
-			seq, epoch, named = p.GetSeq(), p.GetEpoch(), true
-			break
+			return behind(h, p.GetEpoch(), p.GetSeq())
 		}
 	}
 	switch s.Mode {
@@ -111,15 +109,19 @@ func floor(s *exchange.GroupStart, h exchange.Head, wildcard bool) uint64 {
 	case wirev1.Start_START_LAST_N:
 		return max(h.Head-min(h.Head, s.Seq), h.Oldest-1)
 	case wirev1.Start_START_AFTER_SEQ:
-		switch {
-		case !named:
-		case epoch != 0 && epoch != h.Epoch, seq > h.Head: // that log is gone
-			return h.Oldest - 1
-		default:
-			return seq
+		if !wildcard && len(s.Positions) == 0 {
+			return behind(h, s.Epoch, s.Seq)
 		}
 	}
 	return h.Head
+}
+
+// behind is seq, or what comes before everything that there is where the log that it is of is gone.
+func behind(h exchange.Head, epoch, seq uint64) uint64 {
+	if epoch != 0 && epoch != h.Epoch || seq > h.Head {
+		return h.Oldest - 1
+	}
+	return seq
 }
 
 func (c *Core) add(name string, epoch uint64) *place {

@@ -61,11 +61,9 @@ type held struct {
 // JoinGroup implements exchange.Groups.
 func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin) {
 	g.ops.Do(func() {
-		for _, p := range j.Start.Positions {
-			if err := exchange.CheckPosition(j.Filter, p); err != nil {
-				g.cfg.Mesh.Post(conn.Loop, exchange.GroupJoined{Conn: conn, Sub: sub, Err: err})
-				return
-			}
+		if err := checkPositions(j); err != nil {
+			g.cfg.Mesh.Post(conn.Loop, exchange.GroupJoined{Conn: conn, Sub: sub, Err: err})
+			return
 		}
 		g.lastID++
 		m := &member{
@@ -75,6 +73,20 @@ func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin
 		g.introduce(m, nil)
 		g.tend(m.of)
 	})
+}
+
+func checkPositions(j *exchange.GroupJoin) error {
+	named := make(map[string]bool, len(j.Start.Positions))
+	for _, p := range j.Start.Positions {
+		if err := exchange.CheckPosition(j.Filter, p); err != nil {
+			return err
+		}
+		if named[p.GetTopic()] {
+			return exchange.ErrTwoPositions
+		}
+		named[p.GetTopic()] = true
+	}
+	return nil
 }
 
 // PauseGroup implements exchange.Groups.

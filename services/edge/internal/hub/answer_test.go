@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -90,6 +91,29 @@ func (a *asker) stepUntil(t *testing.T, s *sub, seen func() bool) {
 			t.Fatal("it never comes so far")
 		}
 	}
+}
+
+// What is encoded in place is what protobuf makes of the same answer, whatever its fields are.
+func TestAnswersAreWhatProtobufMakesOfThem(t *testing.T) {
+	number := rapid.SampledFrom([]uint64{0, 1, 127, 128, 1 << 20, 1 << 63})
+	rapid.Check(t, func(rt *rapid.T) {
+		want := &wirev1.Subscribed{
+			Id: rapid.Uint32().Draw(rt, "id"), Epoch: number.Draw(rt, "epoch"), Head: number.Draw(rt, "head"), Recovered: rapid.Bool().Draw(rt, "recovered"),
+			Missed: number.Draw(rt, "missed"),
+		}
+		a := answer{epoch: want.GetEpoch(), head: want.GetHead(), recovered: want.GetRecovered(), missed: want.GetMissed()}
+		for range rapid.IntRange(0, 4).Draw(rt, "positions") {
+			p := &wirev1.Subscribed_TopicPosition{
+				Topic: rapid.StringN(1, 200, 255).Draw(rt, "topic"), Epoch: number.Draw(rt, "epoch"), Head: number.Draw(rt, "head"),
+				Recovered: rapid.Bool().Draw(rt, "recovered"), Missed: number.Draw(rt, "missed"),
+			}
+			want.Positions = append(want.Positions, p)
+			a.position(p.GetTopic(), p.GetEpoch(), p.GetHead(), p.GetRecovered(), p.GetMissed())
+		}
+		if got := subscribedOf(t, a.whole(want.GetId())); !proto.Equal(got, want) {
+			rt.Fatalf("got %v\nwant %v", got, want)
+		}
+	})
 }
 
 // A thousand positions are answered in slices: what is known, what lies behind the log's beginning, and topics that no log knows.

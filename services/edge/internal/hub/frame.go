@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"fmt"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -40,8 +42,7 @@ func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 			h.unfinished(c, len(b)-used)
 			return used, false
 		}
-		if n > h.lim.MaxFrame {
-			h.fail(c, wirev1.Code_CODE_FRAME_TOO_LARGE, "a frame's body is longer than max_frame")
+		if h.tooLarge(c, n) {
 			return len(b), false
 		}
 		if len(b)-used < wire.HeaderSize+n {
@@ -62,6 +63,19 @@ func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 	return used, true
 }
 
+// tooLarge fails a connection with a frame that is longer than frames may be at this time.
+func (h *Hub) tooLarge(c *conn, n int) bool {
+	switch {
+	case c.state == stateHello && n > wire.MaxHello:
+		h.fail(c, wirev1.Code_CODE_FRAME_TOO_LARGE, fmt.Sprintf("Hello is %d bytes long, 4,096 at most", n))
+	case n > h.lim.MaxFrame:
+		h.fail(c, wirev1.Code_CODE_FRAME_TOO_LARGE, fmt.Sprintf("a frame's body is %d bytes long, %d (max_frame) at most", n, h.lim.MaxFrame))
+	default:
+		return false
+	}
+	return true
+}
+
 // detect looks at the first bytes of a connection; false where they are too few or not ours.
 func (h *Hub) detect(c *conn, b []byte) bool {
 	p, more := wire.Detect(b)
@@ -72,7 +86,7 @@ func (h *Hub) detect(c *conn, b []byte) bool {
 		c.state = stateHello
 		return true
 	case p == wire.Unknown:
-		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "the first frame is Hello, at most 4 KiB")
+		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "the first frame is Hello")
 	default:
 		h.fail(c, wirev1.Code_CODE_UNSUPPORTED, "this edge speaks the push protocol alone")
 	}
@@ -126,38 +140,42 @@ func (h *Hub) refuseMany(c *conn, body []byte, t wirev1.FrameType) bool {
 	if t == wirev1.FrameType_FRAME_TYPE_PUBLISH {
 		many, most, why = 4, maxHeaders, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "a message has 64 headers at most")
 	}
-	var id uint64
-	for found := 0; len(body) > 0; {
-		num, typ, n := protowire.ConsumeTag(body)
-		if n < 0 {
-			return false
-		}
-		body = body[n:]
-		if num == 1 && typ == protowire.VarintType {
-			id, _ = protowire.ConsumeVarint(body)
-		}
-		if num == many {
-			found++
-		}
-		if found > most {
-			break
-		}
-		if n = protowire.ConsumeFieldValue(num, typ, body); n < 0 {
-			return false
-		}
-		body = body[n:]
-	}
+	id, found, ok := countField(body, many)
 	switch {
-	case len(body) == 0:
+	case !ok || found <= most:
 		return false
 	case id == 0 && t == wirev1.FrameType_FRAME_TYPE_PUBLISH:
 		h.stats.Refused.add(why.Code, 1) // no answer is wanted
 	case id == 0:
-		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1, and come before positions where these are many")
+		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 	default:
-		h.refuse(c, uint32(id), why)
+		h.refuse(c, id, why)
 	}
 	return true
+}
+
+// countField counts the elements of a repeated field of messages in a request, and finds the request's id, whichever comes first: fields stand in any order. ok is
+// false where the request is malformed.
+func countField(body []byte, many protowire.Number) (id uint32, found int, ok bool) {
+	for len(body) > 0 {
+		num, typ, n := protowire.ConsumeTag(body)
+		if n < 0 {
+			return 0, 0, false
+		}
+		body = body[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, body); n < 0 {
+			return 0, 0, false
+		}
+		switch {
+		case num == 1 && typ == protowire.VarintType:
+			v, _ := protowire.ConsumeVarint(body)
+			id = uint32(v)
+		case num == many && typ == protowire.BytesType:
+			found++
+		}
+		body = body[n:]
+	}
+	return id, found, true
 }
 
 // decode hands f the message of body; false where it is malformed.

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,68 @@ func TestNack(t *testing.T) {
 	c.expect()
 }
 
+// A Nack of what the client does not have does no harm, whatever else it has.
+func TestNackOfTheUnknown(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	nack := func(name string, seq uint64, sub uint32) {
+		c.send(wirev1.FrameType_FRAME_TYPE_NACK, &wirev1.Nack{Topic: name, Seq: seq, Sub: sub})
+	}
+	nack("room/1", 1, 0)
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true})
+	nack("room/1", 1, 0)
+	w.mesh.Send("room/1", "a", "b", "c")
+	c.expect("Subscribed 1 head=0", "room/1/1", "room/1/2", "room/1/3")
+	c.ack("room/1", 2, false)
+	for _, seq := range []uint64{0, 2, 4, 1 << 60} { // none, ACKed, to come, never
+		nack("room/1", seq, 0)
+	}
+	nack("room/1", 1, 9) // of another subscription
+	nack("room/2", 1, 0)
+	w.pass(300 * time.Millisecond)
+	c.expect()
+	if s := w.h.Stats(); s.Unacked != 2 || s.Nacks != 8 || s.Connections != 1 {
+		t.Fatalf("%d un-ACKed, %d NACKs, %d connections", s.Unacked, s.Nacks, s.Connections)
+	}
+	nack("room/1", 3, 1)
+	w.pass(300 * time.Millisecond)
+	c.expect("room/1/3 attempt=1")
+}
+
+// A subscription that ends while a message of it is half written: the message comes whole, and means nothing to whatever has the place of its track then.
+func TestUnsubscribedWhileAMessageIsHalfWritten(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true})
+	c.expect("Subscribed 1 head=0")
+	c.slow = true
+	w.mesh.Send("room/1", "a", "b", "c")
+	w.settle()
+	var sent []byte
+	for _, b := range w.h.Gather(c.slot, nil) {
+		sent = append(sent, b...)
+	}
+	c.in = append(c.in, sent[:len(sent)/2]...) // in the middle of the second
+	w.h.Wrote(c.slot, len(sent)/2)
+	w.settle()
+	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})
+	c.subscribe(&wirev1.Subscribe{Id: 2, Filter: "room/2", Ack: true})
+	w.mesh.Send("room/2", "x")
+	w.settle()
+	c.slow = false
+	c.expect("room/1/1", "room/1/2", "Unsubscribed 1", "Subscribed 2 head=0", "room/2/1")
+	if s := w.h.Stats(); s.Unacked != 1 {
+		t.Fatalf("%d un-ACKed", s.Unacked)
+	}
+	c.ack("room/1", 2, true)
+	c.ack("room/2", 1, true)
+	w.pass(10 * time.Second)
+	c.expect()
+	if s := w.h.Stats(); s.Unacked != 0 || s.QueuedBytes != 0 {
+		t.Fatalf("%d un-ACKed, %d bytes queued", s.Unacked, s.QueuedBytes)
+	}
+}
+
 func TestFullQueueFallsBehindWithoutLoss(t *testing.T) {
 	w := newWorld(t, Limits{QueueMessages: 4})
 	c := w.connect(&wirev1.Hello{})
@@ -388,5 +451,53 @@ func TestStaleHandle(t *testing.T) {
 	d.expect()
 	if s := w.h.Stats(); s.StaleEvents != 1 || s.Subscriptions != 0 || w.mesh.Wants("room/1") != 0 {
 		t.Fatalf("stale %d, subscriptions %d", s.StaleEvents, s.Subscriptions)
+	}
+}
+
+// A topic whose position is named begins behind it, whatever the start says of the others; what can't be meant together is refused.
+func TestPositionsCountWithEveryStart(t *testing.T) {
+	w := newWorld(t, Limits{})
+	w.mesh.Append("room/1", "a", "b", "c")
+	w.mesh.Append("room/2", "a", "b", "c")
+	at := func(name string, seq uint64) *wirev1.Position {
+		return &wirev1.Position{Topic: name, Epoch: meshtest.BaseEpoch, Seq: seq}
+	}
+	for _, c := range []struct {
+		sub  *wirev1.Subscribe
+		want []string
+	}{
+		{&wirev1.Subscribe{Start: wirev1.Start_START_EARLIEST}, []string{"room/1/3", "room/2/1", "room/2/2", "room/2/3"}},
+		{&wirev1.Subscribe{Start: wirev1.Start_START_LAST_N, Seq: 2}, []string{"room/1/3", "room/2/2", "room/2/3"}},
+		{&wirev1.Subscribe{Start: wirev1.Start_START_AFTER_SEQ}, []string{"room/1/3"}},
+		{&wirev1.Subscribe{}, []string{"room/1/3"}},
+	} {
+		cl := w.connect(&wirev1.Hello{})
+		c.sub.Id, c.sub.Filter, c.sub.Positions = 1, "room/+", []*wirev1.Position{at("room/1", 2)}
+		cl.subscribe(c.sub)
+		got := cl.texts()[1:]
+		slices.Sort(got)
+		for i := range got {
+			got[i] = strings.TrimSuffix(got[i], " subs=[1]")
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v: got %v, want %v", c.sub.GetStart(), got, c.want)
+		}
+	}
+	for name, sub := range map[string]*wirev1.Subscribe{
+		"a session's own":       {Start: wirev1.Start_START_SESSION, Positions: []*wirev1.Position{at("room/1", 2)}},
+		"twice":                 {Positions: []*wirev1.Position{at("room/1", 2), at("room/1", 1)}},
+		"seq beside positions":  {Start: wirev1.Start_START_AFTER_SEQ, Seq: 1, Positions: []*wirev1.Position{at("room/1", 2)}},
+		"seq without a start":   {Seq: 1},
+		"epoch without a start": {Epoch: 1},
+		"seq of many topics":    {Start: wirev1.Start_START_AFTER_SEQ, Seq: 1},
+		"epoch of many topics":  {Start: wirev1.Start_START_AFTER_SEQ, Epoch: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			cl := w.connect(&wirev1.Hello{Session: "s"})
+			sub.Id, sub.Filter = 1, "room/+"
+			cl.subscribe(sub)
+			cl.expect("Error INVALID_ARGUMENT ref=1")
+		})
 	}
 }

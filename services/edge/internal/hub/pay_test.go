@@ -103,6 +103,64 @@ func TestWhoOwesMostPays(t *testing.T) {
 	})
 }
 
+// Where the edge has no memory left for others, who owes most and has DROP_OLDEST loses its oldest messages, each of which is named, and keeps its connection.
+func TestWhoDropsTheOldestPaysWithNamedHoles(t *testing.T) {
+	const total, size, n = 256 << 10, 10_000, 20
+	w, _ := limited(t, total, 1, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
+	c, other := w.connect(&wirev1.Hello{HeartbeatMs: 600_000}), w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Overflow: wirev1.Overflow_OVERFLOW_DROP_OLDEST})
+	c.subscribe(&wirev1.Subscribe{Id: 2, Filter: "room/2", Overflow: wirev1.Overflow_OVERFLOW_DROP_OLDEST})
+	c.expect("Subscribed 1 head=0", "Subscribed 2 head=0")
+	other.subscribe(&wirev1.Subscribe{Id: 1, Filter: "talk/1"})
+	other.expect("Subscribed 1 head=0")
+	c.slow, other.slow = true, true
+	for i := range n { // all of it has room
+		w.mesh.Send(fmt.Sprint("room/", 1+i/2%2), strings.Repeat("x", size))
+		w.settle()
+	}
+	if drops := w.h.Stats().Drops; drops != (ByCode{}) {
+		t.Fatalf("dropped: %v", drops)
+	}
+	for range 8 {
+		w.mesh.Live(meshtest.Encode("talk/1", 0, 0, strings.Repeat("e", size)))
+		w.settle()
+		if used := w.h.budget.Used(); used > total {
+			t.Fatalf("%d bytes of %d are used", used, total)
+		}
+		checkDebts(t, w.h)
+	}
+	if s := w.h.Stats(); s.Payments == 0 || s.Closes != (ByCode{}) {
+		t.Fatalf("%d payments, closes %v", s.Payments, s.Closes)
+	}
+	c.slow, other.slow = false, false
+	if other.take(); len(other.got) != 8 {
+		t.Errorf("who owed little got %d", len(other.got))
+	}
+	came, named := map[string]uint64{}, 0
+	c.take()
+	for _, f := range c.got {
+		switch m := f.m.(type) {
+		case *wirev1.Message:
+			if m.GetSeq() != came[m.GetTopic()]+1 {
+				t.Fatalf("got %s behind %d", f.text(), came[m.GetTopic()])
+			}
+			came[m.GetTopic()] = m.GetSeq()
+		case *wirev1.Progress:
+			if m.GetFrom() != came[m.GetTopic()]+1 || m.GetTo() < m.GetFrom() || m.GetCode() != wirev1.Code_CODE_MEMORY_BUDGET {
+				t.Fatalf("got %s behind %d", f.text(), came[m.GetTopic()])
+			}
+			came[m.GetTopic()] = m.GetTo()
+			named += int(m.GetTo() - m.GetFrom() + 1)
+		}
+	}
+	if came["room/1"] != n/2 || came["room/2"] != n/2 || named < n/3 || named > 2*n/3 {
+		t.Fatalf("it has come to %v, and was named %d", came, named)
+	}
+	if drops := w.h.Stats().Drops[wirev1.Code_CODE_MEMORY_BUDGET]; drops != uint64(named) {
+		t.Fatalf("%d drops are counted of %d", drops, named)
+	}
+}
+
 // checkAny is check where ephemeral messages may come, and connections may end.
 func (f *follower) checkAny(w *world) {
 	if f.ended || w.h.Gen(f.slot) != f.gen || w.h.Status(f.slot).Closing {

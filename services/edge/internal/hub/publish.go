@@ -51,6 +51,8 @@ func (h *Hub) checkPublish(c *conn, m *wirev1.Publish) *code.Error {
 		return p.Refusal
 	case !p.ClientPublish:
 		return code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish to this topic")
+	case m.GetDedupeKey() != "" && !p.Durable:
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, "dedupe_key: the topic is ephemeral, so that nothing remembers keys: leave it out")
 	case p.MaxPayload > 0 && len(m.GetPayload()) > p.MaxPayload:
 		return code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, "the payload is longer than the namespace allows")
 	}

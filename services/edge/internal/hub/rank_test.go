@@ -255,3 +255,37 @@ func TestNothingIsLeftToRank(t *testing.T) {
 	w.pass(holeDelay)
 	c.expect("Progress feed/1 1..3 RETENTION")
 }
+
+// A log that begins anew is ranked from its beginning, and told so.
+func TestARankedLogBeginsAnew(t *testing.T) {
+	w := rankedWorld(t, Limits{}, 10)
+	c := w.ranked("feed/1", 1)
+	w.mesh.Send("feed/1", "1", "2", "3")
+	w.rankAll()
+	c.expect("feed/1/3 subs=[1] score=3", "feed/1/1 subs=[1]", "feed/1/2 subs=[1]")
+	c.ack("feed/1", 3, true)
+	w.mesh.NewEpoch("feed/1", meshtest.BaseEpoch+1)
+	w.mesh.Send("feed/1", "5", "9")
+	w.rankAll()
+	c.expect("Progress feed/1 0..0 EPOCH_CHANGED", "feed/1/2 subs=[1] score=9", "feed/1/1 subs=[1]")
+}
+
+// A connection that is told to go waits for no ranking any more, while another goes on.
+func TestWhoDrainsIsNotRankedFor(t *testing.T) {
+	w := rankedWorld(t, Limits{}, 10)
+	going, stays := w.ranked("feed/1", 1), w.ranked("feed/1", 1)
+	w.mesh.Send("feed/1", "1")
+	w.rankAll()
+	going.expect("feed/1/1 subs=[1] score=1")
+	stays.expect("feed/1/1 subs=[1] score=1") // un-ACKed, so that the connections stay
+	w.h.tellToGo(w.h.conns.get(going.slot), &goAway{reason: stopping})
+	going.expect("GoAway")
+	w.mesh.Send("feed/1", "2", "3")
+	for _, members := range w.rankAll() {
+		if members != 1 {
+			t.Errorf("a ranking for %d", members)
+		}
+	}
+	going.expect()
+	stays.expect("feed/1/3 subs=[1] score=3", "feed/1/2 subs=[1]")
+}

@@ -29,7 +29,7 @@ func startOf(m *wirev1.Subscribe) *start {
 	return st
 }
 
-// index checks a position, and makes it quick to find; the first of a topic counts.
+// index checks a position, and makes it quick to find.
 func (st *start) index(filter string, p *wirev1.Position) error {
 	if err := exchange.CheckPosition(filter, p); err != nil {
 		return err
@@ -37,9 +37,10 @@ func (st *start) index(filter string, p *wirev1.Position) error {
 	if st.byTopic == nil {
 		st.byTopic = make(map[string]*wirev1.Position, len(st.positions))
 	}
-	if st.byTopic[p.GetTopic()] == nil {
-		st.byTopic[p.GetTopic()] = p
+	if st.byTopic[p.GetTopic()] != nil {
+		return exchange.ErrTwoPositions
 	}
+	st.byTopic[p.GetTopic()] = p
 	return nil
 }
 
@@ -82,6 +83,9 @@ func after(head exchange.Head, epoch, seq uint64) place {
 // place works out where the subscription begins in the topic of head.
 func (st *start) place(head exchange.Head, wildcard bool) place {
 	head.Oldest = max(head.Oldest, 1)
+	if p := st.byTopic[head.Topic]; p != nil { // whatever the start says of topics that are not named
+		return after(head, p.GetEpoch(), p.GetSeq())
+	}
 	switch st.mode {
 	case wirev1.Start_START_EARLIEST:
 		return place{head: head, pos: head.Oldest - 1, recovered: true}
@@ -89,9 +93,6 @@ func (st *start) place(head exchange.Head, wildcard bool) place {
 		pos := head.Head - min(head.Head, st.seq)
 		return place{head: head, pos: max(pos, head.Oldest-1), recovered: true}
 	case wirev1.Start_START_AFTER_SEQ:
-		if p := st.byTopic[head.Topic]; p != nil {
-			return after(head, p.GetEpoch(), p.GetSeq())
-		}
 		if !wildcard && len(st.positions) == 0 {
 			return after(head, st.epoch, st.seq)
 		}

@@ -76,7 +76,28 @@ func (w *world) settle() {
 		freeOver(w.h)
 		if !more && len(w.mail) == 0 {
 			w.h.Dirty(nil)
+			checkItems(w.t, w.h)
 			return
+		}
+	}
+}
+
+// checkItems sees to it that whatever a connection is owed belongs to a track that it has.
+func checkItems(t tester, h *Hub) {
+	for slot := range h.conns.len() {
+		c := h.conns.get(slot)
+		for i := range c.out.n {
+			tr := c.out.at(i).t
+			if tr == nil {
+				continue
+			}
+			found := false
+			for j := 0; j < c.tracks.Len() && !found; j++ {
+				found = c.tracks.At(j) == tr
+			}
+			if !found {
+				t.Fatalf("connection %d is owed something of a track that is gone", slot)
+			}
 		}
 	}
 }
@@ -315,16 +336,21 @@ func (f frame) text() string {
 	return f.t.String()
 }
 
-// expect takes what came and compares it.
-func (c *client) expect(want ...string) {
-	c.w.t.Helper()
+// texts takes what came.
+func (c *client) texts() (got []string) {
 	c.w.settle()
 	c.take()
-	var got []string
 	for _, f := range c.got {
 		got = append(got, f.text())
 	}
 	c.got = nil
+	return got
+}
+
+// expect takes what came and compares it.
+func (c *client) expect(want ...string) {
+	c.w.t.Helper()
+	got := c.texts()
 	if !slices.Equal(got, want) {
 		c.w.t.Fatalf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}

@@ -236,8 +236,6 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 		return invalid("there is no such overflow")
 	case m.GetStart() == wirev1.Start_START_SESSION && c.sess == nil && m.GetGroup() == "":
 		return invalid("Hello named no session")
-	case m.GetStart() == wirev1.Start_START_AFTER_SEQ && wildcard && m.GetSeq() > 0 && len(m.GetPositions()) == 0:
-		return invalid("a filter with wildcards is resumed by positions")
 	case len(m.GetPositions()) > h.lim.WildcardTopics:
 		return code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "more positions than topics that a filter may match")
 	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST && (m.GetAck() || m.GetStart() == wirev1.Start_START_SESSION) &&
@@ -248,7 +246,29 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 			return err
 		}
 	}
+	if err := checkStart(m, wildcard); err != nil {
+		return err
+	}
 	return h.checkGroup(m)
+}
+
+// checkStart refuses what a start has no use for: the client meant something by it.
+func checkStart(m *wirev1.Subscribe, wildcard bool) *code.Error {
+	invalid := func(text string) *code.Error { return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, text) }
+	after := m.GetStart() == wirev1.Start_START_AFTER_SEQ
+	switch {
+	case m.GetStart() == wirev1.Start_START_SESSION && len(m.GetPositions()) > 0:
+		return invalid("start SESSION begins at the session's own positions: leave positions out")
+	case m.GetSeq() > 0 && !after && m.GetStart() != wirev1.Start_START_LAST_N:
+		return invalid("seq goes with start AFTER_SEQ or LAST_N: leave it out, or name the start")
+	case m.GetEpoch() > 0 && !after:
+		return invalid("epoch goes with start AFTER_SEQ: leave it out, or name the start")
+	case after && len(m.GetPositions()) > 0 && (m.GetSeq() > 0 || m.GetEpoch() > 0):
+		return invalid("with positions, seq and epoch are those of the positions: leave the subscription's own out")
+	case after && wildcard && (m.GetSeq() > 0 || m.GetEpoch() > 0):
+		return invalid("a filter with wildcards is resumed by positions")
+	}
+	return nil
 }
 
 // dead is the first level of dead-letter topics, the only ones of the mesh's own that clients may subscribe to.

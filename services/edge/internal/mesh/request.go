@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -61,6 +62,10 @@ func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) (*meshv1.Edge
 	case *meshv1.EdgeRequest_Count:
 		return &meshv1.EdgeReply{Counts: m.count(ctx, r.Count.GetTopics())}, nil
 	case *meshv1.EdgeRequest_Yield:
+		if g := r.Yield.GetGeneration(); g > 0 {
+			m.sessions.Over(r.Yield.GetUser(), r.Yield.GetName(), g, r.Yield.GetCode())
+			return &meshv1.EdgeReply{Yielded: true}, nil
+		}
 		return &meshv1.EdgeReply{Yielded: m.sessions.Yield(ctx, r.Yield.GetUser(), r.Yield.GetName())}, nil
 	case *meshv1.EdgeRequest_Disconnect:
 		return &meshv1.EdgeReply{Disconnected: uint32(m.disconnect(ctx, r.Disconnect))}, nil
@@ -188,14 +193,32 @@ func (m *Mesh) sessionQueue(ctx context.Context, q *meshv1.SessionQueue) (*meshv
 
 // askToYield asks another edge to give up a session.
 func (m *Mesh) askToYield(ctx context.Context, edge, user, name string) bool {
-	if bus.CheckID(edge) != nil || !m.cfg.Bus.Connected() {
-		return false
+	yielded, _ := m.yield(ctx, edge, &meshv1.YieldSession{User: user, Name: name})
+	return yielded
+}
+
+// tellOver tells another edge that holds of a session under older generations are over. An edge that is not there needs to be told no more.
+func (m *Mesh) tellOver(ctx context.Context, edge, user, name string, generation uint64) (told bool) {
+	if bus.CheckID(edge) != nil {
+		return true
 	}
-	req, err := proto.Marshal(&meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Yield{Yield: &meshv1.YieldSession{User: user, Name: name}}})
+	_, err := m.yield(ctx, edge, &meshv1.YieldSession{User: user, Name: name, Generation: generation})
+	return err == nil || errors.Is(err, bus.ErrNobody)
+}
+
+func (m *Mesh) yield(ctx context.Context, edge string, y *meshv1.YieldSession) (yielded bool, err error) {
+	if err := bus.CheckID(edge); err != nil {
+		return false, err
+	}
+	req, err := proto.Marshal(&meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Yield{Yield: y}})
 	if err != nil {
-		return false
+		return false, err
 	}
 	data, err := m.cfg.Bus.Request(ctx, bus.EdgeRequest(edge), req)
+	if err != nil {
+		return false, err
+	}
 	reply := &meshv1.EdgeReply{}
-	return err == nil && proto.Unmarshal(data, reply) == nil && reply.GetYielded()
+	err = proto.Unmarshal(data, reply)
+	return err == nil && reply.GetYielded(), err
 }

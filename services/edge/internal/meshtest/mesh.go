@@ -66,6 +66,7 @@ type Session struct {
 	Filters    []string
 	Holder     exchange.Conn
 	Held       bool
+	TTL        uint32  // seconds, of the last Attach
 	next       *attach // waits for the holder to detach
 	Writes     int
 }
@@ -324,7 +325,7 @@ func (m *Mesh) Publish(conn exchange.Conn, id uint32, item *meshv1.ClientPublish
 }
 
 // Attach implements exchange.Mesh. A holder is told to yield and waited for.
-func (m *Mesh) Attach(conn exchange.Conn, user, name string, _ uint32, _ uint64) {
+func (m *Mesh) Attach(conn exchange.Conn, user, name string, ttl uint32, _ uint64) {
 	m.mu.Lock()
 	s := m.sessions[user+"\n"+name]
 	resumed := s != nil
@@ -332,6 +333,7 @@ func (m *Mesh) Attach(conn exchange.Conn, user, name string, _ uint32, _ uint64)
 		s = &Session{Cursors: map[string]*meshv1.SessionCursor{}}
 		m.sessions[user+"\n"+name] = s
 	}
+	s.TTL = ttl
 	a := &attach{s: s, conn: conn, resumed: resumed}
 	if s.Held {
 		s.next = a

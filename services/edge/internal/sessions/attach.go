@@ -149,12 +149,21 @@ func (s *Sessions) attached(one *session, a *attach, resp *meshv1.AttachSessionR
 	s.forget(one)
 }
 
-// hold makes a the holder; an older one on this edge that did not yield in time has lost it.
+// hold makes a the holder; an older one that did not yield in time, here or elsewhere, has lost it. Two edges may both have found nobody to ask, and
+// have been given the session one after the other: the store tells the second one of the first, which is told at once, maybe before its own answer.
 func (s *Sessions) hold(one *session, a *attach, resp *meshv1.AttachSessionResponse) {
 	if one.held {
-		s.lost(one)
+		s.lost(one, errTakenOver)
+	}
+	if before := resp.GetPreviousEdge(); before != "" && before != s.cfg.Edge {
+		s.tellOver(before, one.key, resp.GetGeneration())
 	}
 	s.Attaches.Add(1)
+	if resp.GetGeneration() < one.void {
+		s.TakenOver.Add(1)
+		s.cfg.Post(a.conn.Loop, exchange.Attached{Conn: a.conn, Err: one.why})
+		return
+	}
 	s.Held.Add(1)
 	one.held, one.conn, one.generation = true, a.conn, resp.GetGeneration()
 	if a.givenUp.Load() {
@@ -164,6 +173,58 @@ func (s *Sessions) hold(one *session, a *attach, resp *meshv1.AttachSessionRespo
 	s.cfg.Post(a.conn.Loop, exchange.Attached{
 		Conn: a.conn, Generation: resp.GetGeneration(), Resumed: resp.GetResumed(),
 		Cursors: byTopic(resp.GetCursors()), Filters: resp.GetFilters(),
+	})
+}
+
+// overPauses lie between attempts to tell an edge that it has lost a session; each takes yieldPatience at most.
+var overPauses = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 8 * time.Second}
+
+// tellOver tells the edge that held a session before that its hold is over.
+func (s *Sessions) tellOver(edge string, k key, generation uint64) {
+	select {
+	case s.tells <- struct{}{}:
+	default:
+		s.Untold.Add(1)
+		return
+	}
+	s.group.Go("edge-sessions-over", func(ctx context.Context) {
+		defer func() { <-s.tells }()
+		for n := 0; ; n++ {
+			once, cancel := context.WithTimeout(ctx, yieldPatience)
+			told := s.cfg.Over(once, edge, k.user, k.name, generation)
+			cancel()
+			if told {
+				return
+			}
+			if n == len(overPauses) {
+				s.Untold.Add(1)
+				return
+			}
+			select {
+			case <-time.After(overPauses[n]):
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// Over ends the hold of a session here, and those that attaches under way will end in, where their generation is older than this one: the store has
+// given the session to another edge since, or (with NOT_FOUND) has deleted it. Nothing of them is written.
+func (s *Sessions) Over(user, name string, generation uint64, why wirev1.Code) {
+	s.ops.Do(func() {
+		one := s.all[key{user, name}]
+		if one == nil || generation <= one.void {
+			return
+		}
+		one.void, one.why = generation, errTakenOver
+		if why == wirev1.Code_CODE_NOT_FOUND {
+			one.why = errDeleted
+		}
+		if one.held && one.generation < generation {
+			s.lost(one, one.why)
+			s.forget(one)
+		}
 	})
 }
 
@@ -184,7 +245,7 @@ func (s *Sessions) Hold(conn exchange.Conn, user, name string, generation uint64
 	s.ops.Do(func() {
 		one := s.get(key{user, name})
 		if one.held {
-			s.lost(one)
+			s.lost(one, errTakenOver)
 		}
 		s.Attaches.Add(1)
 		s.Held.Add(1)

@@ -115,14 +115,18 @@ func (s *Sessions) written(u unit, c wirev1.Code) {
 		s.Written.Add(1)
 		s.answer(u.p.refs, nil)
 		if u.p.detach && current {
-			s.discard(one)
+			s.discard(one, errTakenOver)
 			s.end(one)
 		}
 	case c == wirev1.Code_CODE_SESSION_TAKEN_OVER, c == wirev1.Code_CODE_NOT_FOUND, !current:
 		s.Stale.Add(1)
-		s.answer(u.p.refs, errTakenOver)
+		why := errTakenOver
+		if c == wirev1.Code_CODE_NOT_FOUND {
+			why = errDeleted
+		}
+		s.answer(u.p.refs, why)
 		if current {
-			s.lost(one)
+			s.lost(one, why)
 		}
 	case !code.Retryable(c) && c != wirev1.Code_CODE_CONFLICT && !u.p.bare():
 		s.Rejected.Add(1)

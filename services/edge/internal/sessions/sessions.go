@@ -34,7 +34,9 @@ type Config struct {
 	Owner func(user, name string) string
 	// Yield asks another edge to give a session up, and says whether it did.
 	Yield func(ctx context.Context, edge, user, name string) bool
-	Log   *slog.Logger
+	// Over tells another edge that holds of a session under generations older than this one are over, and says whether there is nothing more to tell it.
+	Over func(ctx context.Context, edge, user, name string, generation uint64) bool
+	Log  *slog.Logger
 	// FlushEvery is how long a write may wait for others; 0: 1 s.
 	FlushEvery time.Duration
 }
@@ -43,6 +45,7 @@ type Config struct {
 const (
 	attachesWaiting = 100_000
 	attachesAtATime = 64 // of one owner
+	tellsAtATime    = 1024
 	yieldPatience   = 500 * time.Millisecond
 	scanEvery       = 50 * time.Millisecond
 	maxPending      = 1 << 20 // bytes of one session that can't be stored; beyond, its hold ends: that costs redelivery, no loss
@@ -53,6 +56,7 @@ type Sessions struct {
 	cfg   Config
 	ops   *serial.Queue
 	group *lifecycle.Group
+	tells chan struct{} // edges being told that they have lost a session
 
 	// Its own.
 	slots   map[string]chan struct{} // attaches under way, by owner
@@ -69,6 +73,8 @@ type Sessions struct {
 	Overflowed, Rejected atomic.Uint64
 	// Attaches and TakenOver sessions.
 	Attaches, TakenOver atomic.Uint64
+	// Untold edges could not be told that they have lost a session: its connection learns it with its next write.
+	Untold atomic.Uint64
 }
 
 type key struct{ user, name string }
@@ -86,6 +92,10 @@ type session struct {
 	due      time.Time
 	writing  bool
 	freed    []func() // called when the hold ends
+
+	// void says that holds under older generations than this one are over, as another edge or a router said, and why. An attach under way may end in one.
+	void uint64
+	why  error
 }
 
 // New makes sessions.
@@ -97,7 +107,7 @@ func New(cfg Config) *Sessions {
 		cfg.Owner = func(string, string) string { return "" }
 	}
 	return &Sessions{
-		cfg: cfg, ops: serial.New(), slots: map[string]chan struct{}{},
+		cfg: cfg, ops: serial.New(), slots: map[string]chan struct{}{}, tells: make(chan struct{}, tellsAtATime),
 		all: map[key]*session{}, dirty: map[*session]bool{}, writes: map[string]int{},
 	}
 }
@@ -188,7 +198,10 @@ func (s *Sessions) save(conn exchange.Conn, r uint32, w *meshv1.SessionWrite, no
 	s.dirty[one] = true
 }
 
-var errTakenOver = code.New(wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
+var (
+	errTakenOver = code.New(wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
+	errDeleted   = code.New(wirev1.Code_CODE_NOT_FOUND, "the session is gone: it was deleted")
+)
 
 // bound lets go of what a session can't have stored for long.
 func (s *Sessions) bound(one *session) {
@@ -240,19 +253,19 @@ func (s *Sessions) end(one *session) {
 	}
 }
 
-// lost ends a hold that a newer one made void.
-func (s *Sessions) lost(one *session) {
+// lost ends a hold that is void: a newer one took its place, or the session was deleted.
+func (s *Sessions) lost(one *session, why error) {
 	s.TakenOver.Add(1)
-	s.cfg.Post(one.conn.Loop, exchange.Detached{Conn: one.conn})
-	s.discard(one)
+	s.cfg.Post(one.conn.Loop, exchange.Detached{Conn: one.conn, Err: why})
+	s.discard(one, why)
 	s.end(one)
 }
 
 // discard lets go of what would be refused as stale.
-func (s *Sessions) discard(one *session) {
+func (s *Sessions) discard(one *session, why error) {
 	if one.pending != nil {
 		s.Stale.Add(1)
-		s.answer(one.pending.refs, errTakenOver)
+		s.answer(one.pending.refs, why)
 		one.pending = nil
 	}
 	delete(s.dirty, one)

@@ -31,6 +31,9 @@ type bench struct {
 	yielded    []string
 	lock       chan struct{}
 	raising    func() // nil: nothing; done before a session is raised
+	over       []string
+	writeTime  time.Duration // that a write takes
+	deaf       int           // so many times other edges can't be told that they have lost a session
 }
 
 // in runs a test with a started bench.
@@ -43,6 +46,15 @@ func in(t *testing.T, f func(b *bench)) {
 			Yield: func(_ context.Context, edge, user, name string) bool {
 				b.locked(func() { b.yielded = append(b.yielded, edge+" "+user+" "+name) })
 				return true
+			},
+			Over: func(_ context.Context, edge, user, name string, generation uint64) (told bool) {
+				b.locked(func() {
+					b.deaf--
+					if told = b.deaf < 0; told {
+						b.over = append(b.over, fmt.Sprint(edge, " ", user, " ", name, " ", generation))
+					}
+				})
+				return told
 			},
 		})
 		if err := b.Start(t.Context()); err != nil {
@@ -75,14 +87,15 @@ func (b *bench) AttachSession(_ context.Context, req *meshv1.AttachSessionReques
 			resp = &meshv1.AttachSessionResponse{PreviousEdge: b.holder}
 		default:
 			b.generation++
+			resp = &meshv1.AttachSessionResponse{Generation: b.generation, Resumed: b.generation > 1, PreviousEdge: b.holder}
 			b.holder = req.GetEdgeId()
-			resp = &meshv1.AttachSessionResponse{Generation: b.generation, Resumed: b.generation > 1}
 		}
 	})
 	return resp, err
 }
 
 func (b *bench) WriteCursors(_ context.Context, req *meshv1.WriteCursorsRequest) (resp *meshv1.WriteCursorsResponse, err error) {
+	pass(b.writeTime)
 	b.locked(func() {
 		if b.away {
 			err = code.New(wirev1.Code_CODE_UNAVAILABLE, "away")
@@ -98,6 +111,17 @@ func (b *bench) WriteCursors(_ context.Context, req *meshv1.WriteCursorsRequest)
 }
 
 func (b *bench) set(f func()) { b.locked(f) }
+
+// kept is how many sessions there is something to do about.
+func (b *bench) kept() (n int) {
+	done := make(chan struct{})
+	b.ops.Do(func() {
+		n = len(b.all)
+		close(done)
+	})
+	<-done
+	return n
+}
 
 func (b *bench) written() (out []*meshv1.SessionWrite) {
 	b.locked(func() {
@@ -184,7 +208,7 @@ func TestHolderThatDoesNotYieldLosesTheSession(t *testing.T) {
 		b.Attach(conn(2), "u", "s", 0, 2)
 		b.expect(exchange.Yield{Conn: conn(1)})
 		b.Save(conn(1), 4, write(g, 5), false)
-		b.expect(exchange.Detached{Conn: conn(1)})
+		b.expect(exchange.Detached{Conn: conn(1), Err: errTakenOver})
 		b.expect(exchange.Saved{Conn: conn(1), Ref: 4, Err: errTakenOver})
 		b.expect(exchange.Attached{Conn: conn(2), Generation: 2, Resumed: true})
 		if d := time.Since(begin); d != yieldPatience {
@@ -254,7 +278,7 @@ func TestStaleGenerationDetaches(t *testing.T) {
 		b.set(func() { b.refuse = wirev1.Code_CODE_SESSION_TAKEN_OVER })
 		b.Save(conn(1), 2, write(g, 5), true)
 		b.expect(exchange.Saved{Conn: conn(1), Ref: 2, Err: errTakenOver})
-		b.expect(exchange.Detached{Conn: conn(1)})
+		b.expect(exchange.Detached{Conn: conn(1), Err: errTakenOver})
 	})
 }
 
@@ -365,60 +389,135 @@ func TestManySessionsShareAWrite(t *testing.T) {
 	})
 }
 
+// stored is what a session has in the store, which has seen some writes.
+type stored struct {
+	cursors map[string]uint64
+	filters map[string]bool
+	dead    []uint64
+}
+
+// newStored has everything that writes may remove.
+func newStored() *stored {
+	return &stored{cursors: map[string]uint64{"a": 1000, "b": 1000, "c": 1000}, filters: map[string]bool{"a": true, "b": true, "c": true}}
+}
+
+func (s *stored) apply(w *meshv1.SessionWrite) {
+	for _, c := range w.GetCursors() {
+		s.cursors[c.GetTopic()] = c.GetFloor()
+	}
+	for _, t := range w.GetRemoveTopics() {
+		delete(s.cursors, t)
+	}
+	for _, f := range w.GetAddFilters() {
+		s.filters[f] = true
+	}
+	for _, f := range w.GetRemoveFilters() {
+		delete(s.filters, f)
+	}
+	for _, l := range w.GetDeadLetters() {
+		s.dead = append(s.dead, l.GetSeq())
+	}
+}
+
+func drawWrite(t *rapid.T, i int) *meshv1.SessionWrite {
+	name := rapid.SampledFrom([]string{"a", "b", "c"})
+	w := &meshv1.SessionWrite{User: "u", Name: "s"}
+	switch rapid.IntRange(0, 3).Draw(t, "cursor") {
+	case 0, 1:
+		w.Cursors = []*meshv1.SessionCursor{{Topic: name.Draw(t, "topic"), Floor: uint64(i)}}
+	case 2:
+		w.RemoveTopics = []string{name.Draw(t, "topic")}
+	}
+	switch rapid.IntRange(0, 2).Draw(t, "filter") {
+	case 0:
+		w.AddFilters = []string{name.Draw(t, "filter")}
+	case 1:
+		w.RemoveFilters = []string{name.Draw(t, "filter")}
+	}
+	if rapid.Bool().Draw(t, "dead") {
+		w.DeadLetters = []*meshv1.DeadLetter{{Seq: uint64(i), Body: make([]byte, i)}}
+	}
+	return w
+}
+
 // Whatever is merged in whatever parts, the result of writing it is that of writing every part in turn.
 func TestMergingIsWritingInTurn(t *testing.T) {
-	type state struct {
-		cursors map[string]uint64
-		filters map[string]bool
-	}
-	apply := func(s *state, w *meshv1.SessionWrite) {
-		for _, c := range w.GetCursors() {
-			s.cursors[c.GetTopic()] = c.GetFloor()
-		}
-		for _, t := range w.GetRemoveTopics() {
-			delete(s.cursors, t)
-		}
-		for _, f := range w.GetAddFilters() {
-			s.filters[f] = true
-		}
-		for _, f := range w.GetRemoveFilters() {
-			delete(s.filters, f)
-		}
-	}
-	name := rapid.SampledFrom([]string{"a", "b", "c"})
 	rapid.Check(t, func(t *rapid.T) {
-		one, two := &state{map[string]uint64{}, map[string]bool{}}, &state{map[string]uint64{}, map[string]bool{}}
+		one, two := newStored(), newStored()
 		older, newer := newPending(1), newPending(1)
 		n := rapid.IntRange(1, 20).Draw(t, "writes")
 		cut := rapid.IntRange(0, n).Draw(t, "cut")
+		older.tries, older.refs, newer.refs = 3, []ref{{conn(1), 1}}, []ref{{conn(1), 2}}
 		for i := range n {
-			w := &meshv1.SessionWrite{}
-			topic, filter := name.Draw(t, "topic"), name.Draw(t, "filter")
-			if rapid.Bool().Draw(t, "cursor") {
-				w.Cursors = []*meshv1.SessionCursor{{Topic: topic, Floor: uint64(i)}}
-			} else {
-				w.RemoveTopics = []string{topic}
-			}
-			if rapid.Bool().Draw(t, "add") {
-				w.AddFilters = []string{filter}
-			} else {
-				w.RemoveFilters = []string{filter}
-			}
-			apply(one, w)
+			w := drawWrite(t, i)
+			w.Detach = i == n-1 && rapid.Bool().Draw(t, "detach")
+			one.apply(w)
 			if i < cut {
 				older.merge(w)
 			} else {
 				newer.merge(w)
 			}
 		}
+		leaves := older.detach || newer.detach
 		newer.before(older)
-		apply(two, newer.write("u", "s"))
+		w := newer.write("u", "s")
+		two.apply(w)
 		if fmt.Sprint(one) != fmt.Sprint(two) {
 			t.Fatalf("in turn %v, merged %v", one, two)
 		}
 		if newer.size < proto.Size(newer.write("", ""))-8 {
 			t.Fatal("the size is no upper bound")
 		}
+		if w.GetDetach() != leaves || w.GetGeneration() != 1 || newer.tries != 3 || len(newer.refs) != 2 || newer.refs[0].ref != 1 {
+			t.Fatalf("%v, %d tries, answers %v", w, newer.tries, newer.refs)
+		}
+		if bare := len(w.GetCursors())+len(w.GetRemoveTopics())+len(w.GetAddFilters())+len(w.GetRemoveFilters())+len(w.GetDeadLetters()) == 0; newer.bare() != (leaves && bare) {
+			t.Fatalf("%v is bare: %v", w, newer.bare())
+		}
+	})
+}
+
+// However often the store fails: in the end it has what was saved, in the order in which it was, dead letters too, and everybody who waits has one answer.
+func TestWhateverFailsTheStoreGetsWhatWasSaved(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(1, 12).Draw(rt, "writes")
+		var writes []*meshv1.SessionWrite
+		var away, now []bool
+		var pauses []int
+		for i := range n {
+			writes = append(writes, drawWrite(rt, i))
+			away, now = append(away, rapid.Bool().Draw(rt, "away")), append(now, rapid.Bool().Draw(rt, "now"))
+			pauses = append(pauses, rapid.SampledFrom([]int{0, 1, 300, 1200, 6000}).Draw(rt, "ms"))
+		}
+		in(t, func(b *bench) {
+			g := b.attach(1)
+			b.writeTime = 500 * time.Millisecond
+			want, got := newStored(), newStored()
+			for i, w := range writes {
+				w.Generation = g
+				want.apply(w)
+				b.set(func() { b.away = away[i] })
+				b.Save(conn(1), uint32(i+1), proto.Clone(w).(*meshv1.SessionWrite), now[i])
+				pass(time.Duration(pauses[i])*time.Millisecond + 1)
+			}
+			b.set(func() { b.away = false })
+			pass(3 * longestPause)
+			for _, w := range b.written() {
+				got.apply(w)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				rt.Errorf("stored %v, saved %v", got, want)
+			}
+			answered := map[uint32]int{}
+			for len(b.events) > 0 {
+				answered[(<-b.events).(exchange.Saved).Ref]++
+			}
+			for i := range writes {
+				if answered[uint32(i+1)] != 1 {
+					rt.Errorf("write %d was answered %d times", i+1, answered[uint32(i+1)])
+				}
+			}
+		})
 	})
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -130,12 +131,33 @@ func cursor(c *meshv1.SessionCursor, head *meshv1.Head) *pushmeshv1.Cursor {
 	return out
 }
 
-// Delete implements SessionService.
+// Delete implements SessionService. Its holder is told; one whose edge does not answer learns it with its next write.
 func (s *Session) Delete(ctx context.Context, req *pushmeshv1.SessionServiceDeleteRequest) (*pushmeshv1.SessionServiceDeleteResponse, error) {
-	if _, err := s.store.DeleteSession(ctx, &meshv1.DeleteSessionRequest{User: req.GetUser(), Name: req.GetName()}); err != nil {
+	deleted, err := s.store.DeleteSession(ctx, &meshv1.DeleteSessionRequest{User: req.GetUser(), Name: req.GetName()})
+	if err != nil {
 		return nil, code.From(err)
 	}
+	if bus.CheckID(deleted.GetEdge()) == nil {
+		s.tellDeleted(ctx, deleted.GetEdge(), &meshv1.YieldSession{
+			User: req.GetUser(), Name: req.GetName(), Generation: deleted.GetGeneration() + 1, Code: wirev1.Code_CODE_NOT_FOUND,
+		})
+	}
 	return &pushmeshv1.SessionServiceDeleteResponse{}, nil
+}
+
+// deletedTries is how often an edge that does not answer is told that a session was deleted.
+const deletedTries = 3
+
+// tellDeleted tells the edge that held a session that it is gone. The session is deleted whatever becomes of that.
+func (s *Session) tellDeleted(ctx context.Context, edge string, y *meshv1.YieldSession) {
+	for range deletedTries {
+		once, cancel := context.WithTimeout(ctx, askTimeout)
+		_, err := askEdge(once, s.via, edge, &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Yield{Yield: y}})
+		cancel()
+		if err == nil || errors.Is(err, bus.ErrNobody) || ctx.Err() != nil {
+			return
+		}
+	}
 }
 
 // Disconnect implements SessionService: every live edge is asked. A router that does not know them all refuses, retryable. Where one does not answer the call fails, retryable, since connections

@@ -176,6 +176,9 @@ func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {
 	if m.Request.GetDeliverAt() != nil && !pol.Durable {
 		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "deliver_at: messages are scheduled for durable topics only, and namespace "+pol.Prefix+" is ephemeral")
 	}
+	if m.Request.GetDedupeKey() != "" && !pol.Durable && m.Written == nil { // what a transaction wrote has a key of its own
+		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "dedupe_key: namespace "+pol.Prefix+" is ephemeral, so that nothing remembers keys: leave it out")
+	}
 	return pol, checkPayload(pol, m.Request.GetPayload())
 }
 

@@ -26,8 +26,8 @@ type Sessions interface {
 	ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error)
 	// GetSession with cursors (head and lag left 0); ErrNotFound.
 	GetSession(ctx context.Context, user, name string, now uint64) (*pushmeshv1.Session, error)
-	// DeleteSession with everything of it except its dead letters; ErrNotFound.
-	DeleteSession(ctx context.Context, user, name string) error
+	// DeleteSession with everything of it except its dead letters; ErrNotFound. It answers which edge held it ("": none), and its last generation.
+	DeleteSession(ctx context.Context, user, name string) (edge string, generation uint64, err error)
 	// ExpireSessions deletes up to limit detached sessions whose time is over, and names them.
 	ExpireSessions(ctx context.Context, now uint64, limit int) (deleted []SessionKey, err error)
 	// SessionEdges names the edges that hold any session.

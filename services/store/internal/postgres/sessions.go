@@ -185,17 +185,20 @@ func (d *DB) ListSessions(ctx context.Context, user string, limit int, pageToken
 }
 
 // DeleteSession with everything of it but its dead letters.
-func (d *DB) DeleteSession(ctx context.Context, user, name string) error {
-	return d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `DELETE FROM pushmesh.session WHERE user_id = $1 AND name = $2`, user, name)
+func (d *DB) DeleteSession(ctx context.Context, user, name string) (edge string, generation uint64, err error) {
+	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var held int64
+		err := tx.QueryRow(ctx, `DELETE FROM pushmesh.session WHERE user_id = $1 AND name = $2 RETURNING edge, generation`, user, name).Scan(&edge, &held)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return backend.ErrNotFound
+		}
 		if err != nil {
 			return err
 		}
-		if tag.RowsAffected() == 0 {
-			return backend.ErrNotFound
-		}
+		generation = uint64(held)
 		return clearSession(ctx, tx, []string{user}, []string{name})
 	})
+	return edge, generation, err
 }
 
 // ExpireSessions leaves those that somebody is about to change.

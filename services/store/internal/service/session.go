@@ -108,10 +108,11 @@ func (s *Service) DeleteSession(ctx context.Context, req *meshv1.DeleteSessionRe
 	if err := s.session(req.GetUser(), req.GetName()); err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Backend.DeleteSession(ctx, req.GetUser(), req.GetName()); err != nil {
+	edge, generation, err := s.cfg.Backend.DeleteSession(ctx, req.GetUser(), req.GetName())
+	if err != nil {
 		return nil, s.refused(ctx, "delete session", err)
 	}
-	return &meshv1.DeleteSessionResponse{}, nil
+	return &meshv1.DeleteSessionResponse{Edge: edge, Generation: generation}, nil
 }
 
 // ListDeadLetters of every shard.

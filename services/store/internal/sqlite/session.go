@@ -145,8 +145,8 @@ func deleteSession(ctx context.Context, tx *sql.Tx, user, name string) error {
 }
 
 // DeleteSession deletes a session.
-func (b *Backend) DeleteSession(ctx context.Context, user, name string) error {
-	return inTx(ctx, b.write, func(tx *sql.Tx) error {
+func (b *Backend) DeleteSession(ctx context.Context, user, name string) (edge string, generation uint64, err error) {
+	err = inTx(ctx, b.write, func(tx *sql.Tx) error {
 		s, err := findSession(ctx, tx, user, name, 0)
 		if err != nil {
 			return err
@@ -154,6 +154,8 @@ func (b *Backend) DeleteSession(ctx context.Context, user, name string) error {
 		if s == nil {
 			return fmt.Errorf("session %w", backend.ErrNotFound)
 		}
+		edge, generation = s.edge, s.generation
 		return deleteSession(ctx, tx, user, name)
 	})
+	return edge, generation, err
 }

@@ -67,7 +67,7 @@ func testCursorsOfTheDeleted(t *testing.T, db Database) {
 			need(t, b.FoldCursors(within(t), how))
 			wantCodes(t, write(t, b, at, &meshv1.SessionWrite{User: "u", Name: "s", Generation: g, Cursors: []*meshv1.SessionCursor{{Topic: "t", Floor: 5}}}), ok)
 			if end == "deleted" {
-				need(t, b.DeleteSession(within(t), "u", "s"))
+				remove(t, b, "u", "s")
 			} else {
 				wantCodes(t, write(t, b, at, &meshv1.SessionWrite{User: "u", Name: "s", Generation: g, Detach: true}), ok)
 				at += 8 * 24 * 3600 * 1e6
@@ -79,7 +79,7 @@ func testCursorsOfTheDeleted(t *testing.T, db Database) {
 			}
 			need(t, b.FoldCursors(within(t), how))
 			wantCursors(t, b, "u", "s")
-			need(t, b.DeleteSession(within(t), "u", "s"))
+			remove(t, b, "u", "s")
 			at++
 		}
 	}
@@ -136,7 +136,7 @@ func CursorHistory(t *testing.T, steps int, pick func(*rand.Rand) backend.Backen
 			writeAtRandom(t, r, b, all, at)
 		case dice < 65:
 			if s.generation > 0 {
-				need(t, b.DeleteSession(within(t), s.user, s.name))
+				remove(t, b, s.user, s.name)
 				s.generation, s.cursors = 0, nil
 			}
 		case dice < 75:

@@ -39,7 +39,7 @@ func testDeadLettersOnce(t *testing.T, db Database) {
 	if diff := cmp.Diff(want, all, protocmp.Transform(), protocmp.IgnoreFields(&meshv1.DeadLetter{}, "id")); diff != "" {
 		t.Error(diff)
 	}
-	need(t, b.DeleteSession(within(t), "u", "s"))
+	remove(t, b, "u", "s")
 	all, err = b.ListDeadLetters(within(t), "", 0, 99)
 	need(t, err)
 	if len(all) != 4 {

@@ -22,6 +22,13 @@ func attach(t *testing.T, b backend.Backend, req *meshv1.AttachSessionRequest, n
 	return resp
 }
 
+// remove deletes a session.
+func remove(t *testing.T, b backend.Backend, user, name string) {
+	t.Helper()
+	_, _, err := b.DeleteSession(within(t), user, name)
+	need(t, err)
+}
+
 func from(edge string, conn uint64) *meshv1.AttachSessionRequest {
 	return &meshv1.AttachSessionRequest{User: "u", Name: "s", EdgeId: edge, ConnectionId: conn}
 }
@@ -76,8 +83,10 @@ func testSessionGenerations(t *testing.T, db Database) {
 	if len(third.Cursors) != 1 || third.Cursors[0].Floor != 5 {
 		t.Errorf("cursors %v, want floor 5", third.Cursors)
 	}
-	need(t, b.DeleteSession(within(t), "u", "s"))
-	if err := b.DeleteSession(within(t), "u", "s"); !errors.Is(err, backend.ErrNotFound) {
+	if edge, g, err := b.DeleteSession(within(t), "u", "s"); err != nil || edge != "e1" || g != third.Generation {
+		t.Errorf("deleted generation %d of %q, %v; want %d of e1", g, edge, err, third.Generation)
+	}
+	if _, _, err := b.DeleteSession(within(t), "u", "s"); !errors.Is(err, backend.ErrNotFound) {
 		t.Errorf("second delete: %v", err)
 	}
 	wantCodes(t, write(t, b, begin+5, cursor(third.Generation, 6)), notFound)
