@@ -108,7 +108,7 @@ func contains(addrs []string, addr string) bool {
 // onlyOwn reads the mesh's own messages, n of them, and finds no other.
 func onlyOwn(t *testing.T, c *wireclient.Client, prefix string, n int) {
 	t.Helper()
-	for got := 0; got < n; got++ {
+	for range n {
 		m := c.Message()
 		if !strings.HasPrefix(string(m.GetPayload()), prefix) {
 			t.Fatalf("a message of another mesh: %s of %s", m.GetPayload(), m.GetTopic())
