@@ -440,31 +440,6 @@ func TestCopiesAreCounted(t *testing.T) {
 	})
 }
 
-// Many messages of one notice leave together, not one by one.
-func TestANoticeLeavesInFewFrames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t)
-		r.wants("e1", "a")
-		pass(2 * interest.Hearing)
-		run := &meshv1.StoredRun{Topic: "a", Epoch: 1, FirstSeq: 1}
-		for range 100 {
-			run.Records = append(run.Records, &meshv1.StoredRecord{Body: []byte("x")})
-		}
-		r.notices()(encode(t, &meshv1.Stored{Runs: []*meshv1.StoredRun{run}}))
-		synctest.Wait()
-		var sizes []int
-		for _, f := range r.to("e1") {
-			if n := len(f.GetDeliveries()); n > 0 {
-				sizes = append(sizes, n)
-			}
-		}
-		if len(sizes) > 5 { // whoever waits for them may take the first before the others are there
-			t.Errorf("100 messages left in frames of %d", sizes)
-		}
-		r.stop()
-	})
-}
-
 // An edge hears from a router at least every 500 ms, or it would take the router for gone and look at the log for nothing.
 func TestEdgesHearBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
