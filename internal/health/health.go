@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,7 +68,7 @@ func (c *Checks) Status() (ready bool, lines []string) {
 type Server struct {
 	addr     string
 	srv      *http.Server
-	listener net.Listener
+	listener atomic.Pointer[net.Listener]
 	served   chan error
 }
 
@@ -104,12 +105,13 @@ func (s *Server) Start(ctx context.Context) error {
 		s.served <- nil
 		return nil
 	}
-	var err error
-	if s.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.addr); err != nil {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.addr)
+	if err != nil {
 		return err
 	}
+	s.listener.Store(&l)
 	go func() {
-		err := s.srv.Serve(s.listener)
+		err := s.srv.Serve(l)
 		if errors.Is(err, http.ErrServerClosed) {
 			err = nil
 		}
@@ -118,12 +120,13 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Addr is the address served, once started; "" where none is.
+// Addr is the address served, once started; "" where none is. It may be asked while the process is still starting.
 func (s *Server) Addr() string {
-	if s.listener == nil {
+	l := s.listener.Load()
+	if l == nil {
 		return ""
 	}
-	return s.listener.Addr().String()
+	return (*l).Addr().String()
 }
 
 // Stop ends the server.
