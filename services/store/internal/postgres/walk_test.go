@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -94,6 +97,7 @@ func TestWhateverStatementFails(t *testing.T) {
 	if len(strikes) < 100 {
 		t.Fatalf("%d strikes can't be all: %v", len(strikes), count.order)
 	}
+	strikes = sampled(t, strikes)
 	const parts = 4 // side by side: they mostly wait
 	for part := range parts {
 		t.Run(fmt.Sprint(part), func(t *testing.T) {
@@ -104,17 +108,37 @@ func TestWhateverStatementFails(t *testing.T) {
 				on.tell(t, s)
 				if !s.struck {
 					missed++
+					t.Logf("not met: %v the %d. time: %s on %s", s.fate, s.at.n, s.at.SQL, s.at.App)
 				}
 				if t.Failed() {
 					t.Fatalf("%v the %d. time: %s on %s", s.fate, s.at.n, s.at.SQL, s.at.App)
 				}
 			}
-			if missed > len(strikes)/parts/4 {
+			if missed > len(strikes)/parts/2 { // which statement comes how often is a matter of time, too
 				t.Errorf("%d of %d statements were not met", missed, len(strikes)/parts)
 			}
 		})
 	}
 	t.Logf("%d faults", len(strikes))
+}
+
+// sampled is a third of all strikes, at random, so that a run takes a minute; PUSHMESH_WALK=all takes all, PUSHMESH_WALK=N those of a run that printed N.
+func sampled(t *testing.T, all []*strike) []*strike {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	switch set := os.Getenv("PUSHMESH_WALK"); set {
+	case "all":
+		return all
+	case "":
+	default:
+		var err error
+		seed, err = strconv.ParseUint(set, 10, 64)
+		need(t, err)
+	}
+	t.Logf("PUSHMESH_WALK=%d", seed)
+	chosen := slices.Clone(all)
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] }) // #nosec G404 -- repeatable
+	return chosen[:len(chosen)/3]
 }
 
 // telling is stories of one database, one after the other.
