@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strconv"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
@@ -115,4 +117,74 @@ func transactionsSurviveKills(t *testing.T, m *procmesh.Mesh, conn *pgx.Conn, na
 		}
 	}
 	return inTime
+}
+
+// One of two databases dies, and later hangs: what transactions publish to the other's shards goes on meanwhile, and what they publish to its shards is in
+// the log when it is back, each message once and in order. The store that reads the outbox is killed in between.
+func TestTransactionsDoNotWaitForADatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
+	const here, there = namespace + "/tx-here", namespace + "/tx-there"
+	url, server := pgtest.URL(t), pgtest.New(t)
+	m := begin(t, procmesh.Options{Stores: 2, Routers: 1, DB: url, StoreArgs: []string{"--shard-db", "b=" + server.URL()}})
+	if topic.Shard(here) == topic.Shard(there) {
+		t.Fatal("both topics have one shard")
+	}
+	procmesh.Await(t, "the shard is moved", func() bool {
+		out, err := exec.CommandContext(t.Context(), m.Pushmesh, "shard", "move", "--db", url, "--shard-db", "b="+server.URL(),
+			"--shards", strconv.Itoa(topic.Shard(there)), "--to", "b").CombinedOutput()
+		if err != nil {
+			t.Logf("%s: %v", out, err)
+		}
+		return err == nil
+	})
+	conn := connect(t, url)
+	next := 0
+	publish := func(n int) {
+		t.Helper()
+		for range n {
+			next++
+			execute(t, conn, `SELECT pushmesh.publish(name, convert_to($1, 'UTF8')) FROM unnest($2::text[]) AS name`, strconv.Itoa(next), []string{there, here})
+		}
+	}
+	inOrder := func(when string, on *pgx.Conn, name string) {
+		t.Helper()
+		procmesh.Await(t, when+": all is in the log of "+name, func() bool { return appended(t, on, name) >= next })
+		all := logged(t, on, name)
+		if len(all) != next {
+			t.Errorf("%s: %s has %d messages, want %d", when, name, len(all), next)
+		}
+		for i, payload := range all {
+			if payload != strconv.Itoa(i+1) {
+				t.Fatalf("%s: message %d of %s is %s", when, i+1, name, payload)
+			}
+		}
+	}
+	publish(10)
+	inOrder("at first", conn, here)
+	for _, fault := range []struct {
+		name       string
+		begin, end func() error
+	}{{"dead", server.Kill, server.Restart}, {"hanging", server.Pause, server.Resume}} {
+		if err := fault.begin(); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			publish(10)
+			began := time.Now()
+			inOrder(fault.name, conn, here)
+			t.Logf("%s: the other database's messages were in the log after %s", fault.name, time.Since(began).Round(time.Millisecond))
+		}
+		m.Stores[0].Kill()
+		publish(10)
+		if err := m.Stores[0].Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := fault.end(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		inOrder(fault.name+" before", conn, here)
+		inOrder(fault.name+" before", connect(t, server.URL()), there)
+		t.Logf("%s before: all was in both logs after %s", fault.name, time.Since(began).Round(time.Millisecond))
+	}
 }

@@ -25,6 +25,15 @@ type Outbox interface {
 	Rows(ctx context.Context, ids []int64) ([]OutboxRow, error)
 	// Settle notes that every row of the batch up to the id through is done with, some of them by a refusal; last ends the batch.
 	Settle(ctx context.Context, through int64, last bool, refused []OutboxRefusal) error
+	// Park copies rows that Rows gave into a table of those that wait, each with its shard, and answers those that were not there yet.
+	Park(ctx context.Context, ids []int64, shards []int) (added []OutboxWaiting, err error)
+	// Waiting lists all that is parked.
+	Waiting(ctx context.Context) ([]OutboxWaiting, error)
+	// WaitingRows are the first rows of each of the shards, in the order of ids: at most each of one shard, and at most most rows and
+	// bytes of all, but for a row that is larger alone.
+	WaitingRows(ctx context.Context, shards []int, each, most, bytes int) ([]OutboxRow, error)
+	// Unpark notes that parked rows, each with its shard, are done with, some of them by a refusal, and answers them.
+	Unpark(ctx context.Context, ids []int64, shards []int, refused []OutboxRefusal) (gone []OutboxWaiting, err error)
 	// Rotate begins the next table once the present one is old or large, if what lies in the next is settled and nobody uses it.
 	Rotate(ctx context.Context, older time.Duration, larger int64) (OutboxState, error)
 	// Close gives the right back.
@@ -35,6 +44,12 @@ type Outbox interface {
 type OutboxEntry struct {
 	ID   int64
 	Size int
+}
+
+// OutboxWaiting is a row that is parked until its shard takes messages again.
+type OutboxWaiting struct {
+	Shard int
+	OutboxEntry
 }
 
 // OutboxRow is a message that a transaction wrote.

@@ -11,6 +11,7 @@ import (
 type metrics struct {
 	messages                              *prometheus.CounterVec
 	reading, pending, bytes, age, blocked prometheus.Gauge
+	parked, parkedBytes, full             prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -26,9 +27,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		bytes:   gauge("bytes", "Size of the outbox's tables and indexes."),
 		age:     gauge("rotation_age_seconds", "How long the present table has had its turn."),
 		blocked: gauge("rotation_blocked", "1 while a rotation waits: someone uses the next table, and the present one grows."),
+		parked:  gauge("waiting_messages", "Messages that wait for shards whose owner or database is away."), parkedBytes: gauge("waiting_bytes", "Size of these."),
+		full: gauge("waiting_full", "1 while no more can wait for shards that are away, so that all that transactions publish stands still."),
 	}
 	if reg != nil {
-		reg.MustRegister(m.messages, m.reading, m.pending, m.bytes, m.age, m.blocked)
+		reg.MustRegister(m.messages, m.reading, m.pending, m.bytes, m.age, m.blocked, m.parked, m.parkedBytes, m.full)
 	}
 	return m
 }
@@ -41,5 +44,14 @@ func (m *metrics) state(s backend.OutboxState) {
 	m.blocked.Set(0)
 	if s.Blocked {
 		m.blocked.Set(1)
+	}
+}
+
+func (m *metrics) waiting(rows, bytes int, full bool) {
+	m.parked.Set(float64(rows))
+	m.parkedBytes.Set(float64(bytes))
+	m.full.Set(0)
+	if full {
+		m.full.Set(1)
 	}
 }

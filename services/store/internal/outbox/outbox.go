@@ -42,6 +42,8 @@ type Config struct {
 	// A table's turn ends when it is Older or Larger (bytes); 0: a minute, 16 MiB.
 	Older  time.Duration
 	Larger int64
+	// At most so many rows and bytes wait for shards that are away; 0: 100,000, 256 MiB. Beyond that all stands still.
+	MaxWaiting, MaxWaitingBytes int
 
 	Log      *slog.Logger
 	Registry prometheus.Registerer
@@ -68,6 +70,12 @@ func New(cfg Config) *Reader {
 	}
 	if cfg.Larger == 0 {
 		cfg.Larger = 16 << 20
+	}
+	if cfg.MaxWaiting == 0 {
+		cfg.MaxWaiting = 100_000
+	}
+	if cfg.MaxWaitingBytes == 0 {
+		cfg.MaxWaitingBytes = 256 << 20
 	}
 	if cfg.Able == nil {
 		cfg.Able = func() bool { return true }
@@ -142,8 +150,14 @@ func (r *Reader) claim(ctx context.Context) bool {
 		}
 		return false
 	}
+	ask := asker{request: r.cfg.Request, metrics: r.metrics, log: r.cfg.Log}
+	w := &waiting{outbox: o, metrics: r.metrics, log: r.cfg.Log, mostRows: r.cfg.MaxWaiting, mostBytes: r.cfg.MaxWaitingBytes}
+	if err := w.open(ctx, ask); err != nil {
+		r.cfg.Log.Warn("outbox", "error", errors.Join(err, o.Close()))
+		return false
+	}
 	r.outbox, r.rotated, r.claimed = o, time.Time{}, time.Now()
-	r.sender = &sender{request: r.cfg.Request, outbox: o, metrics: r.metrics, log: r.cfg.Log}
+	r.sender = &sender{asker: ask, outbox: o, waiting: w}
 	r.metrics.reading.Set(1)
 	r.cfg.Log.Info("this store reads the outbox")
 	return true
@@ -156,6 +170,7 @@ func (r *Reader) close(why error) {
 	if why != nil && !errors.Is(why, context.Canceled) {
 		r.cfg.Log.Warn("outbox", "error", why)
 	}
+	r.sender.waiting.close()
 	if err := r.outbox.Close(); err != nil {
 		r.cfg.Log.Debug("close the outbox", "error", err)
 	}
@@ -165,6 +180,9 @@ func (r *Reader) close(why error) {
 
 // read publishes what is pending now, and rotates; some: there was any.
 func (r *Reader) read(ctx context.Context) (some bool, err error) {
+	if err := r.sender.waiting.tend(ctx); err != nil {
+		return false, err
+	}
 	for {
 		rows, repeated, err := r.outbox.Pending(ctx, listed)
 		if err != nil {
@@ -199,6 +217,9 @@ func (r *Reader) publish(ctx context.Context, rows []backend.OutboxEntry, repeat
 	var refused []backend.OutboxRefusal
 	left := len(rows)
 	for _, ids := range pieces(rows) {
+		if err := r.sender.waiting.tend(ctx); err != nil {
+			return err
+		}
 		more, err := r.sender.send(ctx, ids, repeated)
 		if err != nil {
 			return err

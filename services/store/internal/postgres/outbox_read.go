@@ -106,21 +106,32 @@ func (o *outbox) Settle(ctx context.Context, through int64, last bool, refused [
 	if len(refused) == 0 {
 		return o.note(ctx, o.conn)
 	}
+	return pgx.BeginFunc(ctx, o.conn, func(tx pgx.Tx) error {
+		if err := keep(ctx, tx, "outbox", refused); err != nil {
+			return err
+		}
+		return o.note(ctx, tx)
+	})
+}
+
+// keep writes refusals of rows that lie in from.
+func keep(ctx context.Context, tx pgx.Tx, from string, refused []backend.OutboxRefusal) error {
+	if len(refused) == 0 {
+		return nil
+	}
 	ids, codes, errs := make([]int64, len(refused)), make([]string, len(refused)), make([]string, len(refused))
 	for i, r := range refused {
 		ids[i], codes[i], errs[i] = r.ID, r.Code, r.Error
 	}
-	return pgx.BeginFunc(ctx, o.conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `
-			INSERT INTO pushmesh.outbox_refused (id, message_id, topic, code, error, payload, headers)
-			SELECT o.id, o.message_id, o.topic, r.code, r.error, o.payload, o.headers
-			FROM unnest($1::bigint[], $2::text[], $3::text[]) AS r (id, code, error) JOIN pushmesh.outbox AS o USING (id)
-			ON CONFLICT DO NOTHING`, ids, codes, errs); err != nil {
-			return fmt.Errorf("postgres: keep what was refused: %w", err)
-		}
-		if _, err := tx.Exec(ctx, `DELETE FROM pushmesh.outbox_refused WHERE refused_at < now() - $1::interval`, keepRefused); err != nil {
-			return fmt.Errorf("postgres: forget what was refused: %w", err)
-		}
-		return o.note(ctx, tx)
-	})
+	if _, err := tx.Exec(ctx, `
+		INSERT INTO pushmesh.outbox_refused (id, message_id, topic, code, error, payload, headers)
+		SELECT o.id, o.message_id, o.topic, r.code, r.error, o.payload, o.headers
+		FROM unnest($1::bigint[], $2::text[], $3::text[]) AS r (id, code, error) JOIN pushmesh.`+from+` AS o USING (id)
+		ON CONFLICT DO NOTHING`, ids, codes, errs); err != nil {
+		return fmt.Errorf("postgres: keep what was refused: %w", err)
+	}
+	if _, err := tx.Exec(ctx, `DELETE FROM pushmesh.outbox_refused WHERE refused_at < now() - $1::interval`, keepRefused); err != nil {
+		return fmt.Errorf("postgres: forget what was refused: %w", err)
+	}
+	return nil
 }

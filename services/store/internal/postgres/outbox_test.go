@@ -343,3 +343,71 @@ func TestListingIsCheap(t *testing.T) {
 		t.Error("too slow: settled rows are walked")
 	}
 }
+
+// What is parked leaves the outbox and its tables' turns, comes in order for each shard within what is asked for, and is known to the next reader; what is
+// parked twice is there once.
+func TestWhatWaitsInTheOutbox(t *testing.T) {
+	d, url := withOutbox(t)
+	conn := connectTo(t, url)
+	first := openOutbox(t, d, "a")
+	do(t, conn, `SELECT pushmesh.publish('room/1', convert_to(i::text, 'UTF8'), headers => '{"k": "v"}', priority => 3) FROM generate_series(1, 6) AS i`)
+	entries, _, err := first.Pending(t.Context(), 10)
+	need(t, err)
+	ids, shards := make([]int64, len(entries)), []int{1, 2, 1, 2, 1, 2}
+	for i, e := range entries {
+		ids[i] = e.ID
+	}
+	written, err := first.Rows(t.Context(), ids)
+	need(t, err)
+	added, err := first.Park(t.Context(), ids, shards)
+	need(t, err)
+	again, err := first.Park(t.Context(), ids[:2], shards[:2])
+	need(t, err)
+	if len(added) != 6 || len(again) != 0 {
+		t.Fatalf("parked %v, then %v", added, again)
+	}
+	need(t, first.Settle(t.Context(), ids[5], true, nil))
+	for range 2 * outboxTables {
+		if s := rotate(t, first); s.Blocked {
+			t.Fatalf("%+v", s)
+		}
+	}
+	need(t, first.Close())
+	o := openOutbox(t, d, "b")
+	all, err := o.Waiting(t.Context())
+	need(t, err)
+	if fmt.Sprint(all) != fmt.Sprint(added) || all[0].Size != entries[0].Size {
+		t.Errorf("the next reader finds %v, want %v", all, added)
+	}
+	check := func(shards []int, each, most, bytes int, want ...int) {
+		t.Helper()
+		var rows []backend.OutboxRow
+		for _, i := range want {
+			rows = append(rows, written[i])
+		}
+		got, err := o.WaitingRows(t.Context(), shards, each, most, bytes)
+		need(t, err)
+		if fmt.Sprint(got) != fmt.Sprint(rows) {
+			t.Errorf("shards %v, %d each, %d rows, %d bytes: %v, want %v", shards, each, most, bytes, got, rows)
+		}
+	}
+	size := all[0].Size
+	check([]int{1, 2, 3}, 10, 10, 100*size, 0, 1, 2, 3, 4, 5)
+	check([]int{2, 1}, 1, 10, 100*size, 0, 1)
+	check([]int{2}, 2, 10, 100*size, 1, 3)
+	check([]int{2, 1}, 10, 4, 100*size, 0, 1, 3, 5)
+	check([]int{2, 1}, 10, 10, 2*size, 1, 3)
+	check([]int{1}, 10, 10, 1, 0)
+	check([]int{3}, 10, 10, 100*size)
+	gone, err := o.Unpark(t.Context(), []int64{ids[0], ids[1]}, []int{1, 2}, []backend.OutboxRefusal{{ID: ids[1], Code: "FORBIDDEN", Error: "why"}})
+	need(t, err)
+	if len(gone) != 2 {
+		t.Errorf("gone: %v", gone)
+	}
+	check([]int{1, 2}, 10, 10, 100*size, 2, 3, 4, 5)
+	var refused string
+	need(t, conn.QueryRow(t.Context(), `SELECT string_agg(topic || ' ' || code || ' ' || convert_from(payload, 'UTF8'), ',') FROM pushmesh.outbox_refused`).Scan(&refused))
+	if refused != "room/1 FORBIDDEN 2" {
+		t.Errorf("kept as refused: %s", refused)
+	}
+}
