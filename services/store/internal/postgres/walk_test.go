@@ -348,7 +348,8 @@ func TestAClaimThatFailedHalfwayIsNotBelieved(t *testing.T) {
 		}
 		next, err := d.OpenWriter(t.Context(), owner("b"))
 		need(t, err)
-		if locks := pgtest.Exec(t, url, `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1 AND objid = 3`, uint32(lockClass)); locks > 0 {
+		if locks := pgtest.Exec(t, url, `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1 AND objid = 3
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, uint32(lockClass)); locks > 0 {
 			t.Errorf("%d locks are left of a claim whose statement %d failed", locks, n)
 		}
 		need(t, next.Close())
