@@ -353,10 +353,12 @@ func TestASnapshotOnItsWayIsOvertaken(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	f.Add(uint64(1), uint64(1), uint64(1), int32(2), uint64(5), false)
 	f.Add(uint64(1), uint64(9), uint64(3), int32(0), uint64(0), true)
+	f.Add(uint64(1), uint64(1), uint64(2), int32(2), uint64(1), true) // a leave that never was
 	f.Fuzz(func(t *testing.T, ask, serial, n uint64, kind int32, conn uint64, left bool) {
 		w := newWorld(t, 1, "room/1", "")
 		e := w.start("a")
 		w.subscribe(e, e.loops[0], 1, "")
+		w.away[e.Source] = true // what is said in its name is not true: members may be told to have left
 		w.pass(200 * time.Millisecond)
 		w.follower.Report(w.now, e.Source, &meshv1.PresenceReport{
 			Kind: meshv1.PresenceReport_Kind(kind), Ask: ask, Serial: serial, N: n, Changes: []*meshv1.PresenceChange{{Left: left, Member: &Member{ConnectionId: conn}}, {}},
