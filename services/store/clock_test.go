@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store/internal/housekeeping"
@@ -100,4 +102,59 @@ func TestAStoreWaitsForTheRightTime(t *testing.T) {
 	host.set(-time.Hour)
 	s.TrustClock = true
 	serving(t, s)
+}
+
+// stepping gives a database a clock of its own, which the function that is returned sets ahead of the server's.
+func stepping(t *testing.T, db string) (step func(ahead time.Duration)) {
+	t.Helper()
+	conn, err := pgx.Connect(within(t), db)
+	need(t, err)
+	t.Cleanup(func() { need(t, conn.Close(context.Background())) })
+	_, err = conn.Exec(within(t), `
+		CREATE SCHEMA stepping;
+		CREATE TABLE stepping.clock (ahead interval NOT NULL);
+		INSERT INTO stepping.clock VALUES ('0');
+		CREATE FUNCTION stepping.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.clock_timestamp() + ahead FROM stepping.clock';
+		DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, stepping, pg_catalog', current_database()); END $$`)
+	need(t, err)
+	return func(ahead time.Duration) {
+		t.Helper()
+		_, err := conn.Exec(within(t), `UPDATE stepping.clock SET ahead = $1`, ahead)
+		need(t, err)
+	}
+}
+
+// Who has a lease has it for its time, by no clock that may be set: where the clocks of the database and of the machine are set ahead, a session doesn't get a
+// second holder, and where they are set back, one whose holder is gone is free in time.
+func TestALeaseLastsItsTimeWhateverTheClocks(t *testing.T) {
+	t.Parallel()
+	host, db := &hostClock{}, pgtest.URL(t)
+	step := stepping(t, db)
+	st := serving(t, Settings{ID: "s1", DB: db, Standalone: true, LogLevel: "error", Clock: host.now})
+	c := dial(t, st.Addr())
+	attach := func(name, edge string, length time.Duration) *meshv1.AttachSessionResponse {
+		t.Helper()
+		resp, err := c.AttachSession(within(t), &meshv1.AttachSessionRequest{User: "$group", Name: name, EdgeId: edge, LeaseMs: uint32(length.Milliseconds())})
+		need(t, err)
+		return resp
+	}
+	set := func(ahead time.Duration) {
+		t.Helper()
+		host.set(ahead)
+		step(ahead)
+		eventually(t, "the store's time is the database's", func() bool {
+			apart := time.Until(st.core.clock.Now()) - ahead
+			return apart < time.Second && apart > -time.Second
+		})
+	}
+	attach("g/long", "a", time.Minute)
+	set(2 * time.Minute)
+	if r := attach("g/long", "b", time.Minute); r.GetGeneration() != 0 || r.GetPreviousEdge() != "a" {
+		t.Errorf("the clocks are set ahead: b got %v while a has the lease", r)
+	}
+	attach("g/short", "a", 100*time.Millisecond)
+	set(-10 * time.Minute)
+	eventually(t, "the lease of who is gone runs out after the clocks are set back", func() bool {
+		return attach("g/short", "b", 100*time.Millisecond).GetGeneration() != 0
+	})
 }

@@ -20,6 +20,8 @@ const busyAfter = 100 * time.Millisecond
 // renewWithin bounds one call of RenewLeases: edges ask thrice in a lease's time.
 const renewWithin = 700 * time.Millisecond
 
+// Leases run by the monotonic clock, as edges count them: the database's time may step, and then one session would have two holders, or a dead one for long.
+
 // attachLease attaches where no other edge has a lease that runs.
 func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
 	length := time.Duration(req.GetLeaseMs()) * time.Millisecond
@@ -28,7 +30,7 @@ func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequ
 	}
 	k := lease.Key{User: req.GetUser(), Name: req.GetName()}
 	claim := s.cfg.Log.Claim(topic.SessionShard(k.User, k.Name))
-	verdict, holder, last := s.leases.Begin(s.cfg.Now(), k, req.GetEdgeId(), claim)
+	verdict, holder, last := s.leases.Begin(time.Now(), k, req.GetEdgeId(), claim)
 	switch verdict {
 	case lease.Held:
 		return &meshv1.AttachSessionResponse{PreviousEdge: holder}, nil
@@ -42,7 +44,7 @@ func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequ
 	}
 	if other := peek.GetPreviousEdge(); other != "" && other != req.GetEdgeId() && peek.GetGeneration() != last {
 		// Another owner of this shard granted it, and may have renewed it until a moment ago.
-		s.leases.Granted(k, other, claim, peek.GetGeneration(), s.cfg.Now().Add(length))
+		s.leases.Granted(k, other, claim, peek.GetGeneration(), time.Now().Add(length))
 		return &meshv1.AttachSessionResponse{PreviousEdge: other}, nil
 	}
 	resp, err := s.cfg.Backend.AttachSession(ctx, req, s.now())
@@ -50,7 +52,7 @@ func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequ
 		s.leases.Abort(k)
 		return nil, s.refused(ctx, "attach with lease", err)
 	}
-	s.leases.Granted(k, req.GetEdgeId(), claim, resp.GetGeneration(), s.cfg.Now().Add(length))
+	s.leases.Granted(k, req.GetEdgeId(), claim, resp.GetGeneration(), time.Now().Add(length))
 	return resp, nil
 }
 
@@ -79,10 +81,10 @@ func (s *Service) renew(ctx context.Context, edge string, l *meshv1.RenewLeasesR
 	}
 	k := lease.Key{User: l.GetUser(), Name: l.GetName()}
 	claim := s.cfg.Log.Claim(topic.SessionShard(k.User, k.Name))
-	if s.leases.Renew(k, edge, claim, l.GetGeneration(), s.cfg.Now().Add(length)) {
+	if s.leases.Renew(k, edge, claim, l.GetGeneration(), time.Now().Add(length)) {
 		return nil
 	}
-	switch verdict, _, _ := s.leases.Begin(s.cfg.Now(), k, edge, claim); verdict {
+	switch verdict, _, _ := s.leases.Begin(time.Now(), k, edge, claim); verdict {
 	case lease.Held:
 		return code.New(wirev1.Code_CODE_SESSION_TAKEN_OVER, "another edge has the lease")
 	case lease.Busy:
@@ -100,7 +102,7 @@ func (s *Service) renew(ctx context.Context, edge string, l *meshv1.RenewLeasesR
 		s.leases.Abort(k)
 		return code.New(wirev1.Code_CODE_SESSION_TAKEN_OVER, "another edge had the lease since")
 	}
-	s.leases.Granted(k, edge, claim, l.GetGeneration(), s.cfg.Now().Add(length))
+	s.leases.Granted(k, edge, claim, l.GetGeneration(), time.Now().Add(length))
 	return nil
 }
 
