@@ -53,7 +53,9 @@ type Config struct {
 	// Folds is how often the database folds; it is asked that often, or every 5 s. 0: every 5 s.
 	Folds time.Duration
 	Now   func() time.Time
-	Log   *slog.Logger
+	// Steady is monotonic, for what is measured here: Now may step with the database's clock. nil: time.Now.
+	Steady func() time.Time
+	Log    *slog.Logger
 	// Registry may be nil.
 	Registry prometheus.Registerer
 }
@@ -75,6 +77,9 @@ func New(cfg Config) *Keeper {
 	if cfg.Ages == nil {
 		cfg.Ages = func() error { return nil }
 	}
+	if cfg.Steady == nil {
+		cfg.Steady = time.Now
+	}
 	if cfg.Expired == nil {
 		cfg.Expired = func(backend.SessionKey) {}
 	}
@@ -86,7 +91,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	if err := k.cfg.Backend.MakeSlices(ctx, k.now()); err != nil {
 		k.cfg.Log.Warn("slices are not made ahead", "error", err) // a commit makes its own
 	}
-	k.since = k.cfg.Now()
+	k.since = k.cfg.Steady()
 	if k.cfg.Bus != nil {
 		leave, err := k.cfg.Bus.Subscribe(bus.EdgeDigest, 4096, func(data []byte, _ func([]byte) error) { k.hear(data) })
 		if err != nil {
@@ -115,7 +120,7 @@ func (k *Keeper) now() uint64 { return uint64(k.cfg.Now().UnixMicro()) }
 func (k *Keeper) gap() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.since = k.cfg.Now()
+	k.since = k.cfg.Steady()
 }
 
 func (k *Keeper) hear(data []byte) {
@@ -126,7 +131,7 @@ func (k *Keeper) hear(data []byte) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.edges[d.GetEdgeId()] = k.cfg.Now()
+	k.edges[d.GetEdgeId()] = k.cfg.Steady()
 }
 
 func (k *Keeper) every(ctx context.Context, pace, patience time.Duration, job func(context.Context) error) {
@@ -218,7 +223,7 @@ func (k *Keeper) letGo(ctx context.Context) error {
 func (k *Keeper) silent(edges []string) (gone []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := k.cfg.Now()
+	now := k.cfg.Steady()
 	if now.Sub(k.since) < edgeSilence {
 		return nil
 	}

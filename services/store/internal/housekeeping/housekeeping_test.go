@@ -121,7 +121,8 @@ func TestSlices(t *testing.T) {
 // An edge is gone when it was silent for a minute in which it would have been heard.
 func TestSilentEdges(t *testing.T) {
 	now := time.Unix(1000, 0)
-	k := keeper(&fake{}, func() time.Time { return now })
+	k := keeper(&fake{}, time.Now)
+	k.cfg.Steady = func() time.Time { return now }
 	k.gap()
 	digest := func(edge string) {
 		data, err := proto.Marshal(&meshv1.EdgeDigest{EdgeId: edge})
@@ -149,6 +150,35 @@ func TestSilentEdges(t *testing.T) {
 	k.silent(nil)
 	if len(k.edges) != 0 {
 		t.Errorf("edges that are long gone are remembered: %v", k.edges)
+	}
+}
+
+// Whether an edge is silent is not told by the database's clock: one that was heard just now keeps its sessions when that clock is set ahead, and one that is
+// gone is let go also after it was set back.
+func TestAStepOfTheClockMakesNoEdgeSilent(t *testing.T) {
+	database, steady := time.Unix(1_000_000, 0), time.Unix(1000, 0)
+	k := keeper(&fake{}, func() time.Time { return database })
+	k.cfg.Steady = func() time.Time { return steady }
+	k.gap()
+	pass := func(d time.Duration) { database, steady = database.Add(d), steady.Add(d) }
+	hear := func() {
+		data, err := proto.Marshal(&meshv1.EdgeDigest{EdgeId: "e"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.hear(data)
+	}
+	pass(2 * edgeSilence)
+	hear()
+	database = database.Add(time.Hour)
+	if gone := k.silent([]string{"e"}); gone != nil {
+		t.Errorf("the clock was set ahead: %v, heard just now, is let go", gone)
+	}
+	hear()
+	database = database.Add(-2 * time.Hour)
+	pass(edgeSilence)
+	if gone := k.silent([]string{"e"}); !slices.Equal(gone, []string{"e"}) {
+		t.Errorf("the clock was set back: %v are let go after a minute of silence, want e", gone)
 	}
 }
 
