@@ -134,12 +134,17 @@ func (r *Reader) may(now time.Time) bool {
 	case r.cfg.Mine():
 		return true
 	case r.outbox != nil:
-		return now.Sub(r.claimed) < standIn
+		return r.keeps(now)
 	case now.Sub(r.tried) < standInEvery:
 		return false
 	}
 	r.tried = now
 	return true
+}
+
+// keeps reports whether a store that has the right shall still have it.
+func (r *Reader) keeps(now time.Time) bool {
+	return r.cfg.Able() && (r.cfg.Mine() || now.Sub(r.claimed) < standIn)
 }
 
 func (r *Reader) claim(ctx context.Context) bool {
@@ -157,7 +162,7 @@ func (r *Reader) claim(ctx context.Context) bool {
 		return false
 	}
 	r.outbox, r.rotated, r.claimed = o, time.Time{}, time.Now()
-	r.sender = &sender{asker: ask, outbox: o, waiting: w}
+	r.sender = &sender{asker: ask, outbox: o, waiting: w, keeps: r.keeps}
 	r.metrics.reading.Set(1)
 	r.cfg.Log.Info("this store reads the outbox")
 	return true

@@ -43,7 +43,11 @@ type sender struct {
 	asker
 	outbox  backend.Outbox
 	waiting *waiting
+	keeps   func(now time.Time) bool
 }
+
+// errLeft ends a batch that this store can't go on with: who gets the right next does.
+var errLeft = errors.New("the right to read is given back with messages unsent: another store may reach a router")
 
 // row on its way.
 type row struct {
@@ -53,7 +57,8 @@ type row struct {
 }
 
 // send is done when every row is published, refused for good, or parked: those of shards that are away. As long as a router asks to come back for
-// another reason, it does, and where no more can be parked: rows are never given up, and none overtakes another one of its topic.
+// another reason, it does, and where no more can be parked: rows are never given up, and none overtakes another one of its topic. It ends early where
+// another store shall read.
 func (s *sender) send(ctx context.Context, ids []int64, repeated bool) (refused []backend.OutboxRefusal, err error) {
 	found, err := s.outbox.Rows(ctx, ids)
 	if err != nil {
@@ -90,6 +95,9 @@ func (s *sender) send(ctx context.Context, ids []int64, repeated bool) (refused 
 		}
 		if err := s.pause(ctx, pause); err != nil {
 			return nil, err
+		}
+		if !s.keeps(time.Now()) {
+			return nil, errLeft
 		}
 		pause = min(2*pause, maxPause)
 		// Reading is the proof that this store still has the right.

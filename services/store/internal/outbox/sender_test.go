@@ -383,22 +383,30 @@ func TestPiecesKeepTheirBounds(t *testing.T) {
 }
 
 // rights is a database whose outbox one reader holds at a time.
-type rights struct{ held bool }
+type rights struct {
+	mu     sync.Mutex
+	held   bool
+	shared *table // nil: a table of its own for each
+}
 
 func (d *rights) OpenOutbox(context.Context, backend.Owner) (backend.Outbox, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.held {
 		return nil, backend.ErrHeld
 	}
 	d.held = true
-	return &right{table{}, d}, nil
+	return &right{cmp.Or(d.shared, &table{}), d}, nil
 }
 
 type right struct {
-	table
+	*table
 	of *rights
 }
 
 func (r *right) Close() error {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
 	r.of.held = false
 	return nil
 }
@@ -428,4 +436,54 @@ func TestAnotherStoreReadsWhileTheFirstReachesNobody(t *testing.T) {
 		able = true
 		after("and can again", standIn, true, false)
 	})
+}
+
+// The store that reads loses NATS while it sends, or is in a half of it without routers: what it has begun does not keep it, another store goes on with it
+// within seconds, and each message is published once.
+func TestABatchUnderWayGoesToWhoReachesARouter(t *testing.T) {
+	for name, first := range map[string]struct{ mine, able bool }{
+		"NATS is away from the store that should read":   {mine: true},
+		"a store that stands in finds no router in time": {able: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, m, db := &table{}, newMesh(nil, nil), &rights{}
+				m.away = func(string) bool { return false }
+				for i := range 3 {
+					r := backend.OutboxRow{ID: int64(i + 1), Topic: "a", Payload: []byte(fmt.Sprint(i + 1))}
+					r.MessageID[0] = byte(i + 1)
+					o.rows = append(o.rows, r)
+				}
+				db.shared = o
+				var cut atomic.Bool
+				nobody := func(context.Context, string, []byte) ([]byte, error) {
+					cut.Store(true)
+					return nil, errors.New("no answer")
+				}
+				start := func(request func(context.Context, string, []byte) ([]byte, error), mine, able func() bool) {
+					r := New(Config{Database: db, Log: slog.New(slog.DiscardHandler), Request: request, Mine: mine, Able: able})
+					if err := r.Start(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() {
+						if err := r.Stop(context.Background()); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				start(nobody, func() bool { return first.mine }, func() bool { return first.able || !cut.Load() })
+				<-time.After(2 * claimEvery)
+				if !cut.Load() {
+					t.Fatal("the first has not begun to send")
+				}
+				start(m.request, func() bool { return !first.mine }, nil)
+				<-time.After(standIn + standInEvery + 2*maxPause)
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				if got := fmt.Sprint(m.log["a"]); got != "[1 2 3]" {
+					t.Errorf("%s published, want [1 2 3]", got)
+				}
+			})
+		})
+	}
 }
