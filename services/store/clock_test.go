@@ -115,6 +115,7 @@ func stepping(t *testing.T, db string) (step func(ahead time.Duration)) {
 		CREATE TABLE stepping.clock (ahead interval NOT NULL);
 		INSERT INTO stepping.clock VALUES ('0');
 		CREATE FUNCTION stepping.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.clock_timestamp() + ahead FROM stepping.clock';
+		CREATE FUNCTION stepping.now() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELECT pg_catalog.now() + ahead FROM stepping.clock';
 		DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, stepping, pg_catalog', current_database()); END $$`)
 	need(t, err)
 	return func(ahead time.Duration) {
@@ -157,4 +158,15 @@ func TestALeaseLastsItsTimeWhateverTheClocks(t *testing.T) {
 	eventually(t, "the lease of who is gone runs out after the clocks are set back", func() bool {
 		return attach("g/short", "b", 100*time.Millisecond).GetGeneration() != 0
 	})
+}
+
+// Where the operator says that the database's clock is right and the machine's is not, a new epoch is begun by the database's.
+func TestANewEpochBeginsByTheTrustedClock(t *testing.T) {
+	t.Parallel()
+	db := pgtest.URL(t)
+	stepping(t, db)(time.Hour)
+	s := Settings{ID: "s1", DB: db, Standalone: true, LogLevel: "error", TrustClock: true, NewEpoch: true}
+	st := serving(t, s)
+	c := dial(t, st.Addr())
+	taken(t, c, item(1, "room/epoch", "x"))
 }

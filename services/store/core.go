@@ -205,7 +205,7 @@ func (c *core) prepare(ctx context.Context) error {
 	if err := c.agree(ctx); err != nil {
 		return fmt.Errorf("clock: %w", err)
 	}
-	epoch := uint64(time.Now().UnixMicro())
+	epoch := uint64(c.clock.Now().UnixMicro())
 	if c.settings.NewEpoch {
 		if err := insist(ctx, func() error { return c.backend.NewEpoch(ctx, epoch) }); err != nil {
 			return fmt.Errorf("new epoch: %w", err)
