@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/signal"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -75,6 +76,9 @@ func run(ctx context.Context, args []string, io stdio) error {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	if err := readable(args); err != nil {
+		return &settings.UsageError{Err: err}
+	}
 	command, err := parser.Parse(args)
 	if helped {
 		return settings.ErrHelp
@@ -87,4 +91,14 @@ func run(ctx context.Context, args []string, io stdio) error {
 	context.AfterFunc(ctx, release) // a second signal ends the process at once
 	command.BindTo(ctx, (*context.Context)(nil))
 	return command.Run(io)
+}
+
+// readable refuses an argument that is not UTF-8: the parser would replace its bytes, and something else than what was given would be published.
+func readable(args []string) error {
+	for i, arg := range args {
+		if !utf8.ValidString(arg) {
+			return fmt.Errorf("argument %d, %q, is not UTF-8: what is not text goes into the payload (pub --file)", i+1, arg)
+		}
+	}
+	return nil
 }
