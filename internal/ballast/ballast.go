@@ -6,11 +6,21 @@
 // ballast at most; a large heap is not made larger in proportion, as a higher GOGC would.
 package ballast
 
+import "golang.org/x/sys/unix"
+
 // Size of the ballast of a tier that works for throughput.
 const Size = 128 << 20
 
 // Ballast is held for as long as it should count.
 type Ballast []byte
 
-// New takes ballast of n bytes.
-func New(n int) Ballast { return make(Ballast, n) }
+// New takes ballast of n bytes, in whole pages.
+func New(n int) Ballast {
+	b := make(Ballast, n)
+	b.giveBack()
+	return b
+}
+
+// giveBack the memory behind b. The runtime writes zeros to all of b where it had used a part of its addresses before, which has the system put
+// memory there. What is read from it later is zeros, too. If the system refuses, ballast costs memory, and works.
+func (b Ballast) giveBack() { _ = unix.Madvise(b, unix.MADV_DONTNEED) }

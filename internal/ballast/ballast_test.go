@@ -41,3 +41,21 @@ func TestBallastDefersTheCollectorAndTakesNoMemory(t *testing.T) {
 	}
 	runtime.KeepAlive(b)
 }
+
+// Where the runtime has cleared the addresses that it gave, it has the system put memory there.
+func TestClearedBallastTakesNoMemoryEither(t *testing.T) {
+	b := make(Ballast, Size)
+	for i := 0; i < len(b); i += os.Getpagesize() {
+		b[i] = 1
+	}
+	before := resident(t)
+	b.giveBack()
+	if freed := before - resident(t); freed < Size*3/4 {
+		t.Errorf("%d bytes of %d are given back", freed, Size)
+	}
+	for i := 0; i < len(b); i += os.Getpagesize() {
+		if b[i] != 0 {
+			t.Fatalf("byte %d is %d", i, b[i])
+		}
+	}
+}
