@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -85,4 +86,30 @@ func TestNoStartWithClocksApart(t *testing.T) {
 	if err := x.make(true).Set(t.Context()); !errors.Is(err, x.err) {
 		t.Errorf("a database that is away: %v", err)
 	}
+}
+
+// A store starts beside a database of which every answer takes long. Later such an answer moves nothing.
+func TestASlowDatabaseTellsTheTimeOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var jump time.Duration
+		k := New(Config{Ask: func(context.Context) (uint64, error) {
+			at := time.Now().Add(jump)
+			<-time.After(slow + slow/2)
+			return uint64(at.UnixMicro()), nil
+		}, Log: slog.New(slog.DiscardHandler)})
+		if err := k.Set(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Until(k.Now()); d < -2*slow || d > 0 {
+			t.Errorf("the time is %s ahead, after an answer that took %s", d, slow+slow/2)
+		}
+		before := time.Until(k.Now())
+		jump = 5 * time.Second
+		if err := k.Set(t.Context()); err == nil {
+			t.Error("a second slow answer is taken")
+		}
+		if moved := time.Until(k.Now()) - before; moved != 0 {
+			t.Errorf("a second slow answer moved the time by %s", moved)
+		}
+	})
 }

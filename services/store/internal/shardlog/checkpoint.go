@@ -26,8 +26,9 @@ type checkpointer struct {
 
 func (c *checkpointer) noticed(messages int) { c.messages += messages }
 
+// due says that it is time, or that nobody knows: the clock went back.
 func (c *checkpointer) due(now time.Time) bool {
-	return c.messages >= checkpointAfter || now.Sub(c.begunAt) >= checkpointEvery
+	return c.messages >= checkpointAfter || now.Sub(c.begunAt) >= checkpointEvery || now.Before(c.begunAt)
 }
 
 // checkpoint does the next piece, if it is time.

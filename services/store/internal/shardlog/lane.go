@@ -304,7 +304,7 @@ func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
 		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database is away"))
 		return
 	}
-	begun, waited := time.Now(), l.now().Sub(group[0].at)
+	begun, waited := time.Now(), max(0, l.now().Sub(group[0].at)) // the clock may have gone back
 	err := l.writer.Commit(ctx, p.batch)
 	l.metrics.committed(waited, time.Since(begun), len(group), err)
 	switch {
