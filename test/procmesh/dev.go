@@ -1,0 +1,33 @@
+package procmesh
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// Dev is `pushmesh dev`: a whole mesh in one process, which keeps its database over restarts.
+type Dev struct {
+	*Process
+	Edge, Router string // where clients connect to
+}
+
+// StartDev builds what is missing, starts one and waits until its router is ready.
+func StartDev(t testing.TB) *Dev {
+	t.Helper()
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Dev{Edge: freeAddr(t), Router: freeAddr(t)}
+	http := freeAddr(t)
+	d.Process = newProcess(t, "dev", http, filepath.Join(bin, "pushmesh"), "dev", "--data", t.TempDir(), "--ports-from", "0",
+		"--edge-listen", d.Edge, "--router-listen", d.Router, "--router-http", http)
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	Await(t, "dev is ready", func() bool {
+		status, _ := d.Status()
+		return status == 200
+	})
+	return d
+}
