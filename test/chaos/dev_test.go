@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -63,7 +64,7 @@ func TestAKilledDevKeepsWhatWaitsForASession(t *testing.T) {
 	}
 	got := &received{topics: map[string][]int{}}
 	subscribe := func() *pushmesh.Subscriber {
-		s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{m.Edge}, ClientID: "worker", Session: "work", OnGap: func(g pushmesh.Gap) {
+		s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{m.Edge}, ClientID: "worker", Session: "work", MinBackoff: time.Millisecond, MaxBackoff: 5 * time.Millisecond, OnGap: func(g pushmesh.Gap) {
 			got.mu.Lock()
 			defer got.mu.Unlock()
 			got.gaps = append(got.gaps, g)
