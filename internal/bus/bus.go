@@ -227,7 +227,11 @@ func (b *Bus) Flush(ctx context.Context) error {
 	if !b.Connected() {
 		return nil
 	}
-	if err := b.conn.FlushWithContext(ctx); err != nil && b.Connected() {
+	err := b.conn.FlushWithContext(ctx)
+	if errors.Is(err, nats.ErrConnectionClosed) { // it went meanwhile; the callbacks that say so may come later
+		return nil
+	}
+	if err != nil && b.Connected() {
 		return fmt.Errorf("nats: flush: %w", err)
 	}
 	return nil

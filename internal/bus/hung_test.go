@@ -2,6 +2,7 @@ package bus
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,6 +21,7 @@ import (
 type server struct {
 	ln   net.Listener
 	hung atomic.Bool
+	ends atomic.Bool // instead of answering a PING
 	held chan struct{} // a connection that it is hung for
 	wg   sync.WaitGroup
 	mu   sync.Mutex
@@ -46,7 +48,7 @@ func newServer(t *testing.T) *server {
 				s.held <- struct{}{}
 				continue
 			}
-			s.wg.Go(func() { greet(c) })
+			s.wg.Go(func() { s.greet(c) })
 		}
 	})
 	t.Cleanup(func() {
@@ -66,12 +68,16 @@ func (s *server) cut() {
 	}
 }
 
-func greet(c net.Conn) {
+func (s *server) greet(c net.Conn) {
 	if _, err := fmt.Fprint(c, `INFO {"server_id":"x","version":"2.10.0","headers":true,"max_payload":1048576}`+"\r\n"); err != nil {
 		return
 	}
 	for lines := bufio.NewScanner(c); lines.Scan(); {
 		if strings.HasPrefix(lines.Text(), "PING") {
+			if s.ends.Swap(false) {
+				_ = c.Close()
+				return
+			}
 			if _, err := fmt.Fprint(c, "PONG\r\n"); err != nil {
 				return
 			}
@@ -111,6 +117,25 @@ func TestNobodyWaitsForAServerThatHangs(t *testing.T) {
 		}
 	}
 	t.Errorf("it took %s at best", best)
+}
+
+// A server that goes away while a flush waits for it is nobody to wait for, though the callback that says so comes later.
+func TestAFlushEndsWithItsServer(t *testing.T) {
+	s := newServer(t)
+	b := New(Config{URL: "nats://" + s.ln.Addr().String(), Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Stop(t.Context()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 5 {
+		await(t, "connected", func() bool { return b.Connected() && b.Flush(ctx) == nil })
+		s.ends.Store(true)
+		if err := b.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func await(t *testing.T, what string, ok func() bool) {
