@@ -167,12 +167,11 @@ func (t *Ticket) Leave(o Outcome) {
 			g.limit.Done(t.class, now.Sub(t.begun), o == Answered, now)
 		}
 	}
-	switch o {
-	case Starved:
+	switch {
+	case o == Starved:
 		g.starved = true
-	case Answered:
+	case o == Answered && t.slot: // what has a connection of its own got none from the pool
 		g.starved = false
-	case Failed, Abandoned:
 	}
 	g.leave(t.pass, o, now)
 	g.admit(now)

@@ -222,6 +222,28 @@ func TestAStarvedPoolRefusesAtOnce(t *testing.T) {
 	})
 }
 
+// What has a connection of its own says nothing about the pool.
+func TestAPoolStaysStarvedBesideConnectionsOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gate()
+		enter(t, g, Small).Leave(Starved)
+		own, err := g.Try()
+		if err != nil {
+			t.Fatal(err)
+		}
+		own.Leave(Answered)
+		if g.Check() == nil {
+			t.Error("work that needed none of the pool's connections ended a shortage of them")
+		}
+		<-time.After(ProbeEvery)
+		enter(t, g, Small).Leave(Answered)
+		if err := g.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+
 // Callers that give up at any moment leave nothing behind.
 func TestGivingUpLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
