@@ -144,12 +144,18 @@ type fakeShards struct {
 	mu     sync.Mutex
 	wanted []int
 	held   bool
+	// changed is told of each wish, if there is one.
+	changed chan struct{}
 }
 
 func (f *fakeShards) Want(s []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wanted = s
+	select {
+	case f.changed <- struct{}{}:
+	default: // nobody waits, or it is known
+	}
 }
 
 func (f *fakeShards) Hold(hold bool) {
@@ -169,8 +175,10 @@ type fakeWatch struct {
 	view   backend.View
 	err    error
 	alive  bool
+	fence  error // what fencing answers; nil: as usual
 	fenced []suspect
-	opened int
+	// opened, asked and closed count connections, fences asked for, and connections given back.
+	opened, asked, closed int
 }
 
 func (f *fakeWatch) OpenWatch(context.Context, backend.Owner) (backend.Watch, error) {
@@ -181,6 +189,10 @@ func (f *fakeWatch) OpenWatch(context.Context, backend.Owner) (backend.Watch, er
 func (f *fakeWatch) Look(context.Context) (backend.View, error) { return f.view, f.err }
 
 func (f *fakeWatch) Fence(_ context.Context, id backend.RunID, mark string) error {
+	f.asked++
+	if f.fence != nil {
+		return f.fence
+	}
 	if f.alive {
 		return backend.ErrAlive
 	}
@@ -188,7 +200,10 @@ func (f *fakeWatch) Fence(_ context.Context, id backend.RunID, mark string) erro
 	return nil
 }
 
-func (f *fakeWatch) Close() error { return nil }
+func (f *fakeWatch) Close() error {
+	f.closed++
+	return nil
+}
 
 // rig is a manager whose looks and clock a test moves.
 func rig(t *testing.T, dbs ...*fakeWatch) (m *Manager, shards *fakeShards, turn func()) {
