@@ -109,7 +109,7 @@ type state struct {
 	bytes   int // of held
 
 	gapAt   time.Time // when the log is read; zero: no gap, or a read is under way
-	heldAt  time.Time // when the topic began to wait to be known
+	heldAt  time.Time // when the topic began to wait for the first time: to be known, if it is not
 	reading Read      // under way; the zero Read: none
 	tries   int       // reads in a row that brought nothing
 

@@ -64,11 +64,11 @@ func (f *Feed) release(st *state) {
 // settle begins to wait where there is a gap, and ends the waiting where there is none.
 func (f *Feed) settle(now time.Time, st *state, wait time.Duration) {
 	switch {
-	case st.known && st.last >= st.want, !st.known && len(st.held) == 0:
+	case st.last >= st.want: // also where nothing is known and nothing held: both are 0
 		st.gapAt, st.tries = time.Time{}, 0
 	case st.reading != (Read{}), !st.gapAt.IsZero():
 	default:
-		if !st.known && st.heldAt.IsZero() {
+		if st.heldAt.IsZero() {
 			st.heldAt = now
 		}
 		f.wait(now, st, wait)

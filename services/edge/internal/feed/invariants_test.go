@@ -82,8 +82,11 @@ func (b *bench) checkTopic(t tester, st *state) {
 	if len(st.owed) > 0 != (st.tail != nil) || st.tail != nil && st.tail.Epoch == st.epoch && st.tail.Seq > st.last {
 		t.Fatalf("%s is owed to %v, and its last message is %v", st.topic, st.owed, st.tail)
 	}
-	if st.want < st.last && st.known {
+	if st.want < st.last {
 		t.Fatalf("%s is at %d and wants %d", st.topic, st.last, st.want)
+	}
+	if !st.known && (st.last != 0 || (st.want == 0) != (len(st.held) == 0)) {
+		t.Fatalf("%s is not known, and is at %d of %d with %d held", st.topic, st.last, st.want, len(st.held))
 	}
 }
 

@@ -137,7 +137,7 @@ func (f *Feed) Wanted(t string) bool { return f.maskOf(t) != 0 }
 
 // Takes says whether a loop wants a topic, and counts where none does.
 func (f *Feed) Takes(t []byte) bool {
-	if f.exact[string(t)] != 0 || f.wild.Len() > 0 && len(t) > 0 && f.maskOf(string(t)) != 0 {
+	if f.exact[string(t)] != 0 || f.wild.Len() > 0 && f.maskOf(string(t)) != 0 {
 		return true
 	}
 	f.stats.Unwanted.Add(1)
