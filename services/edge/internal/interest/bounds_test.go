@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,4 +103,112 @@ func TestGateAgreesWithAList(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What an announcement or a part of a snapshot may hold it holds, to the byte, and no more: routers are not sent more of them than there must be.
+func TestPartsAreFull(t *testing.T) {
+	table := New("e", 1)
+	const size = 256 // of a filter with what protobuf adds
+	for i := range 2 * maxPart / size {
+		table.Join(start, 0, fmt.Sprintf("%0*d", size-filterOverhead, i))
+	}
+	table.Join(start, 0, "z") // for which there is no room
+	var sizes []int
+	for _, a := range table.Announce() {
+		sizes = append(sizes, len(a.GetAdd()))
+	}
+	if want := []int{maxPart / size, maxPart / size, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("announced in parts of %v, want %v", sizes, want)
+	}
+	sizes = nil
+	for _, p := range allParts(table.Snapshot()) {
+		sizes = append(sizes, len(p.GetFilters()))
+	}
+	if n := snapshotPart / size; len(sizes) != 5 || sizes[0] != n || sizes[3] != n || sizes[4] != 1 {
+		t.Errorf("a snapshot in parts of %v", sizes)
+	}
+}
+
+// Longer names that take the places of shorter ones while a snapshot is taken take no room in it from what was announced before.
+func TestWhatComesLaterTakesNoRoomInASnapshot(t *testing.T) {
+	table := New("e", 1)
+	for i := range 3000 {
+		table.Join(start, 0, fmt.Sprintf("long/%04d/%s", i/2, strings.Repeat("x", 230)))
+		table.Join(start, 0, fmt.Sprint("short/", i))
+	}
+	table.Announce()
+	s := table.Snapshot()
+	held := map[string]bool{}
+	for p := next(s); p != nil; p = next(s) {
+		for _, f := range p.GetFilters() {
+			held[f] = true
+		}
+		if p.GetPart() > 0 {
+			continue
+		}
+		for i := range 3000 {
+			table.Leave(start, 0, fmt.Sprint("short/", i))
+		}
+		table.Announce()
+		for i := range 3000 {
+			table.Join(start, 0, fmt.Sprintf("late/%04d/%s", i, strings.Repeat("y", 240)))
+		}
+		table.Announce()
+	}
+	for i := range 1500 {
+		if f := fmt.Sprintf("long/%04d/%s", i, strings.Repeat("x", 230)); !held[f] {
+			t.Fatalf("%.9s was announced before the snapshot and is not in it", f)
+		}
+	}
+}
+
+// A change waits for others 2 ms at most, however many come meanwhile.
+func TestTheFirstChangeSaysWhenToAnnounce(t *testing.T) {
+	table := New("e", 1)
+	for round := range 3 {
+		now := start.Add(time.Duration(round) * time.Second)
+		table.Join(now, 0, fmt.Sprint(round))
+		table.Join(now.Add(Coalesce/2), 0, fmt.Sprint(round, "/later"))
+		if at, due := table.Due(); !due || !at.Equal(now.Add(Coalesce)) {
+			t.Errorf("due at %v, %v", at, due)
+		}
+		table.Announce()
+	}
+}
+
+// A burst of changes leaves no memory behind; what the usual ones need is used again.
+func TestABurstLeavesNoMemory(t *testing.T) {
+	table := New("e", 1)
+	table.Join(start, 0, "a")
+	table.Announce()
+	if cap(table.dirty) == 0 {
+		t.Error("the list of changes is made anew for each announcement")
+	}
+	for i := range 1<<16 + 1 {
+		table.Join(start, 0, fmt.Sprint(i))
+	}
+	table.Announce()
+	if n := cap(table.dirty); n != 0 {
+		t.Errorf("room for %d changes is kept", n)
+	}
+}
+
+// A gate keeps nothing of joins that went, whichever way they did.
+func TestAGateLetsGo(t *testing.T) {
+	var g Gate
+	for i := range uint32(10) {
+		g.Add(start.Add(time.Duration(i)), uint64(10-i), Wait{Sub: i})
+	}
+	order, version := g.order, g.version
+	if n := len(g.Applied(3)) + len(g.Late(start.Add(Patience+4))) + len(g.Applied(9)); n != 10 || g.Len() != 0 {
+		t.Fatalf("%d went", n)
+	}
+	for i := range order {
+		if order[i] != nil || version[i] != nil {
+			t.Errorf("entry %d is kept", i)
+		}
+	}
+	if g.order != nil {
+		t.Error("the list is kept")
+	}
 }

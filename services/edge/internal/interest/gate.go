@@ -59,11 +59,7 @@ func (g *Gate) Applied(version uint64) []Wait {
 func (g *Gate) Late(now time.Time) []Wait {
 	var out []Wait
 	for len(g.order) > 0 && !g.order[0].until.After(now) {
-		h := g.order[0]
-		g.order[0] = nil
-		g.order = g.order[1:]
-		if !h.gone {
-			h.gone = true
+		if h := g.first(); !h.gone {
 			heap.Remove(&g.version, h.index)
 			out = append(out, h.wait)
 		}
@@ -80,10 +76,17 @@ func (g *Gate) Next() (time.Time, bool) {
 	return g.order[0].until, true
 }
 
+// first takes out who came first.
+func (g *Gate) first() *held {
+	h := g.order[0]
+	g.order[0] = nil
+	g.order = g.order[1:]
+	return h
+}
+
 func (g *Gate) trim() {
 	for len(g.order) > 0 && g.order[0].gone {
-		g.order[0] = nil
-		g.order = g.order[1:]
+		g.first()
 	}
 	if len(g.order) == 0 {
 		g.order = nil

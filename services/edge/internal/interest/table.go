@@ -140,7 +140,6 @@ func (t *Table) announce(to *meshv1.EdgeAnnounce, i uint32, e *filter, add bool)
 		return
 	}
 	to.Remove = append(to.Remove, e.name)
-	e.announced = 0
 	t.count--
 	t.bytes -= len(e.name) + filterOverhead
 	t.hash -= xxhash.Sum64String(e.name)
