@@ -123,7 +123,7 @@ func (s *Sessions) ask(ctx context.Context, req *meshv1.AttachSessionRequest) (*
 		once, cancel := context.WithTimeout(ctx, attachTimeout)
 		resp, err := s.cfg.Store.AttachSession(once, req)
 		cancel()
-		if err == nil || !code.Retryable(code.Of(err)) || n == len(attachPauses) {
+		if !code.Retryable(code.Of(err)) || n == len(attachPauses) {
 			return resp, err
 		}
 		select {

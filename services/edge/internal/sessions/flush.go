@@ -69,7 +69,7 @@ func (s *Sessions) flush(now time.Time) {
 	for _, b := range open {
 		s.begun(b)
 	}
-	if len(s.dirty) == 0 && len(s.writes) == 0 && len(s.flushed) > 0 {
+	if len(s.dirty) == 0 && len(s.writes) == 0 {
 		flushed := s.flushed
 		s.flushed = nil
 		for _, f := range flushed {

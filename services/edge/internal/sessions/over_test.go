@@ -43,6 +43,7 @@ func TestWhoLostASessionBeforeItsAnswerCame(t *testing.T) {
 		b.raising = func() {
 			b.raising = nil
 			b.Over("u", "s", 2, wirev1.Code_CODE_OK)
+			b.Over("u", "s", 2, wirev1.Code_CODE_NOT_FOUND) // the first notice says why
 			synctest.Wait()
 		}
 		b.Attach(conn(1), "u", "s", 0, 1)
@@ -50,8 +51,8 @@ func TestWhoLostASessionBeforeItsAnswerCame(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		synctest.Wait()
-		if b.Held.Load() != 0 {
-			t.Error("the session is held")
+		if b.Held.Load() != 0 || b.TakenOver.Load() != 1 {
+			t.Errorf("%d held, %d taken over", b.Held.Load(), b.TakenOver.Load())
 		}
 		if g := b.attach(2); g != 2 { // of the present generation, which the notice was not about
 			t.Errorf("generation %d", g)

@@ -132,20 +132,18 @@ func (s *Sessions) Stop(ctx context.Context) error {
 func (s *Sessions) run(ctx context.Context) {
 	scan := time.NewTimer(scanEvery)
 	defer scan.Stop()
-	for armed := true; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.ops.Ready():
 			s.ops.Run()
 		case <-scan.C:
-			armed = false
 		}
 		s.flush(time.Now())
 		// Nothing looks after sessions that owe nothing: an edge with idle connections sleeps.
-		if !armed && len(s.dirty) > 0 {
+		if len(s.dirty) > 0 {
 			scan.Reset(scanEvery)
-			armed = true
 		}
 	}
 }
@@ -159,9 +157,9 @@ func (s *Sessions) get(k key) *session {
 	return one
 }
 
-// forget drops a session of which nothing is left to do.
+// forget drops a session of which nothing is left to do. Where it is not held, nothing waits to be written.
 func (s *Sessions) forget(one *session) {
-	if !one.held && len(one.attaches) == 0 && one.pending == nil && !one.writing {
+	if !one.held && len(one.attaches) == 0 && !one.writing {
 		delete(s.all, one.key)
 	}
 }
