@@ -108,10 +108,19 @@ func TestPlansFollowTheModel(t *testing.T) {
 				with.recycle(p)
 				p = newPlan(s, entries, backend.BatchID{}, noon, table, with)
 			}
+			taken := map[string]bool{} // numbers that this plan takes
 			for i, e := range entries {
 				used := m.keys[e.item.GetTopic()+" "+e.item.GetDedupeKey()]
 				c, seq, dup := m.decide(e.item)
 				r := p.results[i]
+				numbered := fmt.Sprintf("%s %x %d", e.item.GetTopic(), e.item.GetProducerId(), e.item.GetProducerSeq())
+				if slices.Contains(p.asks, i) && taken[numbered] {
+					t.Fatalf("item %d %v: the log is asked for what this plan appends", i, e.item)
+				}
+				taken[numbered] = taken[numbered] || c == wirev1.Code_CODE_OK && !dup && e.item.GetProducerSeq() > 0
+				if want := c == wirev1.Code_CODE_OK && !dup; want && !p.waits[i] {
+					t.Fatalf("item %d %v: answered before it is committed", i, e.item)
+				}
 				if slices.Contains(p.asks, i) || dup && e.item.GetProducerSeq() > 0 && r.GetSeq() == used {
 					seq = r.GetSeq() // the log would be asked; a key that is known spares that
 				}

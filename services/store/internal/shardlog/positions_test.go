@@ -30,8 +30,6 @@ func database(t *testing.T) backendtest.Database {
 	}
 }
 
-func TestOrderedHistory(t *testing.T) { backendtest.OrderedHistory(t, database(t)) }
-
 func number(producer byte, topic string, n uint64) *meshv1.AppendItem {
 	item := backendtest.Item(topic, fmt.Sprintf("%d:%d", producer, n))
 	item.ProducerId, item.ProducerSeq = bytes.Repeat([]byte{producer}, 16), n

@@ -20,8 +20,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
-// A dead letter that is published again leaves the list.
-func TestLettersAreReplayed(t *testing.T) { backendtest.LettersAreReplayed(t, database(t)) }
+// What callers of a log are promised, above the smallest backend.
+func TestTheLogKeepsItsPromises(t *testing.T) { backendtest.RunLog(t, database) }
 
 // What is no longer retained stays so: not even a store that takes over, under a policy that keeps messages for longer, has it again.
 func TestOldestNeverFalls(t *testing.T) {

@@ -29,8 +29,8 @@ func given(t *testing.T, name string, seq uint64, headers map[string]string) *me
 	return l
 }
 
-// LettersAreReplayed appends what a dead letter held again: that letter is gone from the list with the append, and others stay.
-func LettersAreReplayed(t *testing.T, db Database) {
+// testLettersAreReplayed appends what a dead letter held again: that letter is gone from the list with the append, and others stay.
+func testLettersAreReplayed(t *testing.T, db Database) {
 	l, b := openLog(t, db, NewClock())
 	need(t, b.MakeSlices(within(t), begin))
 	g := attach(t, b, from("e1", 1), begin).Generation

@@ -36,7 +36,7 @@ var logTests = []suiteTest{
 	{"LogOrdered", testOrdered},
 	{"LogOrderedReopen", testOrderedReopen},
 	{"LogOrderedDuplicateByKey", testOrderedByKey},
-	{"LogOrderedHistory", OrderedHistory},
+	{"LogOrderedHistory", testOrderedHistory},
 	{"LogReadRange", testReadRange},
 	{"LogHeads", testHeads},
 	{"LogRetention", testRetention},
@@ -46,7 +46,7 @@ var logTests = []suiteTest{
 	{"ScheduleFires", testScheduleFires},
 	{"ScheduleTakeover", testScheduleTakeover},
 	{"ScheduleCancel", testScheduleCancel},
-	{"LettersAreReplayed", LettersAreReplayed},
+	{"LettersAreReplayed", testLettersAreReplayed},
 	{"LettersAreCopied", testLettersAreCopied},
 	{"LettersAreMarkedLater", testLettersAreMarkedLater},
 }

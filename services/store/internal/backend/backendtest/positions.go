@@ -46,10 +46,10 @@ type history struct {
 	takes map[string]int       // messages by topic
 }
 
-// OrderedHistory has ordered producers publish to more topics than the log remembers, lose answers, send again soon or late, and go on where they were silent,
+// testOrderedHistory has ordered producers publish to more topics than the log remembers, lose answers, send again soon or late, and go on where they were silent,
 // with folds, stops and crashes between. Nothing is in a log twice; within the window a repetition gets its first result; later it gets that or is refused;
 // and what is in order is taken as long as there is room.
-func OrderedHistory(t *testing.T, db Database) {
+func testOrderedHistory(t *testing.T, db Database) {
 	seed := rand.Uint64() // #nosec G404 -- printed, to run it again
 	t.Logf("seed %d", seed)
 	h := &history{

@@ -73,7 +73,14 @@ var backendTests = []suiteTest{
 // Run runs the suite. fresh makes a new, migrated, empty database for each test; what Database returned was closed by the
 // test, or is closed by t.Cleanup of fresh's own (closing twice must be allowed).
 func Run(t *testing.T, fresh func(t *testing.T) Database) {
-	for _, c := range slices.Concat(backendTests, logTests) {
+	runAll(t, slices.Concat(backendTests, logTests), fresh)
+}
+
+// RunLog runs those of the suite that are about the log above the backend.
+func RunLog(t *testing.T, fresh func(t *testing.T) Database) { runAll(t, logTests, fresh) }
+
+func runAll(t *testing.T, tests []suiteTest, fresh func(t *testing.T) Database) {
+	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) { c.run(t, fresh(t)) })
 	}
 }
