@@ -42,6 +42,12 @@ func prefix(m meshid.Mesh) string { return "pushmesh." + m.Name + "." + m.ID + "
 // hello is the one subject that all meshes of a name share. It carries meshv1.MeshHello from every store.
 func hello(name string) string { return "pushmesh." + name + ".hello" }
 
+// Node names one process of a tier in subjects: "edge", "router" or "store", and its id.
+func Node(tier, id string) string { return tier + "." + id }
+
+// NamespacesAt is the subject of meshv1.ListNamespacesRequest for one process (Node), answered with nothing once it goes by have_version or a newer one.
+func NamespacesAt(node string) string { return "namespaces.at." + node }
+
 // RouterEvents is the subject of meshv1.EventPublish for one router, answered with meshv1.ClientPublishReply.
 func RouterEvents(router string) string { return "router." + router + ".events" }
 

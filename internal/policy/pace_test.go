@@ -18,7 +18,7 @@ func TestWithoutNATSAChangeIsSeenByAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{asked: make(chan uint64, 1)}
 		s.set(false, 1, ns("a", &pushmeshv1.Policy{}))
-		w := NewWatch(s, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		w := NewWatch(s, nil, "router.r", slog.New(slog.NewTextHandler(io.Discard, nil)))
 		if err := w.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

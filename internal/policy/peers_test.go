@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type wires struct {
 	mu       sync.Mutex
 	told     []func(data []byte)
 	serving  []func(data []byte, respond func([]byte) error)
+	nodes    map[string]func(data []byte, respond func([]byte) error) // by the subject of bus.NamespacesAt
 	requests chan struct{}
 }
 
@@ -30,6 +32,12 @@ func (w *wires) Subscribe(subject string, _ int, handle func([]byte, func([]byte
 	defer w.mu.Unlock()
 	if subject == bus.StoreBeat {
 		w.told = append(w.told, func(data []byte) { handle(data, nil) })
+	}
+	if strings.HasPrefix(subject, bus.NamespacesAt("")) {
+		if w.nodes == nil {
+			w.nodes = map[string]func([]byte, func([]byte) error){}
+		}
+		w.nodes[subject] = handle
 	}
 	return func() {}, nil
 }
@@ -43,7 +51,10 @@ func (w *wires) Serve(subject, _ string, _ int, handle func([]byte, func([]byte)
 	return func() {}, nil
 }
 
-func (w *wires) Request(_ context.Context, _ string, data []byte) (answer []byte, err error) {
+func (w *wires) Request(ctx context.Context, subject string, data []byte) (answer []byte, err error) {
+	if strings.HasPrefix(subject, bus.NamespacesAt("")) {
+		return w.requestNode(ctx, subject, data)
+	}
 	w.mu.Lock()
 	var one func([]byte, func([]byte) error)
 	if len(w.serving) > 0 {
@@ -62,6 +73,23 @@ func (w *wires) Request(_ context.Context, _ string, data []byte) (answer []byte
 		return nil, errors.New("nobody answers")
 	}
 	return answer, nil
+}
+
+func (w *wires) requestNode(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	w.mu.Lock()
+	node := w.nodes[subject]
+	w.mu.Unlock()
+	if node == nil {
+		return nil, bus.ErrNobody
+	}
+	answered := make(chan []byte, 1)
+	node(data, func(data []byte) error { answered <- data; return nil })
+	select {
+	case data := <-answered:
+		return data, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func (w *wires) OnGap(func())    {}
@@ -129,7 +157,7 @@ func TestWatchTakesNothingOlderThanWhatAStoreHasNamed(t *testing.T) {
 
 	away := &store{}
 	away.set(true, 0)
-	w := newWatch(away, nats, slog.New(slog.DiscardHandler))
+	w := newWatch(away, nats, "router.away", slog.New(slog.DiscardHandler))
 	w.named.Store(8)
 	if err := w.ask(t.Context()); err != nil {
 		t.Fatal(err)
@@ -167,7 +195,7 @@ func TestWatchRefusesByASetThatIsOutOfDate(t *testing.T) {
 	nats := &wires{}
 	s := &store{}
 	s.set(false, 7, durable("orders"))
-	w := newWatch(s, nats, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	w := newWatch(s, nats, "router.r", slog.New(slog.NewTextHandler(io.Discard, nil)))
 	changes := 0
 	w.OnChange(func(*Table) { changes++ })
 	if err := errors.Join(w.listen(), w.ask(t.Context())); err != nil {

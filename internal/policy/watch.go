@@ -74,12 +74,16 @@ type Watch struct {
 	// named is the highest version that a beat has named since the database answered last.
 	named  atomic.Uint64
 	first  chan struct{} // closed once set is there
+	node   string        // what others ask for this process by (bus.Node)
 	behind time.Time     // since when named is above the version of set; zero: it is not. Of the goroutine alone
 	group  *lifecycle.Group
 	leave  []func()
 
 	mu       sync.Mutex
 	onChange []func(*Table)
+	applied  uint64        // version of table, once all of onChange have had it; 0: it refuses everything
+	changed  chan struct{} // closed and replaced with each table
+	asking   []question    // of others, not answered yet
 }
 
 // set is all namespaces as they were at a version. It is never changed.
@@ -89,16 +93,19 @@ type set struct {
 	table      *Table
 }
 
-// NewWatch makes a watch that knows no namespaces yet. The bus, if any, must be started before the watch.
-func NewWatch(from Lister, b *bus.Bus, log *slog.Logger) *Watch {
+// NewWatch makes a watch that knows no namespaces yet. The bus, if any, must be started before the watch. node is this process (bus.Node).
+func NewWatch(from Lister, b *bus.Bus, node string, log *slog.Logger) *Watch {
 	if b == nil {
-		return newWatch(from, nil, log)
+		return newWatch(from, nil, node, log)
 	}
-	return newWatch(from, b, log)
+	return newWatch(from, b, node, log)
 }
 
-func newWatch(from Lister, b Bus, log *slog.Logger) *Watch {
-	w := &Watch{from: from, bus: b, log: log, kick: make(chan struct{}, 1), first: make(chan struct{})}
+func newWatch(from Lister, b Bus, node string, log *slog.Logger) *Watch {
+	w := &Watch{
+		from: from, bus: b, node: node, log: log, kick: make(chan struct{}, 1), first: make(chan struct{}),
+		changed: make(chan struct{}),
+	}
 	w.table.Store(Unknown("the namespaces are not known yet: neither a store nor another process of the mesh has told them"))
 	return w
 }
@@ -184,11 +191,12 @@ func (w *Watch) Start(ctx context.Context) error {
 }
 
 func (w *Watch) listen() error {
-	for subject, handle := range map[string]func([]byte){
-		bus.NamespacesChanged: func([]byte) { w.Refresh() },
-		bus.StoreBeat:         w.beat,
+	for subject, handle := range map[string]func(data []byte, respond func([]byte) error){
+		bus.NamespacesChanged:    func([]byte, func([]byte) error) { w.Refresh() },
+		bus.StoreBeat:            func(data []byte, _ func([]byte) error) { w.beat(data) },
+		bus.NamespacesAt(w.node): w.settled,
 	} {
-		leave, err := w.bus.Subscribe(subject, 1024, func(data []byte, _ func([]byte) error) { handle(data) })
+		leave, err := w.bus.Subscribe(subject, 1024, handle)
 		if err != nil {
 			return err
 		}
@@ -248,15 +256,7 @@ func (w *Watch) beat(data []byte) {
 		return
 	}
 	w.heard.Store(time.Now().UnixNano())
-	if v := b.GetNamespacesVersion(); v > w.Version() {
-		for {
-			named := w.named.Load()
-			if v <= named || w.named.CompareAndSwap(named, v) {
-				break
-			}
-		}
-		w.Refresh()
-	}
+	w.name(b.GetNamespacesVersion())
 }
 
 // current reports whether the namespaces are known, and no beat has named newer ones.
@@ -348,7 +348,7 @@ func (w *Watch) take(resp *meshv1.ListNamespacesResponse) {
 		w.log.Error("a namespace is not understood: its topics are refused", "prefix", p.Prefix, "error", p.Refusal.Message)
 	}
 	begun := w.set.Swap(s) == nil
-	w.apply(s.table)
+	w.apply(s.table, s.version)
 	if !begun {
 		return
 	}
@@ -372,18 +372,19 @@ func (w *Watch) judge(now time.Time) {
 	case w.current():
 		w.behind = time.Time{}
 		if w.Table() != s.table {
-			w.apply(s.table)
+			w.apply(s.table, s.version)
 		}
 	case w.behind.IsZero():
 		w.behind = now
 	case now.Sub(w.behind) >= staleAfter && w.Check() == nil:
 		why := fmt.Sprintf("the namespaces known here are out of date: version %d, and stores have had %d for %v", s.version, w.named.Load(), staleAfter)
 		w.log.Error("every topic is refused", "reason", why)
-		w.apply(Unknown(why))
+		w.apply(Unknown(why), 0)
 	}
 }
 
-func (w *Watch) apply(table *Table) {
+// apply makes a table the one that applies. version is 0 where it refuses everything.
+func (w *Watch) apply(table *Table, version uint64) {
 	w.table.Store(table)
 	w.mu.Lock()
 	fs := w.onChange
@@ -391,4 +392,10 @@ func (w *Watch) apply(table *Table) {
 	for _, f := range fs {
 		f(table)
 	}
+	w.mu.Lock()
+	w.applied = version
+	close(w.changed)
+	w.changed = make(chan struct{})
+	w.mu.Unlock()
+	w.answerSettled()
 }

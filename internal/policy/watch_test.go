@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -63,7 +64,7 @@ func start(t *testing.T, s *store) (*Watch, <-chan *Table) {
 
 func startOn(t *testing.T, s *store, b Bus) (*Watch, <-chan *Table) {
 	t.Helper()
-	w := newWatch(s, b, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	w := newWatch(s, b, fmt.Sprintf("edge.%p", s), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	tables := make(chan *Table, 16)
 	w.OnChange(func(table *Table) { tables <- table })
 	if err := w.Start(t.Context()); err != nil {

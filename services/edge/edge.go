@@ -97,7 +97,7 @@ func (e *Edge) assemble() error {
 	e.bus = bus.New(bus.Config{URL: s.NATS, Name: "edge " + s.ID, Mesh: belongs, Log: tel.Log})
 	e.neighbours = bus.NewNeighbours(e.bus, nil)
 	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
-	e.policies = policy.NewWatch(e.stores, e.bus, tel.Log)
+	e.policies = policy.NewWatch(e.stores, e.bus, bus.Node("edge", s.ID), tel.Log)
 	began := incarnation.New()
 	tell := teller.New(teller.Config{
 		Edge: s.ID, Incarnation: began, Request: e.bus.Request, Log: tel.Log, Routers: func() []string { return e.mesh.LiveRouters() },

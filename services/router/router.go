@@ -81,7 +81,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		mesh       = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Mesh: belongs, Log: tel.Log})
 		neighbours = bus.NewNeighbours(mesh, nil)
 		stores     = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
-		watch      = policy.NewWatch(stores, mesh, tel.Log)
+		watch      = policy.NewWatch(stores, mesh, bus.Node("router", s.ID), tel.Log)
 		app        = appender.New(appender.Config{
 			Owners: stores, MaxItems: s.MaxInFlight, MaxBytes: s.MaxBytes, MaxWait: s.AppendWait, Registry: tel.Registry,
 		})
@@ -100,9 +100,9 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		written    = publish.NewOutbox(publisher, mesh, able)
 		happened   = publish.NewEvents(publisher, mesh, s.ID, able)
 		compute    = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: append(belongs.DialOptions(), tel.DialOption())})
-		namespaces = api.NewNamespace(stores, stores, watch.Refresh)
 		checks     = &health.Checks{}
 		known      = nodes.New(mesh, time.Now)
+		namespaces = api.NewNamespace(stores, stores, known, watch.Settle)
 		claimed    = claims.New(claims.Config{
 			RouterID: s.ID, Incarnation: began, Stores: stores, Caller: publish.Caller, MaxPerCaller: s.CallerClaims, MaxWatches: s.ClaimWatches,
 			Client: claimclient.Config{Log: tel.Log}, Registry: tel.Registry,

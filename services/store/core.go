@@ -265,7 +265,7 @@ func insist(ctx context.Context, f func() error) error {
 
 // build makes what works on the backend, in the order in which it starts.
 func (c *core) build(owner backend.Owner) {
-	policies := policy.NewWatch(lister{c.backend}, c.bus, c.tel.Log)
+	policies := policy.NewWatch(lister{c.backend}, c.bus, bus.Node("store", owner.StoreID), c.tel.Log)
 	var later *schedule.Schedule
 	log := shardlog.New(shardlog.Config{
 		Backend: c.backend, Owner: owner, Writers: c.settings.Writers, Stall: c.settings.DBStall, Policies: policies.Table, Now: c.clock.Now,

@@ -33,9 +33,9 @@ func TestNamespaceChangesReachEveryTierInASecond(t *testing.T) {
 		begin func()
 		bus   bool
 	}{
-		{"by word", func() {}, true},
+		{"by word", func() { m.Proxy.Lose(question) }, true},
 		{"by the version in beats", func() {
-			m.Proxy.Lose(func(subject string, _ []byte) bool { return subject == bus.NamespacesChanged })
+			m.Proxy.Lose(func(subject string, body []byte) bool { return question(subject, body) || subject == bus.NamespacesChanged })
 		}, true},
 		{"without NATS", func() { m.Proxy.SetDown(true) }, false},
 	} {
@@ -53,6 +53,9 @@ func TestNamespaceChangesReachEveryTierInASecond(t *testing.T) {
 	}
 }
 
+// question reports whether a message is one of the router that made a change, by which processes learn of it too. Where these are lost, the router's answer comes late.
+func question(subject string, _ []byte) bool { return strings.HasPrefix(subject, bus.NamespacesAt("")) }
+
 // topics of a round: so many that each store owns some.
 const topics = 32
 
@@ -61,6 +64,7 @@ type changes struct {
 	*harness.Mesh
 	routers []*grpc.ClientConn
 	rounds  int
+	puts    sync.WaitGroup // changes under way
 }
 
 func (w *changes) bothStoresOwn(t *testing.T) {
@@ -77,21 +81,22 @@ func (w *changes) bothStoresOwn(t *testing.T) {
 	})
 }
 
+// put changes a namespace, once the change before it was answered. It does not wait for the answer.
 func (w *changes) put(t *testing.T, prefix string, p *pushmeshv1.Policy) (changed time.Time) {
 	t.Helper()
+	w.puts.Wait()
 	began := time.Now()
-	_, asked, err := again(func() (*pushmeshv1.NamespaceServicePutResponse, error) {
-		return pushmeshv1.NewNamespaceServiceClient(w.routers[0]).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
-			Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: p},
+	w.puts.Go(func() {
+		_, _, err := again(func() (*pushmeshv1.NamespaceServicePutResponse, error) {
+			return pushmeshv1.NewNamespaceServiceClient(w.routers[0]).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
+				Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: p},
+			})
 		})
+		if err != nil {
+			t.Error(err)
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if asked > 1 { // nobody knows which of them was the change
-		return began
-	}
-	return time.Now()
+	return began
 }
 
 // round makes a namespace and changes it: what it keeps and takes, seen at stores and routers, and (with NATS) whether it is durable, seen at
@@ -152,6 +157,7 @@ func (w *changes) round(t *testing.T, nats bool) time.Duration {
 		})
 	}
 	all.Wait()
+	w.puts.Wait()
 	return last
 }
 

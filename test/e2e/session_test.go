@@ -37,30 +37,14 @@ func newSessions(t *testing.T, p *pushmeshv1.Policy) *sessions {
 	return &sessions{m, t, pushmeshv1.NewSessionServiceClient(m.Router(t))}
 }
 
-// putNamespace sets a policy with which topics are durable, and waits until every edge and the router know it.
+// putNamespace sets a policy with which topics are durable. Once it returns every edge, router and store goes by it.
 func putNamespace(t *testing.T, m *harness.Mesh, prefix string, p *pushmeshv1.Policy) {
 	t.Helper()
-	api := pushmeshv1.NewNamespaceServiceClient(m.Router(t))
-	if _, err := api.Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: p}}); err != nil {
-		t.Fatal(err)
-	}
-	known := func(who string, durable func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(wireclient.Patience); !durable(); <-time.After(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s does not know the namespace", who)
-			}
-		}
-	}
-	known("the router", func() bool { return m.Publish(t, prefix+"/known", "?").GetSeq() > 0 })
-	for i, addr := range m.EdgeAddrs {
-		c, _ := wireclient.Connect(t, addr, &wirev1.Hello{})
-		id := uint32(0)
-		known(fmt.Sprint("edge ", i+1), func() bool {
-			id++
-			return c.Subscribe(&wirev1.Subscribe{Id: id, Filter: prefix + "/known"}).GetEpoch() > 0
-		})
-		c.Close()
+	answer, err := pushmeshv1.NewNamespaceServiceClient(m.Router(t)).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
+		Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: p},
+	})
+	if err != nil || len(answer.GetLagging()) > 0 {
+		t.Fatalf("lagging: %v, %v", answer.GetLagging(), err)
 	}
 }
 

@@ -496,8 +496,11 @@ func (x *NamespaceServicePutRequest) GetNamespace() *Namespace {
 }
 
 type NamespaceServicePutResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Processes that may still go by the policy of before, as tier and id (edge.e1): they did not answer within two seconds, or are of an older version.
+	// The change is made; they learn of it once they reach a store.
+	Lagging       []string `protobuf:"bytes,2,rep,name=lagging,proto3" json:"lagging,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -535,6 +538,13 @@ func (*NamespaceServicePutResponse) Descriptor() ([]byte, []int) {
 func (x *NamespaceServicePutResponse) GetNamespace() *Namespace {
 	if x != nil {
 		return x.Namespace
+	}
+	return nil
+}
+
+func (x *NamespaceServicePutResponse) GetLagging() []string {
+	if x != nil {
+		return x.Lagging
 	}
 	return nil
 }
@@ -752,7 +762,9 @@ func (x *NamespaceServiceDeleteRequest) GetPrefix() string {
 }
 
 type NamespaceServiceDeleteResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in NamespaceServicePutResponse.
+	Lagging       []string `protobuf:"bytes,1,rep,name=lagging,proto3" json:"lagging,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -785,6 +797,13 @@ func (x *NamespaceServiceDeleteResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use NamespaceServiceDeleteResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceServiceDeleteResponse) Descriptor() ([]byte, []int) {
 	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *NamespaceServiceDeleteResponse) GetLagging() []string {
+	if x != nil {
+		return x.Lagging
+	}
+	return nil
 }
 
 var File_pushmesh_v1_namespace_proto protoreflect.FileDescriptor
@@ -838,9 +857,10 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\fREST_DELIVER\x10\x00\x12\r\n" +
 	"\tREST_SKIP\x10\x01\"R\n" +
 	"\x1aNamespaceServicePutRequest\x124\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x16.pushmesh.v1.NamespaceR\tnamespace\"S\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x16.pushmesh.v1.NamespaceR\tnamespace\"m\n" +
 	"\x1bNamespaceServicePutResponse\x124\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x16.pushmesh.v1.NamespaceR\tnamespace\"4\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x16.pushmesh.v1.NamespaceR\tnamespace\x12\x18\n" +
+	"\alagging\x18\x02 \x03(\tR\alagging\"4\n" +
 	"\x1aNamespaceServiceGetRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\"S\n" +
 	"\x1bNamespaceServiceGetResponse\x124\n" +
@@ -851,8 +871,9 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"namespaces\x18\x01 \x03(\v2\x16.pushmesh.v1.NamespaceR\n" +
 	"namespaces\"7\n" +
 	"\x1dNamespaceServiceDeleteRequest\x12\x16\n" +
-	"\x06prefix\x18\x01 \x01(\tR\x06prefix\" \n" +
-	"\x1eNamespaceServiceDeleteResponse2\x86\x03\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\":\n" +
+	"\x1eNamespaceServiceDeleteResponse\x12\x18\n" +
+	"\alagging\x18\x01 \x03(\tR\alagging2\x86\x03\n" +
 	"\x10NamespaceService\x12X\n" +
 	"\x03Put\x12'.pushmesh.v1.NamespaceServicePutRequest\x1a(.pushmesh.v1.NamespaceServicePutResponse\x12X\n" +
 	"\x03Get\x12'.pushmesh.v1.NamespaceServiceGetRequest\x1a(.pushmesh.v1.NamespaceServiceGetResponse\x12[\n" +

@@ -31,10 +31,12 @@ const (
 //
 // NamespaceService changes the policies of topic prefixes. A change reaches every tier without a restart.
 type NamespaceServiceClient interface {
-	// Put sets the policy of a prefix. NOT_FOUND: it names a model, or a version of one, that there is not.
+	// Put sets the policy of a prefix, and answers once every process of the mesh that is heard goes by it, or after two seconds: those that do not are named.
+	// NOT_FOUND: it names a model, or a version of one, that there is not.
 	Put(ctx context.Context, in *NamespaceServicePutRequest, opts ...grpc.CallOption) (*NamespaceServicePutResponse, error)
 	Get(ctx context.Context, in *NamespaceServiceGetRequest, opts ...grpc.CallOption) (*NamespaceServiceGetResponse, error)
 	List(ctx context.Context, in *NamespaceServiceListRequest, opts ...grpc.CallOption) (*NamespaceServiceListResponse, error)
+	// Delete removes the policy of a prefix. It answers as Put does.
 	Delete(ctx context.Context, in *NamespaceServiceDeleteRequest, opts ...grpc.CallOption) (*NamespaceServiceDeleteResponse, error)
 }
 
@@ -92,10 +94,12 @@ func (c *namespaceServiceClient) Delete(ctx context.Context, in *NamespaceServic
 //
 // NamespaceService changes the policies of topic prefixes. A change reaches every tier without a restart.
 type NamespaceServiceServer interface {
-	// Put sets the policy of a prefix. NOT_FOUND: it names a model, or a version of one, that there is not.
+	// Put sets the policy of a prefix, and answers once every process of the mesh that is heard goes by it, or after two seconds: those that do not are named.
+	// NOT_FOUND: it names a model, or a version of one, that there is not.
 	Put(context.Context, *NamespaceServicePutRequest) (*NamespaceServicePutResponse, error)
 	Get(context.Context, *NamespaceServiceGetRequest) (*NamespaceServiceGetResponse, error)
 	List(context.Context, *NamespaceServiceListRequest) (*NamespaceServiceListResponse, error)
+	// Delete removes the policy of a prefix. It answers as Put does.
 	Delete(context.Context, *NamespaceServiceDeleteRequest) (*NamespaceServiceDeleteResponse, error)
 	mustEmbedUnimplementedNamespaceServiceServer()
 }

@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -110,8 +112,16 @@ func (c *namespacePut) Run(ctx context.Context, stdio stdio) error {
 		if err != nil {
 			return err
 		}
+		warnLagging(stdio.err, answer.GetLagging())
 		return printNamespaces(stdio.out, c.formatFlag, answer.GetNamespace())
 	})
+}
+
+// warnLagging names processes that may not go by a change yet.
+func warnLagging(w io.Writer, lagging []string) {
+	if len(lagging) > 0 {
+		_, _ = fmt.Fprintf(w, "the change is made, but %s may not go by it yet: publish once their pushmesh_<tier>_namespaces_version is that of the others\n", strings.Join(lagging, ", "))
+	}
 }
 
 type namespaceGet struct {
@@ -169,9 +179,10 @@ func (namespaceDelete) Help() string {
 }
 
 // Run removes the policy.
-func (c *namespaceDelete) Run(ctx context.Context, _ stdio) error {
+func (c *namespaceDelete) Run(ctx context.Context, stdio stdio) error {
 	return withNamespaces(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.NamespaceServiceClient) error {
-		_, err := api.Delete(ctx, &pushmeshv1.NamespaceServiceDeleteRequest{Prefix: c.Prefix})
+		answer, err := api.Delete(ctx, &pushmeshv1.NamespaceServiceDeleteRequest{Prefix: c.Prefix})
+		warnLagging(stdio.err, answer.GetLagging())
 		return err
 	})
 }

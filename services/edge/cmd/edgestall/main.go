@@ -89,7 +89,7 @@ func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Sta
 	belongs := meshid.New("")
 	conn := bus.New(bus.Config{URL: url, Name: id, Mesh: belongs, Log: log})
 	client := storeclient.New(storeclient.Config{Seeds: stores, Mesh: belongs, Log: log})
-	policies := policy.NewWatch(client, conn, log)
+	policies := policy.NewWatch(client, conn, bus.Node("edge", id), log)
 	began := incarnation.New()
 	m := mesh.New(mesh.Config{
 		ID: id, Incarnation: began, Bus: conn, Store: client, Log: log, Tracer: noop.NewTracerProvider().Tracer(""),

@@ -83,7 +83,7 @@ func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	resp := &pushmeshv1.RollBackResponse{}
+	resp, version := &pushmeshv1.RollBackResponse{}, uint64(0)
 	for _, ns := range namespaces {
 		m := ns.GetPolicy().GetRank().GetModel()
 		if m.GetName() != req.GetName() || m.GetNextVersion() == 0 {
@@ -93,10 +93,15 @@ func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*
 		m = back.GetPolicy().GetRank().GetModel()
 		m.NextVersion, m.NextShare = 0, 0
 		// Whether the version that it pins is there is not asked: what fails is taken out all the same.
-		if _, err := r.namespaces.put(ctx, back); err != nil {
+		now, err := r.namespaces.put(ctx, back)
+		if err != nil {
 			return nil, err
 		}
+		version = max(version, now.GetVersion())
 		resp.Namespaces = append(resp.Namespaces, ns.GetPrefix())
+	}
+	if version > 0 {
+		r.namespaces.settle(ctx, version, r.namespaces.live())
 	}
 	return resp, nil
 }

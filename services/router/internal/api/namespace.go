@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -20,14 +21,32 @@ type NamespaceStore interface {
 // Namespace is pushmesh.v1.NamespaceService.
 type Namespace struct {
 	pushmeshv1.UnimplementedNamespaceServiceServer
-	store   NamespaceStore
-	models  ModelLister
-	changed func()
+	store  NamespaceStore
+	models ModelLister
+	nodes  Nodes
+	settle Settle
 }
 
-// NewNamespace makes the service. models are those that policies may name; changed is called after each change.
-func NewNamespace(store NamespaceStore, models ModelLister, changed func()) *Namespace {
-	return &Namespace{store: store, models: models, changed: changed}
+// Settle waits until nodes (bus.Node) and this router go by a version of the namespaces, and returns those that don't in time.
+type Settle func(ctx context.Context, version uint64, nodes []string) (lagging []string)
+
+// NewNamespace makes the service. models are those that policies may name; nodes are those that must go by a change, besides this router.
+func NewNamespace(store NamespaceStore, models ModelLister, nodes Nodes, settle Settle) *Namespace {
+	return &Namespace{store: store, models: models, nodes: nodes, settle: settle}
+}
+
+// live are the nodes that are heard and go by namespaces.
+func (n *Namespace) live() (all []string) {
+	for _, node := range n.nodes.List() {
+		if tier := tiers[node.GetTier()]; tier != "" && node.GetProblem() == "" {
+			all = append(all, bus.Node(tier, node.GetId()))
+		}
+	}
+	return all
+}
+
+var tiers = map[pushmeshv1.Tier]string{
+	pushmeshv1.Tier_TIER_EDGE: "edge", pushmeshv1.Tier_TIER_ROUTER: "router", pushmeshv1.Tier_TIER_STORE: "store",
 }
 
 // Put implements NamespaceService.
@@ -42,16 +61,15 @@ func (n *Namespace) Put(ctx context.Context, req *pushmeshv1.NamespaceServicePut
 	if err != nil {
 		return nil, err
 	}
-	return &pushmeshv1.NamespaceServicePutResponse{Namespace: ns}, nil
+	return &pushmeshv1.NamespaceServicePutResponse{Namespace: ns, Lagging: n.settle(ctx, ns.GetVersion(), n.live())}, nil
 }
 
-// put a policy that was checked.
+// put a policy that was checked. Nodes may not go by it yet.
 func (n *Namespace) put(ctx context.Context, ns *pushmeshv1.Namespace) (*pushmeshv1.Namespace, error) {
 	resp, err := n.store.PutNamespace(ctx, &meshv1.PutNamespaceRequest{Namespace: ns})
 	if err != nil {
 		return nil, code.From(err)
 	}
-	n.changed()
 	return resp.GetNamespace(), nil
 }
 
@@ -96,6 +114,9 @@ func (n *Namespace) Delete(ctx context.Context, req *pushmeshv1.NamespaceService
 	if _, err := n.store.DeleteNamespace(ctx, &meshv1.DeleteNamespaceRequest{Prefix: req.GetPrefix()}); err != nil {
 		return nil, code.From(err)
 	}
-	n.changed()
-	return &pushmeshv1.NamespaceServiceDeleteResponse{}, nil
+	lagging := n.live()
+	if all, err := n.store.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{}); err == nil { // otherwise it is deleted, and nobody was asked
+		lagging = n.settle(ctx, all.GetVersion(), lagging)
+	}
+	return &pushmeshv1.NamespaceServiceDeleteResponse{Lagging: lagging}, nil
 }

@@ -65,7 +65,7 @@ func TestFirstSnapshotWaitsForEdgesThatAreHeard(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				edge := one{interest.Edge{ID: "edge", Incarnation: 7}}
-				policies := policy.NewWatch(lists{}, nil, slog.New(slog.DiscardHandler))
+				policies := policy.NewWatch(lists{}, nil, "router.r", slog.New(slog.DiscardHandler))
 				if err := policies.Start(t.Context()); err != nil {
 					t.Fatal(err)
 				}

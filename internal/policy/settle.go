@@ -1,0 +1,132 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+)
+
+// settleWithin is how long whoever changed the namespaces waits for processes to go by the change. Most have it after some milliseconds.
+const settleWithin = 2 * time.Second
+
+// mostAsking questions wait for an answer; further ones get none.
+const mostAsking = 64
+
+// Settle waits until this process and others go by a version of the namespaces, or a newer one, for two seconds at most. It returns those that don't as far as is known.
+// nodes are the others, by bus.Node: this process itself may be among them.
+func (w *Watch) Settle(ctx context.Context, version uint64, nodes []string) (lagging []string) {
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	if !slices.Contains(nodes, w.node) {
+		nodes = append(slices.Clone(nodes), w.node)
+	}
+	for _, node := range nodes {
+		all.Go(func() {
+			ask := w.askNode
+			if node == w.node {
+				ask = func(ctx context.Context, _ string, version uint64) error { return w.await(ctx, version) }
+			}
+			if err := ask(ctx, node, version); err != nil {
+				w.log.Warn("a process may still go by older namespaces", "node", node, "version", version, "error", err)
+				mu.Lock()
+				defer mu.Unlock()
+				lagging = append(lagging, node)
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(lagging)
+	return lagging
+}
+
+func (w *Watch) askNode(ctx context.Context, node string, version uint64) error {
+	if w.bus == nil {
+		return fmt.Errorf("%s can't be asked without NATS", node)
+	}
+	data, err := proto.Marshal(&meshv1.ListNamespacesRequest{HaveVersion: version})
+	if err != nil {
+		return fmt.Errorf("ask for the version of %s: %w", node, err)
+	}
+	_, err = w.bus.Request(ctx, bus.NamespacesAt(node), data)
+	return err
+}
+
+// question of another process, which waits for this one to go by a version.
+type question struct {
+	version uint64
+	respond func([]byte) error
+	until   time.Time
+}
+
+// settled answers a question of askNode once this process goes by the version. It does not answer where that takes too long.
+func (w *Watch) settled(data []byte, respond func([]byte) error) {
+	req := &meshv1.ListNamespacesRequest{}
+	if proto.Unmarshal(data, req) != nil {
+		return
+	}
+	now := time.Now()
+	w.mu.Lock()
+	w.asking = slices.DeleteFunc(w.asking, func(q question) bool { return now.After(q.until) })
+	if len(w.asking) < mostAsking {
+		w.asking = append(w.asking, question{req.GetHaveVersion(), respond, now.Add(settleWithin)})
+	}
+	w.mu.Unlock()
+	w.name(req.GetHaveVersion())
+	w.answerSettled()
+}
+
+// answerSettled answers whoever waits for a version that applies now.
+func (w *Watch) answerSettled() {
+	w.mu.Lock()
+	var due []question
+	w.asking = slices.DeleteFunc(w.asking, func(q question) bool {
+		if q.version <= w.applied {
+			due = append(due, q)
+			return true
+		}
+		return false
+	})
+	w.mu.Unlock()
+	for _, q := range due {
+		if err := q.respond(nil); err != nil {
+			w.log.Debug("another process was not told that the namespaces are known", "version", q.version, "error", err)
+		}
+	}
+}
+
+// await waits until the table that applies is of a version, or of a newer one. Whoever names a version knows that there is one.
+func (w *Watch) await(ctx context.Context, version uint64) error {
+	for {
+		w.mu.Lock()
+		applied, changed := w.applied, w.changed
+		w.mu.Unlock()
+		if applied >= version {
+			return nil
+		}
+		w.name(version)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("namespaces: version %d applies here, not %d: %w", applied, version, ctx.Err())
+		}
+	}
+}
+
+// name notes that there is a version, and asks for it where this process has an older one.
+func (w *Watch) name(version uint64) {
+	if version <= w.Version() {
+		return
+	}
+	for named := w.named.Load(); version > named && !w.named.CompareAndSwap(named, version); named = w.named.Load() {
+	}
+	w.Refresh()
+}
