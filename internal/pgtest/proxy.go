@@ -12,19 +12,21 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a Postgres without TLS. It counts connections that are being made, and may hold statements back. It
-// owns its listener, and two goroutines for each connection.
+// Proxy stands between clients and a Postgres without TLS. It counts connections that are being made, and may hold statements back, have them fail, or
+// let nobody through. It owns its listener, and two goroutines for each connection.
 type Proxy struct {
 	target   string
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	delay    atomic.Pointer[func(inFlight int) time.Duration]
+	wire     Wire
 	inFlight atomic.Int64
 
 	mu       sync.Mutex
 	conns    map[net.Conn]struct{}
 	attempts []*attempt
+	refuse   bool
 	closed   bool
 }
 
@@ -80,6 +82,21 @@ func (p *Proxy) Delay(of func(inFlight int) time.Duration) {
 		of = func(int) time.Duration { return 0 }
 	}
 	p.delay.Store(&of)
+}
+
+// Judge has f decide what becomes of each statement from now on, as Wire does; nil: all are passed on.
+func (p *Proxy) Judge(f func(Statement) Fate) { p.wire.Judge(f) }
+
+// Refuse ends every connection, and each that is made, until it is called with false.
+func (p *Proxy) Refuse(all bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = all
+	if all {
+		for c := range p.conns {
+			_ = c.Close()
+		}
+	}
 }
 
 // MostAttempts is the largest number of connections that were being made at a time.
@@ -139,11 +156,11 @@ func (p *Proxy) begin(made *attempt) {
 	p.attempts = append(p.attempts, made)
 }
 
-// keep has Close close a connection. False: it has been closed already, since the proxy is.
+// keep has Close close a connection. False: it has been closed already, since the proxy is, or refuses everybody.
 func (p *Proxy) keep(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed || p.refuse {
 		_ = c.Close()
 		return false
 	}
@@ -171,7 +188,7 @@ func (p *Proxy) serve(client net.Conn, made *attempt) {
 	l := &link{proxy: p, attempt: made}
 	defer func() { l.over(time.Now()) }()
 	defer p.drop(client)
-	server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", p.target)
+	server, err := p.wire.Dial(context.Background(), "tcp", p.target)
 	if err != nil {
 		return
 	}

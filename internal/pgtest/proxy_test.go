@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 func TestAProxyCountsAndDelays(t *testing.T) {
@@ -69,5 +71,37 @@ func TestAProxyCountsNobodyWhoGaveUp(t *testing.T) {
 	connect(t, p.URL(URL(t)))
 	if p.MostAttempts() != 1 {
 		t.Errorf("%d at a time", p.MostAttempts())
+	}
+}
+
+// What becomes of a statement is the test's to say: an unsent one is not done, an unanswered one is, and either way its connection ends. Where all are
+// refused nobody gets one.
+func TestAProxyFailsStatements(t *testing.T) {
+	base := URL(t)
+	Exec(t, base, `CREATE TABLE done (how text)`)
+	p, err := NewProxy(base)
+	must(t, err)
+	defer func() { must(t, p.Close()) }()
+	for _, fate := range []Fate{Unsent, Unanswered} {
+		conn := connect(t, p.URL(base))
+		p.Judge(func(Statement) Fate { return fate })
+		if _, err := conn.Exec(t.Context(), `INSERT INTO done VALUES ('`+fate.String()+`')`); err == nil || !conn.IsClosed() {
+			t.Errorf("%s: %v, closed: %v", fate, err, conn.IsClosed())
+		}
+		p.Judge(nil)
+	}
+	conn := connect(t, p.URL(base))
+	p.Refuse(true)
+	if _, err := conn.Exec(t.Context(), `SELECT 1`); err == nil {
+		t.Error("a connection that is refused answers")
+	}
+	if c, err := pgx.Connect(t.Context(), p.URL(base)); err == nil {
+		t.Error("a connection was made", c)
+	}
+	p.Refuse(false)
+	var done []string
+	must(t, connect(t, p.URL(base)).QueryRow(t.Context(), `SELECT array_agg(how) FROM done`).Scan(&done))
+	if len(done) != 1 || done[0] != "unanswered" {
+		t.Errorf("done: %q, want what was unanswered alone", done)
 	}
 }
