@@ -23,8 +23,8 @@ var binaries = []string{
 	"github.com/nats-io/nats-server/v2",
 }
 
-// built is the folder of the binaries that were built here, once there are any.
-var built atomic.Pointer[string]
+// built are the folders of the binaries that were built here, once there are any.
+var built, builtWithClocks atomic.Pointer[string]
 
 // build builds every binary once per test process and returns their folder. PUSHMESH_TEST_BIN names one where they are already, for many processes.
 var build = sync.OnceValues(func() (string, error) {
@@ -45,7 +45,9 @@ var build = sync.OnceValues(func() (string, error) {
 
 // Cleanup removes the binaries: call it at the end of TestMain.
 func Cleanup() {
-	if dir := built.Load(); dir != nil {
-		_ = os.RemoveAll(*dir)
+	for _, dir := range []*string{built.Load(), builtWithClocks.Load()} {
+		if dir != nil {
+			_ = os.RemoveAll(*dir)
+		}
 	}
 }

@@ -17,10 +17,16 @@ type Options struct {
 	Edges, Routers, Stores int
 	// DB is what --db of the stores gets; "": a SQLite file, which one store alone can have.
 	DB string
+	// DBs are what --db of each store gets, in place of DB.
+	DBs []string
 	// NATSServers is how many servers the NATS cluster has; more than one are known to every tier.
 	NATSServers int
 	// Links has tiers reach NATS and stores over links that can break.
 	Links bool
+	// Halves has a cluster of two NATS servers which Split can part, and the tiers with them.
+	Halves bool
+	// Clocks has Process.SetClock set the wall clocks of stores, routers and edges.
+	Clocks bool
 	// NATS URL that the tiers get instead of the real server's (a fault proxy); "": the server's own.
 	NATS string
 	// EdgeArgs are added to every edge's arguments.
@@ -48,6 +54,8 @@ type Mesh struct {
 	// Of Options.Links: a tier's links to each NATS server, and the links to each store, whose clients are tiers.
 	natsLinks  map[string][]*link.Link
 	storeLinks []*link.Link
+	// Of Options.Halves: what the NATS servers reach each other by.
+	routeLinks []*link.Link
 }
 
 // Start builds what is missing, starts a mesh and waits until all of it is ready.
@@ -59,7 +67,13 @@ func Start(t testing.TB, o Options) *Mesh {
 	}
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(bin, name) }
-	if o.DB == "" {
+	settable := ""
+	if o.Clocks {
+		if settable, err = buildWithClocks(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.DB == "" && len(o.DBs) == 0 {
 		o.DB = "sqlite:" + filepath.Join(dir, "store.db")
 	}
 	m := &Mesh{Pushmesh: path("pushmesh"), natsLinks: map[string][]*link.Link{}}
@@ -74,11 +88,20 @@ func Start(t testing.TB, o Options) *Mesh {
 	tier := func(name, id, addr string, more ...string) *Process {
 		httpAddr := freeAddr(t)
 		args := append([]string{"--id", id, "--listen", addr, "--http", httpAddr}, more...)
-		return newProcess(t, id, httpAddr, path(name), args...)
+		if settable == "" || name == "compute" {
+			return newProcess(t, id, httpAddr, path(name), args...)
+		}
+		p := newProcess(t, id, httpAddr, filepath.Join(settable, name), args...)
+		p.clock = filepath.Join(dir, id+".clock")
+		return p
 	}
 	for i := range max(1, o.Stores) {
 		id := fmt.Sprintf("store-%d", i+1)
-		addr, args := freeAddr(t), append([]string{"--nats", url(id), "--db", o.DB}, o.StoreArgs...)
+		db := o.DB
+		if len(o.DBs) > 0 {
+			db = o.DBs[i]
+		}
+		addr, args := freeAddr(t), append([]string{"--nats", url(id), "--db", db}, o.StoreArgs...)
 		reached := addr
 		if o.Links {
 			l := link.New(t, addr, m.whose)

@@ -20,10 +20,11 @@ import (
 type Process struct {
 	Name string
 	// HTTP address of /readyz; "" where it has none.
-	HTTP string
-	addr string // where clients connect to; known of NATS servers alone
-	path string
-	args []string
+	HTTP  string
+	addr  string // where clients connect to; known of NATS servers alone
+	clock string // the file that says how far its wall clock is ahead; "": it can't be set
+	path  string
+	args  []string
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -69,6 +70,10 @@ func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cmd = exec.Command(p.path, p.args...)
+	if p.clock != "" {
+		p.cmd.Env = append(os.Environ(), clockVariable+"="+p.clock)
+		_ = os.Remove(p.clock + ".is") // of one that ran before
+	}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
