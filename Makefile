@@ -39,9 +39,8 @@ test: ## every test with the race detector, against private servers; installs wh
 	@scripts/test
 
 .PHONY: chaos
-chaos: ## publish and subscribe for FOR=5m while every process is killed at random, then judge the promises; TOPICS=100000 beside; SEED=N repeats
-	@scripts/setup test
-	cd test && PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_TOPICS=$(or $(TOPICS),100000) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./promise
+chaos: ## publish and subscribe for FOR=5m while every process suffers faults at random, then judge the promises; TOPICS=100000 beside; SEED=N repeats; JSON=FILE
+	@scripts/chaos
 
 .PHONY: claims-check
 claims-check: ## claim resources for FOR=5m while processes are killed and frozen at random, then judge whether it could have happened; SEED=N repeats

@@ -39,6 +39,7 @@ func crowded(t *testing.T, p *Play, during func()) {
 		t.Fatal(err)
 	}
 	t.Logf("%d answers of %d topics", answered, c.Topics)
+	report.crowd = append(report.crowd, breaches...)
 	for i, b := range breaches {
 		if i == 20 {
 			t.Errorf("and %d more", len(breaches)-i)

@@ -25,7 +25,7 @@ func TestTwoMeshesOnOneNATSWhateverDies(t *testing.T) {
 	second := procmesh.Start(t, procmesh.Options{NATS: first.NATSURL(), StoreArgs: []string{"--mesh", "second"}})
 	all := victims(first, db)
 	for _, p := range slices.Concat(second.Stores, second.Routers, second.Edges) {
-		all = append(all, Victim{Name: "second " + p.Name, Strike: func() error { p.Kill(); return nil }, Back: p.Start})
+		all = append(all, Victim{Name: "second " + p.Name, Kind: Kill, Strike: func() error { p.Kill(); return nil }, Back: p.Start})
 	}
 	faults := &Faults{Victims: all, Every: time.Second, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 1))}
 	plays := []*Play{
@@ -37,7 +37,7 @@ func TestTwoMeshesOnOneNATSWhateverDies(t *testing.T) {
 		v[1] = judged(t, plays[1], func(ctx context.Context) {
 			const most = 10
 			for range most {
-				strike(ctx, t, faults, length(t))
+				strike(ctx, t, faults, length(t, "PUSHMESH_CHAOS_NEIGHBOUR_FOR"))
 				_, a := plays[0].Offered()
 				_, b := plays[1].Offered()
 				if faults.Total() >= 5 && min(a, b) >= 300 {
@@ -49,6 +49,7 @@ func TestTwoMeshesOnOneNATSWhateverDies(t *testing.T) {
 		})
 	})
 	t.Logf("faults=%d %v", faults.Total(), faults.Struck)
+	report.add("two meshes on one NATS", n, faults, v[:]...)
 	for i, verdict := range v {
 		t.Logf("mesh %d: %v", i+1, verdict)
 		for _, b := range verdict.Breaches {

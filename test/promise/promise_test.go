@@ -3,6 +3,7 @@ package promise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -18,6 +19,10 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	procmesh.Cleanup()
+	if err := report.write(os.Stdout, os.Getenv("PUSHMESH_CHAOS_JSON")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	os.Exit(code)
 }
 
@@ -35,16 +40,30 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// length of the run; PUSHMESH_CHAOS_FOR is a duration.
-func length(t *testing.T) time.Duration {
+// clocksAreSet reports whether wall clocks are set in a run, PUSHMESH_CHAOS_CLOCKS=yes: binaries for that are minutes of compiling.
+func clocksAreSet(t *testing.T) bool {
 	t.Helper()
-	s := os.Getenv("PUSHMESH_CHAOS_FOR")
+	switch s := os.Getenv("PUSHMESH_CHAOS_CLOCKS"); s {
+	case "", "no":
+		return false
+	case "yes":
+		return true
+	default:
+		t.Fatalf("PUSHMESH_CHAOS_CLOCKS is %q, want yes or no", s)
+		return false
+	}
+}
+
+// length of a run, a duration; PUSHMESH_CHAOS_FOR is that of the main one.
+func length(t *testing.T, variable string) time.Duration {
+	t.Helper()
+	s := os.Getenv(variable)
 	if s == "" {
 		return 15 * time.Second
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", variable, err)
 	}
 	return d
 }
@@ -53,12 +72,15 @@ func length(t *testing.T) time.Duration {
 // (SIGSTOP) and go on without knowing what happened meanwhile.
 func victims(m *procmesh.Mesh, db *pgtest.Server) []Victim {
 	frozen := func(do func() error) func() error { return func() error { _ = do(); return nil } } // who was killed can't be frozen
-	all := []Victim{{Name: "postgres", Strike: db.Kill, Back: db.Restart}, {Name: "postgres frozen", Strike: frozen(db.Pause), Back: frozen(db.Resume)}}
-	for _, p := range slices.Concat([]*procmesh.Process{m.NATS}, m.Stores, m.Routers, m.Edges) {
+	all := []Victim{
+		{Name: "postgres", Kind: Kill, Strike: db.Kill, Back: db.Restart},
+		{Name: "postgres frozen", Kind: Freeze, Strike: frozen(db.Pause), Back: frozen(db.Resume)},
+	}
+	for _, p := range slices.Concat(m.NATSs, m.Stores, m.Routers, m.Edges) {
 		signal := func(sig os.Signal) func() error { return func() error { p.Signal(sig); return nil } }
 		all = append(all,
-			Victim{Name: p.Name, Strike: func() error { p.Kill(); return nil }, Back: p.Start, Parts: []string{p.Name}},
-			Victim{Name: p.Name + " frozen", Strike: signal(syscall.SIGSTOP), Back: signal(syscall.SIGCONT)})
+			Victim{Name: p.Name, Kind: Kill, Strike: func() error { p.Kill(); return nil }, Back: p.Start, Parts: []string{p.Name}},
+			Victim{Name: p.Name + " frozen", Kind: Freeze, Strike: signal(syscall.SIGSTOP), Back: signal(syscall.SIGCONT)})
 	}
 	return append(all, alone(m, m.Routers[0]), alone(m, m.Edges[0]))
 }
@@ -67,7 +89,7 @@ func victims(m *procmesh.Mesh, db *pgtest.Server) []Victim {
 // and it comes back first.
 func alone(m *procmesh.Mesh, first *procmesh.Process) Victim {
 	others := slices.DeleteFunc(slices.Concat(m.Stores, m.Routers, m.Edges), func(p *procmesh.Process) bool { return p == first })
-	v := Victim{Name: first.Name + " alone", Parts: []string{first.Name}}
+	v := Victim{Name: first.Name + " alone", Kind: Alone, Parts: []string{first.Name}}
 	for _, p := range others {
 		v.Parts = append(v.Parts, p.Name)
 	}
@@ -91,27 +113,36 @@ func alone(m *procmesh.Mesh, first *procmesh.Process) Victim {
 // aloneFor is long enough for clients to find the process that came back first.
 const aloneFor = 2 * time.Second
 
-// Stores, the database, routers, edges and NATS are killed with SIGKILL or frozen at random while everything goes on; afterwards every
-// promise has been kept.
+// Stores, the database, routers, edges and NATS are killed with SIGKILL or frozen at random while everything goes on; NATS is split, statements are slow
+// or fail, and clocks are set; afterwards every promise has been kept.
 func TestPromisesAreKeptWhateverDies(t *testing.T) {
 	n := seed(t)
 	db := pgtest.New(t)
-	m := procmesh.Start(t, procmesh.Options{Edges: 3, Routers: 2, Stores: 2, DB: db.URL(), StoreArgs: forced})
-	faults := &Faults{Victims: victims(m, db), Every: 700 * time.Millisecond, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 0))}
+	ways, urls := databases(t, db.URL(), 2)
+	m := procmesh.Start(t, procmesh.Options{Edges: 3, Routers: 2, Stores: 2, DBs: urls, StoreArgs: forced, Halves: true, Clocks: clocksAreSet(t)})
+	all := append(victims(m, db), splits(m, n)...)
+	for _, way := range ways {
+		all = append(all, way.victims()...)
+	}
+	if clocksAreSet(t) {
+		clocksBite(t, m)
+		all = append(all, clocks(m)...)
+	}
+	faults := &Faults{Victims: all, Every: 700 * time.Millisecond, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 0))}
 	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: n, Logf: t.Logf, Known: m.KnowNamespaces, Rate: 400, Lives: 4 * time.Second}
 	v := judged(t, play, func(ctx context.Context) {
 		crowded(t, play, func() {
 			const most = 10 // a busy machine has less happen in the same time
 			for try := range most {
-				strike(ctx, t, faults, length(t))
+				strike(ctx, t, faults, length(t, "PUSHMESH_CHAOS_FOR"))
 				if _, n := play.Offered(); faults.Total() >= 5 && n >= 1000 {
 					break
 				}
-				t.Logf("too little has happened in %d times %s", try+1, length(t))
+				t.Logf("too little has happened in %d times %s", try+1, length(t, "PUSHMESH_CHAOS_FOR"))
 			}
 			for _, v := range []Victim{alone(m, m.Routers[0]), alone(m, m.Edges[0])} { // whatever chance has struck
 				m.WaitReady(t)
-				if err := errors.Join(v.Strike(), v.Back()); err != nil {
+				if err := faults.Strike(v); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -120,6 +151,7 @@ func TestPromisesAreKeptWhateverDies(t *testing.T) {
 	})
 	t.Logf("faults=%d %v", faults.Total(), faults.Struck)
 	t.Log(v)
+	report.add("whatever dies", n, faults, v)
 	for _, b := range v.Breaches {
 		t.Error(b)
 	}
