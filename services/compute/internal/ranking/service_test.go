@@ -127,7 +127,10 @@ func (l *logged) String() string {
 func startNode(t *testing.T, models Models) *node {
 	t.Helper()
 	n := &node{registry: prometheus.NewRegistry(), log: &logged{}}
-	n.pool = cpupool.New(cpupool.Config{Workers: 2, Queue: [cpupool.Lanes]int{cpupool.Short: 64, cpupool.Long: 64}, MaxCost: 10_000_000, ShortCost: 20_000})
+	n.pool = cpupool.New(cpupool.Config{
+		Workers: 2, Queue: [cpupool.Lanes]int{cpupool.Short: 64, cpupool.Long: 64}, MaxCost: 10_000_000, ShortCost: 20_000,
+		Stall: patience, // no worker here hangs for ever, but one may be slow: the race detector has a hostile text take a second
+	})
 	if err := n.pool.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

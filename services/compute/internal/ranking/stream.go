@@ -81,8 +81,8 @@ func (s *Service) begin(ctx context.Context, it *meshv1.RankJobsRequest_Item, ou
 		return
 	}
 	waiting.Go(func() {
-		defer leave()
 		w, err := s.later(ctx, job, t)
+		leave() // before the answer: who has it finds the place free
 		s.enter(ctx, a, w, err, out)
 	})
 }
