@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/protobuf/proto"
@@ -307,11 +308,55 @@ func TestManyTopics(t *testing.T) {
 	// All that was let in is given back: the whole of it is let in again, as the producer's rate allows.
 	w = make(waiter, 1)
 	d.store.release(t, "open/1")
+	d.routes.taken()
 	if d.Publish(&Message{Context: t.Context(), Producer: "r", Request: &pushmeshv1.PublishRequest{Topics: topics[:50]}, To: w}) {
 		t.Error(<-w)
 	} else if res := <-w; res.Topics[49].GetCode() != wirev1.Code_CODE_OK {
 		t.Errorf("%v", res.Topics[49])
 	}
+}
+
+// A durable topic whose store can't keep up is refused alone, and costs nothing that it was let in for; what an ephemeral one needs is another matter.
+func TestATopicWhoseStoreIsBusyIsRefusedAlone(t *testing.T) {
+	d := open(t, admission.Limits{})
+	d.cfg.Admission = admission.New(admission.Config{Producer: admission.Limits{InFlight: 3}, Store: func(topic string, _ uint32) (float64, bool) {
+		return 1, topic != "orders/1"
+	}})
+	topics := []string{"orders/1", "orders/2", "live/1"}
+	for range 3 {
+		w := make(waiter, 1)
+		if !d.Publish(&Message{Context: t.Context(), Producer: "p", Request: &pushmeshv1.PublishRequest{Topics: topics}, To: w}) {
+			t.Error("what is refused for the store is no refusal")
+		}
+		res := <-w
+		for i, want := range []wirev1.Code{wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_OK, wirev1.Code_CODE_OK} {
+			if got := res.Topics[i]; got.GetCode() != want {
+				t.Errorf("%s: %v", topics[i], got)
+			}
+		}
+	}
+}
+
+// What a router does is measured: each answer by its code, and how long it took.
+func TestAnswersAreMeasured(t *testing.T) {
+	d := open(t, admission.Limits{})
+	reg := prometheus.NewRegistry()
+	d.metrics = newMetrics(reg)
+	publishOne(t, d.Publisher, &Message{Request: &pushmeshv1.PublishRequest{Topic: "orders/1"}})
+	publishOne(t, d.Publisher, &Message{Request: &pushmeshv1.PublishRequest{Topic: "$no"}})
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		if m.GetName() == "pushmesh_router_publish_seconds" {
+			if n := m.GetMetric()[0].GetHistogram().GetSampleCount(); n != 2 {
+				t.Errorf("%d answers are timed", n)
+			}
+			return
+		}
+	}
+	t.Error("answers are not timed")
 }
 
 // A message that breaks a rule is refused by name; one that is just within every bound is taken.
@@ -356,16 +401,19 @@ func TestBoundsOfAMessage(t *testing.T) {
 		"long headers":        {&pushmeshv1.PublishRequest{Topic: "live/1", Headers: headers(2, 8<<10)}, wirev1.Code_CODE_OK},
 		"too long headers":    {&pushmeshv1.PublishRequest{Topic: "live/1", Headers: headers(2, 8<<10+1)}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"header name":         {&pushmeshv1.PublishRequest{Topic: "live/1", Headers: map[string]string{"": "v"}}, wirev1.Code_CODE_INVALID_ARGUMENT},
-		"header of bytes":     {&pushmeshv1.PublishRequest{Topic: "live/1", Headers: map[string]string{"\xff": "v"}}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"header with bytes":   {&pushmeshv1.PublishRequest{Topic: "live/1", Headers: map[string]string{"\xff": "v"}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"value of bytes":      {&pushmeshv1.PublishRequest{Topic: "live/1", Headers: map[string]string{"h": "\xff"}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"payload":             {&pushmeshv1.PublishRequest{Topic: "live/1", Payload: make([]byte, 1000)}, wirev1.Code_CODE_OK},
 		"large payload":       {&pushmeshv1.PublishRequest{Topic: "live/1", Payload: make([]byte, 1001)}, wirev1.Code_CODE_PAYLOAD_TOO_LARGE},
 		"features":            {&pushmeshv1.PublishRequest{Topic: "live/1", Features: map[string]float64{"f": 1}, Vector: []float32{1}}, wirev1.Code_CODE_OK},
+		"a vector":            {&pushmeshv1.PublishRequest{Topic: "live/1", Vector: []float32{1}}, wirev1.Code_CODE_OK},
+		"numbers":             {&pushmeshv1.PublishRequest{Topic: "live/1", Features: map[string]float64{"f": 1}}, wirev1.Code_CODE_OK},
 		"too many dimensions": {&pushmeshv1.PublishRequest{Topic: "live/1", Vector: make([]float32, 100_000)}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"in a year":           {&pushmeshv1.PublishRequest{Topic: "orders/1", DeliverAt: ahead(365 * 24 * time.Hour)}, wirev1.Code_CODE_OK},
 		"in two years":        {&pushmeshv1.PublishRequest{Topic: "orders/1", DeliverAt: ahead(2 * 366 * 24 * time.Hour)}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"long ago":            {&pushmeshv1.PublishRequest{Topic: "orders/1", DeliverAt: timestamppb.New(time.UnixMicro(1))}, wirev1.Code_CODE_OK},
 		"before all time":     {&pushmeshv1.PublishRequest{Topic: "orders/1", DeliverAt: timestamppb.New(time.UnixMicro(0))}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"more than a second":  {&pushmeshv1.PublishRequest{Topic: "orders/1", DeliverAt: &timestamppb.Timestamp{Seconds: 1e9, Nanos: 2e9}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"no time":             {&pushmeshv1.PublishRequest{Topic: "orders/1", DeliverAt: &timestamppb.Timestamp{Nanos: -1}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"later, of many":      {&pushmeshv1.PublishRequest{Topics: []string{"orders/1"}, DeliverAt: ahead(time.Hour)}, wirev1.Code_CODE_UNSUPPORTED},
 		"later, not kept":     {&pushmeshv1.PublishRequest{Topic: "live/1", DeliverAt: ahead(time.Hour)}, wirev1.Code_CODE_UNSUPPORTED},
@@ -375,11 +423,22 @@ func TestBoundsOfAMessage(t *testing.T) {
 		if res.Code != c.want || c.want != wirev1.Code_CODE_OK && res.Error == "" {
 			t.Errorf("%s: %v %q, want %v", name, res.Code, res.Error, c.want)
 		}
-		if routed, _ := d.routes.taken(); len(routed) > 0 != (c.want == wirev1.Code_CODE_OK) {
+		if strings.HasPrefix(name, "header") && res.Code != wirev1.Code_CODE_OK && !strings.Contains(res.Error, "header") {
+			t.Errorf("%s: %q does not name what is wrong", name, res.Error)
+		}
+		routed, _ := d.routes.taken()
+		if len(routed) > 0 != (c.want == wirev1.Code_CODE_OK) {
 			t.Errorf("%s: routed %d times", name, len(routed))
 		}
-		if routed, _ := d.routes.taken(); c.m.GetFeatures() != nil && len(routed) > 0 && len(decoded(t, routed[0].Body).GetMesh()) == 0 {
-			t.Errorf("%s: features are lost", name)
+		if len(routed) > 0 {
+			ranked := &meshv1.MessageFeatures{}
+			if err := proto.Unmarshal(decoded(t, routed[0].Body).GetMesh(), ranked); err != nil {
+				t.Fatal(err)
+			}
+			want := &meshv1.MessageFeatures{Features: c.m.GetFeatures(), Vector: c.m.GetVector()}
+			if diff := cmp.Diff(want, ranked, protocmp.Transform()); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
 		}
 	}
 	d := open(t, admission.Limits{})

@@ -70,6 +70,22 @@ func TestAnInboxKeepsTheOrderAndHoldsSoMuch(t *testing.T) {
 	}
 }
 
+// Who waits for the next request of a stream that ends hears of it.
+func TestAnEmptyInboxEndsWithItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, taken := newInbox(), make(chan error, 1)
+		go func() {
+			_, err := b.take()
+			taken <- err
+		}()
+		synctest.Wait()
+		go b.receive(&numbered{ctx: t.Context()})
+		if err := <-taken; !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAFullInboxEndsWithItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

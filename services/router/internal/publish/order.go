@@ -32,7 +32,7 @@ type stop struct {
 
 // check refuses a number beyond one that was refused; the producer begins again with that one, or a lower one.
 func (o *order) check(now time.Time, id []byte, topic string, seq uint64) error {
-	if len(o.stopped) == 0 || seq == 0 {
+	if seq == 0 {
 		return nil
 	}
 	if !bytes.Equal(id, o.id) {
@@ -55,7 +55,7 @@ func (o *order) refused(now time.Time, id []byte, m *pushmeshv1.PublishRequest, 
 	if seq == 0 || m.GetTopic() == "" || len(o.stopped) >= maxStopped {
 		return
 	}
-	if o.stopped == nil || !bytes.Equal(id, o.id) {
+	if !bytes.Equal(id, o.id) { // a numbered message has an id
 		o.id, o.stopped = bytes.Clone(id), map[string]stop{}
 	}
 	o.stopped[m.GetTopic()] = stop{seq, now.Add(stoppedFor)}

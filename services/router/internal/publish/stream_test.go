@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -245,7 +246,6 @@ func TestARouterThatStopsAnswersWhatItTook(t *testing.T) {
 	c.hear(1)
 	d.store.waits(t, "orders/1")
 	s.Drain()
-	s.Drain()
 	c.say(&pushmeshv1.PublishStreamRequest{Ref: 3, Message: &pushmeshv1.PublishRequest{Topic: "live/1"}})
 	d.store.answers(nil)
 	if r := c.hear(1)[0]; r.GetRef() != 3 || r.GetCode() != wirev1.Code_CODE_DRAINING || r.GetRetryAfter().AsDuration() <= 0 {
@@ -258,6 +258,7 @@ func TestARouterThatStopsAnswersWhatItTook(t *testing.T) {
 	if _, err := c.Recv(); code.Of(err) != wirev1.Code_CODE_DRAINING {
 		t.Errorf("the stream ends with %v", err)
 	}
+	s.Drain() // twice is once
 	if _, err := converse(t, client).Recv(); code.Of(err) != wirev1.Code_CODE_DRAINING {
 		t.Errorf("a new stream: %v", err)
 	}
@@ -386,6 +387,19 @@ func TestAClientThatReadsNothingIsNotRead(t *testing.T) {
 	}
 	out = newAnswers()
 	out.expect()
+	out.expect()
+	out.Published(1, &Result{})
+	out.refuse([]uint64{2}, &Result{Code: wirev1.Code_CODE_OVERLOADED})
+	ended := make(chan error)
+	go func() { ended <- out.send(read) }()
+	<-out.free // who waits for room is told of any answer that goes
+	out.Published(3, &Result{})
+	out.finish()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	out = newAnswers()
+	out.expect()
 	out.Published(1, &Result{})
 	if err := out.send(&reader{ctx: t.Context(), err: errors.New("broken")}); err == nil {
 		t.Error("a broken stream is written to")
@@ -479,6 +493,69 @@ func TestAnswersOfARequestGoTogether(t *testing.T) {
 	if !woken() {
 		t.Error("it is corked for ever")
 	}
+}
+
+// A router knows how long requests wait for their turn, but for those that their own client held up.
+func TestHowLongRequestsWaitIsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits admission.Limits
+		least  time.Duration // of the longest wait
+		most   time.Duration
+	}{
+		"nothing is refused":    {admission.Limits{}, 50 * time.Millisecond, time.Hour},
+		"refusals are forgiven": {admission.Limits{Rate: 1}, 50 * time.Millisecond, time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewService(limitedTo(c.limits), nil)
+			s.publisher.cfg.Routes = slow{s.publisher.cfg.Routes}
+			var longest time.Duration
+			told := 0
+			s.publisher.cfg.Waited = func(d time.Duration) {
+				longest = max(longest, d)
+				told++
+			}
+			const n = 20
+			<-time.After(time.Second)
+			if err := s.read(&paced{ctx: t.Context(), n: n}, newAnswers()); !errors.Is(err, io.EOF) {
+				t.Fatal(err)
+			}
+			if told != n || longest < c.least || longest > c.most {
+				t.Errorf("%s: of %d requests %d waits are told, the longest of %v", name, n, told, longest)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := NewService(limitedTo(admission.Limits{Rate: 100, InFlight: 10}), nil)
+		var longest time.Duration
+		s.publisher.cfg.Waited = func(d time.Duration) { longest = max(longest, d) }
+		if err := s.read(&rude{ctx: t.Context(), until: time.Now().Add(20 * time.Second)}, newAnswers()); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		if longest > 0 {
+			t.Errorf("a client that ignores refusals: %v are counted as this router's", longest)
+		}
+	})
+}
+
+// slow takes five milliseconds for each request.
+type slow struct{ Routes }
+
+func (s slow) Cork() { <-time.After(5 * time.Millisecond) }
+
+// paced is a stream with a request each millisecond.
+type paced struct {
+	grpc.ServerStream
+	ctx context.Context
+	n   int
+}
+
+func (p *paced) Context() context.Context { return p.ctx }
+func (p *paced) RecvMsg(into any) error {
+	if p.n--; p.n < 0 {
+		return io.EOF
+	}
+	<-time.After(time.Millisecond)
+	return come(into, &pushmeshv1.PublishStreamRequest{Message: &pushmeshv1.PublishRequest{Topic: "live/1"}})
 }
 
 // Limits are per producer, so who it is must not depend on how it comes: the port of its host is no part of it, and neither is a token that is none.
