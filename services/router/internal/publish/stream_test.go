@@ -372,11 +372,13 @@ func TestAClientThatReadsNothingIsNotRead(t *testing.T) {
 		went <- waited
 	}()
 	read := &reader{ctx: t.Context(), got: map[uint64]int{}}
+	ended := make(chan error)
+	go func() { ended <- out.send(read) }()
+	<-went // there is room again before the stream ends
 	out.finish()
-	if err := out.send(read); err != nil {
+	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	<-went
 	for ref := range uint64(maxAnswers) {
 		if read.got[ref] != 1 {
 			t.Fatalf("%d is answered %d times", ref, read.got[ref])
@@ -390,7 +392,6 @@ func TestAClientThatReadsNothingIsNotRead(t *testing.T) {
 	out.expect()
 	out.Published(1, &Result{})
 	out.refuse([]uint64{2}, &Result{Code: wirev1.Code_CODE_OVERLOADED})
-	ended := make(chan error)
 	go func() { ended <- out.send(read) }()
 	<-out.free // who waits for room is told of any answer that goes
 	out.Published(3, &Result{})
