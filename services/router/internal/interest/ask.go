@@ -8,7 +8,7 @@ type turns struct {
 	line  []*edge
 }
 
-// ask wants a snapshot of e, and says so unless that was just done, or others come first.
+// ask wants a snapshot of e, and says so unless that was just done, or others come first: who stands in the line is asked in its turn, and so is whoever did not answer.
 func (t *Table) ask(now time.Time, e *edge) {
 	if e.want && now.Sub(e.asked) < askAgain {
 		return
@@ -16,13 +16,19 @@ func (t *Table) ask(now time.Time, e *edge) {
 	if !e.want {
 		e.want, e.asked = true, time.Time{}
 	}
-	if !t.turn(now, e) {
-		if !e.waits {
-			e.waits = true
-			t.turns.line = append(t.turns.line, e)
-		}
+	if e.waits {
 		return
 	}
+	if len(t.turns.line) > 0 || !t.turn(now, e) {
+		e.waits = true
+		t.turns.line = append(t.turns.line, e)
+		return
+	}
+	t.say(now, e)
+}
+
+// say asks e, which has a place.
+func (t *Table) say(now time.Time, e *edge) {
 	e.asked = now
 	t.answer(e)
 	t.events[len(t.events)-1].Want = true
@@ -53,8 +59,7 @@ func (t *Table) askNext(now time.Time) {
 			if !t.turn(now, e) {
 				return
 			}
-			e.asked = time.Time{}
-			t.ask(now, e)
+			t.say(now, e)
 		}
 		e.waits = false
 		t.turns.line[0] = nil
