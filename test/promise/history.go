@@ -92,6 +92,8 @@ type History struct {
 	Letters []Letter
 	// Poison says which ids a session's subscribers always refuse: these must end as dead letters.
 	Poison func(id uint64) bool
+	// Slowness is how many times slower the machine was than one for which the judge's times are long enough; 0: not at all.
+	Slowness float64
 	// MaxAttempts of the namespace: deliveries before a message is a dead letter.
 	MaxAttempts uint32
 }

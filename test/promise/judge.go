@@ -38,8 +38,13 @@ const (
 )
 
 // ackGrace is how old an ACK must be at the end of its connection to count as stored: the mesh gathers them for about a second, and an
-// outage of the store lasts some more.
+// outage of the store lasts some more. A slow machine has more time.
 const ackGrace = 15 * time.Second
+
+// grace is d as it is on the machine of the history.
+func (h *History) grace(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * max(1, h.Slowness))
+}
 
 // most breaches that are told of each promise.
 const most = 5

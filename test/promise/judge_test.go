@@ -231,3 +231,19 @@ func TestTheJudgeNoticesEveryBreach(t *testing.T) {
 		}
 	}
 }
+
+// A machine that was three times slower has three times as long for what is a matter of time, and no more.
+func TestTheJudgeGivesASlowMachineTime(t *testing.T) {
+	for after, breaches := range map[time.Duration]int{2 * teamGrace: 0, 4 * teamGrace: 1} {
+		rapid.Check(t, func(t *rapid.T) {
+			h := kept(t)
+			h.Slowness = 3
+			repeat(h, member, 2, 1)
+			last := &h.Diaries[member].Events[len(h.Diaries[member].Events)-1]
+			last.At = last.At.Add(after)
+			if v := Judge(h); v.Counts[Redelivery] != breaches {
+				t.Errorf("a message that came again %s after its ACK: %v, want %d breaches", after, v, breaches)
+			}
+		})
+	}
+}

@@ -36,6 +36,7 @@ type Play struct {
 	Settle time.Duration
 
 	topics  []string
+	pace    pace
 	offers  offers
 	subs    []*subscriber
 	publish sync.WaitGroup
@@ -83,6 +84,7 @@ func (p *Play) Start(ctx context.Context) error {
 		p.subs = append(p.subs, sub)
 		p.listen.Go(func() { sub.run(heard) })
 	}
+	p.listen.Go(func() { p.pace.run(heard) })
 	deadline := time.After(settleWithin)
 	for _, sub := range p.subs {
 		select {
@@ -154,6 +156,8 @@ func (p *Play) End(ctx context.Context) (*History, error) {
 	errs = append(errs, err)
 	p.leave()
 	p.listen.Wait()
+	h.Slowness = p.pace.slowness()
+	p.Logf("the machine was %.1f times slower than is allowed for", h.Slowness)
 	for _, sub := range p.subs {
 		h.Diaries = append(h.Diaries, &sub.diary)
 	}

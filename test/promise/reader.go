@@ -102,9 +102,9 @@ func (r *reader) again(e *Event, p place, s sight) {
 		r.v.breach(Redelivery, "%s: %v came twice", r.d.Name, p)
 	case s.conn == e.Conn && e.Attempt <= s.attempt:
 		r.v.breach(Redelivery, "%s: %v came again on connection %d, as attempt %d after %d", r.d.Name, p, e.Conn, e.Attempt, s.attempt)
-	case s.acked && s.ackConn == e.Conn && e.At.Sub(s.ackedAt) > ackGrace:
+	case s.acked && s.ackConn == e.Conn && e.At.Sub(s.ackedAt) > r.h.grace(ackGrace):
 		r.v.breach(Redelivery, "%s: %v came again on the connection that had ACKed it", r.d.Name, p)
-	case s.acked && s.ackConn != e.Conn && r.ends[s.ackConn-1].Sub(s.ackedAt) > ackGrace:
+	case s.acked && s.ackConn != e.Conn && r.ends[s.ackConn-1].Sub(s.ackedAt) > r.h.grace(ackGrace):
 		r.v.breach(Redelivery, "%s: %v came again though it was ACKed %s before its connection ended", r.d.Name, p, r.ends[s.ackConn-1].Sub(s.ackedAt))
 	}
 }
