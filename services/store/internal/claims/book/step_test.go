@@ -1,6 +1,7 @@
 package book
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
@@ -24,6 +26,8 @@ func (w *world) take() {
 	if !maps.Equal(s.Counts.Ended, w.m.ended) && len(s.Counts.Ended)+len(w.m.ended) > 0 {
 		w.t.Fatalf("ended %v, not %v", s.Counts.Ended, w.m.ended)
 	}
+	w.counted(s)
+	w.tied()
 	w.told.step(w, s)
 	w.due()
 	w.listed()
@@ -31,6 +35,61 @@ func (w *world) take() {
 	w.saved = w.saved[:0:0]
 	for _, p := range w.m.places {
 		w.saved = append(w.saved, *p)
+	}
+}
+
+// counted: refusals by code, and what there is.
+func (w *world) counted(s *Step) {
+	refused := map[wirev1.Code]int{}
+	for _, a := range s.Answers {
+		if c := cmp.Or(a.Code, a.State.GetCode()); c != wirev1.Code_CODE_OK && c != 0 {
+			refused[c]++
+		}
+	}
+	if !maps.Equal(s.Counts.Refused, refused) && len(s.Counts.Refused)+len(refused) > 0 {
+		w.t.Fatalf("refused %v, not %v", s.Counts.Refused, refused)
+	}
+	want := Stats{Shards: len(w.shards()), Places: len(w.m.places)}
+	for _, p := range w.m.places {
+		if p.token != 0 {
+			want.Holders++
+		} else {
+			want.Waiting++
+		}
+	}
+	got := w.b.Stats()
+	want.Resources, want.Watches = got.Resources, got.Watches
+	if got != want {
+		w.t.Fatalf("%+v, not %+v", got, want)
+	}
+}
+
+// tied: whom a node is to be told of is known from both sides, and how many of those who wait at a resource.
+func (w *world) tied() {
+	for _, s := range w.b.shards {
+		of := map[*resource]int32{}
+		for _, p := range s.places {
+			if p.node != nil && !p.holds() {
+				of[p.r]++
+			}
+			if p.node != nil && (int(p.tieAt) >= len(p.node.ties) || p.node.ties[p.tieAt] != p) {
+				w.t.Fatalf("%s is tied to %s, which does not know", p.owner, p.node.name)
+			}
+		}
+		for _, r := range s.resources {
+			if r.tied != of[r] {
+				w.t.Fatalf("%d who wait for %s are tied, counted as %d", of[r], r.name, r.tied)
+			}
+		}
+	}
+	for _, all := range w.b.nodes {
+		for _, n := range all {
+			for _, p := range n.ties {
+				if p.node != n || p.ended {
+					w.t.Fatalf("%s is told of %s, whose place is another's or over", n.name, p.owner)
+				}
+			}
+		}
 	}
 }
 
