@@ -113,6 +113,9 @@ func TestPlansFollowTheModel(t *testing.T) {
 				used := m.keys[e.item.GetTopic()+" "+e.item.GetDedupeKey()]
 				c, seq, dup := m.decide(e.item)
 				r := p.results[i]
+				if next := fmt.Sprintf("producer_seq %d comes next", m.producers[fmt.Sprintf("%s %x", e.item.GetTopic(), e.item.GetProducerId())]+1); c == wirev1.Code_CODE_OUT_OF_ORDER && !strings.HasPrefix(r.GetError(), next) {
+					t.Fatalf("item %d %v: %q, want %q", i, e.item, r.GetError(), next)
+				}
 				numbered := fmt.Sprintf("%s %x %d", e.item.GetTopic(), e.item.GetProducerId(), e.item.GetProducerSeq())
 				if slices.Contains(p.asks, i) && taken[numbered] {
 					t.Fatalf("item %d %v: the log is asked for what this plan appends", i, e.item)

@@ -90,6 +90,8 @@ type audited struct {
 	loaded    atomic.Int64 // runs
 	positions atomic.Int64 // of producers
 
+	largest atomic.Int64 // states stored between two commits
+
 	mu      sync.Mutex
 	covered map[int]uint64 // commits
 	changed chan struct{}
@@ -129,6 +131,9 @@ func (w *auditedWriter) Load(ctx context.Context, shards []int, into backend.Loa
 }
 
 func (w *auditedWriter) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
+	if n := int64(len(c.Topics) + len(c.Producers)); n > w.a.largest.Load() {
+		w.a.largest.Store(n)
+	}
 	err := w.Writer.Checkpoint(ctx, c)
 	if err == nil && len(c.Shards) > 0 {
 		w.a.mu.Lock()
@@ -202,6 +207,9 @@ func TestATakeoverReadsWhatNoCheckpointCovers(t *testing.T) {
 		case <-deadline:
 			t.Fatalf("after eleven seconds checkpoints cover %d of %d shards", covered, len(shards))
 		}
+	}
+	if got := a.largest.Load(); got != 500 {
+		t.Errorf("an append waits for %d states at most, want 500", got)
 	}
 	crash()
 	open()
