@@ -69,7 +69,7 @@ func groupShares(t *testing.T, m *harness.Mesh, topic string) bool {
 // next message; nil: none came for long.
 func next(t *testing.T, c *wireclient.Client) *wirev1.Message {
 	t.Helper()
-	const long = 15 * time.Second
+	const long = 45 * time.Second // over before only where none comes
 	for {
 		ft, body, err := c.Next(long)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
