@@ -292,6 +292,6 @@ func (m *Manager) Owners() []*meshv1.OwnersResponse_Range {
 func (m *Manager) hears(id backend.RunID, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h, known := m.beats[id.StoreID]
-	return known && now.Sub(h.at) < silence && h.beat.GetStoreIncarnation() == id.Incarnation
+	h := m.beats[id.StoreID] // of one that was never heard, long ago
+	return now.Sub(h.at) < silence && h.beat.GetStoreIncarnation() == id.Incarnation
 }

@@ -27,7 +27,11 @@ func TestSpread(t *testing.T) {
 		least, most := topic.Shards, 0
 		for _, id := range ids {
 			shuffled := rapid.Permutation(ids).Draw(t, "order")
+			was := slices.Clone(shuffled)
 			share := Spread(shuffled, id)
+			if !slices.Equal(shuffled, was) {
+				t.Fatal("the caller's list is changed")
+			}
 			all = append(all, share...)
 			least, most = min(least, len(share)), max(most, len(share))
 		}
@@ -43,11 +47,13 @@ func TestSpread(t *testing.T) {
 
 func TestRanges(t *testing.T) {
 	a, b := backend.Owner{StoreID: "a", Address: "a:1"}, backend.Owner{StoreID: "b", Address: "b:1"}
-	got := ranges(map[int]backend.Owner{0: a, 1: a, 2: b, 5: b, 1023: a})
+	moved := backend.Owner{StoreID: "b", Address: "b:2"} // a run of b before, or after
+	got := ranges(map[int]backend.Owner{0: a, 1: a, 2: b, 5: b, 6: moved, 1023: a})
 	want := []*meshv1.OwnersResponse_Range{
 		{First: 0, Last: 1, StoreId: "a", Address: "a:1"},
 		{First: 2, Last: 2, StoreId: "b", Address: "b:1"},
 		{First: 5, Last: 5, StoreId: "b", Address: "b:1"},
+		{First: 6, Last: 6, StoreId: "b", Address: "b:2"},
 		{First: 1023, Last: 1023, StoreId: "a", Address: "a:1"},
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
@@ -133,9 +139,11 @@ func TestLiving(t *testing.T) {
 		"came":    {&meshv1.StoreBeat{}, now.Add(-time.Second)},
 		"quiet":   {&meshv1.StoreBeat{}, now.Add(-3 * time.Second)},
 		"leaving": {&meshv1.StoreBeat{Leaving: true}, now},
+		"stayed":  {&meshv1.StoreBeat{Leaving: true}, now.Add(-silence)}, // its goodbye is old, and the database sees it
+		"gone":    {&meshv1.StoreBeat{}, now.Add(-silence)},
 	}
-	got := living([]string{"seen", "quiet", "leaving"}, beats, now)
-	if slices.Sort(got); !slices.Equal(got, []string{"came", "quiet", "seen"}) {
+	got := living([]string{"seen", "quiet", "leaving", "stayed"}, beats, now)
+	if slices.Sort(got); !slices.Equal(got, []string{"came", "quiet", "seen", "stayed"}) {
 		t.Errorf("living: %v", got)
 	}
 }
@@ -174,6 +182,7 @@ func (f *fakeShards) Owned() []int {
 type fakeWatch struct {
 	view   backend.View
 	err    error
+	refuse error // what a connection is refused with
 	alive  bool
 	fence  error // what fencing answers; nil: as usual
 	fenced []suspect
@@ -183,7 +192,7 @@ type fakeWatch struct {
 
 func (f *fakeWatch) OpenWatch(context.Context, backend.Owner) (backend.Watch, error) {
 	f.opened++
-	return f, nil
+	return f, f.refuse
 }
 
 func (f *fakeWatch) Look(context.Context) (backend.View, error) { return f.view, f.err }
@@ -258,7 +267,12 @@ func TestNothingIsClaimedBeforeALook(t *testing.T) {
 	if !shards.held || len(db.fenced) > 0 || db.opened != 10 {
 		t.Errorf("held %v, fenced %v, opened %d times", shards.held, db.fenced, db.opened)
 	}
-	db.err = nil
+	db.err, db.refuse = nil, errors.New("too many connections")
+	turn()
+	if turn(); !shards.held || db.opened != 12 {
+		t.Errorf("without a connection: held %v, opened %d times", shards.held, db.opened)
+	}
+	db.refuse = nil
 	turn()
 	if shards.held {
 		t.Error("it still holds back")

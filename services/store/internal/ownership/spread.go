@@ -44,8 +44,8 @@ func living(seen []string, beats map[string]heard, now time.Time) (ids []string)
 		}
 	}
 	return slices.DeleteFunc(ids, func(id string) bool {
-		h, known := beats[id]
-		return known && now.Sub(h.at) < silence && h.beat.GetLeaving()
+		h := beats[id] // of one that was never heard, long ago
+		return now.Sub(h.at) < silence && h.beat.GetLeaving()
 	})
 }
 

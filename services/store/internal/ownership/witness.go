@@ -19,11 +19,10 @@ type witness struct {
 	runs         map[backend.RunID]sight
 }
 
-// sight of a run: its last mark, since when, and whether it has connections.
+// sight of a run: its last mark, and since when.
 type sight struct {
-	mark    string
-	since   time.Time
-	present bool
+	mark  string
+	since time.Time
 }
 
 // note takes what a look saw that began and ended then. A mark was read somewhere between the two, so silence is counted from the end of the first look that saw it to
@@ -40,12 +39,10 @@ func (w *witness) note(v backend.View, begun, ended time.Time) {
 		if !known || s.mark != p.Mark || p.Busy {
 			s = sight{mark: p.Mark, since: ended}
 		}
-		s.present = true
 		w.runs[p.RunID] = s
 	}
-	for id, s := range before { // its connections are gone: it may be back at once
+	for id, s := range before { // its connections are gone: it may be back at once. Nobody is found silent by that: silence ends it
 		if _, here := w.runs[id]; !here && ended.Sub(s.since) < silence {
-			s.present = false
 			w.runs[id] = s
 		}
 	}
@@ -86,7 +83,7 @@ func (w *witness) silent(me backend.RunID, mine map[int]bool) (over []suspect) {
 			continue
 		}
 		named[id] = true
-		if s := w.runs[id]; s.present && w.begun.Sub(s.since) >= silence {
+		if s, known := w.runs[id]; known && w.begun.Sub(s.since) >= silence {
 			over = append(over, suspect{id, s.mark})
 		}
 	}
