@@ -70,7 +70,7 @@ func TestASessionGoesFromHandToHand(t *testing.T) {
 	in(t, func(b *bench) {
 		b.attach(1)
 		for g := uint64(2); g <= 5; g++ {
-			before, now := conn(uint32(g-1)), conn(uint32(g))
+			before, now, begin := conn(uint32(g-1)), conn(uint32(g)), time.Now()
 			b.Attach(now, "u", "s", 0, g)
 			b.expect(exchange.Yield{Conn: before})
 			b.raising = func() { // it has yielded, and its last words come late
@@ -82,6 +82,9 @@ func TestASessionGoesFromHandToHand(t *testing.T) {
 			b.expect(exchange.Detached{Conn: before})
 			b.expect(exchange.Saved{Conn: before, Ref: 8, Err: errTakenOver})
 			b.expect(exchange.Attached{Conn: now, Generation: g, Resumed: true})
+			if d := time.Since(begin); d >= yieldPatience {
+				t.Errorf("who yielded at once was waited for: %v", d)
+			}
 			b.check()
 			b.Save(now, 9, write(g, g), true)
 			b.expect(exchange.Saved{Conn: now, Ref: 9})
