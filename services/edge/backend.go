@@ -11,7 +11,7 @@ func (e *Edge) ticket(router string) (ticket []byte, address string) {
 	if e.draining.Load() || e.policies.Check() != nil {
 		return nil, ""
 	}
-	return e.tickets.Issue(router, uint64(time.Now().UnixMicro())), backendAddress(e.settings.BackendAddress, e.Addr())
+	return e.tickets.Issue(router, uint64(e.clock.At(time.Now()).UnixMicro())), backendAddress(e.settings.BackendAddress, e.Addr())
 }
 
 // backendAddress is the one set, or the one listened on, with the name of this host where that names none.

@@ -23,6 +23,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/meshid"
+	"github.com/pushmesh/pushmesh/internal/meshtime"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
@@ -51,6 +52,7 @@ type Edge struct {
 
 	bus        *bus.Bus
 	neighbours *bus.Neighbours
+	clock      *meshtime.Clock
 	stores     *storeclient.Client
 	policies   *policy.Watch
 	mesh       *mesh.Mesh
@@ -96,6 +98,7 @@ func (e *Edge) assemble() error {
 	belongs := meshid.New(s.Mesh)
 	e.bus = bus.New(bus.Config{URL: s.NATS, Name: "edge " + s.ID, Mesh: belongs, Log: tel.Log})
 	e.neighbours = bus.NewNeighbours(e.bus, nil)
+	e.clock = meshtime.New(e.bus)
 	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
 	e.policies = policy.NewWatch(e.stores, e.bus, bus.Node("edge", s.ID), tel.Log)
 	began := incarnation.New()
@@ -110,6 +113,7 @@ func (e *Edge) assemble() error {
 		DurableAny:    func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
 		DurableEvents: func() events.Mask { return e.policies.Table().DurableEvents() },
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
+		Clock:         e.clock.At,
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, PresenceMembers: s.PresenceMembers,
 	})
 	e.rank(belongs)
@@ -136,6 +140,7 @@ func (e *Edge) assemble() error {
 		Events: tell.Rings(), Handshakes: e.handshakes, TLSOnly: s.TLSRequired,
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 		Unknown:   func() *code.Error { return e.policies.Table().Known() },
+		Clock:     e.clock.At,
 		Refuses:   func(filter string) *code.Error { return e.policies.Table().Refuses(filter) },
 	}, s.Loops)
 	if err != nil {
@@ -159,6 +164,7 @@ func (e *Edge) assemble() error {
 	e.stack.Add("http", e.http)
 	e.stack.Add("nats", e.bus)
 	e.stack.Add("neighbours", e.neighbours)
+	e.stack.Add("clock", e.clock)
 	e.stack.Add("store client", e.stores)
 	e.stack.Add("policies", e.policies)
 	if e.compute != nil {
@@ -251,6 +257,7 @@ func (e *Edge) report() {
 	})
 	e.checks.Report("nats", e.bus.Check)
 	e.checks.Report("store", e.stores.Check)
+	e.checks.Report("clock", e.clock.Check)
 	e.checks.Report("mesh", func() error { return errors.Join(e.stores.CheckMesh(), e.neighbours.Check(), e.mesh.CheckID()) })
 	e.checks.Require("namespaces", e.policies.Check)
 	e.checks.Report("namespaces understood", e.policies.CheckUnderstood)

@@ -20,6 +20,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/meshid"
+	"github.com/pushmesh/pushmesh/internal/meshtime"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
@@ -80,6 +81,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		belongs    = meshid.New(s.Mesh)
 		mesh       = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Mesh: belongs, Log: tel.Log})
 		neighbours = bus.NewNeighbours(mesh, nil)
+		clock      = meshtime.New(mesh)
 		stores     = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
 		watch      = policy.NewWatch(stores, mesh, bus.Node("router", s.ID), tel.Log)
 		app        = appender.New(appender.Config{
@@ -94,7 +96,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			MaxBytes: s.MaxBytes, Store: app.Admits, Edges: edges.Admits, Lag: late.Pressure,
 			Registry: tel.Registry,
 		})
-		publisher  = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel, Waited: waited})
+		publisher  = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel, Waited: waited, Clock: clock.At})
 		clients    = publish.NewClients(publisher, mesh, s.ID)
 		able       = func() error { return errors.Join(edges.Check(), watch.Check()) }
 		written    = publish.NewOutbox(publisher, mesh, able)
@@ -147,6 +149,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	checks.Require("nats", mesh.Check)
 	checks.Require("interest", edges.Check)
 	checks.Report("store", stores.Check)
+	checks.Report("clock", clock.Check)
 	checks.Report("mesh", func() error { return errors.Join(stores.CheckMesh(), neighbours.Check(), r.peers.CheckID()) })
 	checks.Require("namespaces", watch.Check)
 	checks.Report("namespaces understood", watch.CheckUnderstood)
@@ -158,6 +161,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("http", r.http)
 	r.Add("nats", mesh)
 	r.Add("neighbours", neighbours)
+	r.Add("clock", clock)
 	r.Add("store client", stores)
 	r.Add("policies", watch)
 	r.Add("claims", claimed)

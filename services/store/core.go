@@ -358,6 +358,7 @@ func (c *core) about(owner backend.Owner, policies *policy.Watch) func(*meshv1.S
 	http, program := settings.Reach(c.http(), owner.Address), c.settings.Version
 	return func(b *meshv1.StoreBeat) {
 		b.HttpAddress, b.Program, b.SentAt, b.NamespacesVersion = http, program, uint64(time.Now().UnixMicro()), policies.Version()
+		b.Time = uint64(c.clock.Now().UnixMicro())
 	}
 }
 

@@ -2252,8 +2252,10 @@ type StoreBeat struct {
 	SentAt uint64 `protobuf:"fixed64,8,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
 	// Of the namespaces that this store knows: whoever has an older version asks for them. 0: not known.
 	NamespacesVersion uint64 `protobuf:"varint,9,opt,name=namespaces_version,json=namespacesVersion,proto3" json:"namespaces_version,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The database's time, Unix time in microseconds: edges and routers go by it. 0: the store does not say it.
+	Time          uint64 `protobuf:"fixed64,10,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreBeat) Reset() {
@@ -2345,6 +2347,13 @@ func (x *StoreBeat) GetSentAt() uint64 {
 func (x *StoreBeat) GetNamespacesVersion() uint64 {
 	if x != nil {
 		return x.NamespacesVersion
+	}
+	return 0
+}
+
+func (x *StoreBeat) GetTime() uint64 {
+	if x != nil {
+		return x.Time
 	}
 	return 0
 }
@@ -4231,7 +4240,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05event\x18\x03 \x01(\fR\x05event\x12\x1d\n" +
 	"\n" +
-	"dedupe_key\x18\x04 \x01(\tR\tdedupeKey\"\xa4\x02\n" +
+	"dedupe_key\x18\x04 \x01(\tR\tdedupeKey\"\xb8\x02\n" +
 	"\tStoreBeat\x12\x19\n" +
 	"\bstore_id\x18\x01 \x01(\tR\astoreId\x12+\n" +
 	"\x11store_incarnation\x18\x02 \x01(\x06R\x10storeIncarnation\x12\x18\n" +
@@ -4241,7 +4250,9 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\fhttp_address\x18\x06 \x01(\tR\vhttpAddress\x12\x18\n" +
 	"\aprogram\x18\a \x01(\tR\aprogram\x12\x17\n" +
 	"\asent_at\x18\b \x01(\x06R\x06sentAt\x12-\n" +
-	"\x12namespaces_version\x18\t \x01(\x04R\x11namespacesVersion\"\xff\x01\n" +
+	"\x12namespaces_version\x18\t \x01(\x04R\x11namespacesVersion\x12\x12\n" +
+	"\x04time\x18\n" +
+	" \x01(\x06R\x04time\"\xff\x01\n" +
 	"\n" +
 	"RouterBeat\x12\x1b\n" +
 	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12-\n" +

@@ -103,7 +103,7 @@ func (g *Groups) joined(e exchange.Joined) {
 	if b.Resumed {
 		b.Grace = int64(grace)
 	}
-	d.core.Advance(int64(d.since(g.now)), uint64(g.now.UnixMicro()))
+	d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
 	d.core.Begin(b)
 	d.granted, d.begun = nil, true
 	w := g.write(d)
@@ -194,7 +194,7 @@ func (g *Groups) live(msgs []*exchange.Message) {
 		g.matched = g.wanting.Match(g.matched[:0], msgs[0].Topic)
 		for _, d := range g.matched {
 			if d.begun { // what came before is in the log, up to the heads
-				d.core.Advance(int64(d.since(g.now)), uint64(g.now.UnixMicro()))
+				d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
 				d.core.Live(msgs[:n])
 				g.busy[d] = true
 			}
@@ -216,7 +216,7 @@ func (g *Groups) takeOut(d *dispatcher) {
 	if g.dispatchers[d.conn.Slot] != d || !d.begun {
 		return
 	}
-	d.core.Advance(int64(d.since(g.now)), uint64(g.now.UnixMicro()))
+	d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
 	d.core.Pause(!d.open || !g.now.Before(d.until))
 	out := d.core.Take()
 	for _, r := range out.Reads {

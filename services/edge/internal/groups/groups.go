@@ -54,7 +54,9 @@ type Config struct {
 	MaxAttempts func(topic string) uint32
 	// Traced has traceparents of messages looked up.
 	Traced bool
-	Log    *slog.Logger
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil: the same.
+	Clock func(time.Time) time.Time
+	Log   *slog.Logger
 	// Lease of a dispatcher; 0: 2.5 s.
 	Lease time.Duration
 }
@@ -125,6 +127,9 @@ type Stats struct {
 func New(cfg Config) *Groups {
 	if cfg.Lease == 0 {
 		cfg.Lease = defaultLease
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = func(now time.Time) time.Time { return now }
 	}
 	return &Groups{
 		cfg: cfg, ops: serial.New(), groups: map[string]*share{}, members: map[memberKey]*member{}, byID: map[uint64]*member{},

@@ -41,6 +41,8 @@ type Config struct {
 	Unknown func() *code.Error
 	Refuses func(filter string) *code.Error
 	Limits  Limits
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil: the same.
+	Clock func(time.Time) time.Time
 	// Redeem is hub.Config's.
 	Redeem func(ticket []byte, now uint64) bool
 	// Door counts the connections of all loops of the edge; nil: one without limits.
@@ -126,6 +128,9 @@ func NewAll(cfg Config, n int) ([]*Loop, error) {
 }
 
 func newLoop(cfg Config, p poll.Poller, started time.Time, gate *rtt.Gate) *Loop {
+	if cfg.Clock == nil {
+		cfg.Clock = func(now time.Time) time.Time { return now }
+	}
 	if cfg.Mailbox == (mailbox.Bounds{}) {
 		cfg.Mailbox = mailbox.Bounds{Batches: 4096, Bytes: 64 << 20, Others: 1 << 20}
 	}

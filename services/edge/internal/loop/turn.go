@@ -131,7 +131,7 @@ func (l *Loop) turn() (more bool) {
 func (l *Loop) setTime(part string) {
 	now := time.Now()
 	mono := int64(now.Sub(l.started))
-	l.hub.SetTime(mono, uint64(now.UnixMicro()))
+	l.hub.SetTime(mono, uint64(l.cfg.Clock(now).UnixMicro()))
 	l.lastTurn.Store(now.UnixNano())
 	l.clock.took(part, mono)
 }

@@ -70,6 +70,8 @@ type Config struct {
 	Tracer trace.Tracer
 	// Traced says that spans go somewhere: then every message's traceparent is looked up.
 	Traced bool
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil: the same.
+	Clock func(time.Time) time.Time
 	// FramesWaiting of routers, at most, or about 64 MiB; beyond, they are dropped and heads are compared. 0: 65,536.
 	FramesWaiting int
 	// ReadsAtATime bounds the reads of logs for subscribers that catch up, of each store; 0: 16.
@@ -195,7 +197,7 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	})
 	m.groups = groups.New(groups.Config{
 		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups,
-		Durable: m.cfg.Durable, MaxAttempts: m.cfg.MaxAttempts, Traced: m.cfg.Traced, Log: m.cfg.Log,
+		Durable: m.cfg.Durable, MaxAttempts: m.cfg.MaxAttempts, Traced: m.cfg.Traced, Clock: m.cfg.Clock, Log: m.cfg.Log,
 	})
 	m.loops = append(m.loops, &outlet{loop: m.groups, full: m.full})
 	m.publish = publish.New(publish.Config{

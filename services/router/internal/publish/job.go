@@ -112,7 +112,7 @@ func (j *job) Appended(res *meshv1.AppendResult, unknown bool) {
 // expiresAt of what was appended now. Where the message was to be scheduled, for a time that had passed, its TTL runs from the append.
 func (j *job) expiresAt() uint64 {
 	if ttl := j.append.GetTtlUs(); ttl > 0 {
-		return uint64(time.Now().UnixMicro()) + ttl
+		return uint64(j.publisher.cfg.Clock(time.Now()).UnixMicro()) + ttl
 	}
 	return j.sealed.expiresAt
 }

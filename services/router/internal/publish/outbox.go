@@ -50,7 +50,7 @@ func (o *Outbox) publish(data []byte, respond func([]byte) error) {
 		return // the store asks again
 	}
 	g := o.begin(len(in.GetItems()), respond)
-	now := uint64(time.Now().UnixMicro())
+	now := uint64(o.publisher.cfg.Clock(time.Now()).UnixMicro())
 	for i, it := range in.GetItems() {
 		ref := uint64(i)
 		switch {

@@ -44,6 +44,8 @@ type Config struct {
 	Telemetry *telemetry.Telemetry
 	// Waited, if any, is told how long each request of a stream waited for its turn.
 	Waited func(time.Duration)
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil: the same.
+	Clock func(time.Time) time.Time
 }
 
 // Publisher is safe for concurrent use.
@@ -57,6 +59,9 @@ type Publisher struct {
 
 // New makes a publisher.
 func New(cfg Config) *Publisher {
+	if cfg.Clock == nil {
+		cfg.Clock = func(now time.Time) time.Time { return now }
+	}
 	_, off := cfg.Telemetry.Tracers.(noop.TracerProvider)
 	return &Publisher{
 		cfg: cfg, metrics: newMetrics(cfg.Telemetry.Registry),
@@ -199,7 +204,7 @@ func (p *Publisher) seal(now time.Time, m *Message, s *sealed) (err error) {
 	if err := p.name(m, s); err != nil {
 		return err
 	}
-	s.publishedAt, s.expiresAt = uint64(now.UnixMicro()), expiry(now, m.Request)
+	s.publishedAt, s.expiresAt = uint64(now.UnixMicro()), expiry(p.cfg.Clock(now), m.Request)
 	features, err := encodeFeatures(m.Request)
 	if err != nil {
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "features can't be encoded: "+err.Error())
