@@ -37,12 +37,15 @@ func (h *Hub) offerSession(s *sub) {
 		return
 	}
 	sess.stamp = h.fan.serial
-	overflow, ranked := s.overflow, true
+	overflow, ranked, alike := s.overflow, true, true
 	for _, o := range h.sharing(s, h.fan.ms[0].Topic) {
-		ranked = ranked && o.topK > 0
+		ranked, alike = ranked && o.topK > 0, alike && wantAlike(o, s)
 		if o.overflow != overflow {
 			overflow = overflowDefault // as in settle: nothing may be left out that one of them wants
 		}
+	}
+	if overflow == overflowConflate && !alike {
+		overflow = overflowDefault
 	}
 	if ranked {
 		h.offerGather(s.c, nil, s, wirev1.Overflow(overflow))
@@ -60,6 +63,11 @@ func wantedBy(subs []*sub, m *exchange.Message) bool {
 		}
 	}
 	return false
+}
+
+// wantAlike reports whether two subscriptions that share messages want the same ones, as far as is known.
+func wantAlike(a, b *sub) bool {
+	return a == b || !a.filtered && !b.filtered || a.filtered && b.filtered && a.where == b.where && a.where != 0
 }
 
 // mostOf is how many of the best the subscriptions want together.

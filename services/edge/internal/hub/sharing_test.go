@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
@@ -134,4 +135,37 @@ func TestEphemeralMessagesComeOnceInEachDelivery(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Where their content filters differ the newest message of one subscription takes nobody else's place: another one may want the one before, and not this one.
+func TestSubscriptionsOfASessionConflateApartWhereTheirFiltersDiffer(t *testing.T) {
+	for _, name := range []string{"talk/1", "room/1"} {
+		w := newWorld(t, Limits{})
+		c := w.session()
+		c.expect("Welcome")
+		topic := name[:5]
+		for i, where := range []string{"payload > 1", "payload > 5"} {
+			c.subscribe(&wirev1.Subscribe{
+				Id: uint32(i) + 1, Filter: topic + []string{"#", "+"}[i], Where: where, Start: wirev1.Start_START_SESSION, Overflow: wirev1.Overflow_OVERFLOW_CONFLATE,
+			})
+			c.expect(fmt.Sprintf("Subscribed %d head=0", i+1))
+		}
+		c.slow = true
+		for _, payload := range []string{"7", "2", "9", "3"} {
+			if name == "room/1" {
+				w.mesh.Send(name, payload)
+			} else {
+				m := meshtest.Encode(name, 0, 0, payload)
+				w.mesh.Wheres.Judge([]*exchange.Message{m})
+				w.mesh.Live(m)
+			}
+			w.settle()
+		}
+		c.slow = false
+		if name == "room/1" {
+			c.expect("Progress room/1 0..0 EPOCH_CHANGED", "room/1/1 subs=[1 2]", "room/1/2 subs=[1]", "room/1/3 subs=[1 2]", "room/1/4 subs=[1]")
+		} else {
+			c.expect("talk/1=7 subs=[1 2]", "talk/1=2 subs=[1]", "talk/1=9 subs=[1 2]", "talk/1=3 subs=[1]")
+		}
+	}
 }

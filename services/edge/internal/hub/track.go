@@ -159,12 +159,14 @@ func (t *track) hasID(id uint32) bool {
 func (h *Hub) settle(t *track) {
 	h.looked(len(t.also))
 	t.ack, t.window, t.overflow = false, 0, t.first.overflow
+	alike := true
 	for i := -1; i < len(t.also); i++ {
 		s := t.first
 		if i >= 0 {
 			s = t.also[i]
 		}
 		t.ack = t.ack || s.ack
+		alike = alike && wantAlike(s, t.first)
 		if s.window > 0 && (t.window == 0 || s.window < t.window) {
 			t.window = s.window
 		}
@@ -175,6 +177,9 @@ func (h *Hub) settle(t *track) {
 	}
 	if t.overflow == overflowDefault {
 		t.overflow = uint8(h.policy(t.topic).Overflow)
+	}
+	if t.overflow == overflowConflate && !alike {
+		t.overflow = overflowDefault // the newest may be wanted by one of them alone
 	}
 	if t.overflow == overflowDropOldest && (t.ack || t.kind == kindSession) {
 		t.overflow = overflowDefault
