@@ -2,6 +2,7 @@ package promise
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -11,13 +12,12 @@ const (
 	paceWork  = 4 << 20
 	// paceTime is how long the work takes beside all tests, on the machine for which the judge's times were chosen. Alone it takes a third of it.
 	paceTime = 30 * time.Millisecond
+	// slownessMost is as slow as a machine may be: a store that never wrote ACKs down must be noticed on any.
+	slownessMost = 5
 )
 
 // pace finds out how fast the machine is, beside what it has to do: the time that a fixed amount of work takes from the moment at which it is due.
-type pace struct {
-	took  time.Duration
-	times int
-}
+type pace struct{ took []time.Duration }
 
 // run until ctx ends.
 func (p *pace) run(ctx context.Context) {
@@ -29,8 +29,7 @@ func (p *pace) run(ctx context.Context) {
 			return
 		case due := <-tick.C:
 			if x = steps(x, paceWork); x != 0 { // it never is, which the compiler can't know
-				p.took += time.Since(due)
-				p.times++
+				p.took = append(p.took, time.Since(due))
 			}
 		}
 	}
@@ -46,10 +45,11 @@ func steps(x uint64, n int) uint64 {
 	return x
 }
 
-// slowness is how many times as long as paceTime the work took, on average; at least 1. It is read after run.
+// slowness is how many times as long as paceTime the work took, in the middle of all times; at least 1, and at most slownessMost. It is read after run.
 func (p *pace) slowness() float64 {
-	if p.times == 0 {
+	if len(p.took) == 0 {
 		return 1
 	}
-	return max(1, float64(p.took)/float64(p.times)/float64(paceTime))
+	slices.Sort(p.took)
+	return min(max(1, float64(p.took[len(p.took)/2])/float64(paceTime)), slownessMost)
 }
