@@ -65,8 +65,8 @@ replace github.com/pushmesh/pushmesh/proto => %s
 	write("go.sum", read(t, "go.sum"))
 	for _, p := range programs {
 		write(filepath.Join(p, "main.go"), read(t, filepath.Join("examples", p, "main.go")))
-		goTool(t, dir, "build", "-o", filepath.Join(dir, "bin", p), "./"+p)
 	}
+	goTool(t, dir, "build", "-o", filepath.Join(dir, "bin")+string(filepath.Separator), "./...") // all at once: each is linked, what they share is looked at once
 	goTool(t, dir, "vet", "./...")
 	for dep := range strings.Lines(goTool(t, dir, "list", "-deps", "./...")) {
 		dep = strings.TrimSpace(dep)

@@ -43,6 +43,10 @@ func rows(t *testing.T, url, table string) (n int) {
 // A batch that the server gave up in favour of another transaction is tried three times more, whole, and no further; anything else isn't.
 func TestCommitsThatLostAreTriedAgain(t *testing.T) {
 	t.Parallel()
+	whole := pgtest.URL(t) // with slices; the others are copies
+	d := open(t, whole)
+	need(t, d.MakeSlices(t.Context(), now()))
+	need(t, d.Close())
 	for name, c := range map[string]struct {
 		sqlstate        string
 		failures, tries int
@@ -56,9 +60,8 @@ func TestCommitsThatLostAreTriedAgain(t *testing.T) {
 	} {
 		for runs := 1; runs <= 2; runs++ { // in one statement, and in several
 			t.Run(fmt.Sprintf("%s, runs=%d", name, runs), func(t *testing.T) {
-				url := pgtest.URL(t)
+				url := pgtest.Copy(t, whole)
 				d := open(t, url)
-				need(t, d.MakeSlices(t.Context(), now()))
 				w, h, err := writerOf(t.Context(), d, "a", 3)
 				need(t, err)
 				tries := failing(t, url, "batch", c.sqlstate, c.failures)
