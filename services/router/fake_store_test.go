@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -260,10 +261,12 @@ func (s *fakeStore) PutNamespace(_ context.Context, req *meshv1.PutNamespaceRequ
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
 	s.log.version++
+	put := proto.CloneOf(req.GetNamespace())
+	put.Version = s.log.version
 	s.log.namespaces = append(slices.DeleteFunc(s.log.namespaces, func(ns *pushmeshv1.Namespace) bool {
-		return ns.GetPrefix() == req.GetNamespace().GetPrefix()
-	}), req.GetNamespace())
-	return &meshv1.PutNamespaceResponse{Namespace: req.GetNamespace()}, nil
+		return ns.GetPrefix() == put.GetPrefix()
+	}), put)
+	return &meshv1.PutNamespaceResponse{Namespace: put}, nil
 }
 
 func (s *fakeStore) DeleteNamespace(_ context.Context, req *meshv1.DeleteNamespaceRequest) (*meshv1.DeleteNamespaceResponse, error) {
