@@ -335,6 +335,11 @@ func TestATopicWhoseStoreIsBusyIsRefusedAlone(t *testing.T) {
 			}
 		}
 	}
+	d.store.mu.Lock()
+	defer d.store.mu.Unlock()
+	if slices.ContainsFunc(d.store.items, func(it *meshv1.AppendItem) bool { return it.GetTopic() == "orders/1" }) {
+		t.Error("what was refused is stored nevertheless")
+	}
 }
 
 // What a router does is measured: each answer by its code, and how long it took.

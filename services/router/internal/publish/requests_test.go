@@ -289,6 +289,30 @@ func TestClientsPublish(t *testing.T) {
 	}
 }
 
+// A client that sends more at once than its producer may have unanswered has all of it published, one after the other.
+func TestClientsThatSendMuchAtOnceWait(t *testing.T) {
+	s := settle(t, admission.Limits{InFlight: 1})
+	c := NewClients(s.Publisher, s.bus, "r")
+	s.start(t, c)
+	req := &meshv1.ClientPublish{}
+	for range 5 {
+		req.Items = append(req.Items, &meshv1.ClientPublish_Item{Topic: "open/1", ClientId: "c"})
+	}
+	seqs := map[uint64]bool{}
+	for _, r := range s.ask(t, bus.RouterPublish("r"), req) {
+		if r.GetCode() != wirev1.Code_CODE_OK && r.GetCode() != wirev1.Code_CODE_RATE_LIMITED { // a machine that stands still for a second
+			t.Errorf("%v", r)
+		}
+		seqs[r.GetSeq()] = true
+	}
+	if len(seqs) < 2 {
+		t.Errorf("nobody goes on where a client waits: %v", seqs)
+	}
+	if err := c.Stop(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Events are published once under their own topics, whoever tells of them how often; nothing else can be published so.
 func TestEventsArePublished(t *testing.T) {
 	s := settle(t, admission.Limits{InFlight: 1})

@@ -156,6 +156,13 @@ func TestAStreamAnswersEveryMessage(t *testing.T) {
 	if r := c.hear(1)[0]; r.GetCode() != wirev1.Code_CODE_OVERLOADED || r.GetRetryAfter().AsDuration() != 70*time.Millisecond || r.GetResponse() != nil {
 		t.Errorf("%v", r)
 	}
+	d.store.answers(func(*meshv1.AppendItem) *meshv1.AppendResult {
+		return &meshv1.AppendResult{Duplicate: true, Scheduled: true}
+	})
+	c.say(&pushmeshv1.PublishStreamRequest{Ref: 6, Message: &pushmeshv1.PublishRequest{Topic: "open/1"}})
+	if r := c.hear(1)[0]; !r.GetResponse().GetDuplicate() || !r.GetResponse().GetScheduled() {
+		t.Errorf("one that was scheduled before: %v", r)
+	}
 	d.store.answers(func(*meshv1.AppendItem) *meshv1.AppendResult { return nil })
 	c.say(&pushmeshv1.PublishStreamRequest{Ref: 5, Message: &pushmeshv1.PublishRequest{Topic: "open/last"}})
 	if err := c.CloseSend(); err != nil {
