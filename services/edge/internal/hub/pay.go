@@ -77,6 +77,9 @@ func (h *Hub) pay(c *conn) {
 	if c.out.held > owed-owed/8 {
 		h.cut(c, wirev1.Code_CODE_MEMORY_BUDGET, "the edge has no memory for what is not read")
 	}
+	if c.waiting > 0 && h.drained(c) { // nothing may be left whose leaving would
+		h.wake(c)
+	}
 }
 
 // payEphemeral drops messages that no log has, the oldest first.

@@ -224,3 +224,31 @@ func checkDebts(t tester, h *Hub) {
 		t.Fatalf("%d bytes are used, %d counted; %d listed of %d", used, h.budget.Used(), n, listed)
 	}
 }
+
+// A subscription that waits for room in the queue goes on where that was paid away, though nothing is left in it that could leave and wake it.
+func TestWhoWaitsGoesOnWhereTheQueueWasPaidAway(t *testing.T) {
+	w := newWorld(t, Limits{QueueMessages: 8})
+	w.mesh.Append("room/1", "a", "b")
+	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	w.mesh.Away("room/1", true)
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "note/1"})
+	c.subscribe(&wirev1.Subscribe{Id: 2, Filter: "room/1", Start: wirev1.Start_START_EARLIEST})
+	c.texts()
+	c.slow = true
+	large := string(make([]byte, 20<<10))
+	w.mesh.Live(meshtest.Encode("note/1", 0, 0, large), meshtest.Encode("note/1", 0, 0, large))
+	w.mesh.Away("room/1", false)
+	w.pass(time.Second)
+	at := w.h.conns.get(c.slot)
+	if at.waiting != 1 || at.out.msgs != 2 {
+		t.Fatalf("%d wait for room, %d messages are queued", at.waiting, at.out.msgs)
+	}
+	w.h.pay(at)
+	if at.out.n != 0 {
+		t.Fatalf("%d items are left", at.out.n)
+	}
+	c.slow = false
+	if got := c.texts(); len(got) != 2 || got[0] != "room/1/1 subs=[2]" {
+		t.Errorf("got %v", got)
+	}
+}
