@@ -32,6 +32,7 @@ type world struct {
 	mail  []exchange.Event
 	now   int64
 	table *policy.Table
+	rests int // times the hub came to rest
 }
 
 const wallStart = 1_700_000_000_000_000
@@ -77,6 +78,9 @@ func (w *world) settle() {
 		if !more && len(w.mail) == 0 {
 			w.h.Dirty(nil)
 			checkItems(w.t, w.h)
+			if w.rests++; w.rests < 30 || w.rests%16 == 0 {
+				audit(w.t, w.h)
+			}
 			return
 		}
 	}

@@ -127,6 +127,7 @@ func (h *Hub) goesOn(c *conn, at int) bool {
 func (h *Hub) turnBehind(c *conn, at uint32) {
 	if c.places() > 1 && c.turn != at {
 		h.more(c).turn = at
+		h.less(c) // 0: nothing is kept for it
 	}
 }
 
