@@ -294,28 +294,3 @@ func TestWhatAMemberDoesNotReadGoesBack(t *testing.T) {
 	w.mesh.Assign(m, 1, msgs[1])
 	c.expect("room/1/2 attempt=1 subs=[5]")
 }
-
-// What a member was assigned while its client did not read, and what waited for room then, is sent as soon as the client reads again: it does not lie there until
-// ack_timeout has it go back.
-func TestAMemberThatReadsAgainGetsWhatWaited(t *testing.T) {
-	w := newWorld(t, Limits{QueueMessages: 1})
-	c, m := w.member(&wirev1.Hello{}, &wirev1.Subscribe{Ack: true})
-	msgs := w.log(2)
-	c.slow = true
-	w.mesh.Assign(m, 0, msgs[0])
-	w.settle()
-	c.in = append(c.in, bytes.Join(w.h.Gather(c.slot, nil), nil)[:7]...)
-	w.h.Wrote(c.slot, 7) // a part of the first
-	w.h.Stuck(c.slot, Held{})
-	w.pass(1500 * time.Millisecond)
-	w.mesh.Assign(m, 0, msgs[1])
-	w.pass(600 * time.Millisecond)
-	w.expectSettled("1 TIMEOUT")
-	if !w.mesh.Members()[0].Paused {
-		t.Fatal("a member whose client does not read gets more")
-	}
-	c.slow = false
-	w.h.Unstuck(c.slot)
-	c.expect("room/1/1 subs=[5]", "room/1/2 subs=[5]")
-	w.expectSettled("1 TIMEOUT")
-}

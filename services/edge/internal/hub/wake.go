@@ -90,11 +90,10 @@ func (w *waking) slice(h *Hub) (n int, over bool) {
 func (h *Hub) goesOn(c *conn, at int) bool {
 	if at >= c.tracks.Len() {
 		g := c.groups[at-c.tracks.Len()]
-		again := g.stalled && h.drained(c)
-		if again {
-			h.readsAgain(g) // and what was assigned before it stalled may lie there still
+		if g.stalled && h.drained(c) {
+			h.readsAgain(g)
 		}
-		if !again && !g.waits || g.ack && c.unacked >= c.window {
+		if !g.waits || g.ack && c.unacked >= c.window {
 			return false
 		}
 		h.runGroup(g)
