@@ -21,7 +21,7 @@ import (
 type server struct {
 	ln   net.Listener
 	hung atomic.Bool
-	ends atomic.Bool // instead of answering a PING
+	ends atomic.Bool   // instead of answering a PING
 	held chan struct{} // a connection that it is hung for
 	wg   sync.WaitGroup
 	mu   sync.Mutex

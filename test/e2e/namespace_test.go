@@ -35,7 +35,9 @@ func TestNamespaceChangesReachEveryTierInASecond(t *testing.T) {
 	}{
 		{"by word", func() { m.Proxy.Lose(question) }, true},
 		{"by the version in beats", func() {
-			m.Proxy.Lose(func(subject string, body []byte) bool { return question(subject, body) || subject == bus.NamespacesChanged })
+			m.Proxy.Lose(func(subject string, body []byte) bool {
+				return question(subject, body) || subject == bus.NamespacesChanged
+			})
 		}, true},
 		{"without NATS", func() { m.Proxy.SetDown(true) }, false},
 	} {

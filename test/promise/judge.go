@@ -55,6 +55,8 @@ type Verdict struct {
 	Counts   map[string]int
 
 	Answered, Stored, Deliveries, Redeliveries, Connections, Letters int
+	// Forgotten is how old the oldest ACK was that the mesh had not stored when its connection ended, or its group's message came again.
+	Forgotten time.Duration
 }
 
 func (v *Verdict) breach(promise, format string, args ...any) {
@@ -64,13 +66,16 @@ func (v *Verdict) breach(promise, format string, args ...any) {
 	}
 }
 
+// forgot notes an ACK that was so old and did not keep its message from coming again.
+func (v *Verdict) forgot(age time.Duration) { v.Forgotten = max(v.Forgotten, age) }
+
 // OK says whether every promise was kept.
 func (v *Verdict) OK() bool { return len(v.Breaches) == 0 }
 
 // String is one line of figures.
 func (v *Verdict) String() string {
-	return fmt.Sprintf("answered=%d stored=%d deliveries=%d redeliveries=%d connections=%d dead_letters=%d breaches=%v",
-		v.Answered, v.Stored, v.Deliveries, v.Redeliveries, v.Connections, v.Letters, v.Counts)
+	return fmt.Sprintf("answered=%d stored=%d deliveries=%d redeliveries=%d connections=%d dead_letters=%d oldest_ack_forgotten=%s breaches=%v",
+		v.Answered, v.Stored, v.Deliveries, v.Redeliveries, v.Connections, v.Letters, v.Forgotten.Round(time.Millisecond), v.Counts)
 }
 
 // place of a message.

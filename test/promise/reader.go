@@ -97,15 +97,24 @@ func (r *reader) delivered(e *Event) {
 }
 
 func (r *reader) again(e *Event, p place, s sight) {
+	var age time.Duration // of its ACK when that should have been stored at the latest
+	if s.acked {
+		until := e.At
+		if s.ackConn != e.Conn {
+			until = r.ends[s.ackConn-1]
+		}
+		age = until.Sub(s.ackedAt)
+		r.v.forgot(age)
+	}
 	switch {
 	case !r.d.Acks:
 		r.v.breach(Redelivery, "%s: %v came twice", r.d.Name, p)
 	case s.conn == e.Conn && e.Attempt <= s.attempt:
 		r.v.breach(Redelivery, "%s: %v came again on connection %d, as attempt %d after %d", r.d.Name, p, e.Conn, e.Attempt, s.attempt)
-	case s.acked && s.ackConn == e.Conn && e.At.Sub(s.ackedAt) > r.h.grace(ackGrace):
+	case s.ackConn == e.Conn && age > r.h.grace(ackGrace):
 		r.v.breach(Redelivery, "%s: %v came again on the connection that had ACKed it", r.d.Name, p)
-	case s.acked && s.ackConn != e.Conn && r.ends[s.ackConn-1].Sub(s.ackedAt) > r.h.grace(ackGrace):
-		r.v.breach(Redelivery, "%s: %v came again though it was ACKed %s before its connection ended", r.d.Name, p, r.ends[s.ackConn-1].Sub(s.ackedAt))
+	case age > r.h.grace(ackGrace):
+		r.v.breach(Redelivery, "%s: %v came again though it was ACKed %s before its connection ended", r.d.Name, p, age)
 	}
 }
 

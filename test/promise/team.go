@@ -77,6 +77,9 @@ func (t *team) delivered(l line, p place) {
 		t.v.breach(Redelivery, "%s: %v came again to %s, %s after its ACK", t.name, p, l.of.Name, l.At.Sub(s.ackedAt).Round(time.Millisecond))
 	}
 	if again {
+		if s.acked {
+			t.v.forgot(l.At.Sub(s.ackedAt))
+		}
 		t.v.Redeliveries++
 	}
 	t.fresh[p] = t.fresh[p] || l.Attempt == 0

@@ -39,11 +39,11 @@ type auditor struct {
 	// out are the messages in the queue of the connection in hand.
 	out map[waitingFor]int
 
-	conns, subs, tracks, pinned, unacked, stuck, kernel, queued, pendings, sharers, connMores, trackMores, outboxes int
-	held                                                                                                            int64
-	topics, exact                                                                                                   map[*topicState]int
-	wild                                                                                                            map[*filter]int
-	mores                                                                                                           int
+	conns, subs, tracks, pinned, unacked, stuck, kernel, queued, pendings, sharers, trackMores, outboxes int
+	held                                                                                                 int64
+	topics, exact                                                                                        map[*topicState]int
+	wild                                                                                                 map[*filter]int
+	mores                                                                                                int
 }
 
 // is fails unless a count is what it should be.
@@ -405,12 +405,23 @@ func (a *auditor) totals() {
 		what      string
 		got, want int
 	}{
-		{"connections", int(s.Connections), a.conns}, {"subscriptions", int(s.Subscriptions), a.subs}, {"un-ACKed", int(s.Unacked), a.unacked},
-		{"queued bytes", int(s.QueuedBytes), a.queued}, {"kernel memory", int(s.KernelBytes), a.kernel}, {"stuck", int(s.Stuck), a.stuck},
-		{"ranges in hand", h.pinned, a.pinned}, {"positions", inUse["positions"], a.tracks}, {"parts of positions", inUse["parts of positions"], a.trackMores},
-		{"parts of connections", inUse["parts of connections"], a.mores}, {"outboxes", inUse["outboxes"], a.outboxes}, {"beginnings", inUse["beginnings"], a.pendings},
-		{"parts of subscriptions", inUse["subscriptions with wildcards"], a.sharers}, {"filters", inUse["filters"], len(a.wild)}, {"filters by name", len(h.filters), len(a.wild)},
-		{"owing", int(s.Owing[0]), a.outboxes}, {"topics", int(s.Topics), inUse["topics"]},
+		{"connections", int(s.Connections), a.conns},
+		{"subscriptions", int(s.Subscriptions), a.subs},
+		{"un-ACKed", int(s.Unacked), a.unacked},
+		{"queued bytes", int(s.QueuedBytes), a.queued},
+		{"kernel memory", int(s.KernelBytes), a.kernel},
+		{"stuck", int(s.Stuck), a.stuck},
+		{"ranges in hand", h.pinned, a.pinned},
+		{"positions", inUse["positions"], a.tracks},
+		{"parts of positions", inUse["parts of positions"], a.trackMores},
+		{"parts of connections", inUse["parts of connections"], a.mores},
+		{"outboxes", inUse["outboxes"], a.outboxes},
+		{"beginnings", inUse["beginnings"], a.pendings},
+		{"parts of subscriptions", inUse["subscriptions with wildcards"], a.sharers},
+		{"filters", inUse["filters"], len(a.wild)},
+		{"filters by name", len(h.filters), len(a.wild)},
+		{"owing", int(s.Owing[0]), a.outboxes},
+		{"topics", int(s.Topics), inUse["topics"]},
 	} {
 		if c.got != c.want {
 			a.t.Fatalf("%s: %d are counted, and there are %d", c.what, c.got, c.want)

@@ -138,7 +138,8 @@ func TestTheStoresAnswerIsTheProducers(t *testing.T) {
 		},
 		"refused": {
 			&meshv1.AppendResult{Code: wirev1.Code_CODE_OVERLOADED, Error: "full", RetryAfterMs: 50},
-			Result{Code: wirev1.Code_CODE_OVERLOADED, Error: "full", RetryAfter: 50 * time.Millisecond}, 0, 0,
+			Result{Code: wirev1.Code_CODE_OVERLOADED, Error: "full", RetryAfter: 50 * time.Millisecond},
+			0, 0,
 		},
 		"refused without a word": {&meshv1.AppendResult{Code: wirev1.Code_CODE_OUT_OF_ORDER}, Result{Code: wirev1.Code_CODE_OUT_OF_ORDER, Error: "OUT_OF_ORDER"}, 0, 0},
 		"nobody knows":           {&meshv1.AppendResult{Code: wirev1.Code_CODE_INTERNAL, Error: "lost"}, Result{Code: wirev1.Code_CODE_INTERNAL, Error: "lost"}, 0, 1},
@@ -267,9 +268,13 @@ func TestManyTopics(t *testing.T) {
 	topics := []string{"orders/1", "live/1", "orders/no", "$sys/x", "orders/again", "", "live/2"}
 	res := publishOne(t, d.Publisher, &Message{Producer: "p", Ref: 4, Request: &pushmeshv1.PublishRequest{Topics: topics, Payload: []byte("x")}})
 	want := []*pushmeshv1.TopicResult{
-		{Seq: 8, Epoch: 2}, {}, {Code: wirev1.Code_CODE_OVERLOADED, Error: "full"},
-		{Code: wirev1.Code_CODE_FORBIDDEN, Error: "topics that start with $ are the mesh's own"}, {Seq: 12, Epoch: 2, Duplicate: true},
-		{Code: wirev1.Code_CODE_BAD_TOPIC, Error: res.Topics[5].GetError()}, {},
+		{Seq: 8, Epoch: 2},
+		{},
+		{Code: wirev1.Code_CODE_OVERLOADED, Error: "full"},
+		{Code: wirev1.Code_CODE_FORBIDDEN, Error: "topics that start with $ are the mesh's own"},
+		{Seq: 12, Epoch: 2, Duplicate: true},
+		{Code: wirev1.Code_CODE_BAD_TOPIC, Error: res.Topics[5].GetError()},
+		{},
 	}
 	if diff := cmp.Diff(want, res.Topics, protocmp.Transform()); diff != "" || res.Err() != nil {
 		t.Errorf("%v %s", res.Err(), diff)

@@ -243,7 +243,6 @@ func TestAPoolStaysStarvedBesideConnectionsOfTheirOwn(t *testing.T) {
 	})
 }
 
-
 // Callers that give up at any moment leave nothing behind.
 func TestGivingUpLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
