@@ -55,8 +55,9 @@ func (p *Play) letters(ctx context.Context, h *History) (all []Letter, err error
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.Settle)
+	ctx, cancel := context.WithTimeout(ctx, p.Settle+settleWithin)
 	defer cancel()
+	over := time.After(p.Settle) // for waiting, not for an answer that is under way
 	for {
 		if err = p.ask(ctx, func(ctx context.Context, r router) error {
 			all, err = listLetters(ctx, r.letters, p.filter())
@@ -69,6 +70,8 @@ func (p *Play) letters(ctx context.Context, h *History) (all []Letter, err error
 		}
 		select {
 		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-over:
 			return all, nil
 		case <-time.After(100 * time.Millisecond):
 		}
