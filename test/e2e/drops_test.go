@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -53,6 +54,11 @@ func TestDropsAreCountedWithTheirCode(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	flushing, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := b.Flush(flushing); err != nil { // all have come by then
+		t.Fatal(err)
 	}
 	// Each handler has one message at hand or none, and up to pending wait; the two of the inbox share its room.
 	least, most := 4*sent-3*(pending+1)+sent-pending, 5*sent-4*pending
