@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -26,6 +27,7 @@ type summary struct {
 	packages, passed, failed int
 	skipped                  []string
 	broken                   []string // packages that failed, with or without a failed test
+	reasons                  []string // what each failed test said of why
 }
 
 // verdict is nil where something ran and all of it passed.
@@ -75,6 +77,10 @@ func report(in io.Reader, out io.Writer, verbose bool) (*summary, error) {
 	for _, pkg := range slices.Sorted(maps.Keys(r.running)) {
 		r.sum.broken = append(r.sum.broken, pkg+" (no end)")
 	}
+	// At the end once more: the logs of a mesh that a failed test prints are long, and may have been cut off by whoever keeps the output.
+	for _, reason := range r.sum.reasons {
+		fmt.Fprintln(out, reason)
+	}
 	fmt.Fprintf(out, "total: %d packages, %d tests passed, %d failed, %d skipped\n",
 		r.sum.packages, r.sum.passed, r.sum.failed, len(r.sum.skipped))
 	return &r.sum, nil
@@ -115,6 +121,7 @@ func (r *reader) testEnded(e event) {
 		r.sum.failed++
 		r.tests[e.Package]++
 		r.print(k)
+		r.sum.reasons = append(r.sum.reasons, reasons(e.Package+"."+e.Test, r.said[k])...)
 	case "skip":
 		r.sum.skipped = append(r.sum.skipped, e.Package+"."+e.Test)
 		r.print(k)
@@ -160,4 +167,27 @@ func (r *reader) print(k string) {
 	for _, line := range r.said[k] {
 		fmt.Fprint(r.out, line)
 	}
+}
+
+// reason is how a line begins that a test wrote with t.Error or t.Log, or that the runtime or the race detector wrote.
+var reason = regexp.MustCompile(`^ *\w+\.go:\d+: |^panic: |^fatal error: |^WARNING: DATA RACE`)
+
+// Of what a failed test said, reasonsMost lines at each end are repeated, and reasonLength characters of each.
+const (
+	reasonsMost  = 10
+	reasonLength = 400
+)
+
+// reasons are the lines in which a failed test said why, each with the test's name before it.
+func reasons(test string, said []string) (lines []string) {
+	for _, line := range said {
+		if reason.MatchString(line) {
+			line = strings.TrimSpace(line)
+			lines = append(lines, fmt.Sprintf("failed: %s: %.*s", test, reasonLength, line))
+		}
+	}
+	if len(lines) > 2*reasonsMost {
+		lines = slices.Delete(lines, reasonsMost, len(lines)-reasonsMost)
+	}
+	return lines
 }

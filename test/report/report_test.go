@@ -99,3 +99,21 @@ func TestReportFails(t *testing.T) {
 		}
 	}
 }
+
+// Whoever reads only the end of a long run finds why it failed there.
+func TestReportRepeatsReasonsAtTheEnd(t *testing.T) {
+	out, err := run(t, false,
+		`{"Action":"start","Package":"p"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"    judge_test.go:12: message 7 came twice\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"        [123] a line of a process's log\n"}`,
+		`{"Action":"fail","Package":"p","Test":"TestA"}`,
+		`{"Action":"fail","Package":"p"}`,
+	)
+	if err == nil {
+		t.Fatal("a failed test passes")
+	}
+	want := "FAIL\tp\t0.00s\t1 tests\nfailed: p.TestA: judge_test.go:12: message 7 came twice\ntotal: 1 packages, 0 tests passed, 1 failed, 0 skipped\n"
+	if !strings.HasSuffix(out, want) {
+		t.Fatalf("got %q, want %q at its end", out, want)
+	}
+}
