@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/ports"
@@ -56,6 +57,8 @@ type Mesh struct {
 	storeLinks []*link.Link
 	// Of Options.Halves: what the NATS servers reach each other by.
 	routeLinks []*link.Link
+	// All processes, once the last is made: links ask whose a connection is from the moment at which they listen, whoever connects.
+	made atomic.Pointer[[]*Process]
 }
 
 // Start builds what is missing, starts a mesh and waits until all of it is ready.
@@ -124,7 +127,9 @@ func Start(t testing.TB, o Options) *Mesh {
 		args := append([]string{"--nats", url(id), "--stores", storeAddrs, "--computes", computeAddr, "--public-address", addr, "--shed-lag", "0"}, o.EdgeArgs...)
 		m.Edges, m.EdgeAddrs = append(m.Edges, tier("edge", id, addr, args...)), append(m.EdgeAddrs, addr)
 	}
-	for _, p := range m.all() {
+	all := m.all()
+	m.made.Store(&all)
+	for _, p := range all {
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -11,11 +11,11 @@ import (
 
 // whose is the name of the process that has the socket bound to a local address; "": none of the mesh's.
 func (m *Mesh) whose(addr net.Addr) string {
-	inode := inodeOf(addr)
-	if inode == "" {
+	inode, all := inodeOf(addr), m.made.Load()
+	if inode == "" || all == nil {
 		return ""
 	}
-	for _, p := range m.all() {
+	for _, p := range *all {
 		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.pid()))
 		for _, fd := range fds {
 			if to, err := os.Readlink(fd); err == nil && to == "socket:["+inode+"]" {

@@ -105,9 +105,13 @@ func (p *Play) Start(ctx context.Context) error {
 }
 
 // habits of the subscribers: sessions by topic and by filter, quick and late ones, small and large windows, and plain clients that
-// remember their own positions, and two groups, by load and by topic.
+// remember their own positions, and two groups: one by load, of which each member has two filters on its connection, and one by topic.
 func (p *Play) habits() (all []habits) {
 	wild := []string{p.filter()}
+	var parts []string // the same topics, in two filters
+	for _, prefix := range p.prefixes() {
+		parts = append(parts, prefix+"/+")
+	}
 	for i, window := range []uint32{8, 64, 512} {
 		all = append(all,
 			habits{name: fmt.Sprintf("exact-%d", i), filters: p.topics, session: true, window: window, late: i, lives: p.Lives},
@@ -118,7 +122,7 @@ func (p *Play) habits() (all []habits) {
 	}
 	for i := range 3 {
 		all = append(all,
-			habits{name: fmt.Sprintf("load-%d", i), filters: wild, group: "load", window: 32, late: 1, lives: p.Lives},
+			habits{name: fmt.Sprintf("load-%d", i), filters: parts, group: "load", window: 32, late: 1, lives: p.Lives},
 			habits{name: fmt.Sprintf("topic-%d", i), filters: wild, group: "topic", sticky: true, window: 32, late: 1, lives: p.Lives})
 	}
 	for i := range all {
