@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/test/link"
@@ -143,6 +144,15 @@ func (m *Mesh) all() []*Process {
 	ps = append(ps, m.Stores...)
 	ps = append(ps, m.Routers...)
 	return append(ps, m.Edges...)
+}
+
+// EdgesKilled is when each edge was killed, by its id.
+func (m *Mesh) EdgesKilled() map[string][]time.Time {
+	all := map[string][]time.Time{}
+	for _, p := range m.Edges {
+		all[p.Name] = p.Killed()
+	}
+	return all
 }
 
 // WaitReady waits, patience at most, until every tier is ready and misses nothing.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,10 +27,11 @@ type Process struct {
 	path  string
 	args  []string
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{} // closed once the process has ended
-	log  logBuffer
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	done   chan struct{} // closed once the process has ended
+	killed []time.Time
+	log    logBuffer
 }
 
 // logBuffer keeps what a process wrote, for the report of a failed test.
@@ -126,9 +128,20 @@ func (p *Process) pid() int {
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGCONT)
 	p.Signal(syscall.SIGKILL)
-	if p.done != nil {
-		<-p.done
+	if p.done == nil {
+		return
 	}
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killed = append(p.killed, time.Now())
+}
+
+// Killed is when Kill ended the process, each time.
+func (p *Process) Killed() []time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.killed)
 }
 
 // Wait waits for the end of the process and returns its exit code.

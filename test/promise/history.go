@@ -70,6 +70,8 @@ type Diary struct {
 	Sticky bool
 	// Window is the most un-ACKed messages that may be with it; 0: no bound.
 	Window int
+	// Edges of connections 1, 2, …; "": it ended before its edge said who it is.
+	Edges  []string
 	Events []Event
 }
 
@@ -90,6 +92,8 @@ type History struct {
 	Log     map[string][]Stored
 	Diaries []*Diary
 	Letters []Letter
+	// Killed is when each edge was killed, in that order.
+	Killed map[string][]time.Time
 	// Poison says which ids a session's subscribers always refuse: these must end as dead letters.
 	Poison func(id uint64) bool
 	// Slowness is how many times slower the machine was than one for which the judge's times are long enough; 0: not at all.

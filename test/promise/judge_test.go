@@ -39,6 +39,9 @@ func kept(t *rapid.T) *History {
 		{Name: "b", Topics: topics, Acks: true, Window: 4, Group: "team", Sticky: true},
 	}
 	w := writer{h: h, r: r, now: time.Unix(1_800_000_000, 0)}
+	for _, d := range h.Diaries {
+		d.Edges = []string{"edge-1"}
+	}
 	for _, d := range h.Diaries[:member] {
 		w.connection(d, topics, d.Name)
 	}
@@ -159,6 +162,12 @@ var breaks = map[string][]func(h *History){
 			last := &h.Diaries[member].Events[len(h.Diaries[member].Events)-1]
 			last.At = last.At.Add(2 * teamGrace)
 		},
+		func(h *History) { // its edge was killed too late to be the reason
+			repeat(h, member, 2, 1)
+			last := &h.Diaries[member].Events[len(h.Diaries[member].Events)-1]
+			last.At = last.At.Add(3 * teamGrace)
+			h.Killed = map[string][]time.Time{"edge-1": {last.At.Add(-teamGrace)}, "edge-2": {last.At.Add(-3 * teamGrace)}}
+		},
 		func(h *History) { // on a second connection, long after the ACK was due to be stored
 			d := h.Diaries[session]
 			end := &d.Events[len(d.Events)-1]
@@ -246,4 +255,19 @@ func TestTheJudgeGivesASlowMachineTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An ACK that was lost with its edge may be of any age when its message comes again: for as long as nothing runs, nothing does.
+func TestTheJudgeKnowsWhoseEdgeWasKilled(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := kept(t)
+		repeat(h, member, 2, 1)
+		last := &h.Diaries[member].Events[len(h.Diaries[member].Events)-1]
+		killed := last.At.Add(teamGrace / 2)
+		last.At = last.At.Add(10 * teamGrace)
+		h.Killed = map[string][]time.Time{"edge-1": {killed, last.At.Add(-time.Second)}}
+		if v := Judge(h); !v.OK() || v.Forgotten > teamGrace {
+			t.Fatal(v, v.Breaches)
+		}
+	})
 }

@@ -29,8 +29,8 @@ func TestTwoMeshesOnOneNATSWhateverDies(t *testing.T) {
 	}
 	faults := &Faults{Victims: all, Every: time.Second, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 1))}
 	plays := []*Play{
-		{Routers: first.RouterAddrs, Edges: first.EdgeAddrs, Seed: n, Logf: t.Logf, Known: first.KnowNamespaces, Rate: 100, Lives: 4 * time.Second},
-		{Routers: second.RouterAddrs, Edges: second.EdgeAddrs, Seed: n, Logf: t.Logf, Known: second.KnowNamespaces, Rate: 100, Lives: 4 * time.Second},
+		{Routers: first.RouterAddrs, Edges: first.EdgeAddrs, Seed: n, Logf: t.Logf, Known: first.KnowNamespaces, Killed: first.EdgesKilled, Rate: 100, Lives: 4 * time.Second},
+		{Routers: second.RouterAddrs, Edges: second.EdgeAddrs, Seed: n, Logf: t.Logf, Known: second.KnowNamespaces, Killed: second.EdgesKilled, Rate: 100, Lives: 4 * time.Second},
 	}
 	var v [2]*Verdict
 	v[0] = judged(t, plays[0], func(ctx context.Context) {

@@ -32,6 +32,8 @@ type Play struct {
 	Logf  func(format string, args ...any)
 	// Known waits until every process of the mesh goes by that version of the namespaces, or a later one.
 	Known func(ctx context.Context, version uint64) error
+	// Killed tells when each edge was killed, by its id; nil: none is.
+	Killed func() map[string][]time.Time
 	// Settle is how long subscribers may take for what they are still owed at the end; 0: 4 minutes.
 	Settle time.Duration
 
@@ -161,6 +163,9 @@ func (p *Play) End(ctx context.Context) (*History, error) {
 	p.leave()
 	p.listen.Wait()
 	h.Slowness = p.pace.slowness()
+	if p.Killed != nil {
+		h.Killed = p.Killed()
+	}
 	p.Logf("the machine was %.1f times slower than is allowed for", h.Slowness)
 	for _, sub := range p.subs {
 		h.Diaries = append(h.Diaries, &sub.diary)

@@ -129,7 +129,7 @@ func TestPromisesAreKeptWhateverDies(t *testing.T) {
 		all = append(all, clocks(m)...)
 	}
 	faults := &Faults{Victims: all, Every: 700 * time.Millisecond, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 0))}
-	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: n, Logf: t.Logf, Known: m.KnowNamespaces, Rate: 400, Lives: 4 * time.Second}
+	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: n, Logf: t.Logf, Known: m.KnowNamespaces, Killed: m.EdgesKilled, Rate: 400, Lives: 4 * time.Second}
 	v := judged(t, play, func(ctx context.Context) {
 		crowded(t, play, func() {
 			const most = 10 // a busy machine has less happen in the same time

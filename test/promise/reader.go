@@ -14,6 +14,7 @@ type sight struct {
 	acked   bool
 	ackedAt time.Time
 	ackConn uint32
+	ackedBy *Diary // of a group: the member
 }
 
 // reader goes through one diary.

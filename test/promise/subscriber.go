@@ -103,6 +103,7 @@ func (s *subscriber) connection(ctx context.Context) {
 	defer func() { _ = conn.Close() }()
 	l := &link{subscriber: s, Conn: conn, r: bufio.NewReader(conn)}
 	s.conns++
+	s.diary.Edges = append(s.diary.Edges, "")
 	s.asked = 0
 	if l.hello() != nil {
 		return
@@ -182,11 +183,19 @@ func (l *link) hello() error {
 		return err
 	}
 	ft, body, err := l.next(5 * time.Second)
-	if err == nil && ft != wirev1.FrameType_FRAME_TYPE_WELCOME {
-		m, _ := wireclient.Frame(ft, body)
-		err = fmt.Errorf("%v: %v", ft, m)
+	if err != nil {
+		return err
 	}
-	return err
+	m, err := wireclient.Frame(ft, body)
+	if err != nil {
+		return err
+	}
+	welcome, ok := m.(*wirev1.Welcome)
+	if !ok {
+		return fmt.Errorf("%v: %v", ft, m)
+	}
+	l.diary.Edges[l.conns-1] = welcome.GetEdge()
+	return nil
 }
 
 // positions of a subscriber without a session: each topic is a filter of its own. Before the first message it is at 0.

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// teamGrace is how long after its latest ACK a group's message may come again: its dispatcher gathers ACKs for about a second, may die before they
-// are stored, and is replaced within some seconds more; the next one begins with what is un-ACKed for longer. How long all of that takes is a matter of the
-// machine: of one that was three times slower, messages came again 71 s after their ACK.
+// teamGrace is how old an ACK of a group's message must be to count as stored when the edge that took it is killed: its dispatcher gathers ACKs for about
+// a second, may die before they are stored, and is replaced within some seconds more, which that edge tells what it knows.
 const teamGrace = 2 * ackGrace
 
 // team is a group: its members' diaries, read as one.
@@ -51,11 +50,24 @@ func (t *team) read() {
 		case Acked, Nacked:
 			delete(t.waiting[l.of], p)
 			if s, came := t.seen[p]; came && l.Kind == Acked {
-				s.acked, s.ackedAt = true, l.At
+				s.acked, s.ackedAt, s.ackConn, s.ackedBy = true, l.At, l.Conn, l.of
 				t.seen[p] = s
 			}
 		}
 	}
+}
+
+// killedSoon is how much later an ACK may be written down than it was sent: it may have reached an edge that was killed in the meantime.
+const killedSoon = time.Second
+
+// aged is how long the edge that took an ACK lived with it, until at most. An outage of everything keeps nobody who is dead from storing what they knew.
+func (h *History) aged(s sight, until time.Time) time.Duration {
+	for _, at := range h.Killed[s.ackedBy.Edges[s.ackConn-1]] {
+		if at.After(s.ackedAt.Add(-killedSoon)) && at.Before(until) {
+			until = at
+		}
+	}
+	return max(0, until.Sub(s.ackedAt))
 }
 
 func (t *team) delivered(l line, p place) {
@@ -65,6 +77,11 @@ func (t *team) delivered(l line, p place) {
 		return
 	}
 	s, again := t.seen[p]
+	var age time.Duration
+	if again && s.acked {
+		age = t.h.aged(s, l.At)
+		t.v.forgot(age)
+	}
 	switch {
 	case !again:
 		if t.members[0].Sticky && p.seq < t.high[p.topic] {
@@ -73,13 +90,10 @@ func (t *team) delivered(l line, p place) {
 		t.high[p.topic] = max(t.high[p.topic], p.seq)
 	case l.Attempt == 0 && t.fresh[p]: // one may arrive after others that say so: from an edge that hung
 		t.v.breach(Redelivery, "%s: %v came again to %s and does not say so", t.name, p, l.of.Name)
-	case s.acked && l.At.Sub(s.ackedAt) > t.h.grace(teamGrace):
-		t.v.breach(Redelivery, "%s: %v came again to %s, %s after its ACK", t.name, p, l.of.Name, l.At.Sub(s.ackedAt).Round(time.Millisecond))
+	case age > t.h.grace(teamGrace):
+		t.v.breach(Redelivery, "%s: %v came again to %s, though its ACK was with an edge for %s", t.name, p, l.of.Name, age.Round(time.Millisecond))
 	}
 	if again {
-		if s.acked {
-			t.v.forgot(l.At.Sub(s.ackedAt))
-		}
 		t.v.Redeliveries++
 	}
 	t.fresh[p] = t.fresh[p] || l.Attempt == 0
