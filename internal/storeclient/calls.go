@@ -63,7 +63,7 @@ func (c *Client) ReadLog(ctx context.Context, req *meshv1.ReadLogRequest, take f
 				}
 			}
 		}
-		switch {
+		switch err = away(ctx, err); {
 		case errors.Is(err, io.EOF):
 			return struct{}{}, nil
 		case begun && code.Of(err) == wirev1.Code_CODE_CONFLICT:

@@ -44,6 +44,7 @@ func (c *Client) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsReque
 
 // part of the writes for one owner, by index.
 type part struct {
+	owner string
 	stub  meshv1.StoreServiceClient
 	which []int
 	bytes int
@@ -94,7 +95,7 @@ func (c *Client) split(writes []*meshv1.SessionWrite, which []int, codes []wirev
 		size := proto.Size(w)
 		p := open[addr]
 		if p == nil || p.bytes+size > bytesPerWrite {
-			p = &part{stub: stub}
+			p = &part{owner: addr, stub: stub}
 			open[addr] = p
 			parts = append(parts, p)
 		}
@@ -109,7 +110,11 @@ func (c *Client) writePart(ctx context.Context, writes []*meshv1.SessionWrite, p
 	for k, i := range p.which {
 		req.Writes[k] = writes[i]
 	}
-	resp, err := p.stub.WriteCursors(ctx, req)
+	here, done := c.whileOwned(ctx, p.owner, topic.SessionShard(req.GetWrites()[0].GetUser(), req.GetWrites()[0].GetName()))
+	resp, err := p.stub.WriteCursors(here, req)
+	if done() && err != nil && ctx.Err() == nil {
+		err = code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shards now")
+	}
 	if err == nil && len(resp.GetCodes()) != len(p.which) {
 		err = code.New(wirev1.Code_CODE_INTERNAL, "the store answered for another number of writes")
 	}
@@ -122,4 +127,32 @@ func (c *Client) writePart(ctx context.Context, writes []*meshv1.SessionWrite, p
 		}
 	}
 	return err
+}
+
+// whileOwned is a context for a call to a shard's owner, which ends as well when another store is known to own the shard: a call to one that was fenced because it
+// hangs would hold up what its successor takes at once. One shard speaks for all: those of a store that hangs are taken together. done ends it, and reports
+// whether the owner changed.
+func (c *Client) whileOwned(ctx context.Context, owner string, shard int) (here context.Context, done func() (moved bool)) {
+	here, cancel := context.WithCancel(ctx)
+	watched := make(chan bool, 1)
+	go func() {
+		for {
+			changed := c.Changed()
+			if now := c.OwnerOf(shard); now != owner && now != "" {
+				watched <- true
+				cancel()
+				return
+			}
+			select {
+			case <-changed:
+			case <-here.Done():
+				watched <- false
+				return
+			}
+		}
+	}()
+	return here, func() bool {
+		cancel()
+		return <-watched
+	}
 }

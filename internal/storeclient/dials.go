@@ -1,6 +1,7 @@
 package storeclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -8,7 +9,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -39,6 +42,7 @@ func newDials(more []grpc.DialOption) *dials {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
 		}),
+		grpc.WithChainUnaryInterceptor(closedIsAway),
 		// An idle connection costs a store little; a first call that has to connect costs the caller.
 		grpc.WithIdleTimeout(0),
 	}
@@ -64,6 +68,19 @@ func (d *dials) to(addr string) (meshv1.StoreServiceClient, error) {
 	}
 	d.conns[addr] = conn
 	return meshv1.NewStoreServiceClient(conn), nil
+}
+
+func closedIsAway(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return away(ctx, invoke(ctx, method, req, reply, conn, opts...))
+}
+
+// away is the error of a call. A connection to a store that owns nothing any more is closed, which cancels the calls under way: to their callers, who did not cancel
+// them, the store is away.
+func away(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() == nil && status.Code(err) == codes.Canceled {
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the store is gone: its connection was closed")
+	}
+	return err
 }
 
 // keepOnly closes the connections to all other addresses.

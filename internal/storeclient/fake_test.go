@@ -33,6 +33,7 @@ type fake struct {
 	hang     bool
 	mesh     meshid.Mesh    // zero: the tests'
 	broken   error          // what every other call fails with
+	stuck    chan struct{}  // not nil: every other call waits for its end, and says here that it does
 	mid      error          // what a read fails with after its first response
 	more     []*meshv1.Head // that every filter matches too
 	sessions []*pushmeshv1.Session
@@ -102,7 +103,18 @@ func (f *fake) Owners(ctx context.Context, _ *meshv1.OwnersRequest) (*meshv1.Own
 }
 
 // enter counts a call and refuses what is another's.
-func (f *fake) enter(shard int) error {
+func (f *fake) enter(ctx context.Context, shard int) error {
+	f.mu.Lock()
+	stuck := f.stuck
+	f.mu.Unlock()
+	if stuck != nil {
+		select {
+		case stuck <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
@@ -116,7 +128,7 @@ func (f *fake) enter(shard int) error {
 }
 
 func (f *fake) ReadLog(req *meshv1.ReadLogRequest, stream grpc.ServerStreamingServer[meshv1.ReadLogResponse]) error {
-	if err := f.enter(topic.Shard(req.GetTopic())); err != nil {
+	if err := f.enter(stream.Context(), topic.Shard(req.GetTopic())); err != nil {
 		return err
 	}
 	for seq := req.GetFromSeq(); seq <= req.GetToSeq(); seq++ {
@@ -133,10 +145,10 @@ func (f *fake) ReadLog(req *meshv1.ReadLogRequest, stream grpc.ServerStreamingSe
 	return nil
 }
 
-func (f *fake) Heads(_ context.Context, req *meshv1.HeadsRequest) (*meshv1.HeadsResponse, error) {
+func (f *fake) Heads(ctx context.Context, req *meshv1.HeadsRequest) (*meshv1.HeadsResponse, error) {
 	resp := &meshv1.HeadsResponse{}
 	for _, t := range req.GetTopics() {
-		if err := f.enter(topic.Shard(t)); err != nil {
+		if err := f.enter(ctx, topic.Shard(t)); err != nil {
 			return nil, err
 		}
 		resp.Heads = append(resp.Heads, &meshv1.Head{Topic: t, Head: 7})
@@ -153,14 +165,14 @@ func (f *fake) Heads(_ context.Context, req *meshv1.HeadsRequest) (*meshv1.Heads
 	return resp, nil
 }
 
-func (f *fake) AttachSession(_ context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
-	return &meshv1.AttachSessionResponse{Generation: 1}, f.enter(topic.SessionShard(req.GetUser(), req.GetName()))
+func (f *fake) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
+	return &meshv1.AttachSessionResponse{Generation: 1}, f.enter(ctx, topic.SessionShard(req.GetUser(), req.GetName()))
 }
 
-func (f *fake) WriteCursors(_ context.Context, req *meshv1.WriteCursorsRequest) (*meshv1.WriteCursorsResponse, error) {
+func (f *fake) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsRequest) (*meshv1.WriteCursorsResponse, error) {
 	resp := &meshv1.WriteCursorsResponse{}
 	for _, w := range req.GetWrites() {
-		if err := f.enter(topic.SessionShard(w.GetUser(), w.GetName())); err != nil {
+		if err := f.enter(ctx, topic.SessionShard(w.GetUser(), w.GetName())); err != nil {
 			return nil, err
 		}
 		k := wirev1.Code_CODE_OK
@@ -194,8 +206,8 @@ func (f *fake) ListSessions(_ context.Context, req *meshv1.ListSessionsRequest) 
 	return resp, nil
 }
 
-func (f *fake) ListNamespaces(context.Context, *meshv1.ListNamespacesRequest) (*meshv1.ListNamespacesResponse, error) {
-	return &meshv1.ListNamespacesResponse{Version: 5}, f.enter(-1)
+func (f *fake) ListNamespaces(ctx context.Context, _ *meshv1.ListNamespacesRequest) (*meshv1.ListNamespacesResponse, error) {
+	return &meshv1.ListNamespacesResponse{Version: 5}, f.enter(ctx, -1)
 }
 
 func (f *fake) ListDeadLetters(context.Context, *meshv1.ListDeadLettersRequest) (*meshv1.ListDeadLettersResponse, error) {

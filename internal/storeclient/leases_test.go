@@ -11,10 +11,10 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-func (f *fake) RenewLeases(_ context.Context, req *meshv1.RenewLeasesRequest) (*meshv1.RenewLeasesResponse, error) {
+func (f *fake) RenewLeases(ctx context.Context, req *meshv1.RenewLeasesRequest) (*meshv1.RenewLeasesResponse, error) {
 	resp := &meshv1.RenewLeasesResponse{}
 	for _, l := range req.GetLeases() {
-		resp.Codes = append(resp.Codes, code.Of(f.enter(topic.SessionShard(l.GetUser(), l.GetName()))))
+		resp.Codes = append(resp.Codes, code.Of(f.enter(ctx, topic.SessionShard(l.GetUser(), l.GetName()))))
 	}
 	return resp, nil
 }

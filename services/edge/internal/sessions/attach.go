@@ -25,6 +25,9 @@ type attach struct {
 // attachTimeout bounds one question to the store, attachPauses lie between attempts: a takeover of shards takes a few seconds.
 const attachTimeout = 5 * time.Second
 
+// owedPatience is how long an attach waits for what the same session has to write here. The store that does not take it is not likely to attach it.
+const owedPatience = 3 * time.Second
+
 var attachPauses = []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
 var errGivenUp = errors.New("the connection is gone")
@@ -52,9 +55,13 @@ func (s *Sessions) begin(one *session) {
 		s.raise(one, a, true)
 		return
 	}
-	freed := make(chan struct{})
-	one.freed = append(one.freed, func() { close(freed) })
 	s.cfg.Post(one.conn.Loop, exchange.Yield{Conn: one.conn})
+	s.yieldHere(one, a, s.awaitEnd(one), 0)
+}
+
+// yieldHere waits for the hold's end, then raises the session. A holder has yieldPatience. Positions that the store did not take yet would be void with the
+// attach, and what was ACKed come again: they have owedPatience.
+func (s *Sessions) yieldHere(one *session, a *attach, freed chan struct{}, waited time.Duration) {
 	s.group.Go("edge-sessions-yield", func(ctx context.Context) {
 		patience := time.NewTimer(yieldPatience)
 		defer patience.Stop()
@@ -63,7 +70,15 @@ func (s *Sessions) begin(one *session) {
 		case <-patience.C:
 		case <-ctx.Done():
 		}
-		s.ops.Do(func() { s.raise(one, a, false) })
+		s.ops.Do(func() {
+			waited += yieldPatience
+			if one.freed[freed] && one.owes() && waited < owedPatience && !a.givenUp.Load() {
+				s.yieldHere(one, a, freed, waited)
+				return
+			}
+			delete(one.freed, freed)
+			s.raise(one, a, false)
+		})
 	})
 }
 
@@ -278,22 +293,35 @@ func (s *Sessions) detach(one *session) {
 	s.dirty[one] = true
 }
 
+// owes says that something is being written, or could not be yet.
+func (one *session) owes() bool { return one.writing || one.pending != nil && one.pending.tries > 0 }
+
 // Yield asks the connection here that holds a session to give it up; true once it did, within ctx.
 func (s *Sessions) Yield(ctx context.Context, user, name string) bool {
-	freed := make(chan bool, 1)
+	var one *session
+	var freed chan struct{}
+	begun := make(chan struct{})
 	s.ops.Do(func() {
-		one := s.all[key{user, name}]
-		if one == nil || !one.held {
-			freed <- false
+		defer close(begun)
+		if one = s.all[key{user, name}]; one == nil || !one.held {
 			return
 		}
-		one.freed = append(one.freed, func() { freed <- true })
+		freed = s.awaitEnd(one)
 		s.cfg.Post(one.conn.Loop, exchange.Yield{Conn: one.conn})
 	})
 	select {
-	case ok := <-freed:
-		return ok
+	case <-begun:
 	case <-ctx.Done():
+		return false
+	}
+	if freed == nil {
+		return false
+	}
+	select {
+	case <-freed:
+		return true
+	case <-ctx.Done():
+		s.ops.Do(func() { delete(one.freed, freed) })
 		return false
 	}
 }

@@ -18,7 +18,11 @@ const (
 	bytesInABatch  = 1 << 20
 	writeTimeout   = 5 * time.Second
 	firstPause     = 250 * time.Millisecond
-	longestPause   = 4 * time.Second
+	// usualPause bounds the pause between tries of one session's write: so long, and the time of a write, a store must answer in one piece to have all that waits.
+	// Where very many sessions wait, triesASecond bounds all of theirs, and longestPause the pause.
+	usualPause   = time.Second
+	triesASecond = 25_000
+	longestPause = 4 * time.Second
 	// triesOfRefs is how often a write is tried before those who wait for it are told of the trouble. It is tried on after that.
 	triesOfRefs = 4
 )
@@ -156,10 +160,18 @@ func (s *Sessions) again(u unit, c wirev1.Code) {
 	} else {
 		one.pending = u.p
 	}
-	pause := min(firstPause<<min(one.pending.tries-1, 8), longestPause)
-	one.due = time.Now().Add(pause)
 	s.dirty[one] = true
+	one.due = time.Now().Add(s.pause(one))
 	s.bound(one)
+}
+
+// pause before the next try.
+func (s *Sessions) pause(one *session) time.Duration {
+	if len(one.freed) > 0 || len(s.flushed) > 0 { // it is waited for
+		return firstPause
+	}
+	most := max(usualPause, min(time.Second*time.Duration(len(s.dirty))/triesASecond, longestPause))
+	return min(firstPause<<min(one.pending.tries-1, 8), most)
 }
 
 // Flush writes everything that waits now, and returns once it is stored or ctx ends.

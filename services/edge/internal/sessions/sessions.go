@@ -91,7 +91,7 @@ type session struct {
 	pending  *pending
 	due      time.Time
 	writing  bool
-	freed    []func() // called when the hold ends
+	freed    map[chan struct{}]bool // closed when the hold ends: somebody waits for it
 
 	// void says that holds under older generations than this one are over, as another edge or a router said, and why. An attach under way may end in one.
 	void uint64
@@ -244,11 +244,23 @@ func (s *Sessions) end(one *session) {
 		one.held, one.cut = false, false
 		s.Held.Add(-1)
 	}
-	freed := one.freed
-	one.freed = nil
-	for _, f := range freed {
-		f()
+	for freed := range one.freed {
+		close(freed)
 	}
+	one.freed = nil
+}
+
+// awaitEnd returns what is closed when the hold ends. What waits to be written is written at once, though the store did not take it before.
+func (s *Sessions) awaitEnd(one *session) (freed chan struct{}) {
+	freed = make(chan struct{})
+	if one.freed == nil {
+		one.freed = map[chan struct{}]bool{}
+	}
+	one.freed[freed] = true
+	if one.pending != nil && one.pending.tries > 0 {
+		one.due = time.Time{}
+	}
+	return freed
 }
 
 // lost ends a hold that is void: a newer one took its place, or the session was deleted.

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
@@ -47,13 +48,23 @@ func (s *Service) AttachSession(ctx context.Context, req *meshv1.AttachSessionRe
 	return resp, s.refused(ctx, "attach session", err)
 }
 
-// WriteCursors writes what is this store's to write; each other entry is answered with its own code.
+// surePatience is how long writes wait, all together, for the database to confirm that this store owns their shards.
+const surePatience = time.Second
+
+// WriteCursors writes what is this store's to write; each other entry is answered with its own code. A store that hung may have been sent it before another one took
+// the shard, and wrote what the session's holder said since: it must not write this over that.
 func (s *Service) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsRequest) (*meshv1.WriteCursorsResponse, error) {
 	codes := make([]wirev1.Code, len(req.GetWrites()))
 	var writes []*meshv1.SessionWrite
 	var at []int
+	within, cancel := context.WithTimeout(ctx, surePatience)
+	defer cancel()
 	for i, w := range req.GetWrites() {
-		if err := s.session(w.GetUser(), w.GetName()); err != nil {
+		err := s.session(w.GetUser(), w.GetName())
+		if err == nil {
+			err = s.cfg.Log.Sure(within, topic.SessionShard(w.GetUser(), w.GetName()))
+		}
+		if err != nil {
 			codes[i] = code.Of(err)
 			continue
 		}
