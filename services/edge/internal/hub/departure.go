@@ -40,7 +40,7 @@ type departure struct {
 	next    uint32 // slot that has not been looked at
 	open    int    // connections not looked at, where a sample is taken
 	asked   int
-	due     int  // are asked by now
+	due     int  // are asked by now, while it is not over
 	working bool // among the hub's jobs
 }
 
@@ -57,11 +57,8 @@ func (h *Hub) depart() {
 	if d == nil {
 		return
 	}
-	d.due = d.wanted
-	if passed := h.now - d.began; passed < d.over {
+	if passed := h.now - d.began; passed < d.over { // afterwards it is everyone's, who came meanwhile among them
 		d.due = int(float64(d.wanted) * float64(passed) / float64(d.over))
-	} else if d.all {
-		d.due = int(h.conns.len()) // whoever came meanwhile
 	}
 	if !d.working {
 		d.working = true

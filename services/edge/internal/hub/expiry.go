@@ -39,10 +39,7 @@ func (h *Hub) skipExpired(c *conn) {
 		if it.kind == itemMessage && !o.begun(i) && h.firstExpired(c, i) && h.skip(&x, i) {
 			continue
 		}
-		if it = o.at(i); it.t == x.track && it.kind != itemDead && i != x.gap {
-			x.gap = noGap
-		}
-		bytes += len(it.b)
+		bytes += len(o.at(i).b)
 		i++
 	}
 	if o.dead == o.n {

@@ -201,7 +201,6 @@ func (h *Hub) fanned() {
 	clear(f.ms)
 	clear(f.runs)
 	f.ms, f.ts = f.ms[:0], nil
-	f.joins = nil
 	f.wild.end()
 	if ts != nil {
 		h.letGoTopic(ts)

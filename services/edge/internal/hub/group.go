@@ -472,10 +472,9 @@ func (h *Hub) recall(g *membership) {
 	}
 }
 
-// readsAgain has a member get messages again whose client has taken what was in the queue.
+// readsAgain has a member get messages again whose client has taken what was in the queue. Those that waited before are handed on first: the member waits, still.
 func (h *Hub) readsAgain(g *membership) {
 	g.stalled = false
-	h.groupWaits(g, false)
 	h.mesh.ResumeGroup(h.handle(g.c), g.ref)
 }
 

@@ -294,3 +294,19 @@ func TestWhatAMemberDoesNotReadGoesBack(t *testing.T) {
 	w.mesh.Assign(m, 1, msgs[1])
 	c.expect("room/1/2 attempt=1 subs=[5]")
 }
+
+// What a member was assigned and had no room for is sent as soon as its client reads again: it does not lie there until its time is over and another member gets it.
+func TestWhatAMemberHadNoRoomForIsSentOnceItReadsAgain(t *testing.T) {
+	w := newWorld(t, Limits{QueueMessages: 2})
+	c, m := w.member(&wirev1.Hello{}, &wirev1.Subscribe{})
+	msgs := w.log(4)
+	c.slow = true
+	for i, wait := range []time.Duration{1000 * time.Millisecond, 0, 500 * time.Millisecond, 1500 * time.Millisecond} {
+		w.mesh.Assign(m, 0, msgs[i])
+		w.pass(wait)
+	}
+	w.expectSettled("1 UNSENT, 2 UNSENT, 3 UNSENT") // nothing is left in the queue that the client would have to read
+	c.slow = false
+	c.expect("room/1/4 subs=[5]")
+	w.expectSettled("4 ACKED")
+}

@@ -77,6 +77,13 @@ func TestNobodyIsToldOfMembersUnwatched(t *testing.T) {
 		t.Fatal("still watched")
 	}
 	w.watch("seen/1", 0) // once more is nothing
+	w.watch("seen/2", 2)
+	for _, filter := range []string{"seen/1", "seen/#", "#"} { // nor is it while others are watched
+		w.watch(filter, 0)
+	}
+	if w.expectTold("seen/2", "walked 2"); w.h.watched == nil {
+		t.Fatal("what is watched is forgotten with what was not")
+	}
 }
 
 // Every kind of subscription makes a member, and every kind of end takes it away.

@@ -118,7 +118,10 @@ type client struct {
 	ended bool
 
 	asked  map[uint32]*wirev1.Subscribe
+	over   map[uint32]bool   // subscriptions that have ended
 	epochs map[string]uint64 // by topic, that the client was told of
+	goes   bool              // GoAway has come
+	last   *wirev1.Error     // the one that closes the connection
 }
 
 type frame struct {
@@ -128,7 +131,7 @@ type frame struct {
 
 func (w *world) dial() *client {
 	slot, gen := w.h.Open()
-	return &client{w: w, slot: slot, gen: gen, asked: map[uint32]*wirev1.Subscribe{}, epochs: map[string]uint64{}}
+	return &client{w: w, slot: slot, gen: gen, asked: map[uint32]*wirev1.Subscribe{}, over: map[uint32]bool{}, epochs: map[string]uint64{}}
 }
 
 // connect also says Hello and takes Welcome.
@@ -149,6 +152,7 @@ func (c *client) send(t wirev1.FrameType, m proto.Message) {
 	}
 	if s, ok := m.(*wirev1.Subscribe); ok {
 		c.asked[s.GetId()] = s
+		delete(c.over, s.GetId())
 	}
 	c.bytes(b)
 }
@@ -214,6 +218,7 @@ func (c *client) decode() {
 			c.w.t.Fatalf("%v: %v", t, err)
 		}
 		c.in = c.in[wire.HeaderSize+n:]
+		c.lawful(frame{t, m})
 		if !c.epochNamed(m) {
 			c.got = append(c.got, frame{t, m})
 		}

@@ -315,9 +315,6 @@ func (h *Hub) refuseSub(s *sub, err error) {
 		return
 	}
 	s.dead, s.active = true, false
-	if h.watched != nil {
-		h.watched.moved(h, s.c, s.filter(), s.wildcard)
-	}
 	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), refused: code.From(err)})
 }
 

@@ -51,3 +51,23 @@ func TestWaitingHoldsNothingUp(t *testing.T) {
 		t.Fatalf("what follows on a turn counts for %q, %v", l.clock.part, time.Duration(l.clock.longest))
 	}
 }
+
+// An operator who sets the host's clock, or a time server that steps it, neither makes an edge unready that turns nor hides a loop that does not: readiness compares
+// monotonic readings. A time without one would be compared with the wall.
+func TestReadinessDoesNotFollowTheHostsClock(t *testing.T) {
+	l, _ := byHand(t, poll.ModeWrite)
+	for _, when := range []string{"made", "turned"} {
+		//nolint:staticcheck // Equal compares the wall where one of the two has no monotonic reading; == sees whether there is one
+		if last := l.LastTurn(); last == last.Round(0) {
+			t.Fatalf("a loop that was just %s knows by the wall alone when that was: %v", when, last)
+		}
+		if err := l.Check(); err != nil {
+			t.Fatalf("a loop that was just %s is not ready: %v", when, err)
+		}
+		l.turn()
+	}
+	l.lastTurn.Add(-int64(stalled + time.Second))
+	if l.Check() == nil {
+		t.Fatal("a loop that has not turned for long is ready")
+	}
+}

@@ -90,7 +90,7 @@ type Loop struct {
 	done     chan struct{}
 	stop     atomic.Bool
 	started  time.Time
-	lastTurn atomic.Int64 // Unix nanoseconds
+	lastTurn atomic.Int64 // as now
 	snapshot atomic.Pointer[Stats]
 	loopState
 }
@@ -150,7 +150,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *rtt.Gate) *Loop
 	l.partTime, l.periodAt = partTime, periodAt
 	l.shed.limit = cfg.ShedLag
 	l.publishStats()
-	l.lastTurn.Store(time.Now().UnixNano())
+	l.lastTurn.Store(l.now())
 	return l
 }
 
@@ -225,5 +225,5 @@ func (l *Loop) Check() error {
 	return nil
 }
 
-// LastTurn is when the loop turned last. It turns at least every 100 ms.
-func (l *Loop) LastTurn() time.Time { return time.Unix(0, l.lastTurn.Load()) }
+// LastTurn is when the loop turned last. It turns at least every 100 ms. The time has a monotonic reading: how long ago that was does not depend on the host's clock.
+func (l *Loop) LastTurn() time.Time { return l.started.Add(time.Duration(l.lastTurn.Load())) }

@@ -132,7 +132,7 @@ func (l *Loop) setTime(part string) {
 	now := time.Now()
 	mono := int64(now.Sub(l.started))
 	l.hub.SetTime(mono, uint64(l.cfg.Clock(now).UnixMicro()))
-	l.lastTurn.Store(now.UnixNano())
+	l.lastTurn.Store(mono)
 	l.clock.took(part, mono)
 }
 
