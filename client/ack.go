@@ -39,19 +39,23 @@ func (s *Subscriber) ack(r *ackRun, seq uint64, through bool) {
 		s.dirty = append(s.dirty, r)
 	}
 	s.acked++
-	if len(r.singles) >= flushSingles {
+	switch {
+	case len(r.singles) >= flushSingles:
 		s.flushAcks()
-		return
+		s.flushIn(0)
+	case !s.flushArmed:
+		s.flushIn(s.cfg.AckDelay)
 	}
-	if s.flushArmed {
-		return
-	}
+}
+
+// flushIn has flushTick called after d.
+func (s *Subscriber) flushIn(d time.Duration) {
 	s.flushArmed = true
 	if s.flushTimer == nil {
-		s.flushTimer = time.AfterFunc(s.cfg.AckDelay, s.flushTick)
+		s.flushTimer = time.AfterFunc(d, s.flushTick)
 		return
 	}
-	s.flushTimer.Reset(s.cfg.AckDelay)
+	s.flushTimer.Reset(d)
 }
 
 func (s *Subscriber) flushTick() {

@@ -318,49 +318,6 @@ func TestHandlerPublishesAheadOfAFullQueue(t *testing.T) {
 	got.wait(t, want...)
 }
 
-// What is kept aside for an answer has a bound: at it the connection is given up, and the handler is answered.
-func TestAnAnswerBehindTooMuch(t *testing.T) {
-	e := newFakeEdge(t)
-	ended := make(chan error, 10)
-	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}, ReceiveWindow: 4, OnDisconnect: func(err error) { ended <- err }})
-	asked := make(chan error, 1)
-	start(t, s, "talk", func(context.Context, *Delivery) error {
-		_, err := s.Publish(context.Background(), Message{Topic: "room/b"})
-		select {
-		case asked <- err:
-		default:
-		}
-		return nil
-	})
-	c := e.welcome()
-	c.subscribed(0, 0, true)
-	frame, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "talk", Payload: make([]byte, 1<<20)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = c.conn.SetWriteDeadline(time.Now().Add(patience))
-	for i := range 2*maxAsideBytes>>20 + 1 {
-		if _, err := c.conn.Write(frame); err != nil {
-			break // given up, as it should be
-		}
-		if i == 0 {
-			c.publish()
-		}
-	}
-	select {
-	case err := <-asked:
-		var unknown *Error
-		if !errors.As(err, &unknown) || !unknown.Unknown {
-			t.Fatal(err)
-		}
-	case <-time.After(patience):
-		t.Fatal("the handler waits for ever")
-	}
-	if err := <-ended; !errors.Is(err, errBacklog) {
-		t.Fatal(err)
-	}
-}
-
 // The reason of a NACK may be anything.
 func TestANackWhoseReasonIsNotUTF8(t *testing.T) {
 	e := newFakeEdge(t)

@@ -316,14 +316,6 @@ func TestBlockedHandlerDoesNotStopPings(t *testing.T) {
 	}
 }
 
-func TestSilentEdgeIsLeft(t *testing.T) {
-	e := newFakeEdge(t)
-	newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})
-	c, _ := e.accept()
-	c.send(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{Version: 1, HeartbeatMs: 1000})
-	e.accept() // no Pong ever came: the subscriber is back
-}
-
 func TestRefusedSubscription(t *testing.T) {
 	e := newFakeEdge(t)
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})

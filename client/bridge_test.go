@@ -1,0 +1,189 @@
+package pushmesh
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// A frame goes through a router where the schema of its requests has a field of the frame's number, and no other does.
+func TestWhatTravelsThroughARouter(t *testing.T) {
+	fields := (&pushmeshv1.SubscribeRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("request").Fields()
+	for n := range wirev1.FrameType_name {
+		if has := fields.ByNumber(protoreflect.FieldNumber(n)) != nil; travels(wirev1.FrameType(n)) != has {
+			t.Errorf("%v travels: %v, there is a field for it: %v", wirev1.FrameType(n), travels(wirev1.FrameType(n)), has)
+		}
+	}
+}
+
+// Events of a router are frames of a connection, one for one; what is none is an error, and no frame.
+func TestEventsAreFrames(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		resp, want := &pushmeshv1.SubscribeResponse{}, []byte("before")
+		for range rapid.IntRange(0, 5).Draw(t, "events") {
+			size := rapid.SampledFrom([]int{0, 1, 100, 5000}).Draw(t, "size")
+			m := &wirev1.Message{Topic: "a", Seq: 1, Payload: make([]byte, size)}
+			p := &wirev1.Progress{Topic: "a", To: uint64(size)}
+			var err error
+			if rapid.Bool().Draw(t, "message") {
+				resp.Events = append(resp.Events, &pushmeshv1.SubscribeEvent{Event: &pushmeshv1.SubscribeEvent_Message{Message: m}})
+				want, err = wire.Append(want, wirev1.FrameType_FRAME_TYPE_MESSAGE, m)
+			} else {
+				resp.Events = append(resp.Events, &pushmeshv1.SubscribeEvent{Event: &pushmeshv1.SubscribeEvent_Progress{Progress: p}})
+				want, err = wire.Append(want, wirev1.FrameType_FRAME_TYPE_PROGRESS, p)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		body, err := proto.Marshal(resp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := appendFrames([]byte("before"), body)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%v: %d bytes, want %d", err, len(got), len(want))
+		}
+		if len(body) > 0 {
+			if _, err := appendFrames(nil, body[:len(body)-1]); err == nil {
+				t.Fatal("a response that was cut off is taken")
+			}
+		}
+	})
+	bytesField := func(num protowire.Number, b []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
+	}
+	number := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1)
+	for name, bad := range map[string][]byte{
+		"no events": number, "an event that is none": bytesField(1, number), "a frame type beyond a byte": bytesField(1, bytesField(256, nil)),
+		"a frame longer than any": bytesField(1, bytesField(1, make([]byte, wire.MaxBody+1))),
+	} {
+		if _, err := appendFrames(nil, bad); !errors.Is(err, errBadMessage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, good := range map[string][]byte{"the last frame type": bytesField(1, bytesField(255, nil)), "the longest frame": bytesField(1, bytesField(1, make([]byte, wire.MaxBody)))} {
+		if _, err := appendFrames(nil, good); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// inBridge has a subscriber through a router whose streams are served so.
+func inBridge(t *testing.T, serve func(rpc grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse], stream int) error) *Subscriber {
+	t.Helper()
+	var streams atomic.Int32
+	addr := startSubscribe(t, &fakeSubscribe{serve: func(rpc grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]) error {
+		n := int(streams.Add(1))
+		if _, err := rpc.Recv(); err != nil {
+			return err
+		}
+		err := rpc.Send(events(&pushmeshv1.SubscribeEvent{Event: &pushmeshv1.SubscribeEvent_Welcome{Welcome: &wirev1.Welcome{HeartbeatMs: 600_000, PublishWindow: 8}}}))
+		if err != nil {
+			return err
+		}
+		return serve(rpc, n)
+	}})
+	return newTestSubscriber(t, SubscriberConfig{Addrs: []string{addr}, Dial: ThroughRouter()})
+}
+
+// What does not travel is refused here, each by its name, and nothing else of the connection suffers.
+func TestWhatARouterDoesNotTakeIsRefused(t *testing.T) {
+	s := inBridge(t, func(rpc grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse], _ int) error {
+		<-rpc.Context().Done()
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 3 {
+		_, err := s.Publish(ctx, Message{Topic: "a"})
+		if CodeOf(err) != wirev1.Code_CODE_UNSUPPORTED || !strings.Contains(err.Error(), "Producer") {
+			t.Error(err)
+		}
+		_, err = s.Claim(ctx, "seat")
+		if CodeOf(err) != wirev1.Code_CODE_UNSUPPORTED || !strings.Contains(err.Error(), "ClaimService") {
+			t.Error(err)
+		}
+	}
+	if st := s.Stats(); st.Connects != 1 || !st.Connected {
+		t.Errorf("stats %+v", st)
+	}
+}
+
+// However a router's stream ends, the subscriber comes back where that can help, and hears why where it can't. What it can't read is no end of the subscriber.
+func TestEndsOfARoutersStream(t *testing.T) {
+	for name, end := range map[string]func(rpc grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]) error{
+		"it ends": func(grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]) error {
+			return nil
+		},
+		"it fails": func(grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]) error {
+			return status.Error(codes.Unavailable, "not now")
+		},
+		"it talks nonsense": func(rpc grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]) error {
+			bad := &pushmeshv1.SubscribeResponse{}
+			bad.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9, protowire.VarintType), 1))
+			if err := rpc.Send(bad); err != nil {
+				return err
+			}
+			<-rpc.Context().Done()
+			return nil
+		},
+	} {
+		s := inBridge(t, func(rpc grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse], stream int) error {
+			if stream == 1 {
+				return end(rpc)
+			}
+			<-rpc.Context().Done()
+			return nil
+		})
+		waitUntil(t, func() bool {
+			st := s.Stats()
+			return st.Connects >= 2 && st.Connected || s.Err() != nil
+		})
+		if s.Err() != nil {
+			t.Errorf("%s, and the subscriber with it: %v", name, s.Err())
+		}
+	}
+}
+
+// A dial that nobody waits for any more ends, with its stream, and leaves nothing behind.
+func TestADialThroughARouterIsGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if conn, err := ThroughRouter()(ctx, nobody); err == nil {
+		_ = conn.Close()
+		t.Error("connected to nobody")
+	}
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hung.Close() }()
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if conn, err := ThroughRouter()(ctx, hung.Addr().String()); err == nil {
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, io.ErrNoProgress) {
+			t.Error("a hung router is read from")
+		}
+		_ = conn.Close()
+	}
+}

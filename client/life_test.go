@@ -1,0 +1,550 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// Close waits for the handler that runs, CloseTimeout at most: then its context ends, and Close returns whatever the handler does. Nothing that waited is handed over.
+func TestCloseWaitsForTheHandler(t *testing.T) {
+	const most = 3 * time.Second
+	for _, x := range []struct {
+		name    string
+		h       func(ctx context.Context)
+		returns time.Duration
+	}{
+		{"a handler that takes a second", func(context.Context) { pass(time.Second) }, time.Second},
+		{"a handler that ends with its context", func(ctx context.Context) { <-ctx.Done() }, most},
+		{"a handler that takes its time", func(context.Context) { pass(time.Minute) }, most},
+		{"no handler", nil, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newPipeEdge(t)
+			s := newTestSubscriber(t, SubscriberConfig{Dial: e.dial, Addrs: []string{"edge"}, CloseTimeout: most})
+			var handled atomic.Int32
+			start(t, s, "talk", func(ctx context.Context, _ *Delivery) error {
+				handled.Add(1)
+				x.h(ctx)
+				return nil
+			})
+			c := e.welcomeWith(seldom)
+			c.subscribed(0, 0, true)
+			if x.h != nil {
+				c.message("talk", 0, 0)
+				c.message("talk", 0, 0)
+				synctest.Wait()
+			}
+			began := time.Now()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(began); d != x.returns || handled.Load() > 1 {
+				t.Errorf("%s: closed after %v, %d messages handled", x.name, d, handled.Load())
+			}
+			if x.h != nil {
+				pass(time.Hour)
+			}
+			if _, err := s.Start("x", fine); !errors.Is(err, ErrClosed) || s.Err() != nil {
+				t.Errorf("%s: %v, %v", x.name, err, s.Err())
+			}
+		})
+	}
+}
+
+// An edge that takes no bytes can't keep Close from returning.
+func TestCloseWithAnEdgeThatTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newPipeEdge(t)
+		s := newTestSubscriber(t, SubscriberConfig{Dial: e.dial, Addrs: []string{"edge"}, CloseTimeout: 3 * time.Second, AckDelay: time.Hour})
+		start(t, s, "room/a", fine, WithAck())
+		c := e.welcomeWith(seldom)
+		c.subscribed(7, 0, true)
+		c.message("room/a", 1, 0)
+		synctest.Wait()
+		began := time.Now()
+		_ = s.Close()
+		if d := time.Since(began); d != 4*time.Second {
+			t.Errorf("closed after %v", d)
+		}
+		<-s.Done()
+	})
+}
+
+// halfConn is a pipe whose one way can be closed, as of TCP.
+type halfConn struct {
+	net.Conn
+	shut func()
+	fail bool
+}
+
+func (c halfConn) CloseWrite() error {
+	if c.fail {
+		return errors.New("it can't")
+	}
+	c.shut()
+	return nil
+}
+
+// Who hangs up says that nothing more comes, and reads on for a moment: to close over bytes that were not read would reset the connection, and take the last ACKs along.
+func TestHangingUp(t *testing.T) {
+	for name, x := range map[string]struct {
+		fail  bool
+		waits time.Duration
+	}{"": {false, 250 * time.Millisecond}, "of what can't be closed by half": {true, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			e, shut := newPipeEdge(t), make(chan struct{})
+			s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{"edge"}, AckDelay: time.Hour, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+				conn, err := e.dial(ctx, addr)
+				return halfConn{conn, func() { close(shut) }, x.fail}, err
+			}})
+			start(t, s, "room/a", fine, WithAck())
+			c := e.welcomeWith(seldom)
+			c.subscribed(7, 0, true)
+			c.message("room/a", 1, 0)
+			synctest.Wait()
+			closed := make(chan time.Time, 1)
+			began := time.Now()
+			go func() {
+				_ = s.Close()
+				closed <- time.Now()
+			}()
+			c.ackedThrough("room/a", 1)
+			if !x.fail {
+				<-shut
+				for range 3 {
+					c.message("room/a", 2, 0) // the edge does not know yet
+				}
+			}
+			if d := (<-closed).Sub(began); d != x.waits {
+				t.Errorf("hanging up %s took %v", name, d)
+			}
+		})
+	}
+}
+
+// A Close that comes between a connection and its first frame ends that connection.
+func TestCloseBeforeAConnectionIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newPipeEdge(t)
+		conn, _ := e.dial(t.Context(), "")
+		s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{"edge"}, Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		_ = s.Close()
+		l := newLink(conn)
+		l.beat, l.welcome = time.Hour, seldom
+		served := make(chan error, 1)
+		go func() { served <- s.serve(l) }()
+		if err := <-served; err == nil {
+			t.Error("it went on")
+		}
+	})
+}
+
+// Every connection is told of, with all that its edge said, and every end that nobody asked for, with its reason.
+func TestConnectionsAreToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newPipeEdge(t)
+		made, ended := make(chan Connection, 10), make(chan error, 10)
+		s := newTestSubscriber(t, SubscriberConfig{
+			Dial: e.dial, Addrs: []string{"edge"}, OnConnect: func(c Connection) { made <- c }, OnDisconnect: func(err error) { ended <- err },
+		})
+		for i := range 2 {
+			c, hello := e.accept()
+			if i == 1 && hello.GetClientId() != "made up" {
+				t.Errorf("it came back as %q: the name that an edge gave stays", hello.GetClientId())
+			}
+			c.send(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{ConnectionId: 5, Edge: "edge-a", ClientId: "made up", User: "ann", Resumed: true, Features: []string{"f"}})
+			want := Connection{ID: 5, Edge: "edge-a", ClientID: "made up", User: "ann", Resumed: true, Features: []string{"f"}}
+			if got := <-made; fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("told of %+v, want %+v", got, want)
+			}
+			if i == 0 {
+				c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_IDLE_TIMEOUT})
+				if err := <-ended; CodeOf(err) != wirev1.Code_CODE_IDLE_TIMEOUT {
+					t.Errorf("ended with %v", err)
+				}
+			}
+		}
+		_ = s.Close()
+		if len(ended) > 0 {
+			t.Errorf("Close is told as %v", <-ended)
+		}
+	})
+}
+
+// inSubs runs a test in a bubble, with a subscriber that is connected.
+func inSubs(t *testing.T, f func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		e := newPipeEdge(t)
+		s := newTestSubscriber(t, SubscriberConfig{Dial: e.dial, Addrs: []string{"edge"}, MinBackoff: 100 * time.Millisecond})
+		f(t, s, e, e.welcomeWith(seldom))
+	})
+}
+
+// start adds a subscription on this connection, whose Subscribe is read next.
+func (c *edgeConn) start(s *Subscriber, filter string, h Handler, opts ...Option) *Subscription {
+	c.t.Helper()
+	started := make(chan *Subscription, 1)
+	go func() {
+		sub, _ := s.Start(filter, h, opts...) // nil where it fails
+		started <- sub
+	}()
+	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+	if _, err := c.br.Peek(1); err != nil { // which lets the write return
+		c.t.Fatal(err)
+	}
+	return <-started
+}
+
+// A subscription that is refused for now, or taken away for now, is asked for again when the mesh said, on the connection that it was refused on: another one asks by
+// itself, and one that is over is not asked for.
+func TestRefusedSubscriptionsByTheClock(t *testing.T) {
+	inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
+		sub := c.start(s, "room/a", fine)
+		m := c.subscribe()
+		refuse := func(after time.Duration, taken bool) {
+			if taken {
+				c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: m.GetId(), Code: wirev1.Code_CODE_OVERLOADED})
+				return
+			}
+			c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_OVERLOADED, Ref: m.GetId(), RetryAfterMs: uint32(after.Milliseconds())})
+		}
+		for _, x := range []struct {
+			after time.Duration
+			taken bool
+		}{{3 * time.Second, false}, {0, false}, {0, true}} {
+			began := time.Now()
+			refuse(x.after, x.taken)
+			if m = c.subscribe(); time.Since(began) != max(x.after, 100*time.Millisecond) {
+				t.Errorf("%+v: asked again after %v", x, time.Since(began))
+			}
+		}
+		refuse(time.Second, false)
+		synctest.Wait()
+		c.close()
+		c = e.welcomeWith(seldom)
+		m = c.subscribe()
+		c.quiet(time.Minute) // and once
+		refuse(time.Second, false)
+		if err := sub.Unsubscribe(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.quiet(time.Minute)
+		if !sub.ending() || sub.Err() == nil && sub.Ready(t.Context()) == nil {
+			t.Error("it goes on")
+		}
+	})
+}
+
+// A subscription that an edge takes away for good is over, with the reason; one that nobody waits for any more, or that was ended, is not asked for again.
+func TestSubscriptionsThatAreOver(t *testing.T) {
+	inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
+		taken := c.start(s, "room/a", fine)
+		id := c.subscribed(7, 0, true).GetId()
+		c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: id, Code: wirev1.Code_CODE_FORBIDDEN, Reason: "not any more"})
+		<-taken.Done()
+		if CodeOf(taken.Err()) != wirev1.Code_CODE_FORBIDDEN || taken.Err().Error() != "pushmesh: FORBIDDEN: not any more" {
+			t.Error(taken.Err())
+		}
+		c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: 999})
+		c.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: 999})
+		c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Ref: 999, Code: wirev1.Code_CODE_FORBIDDEN})
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		late := failed(func(context.Context) error { _, err := s.Subscribe(ctx, "room/b", fine); return err })
+		c.subscribe()
+		if err := <-late; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+
+		leaving := c.start(s, "room/c", fine)
+		c.subscribed(7, 0, true)
+		gone := failed(leaving.Unsubscribe)
+		c.expect(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{})
+		c.close() // without an answer: there is nothing to confirm any more
+		if err := <-gone; err != nil || leaving.Err() != nil {
+			t.Error(err, leaving.Err())
+		}
+		synctest.Wait()
+		quick := start(t, s, "room/d", fine)
+		if err := errors.Join(quick.Unsubscribe(t.Context()), quick.Unsubscribe(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if !errors.Is(quick.Ready(t.Context()), ErrClosed) {
+			t.Error("what was never subscribed is ready")
+		}
+		c = e.welcomeWith(seldom)
+		c.quiet(time.Minute)
+		stays := c.start(s, "room/e", fine)
+		c.subscribed(7, 0, true)
+		short, stop := context.WithTimeout(t.Context(), time.Millisecond)
+		defer stop()
+		unanswered := failed(func(context.Context) error { return stays.Unsubscribe(short) })
+		c.expect(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{})
+		if err := <-unanswered; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		// It was being ended when its edge refused it: it does not come back.
+		c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_OVERLOADED, Ref: stays.request.GetId(), RetryAfterMs: 10})
+		<-stays.Done()
+		c.quiet(time.Minute)
+		waiting := c.start(s, "room/f", fine)
+		c.subscribe()
+		going := c.start(s, "room/g", fine)
+		c.subscribed(7, 0, true)
+		if err := going.Ready(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = s.Close()
+		if waiting.Err() == nil || !errors.Is(waiting.Ready(t.Context()), ErrClosed) || going.Err() != nil || !going.ending() {
+			t.Errorf("closed: %v, %v", waiting.Err(), going.Err())
+		}
+	})
+}
+
+// Ids of requests are never 0, and none has the id of another that waits.
+func TestIDsOfRequests(t *testing.T) {
+	s := &Subscriber{
+		lastID: math.MaxUint32 - 1, subs: map[uint32]*Subscription{1: {}}, pubs: map[uint32]*publishing{2: {}}, claimAsks: map[uint32]*claimAsk{4: {}},
+	}
+	var got []uint32
+	for range 4 {
+		got = append(got, s.nextID())
+	}
+	if want := []uint32{math.MaxUint32, 3, 5, 6}; !slices.Equal(got, want) {
+		t.Errorf("ids %v, want %v", got, want)
+	}
+}
+
+// A handler that keeps a durable message through a break has its subscription asked for again once it has returned, from what it made of it; others are not kept waiting.
+func TestABreakDuringAHandler(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
+			leave := make(chan struct{})
+			held := c.start(s, "room/a", func(context.Context, *Delivery) error {
+				<-leave
+				return nil
+			}, WithAck())
+			c.subscribed(7, 0, true)
+			c.start(s, "room/b", fine, WithAck())
+			c.subscribed(7, 0, true)
+			c.message("room/a", 1, 0)
+			c.message("room/a", 2, 0)
+			synctest.Wait()
+			c.close()
+			c = e.welcomeWith(seldom)
+			if m := c.subscribe(); m.GetFilter() != "room/b" {
+				t.Fatalf("asked for %s", m.GetFilter())
+			}
+			c.quiet(10 * time.Second)
+			if leaves {
+				if err := held.Unsubscribe(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			close(leave)
+			if leaves {
+				c.ackedThrough("room/a", 1)
+				c.quiet(time.Minute)
+				return
+			}
+			if m := c.subscribe(); m.GetFilter() != "room/a" || len(m.GetPositions()) != 1 || m.GetPositions()[0].GetSeq() != 1 {
+				t.Errorf("asked for %v", m)
+			}
+			c.ackedThrough("room/a", 1)
+			c.quiet(time.Minute) // once
+		})
+	}
+}
+
+// An ephemeral message that a handler has, or that waits for one, when the connection breaks, holds nothing up and is not lost.
+func TestEphemeralMessagesThroughABreak(t *testing.T) {
+	inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
+		leave, handled := make(chan struct{}), make(chan struct{}, 10)
+		c.start(s, "talk", func(context.Context, *Delivery) error {
+			<-leave
+			handled <- struct{}{}
+			return nil
+		})
+		c.subscribed(0, 0, true)
+		c.message("talk", 0, 0)
+		c.message("talk", 0, 0)
+		synctest.Wait()
+		c.close()
+		c = e.welcomeWith(seldom)
+		c.subscribed(0, 0, true)
+		close(leave)
+		<-handled
+		<-handled
+	})
+}
+
+// What an edge allows to be unanswered is kept to; one that does not say allows 16. Whoever waits for room stops waiting with its context.
+func TestThePublishWindow(t *testing.T) {
+	for said, want := range map[uint32]int{0: 16, 1: 1, 3: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newPipeEdge(t)
+			s := newTestSubscriber(t, SubscriberConfig{Dial: e.dial, Addrs: []string{"edge"}})
+			c := e.welcomeWith(&wirev1.Welcome{Version: 1, HeartbeatMs: seldom.GetHeartbeatMs(), PublishWindow: said})
+			done := make(chan error, 100)
+			for range want + 2 {
+				go func() {
+					_, err := s.Publish(t.Context(), Message{Topic: "a"})
+					done <- err
+				}()
+			}
+			var first *wirev1.Publish
+			for i := range want {
+				if m := c.publish(); i == 0 {
+					first = m
+				}
+			}
+			c.quiet(time.Minute)
+			c.send(wirev1.FrameType_FRAME_TYPE_PUBLISHED, &wirev1.Published{Id: first.GetId(), Seq: 1})
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			c.publish()
+			c.quiet(time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now()
+			if _, err := s.Publish(ctx, Message{Topic: "a"}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+				t.Error(err)
+			}
+			c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Ref: first.GetId(), Code: wirev1.Code_CODE_FORBIDDEN}) // answered already
+			c.quiet(time.Second)
+			_ = s.Close()
+			for range want + 1 {
+				if err := <-done; err == nil {
+					t.Error("answered by nobody")
+				}
+			}
+			if _, err := s.Publish(t.Context(), Message{Topic: "a"}); !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Whoever waits for the answer of an edge that has the message stops waiting with its context, and leaves room.
+func TestAPublishGivenUp(t *testing.T) {
+	inSubs(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		done := failed(func(context.Context) error { _, err := s.Publish(ctx, Message{Topic: "a"}); return err })
+		m := c.publish()
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		c.send(wirev1.FrameType_FRAME_TYPE_PUBLISHED, &wirev1.Published{Id: m.GetId(), Seq: 1})
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.pubs) != 0 {
+			t.Errorf("%d publishes wait", len(s.pubs))
+		}
+	})
+}
+
+// Frames of many writers stay whole, and each writer's in order, however slowly the connection takes them.
+func TestFramesOfManyWriters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		w := &writer{conn: near}
+		const writers, each = 4, 200
+		for i := range writers {
+			go func() {
+				for n := range each {
+					if err := w.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: string(make([]byte, n%7*300)), Sub: uint32(i), Seq: uint64(n + 1)}}}); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		next := [writers]uint64{}
+		for range writers * each {
+			_, body, err := wire.Read(far, nil, wire.MaxBody)
+			a := &wirev1.Ack{}
+			if err != nil || proto.Unmarshal(body, a) != nil || len(a.GetEntries()) != 1 {
+				t.Fatal(err, a)
+			}
+			if e := a.GetEntries()[0]; next[e.GetSub()]+1 != e.GetSeq() {
+				t.Fatalf("writer %d: %d after %d", e.GetSub(), e.GetSeq(), next[e.GetSub()])
+			} else {
+				next[e.GetSub()]++
+			}
+		}
+		_, _ = near.Close(), far.Close()
+	})
+}
+
+// What waits for an edge that takes nothing is bounded: at the bound the connection is given up.
+func TestWhatWaitsForAnEdgeIsBounded(t *testing.T) {
+	near, far := net.Pipe()
+	defer func() { _ = far.Close() }()
+	w := &writer{conn: near}
+	grow := func(n int) { w.append(func(b []byte) []byte { return append(b, make([]byte, n)...) }) }
+	grow(maxQueued)
+	grow(1)
+	if w.err != nil || len(w.buf) != maxQueued+1 {
+		t.Fatalf("%v at the bound, %d bytes wait", w.err, len(w.buf))
+	}
+	grow(1)
+	if !errors.Is(w.err, errStuck) || len(w.buf) != maxQueued+1 {
+		t.Fatalf("%v beyond the bound, %d bytes wait", w.err, len(w.buf))
+	}
+	if _, err := far.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection goes on")
+	}
+	if err := w.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{}); !errors.Is(err, errStuck) {
+		t.Error(err)
+	}
+}
+
+// Messages of every size arrive whole, around the reader's buffer too, and in one that runs its handlers itself.
+func TestMessagesOfEverySize(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newPipeEdge(t)
+			s := newTestSubscriber(t, SubscriberConfig{Dial: e.dial, Addrs: []string{"edge"}, Inline: inline})
+			got := make(chan []byte, 1)
+			start(t, s, "talk", func(_ context.Context, d *Delivery) error {
+				got <- slices.Clone(d.Payload)
+				return nil
+			})
+			c := e.welcomeWith(seldom)
+			c.subscribed(0, 0, true)
+			for n := range 200 {
+				if n >= 20 {
+					n += readBuffer - 120
+				}
+				want := make([]byte, n)
+				for i := range want {
+					want[i] = byte(i * n)
+				}
+				c.send(wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "talk", Payload: want})
+				if have := <-got; !slices.Equal(have, want) {
+					t.Fatalf("a message of %d bytes arrived as one of %d", len(want), len(have))
+				}
+			}
+		})
+	}
+}
