@@ -72,3 +72,48 @@ func TestClockJumps(t *testing.T) {
 		t.Errorf("after that: %d", got)
 	}
 }
+
+// A quick answer is better than later slow ones, for as long as clocks can be trusted to keep step; what is kept of answers is bounded.
+func TestAClockGoesByItsBestAnswer(t *testing.T) {
+	began := time.Now()
+	c := newClock(began)
+	const ahead = 1_000_000_000_000
+	truth := func(at time.Duration) uint64 { return ahead + uint64(at.Microseconds()) }
+	late := func(at time.Duration) time.Duration {
+		return time.Duration(truth(at)-c.now(began.Add(at))) * time.Microsecond
+	}
+	if c.now(began) != 0 {
+		t.Error("a time without an answer")
+	}
+	note := func(at, takes time.Duration) {
+		t.Helper() // the database is asked at once, and the answer takes all the time
+		if err := c.note(began.Add(at-takes), began.Add(at), truth(at-takes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note(0, 0)
+	for s := time.Second; s <= 29*time.Second; s += time.Second {
+		note(s, 20*time.Millisecond)
+		if got, most := late(s), time.Duration(s.Seconds()*200)*time.Microsecond; got > most+2*time.Microsecond || got < most {
+			t.Fatalf("%s after the best answer it is late by %s, want %s", s, got, most)
+		}
+	}
+	note(30*time.Second, 20*time.Millisecond)
+	if got := late(30 * time.Second); got > 7*time.Millisecond {
+		t.Errorf("30 s after the best answer it is late by %s", got)
+	}
+	note(31*time.Second, 20*time.Millisecond)
+	if got := late(31 * time.Second); got < 19*time.Millisecond || got > 20*time.Millisecond {
+		t.Errorf("31 s after the best answer it is late by %s, want what the last ones are", got)
+	}
+	for i := range 3 * samplesKept { // many in no time
+		at := 32*time.Second + time.Duration(i)*time.Millisecond
+		note(at, time.Millisecond)
+		if len(c.samples) > samplesKept {
+			t.Fatalf("%d answers are kept", len(c.samples))
+		}
+	}
+	if first := c.samples[0].answered; first != 32*time.Second+2*samplesKept*time.Millisecond {
+		t.Errorf("the oldest answer that is kept is of %s", first)
+	}
+}

@@ -22,6 +22,7 @@ type database struct {
 	// before and after are asked around every call ("open", "take", "give", "commit"); an error fails it, before or after it was done. They may block.
 	before, after func(what string, by backend.Owner) error
 	commits       int
+	opens         int // runs that were begun, or tried to be
 }
 
 func newDatabase() *database {
@@ -65,6 +66,9 @@ func (d *database) do(what string, by backend.Owner, f func() error) error {
 }
 
 func (d *database) OpenClaims(_ context.Context, owner backend.Owner) (backend.ClaimRun, error) {
+	d.mu.Lock()
+	d.opens++
+	d.mu.Unlock()
 	r := &dbRun{db: d, by: owner}
 	return r, d.do("open", owner, func() error { return nil })
 }
@@ -151,4 +155,11 @@ func (r *dbRun) Close() error {
 	defer r.db.mu.Unlock()
 	r.db.end(r)
 	return nil
+}
+
+// opened is how many runs were begun, or tried to be.
+func (d *database) opened() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.opens
 }

@@ -48,12 +48,12 @@ type store struct {
 }
 
 // open starts a lane that owns all shards, or none.
-func open(t testing.TB, db *database, id string, all bool) *store {
+func open(t testing.TB, db *database, id string, all bool, changes ...func(*store, *claims.Config)) *store {
 	s := &store{t: t, table: policy.NewTable(nil), jobs: make(chan prepare.Job, 10_000)}
 	if all {
 		s.own(0, topic.Shards)
 	}
-	s.lane = claims.New(claims.Config{
+	cfg := claims.Config{
 		Backend: db, Owner: backend.Owner{StoreID: id}, Prepare: func(j prepare.Job) { s.jobs <- j },
 		Limits:   claims.Limits{Unanswered: 10_000, PushBytes: 1 << 20},
 		Away:     func() error { s.mu.Lock(); defer s.mu.Unlock(); return s.away },
@@ -61,7 +61,11 @@ func open(t testing.TB, db *database, id string, all bool) *store {
 		Own:      func(n int) uint64 { s.mu.Lock(); defer s.mu.Unlock(); return s.owned[n] },
 		Sure:     func(context.Context, int) error { s.mu.Lock(); defer s.mu.Unlock(); return s.unsure },
 		Policies: func() *policy.Table { s.mu.Lock(); defer s.mu.Unlock(); return s.table },
-	})
+	}
+	for _, change := range changes {
+		change(s, &cfg)
+	}
+	s.lane = claims.New(cfg)
 	need(t, s.lane.Start(t.Context()))
 	t.Cleanup(func() { s.stop() })
 	return s

@@ -111,7 +111,7 @@ func (s *state) dirty() *backend.Checkpoint {
 			c.Topics = append(c.Topics, backend.Topic{Shard: t.shard, Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest})
 		}
 	}
-	for p := s.positions.newest; p != nil && s.positions.dirty > 0; p = p.older { // those that changed were used last
+	for p := s.positions.newest; s.positions.dirty > 0; p = p.older { // those that changed were used last
 		if p.dirty {
 			p.dirty = false
 			s.positions.dirty--

@@ -96,6 +96,7 @@ func TestACheckpointOfEverythingHoldsEverything(t *testing.T) {
 	l.state = owning()
 	stored := func() string {
 		c := l.checkpoints.rest
+		held(t, &l.state.positions)
 		slices.SortFunc(c.Producers, func(a, b backend.Producer) int { return int(a.At) - int(b.At) })
 		var names []string
 		for _, p := range c.Producers {

@@ -172,8 +172,8 @@ func (l *lane) giveBack(ctx context.Context, shards []int) error {
 	}
 	l.state.drop(func(shard int) bool { return slices.Contains(shards, shard) })
 	l.log.Info("shards given back", "lane", l.name, "shards", len(shards))
-	if err := l.writer.Release(ctx, shards); err != nil {
-		return fmt.Errorf("release: %w", err)
+	if err := l.writer.Release(ctx, shards); err != nil { // they are forgotten here and may be held there: the end of the connection frees them
+		return fmt.Errorf("release: %w: %w", backend.ErrLost, err)
 	}
 	return nil
 }

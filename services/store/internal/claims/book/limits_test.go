@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
@@ -93,4 +95,196 @@ func TestNonsenseIsRefused(t *testing.T) {
 	if got := fmt.Sprint(d.b.Stats().Places); got != "1" {
 		t.Errorf("%s places", got)
 	}
+}
+
+// What is just within a bound is taken.
+func TestWhatIsWithinBoundsIsTaken(t *testing.T) {
+	long := strings.Repeat("x", 255)
+	d := newDesk(t)
+	a := d.is(d.do(acquire, long, func(op *Op) { op.TtlMs, op.Priority = 3_600_000, 9 }), isGranted)
+	d.is(d.do(renew, long, token(a.Token), func(op *Op) { op.TtlMs = 1000 }), isGranted)
+	for _, kind := range []meshv1.ClaimOp_Kind{check_, watch_, unwatch} { // who only looks needs no name
+		d.is(d.do(kind, "", conn(1)), isHeld)
+	}
+	other := strings.Repeat("y", 255)
+	d.is(d.do(release, long, token(a.Token), successorOf(other)), isReleased)
+	d.is(d.do(check_, other), isGranted)
+}
+
+// What no operation may say is refused, whatever else is right, and changes nothing.
+func TestWhatIsBeyondBoundsIsRefused(t *testing.T) {
+	d := newDesk(t)
+	a := d.is(d.do(acquire, "a", func(op *Op) { op.TtlMs = 5000 }), isGranted)
+	right := token(a.Token)
+	for name, c := range map[string]struct {
+		kind  meshv1.ClaimOp_Kind
+		owner string
+		with  func(*Op)
+	}{
+		"a renewal without a token":     {renew, "a", token(0)},
+		"a renewal for too short":       {renew, "a", func(op *Op) { right(op); op.TtlMs = 999 }},
+		"a renewal for too long":        {renew, "a", func(op *Op) { right(op); op.TtlMs = 3_600_001 }},
+		"a release without a token":     {release, "a", token(0)},
+		"a successor with a long name":  {release, "a", func(op *Op) { right(op); op.Successor = strings.Repeat("x", 256) }},
+		"its own successor":             {release, "a", func(op *Op) { right(op); op.Successor = "a" }},
+		"nobody leaves":                 {leave, "", func(*Op) {}},
+		"nobody's connection ends":      {untie, "", conn(1)},
+		"nobody renews":                 {renew, "", right},
+		"no node watches":               {watch_, "a", func(*Op) {}},
+		"no node watches no more":       {unwatch, "a", func(*Op) {}},
+		"a watch of a name that's long": {watch_, strings.Repeat("x", 256), conn(1)},
+	} {
+		d.refused(d.do(c.kind, c.owner, c.with), wirev1.Code_CODE_INVALID_ARGUMENT)
+		if d.got.Counts.Refused[wirev1.Code_CODE_INVALID_ARGUMENT] != 1 || len(d.got.Changes.Put)+len(d.got.Changes.Delete)+len(d.got.Pushes) > 0 {
+			t.Errorf("%s: %+v", name, d.got)
+		}
+	}
+	if st := d.is(d.do(check_, "a"), isGranted); st.ExpiresAt != a.ExpiresAt {
+		t.Errorf("until %d, was %d", st.ExpiresAt, a.ExpiresAt)
+	}
+}
+
+// The very last numbers of a shard are a place and its hold; with one less nobody comes, and a shard is low before that.
+func TestTheLastNumbers(t *testing.T) {
+	d := newDesk(t)
+	s := d.b.shards[shardOf("r")]
+	s.next = s.most - 100
+	for numbers, low := range map[uint64]bool{99: false, 100: false, 101: true} {
+		if got := len(d.b.Low(numbers)) == 1; got != low {
+			t.Errorf("with 100 left it has less than %d: %v", numbers, got)
+		}
+	}
+	s.next = s.most - 2
+	a := d.is(d.do(acquire, "a"), isGranted)
+	if a.Token != s.most-1 {
+		t.Errorf("token %d, want %d", a.Token, s.most-1)
+	}
+	d.refused(d.do(release, "a", token(a.Token), successorOf("b")), wirev1.Code_CODE_UNAVAILABLE)
+	d.is(d.do(check_, "a"), isGranted) // what could not be done changed nothing
+}
+
+// Who is turned away is told when it may help to come back: when the first hold ends, within a third of wait_ttl, and never at once.
+func TestWhenToComeBack(t *testing.T) {
+	for _, c := range []struct {
+		left time.Duration // of the first hold
+		want time.Duration
+	}{{20 * time.Second, 5 * time.Second}, {5 * time.Second, 5 * time.Second}, {4 * time.Second, 4 * time.Second}, {1500 * time.Millisecond, 1500 * time.Millisecond}, {50 * time.Millisecond, 100 * time.Millisecond}} {
+		d := newDesk(t, func(c *policy.Claims) { c.Holders, c.MaxWaiting = 2, 1 })
+		d.is(d.do(acquire, "a", func(op *Op) { op.TtlMs = 60_000 }), isGranted)
+		d.is(d.do(acquire, "b", func(op *Op) { op.TtlMs = 25_000 }), isGranted)
+		d.advance(25*time.Second - c.left)
+		d.is(d.do(acquire, "c"), isQueued)
+		if full := d.do(acquire, "x"); full.Code != wirev1.Code_CODE_OVERLOADED || full.RetryAfter != c.want {
+			t.Errorf("%s before a hold ends: refused for %s, want %s", c.left, full.RetryAfter, c.want)
+		}
+		st := d.is(d.do(acquire, "x", func(op *Op) { op.NoWait = true }), isHeld)
+		if got := time.Duration(st.PollAfterMs) * time.Millisecond; got != c.want || st.ExpiresInMs != uint32(c.left.Milliseconds()) || st.ExpiresAt != d.now+uint64(c.left.Microseconds()) {
+			t.Errorf("%s before a hold ends: %v, want to ask after %s", c.left, st, c.want)
+		}
+	}
+	d := newDesk(t, func(c *policy.Claims) { c.Prepare, c.MaxWaiting = &policy.Prepare{}, 1 })
+	d.is(d.do(acquire, "a"), isQueued)
+	if full := d.do(acquire, "b"); full.Code != wirev1.Code_CODE_OVERLOADED || full.RetryAfter != 5*time.Second {
+		t.Errorf("while nobody holds: %+v", full)
+	}
+	if st := d.is(d.do(check_, "b"), isHeld); st.PollAfterMs != 5000 || st.ExpiresAt != 0 || st.ExpiresInMs != 0 {
+		t.Errorf("while nobody holds: %v", st)
+	}
+	d = newDesk(t)
+	d.b = New(Config{Rules: func(string) *policy.Claims { return &d.rules }, Places: 1, Watches: 1})
+	d.load(shardOf("r"))
+	d.is(d.do(acquire, "a"), isGranted)
+	if full := d.do(acquire, "b"); full.RetryAfter != 5*time.Second {
+		t.Errorf("no place: %+v", full)
+	}
+	d.is(d.do(watch_, "a", conn(1)), isGranted)
+	d.is(d.do(watch_, "a", conn(1)), isGranted) // it does already
+	if full := d.do(watch_, "a", func(op *Op) { op.Node, op.Incarnation = "edge:2", 1 }); full.Code != wirev1.Code_CODE_OVERLOADED || full.RetryAfter != 5*time.Second {
+		t.Errorf("no watch: %+v", full)
+	}
+}
+
+// An owner without a node behind it polls, whatever else it says of its connection; it is told how often.
+func TestWhoHasNoNodePolls(t *testing.T) {
+	d := newDesk(t)
+	d.is(d.do(acquire, "a"), isGranted)
+	nowhere := func(op *Op) { op.Conn = 7 }
+	for range 2 {
+		if st := d.is(d.do(acquire, "b", nowhere), isQueued); st.PollAfterMs != 5000 {
+			t.Errorf("%v", st)
+		}
+	}
+	d.advance(15*time.Second - time.Microsecond)
+	d.is(d.do(check_, "b", nowhere), isQueued)
+	d.advance(15 * time.Second)
+	if d.got.Counts.Ended[wirev1.Code_CODE_IDLE_TIMEOUT] != 1 {
+		t.Errorf("after wait_ttl: %+v", d.got.Counts)
+	}
+}
+
+// A step that has anything to tell or to do is not empty.
+func TestAStepWithAnythingIsNotEmpty(t *testing.T) {
+	for has := range 1 << 5 {
+		s := &Step{}
+		if has&1 != 0 {
+			s.Answers = make([]Answer, 1)
+		}
+		if has&2 != 0 {
+			s.Changes.Put = make([]backend.ClaimPlace, 1)
+		}
+		if has&4 != 0 {
+			s.Changes.Delete = make([]backend.ClaimKey, 1)
+		}
+		if has&8 != 0 {
+			s.Pushes = make([]Push, 1)
+		}
+		if has&16 != 0 {
+			s.Prepare = make([]Prepare, 1)
+		}
+		if s.Empty() != (has == 0) {
+			t.Errorf("%+v is empty: %v", s, s.Empty())
+		}
+	}
+}
+
+// A shard that another store has taken is nothing to this one: what was about to be written, called or told of it is not, and nothing is waited for.
+func TestNothingIsLeftOfADroppedShard(t *testing.T) {
+	d := newDesk(t)
+	d.b.NodeUp(d.now, "edge:1", 1)
+	d.is(d.do(acquire, "o0"), isGranted)
+	for i := range uint64(30) {
+		d.do(acquire, fmt.Sprint("o", i+1), conn(i+1))
+	}
+	d.is(d.do(watch_, "", conn(99)), isHeld)
+	for range 2 { // the second leaves positions and the state of the resource to be told later
+		d.do(leave, fmt.Sprint("o", 1+d.b.Stats().Places%2), conn(1+uint64(d.b.Stats().Places%2)))
+	}
+	for i := range uint64(5) {
+		d.b.Apply(d.now, Op{Node: "edge:1", Incarnation: 1, ClaimOp: &meshv1.ClaimOp{Kind: leave, Resource: "r", Owner: fmt.Sprint("o", 10+i), Conn: 10 + i}})
+	}
+	d.rules.Prepare = &policy.Prepare{}
+	d.b.Apply(d.now, Op{ClaimOp: &meshv1.ClaimOp{Kind: release, Resource: "r", Owner: "o0", Token: d.hold("o0")}})
+	d.b.Drop(shardOf("r"))
+	s := d.b.Take()
+	if len(s.Changes.Put)+len(s.Changes.Delete)+len(s.Pushes)+len(s.Prepare) > 0 {
+		t.Errorf("%d and %d changes, pushes %v, calls %v", len(s.Changes.Put), len(s.Changes.Delete), s.Pushes, s.Prepare)
+	}
+	if at, any := d.b.Due(); any {
+		t.Errorf("something is due at %d", at)
+	}
+	if st := d.b.Stats(); st != (Stats{}) {
+		t.Errorf("%+v", st)
+	}
+	for _, all := range d.b.nodes {
+		for _, n := range all {
+			if len(n.ties)+len(n.watches) > 0 {
+				t.Errorf("%s is tied %d times, watches %d", n.name, len(n.ties), len(n.watches))
+			}
+		}
+	}
+}
+
+// hold is the token that an owner has.
+func (d *desk) hold(owner string) uint64 {
+	return d.b.shards[shardOf("r")].places[placeID{d.b.shards[shardOf("r")].resources["r"], owner}].token
 }

@@ -62,6 +62,9 @@ func newWorld(t *rapid.T, resources []string, owners int) *world {
 	if rapid.Bool().Draw(t, "limits") {
 		w.rules.MaxHold, w.rules.MaxWait = 5*time.Second, 9*time.Second
 	}
+	if rapid.Bool().Draw(t, "a long grace") {
+		w.rules.Grace, w.rules.WaitTTL = w.rules.WaitTTL, w.rules.Grace
+	}
 	w.prepares(rapid.Bool().Draw(t, "prepare"))
 	w.m = &model{rules: &w.rules, now: 1e15, turns: map[string][]*mTurn{}, nodes: map[mNode]*mLife{}, watches: map[mWatch]bool{}}
 	w.m.forget()

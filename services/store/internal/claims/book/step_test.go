@@ -57,10 +57,51 @@ func (w *world) counted(s *Step) {
 			want.Waiting++
 		}
 	}
+	used := map[string]bool{}
+	for _, r := range w.resources {
+		used[r] = len(w.m.turns[r]) > 0
+	}
+	for _, p := range w.m.places {
+		used[p.resource] = true
+	}
+	for at := range w.m.watches {
+		used[at.resource] = true
+		want.Watches++
+	}
 	got := w.b.Stats()
-	want.Resources, want.Watches = got.Resources, got.Watches
+	if !w.advanced { // nodes that are gone may still be there
+		used, want.Watches = nil, got.Watches
+		want.Resources = got.Resources
+	}
+	for _, yes := range used {
+		if yes {
+			want.Resources++
+		}
+	}
 	if got != want {
 		w.t.Fatalf("%+v, not %+v", got, want)
+	}
+	if w.advanced {
+		w.known()
+	}
+}
+
+// known: the book knows the nodes of the model, and none that is gone.
+func (w *world) known() {
+	n := 0
+	for name, all := range w.b.nodes {
+		if len(all) == 0 {
+			w.t.Fatalf("nothing is left of %s but its name", name)
+		}
+		for _, one := range all {
+			n++
+			if w.m.nodes[mNode{name, one.incarnation}] == nil {
+				w.t.Fatalf("%s of life %d is gone, and still known", name, one.incarnation)
+			}
+		}
+	}
+	if n != len(w.m.nodes) {
+		w.t.Fatalf("%d nodes are known, not %d", n, len(w.m.nodes))
 	}
 }
 

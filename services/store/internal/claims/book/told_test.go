@@ -10,10 +10,12 @@ import (
 // told is what everybody outside knows: the positions of ties, and the states of resources that nodes watch.
 type told struct {
 	positions map[mTie]int
-	watches   map[mWatch]string // "": it was not told so far
-	last      map[string]uint64 // public push of a resource
-	behind    map[mTie]uint64   // of the one resource that has so many, since when its position is another
-	token     map[string]uint64 // the greatest of a resource
+	// sure are those of positions that a tie was told since it is one.
+	sure    map[mTie]bool
+	watches map[mWatch]string // "": it was not told so far
+	last    map[string]uint64 // public push of a resource
+	behind  map[mTie]uint64   // of the one resource that has so many, since when its position is another
+	token   map[string]uint64 // the greatest of a resource
 	// on the way: what was so after Advance in the middle of a step.
 	on map[string]bool
 	// unwatched in this step, by a node of any life.
@@ -29,7 +31,7 @@ type mWatch struct {
 
 func newTold() *told {
 	return &told{
-		positions: map[mTie]int{}, watches: map[mWatch]string{}, last: map[string]uint64{}, behind: map[mTie]uint64{}, token: map[string]uint64{}, on: map[string]bool{}, was: map[string]string{}, unwatched: map[mWatch]bool{},
+		positions: map[mTie]int{}, sure: map[mTie]bool{}, watches: map[mWatch]string{}, last: map[string]uint64{}, behind: map[mTie]uint64{}, token: map[string]uint64{}, on: map[string]bool{}, was: map[string]string{}, unwatched: map[mWatch]bool{},
 	}
 }
 
@@ -38,6 +40,7 @@ func (k *told) forget(r string) {
 	for t := range k.positions {
 		if t.resource == r {
 			delete(k.positions, t)
+			delete(k.sure, t)
 		}
 	}
 	delete(k.last, r)
@@ -115,8 +118,17 @@ func (k *told) step(w *world, s *Step) {
 func (k *told) answer(op Op, a Answer) {
 	t, at := mTie{op.Node, op.GetConn(), op.GetResource(), op.GetOwner()}, mWatch{op.GetResource(), mNode{op.Node, op.Incarnation}}
 	delete(k.behind, t) // a tie that is new
+	delete(k.sure, t)
+	for known := range k.sure { // a successor's place is another one
+		if known.owner == op.GetSuccessor() && known.resource == op.GetResource() {
+			delete(k.sure, known)
+		}
+	}
+	if _, is := k.positions[t]; !is && op.GetConn() != 0 {
+		k.positions[t] = 0 // if it waits and was not answered so, it is to be told
+	}
 	if st := a.State; st != nil && op.GetConn() != 0 && (st.GetState() == isQueued || st.GetState() == isGranted) {
-		k.positions[t] = int(a.State.GetPosition())
+		k.positions[t], k.sure[t] = int(a.State.GetPosition()), true
 	}
 	if st := a.State.GetState(); op.GetKind() == watch_ && (st == isFree || st == isHeld) {
 		k.watches[at] = readPublic(a.State)
@@ -131,7 +143,10 @@ func (k *told) push(w *world, p Push) {
 		if st.GetState() == isQueued && !k.on[fmt.Sprintf("%s %s %d", r, p.GetOwner(), st.GetPosition())] {
 			w.t.Fatalf("%v has no position %d", t, st.GetPosition())
 		}
-		k.positions[t] = int(st.GetPosition())
+		if st.GetState() == isQueued && k.sure[t] && k.positions[t] == int(st.GetPosition()) {
+			w.t.Fatalf("%v is told once more that it is at %d", t, st.GetPosition())
+		}
+		k.positions[t], k.sure[t] = int(st.GetPosition()), true
 		delete(k.behind, t)
 		return
 	}
