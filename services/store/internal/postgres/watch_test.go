@@ -87,7 +87,7 @@ func TestAWatchSeesWhatRunsDo(t *testing.T) {
 // A store whose statement the database works on is busy, and is not fenced; one that leaves the server waiting for it is not busy.
 func TestAWatchTellsWorkFromSilence(t *testing.T) {
 	t.Parallel()
-	d := open(t, pgtest.URL(t))
+	d := open(t, pgtest.Superuser(t, pgtest.URL(t))) // who may turn track_activities off
 	a, b := backend.Owner{StoreID: "a", Incarnation: 1}, backend.Owner{StoreID: "b", Incarnation: 1}
 	mine, err := d.OpenWatch(t.Context(), a)
 	need(t, err)
