@@ -115,7 +115,7 @@ func (w *writer) begin(ctx context.Context) (err error) {
 // record makes a backend one of a store's writers, which fencing the store ends, and forgets those that are gone.
 func record(b *pgx.Batch, p process, owner backend.Owner) {
 	b.Queue(`DELETE FROM pushmesh.writer AS w WHERE NOT EXISTS (
-		SELECT FROM pg_stat_activity AS a WHERE a.pid = w.pid AND a.backend_start = w.backend_start)`)
+		SELECT FROM pg_stat_activity AS a WHERE ` + sameBackend + `)`)
 	b.Queue(`INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)`, p.pid, p.start, owner.StoreID, int64(owner.Incarnation))
 }
 
