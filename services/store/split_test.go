@@ -95,24 +95,33 @@ func TestShardsComeBackWithoutNATS(t *testing.T) {
 	}
 }
 
-// A store is frozen until another one has fenced it, and goes on. It fences nobody.
+// A store is frozen until another one has fenced it, and goes on. It fences nobody. So it is where a pooler in session mode is between it and the database: what is fenced then are the
+// pooler's connections.
 func TestAThawedStoreFencesNobody(t *testing.T) {
 	t.Parallel()
-	nats, db := natsServer(t), pgtest.URL(t)
-	process, _ := firstStore(t, nats.ClientURL(), db)
-	second := serving(t, Settings{ID: "second", DB: db, NATS: nats.ClientURL(), LogLevel: "error"})
-	b := dial(t, second.Addr())
-	half := fmt.Sprint(map[string]int{"first": topic.Shards / 2, "second": topic.Shards / 2})
-	for round := range 3 {
-		eventually(t, "the shards are divided", func() bool { return fmt.Sprint(shares(t, b)) == half })
-		was := fmt.Sprint(backends(t, db, "second"))
-		need(t, process.Process.Signal(syscall.SIGSTOP))
-		eventually(t, "the second store owns everything", func() bool { return shares(t, b)["second"] == topic.Shards })
-		need(t, process.Process.Signal(syscall.SIGCONT))
-		eventually(t, "the shards are divided again", func() bool { return fmt.Sprint(shares(t, b)) == half })
-		if is := fmt.Sprint(backends(t, db, "second")); is != was {
-			t.Fatalf("round %d: the store that was there all the time was fenced: backends %s, before %s", round, is, was)
-		}
+	for name, way := range map[string]func(t *testing.T, db string) string{
+		"directly":         func(_ *testing.T, db string) string { return db },
+		"through a pooler": func(t *testing.T, db string) string { return pgtest.Pooler(t, db, "session") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nats, db := natsServer(t), pgtest.URL(t)
+			process, _ := firstStore(t, nats.ClientURL(), way(t, db))
+			second := serving(t, Settings{ID: "second", DB: db, NATS: nats.ClientURL(), LogLevel: "error"})
+			b := dial(t, second.Addr())
+			half := fmt.Sprint(map[string]int{"first": topic.Shards / 2, "second": topic.Shards / 2})
+			for round := range 3 {
+				eventually(t, "the shards are divided", func() bool { return fmt.Sprint(shares(t, b)) == half })
+				was := fmt.Sprint(backends(t, db, "second"))
+				need(t, process.Process.Signal(syscall.SIGSTOP))
+				eventually(t, "the second store owns everything", func() bool { return shares(t, b)["second"] == topic.Shards })
+				need(t, process.Process.Signal(syscall.SIGCONT))
+				eventually(t, "the shards are divided again", func() bool { return fmt.Sprint(shares(t, b)) == half })
+				if is := fmt.Sprint(backends(t, db, "second")); is != was {
+					t.Fatalf("round %d: the store that was there all the time was fenced: backends %s, before %s", round, is, was)
+				}
+			}
+		})
 	}
 }
 

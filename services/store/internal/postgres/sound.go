@@ -33,10 +33,13 @@ func (d *DB) sound(ctx context.Context, conn *pgx.Conn) (process, error) {
 	err := conn.QueryRow(ctx, `
 		SELECT pg_backend_pid(), a.backend_start, current_user, session_user, `+mayFence+`, current_setting('server_version_num')::int, current_setting('synchronous_commit'),
 		       current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()
-		FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE a.pid = pg_backend_pid()`).
+		FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE a.pid = pg_backend_pid()`, pgx.QueryExecModeSimpleProtocol).
 		Scan(&p.pid, &start, &user, &login, &ends, &version, &commit, &fsync, &pages, &standby)
 	if err != nil {
 		return p, fmt.Errorf("postgres: check the server: %w", err)
+	}
+	if err := d.steady(ctx, conn, p.pid); err != nil {
+		return p, err
 	}
 	var errs []error
 	if start != nil {
