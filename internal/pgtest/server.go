@@ -91,9 +91,14 @@ func Start(dir string, port int, settings ...string) (*Server, error) {
 	return s, s.start()
 }
 
-// URL of the database "postgres".
-func (s *Server) URL() string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+// URL of the database "postgres", as the ordinary role that owns it.
+func (s *Server) URL() string { return s.url(owner) }
+
+// Superuser is URL for who may do everything.
+func (s *Server) Superuser() string { return s.url("postgres") }
+
+func (s *Server) url(role string) string {
+	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/postgres?sslmode=disable", role, s.port)
 }
 
 // Log is what the server has logged so far.
@@ -145,7 +150,7 @@ func (s *Server) Promote() error {
 	if err := errors.Join(s.as.own(signal), s.start()); err != nil {
 		return err
 	}
-	return exec1(s.URL(), "SELECT pg_promote()")
+	return exec1(s.Superuser(), "SELECT pg_promote()")
 }
 
 // Pause makes the server hang (SIGSTOP to each of its processes): connections stay, nothing answers.
@@ -220,9 +225,9 @@ func (s *Server) ready() error {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		conn, err := pgx.Connect(ctx, s.URL())
+		conn, err := pgx.Connect(ctx, s.Superuser())
 		if err == nil {
-			return conn.Close(ctx)
+			return errors.Join(s.own(ctx, conn), conn.Close(ctx))
 		}
 		select {
 		case <-poll.C:
@@ -233,6 +238,22 @@ func (s *Server) ready() error {
 			return fmt.Errorf("postgres is not ready after %s: %w", readyWithin, err)
 		}
 	}
+}
+
+// owner is the role that owns the database "postgres", and nothing else.
+const owner = "store"
+
+func (s *Server) own(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, `DO $$ BEGIN
+		IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '`+owner+`') THEN
+			CREATE ROLE `+owner+` LOGIN;
+			ALTER DATABASE postgres OWNER TO `+owner+`;
+		END IF;
+	END $$`)
+	if err != nil {
+		return fmt.Errorf("postgres: make the role %s: %w", owner, err)
+	}
+	return nil
 }
 
 // stop has the process end by way of end and waits for it. s.mu is held.

@@ -36,12 +36,12 @@ func (s *Server) SmallDisk(t testing.TB, bytes int64) *SmallDisk {
 	if err := errors.Join(os.Mkdir(space, 0o700), s.as.own(space)); err != nil {
 		t.Fatal(err)
 	}
-	for _, sql := range []string{"CREATE TABLESPACE small LOCATION '" + space + "'", "CREATE DATABASE small TABLESPACE small"} {
-		if err := exec1(s.URL(), sql); err != nil {
+	for _, sql := range []string{"CREATE TABLESPACE small LOCATION '" + space + "'", "CREATE DATABASE small TABLESPACE small OWNER " + owner} {
+		if err := exec1(s.Superuser(), sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &SmallDisk{URL: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/small?sslmode=disable", s.port), dir: dir}
+	return &SmallDisk{URL: fmt.Sprintf("postgres://%s@127.0.0.1:%d/small?sslmode=disable", owner, s.port), dir: dir}
 }
 
 // Fill leaves no room on the disk.

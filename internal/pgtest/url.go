@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,83 +22,143 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Variable names the server that URL uses; unset, URL starts one for the test binary.
+// Variable names the server that URL uses, as a superuser of it; unset, URL starts one for the test binary.
 const Variable = "PUSHMESH_TEST_POSTGRES_URL"
 
 // sharedServer is the one that this test binary started, if it had to. It is the package's only state: a server for each test would
 // cost seconds each.
 var sharedServer = sync.OnceValues(startShared)
 
-// URL of an empty database that is dropped when the test ends. Without any Postgres to be had the test fails.
+// URL of an empty database that is dropped when the test ends, as an ordinary role that owns it and nothing else: what operators give
+// a store. Without any Postgres to be had the test fails.
 func URL(t testing.TB) string {
 	t.Helper()
-	base := os.Getenv(Variable)
-	if base == "" {
-		s, err := sharedServer()
-		if err != nil {
-			t.Fatalf("no Postgres for the test: set %s or install Debian's postgresql: %v", Variable, err)
-		}
-		base = s.URL()
-	}
-	return made(t, base, "")
+	return made(t, superuser(t), "")
 }
 
-// Copy is URL, but the database has what another one has, to which nobody may be connected.
+// Copy is URL, but the database has what another one of URL has, to which nobody may be connected. The role is the other's.
 func Copy(t testing.TB, of string) string {
+	t.Helper()
+	return made(t, superuser(t), of)
+}
+
+// Another is the URL of a database of URL for one more role, which may log in and nothing else. It ends with the test, and with it what it owns.
+func Another(t testing.TB, of string) string {
+	t.Helper()
+	su := Superuser(t, of)
+	name := "pushmesh_test_" + random()
+	u, err := role(su, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(exec1(su, "DROP OWNED BY "+name+" CASCADE"), exec1(su, "DROP ROLE "+name)); err != nil {
+			t.Errorf("drop the test's role: %v", err)
+		}
+	})
+	return u.String()
+}
+
+// Superuser is a URL for the superuser of the server that a URL of this package leads to, in the same database.
+func Superuser(t testing.TB, of string) string {
 	t.Helper()
 	u, err := url.Parse(of)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := u.Path[1:]
-	u.Path = "/postgres"
-	return made(t, u.String(), template)
+	base, err := url.Parse(superuser(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base.Path = u.Path
+	return base.String()
 }
 
-// made makes a database for a test.
-func made(t testing.TB, base, template string) string {
+// superuser's URL of the server that databases for tests are made on.
+func superuser(t testing.TB) string {
 	t.Helper()
-	made, err := database(base, template)
+	if base := os.Getenv(Variable); base != "" {
+		return base
+	}
+	s, err := sharedServer()
+	if err != nil {
+		t.Fatalf("no Postgres for the test: set %s or install Debian's postgresql: %v", Variable, err)
+	}
+	return s.Superuser()
+}
+
+// made makes a database for a test, with a role that ends with it where it is not a copy.
+func made(t testing.TB, base, of string) string {
+	t.Helper()
+	made, err := database(base, of)
 	if err != nil {
 		t.Fatalf("make a database at %s: %v", Variable, err)
 	}
 	t.Cleanup(func() {
-		if err := drop(base, made); err != nil {
+		if err := drop(base, made, of == ""); err != nil {
 			t.Errorf("drop the test's database: %v", err)
 		}
 	})
 	return made
 }
 
-// Database makes an empty database on the server at base and returns its URL.
+// Database makes an empty database on the server at base, a superuser's URL, and returns the URL of the role that owns it.
 func Database(base string) (string, error) { return database(base, "") }
 
-// database is a copy of template; "": of the server's own.
-func database(base, template string) (string, error) {
-	u, err := url.Parse(base)
+// database is a copy of another one and its role's; "": of the server's own, with a role of its own.
+func database(base, of string) (string, error) {
+	var u *url.URL
+	var err error
+	name := "pushmesh_test_" + random()
+	owner, template := name, ""
+	if of == "" {
+		u, err = role(base, owner)
+	} else if u, err = url.Parse(of); err == nil {
+		owner, template = u.User.Username(), " TEMPLATE "+pgx.Identifier{u.Path[1:]}.Sanitize()
+	}
 	if err != nil {
-		return "", fmt.Errorf("postgres url: %w", err)
+		return "", err
 	}
-	raw := make([]byte, 8)
-	_, _ = rand.Read(raw)
-	name := "pushmesh_test_" + hex.EncodeToString(raw)
-	sql := "CREATE DATABASE " + name
-	if template != "" {
-		sql += " TEMPLATE " + pgx.Identifier{template}.Sanitize()
-	}
-	if err := exec1(base, sql); err != nil {
+	if err := exec1(base, "CREATE DATABASE "+name+" OWNER "+pgx.Identifier{owner}.Sanitize()+template); err != nil {
 		return "", err
 	}
 	u.Path = "/" + name
 	return u.String(), nil
 }
 
-func drop(base, made string) error {
+func random() string {
+	raw := make([]byte, 8)
+	_, _ = rand.Read(raw)
+	return hex.EncodeToString(raw)
+}
+
+// role makes a role that may log in and nothing else, with the password that base has, and returns base's URL for it.
+func role(base, name string) (*url.URL, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, fmt.Errorf("postgres url: %w", err)
+	}
+	sql := "CREATE ROLE " + pgx.Identifier{name}.Sanitize() + " LOGIN"
+	user := url.User(name)
+	if password, has := u.User.Password(); has {
+		sql += " PASSWORD '" + strings.ReplaceAll(password, "'", "''") + "'"
+		user = url.UserPassword(name, password)
+	}
+	u.User = user
+	return u, exec1(base, sql)
+}
+
+// drop a database, and the role that owns it where that is its own.
+func drop(base, made string, own bool) error {
 	u, err := url.Parse(made)
 	if err != nil {
 		return err
 	}
-	return exec1(base, "DROP DATABASE IF EXISTS "+pgx.Identifier{u.Path[1:]}.Sanitize()+" WITH (FORCE)")
+	err = exec1(base, "DROP DATABASE IF EXISTS "+pgx.Identifier{u.Path[1:]}.Sanitize()+" WITH (FORCE)")
+	if err == nil && own {
+		err = exec1(base, "DROP ROLE "+pgx.Identifier{u.User.Username()}.Sanitize())
+	}
+	return err
 }
 
 // servedWithin bounds what a busy server may take for one statement.

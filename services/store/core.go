@@ -144,6 +144,14 @@ func (c *core) checkNamespaces(of func(*policy.Watch) error) func() error {
 	}
 }
 
+// checkFencing names stores whose shards nobody could take, were they to hang.
+func (c *core) checkFencing() error {
+	if !c.serving.Load() {
+		return nil
+	}
+	return c.owners.CheckFencing()
+}
+
 // checkClock says why nothing is deleted now.
 func (c *core) checkClock() error { return c.clock.Check() }
 

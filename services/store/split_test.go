@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -16,9 +18,9 @@ import (
 )
 
 // backends lists the server's backends that append for a store: who was fenced has other ones afterwards.
-func backends(t *testing.T, url, store string) (all []string) {
+func backends(t *testing.T, db, store string) (all []string) {
 	t.Helper()
-	conn, err := pgx.Connect(within(t), url)
+	conn, err := pgx.Connect(within(t), db)
 	need(t, err)
 	defer func() { need(t, conn.Close(context.Background())) }()
 	rows, err := conn.Query(within(t), `SELECT w.pid || ' since ' || w.backend_start FROM pushmesh.writer AS w
@@ -93,23 +95,62 @@ func TestShardsComeBackWithoutNATS(t *testing.T) {
 	}
 }
 
-// A store is frozen until another one has fenced it, and goes on. It fences nobody.
+// A store is frozen until another one has fenced it, and goes on. It fences nobody. So it is where a pooler in session mode is between it and the database: what is fenced then are the
+// pooler's connections.
 func TestAThawedStoreFencesNobody(t *testing.T) {
 	t.Parallel()
-	nats, db := natsServer(t), pgtest.URL(t)
-	process, _ := firstStore(t, nats.ClientURL(), db)
-	second := serving(t, Settings{ID: "second", DB: db, NATS: nats.ClientURL(), LogLevel: "error"})
-	b := dial(t, second.Addr())
-	half := fmt.Sprint(map[string]int{"first": topic.Shards / 2, "second": topic.Shards / 2})
-	for round := range 3 {
-		eventually(t, "the shards are divided", func() bool { return fmt.Sprint(shares(t, b)) == half })
-		was := fmt.Sprint(backends(t, db, "second"))
-		need(t, process.Process.Signal(syscall.SIGSTOP))
-		eventually(t, "the second store owns everything", func() bool { return shares(t, b)["second"] == topic.Shards })
-		need(t, process.Process.Signal(syscall.SIGCONT))
-		eventually(t, "the shards are divided again", func() bool { return fmt.Sprint(shares(t, b)) == half })
-		if is := fmt.Sprint(backends(t, db, "second")); is != was {
-			t.Fatalf("round %d: the store that was there all the time was fenced: backends %s, before %s", round, is, was)
-		}
+	for name, way := range map[string]func(t *testing.T, db string) string{
+		"directly":         func(_ *testing.T, db string) string { return db },
+		"through a pooler": func(t *testing.T, db string) string { return pgtest.Pooler(t, db, "session") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nats, db := natsServer(t), pgtest.URL(t)
+			process, _ := firstStore(t, nats.ClientURL(), way(t, db))
+			second := serving(t, Settings{ID: "second", DB: db, NATS: nats.ClientURL(), LogLevel: "error"})
+			b := dial(t, second.Addr())
+			half := fmt.Sprint(map[string]int{"first": topic.Shards / 2, "second": topic.Shards / 2})
+			for round := range 3 {
+				eventually(t, "the shards are divided", func() bool { return fmt.Sprint(shares(t, b)) == half })
+				was := fmt.Sprint(backends(t, db, "second"))
+				need(t, process.Process.Signal(syscall.SIGSTOP))
+				eventually(t, "the second store owns everything", func() bool { return shares(t, b)["second"] == topic.Shards })
+				need(t, process.Process.Signal(syscall.SIGCONT))
+				eventually(t, "the shards are divided again", func() bool { return fmt.Sprint(shares(t, b)) == half })
+				if is := fmt.Sprint(backends(t, db, "second")); is != was {
+					t.Fatalf("round %d: the store that was there all the time was fenced: backends %s, before %s", round, is, was)
+				}
+			}
+		})
 	}
+}
+
+// A store whose role may not end another one's connections says so while both work, with the grant that it lacks, and no more when it has it: not in the incident in which the other
+// hangs, and keeps its shards.
+func TestAStoreThatCannotBeFencedIsNamed(t *testing.T) {
+	t.Parallel()
+	nats, db := natsServer(t), pgtest.URL(t)
+	other := pgtest.Another(t, db)
+	role := func(of string) string {
+		u, err := url.Parse(of)
+		need(t, err)
+		return u.User.Username()
+	}
+	pgtest.Exec(t, pgtest.Superuser(t, db), `GRANT `+role(db)+` TO `+role(other)) // so that it may see and end the first one's
+	first := serving(t, Settings{ID: "first", DB: db, NATS: nats.ClientURL(), LogLevel: "error"})
+	if line := verbose(t, first, "fencing"); line != "fencing: ok" {
+		t.Errorf("alone: %s", line)
+	}
+	second := started(t, Settings{ID: "second", DB: other, NATS: nats.ClientURL(), LogLevel: "error"})
+	grant := `GRANT pg_read_all_stats, pg_signal_backend TO `
+	eventually(t, "the first store says that it can't fence the second, and why", func() bool {
+		line := verbose(t, first, "fencing")
+		return strings.HasPrefix(line, "fencing: degraded: store second can't be fenced") && strings.Contains(line, grant+`"`+role(db)+`"`)
+	})
+	if line := verbose(t, second, "fencing"); line != "fencing: ok" {
+		t.Errorf("the one that may: %s", line)
+	}
+	pgtest.Exec(t, pgtest.Superuser(t, db), grant+role(db))
+	eventually(t, "with the grant all is well", func() bool { return verbose(t, first, "fencing") == "fencing: ok" })
+	need(t, second.Stop(within(t)))
 }

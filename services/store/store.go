@@ -48,6 +48,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Report("breaker", c.checkBreaker)
 	checks.Report("claims", c.checkClaims)
 	checks.Report("clock", c.checkClock)
+	checks.Report("fencing", c.checkFencing)
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
 	if !s.Standalone {

@@ -49,7 +49,7 @@ func Start(ctx context.Context) (*Postgres, error) {
 // age gives the server segments of its log to use again, as one has that was up for a while. A new server makes a segment each time that one is
 // full, which writes 16 MiB of zeros and fsyncs them while every commit waits.
 func (d *Postgres) age(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, d.server.URL())
+	conn, err := pgx.Connect(ctx, d.server.Superuser())
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (d *Postgres) age(ctx context.Context) error {
 
 // check says how the server is set, and refuses one whose commits are not on the disk when they are answered.
 func (d *Postgres) check(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, d.server.URL())
+	conn, err := pgx.Connect(ctx, d.server.Superuser())
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (d *Postgres) Exec(ctx context.Context, url, sql string) error {
 }
 
 // Fresh makes an empty database.
-func (d *Postgres) Fresh() (url string, err error) { return pgtest.Database(d.server.URL()) }
+func (d *Postgres) Fresh() (url string, err error) { return pgtest.Database(d.server.Superuser()) }
 
 // Drop ends a database that is of no more use, so that the disk doesn't fill up.
 func (d *Postgres) Drop(ctx context.Context, url string) error {
@@ -116,12 +116,12 @@ func (d *Postgres) Drop(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	return d.Exec(ctx, d.server.URL(), "DROP DATABASE "+pgx.Identifier{cfg.Database}.Sanitize()+" WITH (FORCE)")
+	return d.Exec(ctx, d.server.Superuser(), "DROP DATABASE "+pgx.Identifier{cfg.Database}.Sanitize()+" WITH (FORCE)")
 }
 
 // Checkpoint has what lies in memory written.
 func (d *Postgres) Checkpoint(ctx context.Context) error {
-	return d.Exec(ctx, d.server.URL(), "CHECKPOINT")
+	return d.Exec(ctx, d.server.Superuser(), "CHECKPOINT")
 }
 
 // Close ends the server and removes what it had.

@@ -95,7 +95,7 @@ func (b *bench) ephemeralFlood(ctx context.Context) error {
 func (b *bench) onMesh(ctx context.Context, pg *pgtest.Server, router local.CPUs, args []string, run func(m *local.Mesh) error) (err error) {
 	prog := b.programs
 	if pg != nil {
-		if prog.DB, err = pgtest.Database(pg.URL()); err != nil {
+		if prog.DB, err = pgtest.Database(pg.Superuser()); err != nil {
 			return err
 		}
 	}

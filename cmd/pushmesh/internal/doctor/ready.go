@@ -48,6 +48,8 @@ func advice(check string) string {
 		return "the store's database does not answer, or must not be used: the text says which; nothing durable can be published meanwhile"
 	case "clock":
 		return "the store's and the database's clocks are apart, and nothing is deleted meanwhile: run a time service (chrony, systemd-timesyncd) on both machines; --trust-clock where the database's is right"
+	case "fencing":
+		return "a store that hangs keeps its shards, and durable publishing to them stops: do what the text says; see \"Roles\" in docs/operations.md"
 	case "breaker":
 		return "the database fails or is too slow for the work: see \"Postgres in trouble\" in docs/operations.md"
 	case "shards":

@@ -40,6 +40,8 @@ type Pulse struct {
 	Mark string
 	// Busy says that the database works for the run at this moment, or can't tell: that is no silence.
 	Busy bool
+	// Unfenceable says why the run could not be fenced, and what to do; "": it could.
+	Unfenceable string
 }
 
 // Run of an owner.

@@ -286,6 +286,28 @@ func TestAFenceThatFailsCostsTheConnection(t *testing.T) {
 	}
 }
 
+// A store that could not be fenced is named as long as that is so, in whatever database, and is not tried in vain.
+func TestWhoCannotBeFencedIsNamed(t *testing.T) {
+	x := pulse("x", "7")
+	x.Unfenceable = "GRANT it"
+	first, second := &fakeWatch{view: view(x)}, &fakeWatch{view: view(pulse("y", "8"), pulse("x", "9"))} // x has a shard in each
+	m, _, turn := rig(t, first, second)
+	for range 6 {
+		turn()
+	}
+	if err := m.CheckFencing(); err == nil || err.Error() != "store x can't be fenced, and if it hangs nobody takes its shards: GRANT it" {
+		t.Errorf("named: %v", err)
+	}
+	if first.asked+first.closed > 0 || len(second.fenced) == 0 {
+		t.Errorf("fences tried where they are in vain: %d, elsewhere: %v", first.asked, second.fenced)
+	}
+	first.view.Runs[0].Unfenceable = ""
+	turn()
+	if err := m.CheckFencing(); err != nil || len(first.fenced) != 1 {
+		t.Errorf("it could be now: %v, fenced: %v", err, first.fenced)
+	}
+}
+
 // natsServer runs one in this process.
 func natsServer(t *testing.T) *server.Server {
 	t.Helper()

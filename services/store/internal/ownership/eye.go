@@ -3,6 +3,9 @@ package ownership
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +20,9 @@ type eye struct {
 	kick     chan struct{}
 	watch    backend.Watch // the goroutine's own; nil: there is none now
 
-	mu      sync.Mutex
-	witness witness
+	mu          sync.Mutex
+	witness     witness
+	unfenceable map[string]string // stores that could not be fenced at the last look, and why
 }
 
 // turn looks once, has this store's share wanted, and fences who is silent and has something of it.
@@ -35,6 +39,7 @@ func (e *eye) turn(ctx context.Context) {
 		e.mu.Lock()
 		e.witness.note(view, begun, m.cfg.Now())
 		e.mu.Unlock()
+		e.judge(view)
 	}
 	share, leaving := m.wish()
 	if err == nil && !leaving {
@@ -74,7 +79,7 @@ func (e *eye) fence(ctx context.Context, share []int) {
 		}
 	}
 	e.mu.Lock()
-	over := e.witness.silent(m.cfg.Owner.Run(), mine)
+	over := slices.DeleteFunc(e.witness.silent(m.cfg.Owner.Run(), mine), func(s suspect) bool { return e.unfenceable[s.StoreID] != "" })
 	e.mu.Unlock()
 	for _, s := range over {
 		if e.watch == nil {
@@ -93,6 +98,35 @@ func (e *eye) fence(ctx context.Context, share []int) {
 			e.close()
 		}
 	}
+}
+
+// judge notes which stores could not be fenced, and tells of each once for as long as that is so.
+func (e *eye) judge(v backend.View) {
+	now := map[string]string{}
+	for _, p := range v.Runs {
+		if p.Unfenceable != "" {
+			now[p.StoreID] = p.Unfenceable
+		}
+	}
+	e.mu.Lock()
+	before := e.unfenceable
+	e.unfenceable = now
+	e.mu.Unlock()
+	for id, why := range now {
+		if before[id] != why {
+			e.manager.cfg.Log.Error("a store can't be fenced: if it hangs, nobody takes its shards", "store", id, "database", e.place, "why", why)
+		}
+	}
+}
+
+// unfenced says which stores could not be fenced here, and why.
+func (e *eye) unfenced() (all []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(e.unfenceable)) {
+		all = append(all, fmt.Sprintf("store %s can't be fenced, and if it hangs nobody takes its shards: %s", id, e.unfenceable[id]))
+	}
+	return all
 }
 
 // living names the stores that live here; fresh: by a recent look.

@@ -2,9 +2,11 @@ package ownership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -233,6 +235,18 @@ func (m *Manager) CheckID() error {
 		return fmt.Errorf("another store process has the id %s: give one of them another --id", m.cfg.Owner.StoreID)
 	}
 	return nil
+}
+
+// CheckFencing is nil unless there is a store that could not be fenced in a database, were it to hang.
+func (m *Manager) CheckFencing() error {
+	var all []string
+	for _, e := range m.eyes {
+		all = append(all, e.unfenced()...)
+	}
+	if all == nil {
+		return nil
+	}
+	return errors.New(strings.Join(all, "; "))
 }
 
 // wish computes this store's share from what was seen and heard, and has the log want it; leaving: nothing is wished any more.

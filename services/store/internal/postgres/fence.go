@@ -31,8 +31,8 @@ func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) erro
 	defer poll.Stop()
 	for {
 		live, err := queryAs(ctx, d, guard.Vital, pgx.RowTo[bool], `
-			SELECT pg_terminate_backend(a.pid) FROM pushmesh.writer AS w
-			JOIN pg_stat_activity AS a ON a.pid = w.pid AND a.backend_start = w.backend_start
+			SELECT a.backend_start IS NOT NULL AND pg_terminate_backend(a.pid) FROM pushmesh.writer AS w
+			JOIN pg_stat_activity AS a ON `+sameBackend+`
 			WHERE w.store_id = $1 AND w.incarnation = $2`, storeID, int64(incarnation))
 		if err != nil {
 			return fmt.Errorf("postgres: fence %s: %w", storeID, err)
@@ -49,7 +49,7 @@ func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) erro
 	return d.txAs(ctx, guard.Vital, func(ctx context.Context, tx pgx.Tx) error {
 		var q pgx.Batch
 		q.Queue(`DELETE FROM pushmesh.writer AS w WHERE store_id = $1 AND incarnation = $2 AND NOT EXISTS (
-			SELECT FROM pg_stat_activity AS a WHERE a.pid = w.pid AND a.backend_start = w.backend_start)`, storeID, int64(incarnation))
+			SELECT FROM pg_stat_activity AS a WHERE `+sameBackend+`)`, storeID, int64(incarnation))
 		// A shard that is locked was claimed again meanwhile.
 		q.Queue(`DELETE FROM pushmesh.owner WHERE store_id = $1 AND incarnation = $2 AND shard NOT IN (
 			SELECT objid::int FROM pg_locks WHERE locktype = 'advisory' AND classid = $3 AND objsubid = 2

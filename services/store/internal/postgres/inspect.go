@@ -16,7 +16,7 @@ var inspected = []string{
 	"max_locks_per_transaction", "statement_timeout",
 }
 
-// Inspect asks the server what it is set to. It holds a second connection for a moment: what a pooler does is seen when two of them work.
+// Inspect asks the server what it is set to.
 func (d *DB) Inspect(ctx context.Context) []*meshv1.InspectedDatabase {
 	found := &meshv1.InspectedDatabase{Name: Home, Kind: "postgres", NoFsyncAllowed: d.cfg.AllowNoFsync, StoreConnections: uint32(d.cfg.Pool.Max + d.writing())}
 	err := d.as(ctx, guard.Small, func(ctx context.Context, conn *pgxpool.Conn) error { return d.inspect(ctx, conn, found) })
@@ -58,44 +58,6 @@ func (d *DB) inspect(ctx context.Context, conn *pgxpool.Conn, found *meshv1.Insp
 		return err
 	}
 	found.Connections, found.OldestTransactionS = uint32(connections), uint64(max(oldest, 0))
-	found.Pooler, err = d.pooler(ctx, conn)
+	found.Pooler, err = d.pooler(ctx, conn.Conn().PgConn())
 	return err
-}
-
-// pooler asks a connection twice which of the server's answers, while another one works in between: a pooler that gives connections away between
-// transactions hands the one used last to whoever comes next.
-func (d *DB) pooler(ctx context.Context, conn *pgxpool.Conn) (meshv1.InspectedDatabase_Pooler, error) {
-	const ask = `SELECT pg_backend_pid()`
-	var first, other, second uint32
-	if err := conn.QueryRow(ctx, ask).Scan(&first); err != nil {
-		return 0, err
-	}
-	busy, err := d.pool.Acquire(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer busy.Release()
-	tx, err := busy.Begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	if err := tx.QueryRow(ctx, ask).Scan(&other); err != nil {
-		return 0, err
-	}
-	if err := conn.QueryRow(ctx, ask).Scan(&second); err != nil {
-		return 0, err
-	}
-	return poolerOf(conn.Conn().PgConn().PID(), first, other, second), nil
-}
-
-// poolerOf judges by the number that a connection was given, those of the backends that answered on it, and that of another connection between.
-func poolerOf(given, first, other, second uint32) meshv1.InspectedDatabase_Pooler {
-	switch {
-	case first != second || first == other:
-		return meshv1.InspectedDatabase_POOLER_TRANSACTION
-	case given != first:
-		return meshv1.InspectedDatabase_POOLER_SESSION
-	}
-	return meshv1.InspectedDatabase_POOLER_NONE
 }

@@ -27,19 +27,3 @@ func TestInspect(t *testing.T) {
 		t.Errorf("a database that is closed: %v", gone)
 	}
 }
-
-func TestPoolerOf(t *testing.T) {
-	for _, c := range []struct {
-		given, first, other, second uint32
-		want                        meshv1.InspectedDatabase_Pooler
-	}{
-		{7, 7, 8, 7, meshv1.InspectedDatabase_POOLER_NONE},
-		{1, 7, 8, 7, meshv1.InspectedDatabase_POOLER_SESSION},
-		{1, 7, 7, 8, meshv1.InspectedDatabase_POOLER_TRANSACTION},
-		{1, 7, 8, 9, meshv1.InspectedDatabase_POOLER_TRANSACTION},
-	} {
-		if got := poolerOf(c.given, c.first, c.other, c.second); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
-	}
-}

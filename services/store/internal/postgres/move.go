@@ -86,7 +86,7 @@ func (d *DB) seize(ctx context.Context, shard int) (*pgx.Conn, error) {
 	cfg := d.conns.Copy()
 	cfg.RuntimeParams["application_name"] = "pushmesh-move"
 	cfg.RuntimeParams["idle_in_transaction_session_timeout"] = "0" // one side waits while the other compares
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := pgx.ConnectConfig(ctx, d.session(cfg))
 	if err != nil {
 		return nil, fmt.Errorf("postgres: connect: %w", err)
 	}

@@ -44,14 +44,14 @@ func TestServersThatWouldLoseMessagesAreRefused(t *testing.T) {
 	if err := open(true); err == nil || !strings.Contains(err.Error(), "synchronous_commit") {
 		t.Errorf("synchronous_commit=off: %v", err)
 	}
-	execute(t, server.URL(), `ALTER DATABASE postgres RESET synchronous_commit`, `ALTER SYSTEM SET fsync = off`)
+	execute(t, server.Superuser(), `ALTER DATABASE postgres RESET synchronous_commit`, `ALTER SYSTEM SET fsync = off`)
 	need(t, server.Restart())
 	if err := open(false); err == nil || !strings.Contains(err.Error(), "fsync") {
 		t.Errorf("fsync=off: %v", err)
 	}
 	need(t, open(true))
-	execute(t, server.URL(), `ALTER SYSTEM RESET fsync`)
-	execute(t, server.URL(), `ALTER SYSTEM SET full_page_writes = off`)
+	execute(t, server.Superuser(), `ALTER SYSTEM RESET fsync`)
+	execute(t, server.Superuser(), `ALTER SYSTEM SET full_page_writes = off`)
 	need(t, server.Restart())
 	if err := open(false); err == nil || !strings.Contains(err.Error(), "full_page_writes") {
 		t.Errorf("full_page_writes=off: %v", err)

@@ -65,7 +65,7 @@ func (o *outbox) begin(ctx context.Context, owner backend.Owner) (err error) {
 	if !mine {
 		return backend.ErrHeld
 	}
-	if _, err := o.conn.Exec(ctx, `INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)`,
+	if _, err := o.conn.Exec(ctx, recordWriter,
 		o.process.pid, o.process.start, owner.StoreID, int64(owner.Incarnation)); err != nil {
 		return fmt.Errorf("postgres: record the outbox's reader: %w", err)
 	}

@@ -136,7 +136,7 @@ func TestPublishKnowsTopics(t *testing.T) {
 // An application's role needs the function alone.
 func TestPublishIsGranted(t *testing.T) {
 	d, url := withOutbox(t)
-	conn := connectTo(t, url)
+	conn := connectTo(t, pgtest.Superuser(t, url))
 	role := strings.ReplaceAll(pgx.Identifier{"app_" + strings.TrimPrefix(conn.Config().Database, "pushmesh_test_")}.Sanitize(), `"`, "")
 	do(t, conn, `CREATE ROLE `+role, `SET ROLE `+role)
 	t.Cleanup(func() {

@@ -37,7 +37,7 @@ const (
 
 // Config of a database.
 type Config struct {
-	// URL is a postgres:// one. A pooler in transaction mode in between doesn't fit: locks belong to connections.
+	// URL is a postgres:// one. A pooler in transaction mode in between is refused: locks belong to connections.
 	URL string
 	// AllowNoFsync lets a server run with fsync or full_page_writes off, which may lose what was acknowledged.
 	AllowNoFsync bool
@@ -58,10 +58,11 @@ type Config struct {
 
 // DB is one Postgres database. It owns the pool, and every writer and run of claims that it opened.
 type DB struct {
-	cfg   Config
-	conns *pgx.ConnConfig // what each connection is made with
-	pool  *pgxpool.Pool
-	gate  *guard.Gate
+	cfg    Config
+	conns  *pgx.ConnConfig // what each connection is made with, by session
+	pooled bool            // a pooler is between, in session mode; settled by Open
+	pool   *pgxpool.Pool
+	gate   *guard.Gate
 	// committed is when the last commit succeeded, in microseconds.
 	committed atomic.Int64
 	full      atomic.Pointer[error] // why nothing can be written (a full disk); nil: it can
@@ -96,6 +97,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	}
 	d.pages = newPages(d)
 	d.folder.folded, d.tally.folded = time.Now(), time.Now()
+	d.session(poolCfg.ConnConfig)
 	if d.pool, err = pgxpool.NewWithConfig(ctx, poolCfg); err != nil {
 		return nil, fmt.Errorf("postgres: pool: %w", err)
 	}
@@ -113,7 +115,7 @@ func (d *DB) prepare(ctx context.Context) error {
 	for {
 		err := d.check(ctx)
 		if err == nil {
-			err = migrate(ctx, d.conns, d.cfg.Log)
+			err = migrate(ctx, d.session(d.conns.Copy()), d.cfg.Log)
 		}
 		if err == nil || !away(err) {
 			return err
@@ -127,11 +129,14 @@ func (d *DB) prepare(ctx context.Context) error {
 	}
 }
 
-// check connects once and looks at the server's settings.
+// check connects and looks at what is between, and at the server's settings.
 func (d *DB) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.Patience)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, d.conns.Copy())
+	if err := d.between(ctx); err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, d.session(d.conns.Copy()))
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}

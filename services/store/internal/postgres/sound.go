@@ -22,20 +22,32 @@ const oldestVersion = 140000
 func (d *DB) sound(ctx context.Context, conn *pgx.Conn) (process, error) {
 	var (
 		p             process
+		start         *time.Time
+		user, login   string
+		ends          bool
 		version       int
 		commit, fsync string
 		pages         string
 		standby       bool
 	)
 	err := conn.QueryRow(ctx, `
-		SELECT a.pid, a.backend_start, current_setting('server_version_num')::int, current_setting('synchronous_commit'),
+		SELECT pg_backend_pid(), a.backend_start, current_user, session_user, `+mayFence+`, current_setting('server_version_num')::int, current_setting('synchronous_commit'),
 		       current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()
-		FROM pg_stat_activity AS a WHERE a.pid = pg_backend_pid()`).
-		Scan(&p.pid, &p.start, &version, &commit, &fsync, &pages, &standby)
+		FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE a.pid = pg_backend_pid()`, pgx.QueryExecModeSimpleProtocol).
+		Scan(&p.pid, &start, &user, &login, &ends, &version, &commit, &fsync, &pages, &standby)
 	if err != nil {
 		return p, fmt.Errorf("postgres: check the server: %w", err)
 	}
+	if err := d.steady(ctx, conn, p.pid); err != nil {
+		return p, err
+	}
 	var errs []error
+	if start != nil {
+		p.start = *start
+	}
+	if start == nil || !ends { // it acts as another role than it logged in as
+		errs = append(errs, fmt.Errorf("postgres: no store could be fenced, nor what it left behind be ended: %s", unfenceable(login, user, false)))
+	}
 	if version < oldestVersion {
 		errs = append(errs, fmt.Errorf("postgres: version %d, at least %d is needed", version, oldestVersion))
 	}

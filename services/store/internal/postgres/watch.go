@@ -58,8 +58,10 @@ func (w *watch) begin(ctx context.Context, owner backend.Owner) error {
 // may not be seen (a role without pg_read_all_stats looks at another role's, or track_activities is off) counts as busy.
 const runs = `
 	SELECT w.store_id, w.incarnation, string_agg(a.pid || '@' || coalesce(extract(epoch FROM a.state_change)::text, ''), ' ' ORDER BY a.pid) AS mark,
-		bool_or(a.state_change IS NULL OR a.state = 'active' AND a.wait_event_type IS DISTINCT FROM 'Client') AS busy
-	FROM pushmesh.writer AS w JOIN pg_stat_activity AS a ON a.pid = w.pid AND a.backend_start = w.backend_start
+		bool_or(a.state_change IS NULL OR a.state = 'active' AND a.wait_event_type IS DISTINCT FROM 'Client') AS busy,
+		coalesce(min(r.rolname) FILTER (WHERE NOT ` + mayFence + `), '') AS theirs, current_user AS mine, bool_or(r.rolsuper) AS super,
+		bool_or(a.state = 'disabled') IS TRUE AS untracked
+	FROM pushmesh.writer AS w JOIN pg_stat_activity AS a ON ` + sameBackend + ` JOIN pg_roles AS r ON r.oid = a.usesysid
 	GROUP BY w.store_id, w.incarnation`
 
 // Look asks for everything in one round trip.
@@ -73,8 +75,16 @@ func (w *watch) Look(ctx context.Context) (v backend.View, err error) {
 		b.Queue(runs).Query(func(rows pgx.Rows) error {
 			v.Runs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p backend.Pulse, err error) {
 				var incarnation int64
-				err = row.Scan(&p.StoreID, &incarnation, &p.Mark, &p.Busy)
+				var theirs, mine string
+				var super, untracked bool
+				err = row.Scan(&p.StoreID, &incarnation, &p.Mark, &p.Busy, &theirs, &mine, &super, &untracked)
 				p.Incarnation = uint64(incarnation)
+				switch {
+				case theirs != "":
+					p.Unfenceable = unfenceable(theirs, mine, super)
+				case untracked:
+					p.Unfenceable = "track_activities is off for its connections: set it to on"
+				}
 				return p, err
 			})
 			return err

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
@@ -87,7 +88,7 @@ func TestAWatchSeesWhatRunsDo(t *testing.T) {
 // A store whose statement the database works on is busy, and is not fenced; one that leaves the server waiting for it is not busy.
 func TestAWatchTellsWorkFromSilence(t *testing.T) {
 	t.Parallel()
-	d := open(t, pgtest.URL(t))
+	d := open(t, pgtest.Superuser(t, pgtest.URL(t))) // who may turn track_activities off
 	a, b := backend.Owner{StoreID: "a", Incarnation: 1}, backend.Owner{StoreID: "b", Incarnation: 1}
 	mine, err := d.OpenWatch(t.Context(), a)
 	need(t, err)
@@ -111,13 +112,16 @@ func TestAWatchTellsWorkFromSilence(t *testing.T) {
 	}
 	_, err = w.conn.Exec(t.Context(), `SET track_activities = off`)
 	need(t, err)
-	if err := mine.Fence(t.Context(), b.Run(), pulseOf(t, mine, b.Run()).Mark); !errors.Is(err, backend.ErrAlive) {
+	p := pulseOf(t, mine, b.Run())
+	if !strings.Contains(p.Unfenceable, "track_activities") {
+		t.Errorf("nobody says why it can't be fenced: %+v", p)
+	}
+	if err := mine.Fence(t.Context(), b.Run(), p.Mark); !errors.Is(err, backend.ErrAlive) {
 		t.Errorf("fenced though nobody sees what it does: %v", err)
 	}
 	_, err = w.conn.Exec(t.Context(), `SET track_activities = on; BEGIN`) // and nothing more
 	need(t, err)
-	p := still(t, mine, b.Run())
-	need(t, mine.Fence(t.Context(), b.Run(), p.Mark))
+	need(t, mine.Fence(t.Context(), b.Run(), still(t, mine, b.Run()).Mark))
 }
 
 // A heartbeat writes nothing: a long reader has nothing to keep.

@@ -82,7 +82,7 @@ func (d *DB) connect(ctx context.Context, name string, lock time.Duration) (*pgx
 	if lock > 0 {
 		cfg.RuntimeParams["lock_timeout"] = fmt.Sprint(lock.Milliseconds())
 	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := pgx.ConnectConfig(ctx, d.session(cfg))
 	if err != nil {
 		return nil, fmt.Errorf("postgres: connect: %w", err)
 	}
@@ -112,11 +112,15 @@ func (w *writer) begin(ctx context.Context) (err error) {
 	return nil
 }
 
+// recordWriter replaces what is on record of a backend: behind a pooler it may have been that of a store that died.
+const recordWriter = `INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)
+	ON CONFLICT (pid, backend_start) DO UPDATE SET store_id = excluded.store_id, incarnation = excluded.incarnation`
+
 // record makes a backend one of a store's writers, which fencing the store ends, and forgets those that are gone.
 func record(b *pgx.Batch, p process, owner backend.Owner) {
 	b.Queue(`DELETE FROM pushmesh.writer AS w WHERE NOT EXISTS (
-		SELECT FROM pg_stat_activity AS a WHERE a.pid = w.pid AND a.backend_start = w.backend_start)`)
-	b.Queue(`INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)`, p.pid, p.start, owner.StoreID, int64(owner.Incarnation))
+		SELECT FROM pg_stat_activity AS a WHERE ` + sameBackend + `)`)
+	b.Queue(recordWriter, p.pid, p.start, owner.StoreID, int64(owner.Incarnation))
 }
 
 // Claim takes the locks that are free. Without shards it is a question whether the connection still stands.

@@ -1,0 +1,155 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strconv"
+	"testing"
+
+	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+)
+
+// ignoring has PgBouncer take what a session is set to at its start, and forget it: what operators do where it refuses connections for such.
+const ignoring = "ignore_startup_parameters=enable_seqscan,jit,plan_cache_mode,lock_timeout,idle_in_transaction_session_timeout,client_connection_check_interval," +
+	"tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout"
+
+// Behind a pooler in transaction mode a lock is whose statement comes next: two stores could append to one shard. A store refuses to serve, whatever way the pooler gives
+// backends away, at once and before it has written or set anything.
+func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode     string
+		settings []string
+	}{
+		"the last backend first":  {"transaction", nil},
+		"backends in turn":        {"transaction", []string{"server_round_robin=1", "min_pool_size=2"}},
+		"more of them in turn":    {"transaction", []string{"server_round_robin=1", "min_pool_size=5"}},
+		"one backend":             {"transaction", []string{"default_pool_size=1"}},
+		"for a statement":         {"statement", nil},
+		"parameters are accepted": {"transaction", []string{ignoring}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			direct := pgtest.URL(t)
+			ctx, cancel := context.WithTimeout(t.Context(), backendtest.Patience)
+			defer cancel()
+			d, err := Open(ctx, Config{URL: pgtest.Pooler(t, direct, c.mode, c.settings...)})
+			if err == nil {
+				need(t, d.Close())
+			}
+			if !errors.Is(err, ErrPooled) {
+				t.Fatalf("a store opens: %v", err)
+			}
+			var schemas int
+			need(t, connected(t, direct).QueryRow(ctx, `SELECT count(*) FROM pg_namespace WHERE nspname = 'pushmesh'`).Scan(&schemas))
+			if schemas > 0 {
+				t.Error("it has migrated")
+			}
+		})
+	}
+}
+
+// A pooler that comes between, or changes its mode, while a store runs costs it the right to append, not others their safety.
+func TestAPoolerThatComesLaterIsRefused(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.URL(t)
+	d := open(t, direct)
+	u, err := url.Parse(pgtest.Pooler(t, direct, "transaction", ignoring))
+	need(t, err)
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	need(t, err)
+	d.conns.Port = uint16(port)
+	for what, opens := range map[string]func() error{
+		"a writer":            func() error { _, err := d.OpenWriter(t.Context(), owner("a")); return err },
+		"a run of claims":     func() error { _, err := d.OpenClaims(t.Context(), owner("a")); return err },
+		"the outbox's reader": func() error { _, err := d.OpenOutbox(t.Context(), owner("a")); return err },
+	} {
+		if err := opens(); !errors.Is(err, ErrPooled) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// Through a pooler in session mode a store has what it has directly: settings of its sessions, locks, marks by which it is seen, and it can be fenced. Backends that a
+// store which died leaves to the pooler are nobody's.
+func TestAPoolerInSessionMode(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string][]string{"parameters are refused": nil, "parameters are accepted": {ignoring}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			direct := pgtest.URL(t)
+			through := pgtest.Pooler(t, direct, "session", settings...)
+			d, e := open(t, through), open(t, direct)
+			if got := d.Inspect(t.Context())[0]; got.GetPooler() != meshv1.InspectedDatabase_POOLER_SESSION || got.GetSettings()["synchronous_commit"] != "on" {
+				t.Errorf("inspected: %v", got)
+			}
+			a, b := backend.Owner{StoreID: "a", Incarnation: 1, Address: "a:1"}, backend.Owner{StoreID: "b", Incarnation: 1, Address: "b:1"}
+			w := opened(t, d, a)
+			for setting, want := range map[string]string{"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "lock_timeout": "1s", "application_name": "pushmesh-writer", "TimeZone": "UTC"} {
+				var got string
+				need(t, w.conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got))
+				if got != want {
+					t.Errorf("%s of a writer is %q, want %q", setting, got, want)
+				}
+			}
+			v := opened(t, e, b)
+			hasOf3(t, w, 3)
+			hasOf3(t, v)
+
+			theirs, err := d.OpenWatch(t.Context(), a)
+			need(t, err)
+			defer func() { need(t, theirs.Close()) }()
+			mine, err := e.OpenWatch(t.Context(), b)
+			need(t, err)
+			defer func() { need(t, mine.Close()) }()
+			before := still(t, mine, a.Run())
+			_, err = theirs.Look(t.Context())
+			need(t, err)
+			if err := mine.Fence(t.Context(), a.Run(), before.Mark); !errors.Is(err, backend.ErrAlive) {
+				t.Errorf("fenced by a mark from before a look: %v", err)
+			}
+			need(t, mine.Fence(t.Context(), a.Run(), still(t, mine, a.Run()).Mark))
+			hasOf3(t, v, 3)
+			if _, err := w.Claim(t.Context(), []int{3}); !errors.Is(err, backend.ErrLost) {
+				t.Errorf("a fenced writer claims: %v", err)
+			}
+			need(t, v.Release(t.Context(), []int{3}))
+
+			// The next run dies without a word, and the one after it is given its backends.
+			a.Incarnation = 2
+			dying := opened(t, d, a)
+			hasOf3(t, dying, 3)
+			need(t, dying.conn.PgConn().Conn().Close())
+			for {
+				a.Incarnation++
+				next := opened(t, d, a)
+				if next.process != dying.process { // the pooler has not seen that it died
+					continue
+				}
+				hasOf3(t, next, 3)
+				if p := pulseOf(t, mine, a.Run()); p == nil {
+					t.Error("the run that has the backend is not seen")
+				}
+				break
+			}
+		})
+	}
+}
+
+// A log goes on as it does directly: prepared statements, slices, loads, sessions.
+func TestALogBehindAPooler(t *testing.T) {
+	t.Parallel()
+	migrated := pgtest.URL(t)
+	need(t, open(t, migrated).Close())
+	backendtest.RunLog(t, func(t *testing.T) backendtest.Database {
+		through := pgtest.Pooler(t, pgtest.Copy(t, migrated), "session")
+		return func(t *testing.T) backend.Backend {
+			t.Helper()
+			return open(t, through)
+		}
+	})
+}
