@@ -40,15 +40,16 @@ type outgoing struct {
 type lane struct {
 	topic string
 	id    []byte // of the producer that numbers it
-	// last is the highest number that the mesh took, sent the highest that is in flight or was.
-	last, sent uint64
-	waiting    []*outgoing // not answered, in order; those that fly come first
-	flying     int
-	back       bool      // refused: nothing is sent while flying > 0
-	held       time.Time // nothing is sent before
-	queued     bool      // in Producer.ready
-	kind       kind
-	strays     int
+	// last is the highest number that the mesh took, or may have taken with a message that it refused for good later; sure the highest one that it took; sent the highest
+	// that is in flight or was.
+	last, sure, sent uint64
+	waiting          []*outgoing // not answered, in order; those that fly come first
+	flying           int
+	back             bool      // refused: nothing is sent while flying > 0
+	held             time.Time // nothing is sent before
+	queued           bool      // in Producer.ready
+	kind             kind
+	strays           int
 }
 
 // kind of a topic, known from its answers.

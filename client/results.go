@@ -100,7 +100,7 @@ func later(a, b time.Time) time.Time {
 // number of an earlier message whose fate was unknown: it takes the next number instead of that message's result.
 func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) (call outcome, ok bool) {
 	l := o.lane
-	l.last = max(l.last, o.seq)
+	l.last, l.sure = max(l.last, o.seq), max(l.sure, o.seq)
 	l.strays = 0
 	p.heal(l)
 	if m.GetDuplicate() && !o.unknown && o.request.GetDedupeKey() == "" && o.clashes < maxClashes {
@@ -140,10 +140,13 @@ func (p *Producer) stray(o *outgoing, now time.Time) {
 	if l.waiting[0] != o {
 		return
 	}
-	if o.seq != l.last+1 {
+	if o.seq != l.last+1 || l.sure < l.last {
 		// The mesh would have called a number that it took a duplicate: it does not have the message, whose number is too
 		// high because one before it was refused for good.
 		o.unknown = false
+		if o.seq == l.last+1 {
+			l.last-- // nor was the number of that one used
+		}
 		return
 	}
 	l.strays++
@@ -163,7 +166,7 @@ func (p *Producer) startOver() {
 				calls = append(calls, p.refused(o, &Error{Code: wirev1.Code_CODE_OUT_OF_ORDER, Message: "the mesh has forgotten this producer"}))
 			}
 		}
-		l.id, l.last, l.sent, l.back, l.strays = p.id, 0, 0, false, 0
+		l.id, l.last, l.sure, l.sent, l.back, l.strays = p.id, 0, 0, 0, false, 0
 	}
 	p.lanes = len(p.topics)
 	p.callBack(calls)

@@ -102,9 +102,6 @@ func (p *Producer) stream(route *route, at place) (answered bool, err error) {
 	defer func() {
 		cancel()
 		_ = conn.Close() // the stream's own error says more
-		if err == nil {
-			err = recvErr
-		}
 	}()
 	dialling := time.AfterFunc(p.cfg.DialTimeout, cancel)
 	st, err := pushmeshv1.NewPublishServiceClient(conn).PublishStream(ctx)
