@@ -391,3 +391,68 @@ func TestAwayIsSaidAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A number that is repeated is looked for as far back as there is a log, and no further than is said: each look makes an append wait.
+func TestHowFarBackANumberIsLookedFor(t *testing.T) {
+	for _, c := range [][2]int{{1, 1}, {searchSeqs, 1}, {searchSeqs + 1, 2}, {searchSeqs * 10, searchSteps}} { // messages, looks
+		inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+			l.Want(every())
+			synctest.Wait()
+			first, repeated := itemOf("room/1", 0, 0, "k"), itemOf("room/1", 1, 1, "k") // published under the key: no record has the number
+			items := []*meshv1.AppendItem{first, repeated}
+			for range c[0] - 2 {
+				items = append(items, itemOf("room/1", 0, 0, ""))
+			}
+			if c[0] > 1 { // the producer's last is the last of all
+				items = append(items, itemOf("room/1", 1, 2, ""))
+			}
+			appended(l, items...).wait(t)
+			again := itemOf("room/1", 1, 1, "")
+			a := appended(l, again)
+			if a.wait(t); a.all[0].GetCode() != wirev1.Code_CODE_OK || !a.all[0].GetDuplicate() || a.all[0].GetSeq() != 0 {
+				t.Errorf("%v", a.all[0])
+			}
+			if n := db.asked["read"]; n != c[1] {
+				t.Errorf("%d looks at a log of %d messages, want %d", n, c[0], c[1])
+			}
+		})
+	}
+}
+
+// A lane packs one group after the other into the same memory, and keeps no body of what is answered.
+func TestALaneUsesItsMemoryAgain(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, _ *memory, l *Log, _ *prometheus.Registry) {
+		l.Want(every())
+		synctest.Wait()
+		with := &l.lanes[0].scratch
+		for range 3 {
+			before := with.packed
+			appended(l, itemOf("room/1", 1, 0, ""), itemOf("room/1", 1, 0, ""), itemOf("room/2", 1, 0, "")).wait(t)
+			if cap(with.packed) == 0 || len(with.packed) != 0 || cap(before) > 0 && &before[:1][0] != &with.packed[:1][0] {
+				t.Errorf("packed into %d bytes of memory, %d used", cap(with.packed), len(with.packed))
+			}
+			for _, g := range with.growing {
+				for _, r := range g.records[:cap(g.records)] {
+					if r.Body != nil {
+						t.Error("a body is kept")
+					}
+				}
+			}
+			if len(with.growing) != 2 {
+				t.Errorf("%d topics are kept of two", len(with.growing))
+			}
+		}
+		for range 2 {
+			var large []*meshv1.AppendItem
+			for range 3 {
+				item := itemOf("room/1", 1, 0, "")
+				item.Body = make([]byte, 3<<20)
+				large = append(large, item)
+			}
+			appended(l, large...).wait(t)
+		}
+		if cap(with.packed) > maxScratch {
+			t.Errorf("%d bytes are kept", cap(with.packed))
+		}
+	})
+}
