@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
@@ -455,4 +458,36 @@ func TestALaneUsesItsMemoryAgain(t *testing.T) {
 			t.Errorf("%d bytes are kept", cap(with.packed))
 		}
 	})
+}
+
+// That a message is no longer retained is noticed within ten seconds, or a twentieth of what is kept: until then heads are answered from memory, and then exactly.
+func TestAPassedRetentionIsNoticedSoon(t *testing.T) {
+	for _, c := range []struct{ keep, slack time.Duration }{{24 * time.Hour, 10 * time.Second}, {200 * time.Second, 10 * time.Second}, {100 * time.Second, 5 * time.Second}} {
+		kept := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "room", Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(c.keep)}}})
+		var ahead atomic.Int64 // days of the bubble's time would be many ticks
+		policies := func(cfg *Config) {
+			cfg.Policies, cfg.Now = func() *policy.Table { return kept }, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		}
+		inBubble(t, []func(*Config){policies}, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+			l.Want(every())
+			synctest.Wait()
+			expect := func(after time.Duration, oldest uint64, asked int) {
+				t.Helper()
+				ahead.Store(int64(after))
+				heads, err := l.Heads(t.Context(), []string{"room/1"}, nil, 0)
+				if err != nil || heads[0].GetOldest() != oldest || db.asked["oldest"] != asked {
+					t.Errorf("%s kept, after %s: %v, asked %d times; want %d, %d: %v", c.keep, after, heads, db.asked["oldest"], oldest, asked, err)
+				}
+			}
+			appended(l, itemOf("room/1", 0, 0, "")).wait(t)
+			ahead.Store(int64(c.slack / 2))
+			appended(l, itemOf("room/1", 0, 0, "")).wait(t)
+			expect(c.keep, 1, 0)
+			expect(c.keep+c.slack, 1, 0)
+			expect(c.keep+c.slack+time.Microsecond, 3, 1) // the second is too old as well
+			expect(c.keep+2*c.slack, 3, 1)
+			appended(l, itemOf("room/1", 0, 0, "")).wait(t)
+			expect(c.keep+2*c.slack+time.Second, 3, 1)
+		})
+	}
 }
