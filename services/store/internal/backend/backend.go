@@ -67,7 +67,7 @@ type Writer interface {
 	Claim(ctx context.Context, shards []int) (got []int, err error)
 	// Load tells what is known of owned shards, all of it as of one moment: every shard, topic and producer as of the shard's last checkpoint, then, per
 	// shard in the order of commits, the runs of the last CoveredCommits that the checkpoint covers and those committed after it, then the marks
-	// committed after it (as producers). Epochs that are gone are left out, and so are producers from before their shard's Forgot; not those in runs and marks.
+	// committed after it. Epochs that are gone are left out, and so are producers from before their shard's Forgot; not those in runs and marks.
 	Load(ctx context.Context, shards []int, into Loader) error
 	// Commit writes a batch in one transaction, durable when it returns nil. Its errors are ErrNotCommitted (the writer is still
 	// good), ErrLost (not committed, and never will be), ErrUnknown (ask Committed of a later writer that
@@ -99,6 +99,8 @@ type Loader interface {
 	LoadCovered(Run)
 	// LoadRun is told runs after the checkpoint.
 	LoadRun(Run)
+	// LoadMark is told marks after the checkpoint. What they moved is in no checkpoint: the next one has to have it before it covers them.
+	LoadMark(Mark)
 }
 
 // Log reads what writers committed.

@@ -66,6 +66,7 @@ func (h *heads) LoadShard(s backend.Shard)     { h.epoch[s.Shard], h.commit[s.Sh
 func (h *heads) LoadTopic(backend.Topic)       {}
 func (h *heads) LoadProducer(backend.Producer) {}
 func (h *heads) LoadCovered(backend.Run)       {}
+func (h *heads) LoadMark(backend.Mark)         {}
 func (h *heads) LoadRun(r backend.Run)         { h.commit[r.Shard] = max(h.commit[r.Shard], r.Commit) }
 
 // writerOf opens a writer that owns one shard, trying until ctx ends.

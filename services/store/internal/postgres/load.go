@@ -65,6 +65,11 @@ func (l watched) LoadRun(r backend.Run) {
 	l.Loader.LoadRun(r)
 }
 
+func (l watched) LoadMark(m backend.Mark) {
+	l.watch.Reset(l.stall)
+	l.Loader.LoadMark(m)
+}
+
 // loading is one Load. covered is what each shard's checkpoint covers, in the order of shards.
 type loading struct {
 	on      pgx.Tx
@@ -141,7 +146,7 @@ func (l *loading) loadProducers(ctx context.Context) error {
 		WHERE n.shard = ANY($1) AND n.epoch >= s.epoch AND n.at >= ` + forgotten + `[n.shard + 1]
 		ORDER BY n.shard, n.topic, n.producer, n.epoch DESC, n.producer_seq DESC`} {
 		rows, err := l.on.Query(ctx, sql, l.shards)
-		if err := eachProducer(rows, err, l.into); err != nil {
+		if err := eachProducer(rows, err, nil, l.into.LoadProducer); err != nil {
 			return err
 		}
 	}
@@ -150,19 +155,21 @@ func (l *loading) loadProducers(ctx context.Context) error {
 
 func (l *loading) loadMarks(ctx context.Context) error {
 	rows, err := l.on.Query(ctx, `
-		SELECT m.shard, m.topic, m.producer, m.producer_seq, m.epoch, m.seq, m.at
+		SELECT m.commit, m.shard, m.topic, m.producer, m.producer_seq, m.epoch, m.seq, m.at
 		FROM unnest($1::int[], $2::bigint[]) AS c (shard, covered) JOIN pushmesh.shard AS s USING (shard) JOIN pushmesh.mark AS m USING (shard)
 		WHERE m.commit > c.covered AND m.epoch >= s.epoch ORDER BY m.shard, m.commit, m.producer_seq`, l.shards, l.covered)
-	return eachProducer(rows, err, l.into)
+	var commit int64
+	return eachProducer(rows, err, []any{&commit}, func(p backend.Producer) { l.into.LoadMark(backend.Mark{Commit: uint64(commit), Producer: p}) })
 }
 
-func eachProducer(rows pgx.Rows, err error, into backend.Loader) error {
+// eachProducer visits producers; columns are those before theirs.
+func eachProducer(rows pgx.Rows, err error, columns []any, visit func(backend.Producer)) error {
 	var shard int32
 	var name string
 	var id [16]byte
 	var number, epoch, seq, at int64
-	return each(rows, err, []any{&shard, &name, &id, &number, &epoch, &seq, &at}, func() {
-		into.LoadProducer(backend.Producer{
+	return each(rows, err, append(columns, &shard, &name, &id, &number, &epoch, &seq, &at), func() {
+		visit(backend.Producer{
 			Shard: int(shard), Topic: name, ID: id, ProducerSeq: uint64(number), Epoch: uint64(epoch), Seq: uint64(seq), At: uint64(at),
 		})
 	})

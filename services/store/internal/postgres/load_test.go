@@ -26,6 +26,7 @@ func (l *loaded) LoadTopic(t backend.Topic) { l.topics[t.Topic] = t }
 func (l *loaded) LoadProducer(p backend.Producer) {
 	l.positions[p.Topic] = max(l.positions[p.Topic], p.ProducerSeq)
 }
+func (l *loaded) LoadMark(m backend.Mark) { l.LoadProducer(m.Producer) }
 func (l *loaded) LoadCovered(backend.Run) {}
 func (l *loaded) LoadRun(r backend.Run) {
 	t := l.topics[r.Topic]

@@ -306,6 +306,17 @@ func TestAnswersAreCounted(t *testing.T) {
 	m := NewMetrics(reg)
 	m.answered([]*meshv1.AppendResult{{}, {Duplicate: true}, {Duplicate: true}, {Code: wirev1.Code_CODE_OVERLOADED}})
 	m.answered(nil)
+	m.forgot(0, 0)
+	m.unplaced(&unplaced{})
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all { // what never happened is no series of its own
+		if want := map[string]int{"pushmesh_store_appends_total": 2}[f.GetName()]; len(f.GetMetric()[0].GetLabel()) > 0 && len(f.GetMetric()) != want {
+			t.Errorf("%d series of %s, want %d", len(f.GetMetric()), f.GetName(), want)
+		}
+	}
 	m.forgot(2, 3)
 	m.unplaced(&unplaced{share: 1, full: 2, forgotten: 3})
 	m.shardRefused()

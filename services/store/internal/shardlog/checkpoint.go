@@ -49,7 +49,7 @@ func (l *lane) checkpoint() {
 // checkpointAll does one from beginning to end; what fails is read again at the next takeover.
 func (l *lane) checkpointAll() {
 	l.beginCheckpoint()
-	for l.writer != nil && l.checkpoints.rest != nil {
+	for l.checkpoints.rest != nil { // a writer that is lost has none
 		l.storePart()
 	}
 }

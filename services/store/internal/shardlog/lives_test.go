@@ -257,6 +257,8 @@ type sent struct {
 	code wirev1.Code
 	dup  bool
 	seq  uint64 // 0: the next, or not known
+	// later: it is kept for its time.
+	later bool
 }
 
 // publish has some items appended; well: nothing fails, so they are answered at once and exactly.
@@ -289,8 +291,8 @@ func (w *world) item(used map[string]bool) sent {
 	w.bodies++
 	body := fmt.Sprintf("b%d", w.bodies)
 	s := sent{AppendItem: &meshv1.AppendItem{Topic: name, Body: []byte(body), MessageId: fmt.Appendf(nil, "%016d", w.bodies), PublishedAt: uint64(w.bodies)}}
-	switch kind := rapid.IntRange(0, 2).Draw(w.t, "kind"); kind {
-	case 1:
+	switch kind := rapid.IntRange(0, 3).Draw(w.t, "kind"); kind {
+	case 1, 3:
 		producer := rapid.SampledFrom([]byte{1, 2}).Draw(w.t, "producer")
 		id := backend.ProducerID(slices.Repeat([]byte{producer}, 16))
 		group := fmt.Sprintf("%s of %d", name, producer)
@@ -301,6 +303,9 @@ func (w *world) item(used map[string]bool) sent {
 		}
 		used[group] = true
 		s.ProducerId, s.ProducerSeq = id[:], n
+		if kind == 3 && n > last {
+			s.DeliverAt, s.later = uint64(time.Now().Add(100*time.Hour).UnixMicro()), true
+		}
 		switch {
 		case n == last:
 			s.dup, s.seq = true, w.seqOf(id, name, n)
@@ -345,7 +350,11 @@ func (w *world) answered(s sent, r *meshv1.AppendResult, well bool) {
 	body := string(s.GetBody())
 	switch r.GetCode() {
 	case wirev1.Code_CODE_OK:
-		if s.code != wirev1.Code_CODE_OK || r.GetDuplicate() != s.dup || r.GetEpoch() != memoryEpoch || r.GetSeq() == 0 || s.dup && r.GetSeq() != s.seq {
+		if s.later {
+			w.kept(s, r)
+			return
+		}
+		if s.code != wirev1.Code_CODE_OK || r.GetDuplicate() != s.dup || r.GetEpoch() != memoryEpoch || r.GetSeq() == 0 && !s.dup || s.dup && r.GetSeq() != s.seq {
 			w.t.Fatalf("%v is answered %v, want %v, duplicate %v of %d", s.AppendItem, r, s.code, s.dup, s.seq)
 		}
 		if s.dup {
@@ -376,6 +385,17 @@ func (w *world) answered(s sent, r *meshv1.AppendResult, well bool) {
 	default:
 		w.t.Fatalf("%v is answered %v", s.AppendItem, r)
 	}
+}
+
+// kept fails unless an item is in the schedule, and not in the log.
+func (w *world) kept(s sent, r *meshv1.AppendResult) {
+	w.db.mu.Lock()
+	defer w.db.mu.Unlock()
+	at, is := w.db.scheduled[backend.ScheduledID{Due: s.GetDeliverAt(), MessageID: [16]byte(s.GetMessageId())}]
+	if !is || string(at.Body) != string(s.GetBody()) || !r.GetScheduled() || r.GetSeq() != 0 || r.GetDuplicate() {
+		w.t.Fatalf("%v is answered %v, and is in the schedule: %v", s.AppendItem, r, is)
+	}
+	w.refused[string(s.GetBody())] = true
 }
 
 // fault has some calls of the database fail while there is something to do, and heal.

@@ -184,7 +184,7 @@ func (w *memoryWriter) Load(_ context.Context, shards []int, into backend.Loader
 			}
 			for _, k := range m.marks {
 				if k.Shard == n && k.Commit > sh.Commit {
-					into.LoadProducer(k.Producer)
+					into.LoadMark(k)
 				}
 			}
 		}
@@ -353,6 +353,7 @@ func (m *memory) read(topic string, epoch, from, to uint64, visit func(backend.R
 func (m *memory) Oldest(_ context.Context, questions []backend.OldestQuestion) ([]backend.OldestAnswer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.asked["oldest"] += len(questions)
 	answers := make([]backend.OldestAnswer, len(questions))
 	for i, q := range questions {
 		for _, r := range m.runs {

@@ -86,7 +86,7 @@ func (g *Log) head(name string) (h *meshv1.Head, fresh bool, err error) {
 		return &meshv1.Head{Topic: name, Epoch: sh.epoch, Oldest: 1}, true, nil
 	}
 	h = &meshv1.Head{Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest}
-	return h, t.oldest > t.head || t.oldestAt != 0 && t.oldestAt >= g.notBefore(name, true) || !g.ages(), nil
+	return h, t.oldest > t.head || t.oldestAt >= g.notBefore(name, true) || !g.ages(), nil
 }
 
 // notOwned says why a shard can't be read here: another store has it, or none has it now.

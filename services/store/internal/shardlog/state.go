@@ -133,6 +133,16 @@ func (l *loader) LoadProducer(x backend.Producer) {
 	l.positions.moved(position{key: producerKey{x.ID, x.Topic}, shard: int32(x.Shard), producerSeq: x.ProducerSeq, epoch: x.Epoch, seq: x.Seq, at: x.At})
 }
 
+// LoadMark is LoadProducer of a position that no checkpoint has yet.
+func (l *loader) LoadMark(x backend.Mark) {
+	if s := l.shards[x.Shard]; s != nil {
+		s.commit, s.dirty = max(s.commit, x.Commit), true
+	}
+	l.positions.moved(position{
+		key: producerKey{x.ID, x.Topic}, shard: int32(x.Shard), producerSeq: x.ProducerSeq, epoch: x.Epoch, seq: x.Seq, at: x.At, dirty: true,
+	})
+}
+
 // headOf is a topic's head under an epoch, as far as it was loaded.
 func (l *loader) headOf(topic string, epoch uint64) uint64 {
 	t := l.topics[topic]

@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
@@ -390,4 +393,101 @@ func TestAwayIsSaidAtOnce(t *testing.T) {
 			pass(tick)
 		}
 	})
+}
+
+// A number that is repeated is looked for as far back as there is a log, and no further than is said: each look makes an append wait.
+func TestHowFarBackANumberIsLookedFor(t *testing.T) {
+	for _, c := range [][2]int{{1, 1}, {searchSeqs, 1}, {searchSeqs + 1, 2}, {searchSeqs * 10, searchSteps}} { // messages, looks
+		inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+			l.Want(every())
+			synctest.Wait()
+			first, repeated := itemOf("room/1", 0, 0, "k"), itemOf("room/1", 1, 1, "k") // published under the key: no record has the number
+			items := []*meshv1.AppendItem{first, repeated}
+			for range c[0] - 2 {
+				items = append(items, itemOf("room/1", 0, 0, ""))
+			}
+			if c[0] > 1 { // the producer's last is the last of all
+				items = append(items, itemOf("room/1", 1, 2, ""))
+			}
+			appended(l, items...).wait(t)
+			again := itemOf("room/1", 1, 1, "")
+			a := appended(l, again)
+			if a.wait(t); a.all[0].GetCode() != wirev1.Code_CODE_OK || !a.all[0].GetDuplicate() || a.all[0].GetSeq() != 0 {
+				t.Errorf("%v", a.all[0])
+			}
+			if n := db.asked["read"]; n != c[1] {
+				t.Errorf("%d looks at a log of %d messages, want %d", n, c[0], c[1])
+			}
+		})
+	}
+}
+
+// A lane packs one group after the other into the same memory, and keeps no body of what is answered.
+func TestALaneUsesItsMemoryAgain(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, _ *memory, l *Log, _ *prometheus.Registry) {
+		l.Want(every())
+		synctest.Wait()
+		with := &l.lanes[0].scratch
+		for range 3 {
+			before := with.packed
+			appended(l, itemOf("room/1", 1, 0, ""), itemOf("room/1", 1, 0, ""), itemOf("room/2", 1, 0, "")).wait(t)
+			if cap(with.packed) == 0 || len(with.packed) != 0 || cap(before) > 0 && &before[:1][0] != &with.packed[:1][0] {
+				t.Errorf("packed into %d bytes of memory, %d used", cap(with.packed), len(with.packed))
+			}
+			for _, g := range with.growing {
+				for _, r := range g.records[:cap(g.records)] {
+					if r.Body != nil {
+						t.Error("a body is kept")
+					}
+				}
+			}
+			if len(with.growing) != 2 {
+				t.Errorf("%d topics are kept of two", len(with.growing))
+			}
+		}
+		for range 2 {
+			var large []*meshv1.AppendItem
+			for range 3 {
+				item := itemOf("room/1", 1, 0, "")
+				item.Body = make([]byte, 3<<20)
+				large = append(large, item)
+			}
+			appended(l, large...).wait(t)
+		}
+		if cap(with.packed) > maxScratch {
+			t.Errorf("%d bytes are kept", cap(with.packed))
+		}
+	})
+}
+
+// That a message is no longer retained is noticed within ten seconds, or a twentieth of what is kept: until then heads are answered from memory, and then exactly.
+func TestAPassedRetentionIsNoticedSoon(t *testing.T) {
+	for _, c := range []struct{ keep, slack time.Duration }{{24 * time.Hour, 10 * time.Second}, {200 * time.Second, 10 * time.Second}, {100 * time.Second, 5 * time.Second}} {
+		kept := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "room", Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(c.keep)}}})
+		var ahead atomic.Int64 // days of the bubble's time would be many ticks
+		policies := func(cfg *Config) {
+			cfg.Policies, cfg.Now = func() *policy.Table { return kept }, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		}
+		inBubble(t, []func(*Config){policies}, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+			l.Want(every())
+			synctest.Wait()
+			expect := func(after time.Duration, oldest uint64, asked int) {
+				t.Helper()
+				ahead.Store(int64(after))
+				heads, err := l.Heads(t.Context(), []string{"room/1"}, nil, 0)
+				if err != nil || heads[0].GetOldest() != oldest || db.asked["oldest"] != asked {
+					t.Errorf("%s kept, after %s: %v, asked %d times; want %d, %d: %v", c.keep, after, heads, db.asked["oldest"], oldest, asked, err)
+				}
+			}
+			appended(l, itemOf("room/1", 0, 0, "")).wait(t)
+			ahead.Store(int64(c.slack / 2))
+			appended(l, itemOf("room/1", 0, 0, "")).wait(t)
+			expect(c.keep, 1, 0)
+			expect(c.keep+c.slack, 1, 0)
+			expect(c.keep+c.slack+time.Microsecond, 3, 1) // the second is too old as well
+			expect(c.keep+2*c.slack, 3, 1)
+			appended(l, itemOf("room/1", 0, 0, "")).wait(t)
+			expect(c.keep+2*c.slack+time.Second, 3, 1)
+		})
+	}
 }

@@ -92,24 +92,34 @@ func (l *loading) topics(ctx context.Context) error {
 
 const positionColumns = "p.shard, p.topic, p.id, p.producer_seq, p.epoch, p.seq, p.at"
 
-func (l *loading) position(rows *sql.Rows) error {
-	var p backend.Producer
+// position reads a row of positionColumns, with others before them.
+func position(rows *sql.Rows, others ...any) (p backend.Producer, err error) {
 	var id sql.RawBytes
-	err := rows.Scan(&p.Shard, &p.Topic, &id, &p.ProducerSeq, &p.Epoch, &p.Seq, &p.At)
+	err = rows.Scan(append(others, &p.Shard, &p.Topic, &id, &p.ProducerSeq, &p.Epoch, &p.Seq, &p.At)...)
 	copy(p.ID[:], id)
-	if err == nil && l.wanted[p.Shard] {
-		l.into.LoadProducer(p)
-	}
-	return err
+	return p, err
 }
 
 func (l *loading) producers(ctx context.Context) error {
-	return l.query(ctx, "SELECT "+positionColumns+" FROM producer p JOIN shard s ON s.shard = p.shard AND s.epoch = p.epoch AND p.at >= s.forgot", l.position)
+	return l.query(ctx, "SELECT "+positionColumns+" FROM producer p JOIN shard s ON s.shard = p.shard AND s.epoch = p.epoch AND p.at >= s.forgot", func(rows *sql.Rows) error {
+		p, err := position(rows)
+		if err == nil && l.wanted[p.Shard] {
+			l.into.LoadProducer(p)
+		}
+		return err
+	})
 }
 
 func (l *loading) marks(ctx context.Context) error {
-	return l.query(ctx, "SELECT "+positionColumns+` FROM shard s JOIN producer_mark p ON p.shard = s.shard AND p.commit_no > s.commit_no AND p.epoch = s.epoch
-		ORDER BY p.shard, p.commit_no`, l.position)
+	return l.query(ctx, "SELECT p.commit_no, "+positionColumns+` FROM shard s JOIN producer_mark p ON p.shard = s.shard AND p.commit_no > s.commit_no AND p.epoch = s.epoch
+		ORDER BY p.shard, p.commit_no`, func(rows *sql.Rows) error {
+		var m backend.Mark
+		var err error
+		if m.Producer, err = position(rows, &m.Commit); err == nil && l.wanted[m.Shard] {
+			l.into.LoadMark(m)
+		}
+		return err
+	})
 }
 
 func (l *loading) runs(ctx context.Context) error {

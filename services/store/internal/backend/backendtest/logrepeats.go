@@ -183,3 +183,31 @@ func testOrderedByKey(t *testing.T, db Database) {
 		t.Errorf("%d messages, want 4", got)
 	}
 }
+
+// A number that no record of the log holds (its message waits for its time, or was a duplicate by its key) is known to every later owner, whatever the owners in
+// between appended and stored.
+func testOrderedMarks(t *testing.T, db Database) {
+	clock := NewClock()
+	l, b := openLog(t, db, clock)
+	need(t, b.MakeSlices(within(t), begin))
+	waits := ordered(1, "room/1", 1)
+	waits.DeliverAt = after(time.Hour)
+	repeats := ordered(1, "room/2", 1)
+	repeats.DedupeKey = "k"
+	wantOK(t, l.Append(t, waits, keyed("room/2", "k"))...)
+	wantOK(t, l.Append(t, repeats)...)
+	closeNow(t, b) // abruptly: no checkpoint
+	l.Close(t)
+	for range 2 {
+		l, b = openLog(t, db, clock)
+		wantOK(t, l.Append(t, Item("room/1", "of another"), Item("room/2", "of another"))...)
+		l.Close(t) // with a checkpoint of everything
+		closeNow(t, b)
+	}
+	l, _ = openLog(t, db, clock)
+	again := l.Append(t, ordered(1, "room/1", 1), ordered(1, "room/2", 1), ordered(1, "room/1", 2), ordered(1, "room/2", 2))
+	wantOK(t, again...)
+	if !again[0].GetDuplicate() || !again[1].GetDuplicate() || again[2].GetDuplicate() || again[3].GetDuplicate() {
+		t.Errorf("%v", again)
+	}
+}

@@ -34,6 +34,7 @@ var logTests = []suiteTest{
 	{"LogOrdered", testOrdered},
 	{"LogOrderedReopen", testOrderedReopen},
 	{"LogOrderedDuplicateByKey", testOrderedByKey},
+	{"LogOrderedMarks", testOrderedMarks},
 	{"LogOrderedHistory", testOrderedHistory},
 	{"LogReadRange", testReadRange},
 	{"LogHeads", testHeads},

@@ -146,6 +146,7 @@ type state struct {
 func (s *state) LoadShard(x backend.Shard) { s.shards[x.Shard] = x }
 func (s *state) LoadTopic(x backend.Topic) { s.topics[x.Topic] = x }
 func (s *state) LoadRun(x backend.Run)     { s.runs = append(s.runs, x) }
+func (s *state) LoadMark(x backend.Mark)   { s.LoadProducer(x.Producer) }
 func (s *state) LoadCovered(x backend.Run) { s.covered = append(s.covered, x) }
 
 func (s *state) LoadProducer(x backend.Producer) {
