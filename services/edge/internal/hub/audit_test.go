@@ -97,6 +97,7 @@ func (a *auditor) conn(c *conn) {
 	a.is(c, "tracks and groups that wait", int(c.waiting), waiting)
 	a.is(c, "un-ACKed", int(c.unacked), unacked)
 	a.is(c, "timed out", int(c.timedOut), timedOut)
+	a.holds(c, "its window is kept", c.unacked <= c.window)
 	a.unacked += unacked
 	a.subscriptions(c)
 	a.index(c)
@@ -241,6 +242,9 @@ func (a *auditor) goesOn(c *conn, t *track) {
 	if t.behind && !t.held && !t.told && t.rank == nil {
 		a.holds(c, "who is behind in "+name+" reads, waits or is in line", t.runs || t.reading || t.waits || t.retryAt > 0)
 	}
+	if t.behind && !t.held && !t.told && t.rank == nil {
+		a.holds(c, "who is behind in "+name+" is counted as such", t.lags && slices.ContainsFunc(h.lagging, func(r trackRef) bool { return r.get() == t }))
+	}
 	if t.reading && t.rank == nil {
 		a.holds(c, "what is read of "+name+" was asked for", t.topic.reads != nil && slices.ContainsFunc(t.topic.reads.from[t.asked], func(r trackRef) bool { return r.get() == t }))
 	}
@@ -335,6 +339,64 @@ func (a *auditor) group(c *conn, g *membership) {
 		a.holds(c, "no member waits that has room", g.runs || g.stalled || g.ack && c.unacked >= c.window || !h.drained(c))
 	}
 	a.holds(c, "a member whose client does not read waits", !g.stalled || g.waits)
+}
+
+// auditTimes looks for what was due and was not done, after a tick: a timer that was not set, or was set too late, shows here.
+func auditTimes(t tester, h *Hub) {
+	t.Helper()
+	if h.stats.Connections > auditedMost || h.tracks.Taken() > auditedMost {
+		return
+	}
+	for slot := range h.conns.len() {
+		c := h.conns.get(slot)
+		to := func(what string, due int64) {
+			if due <= h.now-int64(2*Tick) { // times are kept to within a tick, and tests let parts of one go by
+				t.Helper()
+				t.Fatalf("connection %d: %s was due %d ms ago", slot, what, (h.now-due)/1e6)
+			}
+		}
+		switch c.state {
+		case stateNew, stateHello, stateWaiting:
+			to("Hello", c.deadline)
+			continue
+		case stateOpen:
+		default:
+			continue
+		}
+		to("its silence", h.silentUntil(c))
+		if c.draining {
+			to("its end", c.deadline)
+		}
+		if c.begun != 0 && !h.holds(c) {
+			to("a frame", c.begun+int64(h.lim.FrameTimeout))
+		}
+		if s := c.sess; s != nil && s.saveAt != 0 {
+			to("its positions", s.saveAt)
+		}
+		for _, tr := range c.tracks.All() {
+			if tr.retryAt != 0 {
+				to("a read of "+tr.topic.name, tr.retryAt)
+			}
+			if tr.holeTo != 0 {
+				to("a hole in "+tr.topic.name, tr.holeDue)
+			}
+			if tr.win == nil {
+				continue
+			}
+			for _, e := range tr.win.live() {
+				if e.m != nil && e.due != 0 {
+					to("a message of "+tr.topic.name, e.due)
+				}
+			}
+		}
+		for _, g := range c.groups {
+			for _, e := range g.live() {
+				if e.m != nil {
+					to("a message of a group", e.due)
+				}
+			}
+		}
+	}
 }
 
 func (a *auditor) subscriptions(c *conn) {

@@ -310,3 +310,45 @@ func TestWhatAMemberHadNoRoomForIsSentOnceItReadsAgain(t *testing.T) {
 	c.expect("room/1/4 subs=[5]")
 	w.expectSettled("4 ACKED")
 }
+
+// What a member ACKs is counted as what others do, and so is an ACK for nothing.
+func TestACKsOfMembersAreCounted(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c, m := w.member(&wirev1.Hello{}, &wirev1.Subscribe{Ack: true})
+	w.mesh.Assign(m, 0, w.log(3)...)
+	c.texts()
+	c.ack("room/1", 2, true)
+	c.ack("room/1", 2, true)
+	if s := w.h.Stats(); s.Acks != 2 || s.StaleAcks != 1 || s.Unacked != 1 {
+		t.Fatalf("%d ACKs, %d for nothing, %d un-ACKed", s.Acks, s.StaleAcks, s.Unacked)
+	}
+}
+
+// All that has expired in the queue of a member goes back before the next write, not one message a write: none of it is sent.
+func TestWhateverExpiredInTheQueueOfAMemberGoesBack(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c, m := w.member(&wirev1.Hello{HeartbeatMs: 600_000}, &wirev1.Subscribe{Ack: true})
+	c.slow = true
+	msgs := w.log(5)
+	w.in(1, msgs[0], msgs[1], msgs[2], msgs[4])
+	w.mesh.Assign(m, 0, msgs...)
+	w.settle()
+	w.pass(1500 * time.Millisecond)
+	c.reads("room/1/4 subs=[5]")
+	w.expectSettled("1 UNSENT, 2 UNSENT, 3 UNSENT, 5 UNSENT")
+}
+
+// Once a subscription has ended, nothing of it is left in the queue, holes that were named but not sent among it.
+func TestHolesEndWithTheirSubscription(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.lazy(0)
+	m := w.mesh.Append("room/1", "a")
+	w.in(-1, m...)
+	w.mesh.Live(m...)
+	w.pass(holeDelay)
+	if n := w.h.conns.get(c.slot).out.n; n != 2 { // the epoch and the hole
+		t.Fatalf("%d items are queued", n)
+	}
+	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})
+	c.reads("Unsubscribed 1")
+}

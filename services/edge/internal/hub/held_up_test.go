@@ -11,6 +11,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
@@ -253,8 +254,264 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 			t.Fatalf("%d: %T: it is told %s", i, e, c.got[0].text())
 		}
 	}
+	w.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 3, Filter: "room/3", Where: "payload == 7"}), 1)
+	w.mail = nil
+	ref := at.subs.At(1).ref
+	w.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 3}), 1)
+	before := w.h.Stats().StaleEvents
+	w.h.Event(exchange.Filtered{Conn: here, Sub: ref, Program: 1})
+	w.h.Event(exchange.Joined{Conn: here, Sub: ref})
+	if w.h.Stats().StaleEvents != before+2 {
+		t.Error("answers for a subscription that ends are not counted")
+	}
+	c.asked[3] = &wirev1.Subscribe{}
+	c.expect("Unsubscribed 3")
 	w.h.Event(exchange.GroupEnded{Conn: here, Sub: 77})
 	w.h.Event(exchange.Published{Conn: here}) // of one that wanted no answer
 	w.mesh.Send("room/1", "a")
 	c.expect("room/1/1 subs=[1]")
+}
+
+// An ACK that comes late, for a message that was let go, settles that message and no other: those let go beside it may still be ACKed, and those that came after it
+// are waited for, and come again.
+func TestALateAckSettlesItsMessageAlone(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.session()
+	c.subscribeSession("room/1")
+	w.mesh.Send("room/1", "a", "b", "c")
+	for range 4 {
+		c.take()
+		w.pass(2 * time.Second)
+	}
+	if s := w.h.Stats(); s.AckTimeouts != 3 || s.Unacked != 0 {
+		t.Fatalf("%d have timed out, %d are un-ACKed", s.AckTimeouts, s.Unacked)
+	}
+	c.take()
+	c.got = nil
+	w.mesh.Send("room/1", "d", "e")
+	c.expect("room/1/4 subs=[1]", "room/1/5 subs=[1]")
+	for i, seq := range []uint64{2, 2, 3, 1} {
+		c.ack("room/1", seq, false)
+		if s, want := w.h.Stats(), []uint64{1, 1, 2, 3}[i]; s.Acks != want || s.Unacked != 2 {
+			t.Fatalf("%d ACKed, want %d; %d un-ACKed", s.Acks, want, s.Unacked)
+		}
+	}
+	w.pass(2 * time.Second)
+	c.expect("room/1/4 attempt=1 subs=[1]", "room/1/5 attempt=1 subs=[1]")
+	c.ack("room/1", 5, true)
+	if w.pass(time.Second); w.mesh.Session("client:ann", "inbox").Cursors["room/1"].GetFloor() != 5 || w.h.Stats().Unacked != 0 {
+		t.Fatalf("the session is at %v", w.mesh.Session("client:ann", "inbox").Cursors["room/1"])
+	}
+}
+
+// An ACK of a message that is on its way again stops that, and nothing else.
+func TestAnAckStopsItsOwnRedelivery(t *testing.T) {
+	for acked := range uint64(3) {
+		w := newWorld(t, Limits{})
+		c := w.session()
+		c.subscribeSession("room/1")
+		w.mesh.Send("room/1", "a", "b", "c")
+		c.expect("Welcome", "Subscribed 1 head=0", "room/1/1 subs=[1]", "room/1/2 subs=[1]", "room/1/3 subs=[1]")
+		c.slow = true
+		w.pass(2 * time.Second)
+		c.ack("room/1", acked+1, false)
+		var want []string
+		for seq := range uint64(3) {
+			if seq != acked {
+				want = append(want, fmt.Sprintf("room/1/%d attempt=1 subs=[1]", seq+1))
+			}
+		}
+		c.reads(want...)
+	}
+}
+
+// What was queued before a topic's log began anew can't be read again: neither a full queue nor one that pays for others takes it away. What came after it can.
+func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
+	for name, take := range map[string]func(w *world, c *conn){
+		"it pays":           func(w *world, c *conn) { w.h.payDurable(c, 0); w.h.compact(c) },
+		"the queue is full": func(w *world, _ *conn) { w.mesh.Send("room/1", "z") },
+	} {
+		w := newWorld(t, Limits{QueueMessages: 4})
+		c := w.lazy(0)
+		w.mesh.Send("room/1", "a", "b")
+		w.mesh.NewEpoch("room/1", 2000)
+		w.mesh.Send("room/1", "x", "y")
+		w.settle()
+		at := w.h.conns.get(c.slot)
+		if at.out.msgs != 4 {
+			t.Fatalf("%s: %d messages are queued", name, at.out.msgs)
+		}
+		take(w, at)
+		if w.settle(); at.out.msgs != 2 {
+			t.Fatalf("%s: %d messages are left", name, at.out.msgs)
+		}
+		want := []string{"room/1/1", "room/1/2", "Progress room/1 0..0 EPOCH_CHANGED", "room/1/1", "room/1/2"}
+		if name != "it pays" {
+			want = append(want, "room/1/3")
+		}
+		c.slow = false
+		var got []string
+		for range 10 {
+			got = append(got, c.texts()...)
+			w.pass(Tick)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s: got %q", name, got)
+		}
+	}
+}
+
+// Who is being closed and owes more than anybody else gives all of it up at once where the edge has no memory left: nobody pays for a client that does not even read why
+// it was closed.
+func TestWhoIsClosedAndOwesMostIsCut(t *testing.T) {
+	w, _ := limited(t, 500<<10, 1, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
+	c, other := w.connect(&wirev1.Hello{HeartbeatMs: 600_000}), w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	other.subscribe(&wirev1.Subscribe{Id: 1, Filter: "talk"})
+	other.expect("Subscribed 1 head=0")
+	c.slow, other.slow = true, true
+	c.bytes(slices.Repeat(pingFrame(t), 2500)) // it reads no answers
+	at := w.h.conns.get(c.slot)
+	owed := at.out.held
+	w.h.Event(exchange.Yield{Conn: w.h.handle(at)})
+	w.settle()
+	if at.state != stateClosing || at.out.held < 100<<10 || at.out.held < owed/2 {
+		t.Fatalf("it owes %d of %d", at.out.held, owed)
+	}
+	n := 0
+	for at.out.n > 0 && n < 200 {
+		w.mesh.Live(meshtest.Encode("talk", 0, 0, strings.Repeat("e", 5000)))
+		w.settle()
+		n++
+	}
+	if s := w.h.Stats(); at.out.n != 0 || s.Payments == 0 || s.Drops != (ByCode{}) || !w.h.Status(c.slot).Overdue {
+		t.Fatalf("%d items are left, %d payments, drops %v", at.out.n, s.Payments, s.Drops)
+	}
+	if other.slow = false; len(other.texts()) != n {
+		t.Fatal("who owes less has lost something")
+	}
+}
+
+// A new connection is told of on its own, though its place was just told of under another.
+func TestANewConnectionIsToldOfThoughItsPlaceWas(t *testing.T) {
+	w, c, r := talks(t)
+	w.say(60)
+	w.h.Stuck(c.slot, Held{Memory: 4000})
+	expectSlow(t, r, "ann-1 50% 60")
+	w.h.Gone(c.slot)
+	w.settle()
+	again := w.connect(&wirev1.Hello{ClientId: "bob"})
+	if again.slot != c.slot {
+		t.Fatal("it has another place")
+	}
+	again.subscribe(&wirev1.Subscribe{Id: 1, Filter: "talk"})
+	again.expect("Subscribed 1 head=0")
+	again.slow = true
+	w.say(60)
+	w.h.Stuck(again.slot, Held{Memory: 4000})
+	expectSlow(t, r, "bob 50% 60")
+}
+
+// Candidates that come while a ranking is under way gather for the next one: the log is not asked for what was there just now.
+func TestCandidatesGatherWhileOthersAreRanked(t *testing.T) {
+	w := rankedWorld(t, Limits{}, 0)
+	c := w.ranked("feed/1", 2)
+	w.mesh.Send("feed/1", "1", "2")
+	w.settle()
+	w.mesh.EndWindows()
+	w.settle()
+	asked := w.mesh.Rankings()
+	w.mesh.Send("feed/1", "5")
+	w.mesh.Send("feed/1", "4", "6")
+	w.settle()
+	for _, r := range asked {
+		w.mesh.Answer(r, byPayload)
+	}
+	c.texts()
+	w.rankAll()
+	if got := c.texts(); len(got) != 3 || w.mesh.Reads != 0 || !strings.HasPrefix(got[0], "feed/1/5") || !strings.HasPrefix(got[1], "feed/1/3") || !strings.HasPrefix(got[2], "feed/1/4") {
+		t.Fatalf("%d reads, got %q", w.mesh.Reads, got)
+	}
+}
+
+// A message of an order is in the range in hand, may be in another one, or is gone: only what the log has no more is named as missing.
+func TestAMessageIsHereElsewhereOrGone(t *testing.T) {
+	h := New(Config{PolicyFor: policy.NewTable(nil).For})
+	tr := &track{trackMore: &trackMore{}}
+	if m, elsewhere := h.inRange(tr, 5); m != nil || !elsewhere {
+		t.Error("without a range it is gone")
+	}
+	ms := slices.Concat(meshtest.Run("feed/1", meshtest.BaseEpoch, 4, "x", "x"), meshtest.Run("feed/1", meshtest.BaseEpoch, 8, "x"))
+	tr.rng = &exchange.Range{From: 3, Messages: ms}
+	for seq, want := range map[uint64]string{1: "elsewhere", 2: "elsewhere", 3: "gone", 4: "here", 5: "here", 6: "gone", 7: "gone", 8: "here", 9: "elsewhere", 100: "elsewhere"} {
+		m, elsewhere := h.inRange(tr, seq)
+		got := "gone"
+		switch {
+		case elsewhere:
+			got = "elsewhere"
+		case m != nil && m.Seq == seq:
+			got = "here"
+		}
+		if got != want || m != nil && elsewhere {
+			t.Errorf("%d is %s, want %s", seq, got, want)
+		}
+	}
+	tr.rng = &exchange.Range{From: 3}
+	if m, elsewhere := h.inRange(tr, 3); m != nil || elsewhere {
+		t.Error("what an empty range does not have is elsewhere")
+	}
+}
+
+// A member has been subscribed since its first subscription that still counts, whatever kind that is.
+func TestMembersAreSubscribedSinceTheirFirstSubscription(t *testing.T) {
+	w := present(t)
+	c := w.connect(&wirev1.Hello{ClientId: "a", HeartbeatMs: 600_000})
+	var at []uint32
+	for i, m := range []*wirev1.Subscribe{{Filter: "seen/1"}, {Filter: "seen/+"}, {Filter: "seen/1", Group: "g"}, {Filter: "seen/#"}, {Filter: "seen/1", Group: "h"}} {
+		m.Id = uint32(i + 1)
+		c.subscribe(m)
+		at = append(at, uint32(w.h.wall/1e6))
+		w.pass(3 * time.Second)
+	}
+	for gone, want := range at {
+		if gone > 0 {
+			c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: uint32(gone)})
+		}
+		var page []*presence.Member
+		w.h.Event(exchange.ListMembers{Topic: "seen/1", Limit: 7, Reply: func(ms []*presence.Member, _ bool) { page = ms }})
+		if w.settle(); len(page) != 1 || page[0].GetSubscribedAt() != want || page[0].GetConnectedAt() != at[0] {
+			t.Fatalf("after %d have ended: %v, want %d", gone, page, want)
+		}
+	}
+}
+
+// A Count looks at no more than a slice of the subscriptions of any kind in one go.
+func TestCountsOfEachKindAreSliced(t *testing.T) {
+	const n = 2*fanSlice + 10
+	for _, m := range []*wirev1.Subscribe{{Filter: "room/1"}, {Filter: "room/+"}, {Filter: "room/1", Group: "g"}, {Filter: "room/#", Group: "g"}} {
+		mesh := &teller{}
+		h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+		mesh.h = h
+		h.SetTime(1, wallStart)
+		m.Id = 1
+		for range n {
+			slot, _ := h.Open()
+			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}), 1)
+			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m), 1)
+			if c := h.conns.get(slot); len(c.groups) > 0 {
+				h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: c.groups[0].ref})
+			}
+		}
+		for h.Work(4096) {
+		}
+		counted := uint64(0)
+		j := &count{event: exchange.Count{Topics: []string{"room/1"}, Reply: func(all []uint64) { counted = all[0] }}}
+		for done, before := false, uint64(0); !done; before = j.n {
+			if done = j.step(h); j.n-before > fanSlice {
+				t.Fatalf("%v: %d were counted in one slice", m, j.n-before)
+			}
+		}
+		if counted != n {
+			t.Fatalf("%v: counted %d of %d", m, counted, n)
+		}
+	}
 }

@@ -124,7 +124,7 @@ func (h *Hub) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
 			continue
 		}
 		if it.kind == itemGap {
-			if gap = noGap; it.from > 0 && it.attempt == uint16(why) {
+			if gap = noGap; it.attempt == uint16(why) { // one of a change of epoch has none
 				gap = i
 			}
 			continue

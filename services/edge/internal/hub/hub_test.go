@@ -137,6 +137,9 @@ func TestRequestsRefused(t *testing.T) {
 		{&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true, Overflow: wirev1.Overflow_OVERFLOW_DROP_OLDEST}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", Start: wirev1.Start_START_SESSION}, "INVALID_ARGUMENT"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", Start: 77}, "INVALID_ARGUMENT"},
+		{&wirev1.Subscribe{Id: 1, Filter: "a", Start: -1}, "INVALID_ARGUMENT"},
+		{&wirev1.Subscribe{Id: 1, Filter: "a", Overflow: wirev1.Overflow_OVERFLOW_DISCONNECT + 1}, "INVALID_ARGUMENT"},
+		{&wirev1.Subscribe{Id: 1, Filter: "a", Overflow: -1}, "INVALID_ARGUMENT"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", Positions: []*wirev1.Position{{Topic: "b"}}}, "INVALID_ARGUMENT"},
 	} {
 		c.subscribe(x.m)

@@ -29,7 +29,6 @@ func (h *Hub) lookAtLag() {
 	h.lagAt = h.now + int64(lagEvery)
 	h.forgetWarned()
 	if len(h.lagging) == 0 {
-		h.stats.BehindNow, h.stats.Lag, h.stats.LongestLag, h.stats.StandingNow = 0, 0, 0, 0
 		return
 	}
 	h.lagAt = math.MaxInt64

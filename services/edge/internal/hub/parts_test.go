@@ -356,3 +356,26 @@ func TestDefaults(t *testing.T) {
 		t.Fatal("a new hub is not idle")
 	}
 }
+
+// Who is behind is handed on a slice of what it has read at a time, so that others have their turn, and all of it.
+func TestABacklogIsHandedOnInSlices(t *testing.T) {
+	const backlog = 10*replaySlice + 5
+	mesh := &still{}
+	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 100 * backlog, QueueBytes: 1 << 30}})
+	mesh.h = h
+	h.SetTime(1, wallStart)
+	slot, _ := h.Open()
+	h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}), 1)
+	h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/1"}), 1)
+	h.Event(exchange.Live{Messages: meshtest.Run("room/1", meshtest.BaseEpoch, backlog, "x")})
+	for h.Work(4096) {
+	}
+	h.Event(exchange.Range{Topic: "room/1", From: 1, Epoch: meshtest.BaseEpoch, Oldest: 1, Head: backlog, Messages: meshtest.Run("room/1", meshtest.BaseEpoch, 1, slices.Repeat([]string{"x"}, backlog)...)})
+	c := h.conns.get(slot)
+	if n := slicesOf(t, h, replaySlice, "messages are handed on", func() int { return -int(c.out.msgs) }); n < backlog/replaySlice {
+		t.Fatalf("%d slices", n)
+	}
+	if s := h.Stats(); int(c.out.msgs) != backlog || s.Resumed != 1 || s.Behind != 1 || s.LogReads != 1 {
+		t.Fatalf("%d of %d, %+v", c.out.msgs, backlog, s)
+	}
+}

@@ -39,11 +39,10 @@ type session struct {
 const detachRef = ^uint32(0)
 
 func (h *Hub) cursorChanged(t *track) {
-	s := t.c.sess
-	if s == nil || t.kind != kindSession || t.cur == nil {
+	if t.cur == nil { // it is not a session's
 		return
 	}
-	if !t.changed {
+	if s := t.c.sess; !t.changed {
 		t.changed = true
 		s.changed = append(s.changed, t.ref())
 	}
@@ -203,7 +202,7 @@ func (h *Hub) resumeTrack(t *track, epoch uint64) {
 // giveUp makes a message a dead letter of the session, which settles it. Without a session it is let go.
 func (h *Hub) giveUp(t *track, m *exchange.Message, attempts uint32, why wirev1.Code) {
 	s := t.c.sess
-	if t.cur == nil || s == nil {
+	if t.cur == nil {
 		return
 	}
 	h.stats.DeadLetters++

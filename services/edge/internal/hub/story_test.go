@@ -56,6 +56,9 @@ func (w *world) pass(d time.Duration) {
 		for w.h.Tick(1000) {
 		}
 		w.settle()
+		if w.rests < 30 || w.rests%16 == 0 {
+			auditTimes(w.t, w.h)
+		}
 		if w.now == end {
 			return
 		}

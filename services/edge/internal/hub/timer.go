@@ -20,7 +20,7 @@ func (h *Hub) timers(c *conn) (cost int) {
 		h.fail(c, wirev1.Code_CODE_HANDSHAKE_TIMEOUT, "Hello has not come in time")
 	case c.state == stateOpen && h.now >= h.silentUntil(c):
 		h.fail(c, wirev1.Code_CODE_IDLE_TIMEOUT, "nothing was heard for 2.5 heartbeats")
-	case c.state == stateOpen && c.draining:
+	case c.draining:
 		h.drainStep(c)
 	}
 	next := c.deadline
