@@ -238,9 +238,18 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 	err := code.New(wirev1.Code_CODE_UNAVAILABLE, "no")
 	all := func(conn exchange.Conn) []exchange.Event {
 		return []exchange.Event{
-			exchange.Joined{Conn: conn, Sub: 77}, exchange.Joined{Conn: conn, Sub: at.subs.At(0).ref, Err: err}, exchange.Filtered{Conn: conn, Sub: 77}, exchange.Filtered{Conn: conn, Sub: at.subs.At(0).ref, Err: err},
-			exchange.Attached{Conn: conn, Err: err}, exchange.GroupJoined{Conn: conn, Sub: 77}, exchange.GroupJoined{Conn: conn, Sub: at.groups[0].ref, Err: err}, exchange.Assigned{Conn: conn, Sub: 77},
-			exchange.Saved{Conn: conn, Ref: 77, Err: err}, exchange.Published{Conn: conn, ID: 77}, exchange.Claimed{Conn: conn, ID: 77}, exchange.ClaimTold{Conn: conn, State: &wirev1.ClaimState{Resource: "seat/1", State: granted}},
+			exchange.Joined{Conn: conn, Sub: 77},
+			exchange.Joined{Conn: conn, Sub: at.subs.At(0).ref, Err: err},
+			exchange.Filtered{Conn: conn, Sub: 77},
+			exchange.Filtered{Conn: conn, Sub: at.subs.At(0).ref, Err: err},
+			exchange.Attached{Conn: conn, Err: err},
+			exchange.GroupJoined{Conn: conn, Sub: 77},
+			exchange.GroupJoined{Conn: conn, Sub: at.groups[0].ref, Err: err},
+			exchange.Assigned{Conn: conn, Sub: 77},
+			exchange.Saved{Conn: conn, Ref: 77, Err: err},
+			exchange.Published{Conn: conn, ID: 77},
+			exchange.Claimed{Conn: conn, ID: 77},
+			exchange.ClaimTold{Conn: conn, State: &wirev1.ClaimState{Resource: "seat/1", State: granted}},
 			exchange.Ranked{Serial: 77},
 		}
 	}

@@ -37,10 +37,21 @@ func newBusy(t tester) *busy {
 	b := &busy{world: w, c: w.dial()}
 	b.c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ClientId: "ann", Session: "inbox", HeartbeatMs: 600_000})
 	for i, m := range []*wirev1.Subscribe{
-		{Filter: "late/1", Ack: true}, {Filter: "room/1"}, {Filter: "room/1", Ack: true, Start: wirev1.Start_START_EARLIEST}, {Filter: "room/2", Ack: true, Start: wirev1.Start_START_SESSION},
-		{Filter: "hall/+", Start: wirev1.Start_START_SESSION}, {Filter: "talk/+"}, {Filter: "talk/1"}, {Filter: "talk/#", Start: wirev1.Start_START_EARLIEST},
-		{Filter: "talk/2", Where: "payload == 7"}, {Filter: "room/3", Overflow: wirev1.Overflow_OVERFLOW_CONFLATE}, {Filter: "note", Overflow: wirev1.Overflow_OVERFLOW_CONFLATE},
-		{Filter: "room/4", Group: "g", Ack: true}, {Filter: "feed/1", RankTopK: 2, Ack: true}, {Filter: "flash/1", RankTopK: 2}, {Filter: "flash/+", RankTopK: 2},
+		{Filter: "late/1", Ack: true},
+		{Filter: "room/1"},
+		{Filter: "room/1", Ack: true, Start: wirev1.Start_START_EARLIEST},
+		{Filter: "room/2", Ack: true, Start: wirev1.Start_START_SESSION},
+		{Filter: "hall/+", Start: wirev1.Start_START_SESSION},
+		{Filter: "talk/+"},
+		{Filter: "talk/1"},
+		{Filter: "talk/#", Start: wirev1.Start_START_EARLIEST},
+		{Filter: "talk/2", Where: "payload == 7"},
+		{Filter: "room/3", Overflow: wirev1.Overflow_OVERFLOW_CONFLATE},
+		{Filter: "note", Overflow: wirev1.Overflow_OVERFLOW_CONFLATE},
+		{Filter: "room/4", Group: "g", Ack: true},
+		{Filter: "feed/1", RankTopK: 2, Ack: true},
+		{Filter: "flash/1", RankTopK: 2},
+		{Filter: "flash/+", RankTopK: 2},
 	} {
 		m.Id = uint32(i + 1)
 		b.c.subscribe(m)
