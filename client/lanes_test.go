@@ -160,7 +160,7 @@ func modelOfAProducer(t *testing.T, seed uint64) {
 			if it.GetSettledSeq() >= it.GetProducerSeq() {
 				t.Fatalf("seed %d: %d is sent, and settled up to %d", seed, it.GetProducerSeq(), it.GetSettledSeq())
 			}
-			r := &streamResult{}
+			var r *streamResult
 			hold := time.Duration(rng.IntN(3)) * 40 * time.Millisecond
 			switch n := rng.IntN(40); {
 			case bad[topic+string(it.GetMessage().GetPayload())] && it.GetProducerSeq() > mesh.last[string(req.GetProducerId())][topic]:
