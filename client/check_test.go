@@ -144,6 +144,8 @@ func TestBoundsOfAMessage(t *testing.T) {
 		"Headers":    {Message{Headers: headers(64)}, Message{Headers: headers(65)}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"Headers ":   {Message{Headers: map[string]string{"k": strings.Repeat("x", 8191)}}, Message{Headers: map[string]string{"k": strings.Repeat("x", 8192)}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"Headers: ":  {Message{Headers: map[string]string{"k": ""}}, Message{Headers: map[string]string{"": "v"}}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		"Headers:: ": {Message{Headers: map[string]string{"é": "é"}}, Message{Headers: map[string]string{"\xff": "v"}}, wirev1.Code_CODE_INVALID_ARGUMENT},
+		":Headers: ": {Message{Headers: map[string]string{"k": "é"}}, Message{Headers: map[string]string{"k": "\xff"}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"Features":   {Message{Features: features(64)}, Message{Features: features(65)}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"Features: ": {Message{Features: map[string]float64{strings.Repeat("x", 64): 1}}, Message{Features: map[string]float64{strings.Repeat("x", 65): 1}}, wirev1.Code_CODE_INVALID_ARGUMENT},
 		"Vector":     {Message{Vector: make([]float32, 4096)}, Message{Vector: make([]float32, 4097)}, wirev1.Code_CODE_INVALID_ARGUMENT},

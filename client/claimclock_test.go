@@ -402,7 +402,13 @@ func TestWatchesByTheClock(t *testing.T) {
 		c.claim(wirev1.Claim_OP_WATCH)
 		c.claim(wirev1.Claim_OP_LEAVE)
 		c.close()
-		e.welcomeWith(seldom).quiet(time.Minute)
+		synctest.Wait()
+		short, stop := context.WithTimeout(t.Context(), time.Millisecond)
+		defer stop()
+		if _, err := s.WatchClaim(short, "seat/1", func(ClaimInfo) {}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		e.welcomeWith(seldom).quiet(time.Minute) // what nobody waits for any more is not asked for
 		_ = s.Close()
 		if _, err := s.WatchClaim(t.Context(), "seat/1", func(ClaimInfo) {}); !errors.Is(err, ErrClosed) {
 			t.Error(err)

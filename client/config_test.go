@@ -60,6 +60,9 @@ func TestDefaultsOfAConfiguration(t *testing.T) {
 	if got, want := fmt.Sprintln(c.ReceiveWindow, c.AckDelay, c.MinBackoff, c.MaxBackoff, c.DialTimeout, c.CloseTimeout, c.Agent, c.TLS == nil), "256 2ms 100ms 10s 5s 5s pushmesh-go true\n"; got != want {
 		t.Errorf("defaults %s, want %s", got, want)
 	}
+	if c.lookup == nil || c.Dial == nil {
+		t.Error("nobody looks names up, or dials")
+	}
 	c = SubscriberConfig{Addrs: []string{nobody}, ReceiveWindow: 1, AckDelay: 1, MinBackoff: time.Hour, DialTimeout: 1, CloseTimeout: 1, Agent: "x"}
 	if err := c.setDefaults(); err != nil {
 		t.Fatal(err)
