@@ -79,9 +79,13 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 // RunLog runs those of the suite that are about the log above the backend.
 func RunLog(t *testing.T, fresh func(t *testing.T) Database) { runAll(t, logTests, fresh) }
 
+// runAll has tests wait beside each other for their databases, of which each has one of its own.
 func runAll(t *testing.T, tests []suiteTest, fresh func(t *testing.T) Database) {
 	for _, c := range tests {
-		t.Run(c.name, func(t *testing.T) { c.run(t, fresh(t)) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t, fresh(t))
+		})
 	}
 }
 
