@@ -175,7 +175,7 @@ func (h *Hub) leaveGroup(g *membership) {
 	}
 	h.looked(int(c.out.n) + len(g.live()))
 	for i := range c.out.n {
-		if it := c.out.at(i); it.sub == g.id && !c.out.begun(i) {
+		if it := c.out.at(i); it.kind == itemMessage && it.t == nil && it.sub == g.id && !c.out.begun(i) {
 			h.account(c, it, -1)
 			*it = item{}
 			c.out.dead++
@@ -448,7 +448,7 @@ func (h *Hub) recall(g *membership) {
 	h.looked(int(c.out.n))
 	for i := range c.out.n {
 		it := c.out.at(i)
-		if it.sub != g.id || it.m.Seq == 0 || c.out.begun(i) {
+		if it.kind != itemMessage || it.t != nil || it.sub != g.id || it.m.Seq == 0 || c.out.begun(i) {
 			continue
 		}
 		if e := g.queued(it.m); e != nil && h.now >= e.due {

@@ -18,6 +18,9 @@ func (l *lane) lookUp(ctx context.Context, group []*entry) error {
 	if len(hashes) == 0 {
 		return nil
 	}
+	if l.writer == nil {
+		return errAway
+	}
 	found, err := l.writer.Keys(ctx, hashes, now)
 	if err != nil {
 		return l.asked(err)
@@ -27,6 +30,8 @@ func (l *lane) lookUp(ctx context.Context, group []*entry) error {
 	}
 	return nil
 }
+
+var errAway = errors.New("the database is away")
 
 // asked takes in how a question on the writer's connection failed.
 func (l *lane) asked(err error) error {
@@ -68,6 +73,9 @@ func (l *lane) findFirsts(ctx context.Context, p *plan, group []*entry) error {
 		searches[key][item.GetProducerSeq()] = append(searches[key][item.GetProducerSeq()], p.results[i])
 	}
 	for key, wanted := range searches {
+		if l.writer == nil {
+			return errAway
+		}
 		if err := search(ctx, l.writer, key, l.state.positions.by[key], wanted); err != nil {
 			return l.asked(err)
 		}
