@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -280,7 +281,7 @@ func TestWhatCannotBeDecodedEndsTheConnection(t *testing.T) {
 			c.expect("Subscribed 1 head=0", "room/1/1")
 			frame := make([]byte, wire.HeaderSize)
 			wire.PutHeader(frame, len(body), ft)
-			c.bytes(append(append(frame, body...), pingFrame(t)...))
+			c.bytes(slices.Concat(frame, body, pingFrame(t)))
 			c.expect("Error BAD_FRAME ref=0")
 			if s := w.h.Stats(); s.Closes[wirev1.Code_CODE_BAD_FRAME] != 1 || s.Connections != 0 || s.Frames > 3 {
 				t.Errorf("%s in %v: %d frames, closes %v", name, ft, s.Frames, s.Closes)

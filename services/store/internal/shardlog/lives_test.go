@@ -2,6 +2,7 @@ package shardlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -406,7 +407,7 @@ func (w *world) fault() {
 	switch {
 	case late && call == "commit":
 		how = backend.ErrUnknown // others say that it was not committed
-	case how == backend.ErrUnknown && (call == "keys" || call == "read"):
+	case errors.Is(how, backend.ErrUnknown) && (call == "keys" || call == "read"):
 		how = backend.ErrLost // nothing is unknown of a question
 	}
 	unknown := call == "committed" // there has to be something to ask about
