@@ -284,7 +284,7 @@ func TestAStoreHoldsBack(t *testing.T) {
 		l.Hold(true)
 		l.Want([]int{1, 2})
 		pass(time.Minute)
-		if len(l.Owned()) != 0 || db.asked["open"] != 0 || l.Check() == nil {
+		if len(l.Owned()) != 0 || db.calls("open") != 0 || l.Check() == nil {
 			t.Errorf("owns %v, asked %v: %v", l.Owned(), db.asked, l.Check())
 		}
 		ready := make(chan error, 2)
@@ -328,7 +328,7 @@ func TestAnUnknownOutcomeIsAskedForSoLong(t *testing.T) {
 		if took := a.wait(t); took < resolveFor || took > resolveFor+2*resolvePause || a.all[0].GetCode() != wirev1.Code_CODE_INTERNAL || a.all[1].GetCode() != wirev1.Code_CODE_OUT_OF_ORDER {
 			t.Errorf("after %s: %v", took, a.all)
 		}
-		if n := db.asked["open"]; n < 45 || n > 55 {
+		if n := db.calls("open"); n < 45 || n > 55 {
 			t.Errorf("the database is tried %d times", n)
 		}
 		db.fail(nil, nil)
@@ -375,9 +375,9 @@ func TestAwayIsSaidAtOnce(t *testing.T) {
 			if took := a.wait(t); took > 0 || a.all[0].GetCode() != wirev1.Code_CODE_UNAVAILABLE || a.all[0].GetRetryAfterMs() != 250 || !strings.Contains(a.all[0].GetError(), errTest.Error()) {
 				t.Errorf("after %s: %v", took, a.all[0])
 			}
-			before := db.asked["open"]
+			before := db.calls("open")
 			pass(10 * tick)
-			if n := db.asked["open"] - before; n != 10 {
+			if n := db.calls("open") - before; n != 10 {
 				t.Errorf("%d tries in 10 ticks", n)
 			}
 			db.fail(nil, nil)
@@ -415,7 +415,7 @@ func TestHowFarBackANumberIsLookedFor(t *testing.T) {
 			if a.wait(t); a.all[0].GetCode() != wirev1.Code_CODE_OK || !a.all[0].GetDuplicate() || a.all[0].GetSeq() != 0 {
 				t.Errorf("%v", a.all[0])
 			}
-			if n := db.asked["read"]; n != c[1] {
+			if n := db.calls("read"); n != c[1] {
 				t.Errorf("%d looks at a log of %d messages, want %d", n, c[0], c[1])
 			}
 		})
@@ -475,8 +475,8 @@ func TestAPassedRetentionIsNoticedSoon(t *testing.T) {
 				t.Helper()
 				ahead.Store(int64(after))
 				heads, err := l.Heads(t.Context(), []string{"room/1"}, nil, 0)
-				if err != nil || heads[0].GetOldest() != oldest || db.asked["oldest"] != asked {
-					t.Errorf("%s kept, after %s: %v, asked %d times; want %d, %d: %v", c.keep, after, heads, db.asked["oldest"], oldest, asked, err)
+				if err != nil || heads[0].GetOldest() != oldest || db.calls("oldest") != asked {
+					t.Errorf("%s kept, after %s: %v, asked %d times; want %d, %d: %v", c.keep, after, heads, db.calls("oldest"), oldest, asked, err)
 				}
 			}
 			appended(l, itemOf("room/1", 0, 0, "")).wait(t)
