@@ -90,6 +90,9 @@ func startEdge(tb testing.TB, url, id string, routers ...string) *fakeEdge {
 			tb.Fatal(err)
 		}
 	}
+	if err := e.bus.Flush(tb.Context()); err != nil { // the server knows of the subscriptions: who is asked from here on answers
+		tb.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
