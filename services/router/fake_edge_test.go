@@ -90,7 +90,9 @@ func startEdge(tb testing.TB, url, id string, routers ...string) *fakeEdge {
 			tb.Fatal(err)
 		}
 	}
-	if err := e.bus.Flush(tb.Context()); err != nil { // the server knows of the subscriptions: who is asked from here on answers
+	known, stop := context.WithTimeout(tb.Context(), time.Minute)
+	defer stop()
+	if err := e.bus.Flush(known); err != nil { // the server knows of the subscriptions: who is asked from here on answers
 		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
