@@ -152,7 +152,8 @@ func TestWatchTakesNothingOlderThanWhatAStoreHasNamed(t *testing.T) {
 	nats := &wires{}
 	behind := &store{}
 	behind.set(false, 7, durable("old"))
-	startOn(t, behind, nats)
+	_, tables := startOn(t, behind, nats)
+	receive(t, tables) // it knows them, and answers
 	behind.set(true, 7)
 
 	away := &store{}
