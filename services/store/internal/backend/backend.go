@@ -63,7 +63,8 @@ type Ownership struct {
 // method the writer is of no more use: Close it and open another.
 type Writer interface {
 	// Claim takes those of shards that nobody owns, records the owner, and says which. All that this writer claimed before stay
-	// its own. It does not wait for shards held by others. Without shards it asks whether the writer is still good.
+	// its own. It does not wait for shards held by others. Without shards it asks whether the writer is still good. Where it fails and the writer is not
+	// lost, nothing was claimed.
 	Claim(ctx context.Context, shards []int) (got []int, err error)
 	// Load tells what is known of owned shards, all of it as of one moment: every shard, topic and producer as of the shard's last checkpoint, then, per
 	// shard in the order of commits, the runs of the last CoveredCommits that the checkpoint covers and those committed after it, then the marks

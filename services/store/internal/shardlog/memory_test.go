@@ -243,6 +243,50 @@ func (m *memory) head(topic string) (head uint64) {
 	return head
 }
 
+// bodies of a topic's log.
+func (m *memory) bodies(topic string) (all []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.runs {
+		if r.Topic != topic {
+			continue
+		}
+		if err := run.Each(r.Packed, func(_ int, rec *run.Record) bool {
+			all = append(all, string(rec.Body))
+			return true
+		}); err != nil {
+			m.complain("run of %s: %v", topic, err)
+		}
+	}
+	return all
+}
+
+// last number that a producer has published in a topic.
+func (m *memory) last(key producerKey) (last uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lastUpTo(key, ^uint64(0))
+}
+
+func (m *memory) lastUpTo(key producerKey, commit uint64) (last uint64) {
+	for _, r := range m.runs {
+		if r.Topic == key.topic && r.Commit <= commit {
+			_ = run.Each(r.Packed, func(_ int, rec *run.Record) bool {
+				if rec.Producer == key.id {
+					last = max(last, rec.ProducerSeq)
+				}
+				return true
+			})
+		}
+	}
+	for _, k := range m.marks {
+		if k.Topic == key.topic && k.ID == key.id && k.Commit <= commit {
+			last = max(last, k.ProducerSeq)
+		}
+	}
+	return last
+}
+
 func (w *memoryWriter) Committed(_ context.Context, id backend.BatchID) (yes bool, err error) {
 	err = w.do("committed", func() error {
 		yes = w.db.batches[id]
@@ -361,6 +405,13 @@ func (w *memoryWriter) Close() error {
 	return nil
 }
 
+// open connections, but for those that were opened and never returned.
+func (m *memory) open() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(slices.DeleteFunc(slices.Clone(m.writers), func(w *memoryWriter) bool { return w.shut }))
+}
+
 // uncovered is how many shards have commits that no checkpoint covers.
 func (m *memory) uncovered() (n int) {
 	m.mu.Lock()
@@ -371,4 +422,12 @@ func (m *memory) uncovered() (n int) {
 		}
 	}
 	return n
+}
+
+// eachRecord visits a run's records.
+func eachRecord(r backend.Run, visit func(seq uint64, producer backend.ProducerID, number uint64, body string)) {
+	_ = run.Each(r.Packed, func(i int, rec *run.Record) bool {
+		visit(r.First+uint64(i), rec.Producer, rec.ProducerSeq, string(rec.Body))
+		return true
+	})
 }

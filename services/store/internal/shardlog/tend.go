@@ -127,10 +127,7 @@ func (l *lane) refuseShards(ctx context.Context, loaded *loader) error {
 		l.refused[shard] = time.Now()
 	}
 	loaded.drop(func(shard int) bool { return loaded.bad[shard] != nil })
-	if err := l.writer.Release(ctx, slices.Sorted(maps.Keys(loaded.bad))); err != nil {
-		return fmt.Errorf("release: %w", err)
-	}
-	return nil
+	return l.release(ctx, slices.Sorted(maps.Keys(loaded.bad)))
 }
 
 // refusals is when shards were refused.
@@ -156,7 +153,7 @@ func (r refusals) due(shards []int, now time.Time) []int {
 
 // undo gives back shards that were claimed but could not be loaded.
 func (l *lane) undo(ctx context.Context, got []int, why error) error {
-	return errors.Join(why, l.writer.Release(ctx, got))
+	return errors.Join(why, l.release(ctx, got))
 }
 
 // back says that the database can be written to.
@@ -172,7 +169,13 @@ func (l *lane) giveBack(ctx context.Context, shards []int) error {
 	}
 	l.state.drop(func(shard int) bool { return slices.Contains(shards, shard) })
 	l.log.Info("shards given back", "lane", l.name, "shards", len(shards))
-	if err := l.writer.Release(ctx, shards); err != nil { // they are forgotten here and may be held there: the end of the connection frees them
+	return l.release(ctx, shards)
+}
+
+// release gives back shards that the state does not have. Where that fails, they may still be held, and nothing here would give them back later: the end of the
+// connection frees them.
+func (l *lane) release(ctx context.Context, shards []int) error {
+	if err := l.writer.Release(ctx, shards); err != nil {
 		return fmt.Errorf("release: %w: %w", backend.ErrLost, err)
 	}
 	return nil

@@ -319,6 +319,47 @@ func TestAStoreHoldsBack(t *testing.T) {
 	})
 }
 
+// A shard that a store could neither load nor give back is free for the next store that wants it: whatever happens between the two, no shard stays locked by a
+// store that does not serve it, where nobody could publish until that store is restarted.
+func TestAShardThatCouldNotBeGivenBackIsFree(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails []string // calls
+		// damage makes what is loaded contradict the log.
+		damage func(db *memory)
+	}{
+		"it could not be loaded": {fails: []string{"load", "release"}},
+		"it contradicts the log": {fails: []string{"release"}, damage: func(db *memory) {
+			db.runs = append(db.runs, backend.Run{Shard: 1, Topic: "room/1", Epoch: memoryEpoch, First: 2, Commit: 1})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+				if c.damage != nil {
+					c.damage(db)
+				}
+				db.fail(func(call string) error {
+					if slices.Contains(c.fails, call) {
+						return backend.ErrNotCommitted // the connection stands
+					}
+					return nil
+				}, nil)
+				l.Want([]int{1})
+				pass(tick)
+				l.Want(nil)
+				pass(2 * tick)
+				if db.calls("release") == 0 || len(l.Owned()) != 0 {
+					t.Fatalf("asked %v, owns %v", db.asked, l.Owned())
+				}
+				db.mu.Lock()
+				defer db.mu.Unlock()
+				if len(db.owners) > 0 {
+					t.Errorf("%d shards are still locked by a store that neither serves nor wants them", len(db.owners))
+				}
+			})
+		})
+	}
+}
+
 // A commit whose outcome is not known is asked about for five seconds; then nobody knows, and that is said. Meanwhile it is asked again ten times a second.
 func TestAnUnknownOutcomeIsAskedForSoLong(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
