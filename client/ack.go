@@ -9,10 +9,12 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// flushSingles is how many ACKs that can't be told as "all up to" are gathered before they are sent at once.
+// flushSingles is how many ACKs that can't be told as "all up to" are gathered before they are sent
+// at once.
 const flushSingles = 512
 
-// ackRun gathers the ACKs of one topic that name the same subscription (0: the plain ones). Guarded by Subscriber.mu.
+// ackRun gathers the ACKs of one topic that name the same subscription (0: the plain ones). Guarded
+// by Subscriber.mu.
 type ackRun struct {
 	topic string
 	sub   uint32
@@ -23,7 +25,8 @@ type ackRun struct {
 	dirty   bool
 }
 
-// ack has seq of the run ACKed within AckDelay. through says that everything sent before it was dealt with too.
+// ack has seq of the run ACKed within AckDelay. through says that everything sent before it was
+// dealt with too.
 func (s *Subscriber) ack(r *ackRun, seq uint64, through bool) {
 	switch {
 	case seq <= r.through:
@@ -69,8 +72,9 @@ func (s *Subscriber) flushTick() {
 	}
 }
 
-// flushAcks puts what waits into the link's buffer, which the caller or flushTick writes. Without a link it is
-// forgotten: a new connection knows nothing of the old one's messages. Called with s.mu held.
+// flushAcks puts what waits into the link's buffer, which the caller or flushTick writes. Without a
+// link it is forgotten: a new connection knows nothing of the old one's messages. Called with s.mu
+// held.
 func (s *Subscriber) flushAcks() {
 	if len(s.dirty) == 0 {
 		return

@@ -18,7 +18,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// Whatever is to be ACKed stands in Ack frames, each entry once and whole, none of them longer than an edge takes.
+// Whatever is to be ACKed stands in Ack frames, each entry once and whole, none of them longer than
+// an edge takes.
 func TestAckFramesSayWhatIsToBeACKed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var runs []*ackRun
@@ -89,7 +90,8 @@ func (c *edgeConn) acks() []*wirev1.Ack_Entry {
 	return a.GetEntries()
 }
 
-// An ACK waits for others for AckDelay, and no longer: one frame for all of them, which names the epoch.
+// An ACK waits for others for AckDelay, and no longer: one frame for all of them, which names the
+// epoch.
 func TestACKsWaitForEachOther(t *testing.T) {
 	inAcks(t, SubscriberConfig{AckDelay: 50 * time.Millisecond}, fine, []Option{WithAck()}, func(t *testing.T, _ *fakeEdge, c *edgeConn, _ uint32) {
 		for seq := uint64(1); seq <= 9; seq += 3 {
@@ -111,7 +113,8 @@ func TestACKsWaitForEachOther(t *testing.T) {
 	})
 }
 
-// Beyond so many ACKs that have to be told one by one they leave at once: an edge whose window is full of them waits for nothing.
+// Beyond so many ACKs that have to be told one by one they leave at once: an edge whose window is
+// full of them waits for nothing.
 func TestManyACKsLeaveAtOnce(t *testing.T) {
 	inAcks(t, SubscriberConfig{AckDelay: time.Hour}, fine, []Option{WithAck(), WithGroup("g")}, func(t *testing.T, _ *fakeEdge, c *edgeConn, id uint32) {
 		began := time.Now()
@@ -131,7 +134,8 @@ func TestManyACKsLeaveAtOnce(t *testing.T) {
 	})
 }
 
-// ACKs that a connection took with it are forgotten: the next one delivers again what it knows of, and an ACK of what it never delivered would settle what nobody had.
+// ACKs that a connection took with it are forgotten: the next one delivers again what it knows of,
+// and an ACK of what it never delivered would settle what nobody had.
 func TestACKsEndWithTheirConnection(t *testing.T) {
 	inAcks(t, SubscriberConfig{AckDelay: time.Minute, MinBackoff: time.Millisecond}, fine, []Option{WithAck(), WithGroup("g")}, func(t *testing.T, e *fakeEdge, c *edgeConn, id uint32) {
 		c.message("room/a", 5, 0, id)
@@ -146,7 +150,8 @@ func TestACKsEndWithTheirConnection(t *testing.T) {
 	})
 }
 
-// A NACK leaves behind the ACKs of what came before it, says when and why, and is of the connection that delivered: another one delivers the message again anyway.
+// A NACK leaves behind the ACKs of what came before it, says when and why, and is of the connection
+// that delivered: another one delivers the message again anyway.
 func TestNACKs(t *testing.T) {
 	why := errors.New(strings.Repeat("x", 300))
 	var release chan struct{}
@@ -201,7 +206,8 @@ func TestNACKs(t *testing.T) {
 	})
 }
 
-// Of all that one connection has delivered and a handler refused, what lies too far back is given up, and told.
+// Of all that one connection has delivered and a handler refused, what lies too far back is given
+// up, and told.
 func TestWhatIsOwedTooLong(t *testing.T) {
 	s := &Subscriber{}
 	c := &cursor{sub: &Subscription{s: s, request: &wirev1.Subscribe{}}}

@@ -19,9 +19,11 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// ThroughRouter is a SubscriberConfig.Dial for backends: SubscriberConfig.Addrs are then routers, and the subscriber's connection is a gRPC stream of
-// SubscribeService. Everything works as over TCP, but that a Subscriber can't publish (UNSUPPORTED; a Producer can) or claim (ClaimService does), and that filters may name the
-// mesh's own topics, such as "$events/#". Sessions are apart from those of TCP clients. Without options gRPC is plaintext.
+// ThroughRouter is a SubscriberConfig.Dial for backends: SubscriberConfig.Addrs are then routers,
+// and the subscriber's connection is a gRPC stream of SubscribeService. Everything works as over
+// TCP, but that a Subscriber can't publish (UNSUPPORTED; a Producer can) or claim (ClaimService
+// does), and that filters may name the mesh's own topics, such as "$events/#". Sessions are apart
+// from those of TCP clients. Without options gRPC is plaintext.
 func ThroughRouter(opts ...grpc.DialOption) func(ctx context.Context, addr string) (net.Conn, error) {
 	if len(opts) == 0 {
 		opts = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
@@ -32,7 +34,8 @@ func ThroughRouter(opts ...grpc.DialOption) func(ctx context.Context, addr strin
 // streamEnd is how long a stream may take to end once nothing more is sent.
 const streamEnd = 2 * time.Second
 
-// bridge hands frames between a pipe, whose other end is a subscriber's connection, and a stream. Its two goroutines end with the pipe and the stream.
+// bridge hands frames between a pipe, whose other end is a subscriber's connection, and a stream.
+// Its two goroutines end with the pipe and the stream.
 type bridge struct {
 	rpc    grpc.BidiStreamingClient[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]
 	pipe   net.Conn
@@ -46,7 +49,8 @@ type bridged struct {
 	far net.Conn
 }
 
-// CloseWrite says that nothing more is written: reads go on until the stream's end. What was written has been read.
+// CloseWrite says that nothing more is written: reads go on until the stream's end. What was
+// written has been read.
 func (c bridged) CloseWrite() error { return c.far.SetReadDeadline(time.Now()) }
 
 func dialRouter(ctx context.Context, addr string, opts []grpc.DialOption) (net.Conn, error) {
@@ -97,13 +101,15 @@ func (b *bridge) up() {
 		}
 		req := protowire.AppendTag(make([]byte, 0, len(body)+8), protowire.Number(t), protowire.BytesType)
 		if b.rpc.SendMsg(codec.Encoded(protowire.AppendBytes(req, body))) != nil {
-			_, _ = io.Copy(io.Discard, br) // down tells why; what the subscriber writes until then is lost with the stream
+			// down tells why; what the subscriber writes until then is lost with the stream
+			_, _ = io.Copy(io.Discard, br)
 			return
 		}
 	}
 }
 
-// travels says whether SubscribeRequest has a field for a frame, which then has the frame's number.
+// travels reports whether SubscribeRequest has a field for a frame, which then has the frame's
+// number.
 func travels(t wirev1.FrameType) bool {
 	switch t {
 	case wirev1.FrameType_FRAME_TYPE_HELLO, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE,
@@ -165,7 +171,8 @@ func (b *bridge) down() {
 	}
 }
 
-// appendFrames makes frames of an encoded SubscribeResponse: an event's one field has its frame's number, and the frame's body.
+// appendFrames makes frames of an encoded SubscribeResponse: an event's one field has its frame's
+// number, and the frame's body.
 func appendFrames(dst []byte, resp []byte) ([]byte, error) {
 	for len(resp) > 0 {
 		_, event, rest, ok := field(resp)

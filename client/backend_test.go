@@ -48,7 +48,8 @@ func events(list ...*pushmeshv1.SubscribeEvent) *pushmeshv1.SubscribeResponse {
 	return &pushmeshv1.SubscribeResponse{Events: list}
 }
 
-// A subscriber works through a router as over TCP; its last ACK arrives before Close returns, and what it can't do there is refused.
+// A subscriber works through a router as over TCP; its last ACK arrives before Close returns, and
+// what it can't do there is refused.
 func TestThroughARouter(t *testing.T) {
 	acked := make(chan uint64, 10)
 	half := make(chan struct{})

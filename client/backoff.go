@@ -15,7 +15,8 @@ type backoff struct {
 
 func (b *backoff) reset() { b.tries = 0 }
 
-// next is how long to wait after err: what the edge asked for and up to a quarter more, or half to all of the doubled wait.
+// next is how long to wait after err: what the edge asked for and up to a quarter more, or half to
+// all of the doubled wait.
 func (b *backoff) next(err error) time.Duration {
 	d := b.high
 	if b.tries < 20 {

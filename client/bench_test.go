@@ -23,7 +23,8 @@ import (
 
 const benchEdge = "PUSHMESH_TEST_BENCH_EDGE"
 
-// TestMain lets the test binary be the edge of BenchmarkDeliveries, so that its CPU time isn't counted as the client's.
+// TestMain lets the test binary be the edge of BenchmarkDeliveries, so that its CPU time isn't
+// counted as the client's.
 func TestMain(m *testing.M) {
 	if rate := os.Getenv(benchEdge); rate != "" {
 		var n int
@@ -36,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// paceEdge sends rate messages a second, over all connections in turn, until its stdin ends. It prints its address
-// first and the number of ACK bytes last.
+// paceEdge sends rate messages a second, over all connections in turn, until its stdin ends. It
+// prints its address first and the number of ACK bytes last.
 func paceEdge(rate int) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -103,8 +104,8 @@ func paceEdge(rate int) {
 	}
 }
 
-// BenchmarkDeliveries takes messages at a given rate over many connections, ACKing each, and reports the client's CPU time
-// for one. The edge is another process.
+// BenchmarkDeliveries takes messages at a given rate over many connections, ACKing each, and
+// reports the client's CPU time for one. The edge is another process.
 func BenchmarkDeliveries(b *testing.B) {
 	for _, c := range []struct {
 		conns, rate int

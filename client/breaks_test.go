@@ -19,8 +19,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// scriptEdge is an edge in memory that answers everything. Its topic room/a holds a finished log of n messages; every other topic is empty. Connection i is
-// cut once cuts[i] bytes have passed, in both directions together, in the middle of a frame or not; those after the last cut live on.
+// scriptEdge is an edge in memory that answers everything. Its topic room/a holds a finished log of
+// n messages; every other topic is empty. Connection i is cut once cuts[i] bytes have passed, in
+// both directions together, in the middle of a frame or not; those after the last cut live on.
 type scriptEdge struct {
 	n    uint64
 	cuts []int64
@@ -236,7 +237,8 @@ func busyHandler(t *testing.T, s *Subscriber, dealt func(seq uint64)) Handler {
 	}
 }
 
-// breakAndFinish runs a subscriber whose connections break there, until its handler has dealt with every message once.
+// breakAndFinish runs a subscriber whose connections break there, until its handler has dealt with
+// every message once.
 func breakAndFinish(t *testing.T, e *scriptEdge) {
 	t.Helper()
 	s, err := NewSubscriber(SubscriberConfig{Addrs: []string{"edge"}, Dial: e.dial, MinBackoff: time.Microsecond, MaxBackoff: time.Millisecond, ClientID: "c"})
@@ -269,8 +271,8 @@ func breakAndFinish(t *testing.T, e *scriptEdge) {
 	}
 }
 
-// Handlers do whatever the API allows while the connection breaks, at every byte of a conversation: each of them returns, each message is dealt with once, and
-// nothing is left running.
+// Handlers do whatever the API allows while the connection breaks, at every byte of a conversation:
+// each of them returns, each message is dealt with once, and nothing is left running.
 func TestHandlersReturnWhereverTheConnectionBreaks(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	whole := &scriptEdge{n: 16}
@@ -333,7 +335,8 @@ func TestANackWhoseReasonIsNotUTF8(t *testing.T) {
 	}
 }
 
-// A subscriber that ends, whoever ends it, answers the handlers that wait for the mesh, and returns.
+// A subscriber that ends, whoever ends it, answers the handlers that wait for the mesh, and
+// returns.
 func TestTheEndAnswersHandlers(t *testing.T) {
 	for name, end := range map[string]func(s *Subscriber, c *edgeConn){
 		"closed by another goroutine": func(s *Subscriber, _ *edgeConn) { _ = s.Close() },

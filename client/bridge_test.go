@@ -24,7 +24,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// A frame goes through a router where the schema of its requests has a field of the frame's number, and no other does.
+// A frame goes through a router where the schema of its requests has a field of the frame's number,
+// and no other does.
 func TestWhatTravelsThroughARouter(t *testing.T) {
 	fields := (&pushmeshv1.SubscribeRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("request").Fields()
 	for n := range wirev1.FrameType_name {
@@ -34,7 +35,8 @@ func TestWhatTravelsThroughARouter(t *testing.T) {
 	}
 }
 
-// Events of a router are frames of a connection, one for one; what is none is an error, and no frame.
+// Events of a router are frames of a connection, one for one; what is none is an error, and no
+// frame.
 func TestEventsAreFrames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		resp, want := &pushmeshv1.SubscribeResponse{}, []byte("before")
@@ -105,7 +107,8 @@ func inBridge(t *testing.T, serve func(rpc grpc.BidiStreamingServer[pushmeshv1.S
 	return newTestSubscriber(t, SubscriberConfig{Addrs: []string{addr}, Dial: ThroughRouter()})
 }
 
-// What does not travel is refused here, each by its name, and nothing else of the connection suffers.
+// What does not travel is refused here, each by its name, and nothing else of the connection
+// suffers.
 func TestWhatARouterDoesNotTakeIsRefused(t *testing.T) {
 	s := inBridge(t, func(rpc grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse], _ int) error {
 		<-rpc.Context().Done()
@@ -128,7 +131,8 @@ func TestWhatARouterDoesNotTakeIsRefused(t *testing.T) {
 	}
 }
 
-// However a router's stream ends, the subscriber comes back where that can help, and hears why where it can't. What it can't read is no end of the subscriber.
+// However a router's stream ends, the subscriber comes back where that can help, and hears why
+// where it can't. What it can't read is no end of the subscriber.
 func TestEndsOfARoutersStream(t *testing.T) {
 	for name, end := range map[string]func(rpc grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]) error{
 		"it ends": func(grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]) error {

@@ -7,9 +7,11 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// CancelScheduled withdraws a message that waits for its DeliverAt; id is the MessageID of its Result. After nil it will not be delivered.
-// An *Error with CONFLICT: it was delivered already; NOT_FOUND: the mesh doesn't know it, any more (a day after its delivery) or at all.
-// It may be repeated, and repeats itself, over all routers, until one answers, ctx ends or the producer is closed.
+// CancelScheduled withdraws a message that waits for its DeliverAt; id is the MessageID of its
+// Result. After nil it will not be delivered. An *Error with CONFLICT: it was delivered already;
+// NOT_FOUND: the mesh doesn't know it, any more (a day after its delivery) or at all. It may be
+// repeated, and repeats itself, over all routers, until one answers, ctx ends or the producer is
+// closed.
 func (p *Producer) CancelScheduled(ctx context.Context, id []byte) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

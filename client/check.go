@@ -9,8 +9,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Bounds of a message, as every router has them (docs/api.md). What is outside is refused here, before it has a number or a place on a connection: what
-// can't even be encoded would take everything behind it along.
+// Bounds of a message, as every router has them (docs/api.md). What is outside is refused here,
+// before it has a number or a place on a connection: what can't even be encoded would take
+// everything behind it along.
 const (
 	maxPriority     = 9
 	maxDedupeKey    = 256

@@ -56,7 +56,8 @@ func mostly(m Message, keep uint) Message {
 	return m
 }
 
-// Whatever is published is answered, and so is the good message behind it, by the same Producer from the first to the last.
+// Whatever is published is answered, and so is the good message behind it, by the same Producer
+// from the first to the last.
 func TestNoMessageStopsAProducer(t *testing.T) {
 	r := newFakeRouter(t)
 	p := newTestProducer(t, ProducerConfig{Addrs: []string{r.addr}})
@@ -170,7 +171,8 @@ func TestBoundsOfAMessage(t *testing.T) {
 	}
 }
 
-// The longest frame is the edge's to say. What is longer is refused alone: the edge would close the connection, for good.
+// The longest frame is the edge's to say. What is longer is refused alone: the edge would close the
+// connection, for good.
 func TestAFrameThatTheEdgeDoesNotTake(t *testing.T) {
 	e := newFakeEdge(t)
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})
@@ -205,7 +207,8 @@ func TestPublishAsyncWithoutACallback(t *testing.T) {
 	}
 }
 
-// A topic beyond those that a producer id numbers waits for nobody, and is not refused where nothing may wait.
+// A topic beyond those that a producer id numbers waits for nobody, and is not refused where
+// nothing may wait.
 func TestATopicTooManyWaitsForNobody(t *testing.T) {
 	for _, maxWait := range []time.Duration{0, patience} {
 		r := newFakeRouter(t)
@@ -235,7 +238,8 @@ func TestATopicTooManyWaitsForNobody(t *testing.T) {
 	}
 }
 
-// However often the id changes, and whatever breaks: each message is in its topic's log once, in order.
+// However often the id changes, and whatever breaks: each message is in its topic's log once, in
+// order.
 func TestOnceAndInOrderUnderManyIDs(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newFakeRouter(t)
@@ -295,7 +299,8 @@ func TestOnceAndInOrderUnderManyIDs(t *testing.T) {
 	})
 }
 
-// What a request holds is bounded by all that messages have, not by payloads alone: a router takes 64 MiB.
+// What a request holds is bounded by all that messages have, not by payloads alone: a router takes
+// 64 MiB.
 func TestARequestIsBoundedByHeadersToo(t *testing.T) {
 	m := Message{Topic: "room/a", Headers: map[string]string{"k": strings.Repeat("x", 8000)}, Vector: make([]float32, 4000), Features: map[string]float64{"f": 1}, DedupeKey: "k"}
 	if have, want := m.size(), proto.Size(request(m)); have < want {

@@ -9,11 +9,13 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// ErrHeldByOther is what Claim returns with WithoutWaiting where others hold the resource or wait for it.
+// ErrHeldByOther is what Claim returns with WithoutWaiting where others hold the resource or wait
+// for it.
 var ErrHeldByOther = errors.New("pushmesh: the resource is held by another")
 
-// Claim is a place at a resource: in the line for it, or holding it. It outlives connections: whoever is back within the grace of the namespace's policy has the same
-// place. It owns no goroutine, and is safe for concurrent use.
+// Claim is a place at a resource: in the line for it, or holding it. It outlives connections:
+// whoever is back within the grace of the namespace's policy has the same place. It owns no
+// goroutine, and is safe for concurrent use.
 type Claim struct {
 	s        *Subscriber
 	request  *wirev1.Claim // ACQUIRE
@@ -39,12 +41,14 @@ type Claim struct {
 // ClaimOption of Subscriber.Claim.
 type ClaimOption func(*Claim)
 
-// WithTTL is how long the hold lasts without being renewed, which the Claim does; by default as the policy says, which also bounds it.
+// WithTTL is how long the hold lasts without being renewed, which the Claim does; by default as the
+// policy says, which also bounds it.
 func WithTTL(d time.Duration) ClaimOption {
 	return func(c *Claim) { c.request.TtlMs = milliseconds(d) }
 }
 
-// WithPriority of the line to wait in, 0 to 9: a higher one goes first. The policy says how high clients may go.
+// WithPriority of the line to wait in, 0 to 9: a higher one goes first. The policy says how high
+// clients may go.
 func WithPriority(p uint32) ClaimOption { return func(c *Claim) { c.request.Priority = p } }
 
 // WithMaxWait leaves the line after so long.
@@ -55,7 +59,8 @@ func WithMaxWait(d time.Duration) ClaimOption {
 // WithoutWaiting has ErrHeldByOther returned where there would be a line to wait in.
 func WithoutWaiting() ClaimOption { return func(c *Claim) { c.request.NoWait = true } }
 
-// OnPosition is told the place in the line, 1 is next, whenever it changes. Behind the first 16 that is once a second at most. It must not block.
+// OnPosition is told the place in the line, 1 is next, whenever it changes. Behind the first 16
+// that is once a second at most. It must not block.
 func OnPosition(f func(position int)) ClaimOption { return func(c *Claim) { c.position = f } }
 
 // milliseconds are rounded up: what is asked for is never taken for 0, which is the mesh's default.
@@ -63,8 +68,9 @@ func milliseconds(d time.Duration) uint32 {
 	return uint32(min((max(d, 0)+time.Millisecond-1)/time.Millisecond, 1<<32-1))
 }
 
-// Claim asks for a resource and waits for the first answer: it is held, or waits in the line from then on; see Wait. ctx bounds the wait for the answer alone. The
-// owner of the place is the client: two Subscribers with one ClientID have one place, of which the last to ask is told.
+// Claim asks for a resource and waits for the first answer: it is held, or waits in the line from
+// then on; see Wait. ctx bounds the wait for the answer alone. The owner of the place is the
+// client: two Subscribers with one ClientID have one place, of which the last to ask is told.
 func (s *Subscriber) Claim(ctx context.Context, resource string, opts ...ClaimOption) (*Claim, error) {
 	c := &Claim{
 		s: s, request: &wirev1.Claim{Resource: resource}, answered: make(chan struct{}), granted: make(chan struct{}), ended: make(chan struct{}),
@@ -106,7 +112,8 @@ func (c *Claim) late(err error) error {
 	return err
 }
 
-// Acquire is Claim and Wait: it returns once the resource is held. Where that fails, or ctx ends, it leaves the line.
+// Acquire is Claim and Wait: it returns once the resource is held. Where that fails, or ctx ends,
+// it leaves the line.
 func (s *Subscriber) Acquire(ctx context.Context, resource string, opts ...ClaimOption) (*Claim, error) {
 	c, err := s.Claim(ctx, resource, opts...)
 	if err != nil {
@@ -119,7 +126,8 @@ func (s *Subscriber) Acquire(ctx context.Context, resource string, opts ...Claim
 	return c, nil
 }
 
-// Wait waits until the resource is held. It fails where the place in the line was lost; ctx bounds the wait alone, and the place stays.
+// Wait waits until the resource is held. It fails where the place in the line was lost; ctx bounds
+// the wait alone, and the place stays.
 func (c *Claim) Wait(ctx context.Context) error {
 	select {
 	case <-c.granted:
@@ -137,21 +145,24 @@ func (c *Claim) Wait(ctx context.Context) error {
 // Resource claimed.
 func (c *Claim) Resource() string { return c.request.GetResource() }
 
-// Held says whether the resource is held now, for sure as far as this process's clock can tell. What must not be touched by a former holder checks the Token.
+// Held reports whether the resource is held now, for sure as far as this process's clock can tell.
+// What must not be touched by a former holder checks the Token.
 func (c *Claim) Held() bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return c.held(time.Now())
 }
 
-// Deadline is until when the resource is held for sure; it moves on with every renewal. Zero while it is not held.
+// Deadline is until when the resource is held for sure; it moves on with every renewal. Zero while
+// it is not held.
 func (c *Claim) Deadline() time.Time {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return c.deadline
 }
 
-// Token is the fencing token of the hold: greater than that of every hold of the resource before. 0 while it waits.
+// Token is the fencing token of the hold: greater than that of every hold of the resource before. 0
+// while it waits.
 func (c *Claim) Token() uint64 {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -168,8 +179,9 @@ func (c *Claim) Position() int {
 	return c.line
 }
 
-// Lost is closed once the place is over: the hold expired, was not renewed in time so that this process can't be sure of it any more, or the place in the line was lost. It
-// is closed by Release and Leave, too.
+// Lost is closed once the place is over: the hold expired, was not renewed in time so that this
+// process can't be sure of it any more, or the place in the line was lost. It is closed by Release
+// and Leave, too.
 func (c *Claim) Lost() <-chan struct{} { return c.ended }
 
 // Err says why the place is over; nil while it is not, and after Release and Leave.
@@ -182,13 +194,15 @@ func (c *Claim) Err() error {
 // ReleaseOption of Claim.Release.
 type ReleaseOption func(*wirev1.Claim)
 
-// WithSuccessor names who has the resource next, before everybody who waits: "client:" and a ClientID, or a backend's owner as it is.
+// WithSuccessor names who has the resource next, before everybody who waits: "client:" and a
+// ClientID, or a backend's owner as it is.
 func WithSuccessor(owner string) ReleaseOption {
 	return func(m *wirev1.Claim) { m.Successor = owner }
 }
 
-// Release ends the hold, which counts as lost from the call on, and waits until the mesh has confirmed it. NOT_HELD: it was lost before. Where ctx ends first,
-// it ends with its TTL at the latest. A claim that waits leaves the line.
+// Release ends the hold, which counts as lost from the call on, and waits until the mesh has
+// confirmed it. NOT_HELD: it was lost before. Where ctx ends first, it ends with its TTL at the
+// latest. A claim that waits leaves the line.
 func (c *Claim) Release(ctx context.Context, opts ...ReleaseOption) error {
 	token, over := c.abandon()
 	if over || token == 0 {
@@ -222,7 +236,8 @@ func (c *Claim) leave(ctx context.Context, over bool) error {
 	return c.s.leaveLine(ctx, c.Resource())
 }
 
-// giveUp leaves without waiting for it. Where there is no connection nothing is asked: the place ends with the grace.
+// giveUp leaves without waiting for it. Where there is no connection nothing is asked: the place
+// ends with the grace.
 func (c *Claim) giveUp() {
 	if _, over := c.abandon(); over {
 		return

@@ -24,14 +24,16 @@ type claimAsk struct {
 // unheard is the done of a Claim whose answer nobody waits for.
 func unheard(time.Time, *wirev1.ClaimState, *Error) {}
 
-// ask has a Claim sent as soon as there is a connection with room for it. Called with s.mu held, as are the next ones.
+// ask has a Claim sent as soon as there is a connection with room for it. Called with s.mu held, as
+// are the next ones.
 func (s *Subscriber) ask(a *claimAsk) {
 	s.claimQueue = append(s.claimQueue, a)
 	s.sendClaims()
 	s.changed.Broadcast() // the reader reads on for the answer
 }
 
-// sendClaims sends what waits, in order. What is in the buffer leaves on another goroutine: the one that reads must not wait for an edge that waits for it.
+// sendClaims sends what waits, in order. What is in the buffer leaves on another goroutine: the one
+// that reads must not wait for an edge that waits for it.
 func (s *Subscriber) sendClaims() {
 	l, some := s.link, false
 	for l != nil && len(s.claimQueue) > 0 && len(s.claimAsks) < claimWindow {
@@ -51,7 +53,8 @@ func (s *Subscriber) sendClaims() {
 		some = true
 	}
 	if some {
-		go func() { _ = l.w.flush() }() // a failed write closes the connection; the reader reports it
+		// a failed write closes the connection; the reader reports it
+		go func() { _ = l.w.flush() }()
 	}
 }
 
@@ -122,7 +125,8 @@ func (r *reader) claimState(body []byte) error {
 	return nil
 }
 
-// call asks, and asks again as long as that can help and ctx lasts. again says that an earlier one may have been done.
+// call asks, and asks again as long as that can help and ctx lasts. again says that an earlier one
+// may have been done.
 func (s *Subscriber) call(ctx context.Context, m *wirev1.Claim) (st *wirev1.ClaimState, again bool, err error) {
 	for {
 		type answer struct {

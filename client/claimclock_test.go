@@ -53,8 +53,9 @@ func (c *edgeConn) quiet(d time.Duration) {
 	}
 }
 
-// A hold counts from before it was asked for, is renewed when a third of it has passed, and is over for its holder when it may be over for the mesh: not a moment
-// later, or two would hold it, and not before, or a renewal that is late by a moment costs the place.
+// A hold counts from before it was asked for, is renewed when a third of it has passed, and is over
+// for its holder when it may be over for the mesh: not a moment later, or two would hold it, and
+// not before, or a renewal that is late by a moment costs the place.
 func TestAHoldByTheClock(t *testing.T) {
 	inClaims(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
 		got, asked := claiming(s, "seat/1"), time.Now()
@@ -96,7 +97,8 @@ func TestAHoldByTheClock(t *testing.T) {
 	})
 }
 
-// A hold shorter than what lies between renewals at least is renewed once where it can be, and over in time where it can't.
+// A hold shorter than what lies between renewals at least is renewed once where it can be, and over
+// in time where it can't.
 func TestShortHolds(t *testing.T) {
 	inClaims(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
 		began := time.Now()
@@ -113,7 +115,8 @@ func TestShortHolds(t *testing.T) {
 	})
 }
 
-// What is refused for now is asked again when the mesh said, or after a while, and never later than the hold lasts.
+// What is refused for now is asked again when the mesh said, or after a while, and never later than
+// the hold lasts.
 func TestRefusedRenewals(t *testing.T) {
 	inClaims(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
 		x := c.take(s, "seat/1", grantedFor(1, 9*time.Second), WithTTL(9*time.Second))
@@ -152,7 +155,8 @@ func TestAPlaceInTheLineIsAskedForOnce(t *testing.T) {
 		c.close()
 		c = e.welcomeWith(seldom)
 		m := c.claim(wirev1.Claim_OP_ACQUIRE)
-		c.state(m, &wirev1.ClaimState{State: ClaimLost, Code: wirev1.Code_CODE_EXPIRED}) // under the id of the request: the answer
+		// under the id of the request: the answer
+		c.state(m, &wirev1.ClaimState{State: ClaimLost, Code: wirev1.Code_CODE_EXPIRED})
 		<-x.Lost()
 		if x.Err() == nil || x.Wait(t.Context()) == nil {
 			t.Error("a place that is gone is waited for")
@@ -160,8 +164,8 @@ func TestAPlaceInTheLineIsAskedForOnce(t *testing.T) {
 	})
 }
 
-// What a claim hears of itself. Words of a place before this one, of others' holds and of who else waits change nothing; a hold under another token is another
-// process's.
+// What a claim hears of itself. Words of a place before this one, of others' holds and of who else
+// waits change nothing; a hold under another token is another process's.
 func TestWhatAClaimIsTold(t *testing.T) {
 	told := func(state wirev1.ClaimState_State, token uint64, position uint32) *wirev1.ClaimState {
 		return &wirev1.ClaimState{State: state, Token: token, Position: position, Code: wirev1.Code_CODE_EXPIRED, ExpiresInMs: 1000}
@@ -224,7 +228,8 @@ func TestARenewalThatIsNotGranted(t *testing.T) {
 	}
 }
 
-// What was told of the last connection's place is not taken for this one's: until it is asked for again, nothing is known.
+// What was told of the last connection's place is not taken for this one's: until it is asked for
+// again, nothing is known.
 func TestATaleOfTheLastConnection(t *testing.T) {
 	inClaims(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
 		x := c.take(s, "seat/1", &wirev1.ClaimState{State: ClaimQueued, Position: 3})
@@ -275,8 +280,10 @@ func TestAClaimGivenUp(t *testing.T) {
 func TestLeavingTwice(t *testing.T) {
 	inClaims(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
 		x := c.take(s, "seat/1", &wirev1.ClaimState{State: ClaimQueued, Position: 3})
-		left := failed(func(ctx context.Context) error { return x.Release(ctx) }) // a place in the line: it is left
-		c.state(c.claim(wirev1.Claim_OP_LEAVE), grantedFor(5, time.Hour))         // it was granted meanwhile
+		// a place in the line: it is left
+		left := failed(func(ctx context.Context) error { return x.Release(ctx) })
+		// it was granted meanwhile
+		c.state(c.claim(wirev1.Claim_OP_LEAVE), grantedFor(5, time.Hour))
 		if m := c.claim(wirev1.Claim_OP_RELEASE); m.GetToken() != 5 {
 			t.Error(m)
 		} else {
@@ -292,8 +299,9 @@ func TestLeavingTwice(t *testing.T) {
 	})
 }
 
-// A request that was answered "not now" is asked again in time; what was not sent when its caller went is not sent later; and whether an earlier one may have been done
-// decides what "not held" means for a release.
+// A request that was answered "not now" is asked again in time; what was not sent when its caller
+// went is not sent later; and whether an earlier one may have been done decides what "not held"
+// means for a release.
 func TestRequestsAboutClaims(t *testing.T) {
 	inClaims(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
 		done := failed(func(ctx context.Context) error { _, err := s.CheckClaim(ctx, "seat/1"); return err })
@@ -338,7 +346,8 @@ func TestRequestsAboutClaims(t *testing.T) {
 	})
 }
 
-// A watch is asked for again when the mesh said; refused for good it ends with the reason; stopped, it tells nothing more, and the edge is told so, where there is one.
+// A watch is asked for again when the mesh said; refused for good it ends with the reason; stopped,
+// it tells nothing more, and the edge is told so, where there is one.
 func TestWatchesByTheClock(t *testing.T) {
 	inClaims(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
 		told := 0
@@ -357,7 +366,8 @@ func TestWatchesByTheClock(t *testing.T) {
 				t.Errorf("told to ask again after %v, it did after %v", after, time.Since(began))
 			}
 		}
-		c.state(&wirev1.Claim{Resource: "seat/1"}, &wirev1.ClaimState{State: ClaimFree}) // another's answer, before the watch is one
+		// another's answer, before the watch is one
+		c.state(&wirev1.Claim{Resource: "seat/1"}, &wirev1.ClaimState{State: ClaimFree})
 		synctest.Wait()
 		if told != 0 {
 			t.Error("told before it watched")
@@ -419,7 +429,8 @@ func TestWatchesByTheClock(t *testing.T) {
 	})
 }
 
-// A watch beside a claim outlives the claim's end, and one that was stopped beside a claim is taken back with it, once: unless it was begun again.
+// A watch beside a claim outlives the claim's end, and one that was stopped beside a claim is taken
+// back with it, once: unless it was begun again.
 func TestAWatchBesideAClaim(t *testing.T) {
 	inClaims(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
 		watch := func() *ClaimWatch {

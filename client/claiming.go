@@ -6,7 +6,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// minRenewal is the shortest pause between renewals of a hold: one that may last no longer is renewed in vain.
+// minRenewal is the shortest pause between renewals of a hold: one that may last no longer is
+// renewed in vain.
 const minRenewal = 50 * time.Millisecond
 
 // What follows is called with Subscriber.mu held.
@@ -22,8 +23,9 @@ func (c *Claim) over() bool {
 
 func (c *Claim) held(now time.Time) bool { return !c.over() && now.Before(c.deadline) }
 
-// pump asks what is to be asked now, and sets the timer for what is later: one request at a time. With a token that is RENEW, which takes an offer up, lasts over
-// reconnects and never joins a line; without one, ACQUIRE on each connection.
+// pump asks what is to be asked now, and sets the timer for what is later: one request at a time.
+// With a token that is RENEW, which takes an offer up, lasts over reconnects and never joins a
+// line; without one, ACQUIRE on each connection.
 func (c *Claim) pump(now time.Time) {
 	if c.over() {
 		return
@@ -104,7 +106,8 @@ func (c *Claim) answer(op wirev1.Claim_Op, sent time.Time, st *wirev1.ClaimState
 	c.pump(now)
 }
 
-// hold notes that the resource is held for as long as the answer said, counted from before it was asked.
+// hold notes that the resource is held for as long as the answer said, counted from before it was
+// asked.
 func (c *Claim) hold(sent time.Time, st *wirev1.ClaimState) {
 	left := time.Duration(st.GetExpiresInMs()) * time.Millisecond
 	c.token, c.line = st.GetToken(), 0

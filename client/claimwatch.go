@@ -26,7 +26,8 @@ type ClaimInfo struct {
 	Token uint64
 	// Position in the line, 1 is next.
 	Position int
-	// ExpiresIn is what was left of the hold when it was told; of ClaimHeldByOther, of the hold that ends first.
+	// ExpiresIn is what was left of the hold when it was told; of ClaimHeldByOther, of the hold
+	// that ends first.
 	ExpiresIn time.Duration
 	// Holder that holds it longest: "client:" and a ClientID, or a backend's owner.
 	Holder string
@@ -62,8 +63,9 @@ type ClaimWatch struct {
 	err                  error
 }
 
-// WatchClaim has f told of a resource and of every change of it: while this client has a place there, of that; otherwise who holds it, at most ten times a second,
-// the last state always. After a reconnect f is told again. f must not block. There is one watch of a resource.
+// WatchClaim has f told of a resource and of every change of it: while this client has a place
+// there, of that; otherwise who holds it, at most ten times a second, the last state always. After
+// a reconnect f is told again. f must not block. There is one watch of a resource.
 func (s *Subscriber) WatchClaim(ctx context.Context, resource string, f func(ClaimInfo)) (*ClaimWatch, error) {
 	if f == nil {
 		return nil, errors.New("pushmesh: WatchClaim has nobody to tell")

@@ -15,12 +15,14 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// What the SDK does by the clock. These tests run in bubbles, whose clock stands still while anybody computes: what they say of times is exact.
+// What the SDK does by the clock. These tests run in bubbles, whose clock stands still while
+// anybody computes: what they say of times is exact.
 
 // A bubble's clock begins in 2000: what times of Pings count from must lie before.
 func init() { base = time.Unix(0, 0) }
 
-// newPipeEdge is a fake edge at the other end of pipes, which dial makes. A write waits until the other end reads.
+// newPipeEdge is a fake edge at the other end of pipes, which dial makes. A write waits until the
+// other end reads.
 func newPipeEdge(t *testing.T) *fakeEdge {
 	return &fakeEdge{t: t, conns: make(chan *edgeConn, 100)}
 }
@@ -61,8 +63,9 @@ func (e *fakeEdge) welcomeWith(w *wirev1.Welcome) *edgeConn {
 	return c
 }
 
-// An edge is asked once in every heartbeat whether it is there, and left after two and a half of them without a word, at the next question: a client that
-// waits longer is deaf, one that waits less leaves edges that are well.
+// An edge is asked once in every heartbeat whether it is there, and left after two and a half of
+// them without a word, at the next question: a client that waits longer is deaf, one that waits
+// less leaves edges that are well.
 func TestASilentEdgeIsLeftInTime(t *testing.T) {
 	for said, beat := range map[uint32]time.Duration{0: 30 * time.Second, 1: time.Second, 10_000: 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -86,7 +89,8 @@ func TestASilentEdgeIsLeftInTime(t *testing.T) {
 	}
 }
 
-// Connections that are made together do not ping together: an edge with a hundred thousand of them would have them all at once for ever.
+// Connections that are made together do not ping together: an edge with a hundred thousand of them
+// would have them all at once for ever.
 func TestFirstPingsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newPipeEdge(t)
@@ -105,7 +109,8 @@ func TestFirstPingsAreSpread(t *testing.T) {
 	})
 }
 
-// Whose handler works for an hour, on the goroutine that reads, has heard nothing meanwhile, and stays connected.
+// Whose handler works for an hour, on the goroutine that reads, has heard nothing meanwhile, and
+// stays connected.
 func TestABusyHandlerIsNoSilentEdge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newPipeEdge(t)
@@ -227,8 +232,9 @@ func doubling(t *testing.T, waits []time.Duration, low, high time.Duration) {
 	}
 }
 
-// Rounds in vain are further and further apart, up to a bound. A connection that has lived for 2 s, and none that ended before, has the waits begin anew: a mesh
-// that is away is not hammered at, and one that is back is not stayed away from.
+// Rounds in vain are further and further apart, up to a bound. A connection that has lived for 2 s,
+// and none that ended before, has the waits begin anew: a mesh that is away is not hammered at, and
+// one that is back is not stayed away from.
 func TestWaitsBetweenRounds(t *testing.T) {
 	const low, high = 100 * time.Millisecond, 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -273,8 +279,9 @@ func TestABackoffDoesNotOverflow(t *testing.T) {
 	}
 }
 
-// What a refusal says of when to come back: one that names a time is kept to, wherever else there may be an edge; one of an edge that has too much to do is that
-// edge's alone, and one without a time is no reason to wait while there is another edge.
+// What a refusal says of when to come back: one that names a time is kept to, wherever else there
+// may be an edge; one of an edge that has too much to do is that edge's alone, and one without a
+// time is no reason to wait while there is another edge.
 func TestARefusalsTime(t *testing.T) {
 	for _, x := range []struct {
 		refusal     *wirev1.Error

@@ -16,7 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Whoever ends a subscriber, and however much waits for its handler: nothing more is handed over once the handler has returned, and the end waits for that alone.
+// Whoever ends a subscriber, and however much waits for its handler: nothing more is handed over
+// once the handler has returned, and the end waits for that alone.
 func TestTheEndBehindAFullQueue(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -51,7 +52,8 @@ func TestTheEndBehindAFullQueue(t *testing.T) {
 	}
 }
 
-// What a producer leaves behind is answered: what was not sent with the reason of the end, and what the mesh may have with that nobody knows.
+// What a producer leaves behind is answered: what was not sent with the reason of the end, and what
+// the mesh may have with that nobody knows.
 func TestWhatAProducerLeavesBehind(t *testing.T) {
 	for _, end := range []error{ErrClosed, &Error{Code: wirev1.Code_CODE_FORBIDDEN, Message: "not you"}} {
 		p := idleProducer(ProducerConfig{})
@@ -77,7 +79,8 @@ func TestWhatAProducerLeavesBehind(t *testing.T) {
 	}
 }
 
-// The clients that an edge sends elsewhere spread over the places that it names, each of which is tried once.
+// The clients that an edge sends elsewhere spread over the places that it names, each of which is
+// tried once.
 func TestDetoursAreSpread(t *testing.T) {
 	first := map[string]int{}
 	for range 200 {
@@ -100,7 +103,8 @@ func TestDetoursAreSpread(t *testing.T) {
 	}
 }
 
-// A router that says it is not ready, or is not there, is no place to go to; one that knows no health is.
+// A router that says it is not ready, or is not there, is no place to go to; one that knows no
+// health is.
 func TestWhereAProducerGoes(t *testing.T) {
 	_, doors, addrs := routers(t, 2)
 	p := idleProducer(ProducerConfig{SilentTimeout: patience})

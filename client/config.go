@@ -13,14 +13,16 @@ import (
 
 // SubscriberConfig of NewSubscriber. Only Addrs is required.
 type SubscriberConfig struct {
-	// Addrs of edges, host:port. One is picked at random; the others are tried, in random order, when it fails. A name counts as many times
-	// as it has addresses, which are looked up again for every round; with Dial it is handed to that as it is.
+	// Addrs of edges, host:port. One is picked at random; the others are tried, in random order,
+	// when it fails. A name counts as many times as it has addresses, which are looked up again for
+	// every round; with Dial it is handed to that as it is.
 	Addrs []string
 	// ClientID, at most 64 bytes; empty: the edge makes one.
 	ClientID string
 	// Session names a durable session, for subscriptions FromSession.
 	Session string
-	// SessionTTL is how long the session lives without a connection, in whole seconds, rounded up; 0: the mesh's default.
+	// SessionTTL is how long the session lives without a connection, in whole seconds, rounded up;
+	// 0: the mesh's default.
 	SessionTTL time.Duration
 	// Token proves who this is; asked for before every connection.
 	Token func(context.Context) (string, error)
@@ -30,8 +32,9 @@ type SubscriberConfig struct {
 	Heartbeat time.Duration
 	// Agent names the program to the mesh's operators.
 	Agent string
-	// Profile and ProfileVector are what messages are ranked for (WithRankTopK), 64 features and 512 dimensions at most. Together with all else that a connection
-	// begins with they have 4 KiB. What SessionService.SetProfile says instead holds until the connection ends.
+	// Profile and ProfileVector are what messages are ranked for (WithRankTopK), 64 features and
+	// 512 dimensions at most. Together with all else that a connection begins with they have 4 KiB.
+	// What SessionService.SetProfile says instead holds until the connection ends.
 	Profile       map[string]float64
 	ProfileVector []float32
 	// AckDelay is how long an ACK may wait for others to share a frame with; 0: 2 ms.
@@ -42,18 +45,21 @@ type SubscriberConfig struct {
 	DialTimeout time.Duration
 	// CloseTimeout bounds how long Close waits for a handler; 0: 5 s.
 	CloseTimeout time.Duration
-	// TLS of the connections, over whatever Dial returns; nil: none. An empty ServerName is the host that Addrs, or an edge that goes away, names; empty NextProtos are
-	// the protocol's, and nil RootCAs the system's.
+	// TLS of the connections, over whatever Dial returns; nil: none. An empty ServerName is the
+	// host that Addrs, or an edge that goes away, names; empty NextProtos are the protocol's, and
+	// nil RootCAs the system's.
 	TLS *tls.Config
 	// Dial replaces the plain TCP dialler.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// Inline runs handlers on the goroutine that reads the connection: half the goroutines and no copy of a message.
-	// A handler must then neither block nor wait for anything that comes over the same connection (Publish, Unsubscribe).
+	// Inline runs handlers on the goroutine that reads the connection: half the goroutines and no
+	// copy of a message. A handler must then neither block nor wait for anything that comes over
+	// the same connection (Publish, Unsubscribe).
 	Inline bool
-	// OnGap is told of messages that will not come, and of positions that were lost. It is called on the goroutine
-	// of handlers or of the reader and must not block.
+	// OnGap is told of messages that will not come, and of positions that were lost. It is called
+	// on the goroutine of handlers or of the reader and must not block.
 	OnGap func(Gap)
-	// OnConnect is called after every Welcome, OnDisconnect after every end of a connection. They must not block.
+	// OnConnect is called after every Welcome, OnDisconnect after every end of a connection. They
+	// must not block.
 	OnConnect    func(Connection)
 	OnDisconnect func(error)
 

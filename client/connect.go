@@ -99,9 +99,10 @@ func (s *Subscriber) serve(l *link) error {
 	return err
 }
 
-// connected puts a new connection in place of the last one. Subscriptions of which a handler still has a durable message
-// of the last connection are asked for again once it has returned, so that what is asked for is exactly what no handler
-// has dealt with. Nothing else waits for the handler: it may itself be waiting for an answer on this connection.
+// connected puts a new connection in place of the last one. Subscriptions of which a handler still
+// has a durable message of the last connection are asked for again once it has returned, so that
+// what is asked for is exactly what no handler has dealt with. Nothing else waits for the handler:
+// it may itself be waiting for an answer on this connection.
 func (s *Subscriber) connected(l *link) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -119,12 +120,14 @@ func (s *Subscriber) connected(l *link) {
 	s.claimsConnected()
 }
 
-// handled reports whether a handler has a durable message that a resume of the subscription would ask for.
+// handled reports whether a handler has a durable message that a resume of the subscription would
+// ask for.
 func (s *Subscriber) handled(sub *Subscription) bool {
 	return s.handling && sub.active && slices.ContainsFunc(s.involved, func(c *cursor) bool { return c.sub == sub })
 }
 
-// resume asks again for what waited for the handler. Called with s.mu held, which it lets go to write.
+// resume asks again for what waited for the handler. Called with s.mu held, which it lets go to
+// write.
 func (s *Subscriber) resume() {
 	l := s.link
 	if l == nil || len(s.resuming) == 0 {
@@ -169,7 +172,8 @@ func (s *Subscriber) disconnected(l *link, planned bool) {
 	s.claimsBroken()
 }
 
-// letGo answers everybody who waits for the mesh, handlers among them: the subscriber ends, and no answer comes any more.
+// letGo answers everybody who waits for the mesh, handlers among them: the subscriber ends, and no
+// answer comes any more.
 func (s *Subscriber) letGo(err error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -191,7 +195,8 @@ func (s *Subscriber) letGo(err error) {
 	s.changed.Broadcast()
 }
 
-// waitHandlers gives the handler that runs CloseTimeout to return, and its context's end after that.
+// waitHandlers gives the handler that runs CloseTimeout to return, and its context's end after
+// that.
 func (s *Subscriber) waitHandlers() {
 	late := time.AfterFunc(s.cfg.CloseTimeout, func() {
 		s.handlerCancel()
@@ -238,7 +243,8 @@ func (s *Subscriber) final(err error) *Error {
 	return e
 }
 
-// asked says whether the mesh named a time to come back. What an edge that has too much to do names holds for that edge alone.
+// asked reports whether the mesh named a time to come back. What an edge that has too much to do
+// names holds for that edge alone.
 func asked(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.RetryAfter > 0 && e.Code != wirev1.Code_CODE_OVERLOADED

@@ -11,12 +11,13 @@ func full(c Code) bool {
 	return c == wirev1.Code_CODE_RATE_LIMITED || c == wirev1.Code_CODE_OVERLOADED
 }
 
-// affords says whether a message that is published now will be answered in time, by all that is known. Called with p.mu held, as are the next ones.
+// affords reports whether a message that is published now will be answered in time, by all that is
+// known. Called with p.mu held, as are the next ones.
 func (p *Producer) affords(o *outgoing) bool {
 	return !p.tooLate(o, p.held) && p.credit.Admits(p.size, o.request.GetPriority())
 }
 
-// tooLate says whether a message must not be sent as late as that.
+// tooLate reports whether a message must not be sent as late as that.
 func (p *Producer) tooLate(o *outgoing, at time.Time) bool {
 	return p.credit != nil && at.Sub(o.at) > p.cfg.MaxWait
 }
@@ -54,7 +55,8 @@ func (p *Producer) expire() {
 	}
 }
 
-// expired takes what should have been answered by now and was not sent. Lanes that are not ready wait for an answer, or have nothing to send.
+// expired takes what should have been answered by now and was not sent. Lanes that are not ready
+// wait for an answer, or have nothing to send.
 func (p *Producer) expired(now time.Time) (calls []outcome) {
 	for _, l := range p.ready {
 		for len(l.waiting) > l.flying {

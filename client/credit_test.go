@@ -53,7 +53,8 @@ func wantRefusal(t *testing.T, err error, c Code, least time.Duration) {
 	}
 }
 
-// connect has a first message taken. Where the machine is busy, some are given up before there is a stream.
+// connect has a first message taken. Where the machine is busy, some are given up before there is a
+// stream.
 func connect(t *testing.T, p *Producer) {
 	t.Helper()
 	insist(t, p, Message{Topic: "room/first", Priority: 9})
@@ -73,7 +74,8 @@ func insist(t *testing.T, p *Producer, m Message) {
 	}
 }
 
-// What finds no room is refused at once, low priorities first, and what found some is answered as ever.
+// What finds no room is refused at once, low priorities first, and what found some is answered as
+// ever.
 func TestAProducerInAHurryRefusesInsteadOfWaiting(t *testing.T) {
 	r := newFakeRouter(t)
 	hold := make(chan struct{})
@@ -114,7 +116,8 @@ func TestAProducerInAHurryRefusesInsteadOfWaiting(t *testing.T) {
 	}
 }
 
-// A refusal of the router that says to come back later than the message may wait is the caller's; an earlier one is the producer's.
+// A refusal of the router that says to come back later than the message may wait is the caller's;
+// an earlier one is the producer's.
 func TestAProducerInAHurryPassesRefusalsOn(t *testing.T) {
 	r := newFakeRouter(t)
 	refused := map[string]int{}
@@ -177,7 +180,8 @@ func TestAProducerInAHurryWithoutARouter(t *testing.T) {
 	}
 }
 
-// Beside a producer that waits, with three times as much as their routers take, one in a hurry gets as much through, and in time.
+// Beside a producer that waits, with three times as much as their routers take, one in a hurry gets
+// as much through, and in time.
 func TestAProducerInAHurryIsInTime(t *testing.T) {
 	const (
 		each  = 2 * time.Millisecond
@@ -220,7 +224,8 @@ func TestAProducerInAHurryIsInTime(t *testing.T) {
 	both.Go(func() { _, patient = offer(0) })
 	both.Go(func() { ok, hurried = offer(60 * time.Millisecond) })
 	both.Wait()
-	// The other one takes three times as long as what is due, and its last messages are late by two thirds of that.
+	// The other one takes three times as long as what is due, and its last messages are late by two
+	// thirds of that.
 	if hurried > patient/2 || ok < total/6 {
 		t.Errorf("%d of %d taken, %v late; without MaxWait %v", ok, total, hurried, patient)
 	}

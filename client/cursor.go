@@ -2,8 +2,8 @@ package pushmesh
 
 import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
-// maxOwed is how far behind the highest seq a message may stay un-handled before it is given up: the mesh itself
-// keeps no more between a session's floor and its highest ACK.
+// maxOwed is how far behind the highest seq a message may stay un-handled before it is given up:
+// the mesh itself keeps no more between a session's floor and its highest ACK.
 const maxOwed = 65536
 
 // cursor is how far one subscription has come in one topic. It is guarded by Subscriber.mu.
@@ -17,7 +17,8 @@ type cursor struct {
 	// owed was handed over and refused by the handler: the resume must not skip it.
 	owed seqset
 	acks ackRun
-	// void says that what was had is of a log that is gone: the next resume asks for the topic from its beginning.
+	// void says that what was had is of a log that is gone: the next resume asks for the topic from
+	// its beginning.
 	void bool
 	// dealt is the epoch under which the message that is being dealt with was handed over.
 	dealt uint64
@@ -65,7 +66,8 @@ func (c *cursor) succeeded(seq uint64) {
 	}
 }
 
-// failed notes that the handler refused seq. It returns what is given up for good because the distance has become too large.
+// failed notes that the handler refused seq. It returns what is given up for good because the
+// distance has become too large.
 func (c *cursor) failed(seq uint64) (given span, some bool) {
 	c.high = max(c.high, seq)
 	c.owed.add(seq, seq)
@@ -79,7 +81,8 @@ func (c *cursor) failed(seq uint64) (given span, some bool) {
 	return given, true
 }
 
-// progress notes that from..to will not come. In a new epoch it restarts; the return value says whether it did.
+// progress notes that from..to will not come. In a new epoch it restarts; the return value says
+// whether it did.
 func (c *cursor) progress(p *wirev1.Progress) (restarted bool) {
 	switch e := p.GetEpoch(); {
 	case e == 0 || e == c.epoch:
@@ -88,8 +91,8 @@ func (c *cursor) progress(p *wirev1.Progress) (restarted bool) {
 	case c.epoch == 0 && c.fresh():
 		c.epoch = e // named for the first time, and nothing was had before
 	case c.epoch != 0 || p.GetCode() == wirev1.Code_CODE_EPOCH_CHANGED:
-		// Whether from..to are of the old log or the new one makes no difference: resuming too early costs a
-		// repetition that is dropped, too late would lose messages.
+		// Whether from..to are of the old log or the new one makes no difference: resuming too
+		// early costs a repetition that is dropped, too late would lose messages.
 		c.restart(e, 0)
 		return true
 	default:

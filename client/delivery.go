@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Delivery is one message as a handler gets it. It may be kept, unless SubscriberConfig.Inline is set: then it and its
-// Payload are valid until the handler returns.
+// Delivery is one message as a handler gets it. It may be kept, unless SubscriberConfig.Inline is
+// set: then it and its Payload are valid until the handler returns.
 type Delivery struct {
 	Topic string
 	// Seq counts 1, 2, 3, … in a durable topic, under its epoch; 0: ephemeral.
@@ -25,11 +25,14 @@ type Delivery struct {
 	Priority uint32
 	// Traceparent is the producer's W3C context, where it was sampled.
 	Traceparent string
-	// Score in a ranking (WithRankTopK); 0 too where the message was not ranked, or not among the best.
+	// Score in a ranking (WithRankTopK); 0 too where the message was not ranked, or not among the
+	// best.
 	Score float64
-	// Unranked says that the message should have been ranked, and was not: ranking was slow, refused or gone.
+	// Unranked says that the message should have been ranked, and was not: ranking was slow,
+	// refused or gone.
 	Unranked bool
-	// From is the publishing user, set by the mesh: without authentication "client:" and the ClientID; empty: a backend.
+	// From is the publishing user, set by the mesh: without authentication "client:" and the
+	// ClientID; empty: a backend.
 	From string
 	// Filter of the subscription that the handler belongs to.
 	Filter string
@@ -46,8 +49,9 @@ func (d *Delivery) Age() time.Duration { return time.Since(d.PublishedAt()) }
 
 var errBadMessage = errors.New("pushmesh: the edge sent a frame that can't be decoded")
 
-// decode fills d from the body of a Message frame. Payload and ID share body's memory; intern makes the topic.
-// It is written by hand because every delivery passes here: proto.Unmarshal costs three times as much.
+// decode fills d from the body of a Message frame. Payload and ID share body's memory; intern makes
+// the topic. It is written by hand because every delivery passes here: proto.Unmarshal costs three
+// times as much.
 func (d *Delivery) decode(body []byte, intern func([]byte) string) error {
 	*d = Delivery{subs: d.subs[:0]}
 	for len(body) > 0 {

@@ -12,17 +12,18 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// handlerPatience is how long a handler may have one message while the reader can't read on to an answer that somebody,
-// maybe that very handler, waits for.
+// handlerPatience is how long a handler may have one message while the reader can't read on to an
+// answer that somebody, maybe that very handler, waits for.
 const handlerPatience = 5 * time.Second
 
 // errBacklog ends a connection on which an answer lies behind more messages than are kept.
 var errBacklog = errors.New("pushmesh: an answer is waited for, and more than 65,536 messages or 64 MiB before it wait for a handler that does not return")
 
-// enqueue hands an item to the goroutine that runs handlers, which lives only while there is work. The reader waits
-// while the queue is full: TCP then tells the edge. Un-ACKed messages alone never fill it, for the window is smaller.
-// While somebody waits for an answer the reader reads on, as far as there is room aside: whoever waits may be the handler.
-// Where that is not enough either, and the handler does not return, the connection is given up, which answers everybody.
+// enqueue hands an item to the goroutine that runs handlers, which lives only while there is work.
+// The reader waits while the queue is full: TCP then tells the edge. Un-ACKed messages alone never
+// fill it, for the window is smaller. While somebody waits for an answer the reader reads on, as
+// far as there is room aside: whoever waits may be the handler. Where that is not enough either,
+// and the handler does not return, the connection is given up, which answers everybody.
 func (s *Subscriber) enqueue(it item) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +50,8 @@ func (s *Subscriber) enqueue(it item) error {
 	return nil
 }
 
-// crowded reports whether there is no room for an item of that size. Called with s.mu held, as is owed.
+// crowded reports whether there is no room for an item of that size. Called with s.mu held, as is
+// owed.
 func (s *Subscriber) crowded(size int) bool {
 	n, bytes := s.queue.len(), s.queue.bytes+size
 	switch {
@@ -186,7 +188,8 @@ func (s *Subscriber) settle(t *topicState, it item) {
 	}
 }
 
-// nack asks for a message again. The ACKs before it go first. What came over another connection comes again anyway.
+// nack asks for a message again. The ACKs before it go first. What came over another connection
+// comes again anyway.
 func (s *Subscriber) nack(t *topicState, it item, why error) {
 	l, d := s.link, it.d
 	if l == nil || l != it.link {
@@ -203,11 +206,13 @@ func (s *Subscriber) nack(t *topicState, it item, why error) {
 	}
 	s.stats.Nacked++
 	s.mu.Unlock()
-	_ = l.w.send(wirev1.FrameType_FRAME_TYPE_NACK, n) // a failed write closes the connection; the reader reports it
+	// a failed write closes the connection; the reader reports it
+	_ = l.w.send(wirev1.FrameType_FRAME_TYPE_NACK, n)
 	s.mu.Lock()
 }
 
-// run calls a handler. A panic is the handler's error: one bad message must not end the process, nor be ACKed.
+// run calls a handler. A panic is the handler's error: one bad message must not end the process,
+// nor be ACKed.
 func run(ctx context.Context, h Handler, d *Delivery) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

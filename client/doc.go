@@ -1,7 +1,7 @@
 // Package pushmesh is the Go client of the pushmesh message mesh.
 //
-// A [Subscriber] holds a TCP connection to an edge, makes it again whenever it breaks, and goes on behind the last message
-// its handlers have dealt with. This is a whole program:
+// A [Subscriber] holds a TCP connection to an edge, makes it again whenever it breaks, and goes on
+// behind the last message its handlers have dealt with. This is a whole program:
 //
 //	package main
 //
@@ -33,8 +33,8 @@
 //		return sub.Err()
 //	}
 //
-// A [Producer] publishes over gRPC through a router: pipelined, in order for each topic, and exactly once to durable
-// topics.
+// A [Producer] publishes over gRPC through a router: pipelined, in order for each topic, and
+// exactly once to durable topics.
 //
 //	package main
 //
@@ -65,7 +65,8 @@
 //		return nil
 //	}
 //
-// A [Claim] is a place at a resource that one holds while others wait in line. It is renewed, and taken up again after a reconnect, until it is released or lost.
+// A [Claim] is a place at a resource that one holds while others wait in line. It is renewed, and
+// taken up again after a reconnect, until it is released or lost.
 //
 //	package main
 //
@@ -97,8 +98,9 @@
 //		return seat.Release(context.Background())
 //	}
 //
-// With [ThroughRouter] a Subscriber's connection is a gRPC stream to a router, as backends want it: they need reach no edge, may subscribe to the mesh's
-// own topics, such as $events/#, and have sessions of their own; publishing is a Producer's.
+// With [ThroughRouter] a Subscriber's connection is a gRPC stream to a router, as backends want it:
+// they need reach no edge, may subscribe to the mesh's own topics, such as $events/#, and have
+// sessions of their own; publishing is a Producer's.
 //
 //	package main
 //

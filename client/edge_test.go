@@ -15,7 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// patience bounds every wait of these tests, and says only that something never came: nothing comes near it.
+// patience bounds every wait of these tests, and says only that something never came: nothing comes
+// near it.
 const patience = 60 * time.Second
 
 // nobody listens on port 1. A port that was listened on is soon another program's.
@@ -67,8 +68,8 @@ func (e *fakeEdge) stop() {
 
 func (e *fakeEdge) addr() string { return e.ln.Addr().String() }
 
-// accept waits for a connection of this test and takes its Hello. Clients that other programs left behind may find
-// their old port taken by this listener: they are turned away.
+// accept waits for a connection of this test and takes its Hello. Clients that other programs left
+// behind may find their old port taken by this listener: they are turned away.
 func (e *fakeEdge) accept() (*edgeConn, *wirev1.Hello) {
 	e.t.Helper()
 	for deadline := time.After(patience); ; {
@@ -222,7 +223,8 @@ func newTestSubscriber(t *testing.T, cfg SubscriberConfig) *Subscriber {
 		cfg.MinBackoff = time.Millisecond
 	}
 	if cfg.DialTimeout == 0 {
-		cfg.DialTimeout = patience // the fake edge answers once, to the connection that it was asked on
+		// the fake edge answers once, to the connection that it was asked on
+		cfg.DialTimeout = patience
 	}
 	cfg.Agent = t.Name()
 	s, err := NewSubscriber(cfg)

@@ -13,7 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// Which ends of a connection end the subscriber: those that trying again can't help. With a Token, that it is not good any more is no such end.
+// Which ends of a connection end the subscriber: those that trying again can't help. With a Token,
+// that it is not good any more is no such end.
 func TestWhatEndsASubscriber(t *testing.T) {
 	token := func(context.Context) (string, error) { return "t", nil }
 	for _, x := range []struct {
@@ -66,7 +67,8 @@ func TestATokenThatComesLater(t *testing.T) {
 	})
 }
 
-// A Hello may have 4 KiB. One more byte, of which an edge would say nothing but that it is too long, ends the subscriber with what helps.
+// A Hello may have 4 KiB. One more byte, of which an edge would say nothing but that it is too
+// long, ends the subscriber with what helps.
 func TestTheLongestHello(t *testing.T) {
 	size := 0
 	for _, more := range []int{0, 1} {
@@ -100,7 +102,8 @@ func TestTheLongestHello(t *testing.T) {
 	}
 }
 
-// An edge that takes the connection and does not answer Hello is given up after DialTimeout, as is one that does not take it.
+// An edge that takes the connection and does not answer Hello is given up after DialTimeout, as is
+// one that does not take it.
 func TestAHandshakeIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newPipeEdge(t)
@@ -127,7 +130,8 @@ func TestAHandshakeIsBounded(t *testing.T) {
 	})
 }
 
-// Before Welcome an edge may send what the client does not know, send it elsewhere, or send what is no Welcome.
+// Before Welcome an edge may send what the client does not know, send it elsewhere, or send what is
+// no Welcome.
 func TestInsteadOfWelcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newPipeEdge(t), newPipeEdge(t)
@@ -160,7 +164,8 @@ func TestInsteadOfWelcome(t *testing.T) {
 	})
 }
 
-// Who is told to go away, at a time or at once, takes its last ACKs with it, and is back then: an edge that drains has its clients come to others at times of its choice.
+// Who is told to go away, at a time or at once, takes its last ACKs with it, and is back then: an
+// edge that drains has its clients come to others at times of its choice.
 func TestGoingAway(t *testing.T) {
 	for _, due := range []time.Duration{0, 700 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {

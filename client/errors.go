@@ -25,7 +25,8 @@ type Error struct {
 	Message string
 	// RetryAfter above 0 says when trying again may help.
 	RetryAfter time.Duration
-	// Unknown is true where the mesh may have done what was asked: the connection broke before the answer.
+	// Unknown is true where the mesh may have done what was asked: the connection broke before the
+	// answer.
 	Unknown bool
 }
 
@@ -37,7 +38,7 @@ func (e *Error) Error() string {
 	return "pushmesh: " + name + ": " + e.Message
 }
 
-// Retryable says whether the same, tried again later, can succeed.
+// Retryable reports whether the same, tried again later, can succeed.
 func (e *Error) Retryable() bool { return retryable(e.Code) }
 
 // CodeOf is the reason inside err; CODE_OK for nil, CODE_INTERNAL where err is no Error.
@@ -75,7 +76,8 @@ func retryable(c Code) bool {
 	return false
 }
 
-// fromStatus finds the reason of a gRPC call's error. The code of google.rpc.ErrorInfo wins over the status's.
+// fromStatus finds the reason of a gRPC call's error. The code of google.rpc.ErrorInfo wins over
+// the status's.
 func fromStatus(err error) *Error {
 	st, ok := status.FromError(err)
 	if !ok {

@@ -26,7 +26,8 @@ func routers(t *testing.T, n int) (r *fakeRouter, doors []*door, addrs []string)
 	return r, doors, addrs
 }
 
-// keepPublishing publishes 0, 1, 2, … one after the other until the function it returns is called, which says how many were.
+// keepPublishing publishes 0, 1, 2, … one after the other until the function it returns is called,
+// which says how many were.
 func keepPublishing(t *testing.T, p *Producer, topic string) (end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -71,7 +72,8 @@ func where(t *testing.T, doors []*door) (at *door, others []*door) {
 	return at, others
 }
 
-// A router ends amid a pipeline: numbers go on at the next one, nothing comes twice, and no caller hears of it.
+// A router ends amid a pipeline: numbers go on at the next one, nothing comes twice, and no caller
+// hears of it.
 func TestNumbersContinueAtTheNextRouter(t *testing.T) {
 	r, doors, addrs := routers(t, 3)
 	p := newTestProducer(t, ProducerConfig{Addrs: addrs})

@@ -11,7 +11,7 @@ import (
 // maxTopic is the most bytes a topic or filter may have.
 const maxTopic = 255
 
-// wild says whether a filter has a wildcard.
+// wild reports whether a filter has a wildcard.
 func wild(filter string) bool { return strings.ContainsAny(filter, "+#") }
 
 // checkFilter refuses before the edge has to what can't be a filter.
@@ -36,8 +36,8 @@ func checkFilter(f string) error {
 	return nil
 }
 
-// match says whether a valid filter matches a topic. "a/#" matches "a" too; a wildcard in the first level does not
-// match a level that starts with "$".
+// match reports whether a valid filter matches a topic. "a/#" matches "a" too; a wildcard in the
+// first level does not match a level that starts with "$".
 func match(filter, topic string) bool {
 	if topic == "" || topic[0] == '$' && (filter[0] == '+' || filter[0] == '#') {
 		return false

@@ -7,8 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A Hello that nobody answered may take the session from the connection made after it, once its edge goes on: that does not end the subscriber. A second
-// loss of the session does.
+// A Hello that nobody answered may take the session from the connection made after it, once its
+// edge goes on: that does not end the subscriber. A second loss of the session does.
 func TestAHelloOfItsOwnThatTakesTheSessionBack(t *testing.T) {
 	e := newFakeEdge(t)
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}, Session: "phone", ClientID: "ann"})

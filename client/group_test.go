@@ -8,7 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A group keeps the positions: what it delivers is handled whatever came before, and a reconnect names none.
+// A group keeps the positions: what it delivers is handled whatever came before, and a reconnect
+// names none.
 func TestAGroupsMessagesAreHandledAsTheyCome(t *testing.T) {
 	e := newFakeEdge(t)
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})
@@ -27,7 +28,8 @@ func TestAGroupsMessagesAreHandledAsTheyCome(t *testing.T) {
 		t.Fatalf("subscribed with %v", m)
 	}
 	id := m.GetId()
-	for _, seq := range []uint64{9, 5} { // below the head, and out of order: another member let 5 time out
+	for _, seq := range []uint64{9, 5} {
+		// below the head, and out of order: another member let 5 time out
 		c.message("room/a", seq, 0, id)
 		c.ackedAlone("room/a", seq)
 	}

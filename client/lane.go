@@ -8,13 +8,15 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// maxClashes bounds how often a message takes the next number because the mesh says its number is taken.
+// maxClashes bounds how often a message takes the next number because the mesh says its number is
+// taken.
 const maxClashes = 64
 
 // maxFaults is how often a message is sent again after INTERNAL.
 const maxFaults = 20
 
-// maxStrays is how often the first message of a lane may be OUT_OF_ORDER before the mesh is taken to have forgotten the producer.
+// maxStrays is how often the first message of a lane may be OUT_OF_ORDER before the mesh is taken
+// to have forgotten the producer.
 const maxStrays = 3
 
 // outgoing is a message that has no answer yet. It belongs to its lane; guarded by Producer.mu.
@@ -26,8 +28,9 @@ type outgoing struct {
 	ref     uint64 // while it flies; 0: it doesn't
 	seq     uint64 // producer_seq of the last time it was sent
 	sentAt  time.Time
-	since   time.Time // from when on its outcome is unknown: it was sent then for the first time with this number
-	unknown bool      // the mesh may have it: it keeps its number until the mesh says
+	// from when on its outcome is unknown: it was sent then for the first time with this number
+	since   time.Time
+	unknown bool // the mesh may have it: it keeps its number until the mesh says
 	clashes int
 	faults  int // INTERNAL answers
 	// ephemeral as the caller knows it.
@@ -35,13 +38,15 @@ type outgoing struct {
 	at        time.Time // when it was published, with MaxWait
 }
 
-// lane is one topic of a producer: messages leave it in order and carry numbers without holes. When one is refused the lane
-// goes back: it waits until all that flew are answered and sends again from the first.
+// lane is one topic of a producer: messages leave it in order and carry numbers without holes. When
+// one is refused the lane goes back: it waits until all that flew are answered and sends again from
+// the first.
 type lane struct {
 	topic string
 	id    []byte // of the producer that numbers it
-	// last is the highest number that the mesh took, or may have taken with a message that it refused for good later; sure the highest one that it took; sent the highest
-	// that is in flight or was.
+	// last is the highest number that the mesh took, or may have taken with a message that it
+	// refused for good later; sure the highest one that it took; sent the highest that is in flight
+	// or was.
 	last, sure, sent uint64
 	waiting          []*outgoing // not answered, in order; those that fly come first
 	flying           int
@@ -105,8 +110,9 @@ func (p *Producer) enqueue(ctx context.Context, m Message, done func(Result, err
 	return o, nil
 }
 
-// lane finds or makes the lane of a topic. A producer that has numbered very many topics takes a new id rather than remember them all: whatever is answered may
-// begin at 1 under it. Lanes with unanswered messages, Buffer at most, go on under the id that they have.
+// lane finds or makes the lane of a topic. A producer that has numbered very many topics takes a
+// new id rather than remember them all: whatever is answered may begin at 1 under it. Lanes with
+// unanswered messages, Buffer at most, go on under the id that they have.
 func (p *Producer) lane(topic string) *lane {
 	if l := p.topics[topic]; l != nil {
 		return l
@@ -129,7 +135,8 @@ func (p *Producer) queue(l *lane) {
 	}
 }
 
-// next is the message of a lane to send now; nil: none yet, and at says when to look again (zero: when something changes).
+// next is the message of a lane to send now; nil: none yet, and at says when to look again (zero:
+// when something changes).
 func (l *lane) next(now time.Time) (o *outgoing, at time.Time) {
 	if l.flying >= len(l.waiting) || l.back && l.flying > 0 {
 		return nil, time.Time{}
@@ -143,7 +150,7 @@ func (l *lane) next(now time.Time) (o *outgoing, at time.Time) {
 	return l.waiting[l.flying], time.Time{}
 }
 
-// withdraw takes a message back that the mesh can't have. It says whether it did.
+// withdraw takes a message back that the mesh can't have. It reports whether it did.
 func (p *Producer) withdraw(o *outgoing) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +167,8 @@ func (p *Producer) withdraw(o *outgoing) bool {
 // roomy is how many messages a lane keeps memory for that has none.
 const roomy = 8
 
-// remove takes a message out of its lane; later ones that have not flown move up, numbers included. Who waits for room is woken by the caller.
+// remove takes a message out of its lane; later ones that have not flown move up, numbers included.
+// Who waits for room is woken by the caller.
 func (p *Producer) remove(o *outgoing) bool {
 	l := o.lane
 	for i, w := range l.waiting {

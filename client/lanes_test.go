@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// idleProducer has nobody who sends: the test does what its goroutine would, with a clock of its own.
+// idleProducer has nobody who sends: the test does what its goroutine would, with a clock of its
+// own.
 func idleProducer(cfg ProducerConfig) *Producer {
 	cfg.AnswerTimeout = max(cfg.AnswerTimeout, time.Minute)
 	if cfg.Buffer == 0 {
@@ -68,7 +69,8 @@ func taken(seq uint64) *streamResult {
 	return &streamResult{Response: &pushmeshv1.PublishResponse{Seq: seq, Epoch: 1}}
 }
 
-// modelMesh takes what a producer sends, by the rules of ordered producers, and answers as it likes.
+// modelMesh takes what a producer sends, by the rules of ordered producers, and answers as it
+// likes.
 type modelMesh struct {
 	rng   *rand.Rand
 	logs  map[string][]string
@@ -94,8 +96,10 @@ func (m *modelMesh) publish(id string, it *pushmeshv1.PublishStreamRequest_Item)
 	return taken(m.first[key])
 }
 
-// Whatever a mesh answers, and whenever streams break: each message is answered once, and those that were taken are in their topic's log once and in order. What is
-// refused for now is not sent before its time, and then it is; no more is unanswered than is allowed; and in the end nothing is left anywhere.
+// Whatever a mesh answers, and whenever streams break: each message is answered once, and those
+// that were taken are in their topic's log once and in order. What is refused for now is not sent
+// before its time, and then it is; no more is unanswered than is allowed; and in the end nothing is
+// left anywhere.
 func TestModelOfAProducer(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) { modelOfAProducer(t, seed) })
@@ -239,7 +243,8 @@ func modelOfAProducer(t *testing.T, seed uint64) {
 	}
 }
 
-// What a fault of the mesh may have stored is sent again so often, and then its caller is told that nobody knows; an ephemeral one at once.
+// What a fault of the mesh may have stored is sent again so often, and then its caller is told that
+// nobody knows; an ephemeral one at once.
 func TestFaultsOfTheMeshEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := idleProducer(ProducerConfig{})
@@ -262,7 +267,8 @@ func TestFaultsOfTheMeshEnd(t *testing.T) {
 			t.Fatalf("%+v", y)
 		}
 		z := p.offer(t, Message{Topic: "c", Payload: []byte("z"), Ephemeral: true})
-		p.answer(p.fly(t, "z")[0], refusal(wirev1.Code_CODE_UNAVAILABLE, 0)) // it was not taken: nothing is unknown
+		// it was not taken: nothing is unknown
+		p.answer(p.fly(t, "z")[0], refusal(wirev1.Code_CODE_UNAVAILABLE, 0))
 		pass(time.Hour)
 		it := p.fly(t, "z")[0]
 		if it.GetProducerSeq() != 1 {
@@ -278,8 +284,9 @@ func TestFaultsOfTheMeshEnd(t *testing.T) {
 	})
 }
 
-// A first message that is out of order may be so for a moment. When it stays so, the mesh has forgotten the producer: under a new id it begins at 1. What the mesh may
-// have under the old one is answered, rather than published twice.
+// A first message that is out of order may be so for a moment. When it stays so, the mesh has
+// forgotten the producer: under a new id it begins at 1. What the mesh may have under the old one
+// is answered, rather than published twice.
 func TestAForgottenProducersFirstMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := idleProducer(ProducerConfig{})
@@ -319,8 +326,9 @@ func TestAForgottenProducersFirstMessage(t *testing.T) {
 	})
 }
 
-// A message that is refused for good after a break may have been taken before it, or not: only what comes behind shows whether its number is used. Neither way takes
-// the messages behind it along, whose outcomes the break has left open too.
+// A message that is refused for good after a break may have been taken before it, or not: only what
+// comes behind shows whether its number is used. Neither way takes the messages behind it along,
+// whose outcomes the break has left open too.
 func TestARefusalAfterABreak(t *testing.T) {
 	for _, had := range []int{0, 1, 2, 3, 4} { // how many of them the mesh took before the break
 		for _, key := range []string{"", "k"} {
@@ -368,8 +376,8 @@ func TestARefusalAfterABreak(t *testing.T) {
 	}
 }
 
-// A message that can't have been taken, and is called a duplicate, has met the number of one that was: it takes the next one, so often. One with a dedupe key is a
-// duplicate.
+// A message that can't have been taken, and is called a duplicate, has met the number of one that
+// was: it takes the next one, so often. One with a dedupe key is a duplicate.
 func TestNumbersThatAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := idleProducer(ProducerConfig{})
@@ -393,7 +401,8 @@ func TestNumbersThatAreTaken(t *testing.T) {
 	})
 }
 
-// Answers to what nobody waits for, doubled ones among them, change nothing, and are no sign that a router is good for something.
+// Answers to what nobody waits for, doubled ones among them, change nothing, and are no sign that a
+// router is good for something.
 func TestAnswersToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := idleProducer(ProducerConfig{})
@@ -446,7 +455,8 @@ func TestWhenToLookAgain(t *testing.T) {
 		b := p.fly(t, "b")[0]
 		pass(time.Second)
 		p.offer(t, Message{Topic: "c", Payload: []byte("c")})
-		p.answer(b, refusal(wirev1.Code_CODE_RATE_LIMITED, 4*time.Second)) // the limit is the producer's
+		// the limit is the producer's
+		p.answer(b, refusal(wirev1.Code_CODE_RATE_LIMITED, 4*time.Second))
 		if _, at, _ := p.gather(time.Now()); at != now.Add(7*time.Second) {
 			t.Errorf("it looks again in %v", at.Sub(now))
 		}

@@ -20,7 +20,8 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	c.subscribed(7, 0, false)
 	c.message("room/a", 1, 0)
 	c.ackedThrough("room/a", 1)
-	lost, err := NewSubscriber(SubscriberConfig{Addrs: []string{nobody}}) // nobody listens: it waits between tries
+	// nobody listens: it waits between tries
+	lost, err := NewSubscriber(SubscriberConfig{Addrs: []string{nobody}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,8 +46,8 @@ func TestMovingWaitsForAnswers(t *testing.T) {
 	})
 }
 
-// A router that refuses a topic is worth leaving after a second, and each time that it was left in vain twice as long, up to a bound; a message that is taken, or
-// given up, ends that.
+// A router that refuses a topic is worth leaving after a second, and each time that it was left in
+// vain twice as long, up to a bound; a message that is taken, or given up, ends that.
 func TestARouterThatRefusesIsAiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -105,7 +105,8 @@ func TestHowLongARouterIsSilent(t *testing.T) {
 	})
 }
 
-// A message that was not sent can be withdrawn; one that the mesh may have, or that was answered, can't.
+// A message that was not sent can be withdrawn; one that the mesh may have, or that was answered,
+// can't.
 func TestWithdrawing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := idleProducer(ProducerConfig{})
@@ -139,7 +140,8 @@ func TestWithdrawing(t *testing.T) {
 	})
 }
 
-// With MaxWait, what could not be sent in time is given up, the oldest first, and what may have been taken is not.
+// With MaxWait, what could not be sent in time is given up, the oldest first, and what may have
+// been taken is not.
 func TestWhatWaitsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -180,7 +182,8 @@ func TestWhatWaitsTooLong(t *testing.T) {
 	})
 }
 
-// How long ago a message was sent is said by the clock that says more, and not where it is less than a second.
+// How long ago a message was sent is said by the clock that says more, and not where it is less
+// than a second.
 func TestHowLongAgo(t *testing.T) {
 	now := time.Now()
 	for d, want := range map[time.Duration]uint64{0: 0, time.Second - 1: 0, time.Second: 1000, 90 * time.Second: 90_000, -time.Hour: 0} {

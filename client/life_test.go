@@ -18,7 +18,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// Close waits for the handler that runs, CloseTimeout at most: then its context ends, and Close returns whatever the handler does. Nothing that waited is handed over.
+// Close waits for the handler that runs, CloseTimeout at most: then its context ends, and Close
+// returns whatever the handler does. Nothing that waited is handed over.
 func TestCloseWaitsForTheHandler(t *testing.T) {
 	const most = 3 * time.Second
 	for _, x := range []struct {
@@ -98,7 +99,8 @@ func (c halfConn) CloseWrite() error {
 	return nil
 }
 
-// Who hangs up says that nothing more comes, and reads on for a moment: to close over bytes that were not read would reset the connection, and take the last ACKs along.
+// Who hangs up says that nothing more comes, and reads on for a moment: to close over bytes that
+// were not read would reset the connection, and take the last ACKs along.
 func TestHangingUp(t *testing.T) {
 	for name, x := range map[string]struct {
 		fail  bool
@@ -155,7 +157,8 @@ func TestCloseBeforeAConnectionIsKnown(t *testing.T) {
 	})
 }
 
-// Every connection is told of, with all that its edge said, and every end that nobody asked for, with its reason.
+// Every connection is told of, with all that its edge said, and every end that nobody asked for,
+// with its reason.
 func TestConnectionsAreToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newPipeEdge(t)
@@ -212,8 +215,9 @@ func (c *edgeConn) start(s *Subscriber, filter string, h Handler, opts ...Option
 	return <-started
 }
 
-// A subscription that is refused for now, or taken away for now, is asked for again when the mesh said, on the connection that it was refused on: another one asks by
-// itself, and one that is over is not asked for.
+// A subscription that is refused for now, or taken away for now, is asked for again when the mesh
+// said, on the connection that it was refused on: another one asks by itself, and one that is over
+// is not asked for.
 func TestRefusedSubscriptionsByTheClock(t *testing.T) {
 	inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
 		sub := c.start(s, "room/a", fine)
@@ -252,7 +256,8 @@ func TestRefusedSubscriptionsByTheClock(t *testing.T) {
 	})
 }
 
-// A subscription that an edge takes away for good is over, with the reason; one that nobody waits for any more, or that was ended, is not asked for again.
+// A subscription that an edge takes away for good is over, with the reason; one that nobody waits
+// for any more, or that was ended, is not asked for again.
 func TestSubscriptionsThatAreOver(t *testing.T) {
 	inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
 		taken := c.start(s, "room/a", fine)
@@ -333,7 +338,8 @@ func TestIDsOfRequests(t *testing.T) {
 	}
 }
 
-// A handler that keeps a durable message through a break has its subscription asked for again once it has returned, from what it made of it; others are not kept waiting.
+// A handler that keeps a durable message through a break has its subscription asked for again once
+// it has returned, from what it made of it; others are not kept waiting.
 func TestABreakDuringAHandler(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
@@ -374,7 +380,8 @@ func TestABreakDuringAHandler(t *testing.T) {
 	}
 }
 
-// An ephemeral message that a handler has, or that waits for one, when the connection breaks, holds nothing up and is not lost.
+// An ephemeral message that a handler has, or that waits for one, when the connection breaks, holds
+// nothing up and is not lost.
 func TestEphemeralMessagesThroughABreak(t *testing.T) {
 	inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
 		leave, handled := make(chan struct{}), make(chan struct{}, 10)
@@ -396,7 +403,8 @@ func TestEphemeralMessagesThroughABreak(t *testing.T) {
 	})
 }
 
-// What an edge allows to be unanswered is kept to; one that does not say allows 16. Whoever waits for room stops waiting with its context.
+// What an edge allows to be unanswered is kept to; one that does not say allows 16. Whoever waits
+// for room stops waiting with its context.
 func TestThePublishWindow(t *testing.T) {
 	for said, want := range map[uint32]int{0: 16, 1: 1, 3: 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -429,7 +437,8 @@ func TestThePublishWindow(t *testing.T) {
 			if _, err := s.Publish(ctx, Message{Topic: "a"}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 				t.Error(err)
 			}
-			c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Ref: first.GetId(), Code: wirev1.Code_CODE_FORBIDDEN}) // answered already
+			// answered already
+			c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Ref: first.GetId(), Code: wirev1.Code_CODE_FORBIDDEN})
 			c.quiet(time.Second)
 			_ = s.Close()
 			for range want + 1 {
@@ -444,7 +453,8 @@ func TestThePublishWindow(t *testing.T) {
 	}
 }
 
-// Whoever waits for the answer of an edge that has the message stops waiting with its context, and leaves room.
+// Whoever waits for the answer of an edge that has the message stops waiting with its context, and
+// leaves room.
 func TestAPublishGivenUp(t *testing.T) {
 	inSubs(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -464,7 +474,8 @@ func TestAPublishGivenUp(t *testing.T) {
 	})
 }
 
-// Frames of many writers stay whole, and each writer's in order, however slowly the connection takes them.
+// Frames of many writers stay whole, and each writer's in order, however slowly the connection
+// takes them.
 func TestFramesOfManyWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -519,7 +530,8 @@ func TestWhatWaitsForAnEdgeIsBounded(t *testing.T) {
 	}
 }
 
-// Messages of every size arrive whole, around the reader's buffer too, and in one that runs its handlers itself.
+// Messages of every size arrive whole, around the reader's buffer too, and in one that runs its
+// handlers itself.
 func TestMessagesOfEverySize(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

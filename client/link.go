@@ -19,15 +19,16 @@ import (
 
 const (
 	readBuffer = 4 << 10
-	// maxQueued is how many bytes may wait for a socket that takes none before the connection is given up.
+	// maxQueued is how many bytes may wait for a socket that takes none before the connection is
+	// given up.
 	maxQueued = 4 << 20
 )
 
 // base is what this process's opaque Ping times count from.
 var base = time.Now()
 
-// link is one connection to an edge. One goroutine reads it; anybody writes through w. A timer, not a goroutine,
-// sends the Pings, so that no handler can hold them up.
+// link is one connection to an edge. One goroutine reads it; anybody writes through w. A timer, not
+// a goroutine, sends the Pings, so that no handler can hold them up.
 type link struct {
 	conn    net.Conn
 	br      *bufio.Reader
@@ -54,7 +55,8 @@ func newLink(conn net.Conn) *link {
 	return l
 }
 
-// heardReader notes when the reader waits, so that the pinger can tell a silent edge from a busy handler.
+// heardReader notes when the reader waits, so that the pinger can tell a silent edge from a busy
+// handler.
 type heardReader struct{ l *link }
 
 func (r heardReader) Read(p []byte) (int, error) {
@@ -178,8 +180,8 @@ func (l *link) close() {
 	_ = l.conn.Close()
 }
 
-// hangUp sends what waits and lets the edge read it: closing with unread bytes in the socket would reset the connection
-// and take the last ACKs with it.
+// hangUp sends what waits and lets the edge read it: closing with unread bytes in the socket would
+// reset the connection and take the last ACKs with it.
 func (l *link) hangUp(within time.Duration) {
 	_ = l.w.flush()
 	if c, ok := l.conn.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
@@ -222,7 +224,8 @@ func (w *writer) append(f func([]byte) []byte) {
 	w.buf = f(w.buf)
 }
 
-// put appends one frame without writing it. One that can't be encoded, or that the edge would close the connection for, is refused alone.
+// put appends one frame without writing it. One that can't be encoded, or that the edge would close
+// the connection for, is refused alone.
 func (w *writer) put(t wirev1.FrameType, m proto.Message) (bad *Error) {
 	w.append(func(b []byte) []byte {
 		out, err := wire.Append(b, t, m)

@@ -16,8 +16,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// modelEdge keeps WIRE's promises over a finished log of n messages, and breaks connections at random: whoever names
-// positions gets everything behind them; a Nacked message comes again, with attempt + 1; un-ACKed ones come again at random.
+// modelEdge keeps WIRE's promises over a finished log of n messages, and breaks connections at
+// random: whoever names positions gets everything behind them; a Nacked message comes again, with
+// attempt + 1; un-ACKed ones come again at random.
 type modelEdge struct {
 	rng    *rand.Rand
 	n      uint64
@@ -158,8 +159,8 @@ func (m *modelEdge) serve(conn net.Conn) error {
 	}
 }
 
-// Whatever breaks, and whatever the handler refuses: every message is dealt with exactly once, and every one is ACKed after that
-// and not before.
+// Whatever breaks, and whatever the handler refuses: every message is dealt with exactly once, and
+// every one is ACKed after that and not before.
 func TestModelOfRecovery(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

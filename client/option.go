@@ -42,9 +42,11 @@ func FromPositions(positions ...Position) Option {
 	}
 }
 
-// WithGroup shares the filter's messages with all other subscriptions of this group and filter, on whichever connections: each message goes to one of
-// them. The group has a position of its own; where a new one begins, its first subscription says. Usually WithAck goes with it: what a subscription
-// has not ACKed in time, or when it goes, is delivered to another. A handler may then see a message twice (Delivery.Attempt is above 0).
+// WithGroup shares the filter's messages with all other subscriptions of this group and filter, on
+// whichever connections: each message goes to one of them. The group has a position of its own;
+// where a new one begins, its first subscription says. Usually WithAck goes with it: what a
+// subscription has not ACKed in time, or when it goes, is delivered to another. A handler may then
+// see a message twice (Delivery.Attempt is above 0).
 func WithGroup(name string) Option { return func(s *wirev1.Subscribe) { s.Group = name } }
 
 // KeyTopic has messages of a topic go to the same subscription.
@@ -53,18 +55,21 @@ const KeyTopic = "topic"
 // KeyHeader has messages with the same value of a header go to the same subscription.
 func KeyHeader(name string) string { return "header:" + name }
 
-// WithGroupKey has messages of one key (KeyTopic, or KeyHeader of a name) go to the same subscription of the group, in order. All subscriptions of a
-// group say the same.
+// WithGroupKey has messages of one key (KeyTopic, or KeyHeader of a name) go to the same
+// subscription of the group, in order. All subscriptions of a group say the same.
 func WithGroupKey(key string) Option { return func(s *wirev1.Subscribe) { s.GroupKey = key } }
 
-// WithWhere has only messages delivered for which a CEL expression over headers, features, priority, topic, from and payload (where that is JSON) is true. The
-// others count as ACKed. Not for groups.
+// WithWhere has only messages delivered for which a CEL expression over headers, features,
+// priority, topic, from and payload (where that is JSON) is true. The others count as ACKed. Not
+// for groups.
 func WithWhere(expr string) Option { return func(s *wirev1.Subscribe) { s.Where = expr } }
 
-// WithRankTopK has the messages of a topic gathered for a short while, as the rank policy of its namespace says, ranked for the connection's profile
-// (SubscriberConfig.Profile), and delivered best first: the best k with their Delivery.Score; what the policy says about the rest follows in order, or does
-// not come. Such a subscription resumes by its session alone (FromSession): without one, what was published while there was no connection is a Gap. Not for
-// groups, and not from positions.
+// WithRankTopK has the messages of a topic gathered for a short while, as the rank policy of its
+// namespace says, ranked for the connection's profile (SubscriberConfig.Profile), and delivered
+// best first: the best k with their Delivery.Score; what the policy says about the rest follows in
+// order, or does not come. Such a subscription resumes by its session alone (FromSession): without
+// one, what was published while there was no connection is a Gap. Not for groups, and not from
+// positions.
 func WithRankTopK(k uint32) Option { return func(s *wirev1.Subscribe) { s.RankTopK = k } }
 
 // WithWindow is the most un-ACKed messages of the subscription; by default the connection's.

@@ -32,7 +32,8 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// A program outside the workspace builds with this module and the one it needs, and nothing else of the project.
+// A program outside the workspace builds with this module and the one it needs, and nothing else of
+// the project.
 func TestBuildsOutsideTheWorkspace(t *testing.T) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -66,7 +67,8 @@ replace github.com/pushmesh/pushmesh/proto => %s
 	for _, p := range programs {
 		write(filepath.Join(p, "main.go"), read(t, filepath.Join("examples", p, "main.go")))
 	}
-	goTool(t, dir, "build", "-o", filepath.Join(dir, "bin")+string(filepath.Separator), "./...") // all at once: each is linked, what they share is looked at once
+	// all at once: each is linked, what they share is looked at once
+	goTool(t, dir, "build", "-o", filepath.Join(dir, "bin")+string(filepath.Separator), "./...")
 	goTool(t, dir, "vet", "./...")
 	for dep := range strings.Lines(goTool(t, dir, "list", "-deps", "./...")) {
 		dep = strings.TrimSpace(dep)

@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// An edge that has too much to do names a time to come back to it: the client goes to another one at once.
+// An edge that has too much to do names a time to come back to it: the client goes to another one
+// at once.
 func TestOverloadedEdgeLeadsToTheNext(t *testing.T) {
 	refusal, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
 		Code: wirev1.Code_CODE_OVERLOADED, RetryAfterMs: uint32(time.Hour.Milliseconds()),

@@ -9,8 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// startPings sends the first Ping at a random part of the heartbeat, so that thousands of connections opened together
-// don't ping together, and then one every heartbeat.
+// startPings sends the first Ping at a random part of the heartbeat, so that thousands of
+// connections opened together don't ping together, and then one every heartbeat.
 func (l *link) startPings() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -20,8 +20,8 @@ func (l *link) startPings() {
 }
 
 func (l *link) ping() {
-	// WIRE: an edge that is alive answers every Ping; 2.5 heartbeats without a byte and it is gone. A reader that
-	// is held up by a handler doesn't wait for the socket and proves nothing.
+	// WIRE: an edge that is alive answers every Ping; 2.5 heartbeats without a byte and it is gone.
+	// A reader that is held up by a handler doesn't wait for the socket and proves nothing.
 	silent := 5 * l.beat / 2
 	if since := time.Duration(l.waiting.Load()); since > 0 && time.Since(base)-since > silent || l.w.stuckFor() > silent {
 		l.close()

@@ -15,33 +15,41 @@ import (
 
 // ProducerConfig of NewProducer. Only Addrs is required.
 type ProducerConfig struct {
-	// Addrs of routers, host:port. One is picked at random; the others are tried, in random order, when it fails. A name counts as many times
-	// as it has addresses, which are looked up again for every round; what gRPC has a scheme for ("unix:…", "dns:///…") is gRPC's matter.
+	// Addrs of routers, host:port. One is picked at random; the others are tried, in random order,
+	// when it fails. A name counts as many times as it has addresses, which are looked up again for
+	// every round; what gRPC has a scheme for ("unix:…", "dns:///…") is gRPC's matter.
 	Addrs []string
 	// DialOptions of gRPC; none: plaintext.
 	DialOptions []grpc.DialOption
-	// Window is the most messages unanswered; the router may allow fewer. 0: what the router allows.
+	// Window is the most messages unanswered; the router may allow fewer. 0: what the router
+	// allows.
 	Window int
-	// Buffer is the most messages that wait or are unanswered; beyond it publishing blocks. 0: 1,024.
+	// Buffer is the most messages that wait or are unanswered; beyond it publishing blocks. 0:
+	// 1,024.
 	Buffer int
-	// MaxWait is for callers that can do without a message, but not with a late one: how long a message should wait for its answer at most where
-	// the mesh can't keep up. The producer then has no more unanswered than is answered in half of that time, which it learns from the answers,
-	// and refuses the rest itself, low priorities first: publishing never blocks, and returns an *Error with OVERLOADED and RetryAfter at once.
-	// What a router refuses for want of room or time, or what could not be sent so long (UNAVAILABLE where there is no router), is not tried
-	// again beyond it. What was sent waits for its answer, or, where that is lost, is sent again until there is one. 0: publishing waits,
-	// and messages are tried again until they are taken.
+	// MaxWait is for callers that can do without a message, but not with a late one: how long a
+	// message should wait for its answer at most where the mesh can't keep up. The producer then
+	// has no more unanswered than is answered in half of that time, which it learns from the
+	// answers, and refuses the rest itself, low priorities first: publishing never blocks, and
+	// returns an *Error with OVERLOADED and RetryAfter at once. What a router refuses for want of
+	// room or time, or what could not be sent so long (UNAVAILABLE where there is no router), is
+	// not tried again beyond it. What was sent waits for its answer, or, where that is lost, is
+	// sent again until there is one. 0: publishing waits, and messages are tried again until they
+	// are taken.
 	MaxWait time.Duration
 	// MinBackoff and MaxBackoff bound the wait between rounds over Addrs; 0: 50 ms and 5 s.
 	MinBackoff, MaxBackoff time.Duration
 	// DialTimeout bounds the making of a connection; 0: 3 s.
 	DialTimeout time.Duration
-	// SilentTimeout is how long a router may say nothing to a question for its health, asked when it leaves messages unanswered for
-	// half as long, before another one is taken; 0: 2 s.
+	// SilentTimeout is how long a router may say nothing to a question for its health, asked when
+	// it leaves messages unanswered for half as long, before another one is taken; 0: 2 s.
 	SilentTimeout time.Duration
-	// AnswerTimeout after which a router that leaves a message unanswered is given up, however healthy it says it is; 0: 15 s.
+	// AnswerTimeout after which a router that leaves a message unanswered is given up, however
+	// healthy it says it is; 0: 15 s.
 	AnswerTimeout time.Duration
-	// MoveAfter is how long the producer stays with a router, half of it at least and one and a half at most, before it goes to
-	// whichever it picks then: so routers that come back get their share. 0: 10 minutes; below 0: as long as it may.
+	// MoveAfter is how long the producer stays with a router, half of it at least and one and a
+	// half at most, before it goes to whichever it picks then: so routers that come back get their
+	// share. 0: 10 minutes; below 0: as long as it may.
 	MoveAfter time.Duration
 	// CloseTimeout bounds how long Close waits for answers; 0: 10 s.
 	CloseTimeout time.Duration
@@ -52,15 +60,17 @@ type ProducerConfig struct {
 const (
 	// defaultInFlight is what a router allows that doesn't say otherwise.
 	defaultInFlight = 50
-	// maxProducerTopics is how many topics one producer id numbers. At the bound the producer takes a new id for those that follow, and for those whose
-	// messages are all answered: it need not remember them any more.
+	// maxProducerTopics is how many topics one producer id numbers. At the bound the producer takes
+	// a new id for those that follow, and for those whose messages are all answered: it need not
+	// remember them any more.
 	maxProducerTopics = 1 << 16
 	producerIDSize    = 16
 )
 
-// Producer publishes over one pipelined stream to a router: in order for each topic, and exactly once to durable ones,
-// whichever processes are killed in between. A message is sent again until it is answered; numbers for each topic let the
-// mesh tell a repetition. It is safe for concurrent use: what one goroutine publishes to a topic keeps its order.
+// Producer publishes over one pipelined stream to a router: in order for each topic, and exactly
+// once to durable ones, whichever processes are killed in between. A message is sent again until it
+// is answered; numbers for each topic let the mesh tell a repetition. It is safe for concurrent
+// use: what one goroutine publishes to a topic keeps its order.
 type Producer struct {
 	cfg    ProducerConfig
 	ctx    context.Context // of streams; ends with Close
@@ -132,8 +142,9 @@ func NewProducer(cfg ProducerConfig) (*Producer, error) {
 	return p, nil
 }
 
-// Publish publishes a message and waits for the answer. Where ctx ends first, a message that was not sent is withdrawn;
-// one that was sent may be published nevertheless, as the error then says (it wraps ctx's).
+// Publish publishes a message and waits for the answer. Where ctx ends first, a message that was
+// not sent is withdrawn; one that was sent may be published nevertheless, as the error then says
+// (it wraps ctx's).
 func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
 	done := make(chan outcome, 1)
 	o, err := p.enqueue(ctx, m, func(r Result, err error) { done <- outcome{result: r, err: err} })
@@ -156,8 +167,9 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
 	}
 }
 
-// PublishAsync publishes a message and calls done with the answer, from a goroutine of the producer that must not be
-// blocked; nil: nobody wants to know. It waits while Buffer messages are unanswered; ctx bounds that wait alone.
+// PublishAsync publishes a message and calls done with the answer, from a goroutine of the producer
+// that must not be blocked; nil: nobody wants to know. It waits while Buffer messages are
+// unanswered; ctx bounds that wait alone.
 func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Result, error)) error {
 	if done == nil {
 		done = func(Result, error) {}
@@ -166,8 +178,8 @@ func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Result
 	return err
 }
 
-// Flush waits until everything published before has been answered, well or not, and the callbacks have returned: a callback
-// must not call it.
+// Flush waits until everything published before has been answered, well or not, and the callbacks
+// have returned: a callback must not call it.
 func (p *Producer) Flush(ctx context.Context) error {
 	for {
 		p.mu.Lock()
@@ -184,8 +196,8 @@ func (p *Producer) Flush(ctx context.Context) error {
 	}
 }
 
-// Close refuses new messages, waits for the answers of the others (CloseTimeout at most) and ends. It returns an error
-// where messages were left without an answer; their callbacks got one.
+// Close refuses new messages, waits for the answers of the others (CloseTimeout at most) and ends.
+// It returns an error where messages were left without an answer; their callbacks got one.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closing = true

@@ -19,7 +19,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// publishAll publishes n messages to each topic and checks that every one was answered well, with its own seq.
+// publishAll publishes n messages to each topic and checks that every one was answered well, with
+// its own seq.
 func publishAll(t *testing.T, p *Producer, topics []string, n int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -89,13 +90,14 @@ func TestPublishesInOrderPipelined(t *testing.T) {
 	}
 }
 
-// Streams break at random after items took effect, their answers lost; items are refused at random. Nothing may be lost, come twice
-// or out of order.
+// Streams break at random after items took effect, their answers lost; items are refused at random.
+// Nothing may be lost, come twice or out of order.
 func TestExactlyOnceThroughBreaksAndRefusals(t *testing.T) {
 	for seed := range uint64(5) {
 		r := newFakeRouter(t)
 		rng := rand.New(rand.NewPCG(seed, 1))
-		chance := func(percent int) bool { return rng.IntN(100) < percent } // the router's lock guards it
+		// the router's lock guards it
+		chance := func(percent int) bool { return rng.IntN(100) < percent }
 		r.drop = func(*pushmeshv1.PublishStreamRequest_Item) bool { return chance(1) }
 		r.decide = func(*pushmeshv1.PublishStreamRequest_Item) *streamResult {
 			switch rng.IntN(100) {
@@ -133,7 +135,8 @@ func TestInternalKeepsTheNumber(t *testing.T) {
 	checkLog(t, r, "room/a", 10)
 }
 
-// A store that dies takes the answers of what it committed with it: the router says UNAVAILABLE of all that flew.
+// A store that dies takes the answers of what it committed with it: the router says UNAVAILABLE of
+// all that flew.
 func TestUnavailableKeepsTheNumbers(t *testing.T) {
 	r := newFakeRouter(t)
 	lost := 0
@@ -150,7 +153,8 @@ func TestUnavailableKeepsTheNumbers(t *testing.T) {
 	checkLog(t, r, "a", 300)
 }
 
-// A message refused for good gives its number away; what flew behind it and may have been taken, but was not, moves up.
+// A message refused for good gives its number away; what flew behind it and may have been taken,
+// but was not, moves up.
 func TestUnavailableBehindARefusal(t *testing.T) {
 	r := newFakeRouter(t)
 	down := true
@@ -226,7 +230,8 @@ func TestRateLimitIsWaitedOut(t *testing.T) {
 			until = time.Now().Add(wait)
 			return refusal(wirev1.Code_CODE_RATE_LIMITED, wait)
 		case time.Now().Before(until):
-			// What was under way when the refusal came is no fault, but what comes a second time was sent after it.
+			// What was under way when the refusal came is no fault, but what comes a second time
+			// was sent after it.
 			if came[payload] > 1 || it.GetMessage().GetTopic() != "room/a" {
 				tooEarly++
 			}
@@ -382,8 +387,8 @@ func TestEphemeralIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A duplicate whose first result is no longer known has no seq. The topic is durable all the same: what the mesh may have keeps its
-// number and is sent again.
+// A duplicate whose first result is no longer known has no seq. The topic is durable all the same:
+// what the mesh may have keeps its number and is sent again.
 func TestADuplicateWithoutSeqIsDurable(t *testing.T) {
 	r := newFakeRouter(t)
 	var lost atomic.Int32
@@ -410,7 +415,8 @@ func TestADuplicateWithoutSeqIsDurable(t *testing.T) {
 	}
 }
 
-// A number says which ones before it are settled, and, sent again, for how long nobody knows what became of it: not where it was refused for certain.
+// A number says which ones before it are settled, and, sent again, for how long nobody knows what
+// became of it: not where it was refused for certain.
 func TestNumbersSayWhatTheirProducerKnows(t *testing.T) {
 	t.Parallel()
 	const wait = 1200 * time.Millisecond

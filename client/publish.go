@@ -17,9 +17,10 @@ type answer struct {
 	err    *Error
 }
 
-// Publish publishes over the subscriber's connection and waits for the answer; it waits for a connection and for room in the
-// edge's publish window too. When the connection breaks first, a message with a DedupeKey that is not Ephemeral is published
-// again; otherwise the *Error says Unknown. What is for Producers only is refused (UNSUPPORTED). Backends use a Producer.
+// Publish publishes over the subscriber's connection and waits for the answer; it waits for a
+// connection and for room in the edge's publish window too. When the connection breaks first, a
+// message with a DedupeKey that is not Ephemeral is published again; otherwise the *Error says
+// Unknown. What is for Producers only is refused (UNSUPPORTED). Backends use a Producer.
 func (s *Subscriber) Publish(ctx context.Context, m Message) (Result, error) {
 	if e := m.checkClient(); e != nil {
 		return Result{}, e
@@ -85,7 +86,8 @@ func (s *Subscriber) publishWindow() int {
 	return 16
 }
 
-// publishingChanged wakes everybody who waits for a connection or for room. Called with s.mu held, as are the next ones.
+// publishingChanged wakes everybody who waits for a connection or for room. Called with s.mu held,
+// as are the next ones.
 func (s *Subscriber) publishingChanged() {
 	close(s.pubChange)
 	s.pubChange = make(chan struct{})

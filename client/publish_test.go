@@ -64,7 +64,8 @@ func TestPublishThroughABreak(t *testing.T) {
 	c.publish()
 	keyed := publishing1(s, Message{Topic: "room/a", DedupeKey: "k"})
 	c.publish()
-	third := publishing1(s, Message{Topic: "room/a", Payload: []byte("third")}) // beyond the window of 2
+	// beyond the window of 2
+	third := publishing1(s, Message{Topic: "room/a", Payload: []byte("third")})
 	c.close()
 	var unknown *Error
 	if p := <-once; !errors.As(p.err, &unknown) || !unknown.Unknown {

@@ -5,13 +5,15 @@ import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 // maxQueueBytes bounds what waits for handlers, beside the number of messages.
 const maxQueueBytes = 8 << 20
 
-// maxAside and maxAsideBytes bound the same while somebody waits for an answer that lies behind what the edge sends.
+// maxAside and maxAsideBytes bound the same while somebody waits for an answer that lies behind
+// what the edge sends.
 const (
 	maxAside      = 1 << 16
 	maxAsideBytes = 64 << 20
 )
 
-// item waits for the handlers: a message, or word of seqs that will not come, in the order of arrival.
+// item waits for the handlers: a message, or word of seqs that will not come, in the order of
+// arrival.
 type item struct {
 	d        *Delivery
 	link     *link // that d came over
@@ -51,7 +53,8 @@ func (q *queue) pop() item {
 	return it
 }
 
-// dropDurable takes out what the next connection will send again. Ephemeral messages would be lost: they stay.
+// dropDurable takes out what the next connection will send again. Ephemeral messages would be lost:
+// they stay.
 func (q *queue) dropDurable() {
 	kept := make([]item, 0, q.len())
 	bytes := 0

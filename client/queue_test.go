@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// A queue is first in, first out, knows its bytes, keeps what is ephemeral when a connection ends, and keeps no memory of what it gave away.
+// A queue is first in, first out, knows its bytes, keeps what is ephemeral when a connection ends,
+// and keeps no memory of what it gave away.
 func TestQueueAgainstASlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queue
@@ -74,7 +75,8 @@ func TestQueueAgainstASlice(t *testing.T) {
 	})
 }
 
-// A queue that never runs empty does not grow for ever, and one that does owns nothing but a little.
+// A queue that never runs empty does not grow for ever, and one that does owns nothing but a
+// little.
 func TestAQueuesMemory(t *testing.T) {
 	var q queue
 	for range 100 {
@@ -95,8 +97,9 @@ func TestAQueuesMemory(t *testing.T) {
 	}
 }
 
-// room is how much the reader takes in that no handler has yet: at most a window's messages and some, in bytes too; while somebody waits for an answer behind them,
-// much more. One message has always room.
+// room is how much the reader takes in that no handler has yet: at most a window's messages and
+// some, in bytes too; while somebody waits for an answer behind them, much more. One message has
+// always room.
 func TestTheRoomBeforeHandlers(t *testing.T) {
 	const window = 10
 	for _, x := range []struct {
@@ -127,7 +130,8 @@ func TestTheRoomBeforeHandlers(t *testing.T) {
 	}
 }
 
-// What is owed an answer: a publish, a claim, a subscription that is asked for or being ended. One that goes on is not.
+// What is owed an answer: a publish, a claim, a subscription that is asked for or being ended. One
+// that goes on is not.
 func TestWhoIsOwedAnAnswer(t *testing.T) {
 	for name, x := range map[string]struct {
 		s    *Subscriber
@@ -147,7 +151,8 @@ func TestWhoIsOwedAnAnswer(t *testing.T) {
 	}
 }
 
-// flood writes n messages of topic talk with so many bytes of payload; written counts those that the client has read.
+// flood writes n messages of topic talk with so many bytes of payload; written counts those that
+// the client has read.
 func (c *edgeConn) flood(n, size int) (written *atomic.Int32, ended chan struct{}) {
 	c.t.Helper()
 	frame, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "talk", Payload: make([]byte, size)})
@@ -167,10 +172,12 @@ func (c *edgeConn) flood(n, size int) (written *atomic.Int32, ended chan struct{
 	return written, ended
 }
 
-// A slow handler holds the connection up after a window's messages and some, or 8 MiB of them. It is read on from when half a window waits, so that handlers do not
-// run dry; and nobody gives up on a handler that takes its time while nobody waits for an answer.
+// A slow handler holds the connection up after a window's messages and some, or 8 MiB of them. It
+// is read on from when half a window waits, so that handlers do not run dry; and nobody gives up on
+// a handler that takes its time while nobody waits for an answer.
 func TestASlowHandlerHoldsTheEdgeUp(t *testing.T) {
-	for size, held := range map[int]int{5000: 1 + 68 + 1, 1 << 20: 1 + 7 + 1} { // in the handler, before it, and in the reader's hands
+	for size, held := range map[int]int{5000: 1 + 68 + 1, 1 << 20: 1 + 7 + 1} {
+		// in the handler, before it, and in the reader's hands
 		synctest.Test(t, func(t *testing.T) {
 			e := newPipeEdge(t)
 			s := newTestSubscriber(t, SubscriberConfig{Dial: e.dial, Addrs: []string{"edge"}, ReceiveWindow: 4})
@@ -209,7 +216,8 @@ func TestASlowHandlerHoldsTheEdgeUp(t *testing.T) {
 	}
 }
 
-// What is kept aside for an answer has a bound. At it the connection is given up once a handler has had one message for 5 s, which answers everybody.
+// What is kept aside for an answer has a bound. At it the connection is given up once a handler has
+// had one message for 5 s, which answers everybody.
 func TestAnAnswerBehindTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newPipeEdge(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// What can be said to the SDK reaches the mesh, or is refused: these tests go over every field and every option that there is, so that one that is added and
-// forgotten fails them.
+// What can be said to the SDK reaches the mesh, or is refused: these tests go over every field and
+// every option that there is, so that one that is added and forgotten fails them.
 
 // some sets a field to something that is not its zero value.
 func some(t *testing.T, f reflect.Value) {
@@ -262,7 +262,8 @@ func TestEveryOptionReachesTheMesh(t *testing.T) {
 	}
 }
 
-// With a plain and a filtered subscription of one topic each ACK and NACK names the one that it is for: without a name it would settle both.
+// With a plain and a filtered subscription of one topic each ACK and NACK names the one that it is
+// for: without a name it would settle both.
 func TestACKsNameTheirSubscription(t *testing.T) {
 	e := newFakeEdge(t)
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})

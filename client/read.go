@@ -159,8 +159,9 @@ func (r *reader) failure(body []byte) error {
 	return nil
 }
 
-// goAway goes on with the connection until the edge's time for reconnecting has come, so that nothing under way is
-// cut off; the edge may end it earlier. A reason that trying again can't help ends it now.
+// goAway goes on with the connection until the edge's time for reconnecting has come, so that
+// nothing under way is cut off; the edge may end it earlier. A reason that trying again can't help
+// ends it now.
 func (r *reader) goAway(body []byte) error {
 	r.away = decodeGoAway(body)
 	if r.s.final(r.away) != nil || r.away.due.IsZero() {

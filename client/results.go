@@ -52,7 +52,8 @@ type outcome struct {
 	err    error
 }
 
-// judge decides what an answer means for its message and its lane; ok says that the message has its outcome.
+// judge decides what an answer means for its message and its lane; ok says that the message has its
+// outcome.
 func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result, now time.Time) (call outcome, ok bool) {
 	l := o.lane
 	hold := r.GetRetryAfter().AsDuration()
@@ -79,8 +80,8 @@ func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result
 		l.back, l.held = true, later(l.held, now.Add(hold))
 	case retryable(c):
 		p.sicken(l, now)
-		// A router whose connection to the store broke answers UNAVAILABLE, and the store may have the message: it
-		// keeps its number, or it would get another one and be published twice.
+		// A router whose connection to the store broke answers UNAVAILABLE, and the store may have
+		// the message: it keeps its number, or it would get another one and be published twice.
 		o.unknown = o.unknown || c == wirev1.Code_CODE_UNAVAILABLE && !p.ephemeral(o)
 		l.back, l.held = true, later(l.held, now.Add(hold))
 	default:
@@ -96,8 +97,9 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// accepted resolves a message that the mesh took. One that can't have been taken before but is called a duplicate has met the
-// number of an earlier message whose fate was unknown: it takes the next number instead of that message's result.
+// accepted resolves a message that the mesh took. One that can't have been taken before but is
+// called a duplicate has met the number of an earlier message whose fate was unknown: it takes the
+// next number instead of that message's result.
 func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) (call outcome, ok bool) {
 	l := o.lane
 	l.last, l.sure = max(l.last, o.seq), max(l.sure, o.seq)
@@ -119,8 +121,8 @@ func (p *Producer) accepted(o *outgoing, m *pushmeshv1.PublishResponse) (call ou
 	return outcome{done: o.done, result: result}, true
 }
 
-// refused resolves a message that the mesh will never take. Its number goes to the next one, unless the mesh may have
-// used it.
+// refused resolves a message that the mesh will never take. Its number goes to the next one, unless
+// the mesh may have used it.
 func (p *Producer) refused(o *outgoing, err *Error) outcome {
 	l := o.lane
 	l.back = true
@@ -132,8 +134,8 @@ func (p *Producer) refused(o *outgoing, err *Error) outcome {
 	return outcome{done: o.done, err: err}
 }
 
-// stray handles OUT_OF_ORDER: normal behind a refused message; of the first message of a lane it means, when it
-// does not go away, that the mesh has forgotten this producer.
+// stray handles OUT_OF_ORDER: normal behind a refused message; of the first message of a lane it
+// means, when it does not go away, that the mesh has forgotten this producer.
 func (p *Producer) stray(o *outgoing, now time.Time) {
 	l := o.lane
 	l.back = true
@@ -141,8 +143,8 @@ func (p *Producer) stray(o *outgoing, now time.Time) {
 		return
 	}
 	if o.seq != l.last+1 || l.sure < l.last {
-		// The mesh would have called a number that it took a duplicate: it does not have the message, whose number is too
-		// high because one before it was refused for good.
+		// The mesh would have called a number that it took a duplicate: it does not have the
+		// message, whose number is too high because one before it was refused for good.
 		o.unknown = false
 		if o.seq == l.last+1 {
 			l.last-- // nor was the number of that one used
@@ -154,8 +156,8 @@ func (p *Producer) stray(o *outgoing, now time.Time) {
 	p.renew = p.renew || l.strays > maxStrays
 }
 
-// startOver takes a new producer id. Nothing flies. What the mesh may have under the old id can't be told apart any more:
-// it fails rather than risk being published twice.
+// startOver takes a new producer id. Nothing flies. What the mesh may have under the old id can't
+// be told apart any more: it fails rather than risk being published twice.
 func (p *Producer) startOver() {
 	p.renew = false
 	p.newID()
@@ -172,11 +174,11 @@ func (p *Producer) startOver() {
 	p.callBack(calls)
 }
 
-// ephemeral says whether a message must not be sent again while its outcome is unknown.
+// ephemeral reports whether a message must not be sent again while its outcome is unknown.
 func (p *Producer) ephemeral(o *outgoing) bool { return o.ephemeral || o.lane.kind == ephemeral }
 
-// grounded takes what flew when a stream broke back into its lanes: in order, with the numbers it had. What a router wanted held
-// is nothing to the next one.
+// grounded takes what flew when a stream broke back into its lanes: in order, with the numbers it
+// had. What a router wanted held is nothing to the next one.
 func (p *Producer) grounded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,8 +222,9 @@ func (p *Producer) end(err error) {
 	p.mu.Unlock()
 }
 
-// callBack tells outcomes, and wakes who waits for room first: once for all, since that is as dear as a message. p.mu, which the caller holds, is let
-// go meanwhile. Flush waits for the callbacks too.
+// callBack tells outcomes, and wakes who waits for room first: once for all, since that is as dear
+// as a message. p.mu, which the caller holds, is let go meanwhile. Flush waits for the callbacks
+// too.
 func (p *Producer) callBack(calls []outcome) {
 	if len(calls) == 0 {
 		return

@@ -11,15 +11,17 @@ import (
 // lookupWithin bounds the question for a name's addresses.
 const lookupWithin = 5 * time.Second
 
-// place is where a connection may be made: addr is dialled, name is what a certificate there must say.
+// place is where a connection may be made: addr is dialled, name is what a certificate there must
+// say.
 type place struct{ addr, name string }
 
 // lookup finds the addresses of a host; nil leaves names to whoever dials.
 type lookup func(ctx context.Context, host string) ([]string, error)
 
-// route picks places in random order, all of them once in a round; those of a detour come first, once. A name counts as many times as
-// it has addresses, which are looked up for every round. Where a round begins with the place that was tried last, it comes last.
-// So the clients of a server that dies spread over all the others. One goroutine uses it.
+// route picks places in random order, all of them once in a round; those of a detour come first,
+// once. A name counts as many times as it has addresses, which are looked up for every round. Where
+// a round begins with the place that was tried last, it comes last. So the clients of a server that
+// dies spread over all the others. One goroutine uses it.
 type route struct {
 	addrs   []string
 	lookup  lookup
@@ -54,7 +56,8 @@ func (r *route) next(ctx context.Context) place {
 	return r.last
 }
 
-// expand puts each name's addresses in its place. A name without any stays: whoever dials it says why.
+// expand puts each name's addresses in its place. A name without any stays: whoever dials it says
+// why.
 func (r *route) expand(ctx context.Context) []place {
 	var all []place
 	add := func(p place) {
@@ -74,7 +77,8 @@ func (r *route) expand(ctx context.Context) []place {
 	return all
 }
 
-// hosts are the addresses of addr's host where that is a name. What is no plain host:port is for whoever dials.
+// hosts are the addresses of addr's host where that is a name. What is no plain host:port is for
+// whoever dials.
 func (r *route) hosts(ctx context.Context, addr string) (hosts []string, port string) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || r.lookup == nil || host == "" || net.ParseIP(host) != nil {
@@ -97,7 +101,7 @@ func (r *route) others() []place {
 // found begins a new round: a place that was good for a connection is none that was tried in vain.
 func (r *route) found() { r.tried = 0 }
 
-// round says whether every place has been tried since it said so last.
+// round reports whether every place has been tried since it said so last.
 func (r *route) round() bool {
 	if r.tried < len(r.order) || len(r.special) > 0 {
 		return false

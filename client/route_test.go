@@ -17,7 +17,8 @@ func addrsOf(places []place) (all []string) {
 	return all
 }
 
-// A round has every place once, the one tried last at its end, and no order of its own: clients of a place that is gone spread.
+// A round has every place once, the one tried last at its end, and no order of its own: clients of
+// a place that is gone spread.
 func TestRoundsOfARoute(t *testing.T) {
 	addrs := []string{"a:1", "b:1", "c:1", "d:1"}
 	after := map[string]int{}
@@ -89,7 +90,8 @@ func TestNamesHaveAddresses(t *testing.T) {
 	}
 }
 
-// One name with two addresses: when the router at one of them ends, the producer goes to the other one; so does a subscriber.
+// One name with two addresses: when the router at one of them ends, the producer goes to the other
+// one; so does a subscriber.
 func TestANameLeadsToAnotherAddress(t *testing.T) {
 	r := newFakeRouter(t)
 	_, port, _ := net.SplitHostPort(r.addr)
@@ -109,7 +111,8 @@ func TestANameLeadsToAnotherAddress(t *testing.T) {
 
 	e := newFakeEdge(t)
 	_, port, _ = net.SplitHostPort(e.addr())
-	hosts := func(context.Context, string) ([]string, error) { return []string{"127.0.0.3", "127.0.0.1"}, nil } // nobody at the first
+	// nobody at the first
+	hosts := func(context.Context, string) ([]string, error) { return []string{"127.0.0.3", "127.0.0.1"}, nil }
 	newTestSubscriber(t, SubscriberConfig{Addrs: []string{fmt.Sprint("edges.test:", port)}, lookup: hosts})
 	e.welcome()
 }

@@ -25,7 +25,8 @@ type (
 	streamResult  = pushmeshv1.PublishStreamResponse_Result
 )
 
-// fakeRouter is a real gRPC server with the store's rules for ordered producers in memory. Its hooks break things.
+// fakeRouter is a real gRPC server with the store's rules for ordered producers in memory. Its
+// hooks break things.
 type fakeRouter struct {
 	pushmeshv1.UnimplementedPublishServiceServer
 	addr string
@@ -38,7 +39,8 @@ type fakeRouter struct {
 	firsts   map[string]*pushmeshv1.PublishResponse
 	streams  int
 	most     int // messages in one request
-	// decide may refuse an item before it is looked at; drop has the stream broken after the item took effect.
+	// decide may refuse an item before it is looked at; drop has the stream broken after the item
+	// took effect.
 	decide func(it *pushmeshv1.PublishStreamRequest_Item) *streamResult
 	// amend may replace an answer.
 	drop  func(it *pushmeshv1.PublishStreamRequest_Item) bool

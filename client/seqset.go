@@ -10,14 +10,16 @@ import (
 const (
 	// maxSpans bounds a seqset. At the bound the two lowest spans become one.
 	maxSpans = 1024
-	// rankedSpans bounds one of what comes in the order of scores: of one ranking, 10,000 messages, every second one may be missing, and the next one may have begun.
+	// rankedSpans bounds one of what comes in the order of scores: of one ranking, 10,000 messages,
+	// every second one may be missing, and the next one may have begun.
 	rankedSpans = 16384
 )
 
 // span is an inclusive range of seqs.
 type span struct{ lo, hi uint64 }
 
-// seqset is a set of seqs as ascending spans that neither overlap nor touch. What arrives in order costs O(1).
+// seqset is a set of seqs as ascending spans that neither overlap nor touch. What arrives in order
+// costs O(1).
 type seqset struct {
 	spans []span
 	most  int // bounds spans; 0: maxSpans
@@ -46,8 +48,8 @@ func (s *seqset) has(seq uint64) bool {
 	return i < len(s.spans) && s.spans[i].lo <= seq
 }
 
-// add puts lo..hi in. Beyond the bound the gap between the two lowest spans is filled: what lies there
-// counts as a member from then on. It says whether that happened.
+// add puts lo..hi in. Beyond the bound the gap between the two lowest spans is filled: what lies
+// there counts as a member from then on. It reports whether that happened.
 func (s *seqset) add(lo, hi uint64) (filled bool) {
 	hi = min(hi, math.MaxUint64-1) // so that hi+1 below can't wrap
 	if hi < lo {

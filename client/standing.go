@@ -24,7 +24,8 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 	t := sub.s.topic(topic)
 	c := t.cursor(sub)
 	lost := sub.asked(resumed) && !recovered
-	if c == nil || sub.shared() || epoch == 0 && !lost { // an ephemeral topic has neither epoch nor positions
+	if c == nil || sub.shared() || epoch == 0 && !lost {
+		// an ephemeral topic has neither epoch nor positions
 		return
 	}
 	if c.epoch == 0 && c.high == 0 {
@@ -38,7 +39,8 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: wirev1.Code_CODE_EPOCH_CHANGED})
 		return
 	case lost && c.high > head:
-		// The log has not come as far as the position: what it has, and will have, under these numbers is not what was had.
+		// The log has not come as far as the position: what it has, and will have, under these
+		// numbers is not what was had.
 		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: wirev1.Code_CODE_RETENTION})
 		return
 	}
@@ -60,7 +62,8 @@ func (sub *Subscription) startOver(c *cursor, epoch uint64, why Gap) {
 	sub.s.gap(why)
 }
 
-// standAgain notes what a ranked subscription without a session has missed: it goes on with what is live.
+// standAgain notes what a ranked subscription without a session has missed: it goes on with what is
+// live.
 func (sub *Subscription) standAgain(c *cursor, topic string, head uint64) {
 	if sub.request.GetStart() == wirev1.Start_START_SESSION {
 		return
@@ -71,7 +74,8 @@ func (sub *Subscription) standAgain(c *cursor, topic string, head uint64) {
 	c.restart(c.epoch, head)
 }
 
-// asked says whether the Subscribe just answered named a position, so that recovered=false is a loss.
+// asked reports whether the Subscribe just answered named a position, so that recovered=false is a
+// loss.
 func (sub *Subscription) asked(resumed bool) bool {
 	start := sub.request.GetStart()
 	if start == wirev1.Start_START_SESSION {
@@ -80,7 +84,8 @@ func (sub *Subscription) asked(resumed bool) bool {
 	return resumed || start == wirev1.Start_START_AFTER_SEQ || len(sub.request.GetPositions()) > 0
 }
 
-// startAt is the position before the first message that the first request asked for, and its epoch where it named one.
+// startAt is the position before the first message that the first request asked for, and its epoch
+// where it named one.
 func (sub *Subscription) startAt(topic string, head uint64) (epoch, seq uint64) {
 	r := sub.request
 	for _, p := range r.GetPositions() {

@@ -14,7 +14,8 @@ import (
 // logOf is a topic's log as an edge knows it; epoch 0: there is none.
 type logOf struct{ epoch, oldest, head uint64 }
 
-// after is where an edge begins for who has a position: behind pos, or with what is retained where the position is void.
+// after is where an edge begins for who has a position: behind pos, or with what is retained where
+// the position is void.
 func (l logOf) after(epoch, seq uint64) (pos uint64, recovered bool) {
 	switch {
 	case l.epoch == 0:
@@ -47,7 +48,8 @@ func anyLog() *rapid.Generator[logOf] {
 	})
 }
 
-// Whatever position a program has, and whatever became of the log meanwhile: what the edge delivers is handed over, and a position that is void is told, once.
+// Whatever position a program has, and whatever became of the log meanwhile: what the edge delivers
+// is handed over, and a position that is void is told, once.
 func TestAPositionNeverMakesDeaf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, filter := anyLog().Draw(t, "log"), rapid.SampledFrom([]string{"room/a", "room/+"}).Draw(t, "filter")
@@ -109,8 +111,9 @@ func TestAPositionNeverMakesDeaf(t *testing.T) {
 	})
 }
 
-// A topic that a subscription with wildcards has met live has no epoch that it knows of. When the edge comes back with another log, it hears that one from its
-// first message on, whether the edge names the epoch (as edges do) or not.
+// A topic that a subscription with wildcards has met live has no epoch that it knows of. When the
+// edge comes back with another log, it hears that one from its first message on, whether the edge
+// names the epoch (as edges do) or not.
 func TestWildcardsHearANewEpoch(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		e := newFakeEdge(t)

@@ -65,7 +65,8 @@ func (p *Producer) run() {
 			return
 		}
 		switch {
-		case answered && len(route.others()) > 0: // another router may do at once, whatever this one said
+		case answered && len(route.others()) > 0:
+			// another router may do at once, whatever this one said
 			pause(p.ctx, (&backoff{low: p.cfg.MinBackoff, high: p.cfg.MinBackoff}).next(nil))
 		case answered || route.round():
 			pause(p.ctx, wait.next(e))
@@ -74,7 +75,8 @@ func (p *Producer) run() {
 	p.end(ErrClosed)
 }
 
-// windows says how much of a router's answers may be under way. Where that is not said gRPC measures it, with a ping for nearly every answer.
+// windows says how much of a router's answers may be under way. Where that is not said gRPC
+// measures it, with a ping for nearly every answer.
 func windows() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithInitialWindowSize(4 << 20), grpc.WithInitialConnWindowSize(8 << 20)}
 }
@@ -90,7 +92,8 @@ func (p *Producer) dial(at place) (*grpc.ClientConn, error) {
 	return grpc.NewClient("pushmesh:///"+at.name, append(options, grpc.WithResolvers(fixed))...)
 }
 
-// stream publishes over one connection until it breaks. answered says whether it was good for anything.
+// stream publishes over one connection until it breaks. answered reports whether it was good for
+// anything.
 func (p *Producer) stream(route *route, at place) (answered bool, err error) {
 	conn, err := p.dial(at)
 	if err != nil {
@@ -161,8 +164,8 @@ func (p *Producer) send(st grpc.BidiStreamingClient[pushmeshv1.PublishStreamRequ
 	}
 }
 
-// gather takes the messages to send now: one of each lane in turn, so that none waits for another's backlog. Without
-// any, at says when to look again.
+// gather takes the messages to send now: one of each lane in turn, so that none waits for another's
+// backlog. Without any, at says when to look again.
 func (p *Producer) gather(now time.Time) (req *pushmeshv1.PublishStreamRequest, at time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +205,8 @@ func (p *Producer) gather(now time.Time) (req *pushmeshv1.PublishStreamRequest, 
 		if req == nil {
 			req = &pushmeshv1.PublishStreamRequest{ProducerId: l.id}
 		}
-		if !bytes.Equal(req.GetProducerId(), l.id) { // of before the last change of the id: in the next request
+		if !bytes.Equal(req.GetProducerId(), l.id) {
+			// of before the last change of the id: in the next request
 			p.queue(l)
 			break
 		}
@@ -220,7 +224,8 @@ func (p *Producer) gather(now time.Time) (req *pushmeshv1.PublishStreamRequest, 
 	return req, at, nil
 }
 
-// overdue says whether a message waits for its answer for too long. It looks a few times per AnswerTimeout.
+// overdue reports whether a message waits for its answer for too long. It looks a few times per
+// AnswerTimeout.
 func (p *Producer) overdue(now time.Time) bool {
 	if now.Sub(p.looked) < p.cfg.AnswerTimeout/8 {
 		return false
@@ -241,8 +246,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// launch numbers a message. One whose fate is unknown keeps its number, or it would be published twice: the mesh may have
-// taken it and messages after it.
+// launch numbers a message. One whose fate is unknown keeps its number, or it would be published
+// twice: the mesh may have taken it and messages after it.
 func (p *Producer) launch(o *outgoing, now time.Time) *pushmeshv1.PublishStreamRequest_Item {
 	l := o.lane
 	if !o.unknown {
@@ -262,8 +267,8 @@ func (p *Producer) launch(o *outgoing, now time.Time) *pushmeshv1.PublishStreamR
 	}
 }
 
-// ago is how many milliseconds have passed, by the clock that says more: one stands still while the machine sleeps, the other one may be set. Less than a
-// second is not said.
+// ago is how many milliseconds have passed, by the clock that says more: one stands still while the
+// machine sleeps, the other one may be set. Less than a second is not said.
 func ago(now, since time.Time) uint64 {
 	d := max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 	if d < time.Second {

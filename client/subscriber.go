@@ -10,8 +10,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Subscriber is one client of the mesh: a connection that is made again whenever it breaks, and the subscriptions on it.
-// It owns one goroutine that connects and reads, and while handlers have work, one that runs them. It is safe for concurrent use.
+// Subscriber is one client of the mesh: a connection that is made again whenever it breaks, and the
+// subscriptions on it. It owns one goroutine that connects and reads, and while handlers have work,
+// one that runs them. It is safe for concurrent use.
 type Subscriber struct {
 	cfg    SubscriberConfig
 	ctx    context.Context // of dials and waits; ends with Close
@@ -36,15 +37,17 @@ type Subscriber struct {
 	handling    bool // a handler has a durable message
 	abandoned   bool // Close waits for handlers no longer
 
-	involved   []*cursor       // of deal
-	resuming   []*Subscription // not asked for on this connection yet: a handler has a message of theirs
+	involved []*cursor // of deal
+	// not asked for on this connection yet: a handler has a message of theirs
+	resuming   []*Subscription
 	dirty      []*ackRun
 	flushTimer *time.Timer
 	flushArmed bool
 	acked      uint64
 
-	pubs      map[uint32]*publishing
-	pubChange chan struct{} // closed and replaced when the connection or the room for publishing changes
+	pubs map[uint32]*publishing
+	// closed and replaced when the connection or the room for publishing changes
+	pubChange chan struct{}
 	stats     Stats
 	gaps      []Gap    // for OnGap
 	calls     []func() // of others, for unlock
@@ -68,8 +71,8 @@ type Stats struct {
 	RTT time.Duration
 }
 
-// NewSubscriber makes a subscriber that connects in the background and keeps trying until Close, or until the mesh
-// refuses it for good (see Done and Err).
+// NewSubscriber makes a subscriber that connects in the background and keeps trying until Close, or
+// until the mesh refuses it for good (see Done and Err).
 func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -85,7 +88,8 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	return s, nil
 }
 
-// Start adds a subscription without waiting; see Subscription.Ready. It fails only where filter or options can't work.
+// Start adds a subscription without waiting; see Subscription.Ready. It fails only where filter or
+// options can't work.
 func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscription, error) {
 	sub := &Subscription{
 		s: s, handler: h, request: &wirev1.Subscribe{Filter: filter},
@@ -121,7 +125,8 @@ func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscript
 	return sub, nil
 }
 
-// Subscribe adds a subscription and waits until the mesh has promised to deliver; ctx bounds that wait alone.
+// Subscribe adds a subscription and waits until the mesh has promised to deliver; ctx bounds that
+// wait alone.
 func (s *Subscriber) Subscribe(ctx context.Context, filter string, h Handler, opts ...Option) (*Subscription, error) {
 	sub, err := s.Start(filter, h, opts...)
 	if err != nil {
@@ -158,8 +163,8 @@ func (s *Subscriber) Stats() Stats {
 	return st
 }
 
-// Close lets the handler that runs finish (CloseTimeout at most), sends the ACKs that wait and hangs up. What waited for
-// a handler is left un-ACKed. It must not be called by a handler.
+// Close lets the handler that runs finish (CloseTimeout at most), sends the ACKs that wait and
+// hangs up. What waited for a handler is left un-ACKed. It must not be called by a handler.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closing = true
@@ -169,7 +174,8 @@ func (s *Subscriber) Close() error {
 	s.mu.Unlock()
 	s.cancel()
 	if l != nil {
-		_ = l.conn.SetReadDeadline(time.Now()) // wakes the reader; it fails only on a closed connection
+		// wakes the reader; it fails only on a closed connection
+		_ = l.conn.SetReadDeadline(time.Now())
 	}
 	select {
 	case <-s.ended:

@@ -252,7 +252,8 @@ func TestRefusalsThatEndIt(t *testing.T) {
 
 func TestGoAwayLeadsElsewhereInTime(t *testing.T) {
 	a, b := newFakeEdge(t), newFakeEdge(t)
-	// Inline: what came with the GoAway is handled before the time to leave is looked at, however late that is.
+	// Inline: what came with the GoAway is handled before the time to leave is looked at, however
+	// late that is.
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{a.addr()}, Inline: true})
 	got := newSeqLog()
 	start(t, s, "room/a", got.handle, WithAck())
@@ -263,7 +264,8 @@ func TestGoAwayLeadsElsewhereInTime(t *testing.T) {
 		sent{wirev1.FrameType_FRAME_TYPE_GO_AWAY, &wirev1.GoAway{
 			Code: wirev1.Code_CODE_DRAINING, ReconnectAfterMs: 150, Addresses: []string{b.addr()},
 		}},
-		sent{wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "room/a", Seq: 1}}, // still under way
+		// still under way
+		sent{wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "room/a", Seq: 1}},
 	)
 	c.ackedThrough("room/a", 1)
 	c2 := b.welcome()

@@ -10,10 +10,12 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Handler deals with one message. A nil error has it ACKed; another one Nacked, so that it comes again (see NackAfter).
-// Without WithAck the error is ignored. Handlers of a Subscriber run one at a time, in the order of arrival; ctx ends with Close.
-// A handler may publish, claim, subscribe and unsubscribe, and wait for it: answers come while it does (not with Inline), or the end
-// of the connection. Meanwhile up to 65,536 messages or 64 MiB wait for it, and beyond these the connection is made anew.
+// Handler deals with one message. A nil error has it ACKed; another one Nacked, so that it comes
+// again (see NackAfter). Without WithAck the error is ignored. Handlers of a Subscriber run one at
+// a time, in the order of arrival; ctx ends with Close. A handler may publish, claim, subscribe and
+// unsubscribe, and wait for it: answers come while it does (not with Inline), or the end of the
+// connection. Meanwhile up to 65,536 messages or 64 MiB wait for it, and beyond these the
+// connection is made anew.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // maxPositions is how many topics a resume may name: the mesh refuses more (TOO_MANY_TOPICS).
@@ -39,13 +41,16 @@ type Subscription struct {
 // Filter as subscribed.
 func (sub *Subscription) Filter() string { return sub.request.GetFilter() }
 
-// shared says that its messages are those of a group, which keeps the positions: nothing is known here of what others have had.
+// shared says that its messages are those of a group, which keeps the positions: nothing is known
+// here of what others have had.
 func (sub *Subscription) shared() bool { return sub.request.GetGroup() != "" }
 
-// ranked says that its messages come in the order of their scores: what is the highest seq says nothing about what was had.
+// ranked says that its messages come in the order of their scores: what is the highest seq says
+// nothing about what was had.
 func (sub *Subscription) ranked() bool { return sub.request.GetRankTopK() > 0 }
 
-// Ready waits for the mesh's promise: every message whose publish begins after Ready returned nil is delivered.
+// Ready waits for the mesh's promise: every message whose publish begins after Ready returned nil
+// is delivered.
 func (sub *Subscription) Ready(ctx context.Context) error {
 	select {
 	case <-sub.ready:
@@ -55,7 +60,8 @@ func (sub *Subscription) Ready(ctx context.Context) error {
 	return sub.Err()
 }
 
-// Done is closed once no more messages will come: unsubscribed, refused for good, or the Subscriber has ended.
+// Done is closed once no more messages will come: unsubscribed, refused for good, or the Subscriber
+// has ended.
 func (sub *Subscription) Done() <-chan struct{} { return sub.ended }
 
 // Err says why the subscription ended; nil while it goes on and after Unsubscribe.
@@ -65,7 +71,8 @@ func (sub *Subscription) Err() error {
 	return sub.err
 }
 
-// Positions of the topics seen so far, good for FromPositions. A group's members and ranked subscriptions have none.
+// Positions of the topics seen so far, good for FromPositions. A group's members and ranked
+// subscriptions have none.
 func (sub *Subscription) Positions() []Position {
 	sub.s.mu.Lock()
 	defer sub.s.mu.Unlock()
@@ -161,7 +168,8 @@ func (sub *Subscription) frame() *wirev1.Subscribe {
 	return again
 }
 
-// refused takes an Error that names the subscription: it tries again where that can help. Called with s.mu held.
+// refused takes an Error that names the subscription: it tries again where that can help. Called
+// with s.mu held.
 func (sub *Subscription) refused(e *Error) {
 	sub.sent = false
 	switch {

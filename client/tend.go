@@ -15,8 +15,9 @@ import (
 const (
 	// moveWithin is how long a stream that is to be left waits for answers.
 	moveWithin = 2 * time.Second
-	// sickFor is how long a router may refuse all of a topic before another one is tried; each further time it is twice as long,
-	// maxHops times: a store that is away is away for all routers.
+	// sickFor is how long a router may refuse all of a topic before another one is tried; each
+	// further time it is twice as long, maxHops times: a store that is away is away for all
+	// routers.
 	sickFor = time.Second
 	maxHops = 5
 )
@@ -29,8 +30,9 @@ type moving struct {
 
 func (m *moving) Error() string { return "moving to the router at " + m.to.addr }
 
-// tend looks after the router of a stream, as long as ctx: it leaves one that hangs, and one that is not ready, refuses, or has been stayed
-// with for long, as soon as others say that they are ready. A router that has no health to ask for counts as ready.
+// tend looks after the router of a stream, as long as ctx: it leaves one that hangs, and one that
+// is not ready, refuses, or has been stayed with for long, as soon as others say that they are
+// ready. A router that has no health to ask for counts as ready.
 func (p *Producer) tend(ctx context.Context, conn *grpc.ClientConn, others func(context.Context) []place) {
 	health := make(chan bool)
 	ended := make(chan struct{})
@@ -154,7 +156,8 @@ func (p *Producer) heal(l *lane) {
 	}
 }
 
-// ailing says whether the router has refused a topic for so long that another one is worth a try.
+// ailing reports whether the router has refused a topic for so long that another one is worth a
+// try.
 func (p *Producer) ailing(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

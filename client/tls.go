@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// sessionsKept is how many edges a subscriber keeps tickets of, so that it comes back to them cheaply.
+// sessionsKept is how many edges a subscriber keeps tickets of, so that it comes back to them
+// cheaply.
 const sessionsKept = 16
 
 // tlsFor completes what a caller wants of TLS.

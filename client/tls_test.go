@@ -36,7 +36,8 @@ func ownCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// TestTLS has a subscriber look for the name that it was given, whatever address that has, and come back with a ticket.
+// TestTLS has a subscriber look for the name that it was given, whatever address that has, and come
+// back with a ticket.
 func TestTLS(t *testing.T) {
 	cert, pool := ownCertificate(t)
 	e := newFakeEdgeWith(t, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{wire.ALPN}})

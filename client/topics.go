@@ -6,11 +6,13 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// maxTopics bounds how many topics a Subscriber keeps cursors of. Beyond it the cursors of some topic are forgotten,
-// which a resume reports as any other position it has lost: as messages from the head on.
+// maxTopics bounds how many topics a Subscriber keeps cursors of. Beyond it the cursors of some
+// topic are forgotten, which a resume reports as any other position it has lost: as messages from
+// the head on.
 const maxTopics = 1 << 16
 
-// topicState is what a Subscriber knows about one topic: a cursor for every subscription that matches. Guarded by Subscriber.mu.
+// topicState is what a Subscriber knows about one topic: a cursor for every subscription that
+// matches. Guarded by Subscriber.mu.
 type topicState struct {
 	name    string
 	cursors []*cursor
@@ -106,9 +108,9 @@ func (t *topicState) anyPlain() bool {
 	return slices.ContainsFunc(t.cursors, func(c *cursor) bool { return c.sub.plain })
 }
 
-// wants says whether a message is for the cursor. One that names no subscription is for the plain ones. Another one gets
-// messages of its own; it takes a plain one only where that comes next, so that it misses nothing where an edge counts
-// it as plain once it has caught up.
+// wants reports whether a message is for the cursor. One that names no subscription is for the
+// plain ones. Another one gets messages of its own; it takes a plain one only where that comes
+// next, so that it misses nothing where an edge counts it as plain once it has caught up.
 func (t *topicState) wants(c *cursor, d *Delivery, plain bool) bool {
 	if len(d.subs) > 0 {
 		return slices.Contains(d.subs, c.sub.request.GetId())
@@ -119,7 +121,8 @@ func (t *topicState) wants(c *cursor, d *Delivery, plain bool) bool {
 	return c.sub.plain || !plain || d.Seq > 0 && d.Seq == c.high+1
 }
 
-// plainSub names a plain subscription where the topic has others too: ACKs without a name would count for these.
+// plainSub names a plain subscription where the topic has others too: ACKs without a name would
+// count for these.
 func (t *topicState) plainSub() uint32 {
 	id, others := uint32(0), false
 	for _, c := range t.cursors {
@@ -154,8 +157,9 @@ func (s *Subscriber) progress(p *wirev1.Progress) {
 	}
 }
 
-// lost says whether a reason means that a message was not delivered though it was wanted. A log that began anew is told by the restart of its cursor: of a topic
-// of which nothing was had, it is the first word of its epoch.
+// lost reports whether a reason means that a message was not delivered though it was wanted. A log
+// that began anew is told by the restart of its cursor: of a topic of which nothing was had, it is
+// the first word of its epoch.
 func lost(c Code) bool {
 	switch c {
 	case wirev1.Code_CODE_OK, wirev1.Code_CODE_EPOCH_CHANGED, wirev1.Code_CODE_FILTERED, wirev1.Code_CODE_NOT_YOURS, wirev1.Code_CODE_CONFLATED,

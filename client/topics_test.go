@@ -24,8 +24,10 @@ func subsOf(s *Subscriber, reqs ...*wirev1.Subscribe) *topicState {
 	return s.topic("room/a")
 }
 
-// Whose a message is: of the subscriptions that it names, whatever they are; where it names none, of those that are plain. One that replays takes such a message only
-// as its next one, or where no subscription is plain; one with a content filter or a ranking never does: what is for it names it.
+// Whose a message is: of the subscriptions that it names, whatever they are; where it names none,
+// of those that are plain. One that replays takes such a message only as its next one, or where no
+// subscription is plain; one with a content filter or a ranking never does: what is for it names
+// it.
 func TestWhoseAMessageIs(t *testing.T) {
 	plain, replay := &wirev1.Subscribe{}, &wirev1.Subscribe{Start: wirev1.Start_START_EARLIEST}
 	where, ranked := &wirev1.Subscribe{Where: "true"}, &wirev1.Subscribe{RankTopK: 3}
@@ -64,7 +66,8 @@ func TestWhoseAMessageIs(t *testing.T) {
 	}
 }
 
-// Whose an ACK without a name would be: with plain subscriptions alone nobody needs to be named; beside others, one that is plain is, and of several one that ACKs.
+// Whose an ACK without a name would be: with plain subscriptions alone nobody needs to be named;
+// beside others, one that is plain is, and of several one that ACKs.
 func TestWhoAnACKNames(t *testing.T) {
 	plain, acking, replay := &wirev1.Subscribe{}, &wirev1.Subscribe{Ack: true}, &wirev1.Subscribe{Start: wirev1.Start_START_EARLIEST, Ack: true}
 	for name, x := range map[string]struct {
@@ -90,7 +93,8 @@ func TestWhoAnACKNames(t *testing.T) {
 	}
 }
 
-// What will not come moves those on whom it concerns: the ones that are named, or, of none, the plain ones, or all where nobody is plain.
+// What will not come moves those on whom it concerns: the ones that are named, or, of none, the
+// plain ones, or all where nobody is plain.
 func TestWhomProgressConcerns(t *testing.T) {
 	plain, replay := &wirev1.Subscribe{}, &wirev1.Subscribe{Start: wirev1.Start_START_EARLIEST}
 	for name, x := range map[string]struct {
@@ -143,7 +147,8 @@ func TestWhatIsTold(t *testing.T) {
 	}
 }
 
-// Cursors are bounded. Where one has to go, it is one of a topic without positions, if there is one.
+// Cursors are bounded. Where one has to go, it is one of a topic without positions, if there is
+// one.
 func TestCursorsAreBounded(t *testing.T) {
 	s := &Subscriber{subs: map[uint32]*Subscription{}, topics: map[string]*topicState{}}
 	sub := &Subscription{s: s, request: &wirev1.Subscribe{Id: 1, Filter: "#"}, ready: make(chan struct{}), ended: make(chan struct{})}
@@ -175,7 +180,8 @@ func TestCursorsAreBounded(t *testing.T) {
 	}
 }
 
-// Each topic has a cursor for every subscription that matches, whichever came first, and none of one that is over; a topic of nobody is forgotten.
+// Each topic has a cursor for every subscription that matches, whichever came first, and none of
+// one that is over; a topic of nobody is forgotten.
 func TestCursorsFollowSubscriptions(t *testing.T) {
 	filters := []string{"room/a", "room/+", "#", "other/#", "room/b"}
 	topics := []string{"room/a", "room/b", "other/x", "nobodys"}
@@ -233,7 +239,8 @@ func TestCursorsFollowSubscriptions(t *testing.T) {
 	})
 }
 
-// A topic whose epoch is named for the first time has lost nothing; late words of an earlier epoch change nothing; a later one begins anew.
+// A topic whose epoch is named for the first time has lost nothing; late words of an earlier epoch
+// change nothing; a later one begins anew.
 func TestEpochsThatAreNamed(t *testing.T) {
 	for name, x := range map[string]struct {
 		epoch, high uint64

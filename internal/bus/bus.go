@@ -1,4 +1,5 @@
-// Package bus is what the tiers use of NATS: publish, subscribe, request, and word of every gap. It names the subjects.
+// Package bus is what the tiers use of NATS: publish, subscribe, request, and word of every gap. It
+// names the subjects.
 package bus
 
 import (
@@ -36,13 +37,15 @@ type Config struct {
 	URL string
 	// Name by which the server knows the connection.
 	Name string
-	// Mesh is the one whose subjects are used. Until it is known nothing is sent and nothing comes, as without a server.
+	// Mesh is the one whose subjects are used. Until it is known nothing is sent and nothing comes,
+	// as without a server.
 	Mesh *meshid.Identity
 	Log  *slog.Logger
 }
 
-// Bus is one NATS connection that reconnects for ever. It is a lifecycle.Part, safe for concurrent use. Start succeeds
-// without a server: it connects when there is one. It owns a goroutine that waits for the mesh to be known.
+// Bus is one NATS connection that reconnects for ever. It is a lifecycle.Part, safe for concurrent
+// use. Start succeeds without a server: it connects when there is one. It owns a goroutine that
+// waits for the mesh to be known.
 type Bus struct {
 	cfg   Config
 	conn  *nats.Conn
@@ -50,8 +53,9 @@ type Bus struct {
 	// begun is conn for those that may ask before Start has returned.
 	begun atomic.Pointer[nats.Conn]
 	drops drops
-	// connected as the connection's callbacks tell: nats.go holds its lock for as long as it waits for a server that takes connections and
-	// says nothing, so that whoever asks or publishes meanwhile would wait for seconds.
+	// connected as the connection's callbacks tell: nats.go holds its lock for as long as it waits
+	// for a server that takes connections and says nothing, so that whoever asks or publishes
+	// meanwhile would wait for seconds.
 	connected atomic.Bool
 	// stopping is set by Stop.
 	stopping atomic.Bool
@@ -73,8 +77,8 @@ func New(cfg Config) *Bus {
 	return &Bus{cfg: cfg}
 }
 
-// OnGap adds a function called, in a goroutine of the connection, whenever messages may have been missed: after
-// a reconnect and after a slow-consumer drop. It must not block.
+// OnGap adds a function called, in a goroutine of the connection, whenever messages may have been
+// missed: after a reconnect and after a slow-consumer drop. It must not block.
 func (b *Bus) OnGap(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,7 +141,8 @@ func (b *Bus) Start(context.Context) error {
 	}
 	b.conn = conn
 	b.begun.Store(conn)
-	// The callback may come later than the first question; one about a disconnect may have come sooner.
+	// The callback may come later than the first question; one about a disconnect may have come
+	// sooner.
 	if conn.IsConnected() {
 		b.connected.Store(true)
 		b.connected.Store(conn.IsConnected())
@@ -187,7 +192,8 @@ func (b *Bus) Check() error {
 	return nil
 }
 
-// Register adds to a process's metrics what is known of the servers, and what of their messages did not get through.
+// Register adds to a process's metrics what is known of the servers, and what of their messages did
+// not get through.
 func (b *Bus) Register(reg prometheus.Registerer) {
 	reg.MustRegister(&b.drops)
 	for name, g := range map[string]struct {
@@ -206,7 +212,8 @@ func (b *Bus) Register(reg prometheus.Registerer) {
 	}
 }
 
-// Publish hands data to the connection's buffer; UNAVAILABLE without a server. data may be reused afterwards.
+// Publish hands data to the connection's buffer; UNAVAILABLE without a server. data may be reused
+// afterwards.
 func (b *Bus) Publish(subject string, data []byte) error {
 	if !b.Connected() {
 		return errAway("")
@@ -228,7 +235,8 @@ func (b *Bus) Flush(ctx context.Context) error {
 		return nil
 	}
 	err := b.conn.FlushWithContext(ctx)
-	if errors.Is(err, nats.ErrConnectionClosed) { // it went meanwhile; the callbacks that say so may come later
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		// it went meanwhile; the callbacks that say so may come later
 		return nil
 	}
 	if err != nil && b.Connected() {
@@ -240,7 +248,8 @@ func (b *Bus) Flush(ctx context.Context) error {
 // ErrNobody says that a request reached nobody.
 var ErrNobody = errors.New("nobody answers there")
 
-// Request asks and waits for one answer. Nobody there (also ErrNobody), no server and no answer in time are UNAVAILABLE.
+// Request asks and waits for one answer. Nobody there (also ErrNobody), no server and no answer in
+// time are UNAVAILABLE.
 func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	if !b.Connected() {
 		return nil, errAway("request: ")

@@ -10,12 +10,14 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// drops counts what NATS had for this process and did not get through, by code. It is a prometheus.Collector, safe for concurrent use.
+// drops counts what NATS had for this process and did not get through, by code. It is a
+// prometheus.Collector, safe for concurrent use.
 type drops struct {
 	mu   sync.Mutex
 	subs map[*nats.Subscription]struct{}
 	left uint64 // dropped by subscriptions that are gone
-	// gaps: UNAVAILABLE, the connection was lost and what came meanwhile is unknown; OVERLOADED, more came than was taken.
+	// gaps: UNAVAILABLE, the connection was lost and what came meanwhile is unknown; OVERLOADED,
+	// more came than was taken.
 	unavailable, overloaded uint64
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// server is a NATS server that knows how to greet. Once it is hung it takes connections and says nothing.
+// server is a NATS server that knows how to greet. Once it is hung it takes connections and says
+// nothing.
 type server struct {
 	ln   net.Listener
 	hung atomic.Bool
@@ -85,8 +86,9 @@ func (s *server) greet(c net.Conn) {
 	}
 }
 
-// A server that takes connections and says nothing, as one behind a partition does, has nobody wait who asks, publishes or requests: nats.go
-// would, for as long as its Timeout of 2 s. The best of several rounds counts.
+// A server that takes connections and says nothing, as one behind a partition does, has nobody wait
+// who asks, publishes or requests: nats.go would, for as long as its Timeout of 2 s. The best of
+// several rounds counts.
 func TestNobodyWaitsForAServerThatHangs(t *testing.T) {
 	s := newServer(t)
 	b := New(Config{URL: "nats://" + s.ln.Addr().String(), Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
@@ -94,7 +96,8 @@ func TestNobodyWaitsForAServerThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Stop(t.Context()) }()
-	await(t, "connected", func() bool { return b.Connected() && b.Publish("a", nil) == nil }) // a first try may have run out of time
+	// a first try may have run out of time
+	await(t, "connected", func() bool { return b.Connected() && b.Publish("a", nil) == nil })
 	s.hung.Store(true)
 	s.cut()
 	await(t, "not connected", func() bool { return !b.Connected() }) // a callback says so
@@ -119,7 +122,8 @@ func TestNobodyWaitsForAServerThatHangs(t *testing.T) {
 	t.Errorf("it took %s at best", best)
 }
 
-// A server that goes away while a flush waits for it is nobody to wait for, though the callback that says so comes later.
+// A server that goes away while a flush waits for it is nobody to wait for, though the callback
+// that says so comes later.
 func TestAFlushEndsWithItsServer(t *testing.T) {
 	s := newServer(t)
 	b := New(Config{URL: "nats://" + s.ln.Addr().String(), Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})

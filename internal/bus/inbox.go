@@ -14,7 +14,8 @@ type Message = nats.Msg
 // inboxBytes may wait in an inbox, about.
 const inboxBytes = 64 << 20
 
-// Inbox takes what comes on several subjects in the order in which it came over the connection, whatever its subject. It is one goroutine's.
+// Inbox takes what comes on several subjects in the order in which it came over the connection,
+// whatever its subject. It is one goroutine's.
 type Inbox struct {
 	bus     *Bus
 	ch      chan *Message
@@ -23,7 +24,8 @@ type Inbox struct {
 	behind  bool // too much waits: messages are thrown away until there is room
 }
 
-// Listen opens an inbox. At most pending messages, or about 64 MiB, wait in it; beyond that messages are dropped and OnGap is told.
+// Listen opens an inbox. At most pending messages, or about 64 MiB, wait in it; beyond that
+// messages are dropped and OnGap is told.
 func (b *Bus) Listen(pending int, subjects ...string) (*Inbox, error) {
 	i := &Inbox{bus: b, ch: make(chan *Message, pending)}
 	for _, subject := range subjects {
@@ -40,7 +42,8 @@ func (b *Bus) Listen(pending int, subjects ...string) (*Inbox, error) {
 // C is what came. Each message taken from it must be given to Keep.
 func (i *Inbox) C() <-chan *Message { return i.ch }
 
-// Keep says whether m is to be handled. It is not where so much waits behind it that the receiver has to catch up by letting go.
+// Keep reports whether m is to be handled. It is not where so much waits behind it that the
+// receiver has to catch up by letting go.
 func (i *Inbox) Keep(m *Message) bool {
 	i.average += (len(m.Data) - i.average) / 8
 	if len(m.Data) > i.average {

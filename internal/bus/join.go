@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// mostSubjects are remembered in full; beyond that all are forgotten, and made again as they are used.
+// mostSubjects are remembered in full; beyond that all are forgotten, and made again as they are
+// used.
 const mostSubjects = 1 << 14
 
 // subjects are what this package's subjects are called in one mesh. It is safe for concurrent use.
@@ -19,7 +20,8 @@ type subjects struct {
 	full   map[string]string
 }
 
-// of is a subject in full. Who sends to the same ones again and again does not pay for it each time.
+// of is a subject in full. Who sends to the same ones again and again does not pay for it each
+// time.
 func (s *subjects) of(subject string) string {
 	s.mu.RLock()
 	full, known := s.full[subject]
@@ -50,7 +52,8 @@ func (b *Bus) awaitMesh(ctx context.Context) {
 	}
 }
 
-// join makes the subscriptions that waited, then lets messages be sent. To whom it is new, it is like a first connection.
+// join makes the subscriptions that waited, then lets messages be sent. To whom it is new, it is
+// like a first connection.
 func (b *Bus) join(mesh meshid.Mesh) error {
 	names := &subjects{prefix: prefix(mesh), full: map[string]string{}}
 	b.entering.Lock()

@@ -32,8 +32,9 @@ const (
 	hellosPending = 1024
 )
 
-// Neighbours finds other meshes that have the same name on the same NATS. They do no harm, since every subject holds the mesh's id; but an
-// operator who gave two meshes one name may not know that there are two. It is a lifecycle.Part that owns a goroutine.
+// Neighbours finds other meshes that have the same name on the same NATS. They do no harm, since
+// every subject holds the mesh's id; but an operator who gave two meshes one name may not know that
+// there are two. It is a lifecycle.Part that owns a goroutine.
 type Neighbours struct {
 	bus   *Bus
 	self  *meshv1.MeshHello // what is said; nil: only stores say it
@@ -48,7 +49,8 @@ type neighbour struct {
 	heard, told time.Time
 }
 
-// NewNeighbours makes one for a bus that is started before it. self is what a store says of itself: its id and address; others say nothing.
+// NewNeighbours makes one for a bus that is started before it. self is what a store says of itself:
+// its id and address; others say nothing.
 func NewNeighbours(b *Bus, self *meshv1.MeshHello) *Neighbours {
 	return &Neighbours{bus: b, self: self, found: map[string]neighbour{}}
 }

@@ -10,11 +10,13 @@ import (
 // pendingBytes may wait for a subscription's handler.
 const pendingBytes = 64 << 20
 
-// entry is one subscription. It is made at once where the mesh is known, and otherwise when it becomes known.
+// entry is one subscription. It is made at once where the mesh is known, and otherwise when it
+// becomes known.
 type entry struct {
 	subject string
 	begin   func(full string) (*nats.Subscription, error)
-	// sub is nil until it is made; over: it is not to be made any more. Both are guarded by Bus.entering.
+	// sub is nil until it is made; over: it is not to be made any more. Both are guarded by
+	// Bus.entering.
 	sub  *nats.Subscription
 	over bool
 }
@@ -43,7 +45,8 @@ func (b *Bus) begin(e *entry, names *subjects) error {
 	return nil
 }
 
-// leave ends e's part in b. It returns the subscription, which is the caller's to end; nil: there is none.
+// leave ends e's part in b. It returns the subscription, which is the caller's to end; nil: there
+// is none.
 func (b *Bus) leave(e *entry) *nats.Subscription {
 	b.entering.Lock()
 	defer b.entering.Unlock()
@@ -65,9 +68,10 @@ func (b *Bus) limited(subject string, pending int, begin func(full string) (*nat
 	})
 }
 
-// Subscribe calls handle for every message, one at a time, in the order received, in a goroutine of the
-// subscription. data is the handler's to keep. respond answers a request (it does nothing for a plain message).
-// At most pending messages or 64 MiB wait for handle; beyond that messages are dropped and OnGap is told.
+// Subscribe calls handle for every message, one at a time, in the order received, in a goroutine of
+// the subscription. data is the handler's to keep. respond answers a request (it does nothing for a
+// plain message). At most pending messages or 64 MiB wait for handle; beyond that messages are
+// dropped and OnGap is told.
 func (b *Bus) Subscribe(subject string, pending int, handle func(data []byte, respond func([]byte) error)) (unsubscribe func(), err error) {
 	e, err := b.limited(subject, pending, func(full string) (*nats.Subscription, error) {
 		return b.conn.Subscribe(full, func(m *nats.Msg) {
@@ -89,8 +93,8 @@ func (b *Bus) Subscribe(subject string, pending int, handle func(data []byte, re
 	}, nil
 }
 
-// Share is Subscribe as one of a group: each message reaches one of its members. leave stops taking messages and waits, until ctx ends, for
-// handle to be done with those that were taken.
+// Share is Subscribe as one of a group: each message reaches one of its members. leave stops taking
+// messages and waits, until ctx ends, for handle to be done with those that were taken.
 func (b *Bus) Share(subject, group string, pending int, handle func(data []byte)) (leave func(ctx context.Context) error, err error) {
 	drained := make(chan struct{})
 	e, err := b.limited(subject, pending, func(full string) (*nats.Subscription, error) {
@@ -117,7 +121,8 @@ func (b *Bus) Share(subject, group string, pending int, handle func(data []byte)
 	}, nil
 }
 
-// Serve is Subscribe for requests that one of a group of members answers. leave takes no further ones.
+// Serve is Subscribe for requests that one of a group of members answers. leave takes no further
+// ones.
 func (b *Bus) Serve(subject, group string, pending int, handle func(data []byte, respond func([]byte) error)) (leave func(), err error) {
 	e, err := b.limited(subject, pending, func(full string) (*nats.Subscription, error) {
 		return b.conn.QueueSubscribe(full, group, func(m *nats.Msg) { handle(m.Data, m.Respond) })

@@ -41,7 +41,8 @@ func TestWithoutAnOwner(t *testing.T) {
 func low(shard int) bool  { return shard < 512 }
 func high(shard int) bool { return shard >= 512 }
 
-// What was sent on a stream that breaks is UNAVAILABLE; what came of it is found out on the next, and told.
+// What was sent on a stream that breaks is UNAVAILABLE; what came of it is found out on the next,
+// and told.
 func TestOutcomeOfABrokenStreamIsFoundOut(t *testing.T) {
 	s := newStore(t)
 	n := newNode(t, Config{}, s)
@@ -59,7 +60,8 @@ func TestOutcomeOfABrokenStreamIsFoundOut(t *testing.T) {
 	}
 }
 
-// A stream that breaks when nothing is under way: places are asked for again, and only what differs is told.
+// A stream that breaks when nothing is under way: places are asked for again, and only what differs
+// is told.
 func TestLostPushIsFoundOnTheNextStream(t *testing.T) {
 	s := newStore(t)
 	n := newNode(t, Config{}, s)
@@ -111,7 +113,8 @@ func TestEndOfTheCallersContext(t *testing.T) {
 	if again := s.op(t, 1, of(check)); again.GetConn() != 3 {
 		t.Errorf("nobody asks what came of it: %v", again)
 	}
-	s.sends(t, &meshv1.StoreServiceClaimsResponse{Results: []*meshv1.ClaimResult{ok(m, granted(1))}}) // late, and of no use
+	// late, and of no use
+	s.sends(t, &meshv1.StoreServiceClaimsResponse{Results: []*meshv1.ClaimResult{ok(m, granted(1))}})
 	s.answers(func(m *meshv1.ClaimOp) *meshv1.ClaimResult { return ok(m, free()) })
 	n.call(t, &meshv1.ClaimOp{Kind: check, Resource: "barrier"})
 	if len(results) != 0 {
@@ -173,7 +176,8 @@ func TestOwnerChanges(t *testing.T) {
 	n.heard(t, "3 o GRANTED 5", "3 o LOST 5 NOT_HELD")
 }
 
-// What is pushed by a store that did not speak of the place last is not believed, but a reason to ask.
+// What is pushed by a store that did not speak of the place last is not believed, but a reason to
+// ask.
 func TestPushOfAnotherStore(t *testing.T) {
 	a, b := newStore(t), newStore(t)
 	a.own(0, 511, shards(512, last, b.addr))
@@ -212,7 +216,8 @@ func TestNobodyOwnsIt(t *testing.T) {
 	}
 }
 
-// Every operation ends once, whatever ends it: answers, its context, a stream that breaks, the time, the stop.
+// Every operation ends once, whatever ends it: answers, its context, a stream that breaks, the
+// time, the stop.
 func TestDoneExactlyOnce(t *testing.T) {
 	s := newStore(t)
 	n := newNode(t, Config{Timeout: 50 * time.Millisecond, MaxUnderWay: 300}, s)

@@ -1,5 +1,6 @@
-// Package claimclient is the side of claims of those nodes that have owners: edges and routers. It sends each operation to the store that owns
-// the resource's shard, over one stream to each store, and knows which connection is to be told what becomes of a place. A push that is lost is found by
+// Package claimclient is the side of claims of those nodes that have owners: edges and routers. It
+// sends each operation to the store that owns the resource's shard, over one stream to each store,
+// and knows which connection is to be told what becomes of a place. A push that is lost is found by
 // asking again.
 package claimclient
 
@@ -34,12 +35,16 @@ type Config struct {
 	Node        string
 	Incarnation uint64
 	Stores      *storeclient.Client
-	// Tell says to a connection what became of its owner's place at st.Resource, or of a resource that it watches. It is called by one goroutine at a time for a resource,
-	// in the order of what happened, never after End(conn) has returned. It must not block or call the client. st is shared: nobody may change it.
+	// Tell says to a connection what became of its owner's place at st.Resource, or of a resource
+	// that it watches. It is called by one goroutine at a time for a resource, in the order of what
+	// happened, never after End(conn) has returned. It must not block or call the client. st is
+	// shared: nobody may change it.
 	Tell func(conn uint64, owner string, st *wirev1.ClaimState)
-	// Timeout of an operation; Recheck is how often it is asked what a connection should know. 0: the default.
+	// Timeout of an operation; Recheck is how often it is asked what a connection should know. 0:
+	// the default.
 	Timeout, Recheck time.Duration
-	// MaxUnderWay operations that have no answer yet; MaxTies pairs of a connection and an owner's place. 0: the default. What is more is OVERLOADED.
+	// MaxUnderWay operations that have no answer yet; MaxTies pairs of a connection and an owner's
+	// place. 0: the default. What is more is OVERLOADED.
 	MaxUnderWay, MaxTies int
 	Log                  *slog.Logger
 	// Tier names the metrics in Registry: "edge" or "router". Without a registry there are none.
@@ -47,8 +52,8 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Client is a lifecycle.Part, safe for concurrent use. It owns a stream to each store that it has asked anything, and goroutines that keep
-// them and what is known about places fresh.
+// Client is a lifecycle.Part, safe for concurrent use. It owns a stream to each store that it has
+// asked anything, and goroutines that keep them and what is known about places fresh.
 type Client struct {
 	cfg      Config
 	group    *lifecycle.Group
@@ -111,12 +116,15 @@ func (c *Client) Stop(ctx context.Context) error {
 	return err
 }
 
-// Do sends an operation to the store that has its resource, and hands done what came of it: exactly once, on another goroutine, which it must not
-// hold up. It never blocks. The client sets op's ref and keeps it. Codes are those of a ClaimResult without CONFLICT; UNAVAILABLE too where ctx or the time for an
-// operation is over, OVERLOADED where too much is under way.
+// Do sends an operation to the store that has its resource, and hands done what came of it: exactly
+// once, on another goroutine, which it must not hold up. It never blocks. The client sets op's ref
+// and keeps it. Codes are those of a ClaimResult without CONFLICT; UNAVAILABLE too where ctx or the
+// time for an operation is over, OVERLOADED where too much is under way.
 //
-// With a conn, Tell tells it from the result on: of its owner's place until that ends, and after KIND_WATCH of the resource while there is no such place, until KIND_LEAVE;
-// of everything until End(conn). A number of a connection is never used again. Of several connections with one owner at a resource, each is told.
+// With a conn, Tell tells it from the result on: of its owner's place until that ends, and after
+// KIND_WATCH of the resource while there is no such place, until KIND_LEAVE; of everything until
+// End(conn). A number of a connection is never used again. Of several connections with one owner at
+// a resource, each is told.
 func (c *Client) Do(ctx context.Context, m *meshv1.ClaimOp, done func(*meshv1.ClaimResult)) {
 	o := &op{client: c, m: m, shard: topic.Shard(m.GetResource()), began: time.Now(), done: done, counted: true}
 	if c.underWay.Add(1) > int64(c.cfg.MaxUnderWay) {
@@ -147,7 +155,8 @@ func (c *Client) Call(ctx context.Context, m *meshv1.ClaimOp) (*wirev1.ClaimStat
 	return r.GetState(), nil
 }
 
-// End says that a connection is gone: it is told nothing any more, and the stores hear of it as soon as they can be reached.
+// End says that a connection is gone: it is told nothing any more, and the stores hear of it as
+// soon as they can be reached.
 func (c *Client) End(conn uint64) {
 	for _, e := range c.conns.take(conn) {
 		b := &c.shards[e.shard]
@@ -161,8 +170,8 @@ func (c *Client) End(conn uint64) {
 	}
 }
 
-// send puts an operation on the stream to its shard's owner, or says why it can't. The shard's bucket is locked, so that operations on a resource leave
-// in the order in which they came.
+// send puts an operation on the stream to its shard's owner, or says why it can't. The shard's
+// bucket is locked, so that operations on a resource leave in the order in which they came.
 func (c *Client) send(o *op) *meshv1.ClaimResult {
 	addr, _, err := c.cfg.Stores.Owner(o.shard)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 // key of an entry. Without an owner it is of those who watch the resource for nobody.
 type key struct{ resource, owner string }
 
-// bucket has what is told of the resources of one shard. Its lock comes before all others of the client.
+// bucket has what is told of the resources of one shard. Its lock comes before all others of the
+// client.
 type bucket struct {
 	mu      sync.Mutex
 	entries map[key]*entry
@@ -24,7 +25,8 @@ type entry struct {
 	key
 	shard int
 	ties  []*tie // the newest last
-	// place was told last: GRANTED or QUEUED; nil: there is none. public is what was told last while there is none.
+	// place was told last: GRANTED or QUEUED; nil: there is none. public is what was told last
+	// while there is none.
 	place, public *wirev1.ClaimState
 	since         time.Time // of place
 	unsure        bool      // whether place is so: something was sent whose outcome is unknown
@@ -63,7 +65,8 @@ func (e *entry) newest() *tie {
 	return nil
 }
 
-// register makes an operation's connection the newest of its entry; false: there are too many. The bucket is locked.
+// register makes an operation's connection the newest of its entry; false: there are too many. The
+// bucket is locked.
 func (c *Client) register(b *bucket, o *op) bool {
 	k := key{o.m.GetResource(), o.m.GetOwner()}
 	e := b.entries[k]
@@ -112,7 +115,8 @@ func (b *bucket) watch(e *entry) {
 	b.watched[e.resource][e] = struct{}{}
 }
 
-// unwatch ends what a tie watches. The store is told when the last of the resource ends. The bucket is locked.
+// unwatch ends what a tie watches. The store is told when the last of the resource ends. The bucket
+// is locked.
 func (c *Client) unwatch(b *bucket, e *entry, t *tie) {
 	if !t.watch {
 		return
@@ -129,7 +133,8 @@ func (c *Client) unwatch(b *bucket, e *entry, t *tie) {
 	}
 }
 
-// mention sends what nobody waits for: where it is lost, the next push for nobody has it sent again. The bucket is locked.
+// mention sends what nobody waits for: where it is lost, the next push for nobody has it sent
+// again. The bucket is locked.
 func (c *Client) mention(shard int, m *meshv1.ClaimOp) {
 	o := &op{client: c, m: m, shard: shard, began: time.Now()}
 	if failed := c.send(o); failed != nil {
@@ -137,7 +142,8 @@ func (c *Client) mention(shard int, m *meshv1.ClaimOp) {
 	}
 }
 
-// tidy forgets ties that are told nothing any more, and the entry with the last of them. The bucket is locked.
+// tidy forgets ties that are told nothing any more, and the entry with the last of them. The bucket
+// is locked.
 func (c *Client) tidy(b *bucket, e *entry) {
 	placed := e.place != nil || e.unsure
 	gone := false

@@ -24,7 +24,8 @@ const patience = time.Minute
 
 const last = topic.Shards - 1
 
-// store is a fake one behind a real socket. It owns a range of shards; what it answers is up to the test.
+// store is a fake one behind a real socket. It owns a range of shards; what it answers is up to the
+// test.
 type store struct {
 	meshv1.UnimplementedStoreServiceServer
 	addr string

@@ -90,7 +90,8 @@ func (k *keeper) nowLater() {
 	k.later = nil
 }
 
-// keep is the keeper's goroutine: it also ends operations whose time is over, and links to stores that own nothing.
+// keep is the keeper's goroutine: it also ends operations whose time is over, and links to stores
+// that own nothing.
 func (c *Client) keep(ctx context.Context) {
 	tick := time.NewTicker(keeperTick)
 	defer tick.Stop()
@@ -125,7 +126,8 @@ func (c *Client) sweep(ticks int, now time.Time) {
 	turn := ticks % turns
 	for s := turn * topic.Shards / turns; s < (turn+1)*topic.Shards/turns; s++ {
 		c.eachOf(s, func(e *entry) {
-			// An owner that has just been told of a grant has to take it up itself: a question would.
+			// An owner that has just been told of a grant has to take it up itself: a question
+			// would.
 			if e.place == nil || now.Sub(e.since) > c.cfg.Recheck/3 {
 				c.markDirty(e)
 			}

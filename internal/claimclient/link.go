@@ -11,8 +11,8 @@ import (
 // maxBatch operations leave in one message; the store takes no more.
 const maxBatch = 1000
 
-// link is the way to one store: operations that wait to be sent, and those without an answer. Its goroutine opens a stream again and again until the
-// store owns nothing any more.
+// link is the way to one store: operations that wait to be sent, and those without an answer. Its
+// goroutine opens a stream again and again until the store owns nothing any more.
 type link struct {
 	client *Client
 	addr   string
@@ -132,7 +132,7 @@ func (l *link) retire() {
 	awake(l.wake)
 }
 
-// over says whether a retired link has nothing more to do: it ends then.
+// over reports whether a retired link has nothing more to do: it ends then.
 func (l *link) over() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

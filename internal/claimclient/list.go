@@ -19,7 +19,8 @@ const (
 	MaxPage     = 1000
 )
 
-// List tells who holds and waits, of one resource or of all that begin with a prefix: a page from one owner of shards after the other. Its errors are code.Error.
+// List tells who holds and waits, of one resource or of all that begin with a prefix: a page from
+// one owner of shards after the other. Its errors are code.Error.
 func (c *Client) List(ctx context.Context, req *pushmeshv1.ClaimServiceListRequest) (*pushmeshv1.ClaimServiceListResponse, error) {
 	shard, after, err := parseToken(req.GetPageToken())
 	if err != nil {

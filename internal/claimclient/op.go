@@ -48,11 +48,11 @@ func (o *op) follow(ctx context.Context) {
 	})
 }
 
-// late says whether the operation's time is over.
+// late reports whether the operation's time is over.
 func (o *op) late(now time.Time) bool { return now.Sub(o.began) >= o.client.cfg.Timeout }
 
-// finish hands on what came of it, unless something else did before. from is the link that answered, nil for what this side says; sent: a store may have done it.
-// No bucket is locked.
+// finish hands on what came of it, unless something else did before. from is the link that
+// answered, nil for what this side says; sent: a store may have done it. No bucket is locked.
 func (o *op) finish(from *link, r *meshv1.ClaimResult, sent bool) {
 	if !o.over.CompareAndSwap(false, true) {
 		return
@@ -97,7 +97,8 @@ func stoppedResult() *meshv1.ClaimResult {
 	return failure(wirev1.Code_CODE_UNAVAILABLE, "the node stops")
 }
 
-// again has operations that a store refused since another owns the shard: they are sent once more after the owners were asked for.
+// again has operations that a store refused since another owns the shard: they are sent once more
+// after the owners were asked for.
 type again struct {
 	wake chan struct{}
 

@@ -7,7 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// settle takes what an operation's end says about its owner's place, and tells the connections that did not ask.
+// settle takes what an operation's end says about its owner's place, and tells the connections that
+// did not ask.
 func (c *Client) settle(o *op, from *link, r *meshv1.ClaimResult, sent bool) {
 	kind := o.m.GetKind()
 	if kind == meshv1.ClaimOp_KIND_UNWATCH {
@@ -55,7 +56,7 @@ func (c *Client) untied(e *entry, t *tie, r *meshv1.ClaimResult) {
 	}
 }
 
-// mayHelp says whether asking the same once more can help.
+// mayHelp reports whether asking the same once more can help.
 func mayHelp(r *meshv1.ClaimResult) bool {
 	return r.GetCode() == wirev1.Code_CODE_UNAVAILABLE || r.GetCode() == wirev1.Code_CODE_OVERLOADED || r.GetCode() == wirev1.Code_CODE_CONFLICT
 }
@@ -86,7 +87,8 @@ func (c *Client) learn(e *entry, o *op, from *link, r *meshv1.ClaimResult, sent 
 	case wirev1.ClaimState_STATE_RELEASED, wirev1.ClaimState_STATE_LOST:
 		told = c.ended(e, st, asker)
 	default:
-		if o.m.GetKind() == meshv1.ClaimOp_KIND_RELEASE { // which says nothing of another token's place
+		if o.m.GetKind() == meshv1.ClaimOp_KIND_RELEASE {
+			// which says nothing of another token's place
 			c.doubt(e)
 			return
 		}
@@ -109,7 +111,7 @@ func (c *Client) doubt(e *entry) {
 	c.markDirty(e)
 }
 
-// placed: the owner has a place. It says whether anybody had to be told.
+// placed: the owner has a place. It reports whether anybody had to be told.
 func (c *Client) placed(e *entry, st *wirev1.ClaimState, asker uint64) bool {
 	news := differs(e.place, st)
 	e.place, e.public, e.unsure = st, nil, false
@@ -162,7 +164,7 @@ func (c *Client) tell(e *entry, st *wirev1.ClaimState, asker uint64, watchers bo
 	}
 }
 
-// differs says whether b has to be told to whom was told a.
+// differs reports whether b has to be told to whom was told a.
 func differs(a, b *wirev1.ClaimState) bool {
 	switch {
 	case a == nil || a.GetState() != b.GetState():
@@ -188,7 +190,8 @@ func (c *Client) pushed(from *link, p *meshv1.ClaimPush) {
 	defer b.mu.Unlock()
 	e := b.entries[key{st.GetResource(), p.GetOwner()}]
 	if e == nil || e.find(p.GetConn()) == nil {
-		if st.GetState() == wirev1.ClaimState_STATE_GRANTED || st.GetState() == wirev1.ClaimState_STATE_QUEUED { // the store believes in a connection that is gone
+		if st.GetState() == wirev1.ClaimState_STATE_GRANTED || st.GetState() == wirev1.ClaimState_STATE_QUEUED {
+			// the store believes in a connection that is gone
 			c.mention(shard, &meshv1.ClaimOp{Kind: meshv1.ClaimOp_KIND_UNTIE, Resource: st.GetResource(), Owner: p.GetOwner(), Conn: p.GetConn()})
 		}
 	}
@@ -204,7 +207,8 @@ func (c *Client) pushed(from *link, p *meshv1.ClaimPush) {
 	c.tidy(b, e)
 }
 
-// believed says whether a link is the one that was told last who is told of the entry. Where it is not, the owner has changed, and is asked.
+// believed reports whether a link is the one that was told last who is told of the entry. Where it
+// is not, the owner has changed, and is asked.
 func (c *Client) believed(e *entry, from *link) bool {
 	if e.link == from {
 		return true
@@ -226,7 +230,8 @@ func (c *Client) pushedPublic(from *link, st *wirev1.ClaimState) {
 	}
 	for e := range entries {
 		switch {
-		case e.link == nil || e.place != nil || !c.believed(e, from): // nil: its answer is still to come
+		case e.link == nil || e.place != nil || !c.believed(e, from):
+			// nil: its answer is still to come
 		case e.owner != "" && e.owner == st.GetHolder():
 			c.markDirty(e) // it has a place now, that was not asked for by a connection
 		case differs(e.public, st):

@@ -46,7 +46,8 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// stream lives as long as one stream does: it was opened as far as this side knows, and the store has said anything. renewed: there was one before.
+// stream lives as long as one stream does: it was opened as far as this side knows, and the store
+// has said anything. renewed: there was one before.
 func (l *link) stream(ctx context.Context, renewed bool) (opened, heard bool) {
 	stub, err := l.client.cfg.Stores.To(l.addr)
 	if err != nil {

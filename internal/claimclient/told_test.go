@@ -77,7 +77,8 @@ func TestEndDuringAnOperation(t *testing.T) {
 	n.heard(t)
 }
 
-// Two connections of one owner at one place: both are told, and when the newer ends the other takes over before its end is said.
+// Two connections of one owner at one place: both are told, and when the newer ends the other takes
+// over before its end is said.
 func TestTwoConnectionsOfAnOwner(t *testing.T) {
 	s := newStore(t)
 	n := newNode(t, Config{}, s)
@@ -122,7 +123,7 @@ func TestOperationsWithoutAConnection(t *testing.T) {
 	n.none(t)
 }
 
-// An answer that does not say whether there is a place has it asked for.
+// An answer that does not report whether there is a place has it asked for.
 func TestTokenThatIsNotHeld(t *testing.T) {
 	s := newStore(t)
 	n := newNode(t, Config{}, s)

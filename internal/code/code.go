@@ -62,8 +62,8 @@ func (e *Error) GRPCStatus() *status.Status {
 	return st
 }
 
-// From finds the reason of any error: an Error, a gRPC status of ours or another's, a context's end.
-// A nil error is nil.
+// From finds the reason of any error: an Error, a gRPC status of ours or another's, a context's
+// end. A nil error is nil.
 func From(err error) *Error {
 	if err == nil {
 		return nil
@@ -104,7 +104,7 @@ func Of(err error) wirev1.Code {
 	return wirev1.Code_CODE_OK
 }
 
-// Retryable says whether trying the same again, later, can help.
+// Retryable reports whether trying the same again, later, can help.
 func Retryable(c wirev1.Code) bool {
 	switch c {
 	case wirev1.Code_CODE_HANDSHAKE_TIMEOUT, wirev1.Code_CODE_RATE_LIMITED, wirev1.Code_CODE_OVERLOADED,

@@ -1,5 +1,6 @@
-// Package computeclient asks compute nodes to rank: jobs go over one stream to each node, many together, and answers come as they are done. It refuses
-// rather than queues, leaves nodes that are gone or don't answer, and knows what it costs to ship a job.
+// Package computeclient asks compute nodes to rank: jobs go over one stream to each node, many
+// together, and answers come as they are done. It refuses rather than queues, leaves nodes that are
+// gone or don't answer, and knows what it costs to ship a job.
 package computeclient
 
 import (
@@ -120,8 +121,9 @@ func (c *Client) Check() error {
 
 var errNoNode = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "there is no compute node")
 
-// Do has a job done and waits for its answer, or for the end of ctx. A node that is full refuses for all, since the others get the same load; a job
-// whose node went away is asked of another one. ctx's deadline goes with the job.
+// Do has a job done and waits for its answer, or for the end of ctx. A node that is full refuses
+// for all, since the others get the same load; a job whose node went away is asked of another one.
+// ctx's deadline goes with the job.
 func (c *Client) Do(ctx context.Context, job *meshv1.RankJobRequest) (*meshv1.RankJobResponse, error) {
 	call, err := newCall(ctx, job, c.cfg.Caller)
 	if err != nil {
@@ -144,8 +146,8 @@ func (c *Client) Do(ctx context.Context, job *meshv1.RankJobRequest) (*meshv1.Ra
 	}
 }
 
-// pick chooses the node with the least under way, of those connected and not tried. One that lets jobs time out is asked only now and then, unless there
-// is no other.
+// pick chooses the node with the least under way, of those connected and not tried. One that lets
+// jobs time out is asked only now and then, unless there is no other.
 func (c *Client) pick(tried []*node) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()

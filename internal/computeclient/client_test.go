@@ -203,7 +203,8 @@ func TestWhatANodeHadIsAskedOfAnother(t *testing.T) {
 	until(t, func() bool { return c.Check() != nil })
 }
 
-// A node that answers nothing loses its share after a few jobs, is asked now and then, and gets its share back once it answers.
+// A node that answers nothing loses its share after a few jobs, is asked now and then, and gets its
+// share back once it answers.
 func TestSilentNodeIsLeft(t *testing.T) {
 	a, b := newFake(t), newFake(t)
 	c := start(t, a, b)

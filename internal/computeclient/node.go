@@ -32,7 +32,8 @@ type brokenError struct{ why *code.Error }
 func (b *brokenError) Error() string { return b.why.Error() }
 func (b *brokenError) Unwrap() error { return b.why }
 
-// node is one compute node: run opens a stream again and again, sends what waits in it, and a goroutine of the stream takes the answers.
+// node is one compute node: run opens a stream again and again, sends what waits in it, and a
+// goroutine of the stream takes the answers.
 type node struct {
 	conn   *grpc.ClientConn
 	client *Client

@@ -17,7 +17,8 @@ const worthwhile = 10
 // smallJob is of so few bytes that its way costs what any way costs.
 const smallJob = 16 << 10
 
-// shipping measures what a job costs beside its work: encoding and decoding by the byte, and the way there and back. It is safe for concurrent use.
+// shipping measures what a job costs beside its work: encoding and decoding by the byte, and the
+// way there and back. It is safe for concurrent use.
 type shipping struct {
 	once    sync.Once
 	perByte float64 // ns, encoded and decoded
@@ -52,7 +53,8 @@ func (s *shipping) of(bytes int) time.Duration {
 	return base + time.Duration(s.perByte*float64(bytes))
 }
 
-// measure encodes and decodes a job of 100 candidates some times, and says what the best of them took by the byte.
+// measure encodes and decodes a job of 100 candidates some times, and says what the best of them
+// took by the byte.
 func measure() float64 {
 	job := &meshv1.RankJobRequest{Rank: &pushmeshv1.RankRequest{}}
 	for i := range 100 {
@@ -78,10 +80,12 @@ func measure() float64 {
 	return float64(best.Nanoseconds()) / float64(size)
 }
 
-// Shipping is what a job of so many bytes costs beside its work, as measured: encoding, the way there and back, decoding.
+// Shipping is what a job of so many bytes costs beside its work, as measured: encoding, the way
+// there and back, decoding.
 func (c *Client) Shipping(bytes int) time.Duration { return c.ships.of(bytes) }
 
-// Worthwhile says whether work is enough to ship a job of so many bytes: ten times what that costs.
+// Worthwhile reports whether work is enough to ship a job of so many bytes: ten times what that
+// costs.
 func (c *Client) Worthwhile(work time.Duration, bytes int) bool {
 	return work >= worthwhile*c.ships.of(bytes)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// job is one task with its place. Guarded by Pool.mu, but for task, which belongs to whoever runs it.
+// job is one task with its place. Guarded by Pool.mu, but for task, which belongs to whoever runs
+// it.
 type job struct {
 	ctx      context.Context
 	caller   string
@@ -28,8 +29,9 @@ type job struct {
 	unwatch  func() bool // of ctx
 }
 
-// Do runs a task and waits for its end, or that of ctx. A full queue refuses at once: OVERLOADED, with the time after which
-// there should be room; what would never fit is INVALID_ARGUMENT. After an error the task may still be in a Step.
+// Do runs a task and waits for its end, or that of ctx. A full queue refuses at once: OVERLOADED,
+// with the time after which there should be room; what would never fit is INVALID_ARGUMENT. After
+// an error the task may still be in a Step.
 func (p *Pool) Do(ctx context.Context, caller string, cost int, task Task) (Times, error) {
 	type outcome struct {
 		times Times
@@ -43,8 +45,9 @@ func (p *Pool) Do(ctx context.Context, caller string, cost int, task Task) (Time
 	return o.times, o.err
 }
 
-// Go has a task run and its outcome told by answer, once, and before ctx has ended for long. A full queue refuses at once, as in Do: then answer is
-// not called. answer is called with a lock of the pool held: it must neither wait nor call the pool.
+// Go has a task run and its outcome told by answer, once, and before ctx has ended for long. A full
+// queue refuses at once, as in Do: then answer is not called. answer is called with a lock of the
+// pool held: it must neither wait nor call the pool.
 func (p *Pool) Go(ctx context.Context, caller string, cost int, task Task, answer func(Times, error)) error {
 	j := &job{ctx: ctx, caller: caller, cost: cost, task: task, queued: time.Now(), answer: answer}
 	if cost > p.cfg.ShortCost {

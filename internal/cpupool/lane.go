@@ -9,7 +9,8 @@ import (
 // Lane of jobs of like size.
 type Lane int
 
-// Jobs that fit into a slice go the short way, so that none of them waits behind a big one of the same caller.
+// Jobs that fit into a slice go the short way, so that none of them waits behind a big one of the
+// same caller.
 const (
 	Short Lane = iota
 	Long
@@ -24,8 +25,8 @@ func (l Lane) String() string {
 	return "long"
 }
 
-// lane queues jobs by caller. Each turn goes to the next caller, whose jobs go in the order of agenda.
-// Guarded by Pool.mu.
+// lane queues jobs by caller. Each turn goes to the next caller, whose jobs go in the order of
+// agenda. Guarded by Pool.mu.
 type lane struct {
 	callers map[string]*caller
 	turns   []*caller // those with a job that waits, next first
@@ -46,11 +47,12 @@ const (
 	stretch = 10
 )
 
-// due is when a job of a cost that came then should be done, if each of its caller's were to take stretch times as long as its work.
+// due is when a job of a cost that came then should be done, if each of its caller's were to take
+// stretch times as long as its work.
 func due(came time.Time, cost int) time.Time { return came.Add(stretch * unit * time.Duration(cost)) }
 
-// agenda has a caller's jobs, the one that is due first on top: a small job overtakes a large one until that has waited in proportion, and those of a size
-// go one after the other. It is a heap.
+// agenda has a caller's jobs, the one that is due first on top: a small job overtakes a large one
+// until that has waited in proportion, and those of a size go one after the other. It is a heap.
 type agenda []*job
 
 func (a agenda) Len() int { return len(a) }
@@ -83,7 +85,8 @@ func (l *lane) of(name string) int {
 	return 0
 }
 
-// push takes a job in, one that is new or one that has run a slice. A caller that had none is behind the other ones.
+// push takes a job in, one that is new or one that has run a slice. A caller that had none is
+// behind the other ones.
 func (l *lane) push(j *job) {
 	heap.Push(&l.caller(j.caller).jobs, j)
 	l.queued++
@@ -118,7 +121,7 @@ func (l *lane) pop() *job {
 	return j
 }
 
-// remove takes a job that waits out. It says whether it was there.
+// remove takes a job that waits out. It reports whether it was there.
 func (l *lane) remove(j *job) bool {
 	c := l.callers[j.caller]
 	if c == nil {

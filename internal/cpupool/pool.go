@@ -1,5 +1,6 @@
-// Package cpupool runs CPU-bound jobs on a fixed number of workers, in slices that take turns between callers, from queues that refuse when they
-// are full. A job is answered once, whatever becomes of it; a worker whose job does not come back is replaced by one.
+// Package cpupool runs CPU-bound jobs on a fixed number of workers, in slices that take turns
+// between callers, from queues that refuse when they are full. A job is answered once, whatever
+// becomes of it; a worker whose job does not come back is replaced by one.
 package cpupool
 
 import (
@@ -18,8 +19,9 @@ const Slice = time.Millisecond
 // ShortSlice is that of short jobs: most are done in their first, and wait once.
 const ShortSlice = 2 * time.Millisecond
 
-// Task is work that is done in slices. Step works for about the time given and says whether all is done; it is never called by
-// two goroutines at once. A task whose job was answered with an error may still be in a Step.
+// Task is work that is done in slices. Step works for about the time given and reports whether all
+// is done; it is never called by two goroutines at once. A task whose job was answered with an
+// error may still be in a Step.
 type Task interface {
 	Step(slice time.Duration) (done bool, err error)
 }
@@ -30,22 +32,25 @@ type Config struct {
 	Workers int
 	// Queue is how many jobs of each lane may wait; one caller may have half of them.
 	Queue [Lanes]int
-	// MaxCost of everything admitted in a lane and not finished: what bounds the memory of queued jobs. Each lane has its own, so that long jobs leave room
-	// for short ones.
+	// MaxCost of everything admitted in a lane and not finished: what bounds the memory of queued
+	// jobs. Each lane has its own, so that long jobs leave room for short ones.
 	MaxCost int
 	// MaxJob is the highest cost of one job; 0: MaxCost.
 	MaxJob int
 	// ShortCost is the highest cost of a job of the short lane.
 	ShortCost int
-	// Stall is how long one Step may take before its job is answered INTERNAL and its worker replaced; 0: DefaultStall.
+	// Stall is how long one Step may take before its job is answered INTERNAL and its worker
+	// replaced; 0: DefaultStall.
 	Stall time.Duration
 	// OnPanic is told of a job's panic. It may be nil.
 	OnPanic func(reason any, stack []byte)
-	// OnLost is told, with a lock of the pool held, of a job that was given up because its Step does not come back. It may be nil.
+	// OnLost is told, with a lock of the pool held, of a job that was given up because its Step
+	// does not come back. It may be nil.
 	OnLost func(caller string, since time.Duration)
 }
 
-// DefaultStall is far beyond a slice: a process that is stopped or starved for a moment has lost no worker.
+// DefaultStall is far beyond a slice: a process that is stopped or starved for a moment has lost no
+// worker.
 const DefaultStall = 2 * time.Second
 
 // Times of a job: until its first slice, and within slices.
@@ -104,8 +109,8 @@ func (p *Pool) Drain() {
 	p.stopped = true
 }
 
-// Stop refuses new jobs, finishes those it has until ctx ends, answers the rest UNAVAILABLE, and sends the workers home. Steps that do not
-// come back are left behind.
+// Stop refuses new jobs, finishes those it has until ctx ends, answers the rest UNAVAILABLE, and
+// sends the workers home. Steps that do not come back are left behind.
 func (p *Pool) Stop(ctx context.Context) error {
 	p.Drain()
 	late := context.AfterFunc(ctx, p.Abandon)

@@ -223,7 +223,8 @@ func TestEachLaneHasItsOwnCost(t *testing.T) {
 	}
 }
 
-// Of one caller's jobs in a lane the smaller goes first, between the slices of a larger one; those of a size go one after the other.
+// Of one caller's jobs in a lane the smaller goes first, between the slices of a larger one; those
+// of a size go one after the other.
 func TestSmallJobsOvertakeLargeOnesOfTheirCaller(t *testing.T) {
 	p := start(t, Config{Workers: 1, ShortCost: 10})
 	var mu sync.Mutex
@@ -235,7 +236,8 @@ func TestSmallJobsOvertakeLargeOnesOfTheirCaller(t *testing.T) {
 			turns = append(turns, who)
 		}
 	}
-	// A cost of 40,000,000 is a second: nothing that takes so long is due before what comes within the ten that it is given.
+	// A cost of 40,000,000 is a second: nothing that takes so long is due before what comes within
+	// the ten that it is given.
 	first := newGate()
 	large := make(chan error, 2)
 	for i, who := range []string{"l1 ", "l2 "} {

@@ -24,7 +24,8 @@ func (p *Pool) hire() {
 	p.mu.Lock()
 	p.running[w] = struct{}{}
 	p.mu.Unlock()
-	// Not in the group: one whose Step does not come back can't be waited for. Stop waits for those in p.running.
+	// Not in the group: one whose Step does not come back can't be waited for. Stop waits for those
+	// in p.running.
 	go pprof.Do(context.Background(), pprof.Labels("goroutine", "cpupool-worker"), func(context.Context) { p.run(w) })
 }
 
@@ -51,7 +52,8 @@ func (p *Pool) run(w *worker) {
 // longTurn is the share of the long lane while short jobs wait: every so many turns.
 const longTurn = 4
 
-// next is the job whose turn it is: short ones first, but for the turns of the long lane, so that neither starves.
+// next is the job whose turn it is: short ones first, but for the turns of the long lane, so that
+// neither starves.
 func (p *Pool) next() *job {
 	p.turn++
 	first, second := &p.lanes[Short], &p.lanes[Long]

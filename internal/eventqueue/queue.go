@@ -1,7 +1,9 @@
-// Package eventqueue carries events of a process to routers, which publish them: a bounded queue, sent in batches, one request at a time.
+// Package eventqueue carries events of a process to routers, which publish them: a bounded queue,
+// sent in batches, one request at a time.
 //
-// What a router refuses for now, or does not answer, is sent again, so that an event may be published twice, and be behind a later one of its
-// batch; nothing is given up before the process ends. What the queue has no room for is dropped, counted, and told of by an event of its own.
+// What a router refuses for now, or does not answer, is sent again, so that an event may be
+// published twice, and be behind a later one of its batch; nothing is given up before the process
+// ends. What the queue has no room for is dropped, counted, and told of by an event of its own.
 package eventqueue
 
 import (
@@ -38,7 +40,8 @@ const (
 
 // Config of a Queue.
 type Config struct {
-	// Source is the id of the process, and Incarnation the random number of this run of it (package incarnation).
+	// Source is the id of the process, and Incarnation the random number of this run of it (package
+	// incarnation).
 	Source      string
 	Incarnation uint64
 	// Request asks over NATS.
@@ -90,8 +93,8 @@ func (q *Queue) Start(context.Context) error {
 	return nil
 }
 
-// Put adds an event, whose time is set, to be published at topic. With a key, whoever else publishes an event with that key to a durable topic
-// publishes it once.
+// Put adds an event, whose time is set, to be published at topic. With a key, whoever else
+// publishes an event with that key to a durable topic publishes it once.
 func (q *Queue) Put(k events.Kind, topic, key string, e *pushmeshv1.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,7 +152,8 @@ func (q *Queue) Waiting() int {
 	return len(q.items)
 }
 
-// Counts of events by what became of them: OK, they were published or nobody wanted them; else they are lost.
+// Counts of events by what became of them: OK, they were published or nobody wanted them; else they
+// are lost.
 func (q *Queue) Counts() map[wirev1.Code]uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -178,7 +182,7 @@ func kindOf(it *meshv1.EventPublish_Item) events.Kind {
 	return 0
 }
 
-// retried says whether an event that was answered with c is sent again.
+// retried reports whether an event that was answered with c is sent again.
 func retried(c wirev1.Code) bool {
 	return code.Retryable(c) || c == wirev1.Code_CODE_OUT_OF_ORDER || c == wirev1.Code_CODE_CONFLICT || c == wirev1.Code_CODE_EPOCH_CHANGED
 }

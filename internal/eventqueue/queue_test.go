@@ -92,7 +92,8 @@ func TestEventsAreSentInOrderAndAgain(t *testing.T) {
 			}
 			r.away = false
 			refused := map[uint64]bool{}
-			r.answer = func(it *meshv1.EventPublish_Item) wirev1.Code { // the first one of a batch once
+			r.answer = func(it *meshv1.EventPublish_Item) wirev1.Code {
+				// the first one of a batch once
 				if it.GetNumber()%512 == 1 && !refused[it.GetNumber()] {
 					refused[it.GetNumber()] = true
 					return wirev1.Code_CODE_OVERLOADED

@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Stop goes on sending for a while, until nothing is left; what is left then is counted as DRAINING.
+// Stop goes on sending for a while, until nothing is left; what is left then is counted as
+// DRAINING.
 func (q *Queue) Stop(ctx context.Context) error {
 	if q.group == nil {
 		return nil
@@ -56,7 +57,8 @@ func (q *Queue) run(ctx context.Context) {
 	}
 }
 
-// take takes what one request carries. Events that were lost since the last one are told of behind those that had room.
+// take takes what one request carries. Events that were lost since the last one are told of behind
+// those that had room.
 func (q *Queue) take() []*meshv1.EventPublish_Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,7 +91,8 @@ func (q *Queue) back(batch []*meshv1.EventPublish_Item) {
 	q.cfg.Log.Warn("events could not be published any more", "events", len(batch))
 }
 
-// send sends a batch until every event of it is published or refused for good; false where ctx ended first.
+// send sends a batch until every event of it is published or refused for good; false where ctx
+// ended first.
 func (q *Queue) send(ctx context.Context, batch []*meshv1.EventPublish_Item) bool {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		again, err := q.attempt(ctx, batch)

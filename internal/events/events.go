@@ -1,4 +1,5 @@
-// Package events knows the kinds of events that the mesh publishes, their topics, and which kinds a filter asks for.
+// Package events knows the kinds of events that the mesh publishes, their topics, and which kinds a
+// filter asks for.
 package events
 
 import (
@@ -13,7 +14,8 @@ const Root = "$events"
 // Kind of an event. The numbers are said between tiers, as bits of a Mask.
 type Kind uint8
 
-// Kinds. What says that events were lost is published as the kind that was lost, what says that an edge is gone as Disconnect.
+// Kinds. What says that events were lost is published as the kind that was lost, what says that an
+// edge is gone as Disconnect.
 const (
 	Connect Kind = 1 + iota
 	Disconnect
@@ -50,7 +52,8 @@ func All() []Kind {
 // Topic of a kind; those about topics are followed by a namespace.
 func (k Kind) Topic() string { return Root + "/" + k.String() }
 
-// In is the topic of a kind in a namespace, of which whole levels are left out at the end where it would be too long.
+// In is the topic of a kind in a namespace, of which whole levels are left out at the end where it
+// would be too long.
 func (k Kind) In(namespace string) string {
 	t := k.Topic()
 	for len(t)+1+len(namespace) > topic.MaxLen {
@@ -63,7 +66,7 @@ func (k Kind) In(namespace string) string {
 	return t + "/" + namespace
 }
 
-// Own says whether a topic or filter is about events.
+// Own reports whether a topic or filter is about events.
 func Own(filter string) bool { return topic.Under(Root, filter) }
 
 // Mask is a set of kinds.
@@ -80,7 +83,7 @@ func Of(kinds ...Kind) (m Mask) {
 	return m
 }
 
-// Has says whether k is in the set.
+// Has reports whether k is in the set.
 func (m Mask) Has(k Kind) bool { return m&(1<<k) != 0 }
 
 // Wanted are the kinds that a valid filter may ask for.

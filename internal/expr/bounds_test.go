@@ -35,7 +35,8 @@ func TestEvaluationEndsAtItsCost(t *testing.T) {
 	}
 }
 
-// Doubling needs a name for what is doubled, which CEL's macros don't give: it takes the text that it makes.
+// Doubling needs a name for what is doubled, which CEL's macros don't give: it takes the text that
+// it makes.
 func TestTextsDontDouble(t *testing.T) {
 	p, err := Compile(strings.Repeat("payload.s + ", 20)+`payload.s == ""`, Filter, Limits{})
 	if err != nil {
@@ -143,7 +144,8 @@ func TestCompiledProgramsDontAllocate(t *testing.T) {
 	}
 }
 
-// FuzzCompile holds an expression to its bounds, whatever it is: no panic, one line of error, and a result or a refusal.
+// FuzzCompile holds an expression to its bounds, whatever it is: no panic, one line of error, and a
+// result or a refusal.
 func FuzzCompile(f *testing.F) {
 	for _, s := range stories {
 		f.Add(s.text)

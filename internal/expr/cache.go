@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// Cache keeps programs by text and kind, those that were used last, and refusals like them. Who asks for what is being compiled waits for it.
+// Cache keeps programs by text and kind, those that were used last, and refusals like them. Who
+// asks for what is being compiled waits for it.
 type Cache struct {
 	limits Limits
 	size   int
@@ -33,7 +34,8 @@ type cacheEntry struct {
 	err     error
 }
 
-// NewCache makes a cache of at most size programs. One of 4 KiB of text holds about 200 KiB of memory, usual ones a few.
+// NewCache makes a cache of at most size programs. One of 4 KiB of text holds about 200 KiB of
+// memory, usual ones a few.
 func NewCache(size int, limits Limits) *Cache {
 	return &Cache{limits: limits, size: max(size, 1), entries: map[cacheKey]*list.Element{}}
 }
@@ -51,7 +53,8 @@ func (c *Cache) Compile(text string, kind Kind) (*Program, error) {
 	return e.program, e.err
 }
 
-// Ready says whether Compile answers at once. Otherwise it takes up to some hundred milliseconds, for texts that are made to.
+// Ready reports whether Compile answers at once. Otherwise it takes up to some hundred
+// milliseconds, for texts that are made to.
 func (c *Cache) Ready(text string, kind Kind) bool {
 	if len(text) > MaxText {
 		return true

@@ -6,7 +6,8 @@ import (
 	"cel.dev/cel-go/common/operators"
 )
 
-// equal compares values of one type, or one of the payload's with any: of another type it is different.
+// equal compares values of one type, or one of the payload's with any: of another type it is
+// different.
 func equal(a, b code) (code, bool) {
 	if a.json == nil && b.json != nil {
 		a, b = b, a
@@ -62,7 +63,8 @@ func equalJSON(v func(*Input) value, b code) (code, bool) {
 	return code{}, false
 }
 
-// order compares numbers of any type, or texts. Values of the payload of another type have no order; NaN is neither less nor more than anything.
+// order compares numbers of any type, or texts. Values of the payload of another type have no
+// order; NaN is neither less nor more than anything.
 func order(name string, a, b code) (code, bool) {
 	if a.json != nil {
 		a, b, name = b, a, mirrored[name]
@@ -102,7 +104,8 @@ func ordered[T int64 | float64 | string](name string, x, y func(*Input) T) code 
 	}
 }
 
-// orderedJSON has NaN make a comparison with any value that has an order false, as the interpreter does.
+// orderedJSON has NaN make a comparison with any value that has an order false, as the interpreter
+// does.
 func orderedJSON(name string, x func(*Input) float64, v func(*Input) value) code {
 	return ordered(name, x, func(in *Input) float64 {
 		j := v(in)

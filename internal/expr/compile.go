@@ -6,8 +6,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// code is a compiled part of an expression: a function by its type. A function that has no value sets Input.bad and returns anything; nothing has an effect besides, so
-// what uses it may go on.
+// code is a compiled part of an expression: a function by its type. A function that has no value
+// sets Input.bad and returns anything; nothing has an effect besides, so what uses it may go on.
 type code struct {
 	number func(*Input) float64
 	int    func(*Input) int64
@@ -26,7 +26,8 @@ type compiler struct {
 	parts uint64
 }
 
-// compile gives a program as one function and its cost without that of texts; nil where cel-go has to interpret it.
+// compile gives a program as one function and its cost without that of texts; nil where cel-go has
+// to interpret it.
 func compile(tree *ast.AST, kind Kind) (func(*Input) (float64, bool), uint64) {
 	c := &compiler{tree: tree}
 	whole, ok := c.expr(tree.Expr())
@@ -200,7 +201,8 @@ func binary(name string, a, b code) (code, bool) {
 	return code{}, false
 }
 
-// settled is x || y where by is true and x && y where it is false. One side that equals by is enough, whatever the other is.
+// settled is x || y where by is true and x && y where it is false. One side that equals by is
+// enough, whatever the other is.
 func settled(x, y func(*Input) bool, by bool) func(*Input) bool {
 	return func(in *Input) bool {
 		before := in.bad

@@ -8,14 +8,16 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// traversed charges what cel-go takes for a single step though it walks over, or copies, all of a text or a tree of the payload: without it `payload.tags.map(t, bytes(payload.s))`
-// fills the memory within its limit.
+// traversed charges what cel-go takes for a single step though it walks over, or copies, all of a
+// text or a tree of the payload: without it `payload.tags.map(t, bytes(payload.s))` fills the
+// memory within its limit.
 type traversed struct{}
 
 // short texts cost what cel-go says.
 const short = 64
 
-// wholeValue is charged for comparing two lists or maps of any size: MaxValues of a payload are compared in as long as some thousand steps take.
+// wholeValue is charged for comparing two lists or maps of any size: MaxValues of a payload are
+// compared in as long as some thousand steps take.
 const wholeValue = 1000
 
 // CallCost implements cost.ActualCostEstimator; nil leaves it to cel-go.

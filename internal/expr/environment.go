@@ -48,7 +48,8 @@ func environment(nodes int) (*cel.Env, error) {
 	return e.(*cel.Env), nil
 }
 
-// zoned are the functions with time zones by name, which would be read from disk in every evaluation.
+// zoned are the functions with time zones by name, which would be read from disk in every
+// evaluation.
 func zoned() []*env.Function {
 	var all []*env.Function
 	for name, overload := range map[string]string{
@@ -68,7 +69,8 @@ func zoned() []*env.Function {
 	return all
 }
 
-// patterns has constant regular expressions compiled once, and bounds what they look at: the cost of a call is charged only after it.
+// patterns has constant regular expressions compiled once, and bounds what they look at: the cost
+// of a call is charged only after it.
 func patterns() []*interpreter.RegexOptimization {
 	var all []*interpreter.RegexOptimization
 	for _, overload := range []string{overloads.Matches, overloads.MatchesString} {
@@ -94,7 +96,8 @@ func boundedPattern(call interpreter.InterpretableCall, pattern string) (interpr
 	}), nil
 }
 
-// sizes are what maps, lists and texts usually have at most, for the estimate; what they really have counts when it is evaluated.
+// sizes are what maps, lists and texts usually have at most, for the estimate; what they really
+// have counts when it is evaluated.
 type sizes struct{}
 
 func (sizes) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {

@@ -1,5 +1,6 @@
-// Package expr compiles and evaluates CEL expressions over messages and candidates: filters, which are true for what stays, and scores, which are numbers.
-// It is pure, and bounded in every way: an expression has limits on its text, its tree and its estimated cost, an evaluation on its cost.
+// Package expr compiles and evaluates CEL expressions over messages and candidates: filters, which
+// are true for what stays, and scores, which are numbers. It is pure, and bounded in every way: an
+// expression has limits on its text, its tree and its estimated cost, an evaluation on its cost.
 //
 // Names that an expression may use:
 //
@@ -11,13 +12,18 @@
 //	now                timestamp
 //	payload            the parsed JSON of a message, of which all numbers are double; null where it is not JSON or beyond MaxPayload, MaxValues or MaxDepth
 //
-// Numbers of different types can be compared, features.x > 1, and otherwise are written as what they are: features.x * 2.0. Macros are has, all, exists, exists_one,
-// map and filter, nested twice at most. The pattern of matches is a constant, and it looks at texts of up to MaxMatched bytes. Time zones by name are not to be had.
+// Numbers of different types can be compared, features.x > 1, and otherwise are written as what
+// they are: features.x * 2.0. Macros are has, all, exists, exists_one, map and filter, nested twice
+// at most. The pattern of matches is a constant, and it looks at texts of up to MaxMatched bytes.
+// Time zones by name are not to be had.
 //
-// Where the data give no value (a member of payload that is absent, or of another type; an int divided by 0; a score that is not a number) the result is Undefined: false for a filter
-// and 0 for a score. As everywhere in CEL, && and || have a value whenever one side settles it: has(payload.x) && payload.x > 3.
+// Where the data give no value (a member of payload that is absent, or of another type; an int
+// divided by 0; a score that is not a number) the result is Undefined: false for a filter and 0 for
+// a score. As everywhere in CEL, && and || have a value whenever one side settles it:
+// has(payload.x) && payload.x > 3.
 //
-// What can be compiled to functions over typed values is (compile.go), and runs without allocating; the rest is interpreted by cel-go. Both give the same results.
+// What can be compiled to functions over typed values is (compile.go), and runs without allocating;
+// the rest is interpreted by cel-go. Both give the same results.
 package expr
 
 import (
@@ -35,7 +41,8 @@ import (
 // Kind is what an expression is for.
 type Kind uint8
 
-// Kinds. A filter is a bool, a score an int or a double; either may be dyn (of payload), and is Undefined where the value is of another type then.
+// Kinds. A filter is a bool, a score an int or a double; either may be dyn (of payload), and is
+// Undefined where the value is of another type then.
 const (
 	Filter Kind = iota
 	Score
@@ -55,7 +62,8 @@ const (
 type Limits struct {
 	// Nodes of the tree, macros expanded: 1,000.
 	Nodes int
-	// Cost is the most that an evaluation may take, and that it may be estimated to: 20,000. Roughly, a unit is one step, or ten bytes of a text.
+	// Cost is the most that an evaluation may take, and that it may be estimated to: 20,000.
+	// Roughly, a unit is one step, or ten bytes of a text.
 	Cost uint64
 }
 
@@ -69,7 +77,8 @@ func (l Limits) filled() Limits {
 	return l
 }
 
-// Errors of Eval. Neither is about the data of one message: an expression that meets the first will meet it again.
+// Errors of Eval. Neither is about the data of one message: an expression that meets the first will
+// meet it again.
 var (
 	ErrCost        = errors.New("the evaluation exceeds its cost limit")
 	ErrInterrupted = errors.New("the evaluation was interrupted")
@@ -84,7 +93,8 @@ type Result struct {
 	Undefined bool
 }
 
-// Program is a compiled expression. It is immutable: any number of goroutines may evaluate it, each with an Input of its own.
+// Program is a compiled expression. It is immutable: any number of goroutines may evaluate it, each
+// with an Input of its own.
 type Program struct {
 	text     string
 	kind     Kind
@@ -101,13 +111,14 @@ type Program struct {
 // Text is what was compiled.
 func (p *Program) Text() string { return p.text }
 
-// OfProfile says whether the expression names profile, so that its value may depend on it.
+// OfProfile reports whether the expression names profile, so that its value may depend on it.
 func (p *Program) OfProfile() bool { return p.profile }
 
 // EstimatedCost is the most that an evaluation costs with maps, lists and texts of usual sizes.
 func (p *Program) EstimatedCost() uint64 { return p.estimate }
 
-// Measured by BenchmarkUnit on a core of an AMD EPYC of 2022 at 2.6 GHz: what a unit of cost takes, and what an evaluation takes besides.
+// Measured by BenchmarkUnit on a core of an AMD EPYC of 2022 at 2.6 GHz: what a unit of cost takes,
+// and what an evaluation takes besides.
 const (
 	compiledUnit    = 8 * time.Nanosecond
 	interpretedUnit = 120 * time.Nanosecond
@@ -125,13 +136,14 @@ func (p *Program) Time(cost uint64) time.Duration {
 	return interpretedCall + time.Duration(cost)*interpretedUnit
 }
 
-// Uses says whether a name of an Input is in the expression, if only as the variable of a macro.
+// Uses reports whether a name of an Input is in the expression, if only as the variable of a macro.
 func (p *Program) Uses(name string) bool { return slices.Contains(p.idents, name) }
 
-// Compiled says whether the program runs without the interpreter, and so without allocating.
+// Compiled reports whether the program runs without the interpreter, and so without allocating.
 func (p *Program) Compiled() bool { return p.compiled != nil }
 
-// Eval evaluates p. ctx is looked at by comprehensions alone: nothing else takes long. The error is ErrCost or ErrInterrupted.
+// Eval evaluates p. ctx is looked at by comprehensions alone: nothing else takes long. The error is
+// ErrCost or ErrInterrupted.
 func (p *Program) Eval(ctx context.Context, in *Input) (Result, error) {
 	in.begin(p.limits.Cost)
 	if p.compiled == nil {

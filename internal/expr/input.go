@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Input is what expressions are evaluated over: a message, or a candidate. One goroutine at a time uses it; programs share it one after the other, and so the payload
-// that was parsed for one of them. It is not copied after its first use.
+// Input is what expressions are evaluated over: a message, or a candidate. One goroutine at a time
+// uses it; programs share it one after the other, and so the payload that was parsed for one of
+// them. It is not copied after its first use.
 type Input struct {
 	Features, Profile Table[float64]
 	Headers           Table[string]
@@ -28,7 +29,8 @@ type Input struct {
 	limit uint64
 }
 
-// SetPayload gives the message's payload, of which JSON is parsed when the first expression asks for it. It must not change until the next call.
+// SetPayload gives the message's payload, of which JSON is parsed when the first expression asks
+// for it. It must not change until the next call.
 func (in *Input) SetPayload(payload []byte) {
 	in.payload, in.read = payload, false
 	in.json.clear()

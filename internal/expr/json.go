@@ -31,7 +31,8 @@ type node struct {
 	next       uint32 // the node behind this one and all it contains
 }
 
-// document is a parsed JSON text: its nodes in the order of the text. Memory is kept from one to the next.
+// document is a parsed JSON text: its nodes in the order of the text. Memory is kept from one to
+// the next.
 type document struct {
 	text  string
 	nodes []node // empty where there is no JSON
@@ -89,7 +90,7 @@ func (r *reader) document() bool {
 	}
 }
 
-// follow goes on behind a value: more says whether another one comes.
+// follow goes on behind a value: more reports whether another one comes.
 func (r *reader) follow() (more, ok bool) {
 	for {
 		r.skip()

@@ -122,7 +122,8 @@ func TestNestedToTheLimit(t *testing.T) {
 	}
 }
 
-// TestHugePayloadsAreCheapToRefuse: milliseconds, where a reader that recurses or looks back takes minutes or the whole stack.
+// TestHugePayloadsAreCheapToRefuse: milliseconds, where a reader that recurses or looks back takes
+// minutes or the whole stack.
 func TestHugePayloadsAreCheapToRefuse(t *testing.T) {
 	for name, payload := range map[string][]byte{
 		"50 MB of [": bytes.Repeat([]byte("["), 50<<20), "1 MiB of [": bytes.Repeat([]byte("["), MaxPayload), `1 MiB of {"":`: bytes.Repeat([]byte(`{"":`), MaxPayload/4),

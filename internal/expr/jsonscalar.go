@@ -134,7 +134,7 @@ func (d *document) string(n *node) string {
 	return s.String()
 }
 
-// named says whether a node that is a text is name, without making a string of it.
+// named reports whether a node that is a text is name, without making a string of it.
 func (d *document) named(n *node, name string) bool {
 	raw := d.text[n.start:n.end]
 	if n.kind == nodeText {
@@ -151,7 +151,8 @@ func (d *document) named(n *node, name string) bool {
 	return name == ""
 }
 
-// unescape is the first code point of a text as it stands in valid JSON, and how many bytes it takes there. Half a surrogate pair is U+FFFD.
+// unescape is the first code point of a text as it stands in valid JSON, and how many bytes it
+// takes there. Half a surrogate pair is U+FFFD.
 func unescape(raw string) (rune, int) {
 	if raw[0] != '\\' {
 		return utf8.DecodeRuneInString(raw)
@@ -195,7 +196,8 @@ func hex4(digits string) rune {
 	return r
 }
 
-// member of an object: the index of its value. Of several with the same name it is the last. steps is how many members there are.
+// member of an object: the index of its value. Of several with the same name it is the last. steps
+// is how many members there are.
 func (d *document) member(object uint32, name string) (value, steps uint32, found bool) {
 	end := d.nodes[object].next
 	for i := object + 1; i < end; i = d.nodes[i+1].next {

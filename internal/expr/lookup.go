@@ -32,7 +32,8 @@ func (d *document) load(at uint32) value {
 	return value{kind: n.kind, at: at}
 }
 
-// charge counts steps, and says whether the limit is exceeded: nothing more needs to be looked up then.
+// charge counts steps, and reports whether the limit is exceeded: nothing more needs to be looked
+// up then.
 func (in *Input) charge(steps uint32) bool {
 	in.cost += uint64(steps) / 8
 	in.bad = in.bad || in.cost > in.limit

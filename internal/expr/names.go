@@ -51,7 +51,8 @@ func (n *names) ResolveName(name string) (any, bool) {
 // Parent implements interpreter.Activation.
 func (n *names) Parent() interpreter.Activation { return nil }
 
-// numbers and texts are maps whose absent entries are 0 and "". They are no traits.Mapper, since cel-go takes an entry that a Mapper does not find for an error.
+// numbers and texts are maps whose absent entries are 0 and "". They are no traits.Mapper, since
+// cel-go takes an entry that a Mapper does not find for an error.
 type (
 	numbers struct{ mapping[float64] }
 	texts   struct{ mapping[string] }

@@ -14,7 +14,8 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// Compile checks an expression and makes a program of it. Its error is one line that says where what is wrong; trying again can't help. It takes milliseconds for long texts.
+// Compile checks an expression and makes a program of it. Its error is one line that says where
+// what is wrong; trying again can't help. It takes milliseconds for long texts.
 func Compile(text string, kind Kind, limits Limits) (*Program, error) {
 	p, checked, err := check(text, kind, limits.filled())
 	if err != nil {
@@ -87,8 +88,9 @@ func checkType(t *cel.Type, kind Kind) error {
 	return fmt.Errorf("a score is an int or a double, this is %s", t)
 }
 
-// walk counts the nodes of a checked tree, finds loops and the name profile, and refuses what only a whole look can: patterns that are computed or large, and whole maps compared, of
-// which it would depend on the map's side whether they are the same.
+// walk counts the nodes of a checked tree, finds loops and the name profile, and refuses what only
+// a whole look can: patterns that are computed or large, and whole maps compared, of which it would
+// depend on the map's side whether they are the same.
 func walk(tree *ast.AST) (nodes int, loops, profile bool, err error) {
 	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		nodes++

@@ -12,7 +12,8 @@ import (
 // maxReason bounds what an error repeats of an expression.
 const maxReason = 300
 
-// explain makes one line of what is wrong. (What cel-go prints itself draws every error's column, which takes 0.2 s for a text made so.)
+// explain makes one line of what is wrong. (What cel-go prints itself draws every error's column,
+// which takes 0.2 s for a text made so.)
 func explain(first *cel.Error) error {
 	text := strings.TrimPrefix(first.Message, "Syntax error: ")
 	text = strings.ReplaceAll(text, " (in container '')", "")

@@ -1,4 +1,5 @@
-// Package features bounds what messages and subscribers are ranked by: numbers that have names, and a vector.
+// Package features bounds what messages and subscribers are ranked by: numbers that have names, and
+// a vector.
 package features
 
 import (
@@ -14,11 +15,13 @@ const (
 	LongestName = 64
 	// MessageDimensions of a message's vector, at most.
 	MessageDimensions = 4096
-	// ProfileDimensions of a profile's vector, at most: 2 KiB, which leaves half of a Hello to the rest.
+	// ProfileDimensions of a profile's vector, at most: 2 KiB, which leaves half of a Hello to the
+	// rest.
 	ProfileDimensions = 512
 )
 
-// Check says what is wrong with features and a vector of at most so many dimensions: too many, a name that is none, a value that is no finite number.
+// Check says what is wrong with features and a vector of at most so many dimensions: too many, a
+// name that is none, a value that is no finite number.
 func Check(features map[string]float64, vector []float32, dimensions int) error {
 	if n := len(features); n > Most {
 		return fmt.Errorf("%d features, at most %d", n, Most)

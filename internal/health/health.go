@@ -18,7 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Checks is the set of reasons why a process may be not ready, or degraded. It is safe for concurrent use.
+// Checks is the set of reasons why a process may be not ready, or degraded. It is safe for
+// concurrent use.
 type Checks struct {
 	mu     sync.Mutex
 	checks map[string]check
@@ -44,7 +45,8 @@ func (c *Checks) put(name string, k check) {
 	c.checks[name] = k
 }
 
-// Status asks every check: a line each ("name: ok", "name: degraded: why", "name: missing: why"), sorted by name.
+// Status asks every check: a line each ("name: ok", "name: degraded: why", "name: missing: why"),
+// sorted by name.
 func (c *Checks) Status() (ready bool, lines []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +122,8 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Addr is the address served, once started; "" where none is. It may be asked while the process is still starting.
+// Addr is the address served, once started; "" where none is. It may be asked while the process is
+// still starting.
 func (s *Server) Addr() string {
 	l := s.listener.Load()
 	if l == nil {

@@ -13,8 +13,9 @@ import (
 // probeTimeout bounds one probe; whoever runs it has a shorter or longer one of its own.
 const probeTimeout = 5 * time.Second
 
-// Command runs `health URL` where args ask for it, so that an image that holds one static binary and nothing else can
-// say how it is. It is nil where the URL answers 200. asked is false for any other command.
+// Command runs `health URL` where args ask for it, so that an image that holds one static binary
+// and nothing else can say how it is. It is nil where the URL answers 200. asked is false for any
+// other command.
 func Command(ctx context.Context, args []string) (asked bool, err error) {
 	if len(args) == 0 || args[0] != "health" {
 		return false, nil

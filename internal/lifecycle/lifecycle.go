@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// Part is something with a beginning and an end. Start returns once the part works, Stop once
-// it has ended; Stop's context bounds how long it may take. Stop is called at most once, and only after a
-// Start that returned nil.
+// Part is something with a beginning and an end. Start returns once the part works, Stop once it
+// has ended; Stop's context bounds how long it may take. Stop is called at most once, and only
+// after a Start that returned nil.
 type Part interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
@@ -40,8 +40,9 @@ func (f Funcs) Stop(ctx context.Context) error {
 	return f.OnStop(ctx)
 }
 
-// Stack is a Part made of parts: started in the order of Add, stopped in reverse. A part that
-// fails to start has the ones before it stopped. Start and Stop are idempotent and safe for concurrent use.
+// Stack is a Part made of parts: started in the order of Add, stopped in reverse. A part that fails
+// to start has the ones before it stopped. Start and Stop are idempotent and safe for concurrent
+// use.
 type Stack struct {
 	mu      sync.Mutex
 	parts   []named
@@ -94,8 +95,8 @@ func (s *Stack) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Group owns goroutines. Each runs with a context that ends with the group, and carries its name as a pprof label.
-// The zero Group is not ready: use NewGroup.
+// Group owns goroutines. Each runs with a context that ends with the group, and carries its name as
+// a pprof label. The zero Group is not ready: use NewGroup.
 type Group struct {
 	ctx    context.Context
 	cancel context.CancelFunc

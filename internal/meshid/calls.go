@@ -11,8 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Header names the caller's mesh, by its id, in every call between tiers. A call without it is made by people's tools, or before the caller
-// knows its mesh.
+// Header names the caller's mesh, by its id, in every call between tiers. A call without it is made
+// by people's tools, or before the caller knows its mesh.
 const Header = "pushmesh-mesh"
 
 // retryAfter is when the caller has asked again who owns what.
@@ -37,8 +37,9 @@ func (i *Identity) named(ctx context.Context) context.Context {
 	return ctx
 }
 
-// ServerOptions refuse calls and streams that name another mesh: an address may have become another mesh's since the caller asked. The caller
-// is told to come again, since it will have learned by then who has what it needs.
+// ServerOptions refuse calls and streams that name another mesh: an address may have become another
+// mesh's since the caller asked. The caller is told to come again, since it will have learned by
+// then who has what it needs.
 func (i *Identity) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {

@@ -1,7 +1,9 @@
-// Package meshid tells one mesh from another: by a name that operators choose, and by an id that the mesh's first database was given.
+// Package meshid tells one mesh from another: by a name that operators choose, and by an id that
+// the mesh's first database was given.
 //
-// A store reads both from its database. All other processes learn them from the stores that they were told of, once, and from then on
-// take a store of any other mesh for a fault. The name and the id are in every NATS subject (package bus) and in every call between tiers.
+// A store reads both from its database. All other processes learn them from the stores that they
+// were told of, once, and from then on take a store of any other mesh for a fault. The name and the
+// id are in every NATS subject (package bus) and in every call between tiers.
 package meshid
 
 import (
@@ -64,7 +66,8 @@ type Identity struct {
 // New makes an identity to be learned. With a name, a mesh of another name is refused.
 func New(wanted string) *Identity { return &Identity{wanted: wanted, known: make(chan struct{})} }
 
-// Learn makes m the process's mesh, where it has none yet. Another mesh than the process's is an error that names both.
+// Learn makes m the process's mesh, where it has none yet. Another mesh than the process's is an
+// error that names both.
 func (i *Identity) Learn(m Mesh) error {
 	if err := m.Check(); err != nil {
 		return err
@@ -79,7 +82,8 @@ func (i *Identity) Learn(m Mesh) error {
 	return nil
 }
 
-// Compare reports why m can't be the process's mesh. Before that is known only a wanted name is compared.
+// Compare reports why m can't be the process's mesh. Before that is known only a wanted name is
+// compared.
 func (i *Identity) Compare(m Mesh) error {
 	if err := m.Check(); err != nil {
 		return err

@@ -1,5 +1,7 @@
-// Package meshtime tells processes that ask no database what time it is by the database, which stores say in their beats. What ends at a time, such as a
-// message with a TTL, is begun on one machine and judged on others: by their own clocks, a machine whose clock is wrong would end what is good.
+// Package meshtime tells processes that ask no database what time it is by the database, which
+// stores say in their beats. What ends at a time, such as a message with a TTL, is begun on one
+// machine and judged on others: by their own clocks, a machine whose clock is wrong would end what
+// is good.
 package meshtime
 
 import (
@@ -16,10 +18,12 @@ import (
 )
 
 const (
-	// span is for how long beats are compared. One that comes late says too early a time, so the latest time of them counts; and a process that stood still
-	// reads old beats first, for much less than this.
+	// span is for how long beats are compared. One that comes late says too early a time, so the
+	// latest time of them counts; and a process that stood still reads old beats first, for much
+	// less than this.
 	span = 3 * time.Second
-	// limit is how far this machine's clock may be apart from the database's before people are told.
+	// limit is how far this machine's clock may be apart from the database's before people are
+	// told.
 	limit = 10 * time.Second
 	// pending beats may wait to be read.
 	pending = 1024
@@ -30,7 +34,8 @@ type Bus interface {
 	Subscribe(subject string, pending int, handle func(data []byte, respond func([]byte) error)) (unsubscribe func(), err error)
 }
 
-// Clock is a lifecycle.Part, safe for concurrent use. Between beats it goes on by the monotonic clock; before the first one it is this machine's.
+// Clock is a lifecycle.Part, safe for concurrent use. Between beats it goes on by the monotonic
+// clock; before the first one it is this machine's.
 type Clock struct {
 	bus   Bus
 	began time.Time // where monotonic times begin

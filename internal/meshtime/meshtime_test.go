@@ -29,7 +29,8 @@ func TestAClockGoesByTheDatabase(t *testing.T) {
 	}
 }
 
-// Beats that come late, as after the process stood still, do not move the time: it would be as far behind as they are.
+// Beats that come late, as after the process stood still, do not move the time: it would be as far
+// behind as they are.
 func TestAClockIsNotMovedByLateBeats(t *testing.T) {
 	c := New(nil)
 	now := c.began
@@ -43,7 +44,8 @@ func TestAClockIsNotMovedByLateBeats(t *testing.T) {
 	for range 20 {
 		step(500*time.Millisecond, 0)
 	}
-	for late := time.Minute; late > 0; late -= 500 * time.Millisecond { // all that waited comes at once
+	for late := time.Minute; late > 0; late -= 500 * time.Millisecond {
+		// all that waited comes at once
 		step(time.Microsecond, late)
 	}
 	for range 20 {

@@ -18,8 +18,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
-// Pooler starts a PgBouncer in front of the database of a URL, with pool_mode mode and further settings (name=value), and returns the URL through it for the
-// same role. It ends with the test.
+// Pooler starts a PgBouncer in front of the database of a URL, with pool_mode mode and further
+// settings (name=value), and returns the URL through it for the same role. It ends with the test.
 func Pooler(t testing.TB, of, mode string, settings ...string) string {
 	t.Helper()
 	u, err := url.Parse(of)

@@ -47,7 +47,8 @@ func (a *account) own(dir string) error {
 	return os.Chown(dir, int(a.uid), int(a.gid))
 }
 
-// run makes cmd run as the account, in a group of its own, so that a Ctrl-C for us does not end it before us.
+// run makes cmd run as the account, in a group of its own, so that a Ctrl-C for us does not end it
+// before us.
 func (a *account) run(cmd *exec.Cmd, dir string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "LC_ALL=C.UTF-8")
@@ -57,7 +58,8 @@ func (a *account) run(cmd *exec.Cmd, dir string) {
 	}
 }
 
-// TempDir makes a folder that Postgres's account may enter: those of testing.T lie in one that only root may.
+// TempDir makes a folder that Postgres's account may enter: those of testing.T lie in one that only
+// root may.
 func TempDir() (string, error) {
 	as, err := unprivileged()
 	if err != nil {
@@ -90,7 +92,8 @@ func binaries() (string, error) {
 	return filepath.Dir(path), nil
 }
 
-// signal goes to the postmaster first and then to its children, each of which is a group of its own.
+// signal goes to the postmaster first and then to its children, each of which is a group of its
+// own.
 func (s *Server) signal(sig syscall.Signal) error {
 	pid := s.pid()
 	children, err := childrenOf(pid)
@@ -117,7 +120,8 @@ func (s *Server) signal(sig syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
-// gone waits until none of the processes runs. A zombie counts as gone: it holds no memory, and who reaps it is not known.
+// gone waits until none of the processes runs. A zombie counts as gone: it holds no memory, and who
+// reaps it is not known.
 func gone(pids []int) error {
 	deadline := time.After(readyWithin)
 	poll := time.NewTicker(5 * time.Millisecond)
@@ -138,7 +142,8 @@ func gone(pids []int) error {
 	}
 }
 
-// stat reads what follows the name in a process's stat (proc(5)): state, parent, …. The name may hold spaces and brackets.
+// stat reads what follows the name in a process's stat (proc(5)): state, parent, …. The name may
+// hold spaces and brackets.
 func stat(path string) ([]string, error) {
 	text, err := os.ReadFile(path) // #nosec G304 -- of /proc
 	if err != nil {

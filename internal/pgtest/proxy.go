@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a Postgres without TLS. It counts connections that are being made, and may hold statements back, have them fail, or
-// let nobody through. It owns its listener, and two goroutines for each connection.
+// Proxy stands between clients and a Postgres without TLS. It counts connections that are being
+// made, and may hold statements back, have them fail, or let nobody through. It owns its listener,
+// and two goroutines for each connection.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -30,7 +31,8 @@ type Proxy struct {
 	closed   bool
 }
 
-// attempt is the making of one connection: from its acceptance until the server is ready, or until it is closed.
+// attempt is the making of one connection: from its acceptance until the server is ready, or until
+// it is closed.
 type attempt struct {
 	client      net.Conn
 	begun, over time.Time
@@ -76,7 +78,8 @@ func (p *Proxy) URL(base string) string {
 	return u.String()
 }
 
-// Delay holds every statement back for as long as of says, which is told how many are under way with it; nil: not at all.
+// Delay holds every statement back for as long as of says, which is told how many are under way
+// with it; nil: not at all.
 func (p *Proxy) Delay(of func(inFlight int) time.Duration) {
 	if of == nil {
 		of = func(int) time.Duration { return 0 }
@@ -84,7 +87,8 @@ func (p *Proxy) Delay(of func(inFlight int) time.Duration) {
 	p.delay.Store(&of)
 }
 
-// Judge has f decide what becomes of each statement from now on, as Wire does; nil: all are passed on.
+// Judge has f decide what becomes of each statement from now on, as Wire does; nil: all are passed
+// on.
 func (p *Proxy) Judge(f func(Statement) Fate) { p.wire.Judge(f) }
 
 // Refuse ends every connection, and each that is made, until it is called with false.
@@ -143,7 +147,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// begin an attempt; those that were given up before it are over. Its time is taken under the lock, so that none of them can end after it.
+// begin an attempt; those that were given up before it are over. Its time is taken under the lock,
+// so that none of them can end after it.
 func (p *Proxy) begin(made *attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +161,8 @@ func (p *Proxy) begin(made *attempt) {
 	p.attempts = append(p.attempts, made)
 }
 
-// keep has Close close a connection. False: it has been closed already, since the proxy is, or refuses everybody.
+// keep has Close close a connection. False: it has been closed already, since the proxy is, or
+// refuses everybody.
 func (p *Proxy) keep(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -53,7 +53,8 @@ func TestAProxyCountsAndDelays(t *testing.T) {
 	must(t, conn.Ping(t.Context()))
 	mu.Lock()
 	defer mu.Unlock()
-	if len(seen) != 2 || seen[0] != 1 || seen[1] != 1 { // the first has ended when the second begins
+	if len(seen) != 2 || seen[0] != 1 || seen[1] != 1 {
+		// the first has ended when the second begins
 		t.Errorf("in flight: %v", seen)
 	}
 }
@@ -74,8 +75,8 @@ func TestAProxyCountsNobodyWhoGaveUp(t *testing.T) {
 	}
 }
 
-// What becomes of a statement is the test's to say: an unsent one is not done, an unanswered one is, and either way its connection ends. Where all are
-// refused nobody gets one.
+// What becomes of a statement is the test's to say: an unsent one is not done, an unanswered one
+// is, and either way its connection ends. Where all are refused nobody gets one.
 func TestAProxyFailsStatements(t *testing.T) {
 	base := URL(t)
 	Exec(t, base, `CREATE TABLE done (how text)`)

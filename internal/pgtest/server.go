@@ -22,8 +22,8 @@ import (
 // readyWithin bounds a start, crash recovery included, and an end.
 const readyWithin = 3 * time.Minute
 
-// Server is one private Postgres on 127.0.0.1, with fsync on. It is safe for concurrent use; it owns the process and
-// whatever lies in its folder.
+// Server is one private Postgres on 127.0.0.1, with fsync on. It is safe for concurrent use; it
+// owns the process and whatever lies in its folder.
 type Server struct {
 	dir  string
 	port int
@@ -53,7 +53,8 @@ func tempDir(t testing.TB) string {
 	return dir
 }
 
-// New starts a server with settings (name=value) for one test, which may do to it what it likes; it ends with the test.
+// New starts a server with settings (name=value) for one test, which may do to it what it likes; it
+// ends with the test.
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s, err := Start(tempDir(t), 0, settings...)
@@ -68,8 +69,9 @@ func New(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// Start makes a cluster in dir where there is none and starts it on port (0: a free one). As root it runs as user postgres, who must be
-// able to reach dir (TempDir makes such a folder). Settings are name=value and outdo those that tests get.
+// Start makes a cluster in dir where there is none and starts it on port (0: a free one). As root
+// it runs as user postgres, who must be able to reach dir (TempDir makes such a folder). Settings
+// are name=value and outdo those that tests get.
 func Start(dir string, port int, settings ...string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
@@ -114,8 +116,8 @@ func (s *Server) Stop() error {
 	return s.stop(func() error { return s.cmd.Process.Signal(syscall.SIGINT) })
 }
 
-// Kill ends every process of the server with SIGKILL, as a crash of the machine would, and returns when all are gone: while one
-// still holds the shared memory, the server does not start again.
+// Kill ends every process of the server with SIGKILL, as a crash of the machine would, and returns
+// when all are gone: while one still holds the shared memory, the server does not start again.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +140,8 @@ func (s *Server) Restart() error {
 	return s.start()
 }
 
-// Promote starts the server again as a standby of nobody and promotes it: it has everything, on another timeline.
+// Promote starts the server again as a standby of nobody and promotes it: it has everything, on
+// another timeline.
 func (s *Server) Promote() error {
 	if err := s.Stop(); err != nil {
 		return err
@@ -153,7 +156,8 @@ func (s *Server) Promote() error {
 	return exec1(s.Superuser(), "SELECT pg_promote()")
 }
 
-// Pause makes the server hang (SIGSTOP to each of its processes): connections stay, nothing answers.
+// Pause makes the server hang (SIGSTOP to each of its processes): connections stay, nothing
+// answers.
 func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +184,8 @@ func (s *Server) initialize() error {
 	if err := s.as.own(s.dir); err != nil {
 		return err
 	}
-	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8") // #nosec G204 -- all of it is ours
+	// #nosec G204 -- all of it is ours
+	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
 	s.as.run(cmd, s.dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
@@ -191,7 +196,8 @@ func (s *Server) initialize() error {
 func (s *Server) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	logFile, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // #nosec G304 -- the caller's folder
+	// #nosec G304 -- the caller's folder
+	logFile, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -203,7 +209,8 @@ func (s *Server) start() error {
 	for _, setting := range s.with {
 		args = append(args, "-c", setting)
 	}
-	cmd := exec.Command(filepath.Join(s.bin, "postgres"), args...) // #nosec G204 -- all of it is ours
+	// #nosec G204 -- all of it is ours
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), args...)
 	s.as.run(cmd, s.dir)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	if err := cmd.Start(); err != nil {
@@ -274,7 +281,8 @@ func (s *Server) stop(end func() error) error {
 	}
 }
 
-// socketDir is the folder of the Unix socket; "" (none) where its path would be too long for the kernel.
+// socketDir is the folder of the Unix socket; "" (none) where its path would be too long for the
+// kernel.
 func (s *Server) socketDir() string {
 	if len(s.dir) > 80 {
 		return ""

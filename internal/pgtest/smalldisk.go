@@ -16,8 +16,8 @@ type SmallDisk struct {
 	dir string
 }
 
-// SmallDisk makes an empty database on a file system of so many bytes, in memory; both end with the test. It is nil where this process may not mount
-// anything, as in most containers.
+// SmallDisk makes an empty database on a file system of so many bytes, in memory; both end with the
+// test. It is nil where this process may not mount anything, as in most containers.
 func (s *Server) SmallDisk(t testing.TB, bytes int64) *SmallDisk {
 	t.Helper()
 	dir := tempDir(t)

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// established says whether neither side of a TCP connection has ended it.
+// established reports whether neither side of a TCP connection has ended it.
 func established(fd int) bool {
 	const is = 1 // TCP_ESTABLISHED of net/tcp_states.h; the state is the first byte of tcp_info
 	info, err := syscall.GetsockoptInet4Addr(fd, syscall.IPPROTO_TCP, syscall.TCP_INFO)

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// established says whether the client has not ended the connection, as far as it can be seen: what is unread hides an end.
+// established reports whether the client has not ended the connection, as far as it can be seen:
+// what is unread hides an end.
 func established(fd int) bool {
 	n, _, err := syscall.Recvfrom(fd, make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	return n > 0 || errors.Is(err, syscall.EAGAIN)

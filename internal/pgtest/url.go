@@ -1,5 +1,5 @@
-// Package pgtest gives tests a real Postgres: a database of their own on a shared server, or a server of their own that
-// they may kill, pause and restart.
+// Package pgtest gives tests a real Postgres: a database of their own on a shared server, or a
+// server of their own that they may kill, pause and restart.
 package pgtest
 
 import (
@@ -22,27 +22,30 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Variable names the server that URL uses, as a superuser of it; unset, URL starts one for the test binary.
+// Variable names the server that URL uses, as a superuser of it; unset, URL starts one for the test
+// binary.
 const Variable = "PUSHMESH_TEST_POSTGRES_URL"
 
-// sharedServer is the one that this test binary started, if it had to. It is the package's only state: a server for each test would
-// cost seconds each.
+// sharedServer is the one that this test binary started, if it had to. It is the package's only
+// state: a server for each test would cost seconds each.
 var sharedServer = sync.OnceValues(startShared)
 
-// URL of an empty database that is dropped when the test ends, as an ordinary role that owns it and nothing else: what operators give
-// a store. Without any Postgres to be had the test fails.
+// URL of an empty database that is dropped when the test ends, as an ordinary role that owns it and
+// nothing else: what operators give a store. Without any Postgres to be had the test fails.
 func URL(t testing.TB) string {
 	t.Helper()
 	return made(t, superuser(t), "")
 }
 
-// Copy is URL, but the database has what another one of URL has, to which nobody may be connected. The role is the other's.
+// Copy is URL, but the database has what another one of URL has, to which nobody may be connected.
+// The role is the other's.
 func Copy(t testing.TB, of string) string {
 	t.Helper()
 	return made(t, superuser(t), of)
 }
 
-// Another is the URL of a database of URL for one more role, which may log in and nothing else. It ends with the test, and with it what it owns.
+// Another is the URL of a database of URL for one more role, which may log in and nothing else. It
+// ends with the test, and with it what it owns.
 func Another(t testing.TB, of string) string {
 	t.Helper()
 	su := Superuser(t, of)
@@ -59,7 +62,8 @@ func Another(t testing.TB, of string) string {
 	return u.String()
 }
 
-// Superuser is a URL for the superuser of the server that a URL of this package leads to, in the same database.
+// Superuser is a URL for the superuser of the server that a URL of this package leads to, in the
+// same database.
 func Superuser(t testing.TB, of string) string {
 	t.Helper()
 	u, err := url.Parse(of)
@@ -102,10 +106,12 @@ func made(t testing.TB, base, of string) string {
 	return made
 }
 
-// Database makes an empty database on the server at base, a superuser's URL, and returns the URL of the role that owns it.
+// Database makes an empty database on the server at base, a superuser's URL, and returns the URL of
+// the role that owns it.
 func Database(base string) (string, error) { return database(base, "") }
 
-// database is a copy of another one and its role's; "": of the server's own, with a role of its own.
+// database is a copy of another one and its role's; "": of the server's own, with a role of its
+// own.
 func database(base, of string) (string, error) {
 	var u *url.URL
 	var err error
@@ -132,7 +138,8 @@ func random() string {
 	return hex.EncodeToString(raw)
 }
 
-// role makes a role that may log in and nothing else, with the password that base has, and returns base's URL for it.
+// role makes a role that may log in and nothing else, with the password that base has, and returns
+// base's URL for it.
 func role(base, name string) (*url.URL, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -193,15 +200,16 @@ func once(ctx context.Context, base, sql string) error {
 	return err
 }
 
-// crowded says whether a busy server refused because of others: a vacuum in the template that is copied, a session that has not ended yet in the
-// database that is dropped (both are waited for, but only for seconds), no connection left.
+// crowded reports whether a busy server refused because of others: a vacuum in the template that is
+// copied, a session that has not ended yet in the database that is dropped (both are waited for,
+// but only for seconds), no connection left.
 func crowded(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "55006" || pg.Code == "53300") // object_in_use, too_many_connections
 }
 
-// startShared starts a server that ends with this process, however it ends: a shell waits for the end of a pipe that
-// only this process holds, stops the server and removes its folder.
+// startShared starts a server that ends with this process, however it ends: a shell waits for the
+// end of a pipe that only this process holds, stops the server and removes its folder.
 func startShared() (*Server, error) {
 	dir, err := TempDir()
 	if err != nil {
@@ -212,8 +220,10 @@ func startShared() (*Server, error) {
 		return nil, err
 	}
 	const script = `cat >/dev/null; kill -INT "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.05; done; rm -rf -- "$2"`
-	reaper := exec.Command("/bin/sh", "-c", script, "sh", strconv.Itoa(s.pid()), dir) // #nosec G204 -- all of it is ours
-	reaper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                          // a Ctrl-C is not for it
+	// #nosec G204 -- all of it is ours
+	reaper := exec.Command("/bin/sh", "-c", script, "sh", strconv.Itoa(s.pid()), dir)
+	// a Ctrl-C is not for it
+	reaper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if s.lifeline, err = reaper.StdinPipe(); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// Statement is what a client sends at a time and is answered as one: up to a Sync, or a simple query.
+// Statement is what a client sends at a time and is answered as one: up to a Sync, or a simple
+// query.
 type Statement struct {
 	// App is the connection's application_name.
 	App string
@@ -24,13 +25,15 @@ type Fate int
 const (
 	// Pass it on.
 	Pass Fate = iota
-	// Refused: it is not executed, and the server answers with an error of severity ERROR; the connection stands.
+	// Refused: it is not executed, and the server answers with an error of severity ERROR; the
+	// connection stands.
 	Refused
 	// Unsent: the connection breaks before it is sent.
 	Unsent
 	// Unanswered: it is executed, and the connection breaks before the answer.
 	Unanswered
-	// Unheard: it is executed, and no answer ever comes; the connection stands until the client gives up.
+	// Unheard: it is executed, and no answer ever comes; the connection stands until the client
+	// gives up.
 	Unheard
 )
 
@@ -41,14 +44,15 @@ func (f Fate) String() string {
 	return [...]string{"passed", "refused", "unsent", "unanswered", "unheard"}[f]
 }
 
-// Wire stands between a driver and Postgres, and has a test decide on each statement: that one is late, fails, or breaks its connection. Connections are
-// made without TLS.
+// Wire stands between a driver and Postgres, and has a test decide on each statement: that one is
+// late, fails, or breaks its connection. Connections are made without TLS.
 type Wire struct {
 	mu    sync.Mutex
 	judge func(Statement) Fate
 }
 
-// Judge has f decide from now on; nil: everything passes. Before f returns, the statement is not sent: that is how one is delayed.
+// Judge has f decide from now on; nil: everything passes. Before f returns, the statement is not
+// sent: that is how one is delayed.
 func (w *Wire) Judge(f func(Statement) Fate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +78,8 @@ func (w *Wire) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return &wireConn{Conn: conn, wire: w, named: map[string]string{}}, nil
 }
 
-// wireConn gathers what the client writes until a statement is complete. One goroutine writes, one reads.
+// wireConn gathers what the client writes until a statement is complete. One goroutine writes, one
+// reads.
 type wireConn struct {
 	net.Conn
 	wire    *Wire
@@ -213,7 +218,8 @@ func (c *wireConn) Read(b []byte) (int, error) {
 	}
 }
 
-// answered reports whether the server's messages end with the one that says it is ready for the next statement.
+// answered reports whether the server's messages end with the one that says it is ready for the
+// next statement.
 func answered(b []byte) bool {
 	for len(b) >= 5 {
 		size := 1 + int(binary.BigEndian.Uint32(b[1:]))

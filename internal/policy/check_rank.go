@@ -16,7 +16,8 @@ const (
 	MaxRankCandidates = 10_000
 )
 
-// checkRank finds every fault of a rank policy. Whether there is the model that it names is not looked at.
+// checkRank finds every fault of a rank policy. Whether there is the model that it names is not
+// looked at.
 func checkRank(r *pushmeshv1.RankPolicy) error {
 	errs := []error{
 		checkDuration("rank: window", r.GetWindow(), time.Millisecond, MaxRankWindow),

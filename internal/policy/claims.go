@@ -35,7 +35,8 @@ const (
 	DefaultPrepare      = time.Second
 )
 
-// Claims is how resources of a namespace are claimed, with every default applied. It is never changed once made.
+// Claims is how resources of a namespace are claimed, with every default applied. It is never
+// changed once made.
 type Claims struct {
 	Holders, MaxWaiting int
 	TTL, MaxTTL         time.Duration

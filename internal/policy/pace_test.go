@@ -33,7 +33,8 @@ func TestWithoutNATSAChangeIsSeenByAsking(t *testing.T) {
 			if took := time.Since(changed); took > time.Second || w.Table().For("a").Durable != (version%2 == 0) {
 				t.Errorf("version %d after %v", version, took)
 			}
-			<-time.After(time.Duration(version) * 100 * time.Millisecond) // changes come at any time
+			// changes come at any time
+			<-time.After(time.Duration(version) * 100 * time.Millisecond)
 		}
 		if err := w.Stop(t.Context()); err != nil {
 			t.Error(err)

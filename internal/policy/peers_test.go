@@ -20,10 +20,11 @@ import (
 
 // wires are a NATS server as far as a watch can see: requests reach the members of a group in turn.
 type wires struct {
-	mu       sync.Mutex
-	told     []func(data []byte)
-	serving  []func(data []byte, respond func([]byte) error)
-	nodes    map[string]func(data []byte, respond func([]byte) error) // by the subject of bus.NamespacesAt
+	mu      sync.Mutex
+	told    []func(data []byte)
+	serving []func(data []byte, respond func([]byte) error)
+	// by the subject of bus.NamespacesAt
+	nodes    map[string]func(data []byte, respond func([]byte) error)
 	requests chan struct{}
 }
 
@@ -147,7 +148,8 @@ func TestWatchOfAMeshWithoutStoresStaysUnknown(t *testing.T) {
 	}
 }
 
-// A process that missed a change, the last before the stores went, tells what it knows to one that has heard of the change: that must not go by it.
+// A process that missed a change, the last before the stores went, tells what it knows to one that
+// has heard of the change: that must not go by it.
 func TestWatchTakesNothingOlderThanWhatAStoreHasNamed(t *testing.T) {
 	nats := &wires{}
 	behind := &store{}
@@ -191,7 +193,8 @@ func TestWatchesAgreeWithoutAStore(t *testing.T) {
 	}
 }
 
-// What is known goes out of date where stores name a newer set and none of them can be asked: after a while nothing is taken by it.
+// What is known goes out of date where stores name a newer set and none of them can be asked: after
+// a while nothing is taken by it.
 func TestWatchRefusesByASetThatIsOutOfDate(t *testing.T) {
 	nats := &wires{}
 	s := &store{}

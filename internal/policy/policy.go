@@ -35,8 +35,9 @@ const (
 type Policy struct {
 	// Prefix of the namespace; Default for topics that none covers.
 	Prefix string
-	// Refusal is why nothing new is taken in the namespace: this process does not know or not understand its policy. nil: it does. With it, the other
-	// fields hold what loses nothing for what is under way.
+	// Refusal is why nothing new is taken in the namespace: this process does not know or not
+	// understand its policy. nil: it does. With it, the other fields hold what loses nothing for
+	// what is under way.
 	Refusal         *code.Error
 	Durable         bool
 	Retention       time.Duration
@@ -55,7 +56,8 @@ type Policy struct {
 	ClientPublish    bool
 	// DeliveredEvents: every ACK of a durable message is an event while somebody wants these.
 	DeliveredEvents bool
-	// Rank is how its messages are ranked, as the namespace has it; nil: they are not. It must not be changed.
+	// Rank is how its messages are ranked, as the namespace has it; nil: they are not. It must not
+	// be changed.
 	Rank *pushmeshv1.RankPolicy
 	// Claims is how its resources are claimed; never nil.
 	Claims *Claims
@@ -102,7 +104,8 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 	}
 }
 
-// DeadTopic is where dead letters of a namespace are copied to unless its policy names another topic.
+// DeadTopic is where dead letters of a namespace are copied to unless its policy names another
+// topic.
 func DeadTopic(prefix string) string { return Dead + "/" + prefix }
 
 func duration(d *durationpb.Duration, otherwise time.Duration) time.Duration {

@@ -15,14 +15,17 @@ import (
 const (
 	// retryUnknown is when to come back to a process that does not know the namespaces yet.
 	retryUnknown = 250 * time.Millisecond
-	// retryForeign is when to come back to a program that does not understand a namespace: an upgrade is under way.
+	// retryForeign is when to come back to a program that does not understand a namespace: an
+	// upgrade is under way.
 	retryForeign = 2 * time.Second
 	// maxAttempts of a message before it is a dead letter, at most.
 	maxAttempts = 10_000
 )
 
-// refusing is the policy of topics whose policy this process does not know. Nothing new is taken there (Refusal). What is under way goes on by values
-// that lose nothing, whatever the policy is: it may be durable, so it is repaired from the log, nothing there is out of date, and nothing is given up.
+// refusing is the policy of topics whose policy this process does not know. Nothing new is taken
+// there (Refusal). What is under way goes on by values that lose nothing, whatever the policy is:
+// it may be durable, so it is repaired from the log, nothing there is out of date, and nothing is
+// given up.
 func refusing(prefix string, why *code.Error) *Policy {
 	p := of(&pushmeshv1.Namespace{Prefix: prefix})
 	p.Refusal = why
@@ -48,8 +51,9 @@ func notUnderstood(ns *pushmeshv1.Namespace, why error) *Policy {
 			ns.GetPrefix(), strings.ReplaceAll(why.Error(), "\n", "; "))))
 }
 
-// literal are the levels of a prefix that come before anything but a plain level: topics of a namespace whose prefix is not understood are under these.
-// Where there is none, they are those that no other namespace covers.
+// literal are the levels of a prefix that come before anything but a plain level: topics of a
+// namespace whose prefix is not understood are under these. Where there is none, they are those
+// that no other namespace covers.
 func literal(prefix string) string {
 	var plain []string
 	for _, level := range strings.Split(prefix, "/") {
@@ -64,7 +68,8 @@ func literal(prefix string) string {
 	return strings.Join(plain, "/")
 }
 
-// checkKnown finds fields that this version of the program does not know, of the message and of all within.
+// checkKnown finds fields that this version of the program does not know, of the message and of all
+// within.
 func checkKnown(name string, m protoreflect.Message) error {
 	if n := len(m.GetUnknown()); n > 0 {
 		return fmt.Errorf("%s has fields of a newer version (%d bytes)", name, n)

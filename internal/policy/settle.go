@@ -13,14 +13,16 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// settleWithin is how long whoever changed the namespaces waits for processes to go by the change. Most have it after some milliseconds.
+// settleWithin is how long whoever changed the namespaces waits for processes to go by the change.
+// Most have it after some milliseconds.
 const settleWithin = 2 * time.Second
 
 // mostAsking questions wait for an answer; further ones get none.
 const mostAsking = 64
 
-// Settle waits until this process and others go by a version of the namespaces, or a newer one, for two seconds at most. It returns those that don't as far as is known.
-// nodes are the others, by bus.Node: this process itself may be among them.
+// Settle waits until this process and others go by a version of the namespaces, or a newer one, for
+// two seconds at most. It returns those that don't as far as is known. nodes are the others, by
+// bus.Node: this process itself may be among them.
 func (w *Watch) Settle(ctx context.Context, version uint64, nodes []string) (lagging []string) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
@@ -67,7 +69,8 @@ type question struct {
 	until   time.Time
 }
 
-// settled answers a question of askNode once this process goes by the version. It does not answer where that takes too long.
+// settled answers a question of askNode once this process goes by the version. It does not answer
+// where that takes too long.
 func (w *Watch) settled(data []byte, respond func([]byte) error) {
 	req := &meshv1.ListNamespacesRequest{}
 	if proto.Unmarshal(data, req) != nil {
@@ -103,7 +106,8 @@ func (w *Watch) answerSettled() {
 	}
 }
 
-// await waits until the table that applies is of a version, or of a newer one. Whoever names a version knows that there is one.
+// await waits until the table that applies is of a version, or of a newer one. Whoever names a
+// version knows that there is one.
 func (w *Watch) await(ctx context.Context, version uint64) error {
 	for {
 		w.mu.Lock()

@@ -10,7 +10,8 @@ import (
 // node by which others ask for the watch of that store.
 func node(s *store) string { return fmt.Sprintf("edge.%p", s) }
 
-// Whoever changed the namespaces knows who goes by the change: each process says so once its table applies, and not before.
+// Whoever changed the namespaces knows who goes by the change: each process says so once its table
+// applies, and not before.
 func TestWatchSettlesOnceEveryProcessGoesByTheVersion(t *testing.T) {
 	nats := &wires{}
 	here, there := &store{}, &store{}
@@ -41,7 +42,8 @@ func TestWatchSettlesOnceEveryProcessGoesByTheVersion(t *testing.T) {
 	}
 }
 
-// One that is away, does not know the version in time, or is of an older program, is named, and so is the process that asks.
+// One that is away, does not know the version in time, or is of an older program, is named, and so
+// is the process that asks.
 func TestWatchNamesProcessesThatLag(t *testing.T) {
 	nats := &wires{}
 	here, there := &store{}, &store{}

@@ -18,8 +18,9 @@ type Table struct {
 	unknown *code.Error
 }
 
-// NewTable makes a table of namespaces, over the built-in ones. One that does not pass Check has topics under its prefix refused: it came from a newer
-// program, and what it says of its topics, if only that they are durable, would be lost by any other policy.
+// NewTable makes a table of namespaces, over the built-in ones. One that does not pass Check has
+// topics under its prefix refused: it came from a newer program, and what it says of its topics, if
+// only that they are durable, would be lost by any other policy.
 func NewTable(namespaces []*pushmeshv1.Namespace) *Table {
 	t := &Table{byPrefix: map[string]*Policy{}}
 	for _, ns := range Builtin() {
@@ -42,8 +43,8 @@ func NewTable(namespaces []*pushmeshv1.Namespace) *Table {
 // Known is nil for a table of namespaces, and the refusal of every topic while they are not known.
 func (t *Table) Known() *code.Error { return t.unknown }
 
-// Refuses is the refusal of a topic, or of a valid filter that may match a topic that is refused; nil: none. It costs more than For only where a namespace is
-// not understood.
+// Refuses is the refusal of a topic, or of a valid filter that may match a topic that is refused;
+// nil: none. It costs more than For only where a namespace is not understood.
 func (t *Table) Refuses(filter string) *code.Error {
 	if len(t.refused) == 0 {
 		return nil
@@ -62,8 +63,8 @@ func (t *Table) Refuses(filter string) *code.Error {
 // Refused are the policies with a Refusal.
 func (t *Table) Refused() []*Policy { return t.refused }
 
-// For is the policy of topic: that of the longest prefix of whole levels, else the one of Default; never nil.
-// Its cost grows with the topic's levels alone, and it allocates nothing.
+// For is the policy of topic: that of the longest prefix of whole levels, else the one of Default;
+// never nil. Its cost grows with the topic's levels alone, and it allocates nothing.
 func (t *Table) For(topic string) *Policy {
 	for prefix := topic; ; {
 		if p := t.byPrefix[prefix]; p != nil {
@@ -83,12 +84,12 @@ func (t *Table) Of(prefix string) *Policy { return t.byPrefix[prefix] }
 // Len is the number of namespaces.
 func (t *Table) Len() int { return len(t.byPrefix) }
 
-// AnyDurable says whether a valid filter may match a topic whose policy is durable.
+// AnyDurable reports whether a valid filter may match a topic whose policy is durable.
 func (t *Table) AnyDurable(filter string) bool {
 	return t.any(filter, func(p *Policy) bool { return p.Durable })
 }
 
-// AnyPresence says whether a valid filter may match a topic whose policy has presence.
+// AnyPresence reports whether a valid filter may match a topic whose policy has presence.
 func (t *Table) AnyPresence(filter string) bool {
 	return t.any(filter, func(p *Policy) bool { return p.Presence })
 }
@@ -105,7 +106,8 @@ func (t *Table) any(filter string, has func(*Policy) bool) bool {
 	return false
 }
 
-// covers reports whether a valid filter with wildcards may match a topic of the namespace with this prefix.
+// covers reports whether a valid filter with wildcards may match a topic of the namespace with this
+// prefix.
 func covers(filter, prefix string) bool {
 	if prefix[0] == '$' && (filter[0] == '+' || filter[0] == '#') {
 		return false // no wildcard there matches the mesh's own
@@ -113,7 +115,8 @@ func covers(filter, prefix string) bool {
 	return prefix == Default || meets(filter, prefix)
 }
 
-// DurableEvents are the kinds of events of which some topic is durable: they are published whoever listens.
+// DurableEvents are the kinds of events of which some topic is durable: they are published whoever
+// listens.
 func (t *Table) DurableEvents() (m events.Mask) {
 	for _, k := range events.All() {
 		if t.For(k.Topic()).Durable {
@@ -128,7 +131,7 @@ func (t *Table) DurableEvents() (m events.Mask) {
 	return m
 }
 
-// meets says whether a filter may match a topic under prefix.
+// meets reports whether a filter may match a topic under prefix.
 func meets(filter, prefix string) bool {
 	for {
 		f, frest, fmore := strings.Cut(filter, "/")

@@ -21,22 +21,26 @@ import (
 // refreshEvery is the pace of asking while stores say with every beat which version there is.
 const refreshEvery = 5 * time.Second
 
-// pollEvery is the pace while no beat says so: it bounds how long a change stays unseen without NATS.
+// pollEvery is the pace while no beat says so: it bounds how long a change stays unseen without
+// NATS.
 const pollEvery = 500 * time.Millisecond
 
 // beatsWithin is how old the last beat may be; they come every 500 ms.
 const beatsWithin = 1500 * time.Millisecond
 
-// Until the namespaces are known, and while they are known to be out of date, they are asked for at a pace that goes from the first to the second.
+// Until the namespaces are known, and while they are known to be out of date, they are asked for at
+// a pace that goes from the first to the second.
 const (
 	retryFirst = 10 * time.Millisecond
 	retryEvery = 250 * time.Millisecond
 )
 
-// firstWithin is how long Start waits for the namespaces. A process that does not get them so soon runs, refuses, and is not ready.
+// firstWithin is how long Start waits for the namespaces. A process that does not get them so soon
+// runs, refuses, and is not ready.
 const firstWithin = time.Second
 
-// staleAfter is how long a newer set may be named, and not be had, before what is known here is too old to go by.
+// staleAfter is how long a newer set may be named, and not be had, before what is known here is too
+// old to go by.
 const staleAfter = 5 * time.Second
 
 // askTimeout bounds one question to the store, askPeersTimeout one to another process.
@@ -59,10 +63,13 @@ type Bus interface {
 	Connected() bool
 }
 
-// Watch holds the policies that apply now. It is a lifecycle.Part, safe for concurrent use; it owns one goroutine and its NATS subscriptions.
+// Watch holds the policies that apply now. It is a lifecycle.Part, safe for concurrent use; it owns
+// one goroutine and its NATS subscriptions.
 //
-// It begins with a table that refuses every topic: to treat a durable topic as an ephemeral one loses messages, and so a process takes nothing before it
-// knows the namespaces. The store tells them; where none answers, any process of the mesh that knows them does. What is known stays known without a store.
+// It begins with a table that refuses every topic: to treat a durable topic as an ephemeral one
+// loses messages, and so a process takes nothing before it knows the namespaces. The store tells
+// them; where none answers, any process of the mesh that knows them does. What is known stays known
+// without a store.
 type Watch struct {
 	from  Lister
 	bus   Bus // nil: by the clock alone
@@ -72,18 +79,20 @@ type Watch struct {
 	table atomic.Pointer[Table]
 	heard atomic.Int64 // when a beat named a version last, Unix time in nanoseconds
 	// named is the highest version that a beat has named since the database answered last.
-	named  atomic.Uint64
-	first  chan struct{} // closed once set is there
-	node   string        // what others ask for this process by (bus.Node)
-	behind time.Time     // since when named is above the version of set; zero: it is not. Of the goroutine alone
+	named atomic.Uint64
+	first chan struct{} // closed once set is there
+	node  string        // what others ask for this process by (bus.Node)
+	// since when named is above the version of set; zero: it is not. Of the goroutine alone
+	behind time.Time
 	group  *lifecycle.Group
 	leave  []func()
 
 	mu       sync.Mutex
 	onChange []func(*Table)
-	applied  uint64        // version of table, once all of onChange have had it; 0: it refuses everything
-	changed  chan struct{} // closed and replaced with each table
-	asking   []question    // of others, not answered yet
+	// version of table, once all of onChange have had it; 0: it refuses everything
+	applied uint64
+	changed chan struct{} // closed and replaced with each table
+	asking  []question    // of others, not answered yet
 }
 
 // set is all namespaces as they were at a version. It is never changed.
@@ -93,7 +102,8 @@ type set struct {
 	table      *Table
 }
 
-// NewWatch makes a watch that knows no namespaces yet. The bus, if any, must be started before the watch. node is this process (bus.Node).
+// NewWatch makes a watch that knows no namespaces yet. The bus, if any, must be started before the
+// watch. node is this process (bus.Node).
 func NewWatch(from Lister, b *bus.Bus, node string, log *slog.Logger) *Watch {
 	if b == nil {
 		return newWatch(from, nil, node, log)
@@ -121,7 +131,8 @@ func (w *Watch) Version() uint64 {
 	return 0
 }
 
-// OnChange adds a function called with each new table, one call at a time, in the watch's goroutine. It must not block.
+// OnChange adds a function called with each new table, one call at a time, in the watch's
+// goroutine. It must not block.
 func (w *Watch) OnChange(f func(*Table)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +147,8 @@ func (w *Watch) Check() error {
 	return nil
 }
 
-// CheckUnderstood is a health check: nil while every namespace is understood. Others are served without.
+// CheckUnderstood is a health check: nil while every namespace is understood. Others are served
+// without.
 func (w *Watch) CheckUnderstood() error {
 	if w.Check() != nil {
 		return nil
@@ -148,7 +160,8 @@ func (w *Watch) CheckUnderstood() error {
 	return errors.Join(errs...)
 }
 
-// Register adds the version of the namespaces that this process goes by, so that whoever changes them sees who has the change.
+// Register adds the version of the namespaces that this process goes by, so that whoever changes
+// them sees who has the change.
 func (w *Watch) Register(tier string, reg prometheus.Registerer) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pushmesh_" + tier + "_namespaces_version", Help: "Version of the namespaces that this process goes by; 0: it does not know them.",
@@ -168,7 +181,8 @@ func (w *Watch) Refresh() {
 	}
 }
 
-// Start begins to watch, and waits a second at most for the namespaces: whoever starts after this part serves at once where there is a store.
+// Start begins to watch, and waits a second at most for the namespaces: whoever starts after this
+// part serves at once where there is a store.
 func (w *Watch) Start(ctx context.Context) error {
 	if w.bus != nil {
 		if err := w.listen(); err != nil {
@@ -265,7 +279,8 @@ func (w *Watch) current() bool {
 	return s != nil && s.version >= w.named.Load()
 }
 
-// due reports whether the store is asked again without any reason to: seldom while beats come that would give one.
+// due reports whether the store is asked again without any reason to: seldom while beats come that
+// would give one.
 func (w *Watch) due(now, asked time.Time) bool {
 	silent := w.bus == nil || !w.bus.Connected() || now.Sub(time.Unix(0, w.heard.Load())) > beatsWithin
 	return silent || !w.current() || now.Sub(asked) >= refreshEvery
@@ -276,7 +291,8 @@ func (w *Watch) ask(ctx context.Context) error {
 	named := w.named.Load()
 	resp, err := w.askStore(ctx)
 	if err == nil {
-		// What the database says now counts, though a beat named more: it was restored since, or the beat was of another mesh.
+		// What the database says now counts, though a beat named more: it was restored since, or
+		// the beat was of another mesh.
 		w.named.CompareAndSwap(named, 0)
 		if s := w.set.Load(); s == nil || resp.GetVersion() != s.version {
 			w.take(resp)
@@ -287,7 +303,8 @@ func (w *Watch) ask(ctx context.Context) error {
 	if err2 != nil {
 		return errors.Join(err, err2)
 	}
-	// A process that missed a change must not pass what it knows on to one that has heard of the change.
+	// A process that missed a change must not pass what it knows on to one that has heard of the
+	// change.
 	if resp.GetVersion() > w.Version() && resp.GetVersion() >= w.named.Load() {
 		w.take(resp)
 	}
@@ -300,7 +317,8 @@ func (w *Watch) askStore(ctx context.Context) (*meshv1.ListNamespacesResponse, e
 	return w.from.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{HaveVersion: w.Version()})
 }
 
-// askPeers asks one of the processes that know the namespaces. Asked again and again by all who reach no store, they agree on the newest set that one of them has.
+// askPeers asks one of the processes that know the namespaces. Asked again and again by all who
+// reach no store, they agree on the newest set that one of them has.
 func (w *Watch) askPeers(ctx context.Context) (*meshv1.ListNamespacesResponse, error) {
 	if w.bus == nil {
 		return nil, errors.New("no other process can be asked")

@@ -1,5 +1,6 @@
-// Package ports gives this process ports of 127.0.0.1 that stay its own: a server can be stopped and started again on the port that it
-// had, whatever other processes listen on or connect from meanwhile.
+// Package ports gives this process ports of 127.0.0.1 that stay its own: a server can be stopped
+// and started again on the port that it had, whatever other processes listen on or connect from
+// meanwhile.
 package ports
 
 import (
@@ -17,7 +18,8 @@ const (
 	blocks = 40
 )
 
-// lease of a block. Its first port is listened on for as long as the process lives: whoever holds that has the others too.
+// lease of a block. Its first port is listened on for as long as the process lives: whoever holds
+// that has the others too.
 type lease struct {
 	mu    sync.Mutex
 	guard net.Listener
@@ -28,7 +30,8 @@ type lease struct {
 // mine is the process's; a lease is of no use if there are several.
 var mine lease
 
-// Port that nobody listens on and that this process alone is given. It comes round again after some 500 others.
+// Port that nobody listens on and that this process alone is given. It comes round again after some
+// 500 others.
 func Port() (int, error) { return mine.port() }
 
 // Addr is a Port with its host.
@@ -48,7 +51,8 @@ func (l *lease) port() (int, error) {
 	for range size {
 		l.given++
 		port := l.base + 1 + l.given%(size-1)
-		if probe, err := listen(port); err == nil { // not one of ours, nor of a program that knows nothing of leases
+		if probe, err := listen(port); err == nil {
+			// not one of ours, nor of a program that knows nothing of leases
 			return port, probe.Close()
 		}
 	}

@@ -47,13 +47,15 @@ type source struct {
 	wantedAt       time.Time
 }
 
-// NewFollower makes a follower without sources. id must be unique in the process, and asks shared by all of its followers. Beyond most members it fails.
+// NewFollower makes a follower without sources. id must be unique in the process, and asks shared
+// by all of its followers. Beyond most members it fails.
 func NewFollower(id uint64, filter string, most int, asks *uint64) *Follower {
 	return &Follower{id: id, filter: filter, most: most, asks: asks, sources: map[Source]*source{}}
 }
 
-// Sources says which there are (known), and which of them have to be followed (wanted). One that is gone, or is another by now, takes its members with it;
-// one that is not wanted any more is followed until it has none.
+// Sources says which there are (known), and which of them have to be followed (wanted). One that is
+// gone, or is another by now, takes its members with it; one that is not wanted any more is
+// followed until it has none.
 func (f *Follower) Sources(now time.Time, known, wanted map[Source]bool) (ended []Source) {
 	for _, s := range f.sources {
 		switch {
@@ -231,7 +233,8 @@ func (f *Follower) Waiting() (n int) {
 	return n
 }
 
-// Quiet says that no source without its first snapshot was heard for as long: there is nothing to wait for.
+// Quiet says that no source without its first snapshot was heard for as long: there is nothing to
+// wait for.
 func (f *Follower) Quiet(now time.Time, as time.Duration) bool {
 	for _, s := range f.sources {
 		if !s.complete && now.Sub(s.heard) < as {

@@ -1,8 +1,11 @@
-// Package presence carries a set of members from those who know parts of it (Reporter) to those who follow it (Follower), over frames that may be lost,
-// doubled or overtaken. It has no I/O: frames and the time come in, frames and events go out. Its callers serialise each of the two.
+// Package presence carries a set of members from those who know parts of it (Reporter) to those who
+// follow it (Follower), over frames that may be lost, doubled or overtaken. It has no I/O: frames
+// and the time come in, frames and events go out. Its callers serialise each of the two.
 //
-// A follower asks for reports by leases. A reporter answers each ask with a stream of its own: numbered without holes, a snapshot in parts, changes between and behind
-// them. What the follower finds to be missing makes it ask again, and of the next snapshot it tells the difference alone. So each net change is told once.
+// A follower asks for reports by leases. A reporter answers each ask with a stream of its own:
+// numbered without holes, a snapshot in parts, changes between and behind them. What the follower
+// finds to be missing makes it ask again, and of the next snapshot it tells the difference alone.
+// So each net change is told once.
 package presence
 
 import (

@@ -12,8 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Whatever is lost, doubled or overtaken, whoever dies, comes back or is cut off: joins and leaves of a member alternate, and once the network is
-// whole again the consumer has the truth.
+// Whatever is lost, doubled or overtaken, whoever dies, comes back or is cut off: joins and leaves
+// of a member alternate, and once the network is whole again the consumer has the truth.
 func TestEveryChangeIsToldOnce(t *testing.T) {
 	for seed := range uint64(40) {
 		w := newWorld(t, seed, "room/#", "room/1", "room/2", "room/3")
@@ -100,7 +100,8 @@ func TestTheEndOfALoopsWalkLeavesOthersMembers(t *testing.T) {
 	}
 }
 
-// A router that suspects itself keeps the members of edges that are silent; one that knows an edge to be gone tells of all their leaves, once.
+// A router that suspects itself keeps the members of edges that are silent; one that knows an edge
+// to be gone tells of all their leaves, once.
 func TestAnEdgeThatDiedTakesItsMembersWithIt(t *testing.T) {
 	w := newWorld(t, 1, "room/1", "")
 	a, b := w.start("a"), w.start("b")
@@ -217,7 +218,8 @@ func TestAnEdgeRefusesAHostileMix(t *testing.T) {
 	}
 }
 
-// Who walks over many members says so with every lease: a follower can tell it from one that says nothing.
+// Who walks over many members says so with every lease: a follower can tell it from one that says
+// nothing.
 func TestASourceThatIsAboutToSendIsNotQuiet(t *testing.T) {
 	const patience = 2 * time.Second
 	now, asks := time.Unix(1000, 0), uint64(0)
@@ -316,7 +318,8 @@ func TestASnapshotWaitsForItsFollower(t *testing.T) {
 	}
 }
 
-// Who leaves, or leaves and comes back, while the snapshot that has them is on its way is no ghost, and is not missing.
+// Who leaves, or leaves and comes back, while the snapshot that has them is on its way is no ghost,
+// and is not missing.
 func TestASnapshotOnItsWayIsOvertaken(t *testing.T) {
 	w := newWorld(t, 1, "room/1", "")
 	w.part = 1
@@ -358,7 +361,8 @@ func FuzzFrames(f *testing.F) {
 		w := newWorld(t, 1, "room/1", "")
 		e := w.start("a")
 		w.subscribe(e, e.loops[0], 1, "")
-		w.away[e.Source] = true // what is said in its name is not true: members may be told to have left
+		// what is said in its name is not true: members may be told to have left
+		w.away[e.Source] = true
 		w.pass(200 * time.Millisecond)
 		w.follower.Report(w.now, e.Source, &meshv1.PresenceReport{
 			Kind: meshv1.PresenceReport_Kind(kind), Ask: ask, Serial: serial, N: n, Changes: []*meshv1.PresenceChange{{Left: left, Member: &Member{ConnectionId: conn}}, {}},

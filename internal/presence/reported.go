@@ -45,7 +45,8 @@ func (r *Reporter) walk(f *reported) {
 	}
 }
 
-// Walk has every loop tell anew of the members of the filters for which which is true: policies have changed, or changes were lost.
+// Walk has every loop tell anew of the members of the filters for which which is true: policies
+// have changed, or changes were lost.
 func (r *Reporter) Walk(which func(filter string) bool) {
 	for _, f := range r.filters {
 		if which(f.filter) {

@@ -14,11 +14,13 @@ type ReporterConfig struct {
 	Incarnation uint64
 	// Loops is how many tell of members, each of its own connections.
 	Loops int
-	// Members that may match one filter, and filters and watches (a filter of one follower) at a time.
+	// Members that may match one filter, and filters and watches (a filter of one follower) at a
+	// time.
 	MaxMembers, MaxFilters, MaxWatches int
 }
 
-// Reporter holds the members of filters that somebody follows, and reports to those. Nothing is held for others.
+// Reporter holds the members of filters that somebody follows, and reports to those. Nothing is
+// held for others.
 type Reporter struct {
 	cfg      ReporterConfig
 	filters  map[string]*reported
@@ -41,7 +43,8 @@ type watchKey struct {
 	id          uint64
 }
 
-// Command tells a loop to report changes of a filter from now on, and to walk over who is there already. Walk 0: no longer.
+// Command tells a loop to report changes of a filter from now on, and to walk over who is there
+// already. Walk 0: no longer.
 type Command struct {
 	Loop   int
 	Filter string
@@ -54,7 +57,8 @@ type Change struct {
 	// Filter and Walk as in the last Command that the loop has seen; not of Ended.
 	Filter string
 	Walk   uint64
-	// Member, of which Left and Ended need the names alone. Its topic is empty where the filter is one.
+	// Member, of which Left and Ended need the names alone. Its topic is empty where the filter is
+	// one.
 	Member *Member
 }
 
@@ -122,7 +126,7 @@ func (r *Reporter) lease(now time.Time, k watchKey, want *meshv1.PresenceLease_W
 	r.out.add(w.watchKey, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_BEAT, Watch: w.id, Ask: w.ask, Serial: w.serial, N: w.n})
 }
 
-// room says whether one more filter may be followed.
+// room reports whether one more filter may be followed.
 func (r *Reporter) room(filter string) bool {
 	return len(r.filters) < r.cfg.MaxFilters && (!topic.IsFilter(filter) || r.wild.Fits(filter))
 }
@@ -160,7 +164,8 @@ func (r *Reporter) refuse(k watchKey, ask uint64, why wirev1.Code) {
 	r.out.add(k, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_REFUSED, Watch: k.id, Ask: ask, Code: why})
 }
 
-// Take hands out the frames that are to be sent, in order, by the router they go to, and what loops are to be told.
+// Take hands out the frames that are to be sent, in order, by the router they go to, and what loops
+// are to be told.
 func (r *Reporter) Take() ([]Outgoing, []Command) {
 	frames, commands := r.out.take(r.cfg.ID, r.cfg.Incarnation), r.commands
 	r.commands = nil

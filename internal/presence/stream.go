@@ -14,10 +14,11 @@ type watch struct {
 	of    *reported
 	ask   uint64
 	until time.Time
-	// serial names the stream; 0: it has not begun. n is its last report, seen the last that the follower has said to have.
+	// serial names the stream; 0: it has not begun. n is its last report, seen the last that the
+	// follower has said to have.
 	serial, n, seen uint64
-	// snapshot is who was there when the stream began, those not sent yet; nil once all were. Who is gone meanwhile is passed over, for the
-	// stream has told of it.
+	// snapshot is who was there when the stream began, those not sent yet; nil once all were. Who
+	// is gone meanwhile is passed over, for the stream has told of it.
 	snapshot []*entry
 }
 

@@ -250,7 +250,8 @@ func mangle[F any](w *world, in []F) (out []F) {
 	return out
 }
 
-// fold does what a consumer does, and checks that joins and leaves of a member alternate, and that nobody is told to have left who did not.
+// fold does what a consumer does, and checks that joins and leaves of a member alternate, and that
+// nobody is told to have left who did not.
 func (w *world) fold() {
 	for _, e := range w.follower.Take() {
 		set := w.folded[e.Source]

@@ -34,7 +34,8 @@ func wrap(c net.Conn, raw syscall.RawConn) net.Conn {
 	return w
 }
 
-// attempt makes a call until no signal cuts it short, and says whether it went through: not where it would block.
+// attempt makes a call until no signal cuts it short, and reports whether it went through: not
+// where it would block.
 func (h *half) attempt(fd uintptr, call func(fd uintptr, b []byte) (int, error)) (done bool) {
 	for {
 		h.n, h.err = call(fd, h.b)

@@ -2,5 +2,6 @@
 
 package rawconn
 
-// detecting: the race detector learns from package syscall alone what two goroutines tell each other over a socket.
+// detecting: the race detector learns from package syscall alone what two goroutines tell each
+// other over a socket.
 const detecting = true

@@ -1,8 +1,9 @@
 // Package rawconn makes connections that read and write without telling Go's scheduler of it.
 //
-// A socket of Go never blocks a thread, and yet each of its system calls says that it may. Where a process has nothing else to do, that wakes
-// the runtime's monitor each time, which then looks every 20 µs whether the call has ended: two wakes and a sleep for a message that needs two
-// calls. Only what is known not to block may be a raw call; sockets of Go are.
+// A socket of Go never blocks a thread, and yet each of its system calls says that it may. Where a
+// process has nothing else to do, that wakes the runtime's monitor each time, which then looks
+// every 20 µs whether the call has ended: two wakes and a sleep for a message that needs two calls.
+// Only what is known not to block may be a raw call; sockets of Go are.
 package rawconn
 
 import (

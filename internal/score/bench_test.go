@@ -8,8 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// BenchmarkScorers ranks 10,000 candidates with 20 features in slices of 1 ms: what a candidate takes, what its cost says that it takes, and the
-// longest slice of the calmest round.
+// BenchmarkScorers ranks 10,000 candidates with 20 features in slices of 1 ms: what a candidate
+// takes, what its cost says that it takes, and the longest slice of the calmest round.
 func BenchmarkScorers(b *testing.B) {
 	const n, dim = 10_000, 128
 	models := library{"small": chain(b, 50, 8), "large": chain(b, 500, 20)}
@@ -47,7 +47,9 @@ func BenchmarkScorers(b *testing.B) {
 				b.Fatal(err)
 			}
 			profiles := []Profile{{Keep: 100, Vector: candidates[7].GetVector(), Features: map[string]float64{"c2": 0.5}}}
-			calm := time.Hour // the longest slice of the calmest round: others had the collector, or another process, in one of theirs
+			// the longest slice of the calmest round: others had the collector, or another process,
+			// in one of theirs
+			calm := time.Hour
 			for b.Loop() {
 				var longest time.Duration
 				j, err := spec.Job(candidates, profiles, now)

@@ -8,14 +8,16 @@ import (
 const (
 	// chunk is how many candidates are scored between two looks at the clock, at most.
 	chunk = 32
-	// chunkCost is how many steps that takes, unless a single candidate takes more: about a quarter of a millisecond.
+	// chunkCost is how many steps that takes, unless a single candidate takes more: about a quarter
+	// of a millisecond.
 	chunkCost = 10_000
 )
 
 // block is the candidates that are being scored.
 type block struct {
 	from, to int
-	// places of the candidates in [from, to) that are left after a filter without profiles, and what expressions see of each.
+	// places of the candidates in [from, to) that are left after a filter without profiles, and
+	// what expressions see of each.
 	places []uint32
 	inputs []expr.Input // none where there is no expression
 	room   [chunk]uint32
@@ -48,7 +50,7 @@ func (j *Job) next() error {
 	return nil
 }
 
-// passes says whether the filter lets a candidate pass.
+// passes reports whether the filter lets a candidate pass.
 func (j *Job) passes(candidate int, in *expr.Input) (bool, error) {
 	pass, err := j.filter.passes(candidate, in)
 	if err != nil && j.lenient {
@@ -116,7 +118,8 @@ func (j *Job) choose(t *target) (some bool, err error) {
 	return some, nil
 }
 
-// weight of a candidate: the steps that checking what it carries takes, and parsing its payload where expressions look at it, once for all profiles.
+// weight of a candidate: the steps that checking what it carries takes, and parsing its payload
+// where expressions look at it, once for all profiles.
 func (s *Spec) weight(c *pushmeshv1.Candidate) int {
 	steps := 2 + len(c.GetFeatures()) + len(c.GetVector())/16
 	if n := len(c.GetPayload()); s.payload && n <= expr.MaxPayload {

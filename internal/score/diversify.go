@@ -50,7 +50,7 @@ func newSpread(ranked []Place) *spread {
 	return &spread{ranked: ranked, seen: map[string]uint32{}, out: make([]Place, 0, len(ranked))}
 }
 
-// some looks at the next few and says whether there are more.
+// some looks at the next few and reports whether there are more.
 func (s *spread) some(d *diversify, candidates []*pushmeshv1.Candidate) (more bool) {
 	n := min(len(s.ranked), 2*chunk)
 	for _, p := range s.ranked[:n] {

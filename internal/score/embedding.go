@@ -33,7 +33,8 @@ func checkVector(v []float32) error {
 	return nil
 }
 
-// cost: by then the candidates' vectors are counted; a dot product of 4,096 dimensions takes some 250 ns.
+// cost: by then the candidates' vectors are counted; a dot product of 4,096 dimensions takes some
+// 250 ns.
 func (e *embedding) cost() (once, each int) { return 1, 4 }
 
 // explainCost is none: dimensions have no names.
@@ -63,7 +64,8 @@ func (e *embedding) begin(j *Job) (scorer, error) {
 	return p, nil
 }
 
-// projection is an embedding scorer at work on a job. A candidate or a profile without a vector is one of zeros.
+// projection is an embedding scorer at work on a job. A candidate or a profile without a vector is
+// one of zeros.
 type projection struct {
 	*embedding
 	job      *Job

@@ -13,7 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Embeddings are scored as vector.Dot and vector.Cosine do alone, bit by bit, whatever block a candidate is in.
+// Embeddings are scored as vector.Dot and vector.Cosine do alone, bit by bit, whatever block a
+// candidate is in.
 func TestEmbeddings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dim := rapid.IntRange(1, 70).Draw(t, "dimensions")

@@ -94,7 +94,8 @@ func TestPayloadsThatAreTooDeepAreNull(t *testing.T) {
 	}
 }
 
-// What a payload's parsing takes is part of a ranking's cost where expressions look at it, once for all profiles.
+// What a payload's parsing takes is part of a ranking's cost where expressions look at it, once for
+// all profiles.
 func TestPayloadsCost(t *testing.T) {
 	large := []*pushmeshv1.Candidate{{Payload: make([]byte, 80_000)}}
 	for expression, more := range map[string]int{"priority": 0, "payload.n": 10_000} {

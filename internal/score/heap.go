@@ -1,6 +1,6 @@
 package score
 
-// worse says whether a ranks behind b: a lower score, or the same and later in the request.
+// worse reports whether a ranks behind b: a lower score, or the same and later in the request.
 func (a Place) worse(b Place) bool {
 	if a.Score != b.Score {
 		return a.Score < b.Score

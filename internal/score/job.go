@@ -41,7 +41,8 @@ type Job struct {
 	one        []target
 	lenient    bool
 
-	// Where Step is: blocks are scored for the targets before at; then the targets before at are done.
+	// Where Step is: blocks are scored for the targets before at; then the targets before at are
+	// done.
 	block  block
 	ready  bool
 	scored bool
@@ -49,7 +50,8 @@ type Job struct {
 	pairs  int // scored so far
 }
 
-// Job begins a ranking. It keeps what it is given until the ranking is done. now is the time that age is counted to, if the Spec names none.
+// Job begins a ranking. It keeps what it is given until the ranking is done. now is the time that
+// age is counted to, if the Spec names none.
 func (s *Spec) Job(candidates []*pushmeshv1.Candidate, profiles []Profile, now time.Time) (*Job, error) {
 	switch {
 	case len(candidates) > MaxCandidates:
@@ -117,7 +119,7 @@ func (p *Profile) Places(candidates int) int {
 	return candidates
 }
 
-// Step works for about slice and says whether the ranking is complete.
+// Step works for about slice and reports whether the ranking is complete.
 func (j *Job) Step(slice time.Duration) (done bool, err error) {
 	for began := time.Now(); ; {
 		if done, err := j.some(); done || err != nil {
@@ -164,8 +166,9 @@ func (j *Job) score() error {
 // Scored counts the pairs of a candidate and a profile that were scored so far.
 func (j *Job) Scored() int { return j.pairs }
 
-// Lenient has the ranking go on where a candidate has no finite score, or its evaluation costs too much: it is among nobody's best, or does not pass the filter.
-// Without it the whole ranking ends with INVALID_ARGUMENT. For candidates that come from somebody else than who asks.
+// Lenient has the ranking go on where a candidate has no finite score, or its evaluation costs too
+// much: it is among nobody's best, or does not pass the filter. Without it the whole ranking ends
+// with INVALID_ARGUMENT. For candidates that come from somebody else than who asks.
 func (j *Job) Lenient() { j.lenient = true }
 
 // Places of a profile in a complete ranking, best first.
@@ -174,5 +177,6 @@ func (j *Job) Places(profile int) []Place { return j.one[profile].done }
 // Filtered are the places, ascending, of a profile's candidates that the filter left out.
 func (j *Job) Filtered(profile int) []uint32 { return j.one[profile].filtered }
 
-// Explained says what made the scores of Places, one by one, largest first; empty where that was not wanted.
+// Explained says what made the scores of Places, one by one, largest first; empty where that was
+// not wanted.
 func (j *Job) Explained(profile int) [][]*Contribution { return j.one[profile].explained }

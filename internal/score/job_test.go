@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A job for many profiles gives each what a job of its own would have, from the candidates that it may get.
+// A job for many profiles gives each what a job of its own would have, from the candidates that it
+// may get.
 func TestProfilesDoNotMeddle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := request(t)
@@ -84,7 +85,8 @@ func TestWhatMadeAScore(t *testing.T) {
 	})
 }
 
-// Diversify: in the order of scores, of each key so many first, and then the rest, of which nothing is lost.
+// Diversify: in the order of scores, of each key so many first, and then the rest, of which nothing
+// is lost.
 func TestDiversify(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := request(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// One candidate that can't be scored ends a ranking, or, where the ranking is lenient, is among nobody's best; one that a filter can't judge does not pass.
+// One candidate that can't be scored ends a ranking, or, where the ranking is lenient, is among
+// nobody's best; one that a filter can't judge does not pass.
 func TestALenientRankingGoesOn(t *testing.T) {
 	feature := func(v float64) *pushmeshv1.Candidate {
 		return &pushmeshv1.Candidate{Features: map[string]float64{"x": v}}

@@ -47,7 +47,8 @@ func checkModel(s *pushmeshv1.ModelScorer) error {
 // maxSlowdown is the most that a policy may allow a new version.
 const maxSlowdown = 1000
 
-// OfVersion is a Scoring whose model has another version: s names it, and what it says of a roll-out is left out.
+// OfVersion is a Scoring whose model has another version: s names it, and what it says of a
+// roll-out is left out.
 func OfVersion(s Scoring, version uint64) Scoring {
 	m := s.GetModel()
 	return versioned{s, &pushmeshv1.ModelScorer{Name: m.GetName(), Version: version, Output: m.GetOutput()}}
@@ -78,7 +79,8 @@ func compileModel(s *pushmeshv1.ModelScorer, models Models) (*model, uint64, err
 	return &model{m, int(s.GetOutput())}, version, nil
 }
 
-// What a step of trees.Model's Cost and ExplainCost takes, as it says, a column of a row, and an output's transformation.
+// What a step of trees.Model's Cost and ExplainCost takes, as it says, a column of a row, and an
+// output's transformation.
 const (
 	treeStep    = 2 * time.Nanosecond
 	explainStep = 3 * time.Nanosecond

@@ -39,7 +39,8 @@ func readLibrary(t *testing.T) library {
 	return l
 }
 
-// A model scores what it predicts for each row alone: a column is the candidate's feature, else the profile's, else missing.
+// A model scores what it predicts for each row alone: a column is the candidate's feature, else the
+// profile's, else missing.
 func TestModels(t *testing.T) {
 	models := readLibrary(t)
 	names := keys(models)

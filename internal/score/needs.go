@@ -1,6 +1,7 @@
 package score
 
-// Needs says which parts of candidates and profiles a Scoring looks at: whoever makes candidates may leave out the others.
+// Needs says which parts of candidates and profiles a Scoring looks at: whoever makes candidates
+// may leave out the others.
 type Needs struct {
 	ID, Topic, Features, Vector, Headers, Payload bool
 	// PublishedAt: the score depends on age.
@@ -9,7 +10,7 @@ type Needs struct {
 	Profile bool
 }
 
-// Personal says whether profiles matter: otherwise all get the same.
+// Personal reports whether profiles matter: otherwise all get the same.
 func (n Needs) Personal() bool { return n.Profile || n.Vector }
 
 // NeedsOf a Scoring that Compile takes wherever there is every model.

@@ -27,7 +27,8 @@ func begin(r *pushmeshv1.RankRequest) (*Job, error) {
 	return spec.Job(r.GetCandidates(), []Profile{{Features: r.GetProfile(), Vector: r.GetProfileVector(), Keep: int(r.GetTopK()), Explain: r.GetExplain()}}, now)
 }
 
-// finish runs a job to its end with slices of no time at all, so that every boundary between slices is crossed.
+// finish runs a job to its end with slices of no time at all, so that every boundary between slices
+// is crossed.
 func finish(t interface{ Fatal(...any) }, j *Job, err error) *Job {
 	for done := false; !done; {
 		if err == nil {
@@ -75,8 +76,8 @@ func naive(r *pushmeshv1.RankRequest) []*pushmeshv1.RankResponse_Ranked {
 	return out
 }
 
-// request draws numbers that are sums of few powers of two, so that every order of adding them gives the same score and ties are
-// common.
+// request draws numbers that are sums of few powers of two, so that every order of adding them
+// gives the same score and ties are common.
 func request(t *rapid.T) *pushmeshv1.RankRequest {
 	number := rapid.Map(rapid.IntRange(-64, 64), func(n int) float64 { return float64(n) / 4 })
 	features := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c", "d"}), number, 0, 4)
@@ -116,7 +117,8 @@ func TestFormula(t *testing.T) {
 			if i > 0 && (got[i-1].GetScore() < g || got[i-1].GetScore() == g && got[i-1].GetIndex() >= got[i].GetIndex()) {
 				t.Fatalf("places %d and %d are out of order: %v, %v", i-1, i, got[i-1], got[i])
 			}
-			if r.GetWeighted().GetHalfLife().AsDuration() == 0 && got[i].GetIndex() != want[i].GetIndex() { // exact scores
+			if r.GetWeighted().GetHalfLife().AsDuration() == 0 && got[i].GetIndex() != want[i].GetIndex() {
+				// exact scores
 				t.Fatalf("place %d: candidate %d, want %d", i, got[i].GetIndex(), want[i].GetIndex())
 			}
 			if got[i].GetId() != r.GetCandidates()[got[i].GetIndex()].GetId() {

@@ -1,5 +1,6 @@
-// Package score ranks candidates for one or many: filter, one scorer, diversify, best K. It is pure: no I/O, no goroutine, no clock beyond the slices'
-// own, the same result for the same request. The formulas are those of rank.proto.
+// Package score ranks candidates for one or many: filter, one scorer, diversify, best K. It is
+// pure: no I/O, no goroutine, no clock beyond the slices' own, the same result for the same
+// request. The formulas are those of rank.proto.
 package score
 
 import (
@@ -53,7 +54,8 @@ type Parts struct {
 
 // Models are those that a node has.
 type Models interface {
-	// Model by its name and version, 0: the newest, and the version that it has. Errors are *code.Error.
+	// Model by its name and version, 0: the newest, and the version that it has. Errors are
+	// *code.Error.
 	Model(name string, version uint64) (*trees.Model, uint64, error)
 }
 
@@ -81,13 +83,15 @@ type maker interface {
 type scorer interface {
 	// block gets ready for candidates, chunk of them at most. places is valid until the next call.
 	block(places []uint32) error
-	// score puts the scores of the block's candidates for one profile into out; what is put where wanted is not set does not matter.
+	// score puts the scores of the block's candidates for one profile into out; what is put where
+	// wanted is not set does not matter.
 	score(profile int, wanted []bool, out []float64) error
 	// explain says what made a score, in any order.
 	explain(candidate, profile int) []*Contribution
 }
 
-// Compile checks a Scoring and makes it ready. Errors are INVALID_ARGUMENT, UNSUPPORTED, or those of Models.
+// Compile checks a Scoring and makes it ready. Errors are INVALID_ARGUMENT, UNSUPPORTED, or those
+// of Models.
 func Compile(s Scoring, parts Parts) (*Spec, error) {
 	if err := oneScorer(s); err != nil {
 		return nil, err
@@ -169,7 +173,8 @@ func (s *Spec) costs() (once, each int) {
 	return once, each + 2
 }
 
-// Cost estimates the work of a ranking, in steps of 25 ns: what each candidate carries is checked, and each is scored for each profile.
+// Cost estimates the work of a ranking, in steps of 25 ns: what each candidate carries is checked,
+// and each is scored for each profile.
 func (s *Spec) Cost(candidates []*pushmeshv1.Candidate, profiles int) int {
 	once, each := s.costs()
 	cost := (once + each*profiles) * len(candidates)

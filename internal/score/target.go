@@ -14,7 +14,7 @@ type target struct {
 	explained [][]*Contribution
 }
 
-// may says whether the profile may get a candidate; it is asked in ascending order.
+// may reports whether the profile may get a candidate; it is asked in ascending order.
 func (t *target) may(place uint32) bool {
 	if t.Candidates == nil {
 		return true
@@ -26,7 +26,8 @@ func (t *target) may(place uint32) bool {
 	return false
 }
 
-// order brings some of the best to their places, then explains them one by one, and says whether all is done.
+// order brings some of the best to their places, then explains them one by one, and reports whether
+// all is done.
 func (j *Job) order(t *target) (done bool) {
 	if !t.sorted {
 		t.sorted = j.sort(t)
@@ -40,7 +41,7 @@ func (j *Job) order(t *target) (done bool) {
 	return len(t.explained) == len(t.done)
 }
 
-// sort moves some of the best to their places, and says whether all are there.
+// sort moves some of the best to their places, and reports whether all are there.
 func (j *Job) sort(t *target) (done bool) {
 	if t.done == nil {
 		t.left = len(t.best)

@@ -11,7 +11,8 @@ import (
 
 // weighted is WeightedScorer's formula.
 type weighted struct {
-	weights    []term // sorted by feature: floating-point sums depend on their order, results must not
+	// sorted by feature: floating-point sums depend on their order, results must not
+	weights    []term
 	affinities []term
 	bias       float64
 	priority   float64
@@ -112,7 +113,8 @@ func (g *weighing) decayOf(c *pushmeshv1.Candidate) float64 {
 	return math.Exp2(-age(c, g.job.now) / g.halfLife)
 }
 
-// age of a candidate in seconds: at least 0, and 0 without published_at, since clocks that differ must not lift a message.
+// age of a candidate in seconds: at least 0, and 0 without published_at, since clocks that differ
+// must not lift a message.
 func age(c *pushmeshv1.Candidate, now time.Time) float64 {
 	if c.GetPublishedAt() == nil {
 		return 0

@@ -17,8 +17,8 @@ func Addr(flag, addr string) error {
 	return nil
 }
 
-// Advertised is the address that others are told: set, else the one listened on, with this host's name where that is every interface; "" where nothing
-// is listened on. It may ask the resolver.
+// Advertised is the address that others are told: set, else the one listened on, with this host's
+// name where that is every interface; "" where nothing is listened on. It may ask the resolver.
 func Advertised(set, listening string) string {
 	if set != "" {
 		return set
@@ -37,7 +37,8 @@ func Advertised(set, listening string) string {
 	return net.JoinHostPort(name, port)
 }
 
-// Reach is where others reach a listener, as far as its address says: one that listens everywhere is reached at the host of advertised.
+// Reach is where others reach a listener, as far as its address says: one that listens everywhere
+// is reached at the host of advertised.
 func Reach(listening, advertised string) string {
 	host, port, err := net.SplitHostPort(listening)
 	if err != nil || !unspecified(host) {
@@ -60,7 +61,8 @@ var notInID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 // maxHost leaves room in an id of at most 64 bytes for the suffix.
 const maxHost = 48
 
-// RandomID is a node id that no other process has: the host's name (tier where it has none) and a random suffix.
+// RandomID is a node id that no other process has: the host's name (tier where it has none) and a
+// random suffix.
 func RandomID(tier string) string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

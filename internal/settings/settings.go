@@ -1,4 +1,5 @@
-// Package settings reads a service's settings from flags and PUSHMESH_* variables, and reports all faults at once.
+// Package settings reads a service's settings from flags and PUSHMESH_* variables, and reports all
+// faults at once.
 package settings
 
 import (

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Version of the program, as its build carries it: that of its module, or else the revision it was built from (12 digits, "+" where the tree was
-// changed since), or else "devel".
+// Version of the program, as its build carries it: that of its module, or else the revision it was
+// built from (12 digits, "+" where the tree was changed since), or else "devel".
 var Version = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -11,11 +11,12 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// errStopped keeps an error of the caller's own function apart from the store's. It does not unwrap: nothing may
-// be tried again because of it.
+// errStopped keeps an error of the caller's own function apart from the store's. It does not
+// unwrap: nothing may be tried again because of it.
 type errStopped struct{ error }
 
-// onShard calls the owner of a shard, and once more after a refresh where it turns out not to be the owner.
+// onShard calls the owner of a shard, and once more after a refresh where it turns out not to be
+// the owner.
 func onShard[R any](ctx context.Context, c *Client, shard int, call func(meshv1.StoreServiceClient) (R, error)) (R, error) {
 	resp, err := once(c, shard, call)
 	if code.Of(err) != wirev1.Code_CODE_CONFLICT {
@@ -46,8 +47,8 @@ func (c *Client) noticed(err error) {
 	}
 }
 
-// ReadLog reads a range from the topic's owner and hands on each response. An error of take ends the read and is returned as it is.
-// It is tried again only while take has not been called.
+// ReadLog reads a range from the topic's owner and hands on each response. An error of take ends
+// the read and is returned as it is. It is tried again only while take has not been called.
 func (c *Client) ReadLog(ctx context.Context, req *meshv1.ReadLogRequest, take func(*meshv1.ReadLogResponse) error) error {
 	ctx, cancel := context.WithCancel(ctx) // ends the stream where take gives up
 	defer cancel()
@@ -137,7 +138,8 @@ func onAny[R any](c *Client, call func(meshv1.StoreServiceClient) (R, error)) (R
 	return resp, err
 }
 
-// latest is the first owner that has answered lately, else the store that answered last; "" where none ever did.
+// latest is the first owner that has answered lately, else the store that answered last; "" where
+// none ever did.
 func (c *Client) latest() string {
 	owners, _ := c.distinct()
 	c.mu.RLock()

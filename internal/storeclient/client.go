@@ -1,5 +1,5 @@
-// Package storeclient reaches the store's owners: it keeps the map of shards to stores, one gRPC connection
-// for each store, and sends every call where it belongs.
+// Package storeclient reaches the store's owners: it keeps the map of shards to stores, one gRPC
+// connection for each store, and sends every call where it belongs.
 package storeclient
 
 import (
@@ -31,13 +31,14 @@ type Config struct {
 	Seeds []string
 	// DialOptions come after the client's own (no TLS, 16 MiB a message).
 	DialOptions []grpc.DialOption
-	// Mesh that the process belongs to: the stores tell it, and a store of another mesh is not believed. nil: the client's own.
+	// Mesh that the process belongs to: the stores tell it, and a store of another mesh is not
+	// believed. nil: the client's own.
 	Mesh *meshid.Identity
 	Log  *slog.Logger
 }
 
-// Client is a lifecycle.Part, safe for concurrent use. It owns its connections (one for each store, at most maxStores) and one
-// goroutine that keeps the map fresh.
+// Client is a lifecycle.Part, safe for concurrent use. It owns its connections (one for each store,
+// at most maxStores) and one goroutine that keeps the map fresh.
 type Client struct {
 	cfg   Config
 	waits waits
@@ -45,12 +46,13 @@ type Client struct {
 	group *lifecycle.Group
 	dials *dials
 
-	mu      sync.RWMutex
-	owners  [topic.Shards]string // "": none
-	heard   map[string]time.Time // by address: the last answer to Owners, or when it became an owner
-	foreign map[string]error     // by address: why a known store's last answer was not believed
-	changed chan struct{}        // closed at the next change of owners
-	waiting []chan struct{}      // closed at the end of the next round that begins
+	mu     sync.RWMutex
+	owners [topic.Shards]string // "": none
+	// by address: the last answer to Owners, or when it became an owner
+	heard   map[string]time.Time
+	foreign map[string]error // by address: why a known store's last answer was not believed
+	changed chan struct{}    // closed at the next change of owners
+	waiting []chan struct{}  // closed at the end of the next round that begins
 }
 
 // New makes a client that knows no owner yet.
@@ -107,7 +109,8 @@ func (c *Client) Check() error {
 	return errors.Join(append(errs, c.refused()...)...)
 }
 
-// CheckMesh is nil unless a store that the client was told of, or learned of, belongs to another mesh.
+// CheckMesh is nil unless a store that the client was told of, or learned of, belongs to another
+// mesh.
 func (c *Client) CheckMesh() error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -139,8 +142,8 @@ func (c *Client) CheckAny() error {
 	return errors.New("no store that owns shards answers")
 }
 
-// Silent says whether a store has not answered for so long that nothing shall be sent to it. It is asked all the time, and no longer silent
-// with its first answer.
+// Silent reports whether a store has not answered for so long that nothing shall be sent to it. It
+// is asked all the time, and no longer silent with its first answer.
 func (c *Client) Silent(addr string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -150,7 +153,8 @@ func (c *Client) Silent(addr string) bool {
 // silent: c.mu is held.
 func (c *Client) silent(addr string) bool { return time.Since(c.heard[addr]) > c.waits.silent }
 
-// Owner of a shard: its address and a stub. UNAVAILABLE, retryable, where none is known, or the one known is silent.
+// Owner of a shard: its address and a stub. UNAVAILABLE, retryable, where none is known, or the one
+// known is silent.
 func (c *Client) Owner(shard int) (addr string, stub meshv1.StoreServiceClient, err error) {
 	c.mu.RLock()
 	addr = c.owners[shard]
@@ -170,7 +174,8 @@ func (c *Client) Owner(shard int) (addr string, stub meshv1.StoreServiceClient, 
 	return addr, stub, nil
 }
 
-// Changed is closed at the next change of the owner map. Take it before reading the map, so that no change is missed.
+// Changed is closed at the next change of the owner map. Take it before reading the map, so that no
+// change is missed.
 func (c *Client) Changed() <-chan struct{} {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -188,7 +193,7 @@ func (c *Client) Refresh() {
 // To is the stub for a store's address, whether it owns anything or not.
 func (c *Client) To(addr string) (meshv1.StoreServiceClient, error) { return c.dials.to(addr) }
 
-// Owns says whether a store owns any shard, as far as is known.
+// Owns reports whether a store owns any shard, as far as is known.
 func (c *Client) Owns(addr string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -230,8 +235,8 @@ func (c *Client) distinct() (addrs []string, complete bool) {
 	return addrs, complete
 }
 
-// OwnerOf is the address of the store that owns a shard, as far as is known; "" where none does. Who keeps calls for many shards apart by it has none of them wait
-// for another's owner.
+// OwnerOf is the address of the store that owns a shard, as far as is known; "" where none does.
+// Who keeps calls for many shards apart by it has none of them wait for another's owner.
 func (c *Client) OwnerOf(shard int) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

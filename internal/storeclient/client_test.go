@@ -179,7 +179,8 @@ func TestHeadsAreAskedOfTheOwners(t *testing.T) {
 	}
 }
 
-// A store that says of itself that it has shards, and has not loaded them, knows nothing of their topics: no answer is better than one without them.
+// A store that says of itself that it has shards, and has not loaded them, knows nothing of their
+// topics: no answer is better than one without them.
 func TestHeadsUnderFiltersAreOfAllShards(t *testing.T) {
 	c, _, b := pair(t)
 	owns := b.owns
@@ -336,7 +337,8 @@ func TestConnectionsOfStoresThatAreGoneAreClosed(t *testing.T) {
 	b.set(func(f *fake) { f.ranges = nil })
 	c.Refresh()
 	wait(t, c, "one owner", ownedBy(c, last, a.addr))
-	if err := c.Refreshed(t.Context()); err != nil { // the round that closes has ended when the next has begun
+	if err := c.Refreshed(t.Context()); err != nil {
+		// the round that closes has ended when the next has begun
 		t.Fatal(err)
 	}
 	c.dials.mu.Lock()
@@ -393,8 +395,8 @@ func TestARestartedStoreIsFoundAgain(t *testing.T) {
 	}
 }
 
-// An owner that answers nothing, and that nobody succeeds, is refused for at once after a while, and asked all the time: with its first answer
-// calls go there again.
+// An owner that answers nothing, and that nobody succeeds, is refused for at once after a while,
+// and asked all the time: with its first answer calls go there again.
 func TestASilentOwnerIsRefusedForAtOnce(t *testing.T) {
 	a := newFake(t).own(0, last)
 	c := clientThatWaits(t, defaultWaits, a.addr)

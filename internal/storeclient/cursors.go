@@ -15,8 +15,9 @@ import (
 // bytesPerWrite bounds one WriteCursors call; a single larger write goes alone.
 const bytesPerWrite = 1 << 20
 
-// WriteCursors splits the writes by owner and answers with their codes in order. A write whose owner can't be reached has the code of
-// that error (UNAVAILABLE: keep it and try again), the others stand. An error is returned only where no write was answered.
+// WriteCursors splits the writes by owner and answers with their codes in order. A write whose
+// owner can't be reached has the code of that error (UNAVAILABLE: keep it and try again), the
+// others stand. An error is returned only where no write was answered.
 func (c *Client) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsRequest) (*meshv1.WriteCursorsResponse, error) {
 	resp := &meshv1.WriteCursorsResponse{Codes: make([]wirev1.Code, len(req.GetWrites()))}
 	all := make([]int, len(req.GetWrites()))
@@ -50,8 +51,9 @@ type part struct {
 	bytes int
 }
 
-// writeSome sends the writes that which names and fills in their codes: moved are those refused because another store owns them
-// now, answered counts those that a store answered, err is one of the errors.
+// writeSome sends the writes that which names and fills in their codes: moved are those refused
+// because another store owns them now, answered counts those that a store answered, err is one of
+// the errors.
 func (c *Client) writeSome(ctx context.Context, writes []*meshv1.SessionWrite, which []int, codes []wirev1.Code) (moved []int, answered int, err error) {
 	parts, err := c.split(writes, which, codes)
 	var (
@@ -129,9 +131,10 @@ func (c *Client) writePart(ctx context.Context, writes []*meshv1.SessionWrite, p
 	return err
 }
 
-// whileOwned is a context for a call to a shard's owner, which ends as well when another store is known to own the shard: a call to one that was fenced because it
-// hangs would hold up what its successor takes at once. One shard speaks for all: those of a store that hangs are taken together. done ends it, and reports
-// whether the owner changed.
+// whileOwned is a context for a call to a shard's owner, which ends as well when another store is
+// known to own the shard: a call to one that was fenced because it hangs would hold up what its
+// successor takes at once. One shard speaks for all: those of a store that hangs are taken
+// together. done ends it, and reports whether the owner changed.
 func (c *Client) whileOwned(ctx context.Context, owner string, shard int) (here context.Context, done func() (moved bool)) {
 	here, cancel := context.WithCancel(ctx)
 	watched := make(chan bool, 1)

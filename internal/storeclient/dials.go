@@ -43,7 +43,8 @@ func newDials(more []grpc.DialOption) *dials {
 			MinConnectTimeout: 2 * time.Second,
 		}),
 		grpc.WithChainUnaryInterceptor(closedIsAway),
-		// An idle connection costs a store little; a first call that has to connect costs the caller.
+		// An idle connection costs a store little; a first call that has to connect costs the
+		// caller.
 		grpc.WithIdleTimeout(0),
 	}
 	return &dials{options: append(options, more...), conns: map[string]*grpc.ClientConn{}}
@@ -74,8 +75,8 @@ func closedIsAway(ctx context.Context, method string, req, reply any, conn *grpc
 	return away(ctx, invoke(ctx, method, req, reply, conn, opts...))
 }
 
-// away is the error of a call. A connection to a store that owns nothing any more is closed, which cancels the calls under way: to their callers, who did not cancel
-// them, the store is away.
+// away is the error of a call. A connection to a store that owns nothing any more is closed, which
+// cancels the calls under way: to their callers, who did not cancel them, the store is away.
 func away(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() == nil && status.Code(err) == codes.Canceled {
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the store is gone: its connection was closed")

@@ -19,21 +19,23 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// fake is one store behind a real socket. It owns shards [first, last] in truth, and tells of ranges.
+// fake is one store behind a real socket. It owns shards [first, last] in truth, and tells of
+// ranges.
 type fake struct {
 	meshv1.UnimplementedStoreServiceServer
 	addr string
 	srv  *grpc.Server
 
-	mu       sync.Mutex
-	owns     func(shard int) bool
-	ranges   []*meshv1.OwnersResponse_Range
-	asked    int // calls of Owners
-	calls    int // all the others
-	hang     bool
-	mesh     meshid.Mesh    // zero: the tests'
-	broken   error          // what every other call fails with
-	stuck    chan struct{}  // not nil: every other call waits for its end, and says here that it does
+	mu     sync.Mutex
+	owns   func(shard int) bool
+	ranges []*meshv1.OwnersResponse_Range
+	asked  int // calls of Owners
+	calls  int // all the others
+	hang   bool
+	mesh   meshid.Mesh // zero: the tests'
+	broken error       // what every other call fails with
+	// not nil: every other call waits for its end, and says here that it does
+	stuck    chan struct{}
 	mid      error          // what a read fails with after its first response
 	more     []*meshv1.Head // that every filter matches too
 	sessions []*pushmeshv1.Session
@@ -227,7 +229,8 @@ func (f *fake) DiscardDeadLetters(_ context.Context, req *meshv1.DiscardDeadLett
 // patience bounds every wait of these tests; nothing comes near it.
 const patience = time.Minute
 
-// patient is for stores that all answer, if late: a busy machine shall not make one of them a silent one.
+// patient is for stores that all answer, if late: a busy machine shall not make one of them a
+// silent one.
 var patient = waits{ask: patience, grace: patience, silent: patience}
 
 // client that knows seeds, started.

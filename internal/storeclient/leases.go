@@ -14,8 +14,9 @@ import (
 // leasesPerCall is the most that a store takes at a time.
 const leasesPerCall = 1000
 
-// RenewLeases asks each lease's owner and answers with codes in order. A lease whose owner can't be reached, or has changed, has the code
-// UNAVAILABLE: it is renewed again soon, long before it runs out.
+// RenewLeases asks each lease's owner and answers with codes in order. A lease whose owner can't be
+// reached, or has changed, has the code UNAVAILABLE: it is renewed again soon, long before it runs
+// out.
 func (c *Client) RenewLeases(ctx context.Context, req *meshv1.RenewLeasesRequest) *meshv1.RenewLeasesResponse {
 	resp := &meshv1.RenewLeasesResponse{Codes: make([]wirev1.Code, len(req.GetLeases()))}
 	byOwner := map[string][]int{}

@@ -24,7 +24,8 @@ func says(t *testing.T, c *Client, texts ...string) {
 	})
 }
 
-// An owner's address becomes another mesh's: nothing that the new store says is believed, until it is of the mesh again.
+// An owner's address becomes another mesh's: nothing that the new store says is believed, until it
+// is of the mesh again.
 func TestAStoreOfAnotherMeshIsNotBelieved(t *testing.T) {
 	c, a, b := pair(t)
 	b.set(func(f *fake) { f.mesh = other })
@@ -55,7 +56,8 @@ func TestSeedsOfTwoMeshes(t *testing.T) {
 	}
 }
 
-// A process that was given the name of a mesh takes no other, and a store that names none is older than that.
+// A process that was given the name of a mesh takes no other, and a store that names none is older
+// than that.
 func TestAWantedMesh(t *testing.T) {
 	a := newFake(t).own(0, last)
 	c := New(Config{Seeds: []string{a.addr}, Mesh: meshid.New("wanted")})

@@ -50,7 +50,8 @@ func (c *Client) ListModels(ctx context.Context, req *meshv1.StoreServiceListMod
 	})
 }
 
-// ReadModel reads a version from any store, whole and as it was put: INTERNAL where its digest is another one.
+// ReadModel reads a version from any store, whole and as it was put: INTERNAL where its digest is
+// another one.
 func (c *Client) ReadModel(ctx context.Context, name string, version uint64) (*pushmeshv1.Model, []byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// stuckPair are stores of which the second one has the upper half of the shards and answers no call; the client was told of the first, or of both.
+// stuckPair are stores of which the second one has the upper half of the shards and answers no
+// call; the client was told of the first, or of both.
 func stuckPair(t *testing.T, both bool) (c *Client, well, stuck *fake) {
 	t.Helper()
 	a, b := newFake(t), newFake(t)
@@ -26,7 +27,8 @@ func stuckPair(t *testing.T, both bool) (c *Client, well, stuck *fake) {
 	return c, a, b
 }
 
-// fenced has the first store own everything, once a call waits at the second one, which hangs altogether.
+// fenced has the first store own everything, once a call waits at the second one, which hangs
+// altogether.
 func fenced(t *testing.T, c *Client, well, stuck *fake) {
 	t.Helper()
 	select {
@@ -47,8 +49,8 @@ func sessionIn(fits func(shard int) bool) (user string) {
 	return user
 }
 
-// Positions that wait at a store which hangs are stored by its successor, as soon as there is one: neither are they refused, which would end their session,
-// nor does the hanging store hold them up.
+// Positions that wait at a store which hangs are stored by its successor, as soon as there is one:
+// neither are they refused, which would end their session, nor does the hanging store hold them up.
 func TestWritesFollowTheirShards(t *testing.T) {
 	for name, both := range map[string]bool{"a store that was learned of": false, "a store that the client was told of": true} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +74,8 @@ func TestWritesFollowTheirShards(t *testing.T) {
 	}
 }
 
-// A call that ends because its store owns nothing any more, so that the connection is closed, was not cancelled by its caller: it may be tried again.
+// A call that ends because its store owns nothing any more, so that the connection is closed, was
+// not cancelled by its caller: it may be tried again.
 func TestCallsToAStoreThatGoesMayBeTriedAgain(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, c *Client) error{
 		"attach": func(ctx context.Context, c *Client) error {

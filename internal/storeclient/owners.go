@@ -23,9 +23,11 @@ const (
 // waits are how long stores may take to answer.
 type waits struct {
 	// ask bounds a question; grace bounds the round once a store has answered, so that a store that
-	// hangs does not hide for long who took its shards. What it answers later only says that it is there.
+	// hangs does not hide for long who took its shards. What it answers later only says that it is
+	// there.
 	ask, grace time.Duration
-	// silent is when an owner counts as not reachable, and calls for its shards are refused at once.
+	// silent is when an owner counts as not reachable, and calls for its shards are refused at
+	// once.
 	silent time.Duration
 }
 
@@ -161,7 +163,8 @@ func (c *Client) note(addr string, foreign error) error {
 	return foreign
 }
 
-// believe leaves out what stores of other meshes say. The first answers tell which mesh this is; where they name several, none is believed.
+// believe leaves out what stores of other meshes say. The first answers tell which mesh this is;
+// where they name several, none is believed.
 func (c *Client) believe(answers []answer) []answer {
 	if _, known := c.cfg.Mesh.Mesh(); !known && len(answers) > 0 {
 		slices.SortFunc(answers, func(a, b answer) int { return strings.Compare(a.addr, b.addr) })
@@ -203,9 +206,9 @@ func (c *Client) take(owners [topic.Shards]string) {
 	c.changed = make(chan struct{})
 }
 
-// merge decides who owns what. A store that says so of itself is believed before hearsay; of two that do, the newcomer is,
-// since a takeover is when that happens. Hearsay counts only for a store that did not answer itself. Without any
-// answer the map stays as it was.
+// merge decides who owns what. A store that says so of itself is believed before hearsay; of two
+// that do, the newcomer is, since a takeover is when that happens. Hearsay counts only for a store
+// that did not answer itself. Without any answer the map stays as it was.
 func merge(before [topic.Shards]string, answers []answer) [topic.Shards]string {
 	if len(answers) == 0 {
 		return before

@@ -19,8 +19,9 @@ import (
 // topicsPerCall keeps a question about heads below a gRPC message of 4 MiB.
 const topicsPerCall = 4096
 
-// Heads asks the owners of the topics named and, for filters, every owner. More than limit heads of topics that were not named
-// (limit above 0) are TOO_MANY_TOPICS. Where a shard has no owner, filters can't be answered: UNAVAILABLE.
+// Heads asks the owners of the topics named and, for filters, every owner. More than limit heads of
+// topics that were not named (limit above 0) are TOO_MANY_TOPICS. Where a shard has no owner,
+// filters can't be answered: UNAVAILABLE.
 func (c *Client) Heads(ctx context.Context, topics, filters []string, limit uint32) ([]*meshv1.Head, error) {
 	heads, err := c.heads(ctx, topics, filters, limit)
 	if code.Of(err) == wirev1.Code_CODE_CONFLICT {
@@ -73,8 +74,8 @@ func (c *Client) heads(ctx context.Context, topics, filters []string, limit uint
 	return mergeHeads(resps, topics, limit)
 }
 
-// complete says whether filters were compared with the topics of every shard: a store that is the owner as far as is known here may have loaded none of its
-// shards yet, or have lost them.
+// complete reports whether filters were compared with the topics of every shard: a store that is
+// the owner as far as is known here may have loaded none of its shards yet, or have lost them.
 func complete(resps []*meshv1.HeadsResponse) bool {
 	all := topic.NewShardSet()
 	for _, resp := range resps {
@@ -83,7 +84,8 @@ func complete(resps []*meshv1.HeadsResponse) bool {
 	return all.Full()
 }
 
-// later says whether a head is newer than another of its topic: one store may not know yet that another has the shard.
+// later reports whether a head is newer than another of its topic: one store may not know yet that
+// another has the shard.
 func later(h, other *meshv1.Head) bool {
 	return cmp.Or(cmp.Compare(h.GetEpoch(), other.GetEpoch()), cmp.Compare(h.GetHead(), other.GetHead())) > 0
 }
@@ -121,8 +123,8 @@ func mergeHeads(resps []*meshv1.HeadsResponse, named []string, limit uint32) ([]
 // sessionsPerPage is what limit 0 means: merging needs the same limit everywhere.
 const sessionsPerPage = 100
 
-// ListSessions asks every owner and merges their pages, by user and name. The smallest of pages of one size are a page again, since
-// none of them was cut before its own last.
+// ListSessions asks every owner and merges their pages, by user and name. The smallest of pages of
+// one size are a page again, since none of them was cut before its own last.
 func (c *Client) ListSessions(ctx context.Context, req *meshv1.ListSessionsRequest) (*meshv1.ListSessionsResponse, error) {
 	limit := cmp.Or(int(req.GetLimit()), sessionsPerPage)
 	req = &meshv1.ListSessionsRequest{User: req.GetUser(), Limit: uint32(limit), PageToken: req.GetPageToken()}
@@ -156,8 +158,8 @@ func (c *Client) ListSessions(ctx context.Context, req *meshv1.ListSessionsReque
 	return out, nil
 }
 
-// PageToken says that a page of sessions, sorted by the bytes of (user, name), ended with this one. Every store makes and
-// takes the same tokens, so that pages of several can be merged.
+// PageToken says that a page of sessions, sorted by the bytes of (user, name), ended with this one.
+// Every store makes and takes the same tokens, so that pages of several can be merged.
 func PageToken(user, name string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(user + "\x00" + name))
 }
@@ -235,7 +237,8 @@ type call[Q any] struct {
 	req  Q
 }
 
-// scatter makes all calls at once (there are about as many as stores) and returns the answers in their order, or the first error.
+// scatter makes all calls at once (there are about as many as stores) and returns the answers in
+// their order, or the first error.
 func scatter[Q, R any](c *Client, calls []call[Q], ask func(meshv1.StoreServiceClient, Q) (R, error)) ([]R, error) {
 	resps, errs := make([]R, len(calls)), make([]error, len(calls))
 	var wg sync.WaitGroup

@@ -9,8 +9,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// CancelScheduled asks every owner: the one of the message's shard cancels it. nil: it will not be delivered. CONFLICT: it was already.
-// NOT_FOUND: no store knows it. UNAVAILABLE, retryable: its shard has no owner now.
+// CancelScheduled asks every owner: the one of the message's shard cancels it. nil: it will not be
+// delivered. CONFLICT: it was already. NOT_FOUND: no store knows it. UNAVAILABLE, retryable: its
+// shard has no owner now.
 func (c *Client) CancelScheduled(ctx context.Context, messageID []byte) error {
 	resps, err := everywhere(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceCancelScheduledResponse, error) {
 		return stub.CancelScheduled(ctx, &meshv1.StoreServiceCancelScheduledRequest{MessageId: messageID})

@@ -10,8 +10,9 @@ import (
 // logQueue is how many lines may wait for whoever reads the log.
 const logQueue = 1024
 
-// logWriter is between the log and standard error, so that nobody who logs ever waits: a pipe that is not read would stop the whole process, one
-// goroutine after the other. Lines beyond logQueue are dropped and counted.
+// logWriter is between the log and standard error, so that nobody who logs ever waits: a pipe that
+// is not read would stop the whole process, one goroutine after the other. Lines beyond logQueue
+// are dropped and counted.
 type logWriter struct {
 	out     io.Writer
 	mu      sync.Mutex

@@ -1,4 +1,5 @@
-// Package telemetry sets up a process's traces (OpenTelemetry, OTLP over gRPC), metrics (Prometheus) and log (slog).
+// Package telemetry sets up a process's traces (OpenTelemetry, OTLP over gRPC), metrics
+// (Prometheus) and log (slog).
 package telemetry
 
 import (
@@ -124,7 +125,8 @@ func Traceparent(ctx context.Context) string {
 	return carrier["traceparent"]
 }
 
-// WithTraceparent puts the span that a W3C traceparent names into ctx as the remote parent; a bad one is ignored.
+// WithTraceparent puts the span that a W3C traceparent names into ctx as the remote parent; a bad
+// one is ignored.
 func WithTraceparent(ctx context.Context, traceparent string) context.Context {
 	if traceparent == "" {
 		return ctx

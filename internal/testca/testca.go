@@ -53,7 +53,8 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// Issue makes a certificate for servers and clients that is good until then, with its key, both PEM. Names that are addresses become addresses.
+// Issue makes a certificate for servers and clients that is good until then, with its key, both
+// PEM. Names that are addresses become addresses.
 func (a *Authority) Issue(until time.Time, names ...string) (cert, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -95,7 +96,8 @@ func (a *Authority) Certificate(names ...string) (tls.Certificate, error) {
 	return tls.X509KeyPair(cert, key)
 }
 
-// Write puts what Issue makes, good for a day, into NAME.pem and NAME.key of the folder. Files that are there are replaced one after the other.
+// Write puts what Issue makes, good for a day, into NAME.pem and NAME.key of the folder. Files that
+// are there are replaced one after the other.
 func (a *Authority) Write(folder, name string, names ...string) (certFile, keyFile string, err error) {
 	cert, key, err := a.Issue(time.Now().Add(24*time.Hour), names...)
 	if err != nil {

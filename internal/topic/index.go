@@ -1,8 +1,8 @@
 package topic
 
-// Index finds the values of all filters that match a topic. The cost of a match grows with the levels of filters that it
-// meets, not with the filters held: mostly a few more than the topic has, and MaxMet at most where every filter that is added
-// Fits. It is not safe for concurrent use.
+// Index finds the values of all filters that match a topic. The cost of a match grows with the
+// levels of filters that it meets, not with the filters held: mostly a few more than the topic has,
+// and MaxMet at most where every filter that is added Fits. It is not safe for concurrent use.
 type Index[V comparable] struct {
 	root node[V]
 	n    int

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkIndex matches as an edge does: 100,000 filters with wildcards of five kinds, and topics that meet some or none.
+// BenchmarkIndex matches as an edge does: 100,000 filters with wildcards of five kinds, and topics
+// that meet some or none.
 func BenchmarkIndex(b *testing.B) {
 	var x Index[int]
 	filters := make([]string, 100_000)

@@ -1,6 +1,7 @@
 package topic
 
-// ShardSet is a set of shards as messages carry it: shard n is bit n % 8, from the lowest, of byte n / 8.
+// ShardSet is a set of shards as messages carry it: shard n is bit n % 8, from the lowest, of byte
+// n / 8.
 type ShardSet []byte
 
 // NewShardSet is empty.
@@ -23,7 +24,7 @@ func (s ShardSet) Add(n int) { s[n/8] |= 1 << (n % 8) }
 // Remove takes a shard out.
 func (s ShardSet) Remove(n int) { s[n/8] &^= 1 << (n % 8) }
 
-// Has says whether a shard is in.
+// Has reports whether a shard is in.
 func (s ShardSet) Has(n int) bool { return s[n/8]&(1<<(n%8)) != 0 }
 
 // Union puts in what another has; other may be shorter or longer, as it came.
@@ -33,7 +34,7 @@ func (s ShardSet) Union(other ShardSet) {
 	}
 }
 
-// Full says whether every shard is in.
+// Full reports whether every shard is in.
 func (s ShardSet) Full() bool {
 	for n := range Shards {
 		if !s.Has(n) {

@@ -14,7 +14,8 @@ import (
 // MaxLen is the most bytes a topic or filter may have.
 const MaxLen = 255
 
-// Shards is the fixed number of shards that topics hash to. It never changes: stored data depends on it.
+// Shards is the fixed number of shards that topics hash to. It never changes: stored data depends
+// on it.
 const Shards = 1024
 
 // ErrBad is wrapped by every error of Check and CheckFilter; trying again can't help.
@@ -70,10 +71,10 @@ func checkText(t string) error {
 	return nil
 }
 
-// IsFilter says whether a valid filter has a wildcard.
+// IsFilter reports whether a valid filter has a wildcard.
 func IsFilter(f string) bool { return strings.ContainsAny(f, "+#") }
 
-// Match says whether a valid filter matches a valid topic. "a/#" matches "a" too; a wildcard in
+// Match reports whether a valid filter matches a valid topic. "a/#" matches "a" too; a wildcard in
 // the first level does not match a level that starts with "$".
 func Match(filter, topic string) bool {
 	if topic[0] == '$' && (filter[0] == '+' || filter[0] == '#') {
@@ -100,7 +101,7 @@ func Match(filter, topic string) bool {
 	}
 }
 
-// Under says whether topic lies under prefix by whole levels (or is it).
+// Under reports whether topic lies under prefix by whole levels (or is it).
 func Under(prefix, topic string) bool {
 	return strings.HasPrefix(topic, prefix) && (len(topic) == len(prefix) || topic[len(prefix)] == '/')
 }
@@ -116,7 +117,7 @@ func cut(s string) (level, rest string, last bool) {
 	return level, rest, !found
 }
 
-// Meet says whether a topic may exist that two valid filters both match.
+// Meet reports whether a topic may exist that two valid filters both match.
 func Meet(a, b string) bool {
 	for {
 		x, xrest, xlast := cut(a)

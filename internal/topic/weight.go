@@ -5,22 +5,23 @@ import (
 	"strings"
 )
 
-// MaxMet is the most levels of filters, nodes of an Index's tree, that a match may meet. Without it a topic of n levels could meet 2ⁿ
-// where someone made filters for it.
+// MaxMet is the most levels of filters, nodes of an Index's tree, that a match may meet. Without it
+// a topic of n levels could meet 2ⁿ where someone made filters for it.
 const MaxMet = deepMet + 1<<(shallow+1)
 
-// Filters of so many levels fit in whatever mix: a topic meets 2⁹ - 1 of their levels at most, the root included. Deeper ones fit where,
-// with all the others, that is not more than deepMet.
+// Filters of so many levels fit in whatever mix: a topic meets 2⁹ - 1 of their levels at most, the
+// root included. Deeper ones fit where, with all the others, that is not more than deepMet.
 const (
 	shallow = 8
 	deepMet = 512
 )
 
-// Fits says whether no match, of whatever topic, would meet more than MaxMet levels once filter is held too; so it is with every filter of
-// up to eight levels. The filter must be valid.
+// Fits reports whether no match, of whatever topic, would meet more than MaxMet levels once filter
+// is held too; so it is with every filter of up to eight levels. The filter must be valid.
 //
-// What a match meets at most is counted from below: a node, what lies behind its "+", and what lies behind the heaviest of its other
-// levels, as a topic has one there. So filters that share no topics, such as those of two namespaces, do not count together.
+// What a match meets at most is counted from below: a node, what lies behind its "+", and what lies
+// behind the heaviest of its other levels, as a topic has one there. So filters that share no
+// topics, such as those of two namespaces, do not count together.
 func (x *Index[V]) Fits(filter string) bool {
 	if strings.Count(filter, "/") < shallow {
 		return true
@@ -65,7 +66,8 @@ func (nd *node[V]) behind() (plus, exact int) {
 	return plus, nd.below.weighs.most()
 }
 
-// weigh takes in that what a match meets behind level was so much, and is so much now; 0: there is no such level.
+// weigh takes in that what a match meets behind level was so much, and is so much now; 0: there is
+// no such level.
 func (nd *node[V]) weigh(level string, was, is int) {
 	if was == is {
 		return
@@ -81,7 +83,8 @@ func (nd *node[V]) weigh(level string, was, is int) {
 	nd.meets = int32(1 + plus + exact)
 }
 
-// weights counts children by what they weigh, the lightest first. Different weights are few: d of them take d²/2 nodes below.
+// weights counts children by what they weigh, the lightest first. Different weights are few: d of
+// them take d²/2 nodes below.
 type weights []weight
 
 type weight struct{ of, n int32 }

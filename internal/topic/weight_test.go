@@ -50,8 +50,8 @@ func combinations(levels int, end string) (all []string) {
 	return all
 }
 
-// Filters made so that a topic meets as many levels as can be: what Fits lets in stays below the bound and matches as it says, and what
-// was refused fits once others are gone.
+// Filters made so that a topic meets as many levels as can be: what Fits lets in stays below the
+// bound and matches as it says, and what was refused fits once others are gone.
 func TestAHostileMixIsBounded(t *testing.T) {
 	for _, levels := range []int{4, 7, 8, 12} {
 		filters := combinations(levels, "z")

@@ -105,7 +105,8 @@ func TestModelIsSafeForConcurrentUse(t *testing.T) {
 func TestScoringDoesNotAllocate(t *testing.T) {
 	m := generated(t, 10, 31, 10)
 	rows, out := treesgen.Rows(64, 10, 0.1, 6), make([]float64, 64)
-	// On average: a collection empties the pool, and the race detector drops a quarter of what is put back.
+	// On average: a collection empties the pool, and the race detector drops a quarter of what is
+	// put back.
 	if n := testing.AllocsPerRun(2000, func() { m.RawBatch(rows, out) }); n >= 1 {
 		t.Fatalf("%v allocations", n)
 	}

@@ -2,16 +2,18 @@ package trees
 
 import "fmt"
 
-// element of a path: a column that was split on, and which part of the rows that lack it (zero) and that have it (one) go on, and the weight of all
-// sets of the path's columns that are as large as the element's place.
+// element of a path: a column that was split on, and which part of the rows that lack it (zero) and
+// that have it (one) go on, and the weight of all sets of the path's columns that are as large as
+// the element's place.
 type element struct {
 	column    int32
 	zero, one float64
 	weight    float64
 }
 
-// Explain gives each column's contribution to a row's raw score of an output: exact TreeSHAP where a column that is left out takes both branches by
-// their cover. out has a place for each column and, last, the constant part; they sum up to the raw score. Its time is bounded by ExplainCost.
+// Explain gives each column's contribution to a row's raw score of an output: exact TreeSHAP where
+// a column that is left out takes both branches by their cover. out has a place for each column
+// and, last, the constant part; they sum up to the raw score. Its time is bounded by ExplainCost.
 func (m *Model) Explain(row []float64, output int, out []float64) {
 	if len(out) != len(m.columns)+1 || output < 0 || output >= m.outputs {
 		panic(fmt.Sprintf("trees: %d places for the contributions of %d columns, output %d of %d", len(out), len(m.columns), output, m.outputs))
@@ -46,7 +48,8 @@ type explainer struct {
 	out  []float64
 }
 
-// visit adds what the leaves below place contribute. path holds the depth elements above, and then room; last is the split that leads here.
+// visit adds what the leaves below place contribute. path holds the depth elements above, and then
+// room; last is the split that leads here.
 func (e *explainer) visit(place uint32, path []element, depth int, last element) {
 	extend(path, depth, last)
 	s := &e.steps[e.at+place]

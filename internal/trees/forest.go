@@ -24,7 +24,8 @@ type node struct {
 	number      int32
 	missing     missing
 	defaultLeft bool
-	// Values go left when they are <= threshold; or, where categorical, those whose bit in set is set go to the left (setRight: to the right).
+	// Values go left when they are <= threshold; or, where categorical, those whose bit in set is
+	// set go to the left (setRight: to the right).
 	categorical, setRight bool
 	threshold             float64
 	set                   []uint32
@@ -38,7 +39,8 @@ type node struct {
 type forest struct {
 	*Model
 	limits Limits
-	// connected: a node that can't be reached from the root is a fault of the file. XGBoost leaves pruned ones behind.
+	// connected: a node that can't be reached from the root is a fault of the file. XGBoost leaves
+	// pruned ones behind.
 	connected bool
 	// widest is the largest column that a split looks at, -1 before the first one.
 	widest int32
@@ -53,7 +55,8 @@ func newForest(format Format, limits Limits) *forest {
 	return &forest{Model: &Model{format: format}, limits: limits, widest: -1, slotOf: map[slot]uint32{}}
 }
 
-// room says whether a tree of so many nodes still fits; called before anything is allocated for it.
+// room reports whether a tree of so many nodes still fits; called before anything is allocated for
+// it.
 func (f *forest) room(nodes int) error {
 	if len(f.trees) >= f.limits.Trees {
 		return beyond("trees", len(f.trees)+1, f.limits.Trees)
@@ -100,7 +103,8 @@ func (f *forest) add(nodes []node) error {
 	return nil
 }
 
-// walk fills order and depth, and refuses nodes that are no tree. A split's children come one after the other, the one whose comparison holds first.
+// walk fills order and depth, and refuses nodes that are no tree. A split's children come one after
+// the other, the one whose comparison holds first.
 func (f *forest) walk(nodes []node) error {
 	if len(nodes) == 0 {
 		return invalid("tree %d has no nodes", len(f.trees))
@@ -147,7 +151,8 @@ func (n *node) children() (first, second int32) {
 	return n.left, n.right
 }
 
-// share fills the shares of the tree that was just laid out, and its expected value. Where the file's covers say nothing, each leaf weighs the same.
+// share fills the shares of the tree that was just laid out, and its expected value. Where the
+// file's covers say nothing, each leaf weighs the same.
 func (f *forest) share(nodes []node, t *tree) {
 	covers := make([]float64, len(f.order))
 	known := false
@@ -191,7 +196,8 @@ func (f *forest) share(nodes []node, t *tree) {
 	t.expected = covers[0]
 }
 
-// finish checks what needs the whole file, and gives the model away. columns is how many a row has, names of them may be nil.
+// finish checks what needs the whole file, and gives the model away. columns is how many a row has,
+// names of them may be nil.
 func (f *forest) finish(columns int, names []string) (*Model, error) {
 	m := f.Model
 	if columns > f.limits.Columns {

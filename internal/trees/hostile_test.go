@@ -225,7 +225,8 @@ func TestXGBoostBinaryFaults(t *testing.T) {
 	if _, err := Parse(append([]byte("binf"), good...), Limits{}); err != nil {
 		t.Errorf("with a header: %v", err)
 	}
-	// Where things stand in this file: the learner's 136 bytes, two strings, the forest's 160, the first tree's 148.
+	// Where things stand in this file: the learner's 136 bytes, two strings, the forest's 160, the
+	// first tree's 148.
 	forest := learnerParam + 8 + len("multi:softmax") + 8 + len("gbtree")
 	first := forest + forestParam
 	nodes := first + treeParam

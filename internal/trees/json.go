@@ -5,8 +5,9 @@ import (
 	"strconv"
 )
 
-// jsonReader reads JSON from left to right, without a tree of values in between: what a file of n bytes takes is what the caller keeps.
-// It also reads NaN and Infinity, which XGBoost writes. The first fault makes every later read empty and ends every loop.
+// jsonReader reads JSON from left to right, without a tree of values in between: what a file of n
+// bytes takes is what the caller keeps. It also reads NaN and Infinity, which XGBoost writes. The
+// first fault makes every later read empty and ends every loop.
 type jsonReader struct {
 	data []byte
 	at   int

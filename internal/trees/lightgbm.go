@@ -139,7 +139,8 @@ func (l *lightFile) header() error {
 	return l.objectiveOf()
 }
 
-// objectiveOf sets the transformation. A model with a custom objective has none, and is not transformed.
+// objectiveOf sets the transformation. A model with a custom objective has none, and is not
+// transformed.
 func (l *lightFile) objectiveOf() error {
 	l.Model.objective = l.objective
 	l.transform = identity

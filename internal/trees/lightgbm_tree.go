@@ -49,7 +49,8 @@ func (l *lightFile) tree() error {
 	return l.add(nodes)
 }
 
-// nodes of the tree, whose splits list at most so many words of categories: its splits, and behind them its leaves, which the file calls -1, -2, ….
+// nodes of the tree, whose splits list at most so many words of categories: its splits, and behind
+// them its leaves, which the file calls -1, -2, ….
 func (t *lightTree) nodes(leaves, words int) []node {
 	values := t.numbers("leaf_value", leaves)
 	if t.err != nil {
@@ -126,7 +127,8 @@ func (t *lightTree) covers(nodes []node, leaves int) {
 	}
 }
 
-// sets of categories of all the tree's splits, together at most so many words; nil where it has none.
+// sets of categories of all the tree's splits, together at most so many words; nil where it has
+// none.
 func (t *lightTree) sets(most int) [][]uint32 {
 	n := t.whole("num_cat")
 	if n <= 0 || t.err != nil {

@@ -21,8 +21,8 @@ type Limits struct {
 	Outputs int
 	// Depth of a tree, 512: the most splits between its root and a leaf.
 	Depth int
-	// CategoryWords of 32 categories each that all categorical splits together may list, 4 Mi. A tree in XGBoost's JSON, where each category is a
-	// number of its own, may list as many numbers.
+	// CategoryWords of 32 categories each that all categorical splits together may list, 4 Mi. A
+	// tree in XGBoost's JSON, where each category is a number of its own, may list as many numbers.
 	CategoryWords int
 }
 

@@ -45,7 +45,8 @@ type Model struct {
 
 	trees []tree
 	slots []slot
-	// steps, values, leaves and shares have an entry for each node; a tree's are one run, in the order of breadth first.
+	// steps, values, leaves and shares have an entry for each node; a tree's are one run, in the
+	// order of breadth first.
 	steps []step
 	// values of leaves, 0 at splits.
 	values []float64
@@ -74,7 +75,8 @@ type tree struct {
 // Format of the file that the model was read from.
 func (m *Model) Format() Format { return m.format }
 
-// Columns are the names of a row's values, in order: the file's, or f0, f1, … (see Named). The caller must not change it.
+// Columns are the names of a row's values, in order: the file's, or f0, f1, … (see Named). The
+// caller must not change it.
 func (m *Model) Columns() []string { return m.columns }
 
 // Column is the place of a column by its name, the first where several share it.
@@ -83,10 +85,11 @@ func (m *Model) Column(name string) (int, bool) {
 	return place, ok
 }
 
-// Named says whether the file gives the columns' names.
+// Named reports whether the file gives the columns' names.
 func (m *Model) Named() bool { return m.named }
 
-// Objective is the file's name of what the model was trained for: "binary sigmoid:1", "multi:softprob".
+// Objective is the file's name of what the model was trained for: "binary sigmoid:1",
+// "multi:softprob".
 func (m *Model) Objective() string { return m.objective }
 
 // Outputs is how many scores a row gets: classes or targets, otherwise 1.
@@ -98,9 +101,11 @@ func (m *Model) Trees() int { return len(m.trees) }
 // Nodes is how many splits and leaves all trees have.
 func (m *Model) Nodes() int { return len(m.steps) }
 
-// Cost bounds the steps from node to node that scoring one row takes: the sum of the trees' depths, and one for each tree and slot.
-// On a server of 2025 RawBatch takes 1 to 2 ns for each, for a row alone about 5.
+// Cost bounds the steps from node to node that scoring one row takes: the sum of the trees' depths,
+// and one for each tree and slot. On a server of 2025 RawBatch takes 1 to 2 ns for each, for a row
+// alone about 5.
 func (m *Model) Cost() int { return m.cost }
 
-// ExplainCost bounds the same for Explain of all outputs: leaves times depth squared, over the trees. It takes about 3 ns for each.
+// ExplainCost bounds the same for Explain of all outputs: leaves times depth squared, over the
+// trees. It takes about 3 ns for each.
 func (m *Model) ExplainCost() int { return m.explainCost }

@@ -5,8 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// ParseNamed is Parse with names for the columns of a file that has none. INVALID_ARGUMENT: they are not as many as the file has columns, differ from the
-// names that the file has, or a name is empty, used twice or no UTF-8. Without columns the file's own names are checked in the same way.
+// ParseNamed is Parse with names for the columns of a file that has none. INVALID_ARGUMENT: they
+// are not as many as the file has columns, differ from the names that the file has, or a name is
+// empty, used twice or no UTF-8. Without columns the file's own names are checked in the same way.
 func ParseNamed(data []byte, columns []string, limits Limits) (*Model, error) {
 	m, err := Parse(data, limits)
 	if err != nil {

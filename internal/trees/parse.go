@@ -5,8 +5,10 @@ import (
 	"strconv"
 )
 
-// Parse reads a model file of any format, which it tells by how the file begins. Its errors are *code.Error: INVALID_ARGUMENT for a file that can't
-// be read or is beyond limits, UNSUPPORTED for what is well-formed but not scored here. It takes memory in proportion to the file and within limits.
+// Parse reads a model file of any format, which it tells by how the file begins. Its errors are
+// *code.Error: INVALID_ARGUMENT for a file that can't be read or is beyond limits, UNSUPPORTED for
+// what is well-formed but not scored here. It takes memory in proportion to the file and within
+// limits.
 func Parse(data []byte, limits Limits) (*Model, error) {
 	limits = limits.withDefaults()
 	if len(data) > limits.Bytes {
@@ -34,7 +36,8 @@ func looksLikeJSON(data []byte) bool {
 	return len(data) > 0 && (data[0] == '"' || data[0] == '}')
 }
 
-// looksLikeUBJSON: an object whose first key's length is an integer of one of its types, "{L" and the like.
+// looksLikeUBJSON: an object whose first key's length is an integer of one of its types, "{L" and
+// the like.
 func looksLikeUBJSON(data []byte) bool {
 	return len(data) > 2 && data[0] == '{' && bytes.IndexByte([]byte("iUIlL$#"), data[1]) >= 0
 }

@@ -1,7 +1,8 @@
 package trees
 
-// The polynomial algorithm of TreeSHAP keeps, for the columns that a path splits on, how much each number of them being known weighs. Lundberg et al.,
-// arXiv:1802.03888, algorithm 2: extend adds a column, unwind takes one out, unwoundSum is what the weights would sum up to without it.
+// The polynomial algorithm of TreeSHAP keeps, for the columns that a path splits on, how much each
+// number of them being known weighs. Lundberg et al., arXiv:1802.03888, algorithm 2: extend adds a
+// column, unwind takes one out, unwoundSum is what the weights would sum up to without it.
 
 // extend puts an element at place depth of the path, which has depth of them.
 func extend(path []element, depth int, e element) {

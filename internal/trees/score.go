@@ -2,7 +2,8 @@ package trees
 
 import "fmt"
 
-// lanes is how many rows walk together: enough to hide what a step waits for, few enough that their places stay in registers.
+// lanes is how many rows walk together: enough to hide what a step waits for, few enough that their
+// places stay in registers.
 const lanes = 8
 
 // scratch is what scoring a block of rows needs.
@@ -23,7 +24,8 @@ func (m *Model) newScratch() *scratch {
 
 func (m *Model) borrow() *scratch { return m.scratch.Get().(*scratch) }
 
-// Raw scores one row: the sum of its leaves for each output. NaN is a missing value. len(row) is len(Columns()), len(out) is Outputs().
+// Raw scores one row: the sum of its leaves for each output. NaN is a missing value. len(row) is
+// len(Columns()), len(out) is Outputs().
 func (m *Model) Raw(row, out []float64) {
 	m.check(row, out)
 	m.RawBatch(row, out)
@@ -35,11 +37,13 @@ func (m *Model) Predict(row, out []float64) {
 	m.Transform(out)
 }
 
-// Transform makes predictions of raw scores, in place: probabilities for the objectives of classification, means for those with a logarithmic link,
-// and for a random forest the average of its trees. len(out) is Outputs().
+// Transform makes predictions of raw scores, in place: probabilities for the objectives of
+// classification, means for those with a logarithmic link, and for a random forest the average of
+// its trees. len(out) is Outputs().
 func (m *Model) Transform(out []float64) { m.transform(out[:m.outputs]) }
 
-// RawBatch is Raw for len(out)/Outputs() rows, which stand one after the other in rows, and so do their scores in out. Its time is Cost of each row.
+// RawBatch is Raw for len(out)/Outputs() rows, which stand one after the other in rows, and so do
+// their scores in out. Its time is Cost of each row.
 func (m *Model) RawBatch(rows, out []float64) {
 	n := len(out) / m.outputs
 	if len(out) != n*m.outputs || len(rows) != n*len(m.columns) {
@@ -104,7 +108,8 @@ func (m *Model) scoreBlock(keys [][lanes]int64, count int, out []float64) {
 	}
 }
 
-// Leaves gives the number of the leaf that the row reaches in each tree, as the library counts them. len(out) is Trees().
+// Leaves gives the number of the leaf that the row reaches in each tree, as the library counts
+// them. len(out) is Trees().
 func (m *Model) Leaves(row []float64, out []int32) {
 	if len(out) != len(m.trees) {
 		panic(fmt.Sprintf("trees: %d places for the leaves of %d trees", len(out), len(m.trees)))

@@ -6,11 +6,12 @@ import (
 	"strconv"
 )
 
-// step is a node as it is walked: go to child, or to child+1 where the row's slot is greater than key. A leaf's child is itself.
+// step is a node as it is walked: go to child, or to child+1 where the row's slot is greater than
+// key. A leaf's child is itself.
 type step struct {
 	key int64
-	// slot of the row; with category's bit the split is categorical, and key is where its set stands: its first word and, in the upper half, how
-	// many words it has.
+	// slot of the row; with category's bit the split is categorical, and key is where its set
+	// stands: its first word and, in the upper half, how many words it has.
 	slot  uint32
 	child uint32
 }
@@ -116,7 +117,8 @@ func (f *forest) slotFor(column int32, as way) uint32 {
 	return at
 }
 
-// order is an integer that compares like x, which is not NaN. -0 is just below 0, which a threshold never is.
+// order is an integer that compares like x, which is not NaN. -0 is just below 0, which a threshold
+// never is.
 func order(x float64) int64 {
 	if x == 0 {
 		return 0
@@ -169,7 +171,8 @@ func (s slot) read(x float64) int64 {
 // category is the number of the category x. Fractions are cut off, as C does.
 func (s slot) category(x float64) int64 {
 	if s.as == lightCategory {
-		// The library's conversion gives what doesn't fit an int32 a negative number, which no set has.
+		// The library's conversion gives what doesn't fit an int32 a negative number, which no set
+		// has.
 		if !(x > -1 && x < 1<<31) {
 			return outside
 		}
@@ -187,7 +190,7 @@ func (s slot) category(x float64) int64 {
 	return int64(x)
 }
 
-// has says whether the set at key, of a categorical step, holds category c.
+// has reports whether the set at key, of a categorical step, holds category c.
 func (m *Model) has(key, c int64) bool {
 	if c < 0 {
 		return c == inside

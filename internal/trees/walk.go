@@ -24,7 +24,8 @@ func (m *Model) next(s *step, key int64) uint32 {
 	return s.child
 }
 
-// walkLanes takes all lanes of a group through a tree without categorical splits. A lane at its leaf stays there.
+// walkLanes takes all lanes of a group through a tree without categorical splits. A lane at its
+// leaf stays there.
 func walkLanes(steps []step, group [][lanes]int64, depth int, places *[lanes]uint32) {
 	var p0, p1, p2, p3, p4, p5, p6, p7 uint32
 	for range depth {

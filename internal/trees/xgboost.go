@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// xgboostLink is how an objective's scores become predictions, and how a base score, which files give as a prediction, becomes a raw one.
+// xgboostLink is how an objective's scores become predictions, and how a base score, which files
+// give as a prediction, becomes a raw one.
 type xgboostLink struct {
 	transform transformation
 	margin    func(float32) float32
@@ -17,7 +18,8 @@ func logit(x float32) float32 { return -log32(1/x - 1) }
 
 func log32(x float32) float32 { return float32(math.Log(float64(x))) }
 
-// linkOf an objective by its name. Those that aren't listed transform in ways of their own, or are not known.
+// linkOf an objective by its name. Those that aren't listed transform in ways of their own, or are
+// not known.
 func linkOf(objective string) (xgboostLink, error) {
 	switch objective {
 	case "reg:squarederror", "reg:linear", "reg:squaredlogerror", "reg:pseudohubererror", "reg:absoluteerror", "reg:quantileerror",
@@ -42,7 +44,8 @@ type xgboostHead struct {
 	objective string
 	columns   int
 	outputs   int
-	// bases are as the file has them: one for all outputs, or one each. margin: they are raw scores already.
+	// bases are as the file has them: one for all outputs, or one each. margin: they are raw scores
+	// already.
 	bases  []float32
 	margin bool
 	major  int

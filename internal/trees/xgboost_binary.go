@@ -6,7 +6,8 @@ import (
 	"math"
 )
 
-// Sizes of the format's structures in bytes. All numbers are little-endian and 4 bytes long where it isn't said.
+// Sizes of the format's structures in bytes. All numbers are little-endian and 4 bytes long where
+// it isn't said.
 const (
 	learnerParam = 136
 	forestParam  = 160
@@ -15,7 +16,8 @@ const (
 	binaryStat   = 16
 )
 
-// binaryFile is an XGBoost binary model while it is read. The first fault makes every later read empty.
+// binaryFile is an XGBoost binary model while it is read. The first fault makes every later read
+// empty.
 type binaryFile struct {
 	*forest
 	rest []byte
@@ -95,7 +97,8 @@ func (b *binaryFile) length(size int) int {
 
 func (b *binaryFile) text() string { return string(b.take(b.length(1))) }
 
-// head reads what the learner says: base score, columns, classes, …, version, targets, then the names of objective and booster.
+// head reads what the learner says: base score, columns, classes, …, version, targets, then the
+// names of objective and booster.
 func (b *binaryFile) head() (h *xgboostHead, booster string) {
 	r := b.take(learnerParam)
 	if b.err != nil {
@@ -162,8 +165,9 @@ func (b *binaryFile) tree() {
 	b.err = b.add(nodes)
 }
 
-// binaryToNode: a node is its parent, its children, its column with a bit for the default direction, and its threshold or value; its statistics are
-// the gain, the cover, the weight and the number of leaves below.
+// binaryToNode: a node is its parent, its children, its column with a bit for the default
+// direction, and its threshold or value; its statistics are the gain, the cover, the weight and the
+// number of leaves below.
 func binaryToNode(split, stat record, place int) node {
 	n := node{
 		left: int32(split.word(1)), right: int32(split.word(2)), number: int32(place),

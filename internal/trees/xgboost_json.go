@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// jsonFile is an XGBoost JSON model while it is read. Its keys may stand in any order, so that checks across them come last.
+// jsonFile is an XGBoost JSON model while it is read. Its keys may stand in any order, so that
+// checks across them come last.
 type jsonFile struct {
 	*forest
 	jsonReader

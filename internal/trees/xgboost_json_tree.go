@@ -1,6 +1,7 @@
 package trees
 
-// jsonTree is a tree's arrays, each with an entry for every node. They are used again for the next tree.
+// jsonTree is a tree's arrays, each with an entry for every node. They are used again for the next
+// tree.
 type jsonTree struct {
 	left, right, feature, defaultLeft, kind []int64
 	threshold, cover                        []float64

@@ -2,7 +2,7 @@ package vector
 
 import "golang.org/x/sys/cpu"
 
-// fast says whether the assembly runs on this machine.
+// fast reports whether the assembly runs on this machine.
 var fast = cpu.X86.HasAVX2
 
 // dot of vectors of the same length.

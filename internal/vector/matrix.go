@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// block is how many rows stay in the nearest cache while every profile meets them: 64 rows of 128 float32 are 32 KiB.
+// block is how many rows stay in the nearest cache while every profile meets them: 64 rows of 128
+// float32 are 32 KiB.
 const block = 8192
 
 // blockRows of a dimension, a multiple of 4.
@@ -21,7 +22,8 @@ func rowsOf(flat []float32, dim int) (int, error) {
 	return len(flat) / dim, nil
 }
 
-// Dots writes the dot product of every profile with every row: out[p·rows + r]. rows and profiles are vectors of dim elements, one after the other.
+// Dots writes the dot product of every profile with every row: out[p·rows + r]. rows and profiles
+// are vectors of dim elements, one after the other.
 func Dots(rows []float32, dim int, profiles, out []float32) error {
 	n, err := rowsOf(rows, dim)
 	if err != nil {
@@ -67,8 +69,9 @@ type Scored struct {
 	Score float32
 }
 
-// TopK gives, for each profile, the k rows with the largest dot products, best first, equal ones in the order of rows; NaN counts as minus infinity.
-// The result is one slice per profile, of min(k, rows).
+// TopK gives, for each profile, the k rows with the largest dot products, best first, equal ones in
+// the order of rows; NaN counts as minus infinity. The result is one slice per profile, of min(k,
+// rows).
 func TopK(rows []float32, dim int, profiles []float32, k int) ([][]Scored, error) {
 	n, err := rowsOf(rows, dim)
 	if err != nil {

@@ -1,9 +1,12 @@
-// Package vector has dot products, norms and cosines of float32 vectors, and the best K rows of a matrix for each of many profiles.
+// Package vector has dot products, norms and cosines of float32 vectors, and the best K rows of a
+// matrix for each of many profiles.
 //
-// A sum has one order, so that a ranking is the same on every machine: 16 partial sums, the i-th of the products at i, i+16, i+32 … of the vector up to its last whole sixteen,
-// each product rounded before it is added (no fused multiply-add: without an instruction for it, it is emulated 20 times slower); then the halves are added, 16 to 8 to 4 to 2 to
-// 1 (i and i+8, i and i+4, …); then the products behind the last whole sixteen, one after the other. Assembly for amd64 with AVX2 and the code in Go for all other machines
-// give the same bits, which a test holds them to.
+// A sum has one order, so that a ranking is the same on every machine: 16 partial sums, the i-th of
+// the products at i, i+16, i+32 … of the vector up to its last whole sixteen, each product rounded
+// before it is added (no fused multiply-add: without an instruction for it, it is emulated 20 times
+// slower); then the halves are added, 16 to 8 to 4 to 2 to 1 (i and i+8, i and i+4, …); then the
+// products behind the last whole sixteen, one after the other. Assembly for amd64 with AVX2 and the
+// code in Go for all other machines give the same bits, which a test holds them to.
 package vector
 
 import "math"

@@ -7,7 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// takeAppendRequest makes two pieces of memory whatever the number of items: the items, and the pointers to them.
+// takeAppendRequest makes two pieces of memory whatever the number of items: the items, and the
+// pointers to them.
 func takeAppendRequest(b []byte, m *meshv1.AppendRequest) bool {
 	n, ok := count(b, 1)
 	if !ok {

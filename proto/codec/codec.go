@@ -1,8 +1,10 @@
-// Package codec is gRPC's protobuf codec with the messages on the path of a durable publish encoded and decoded by hand, which takes a
-// third of the time and next to no garbage. Everything else, and whatever is not as expected, goes to the generated code: so both
-// always agree, which a fuzz target holds them to.
+// Package codec is gRPC's protobuf codec with the messages on the path of a durable publish encoded
+// and decoded by hand, which takes a third of the time and next to no garbage. Everything else, and
+// whatever is not as expected, goes to the generated code: so both always agree, which a fuzz
+// target holds them to.
 //
-// In what is decoded here, bytes fields lie in one piece of memory that belongs to the message; strings are their own.
+// In what is decoded here, bytes fields lie in one piece of memory that belongs to the message;
+// strings are their own.
 package codec
 
 import (
@@ -74,7 +76,8 @@ var fields = []struct {
 	{&pushmeshv1.PublishResponse{}, 6},
 }
 
-// whole says whether the messages have no fields but those. A test insists on it; where it fails, encoding is only slower: no field is lost.
+// whole reports whether the messages have no fields but those. A test insists on it; where it
+// fails, encoding is only slower: no field is lost.
 var whole = func() bool {
 	for _, f := range fields {
 		if f.of.ProtoReflect().Descriptor().Fields().Len() != f.n {
@@ -84,7 +87,8 @@ var whole = func() bool {
 	return true
 }()
 
-// encoder for what is encoded here: the exact size, and what appends it. nil: the generated code does it.
+// encoder for what is encoded here: the exact size, and what appends it. nil: the generated code
+// does it.
 func encoder(v any) (int, func([]byte) ([]byte, error)) {
 	if !whole {
 		return 0, nil
@@ -135,8 +139,8 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return fmt.Errorf("codec: %T is no protobuf message", v)
 }
 
-// decodes copies the data once, for the message to keep, and has take decode it; where that is not as expected, the generated
-// code decides.
+// decodes copies the data once, for the message to keep, and has take decode it; where that is not
+// as expected, the generated code decides.
 func decodes[M proto.Message](data mem.BufferSlice, m M, take func([]byte, M) bool) error {
 	b := data.Materialize()
 	proto.Reset(m)

@@ -101,7 +101,8 @@ func TestCodecAgreesWithGeneratedCode(t *testing.T) {
 	}
 }
 
-// A field that was added and is not known here would make everything slower. Add it to the encoder and the decoder, then here.
+// A field that was added and is not known here would make everything slower. Add it to the encoder
+// and the decoder, then here.
 func TestEveryFieldIsKnown(t *testing.T) {
 	for _, f := range fields {
 		d := f.of.ProtoReflect().Descriptor()

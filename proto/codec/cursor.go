@@ -23,7 +23,8 @@ func (c *cursor) fail() {
 	c.b, c.bad = nil, true
 }
 
-// next is the next field's number and wire type; false at the end. Tags of more than two bytes are not expected here, nor numbers above 255.
+// next is the next field's number and wire type; false at the end. Tags of more than two bytes are
+// not expected here, nor numbers above 255.
 func (c *cursor) next() (number, kind byte, ok bool) {
 	if len(c.b) == 0 {
 		return 0, 0, false
@@ -97,7 +98,8 @@ func (c *cursor) text() string {
 	return string(v)
 }
 
-// count says how many fields of a number a message of nothing but length-delimited fields has; false where it has others.
+// count says how many fields of a number a message of nothing but length-delimited fields has;
+// false where it has others.
 func count(b []byte, number byte) (n int, ok bool) {
 	c := cursor{b: b}
 	for {

@@ -9,8 +9,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Encoded is a message in its encoded form, for programs that put messages together from parts that are encoded already, or take them apart so.
-// Codec sends a copy of it as it is, and receives into an *Encoded.
+// Encoded is a message in its encoded form, for programs that put messages together from parts that
+// are encoded already, or take them apart so. Codec sends a copy of it as it is, and receives into
+// an *Encoded.
 type Encoded []byte
 
 func (e Encoded) marshal() mem.BufferSlice {
@@ -26,7 +27,8 @@ func (e Encoded) marshal() mem.BufferSlice {
 // unmarshal replaces e; its memory is its own.
 func (e *Encoded) unmarshal(data mem.BufferSlice) { *e = data.Materialize() }
 
-// AppendRefusals appends results of a PublishStreamResponse, one for each ref, that say all the same.
+// AppendRefusals appends results of a PublishStreamResponse, one for each ref, that say all the
+// same.
 func AppendRefusals(dst Encoded, refs []uint64, code wirev1.Code, text string, retry time.Duration) Encoded {
 	var room [128]byte
 	same := putBytes(putNumber(room[:0], 3, uint64(code)), 4, text)

@@ -7,8 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// Frame is a message as it was received, for whoever decodes it later, or a part of it alone. Codec receives into a *Frame, which then holds gRPC's
-// buffers until it is freed.
+// Frame is a message as it was received, for whoever decodes it later, or a part of it alone. Codec
+// receives into a *Frame, which then holds gRPC's buffers until it is freed.
 type Frame struct{ data mem.BufferSlice }
 
 func (f *Frame) unmarshal(data mem.BufferSlice) {
@@ -28,8 +28,9 @@ func (f *Frame) Free() {
 // Decode decodes all of it into a message, which keeps nothing of the frame.
 func (f *Frame) Decode(m proto.Message) error { return Codec{}.Unmarshal(f.data, m) }
 
-// Thin decodes a PublishStreamRequest except for what late says of a message: of such a one the ref is appended to refs, and nothing is decoded or
-// kept. A message with a producer_seq is never asked about, nor one outside of a batch. topic is valid during the call alone.
+// Thin decodes a PublishStreamRequest except for what late says of a message: of such a one the ref
+// is appended to refs, and nothing is decoded or kept. A message with a producer_seq is never asked
+// about, nor one outside of a batch. topic is valid during the call alone.
 func (f *Frame) Thin(m *pushmeshv1.PublishStreamRequest, refs []uint64, late func(topic []byte, priority uint32) bool) ([]uint64, error) {
 	buf := f.data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
@@ -87,7 +88,8 @@ func takeItems(encoded [][]byte, size int, m *pushmeshv1.PublishStreamRequest) e
 	return nil
 }
 
-// peekItem finds what a message is refused by; ok is false for one with a producer_seq, without a message or of an unusual form.
+// peekItem finds what a message is refused by; ok is false for one with a producer_seq, without a
+// message or of an unusual form.
 func peekItem(b []byte) (ref uint64, topic []byte, priority uint32, ok bool) {
 	message := false
 	for c := (cursor{b: b}); ; {
@@ -97,7 +99,8 @@ func peekItem(b []byte) (ref uint64, topic []byte, priority uint32, ok bool) {
 			return ref, topic, priority, message && !c.bad
 		case kind == kindVarint && number == 1:
 			ref = c.varint()
-		case kind == kindBytes && number == 2 && !message: // a second one would be merged into the first
+		case kind == kindBytes && number == 2 && !message:
+			// a second one would be merged into the first
 			if topic, priority, message = peekPublish(c.bytes()); !message {
 				return 0, nil, 0, false
 			}

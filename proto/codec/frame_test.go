@@ -37,7 +37,8 @@ func TestThinDecodesWhatIsNotLate(t *testing.T) {
 		item(2, 0, &pushmeshv1.PublishRequest{Topic: "live/2", Payload: []byte("high"), Priority: 5}),
 		item(3, 1, &pushmeshv1.PublishRequest{Topic: "live/3"}), // numbered
 		item(4, 0, nil),
-		item(5, 0, &pushmeshv1.PublishRequest{Topic: "live/4", Priority: 9, Headers: map[string]string{"k": "v"}, Ttl: durationpb.New(time.Second)}), // not decoded by hand
+		// not decoded by hand
+		item(5, 0, &pushmeshv1.PublishRequest{Topic: "live/4", Priority: 9, Headers: map[string]string{"k": "v"}, Ttl: durationpb.New(time.Second)}),
 	}
 	req := &pushmeshv1.PublishStreamRequest{ProducerId: make([]byte, 16)}
 	for i, it := range kept {
@@ -48,7 +49,8 @@ func TestThinDecodesWhatIsNotLate(t *testing.T) {
 	req.Batch = append(req.Batch, late)
 	data := encoded(t, req)
 	for _, n := range []int{1, 7, len(data)} {
-		f, got := received(data, n), &pushmeshv1.PublishStreamRequest{Ref: 7} // which is overwritten
+		// which is overwritten
+		f, got := received(data, n), &pushmeshv1.PublishStreamRequest{Ref: 7}
 		refs, err := f.Thin(got, []uint64{99}, low)
 		if want := []uint64{99, 100, 101, 102, 103, 1 << 40}; err != nil || !slices.Equal(refs, want) {
 			t.Errorf("%v are late: %v", refs, err)
@@ -71,7 +73,8 @@ func TestThinDecodesWhatIsNotLate(t *testing.T) {
 	}
 }
 
-// FuzzThin holds Thin to the generated code: what is late and what is kept are together what was sent, or it is no request.
+// FuzzThin holds Thin to the generated code: what is late and what is kept are together what was
+// sent, or it is no request.
 func FuzzThin(f *testing.F) {
 	f.Add(encoded(f, &pushmeshv1.PublishStreamRequest{ProducerId: []byte("id"), Batch: []*pushmeshv1.PublishStreamRequest_Item{
 		{Ref: 1, Message: &pushmeshv1.PublishRequest{Topic: "live/1", Payload: []byte("x")}},

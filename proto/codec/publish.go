@@ -14,7 +14,8 @@ type item struct {
 	message pushmeshv1.PublishRequest
 }
 
-// takePublishRequest decodes batches; a frame with a single message in it is left to the generated code.
+// takePublishRequest decodes batches; a frame with a single message in it is left to the generated
+// code.
 func takePublishRequest(b []byte, m *pushmeshv1.PublishStreamRequest) bool {
 	n, ok := countBatch(b)
 	if !ok {
@@ -67,7 +68,8 @@ func takeItem(b []byte, it *item) bool {
 			return !c.bad
 		case kind == kindVarint && number == 1:
 			it.item.Ref = c.varint()
-		case kind == kindBytes && number == 2 && it.item.Message == nil: // a second one would be merged into the first
+		case kind == kindBytes && number == 2 && it.item.Message == nil:
+			// a second one would be merged into the first
 			it.item.Message = &it.message
 			if !takePublish(c.bytes(), &it.message) {
 				return false
@@ -84,7 +86,8 @@ func takeItem(b []byte, it *item) bool {
 	}
 }
 
-// takePublish knows what most messages consist of: topic, payload, dedupe_key, priority, traceparent.
+// takePublish knows what most messages consist of: topic, payload, dedupe_key, priority,
+// traceparent.
 func takePublish(b []byte, m *pushmeshv1.PublishRequest) bool {
 	c := cursor{b: b}
 	for {

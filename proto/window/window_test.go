@@ -12,7 +12,8 @@ const aim = 10 * time.Millisecond
 
 var start = time.Unix(1_000_000, 0)
 
-// play is a server that does one thing after the other, some time away, and a producer with a window before it.
+// play is a server that does one thing after the other, some time away, and a producer with a
+// window before it.
 type play struct {
 	w     *Window
 	take  time.Duration // what a message costs the server
@@ -33,7 +34,8 @@ func newPlay(take time.Duration) *play {
 	return &play{w: New(aim, 4096), take: take, away: time.Millisecond, now: start, due: start, free: start}
 }
 
-// offer has so many messages a second come for a time, of all priorities in turn. What was counted before is forgotten.
+// offer has so many messages a second come for a time, of all priorities in turn. What was counted
+// before is forgotten.
 func (p *play) offer(perSecond float64, d time.Duration) {
 	p.sent, p.refused, p.waits = [10]int{}, [10]int{}, nil
 	every := time.Duration(float64(time.Second) / perSecond)
@@ -82,7 +84,8 @@ func TestNothingIsRefusedWhileAnswersComeInTime(t *testing.T) {
 	}
 }
 
-// Three times as much as there is time for keeps the other side busy, and answers wait about as long as they should.
+// Three times as much as there is time for keeps the other side busy, and answers wait about as
+// long as they should.
 func TestOverloadKeepsTheOtherSideBusyAndAnswersInTime(t *testing.T) {
 	for _, take := range []time.Duration{20 * time.Microsecond, 500 * time.Microsecond} {
 		t.Run(take.String(), func(t *testing.T) { overload(t, take) })

@@ -13,10 +13,12 @@ import (
 
 var errNotUTF8 = errors.New("wire: encode Message: a string is not UTF-8")
 
-// Body encodes what all subscribers of a message share, without topic and seq. It fails only where a string is not UTF-8.
+// Body encodes what all subscribers of a message share, without topic and seq. It fails only where
+// a string is not UTF-8.
 //
-// The bytes are those of the generated code (deterministic: fields by number, headers by key), which a property test
-// holds it to. By hand it is one allocation and a quarter of the time, see docs/adr/0005-message-frame.md. m is not kept.
+// The bytes are those of the generated code (deterministic: fields by number, headers by key),
+// which a property test holds it to. By hand it is one allocation and a quarter of the time, see
+// docs/adr/0005-message-frame.md. m is not kept.
 func Body(m *wirev1.Message) ([]byte, error) {
 	var few [8]header // most messages have no more, and these need no allocation
 	headers := sorted(few[:0], m.GetHeaders())
@@ -39,7 +41,8 @@ func Body(m *wirev1.Message) ([]byte, error) {
 
 type header struct{ key, value string }
 
-// sorted appends the headers by key, so that equal messages have equal bytes; the map is walked only here.
+// sorted appends the headers by key, so that equal messages have equal bytes; the map is walked
+// only here.
 func sorted(dst []header, headers map[string]string) []header {
 	for k, v := range headers {
 		dst = append(dst, header{k, v})

@@ -20,7 +20,8 @@ func generated(m *wirev1.Message) ([]byte, error) {
 	})
 }
 
-// same fails where Body and the generated code disagree about m, in bytes or in whether it can be encoded.
+// same fails where Body and the generated code disagree about m, in bytes or in whether it can be
+// encoded.
 func same(t rapid.TB, m *wirev1.Message) {
 	t.Helper()
 	want, wantErr := generated(m)
@@ -52,7 +53,8 @@ func messages() *rapid.Generator[*wirev1.Message] {
 			text = texts()
 		}
 		return &wirev1.Message{
-			Topic: valid.Draw(t, "topic"), Seq: rapid.Uint64().Draw(t, "seq"), Attempt: 3, Score: 1, Subs: []uint32{1}, // not of the body
+			// not of the body
+			Topic: valid.Draw(t, "topic"), Seq: rapid.Uint64().Draw(t, "seq"), Attempt: 3, Score: 1, Subs: []uint32{1},
 			Payload:     rapid.SliceOfN(rapid.Byte(), 0, 400).Draw(t, "payload"),
 			PublishedAt: rapid.OneOf(rapid.Uint64(), rapid.Just(uint64(0))).Draw(t, "published_at"),
 			Id:          rapid.SliceOfN(rapid.Byte(), 0, 16).Draw(t, "id"),
@@ -138,7 +140,8 @@ func TestBodyOfNothing(t *testing.T) {
 	same(t, &wirev1.Message{Payload: make([]byte, 1<<20)})
 }
 
-// FuzzBody takes any bytes for a Message: where they are one, Body must agree with the generated code.
+// FuzzBody takes any bytes for a Message: where they are one, Body must agree with the generated
+// code.
 func FuzzBody(f *testing.F) {
 	seed, err := proto.Marshal(&wirev1.Message{
 		Payload: []byte("hi"), PublishedAt: 1, Id: make([]byte, 16), Headers: map[string]string{"a": "b", "c": ""}, Priority: 9, From: "ann",
@@ -155,7 +158,8 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// The router makes one body for each message: the message given stays on the stack, and the body is all that is allocated.
+// The router makes one body for each message: the message given stays on the stack, and the body is
+// all that is allocated.
 func TestBodyIsOneAllocation(t *testing.T) {
 	payload, id, headers := make([]byte, 128), make([]byte, 16), map[string]string{"content-type": "text/plain", "a": "b", "lang": "en"}
 	n := testing.AllocsPerRun(100, func() {

@@ -5,8 +5,9 @@ import "google.golang.org/protobuf/encoding/protowire"
 // meshField is Message.mesh, what tiers tell each other of a message beside what subscribers get.
 const meshField protowire.Number = 14
 
-// Cut parts a body into what subscribers get and its field mesh, nil where it has none. Both are parts of body: Body puts the field last. Where others have put it elsewhere
-// or twice, shared is a copy and mesh the last. What is behind a malformed field stays as it is.
+// Cut parts a body into what subscribers get and its field mesh, nil where it has none. Both are
+// parts of body: Body puts the field last. Where others have put it elsewhere or twice, shared is a
+// copy and mesh the last. What is behind a malformed field stays as it is.
 func Cut(body []byte) (shared, mesh []byte) {
 	for at := 0; at < len(body); {
 		num, typ, n := protowire.ConsumeTag(body[at:])

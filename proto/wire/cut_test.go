@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// What Body makes is cut without a copy into the body of the message without the field, and the field.
+// What Body makes is cut without a copy into the body of the message without the field, and the
+// field.
 func TestBodyIsCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := messages().Draw(t, "message")

@@ -9,8 +9,8 @@ import (
 )
 
 // A Message frame is put together from three parts, which protobuf allows because the order of
-// fields is free: a head (topic, seq) known after the commit, the body that the router encoded once,
-// and a tail with what differs between subscribers.
+// fields is free: a head (topic, seq) known after the commit, the body that the router encoded
+// once, and a tail with what differs between subscribers.
 
 // AppendMessage appends the whole Message frame without a tail: header, head and body.
 // It returns nil where the body of the frame would exceed MaxBody.
@@ -38,7 +38,8 @@ func AppendHead(dst []byte, topic string, seq uint64) []byte {
 	return dst
 }
 
-// AppendTail appends the fields of a Message that differ between subscribers; zero values are left out.
+// AppendTail appends the fields of a Message that differ between subscribers; zero values are left
+// out.
 func AppendTail(dst []byte, attempt uint32, score float64, subs []uint32) []byte {
 	if attempt > 0 {
 		dst = protowire.AppendTag(dst, 7, protowire.VarintType)
@@ -62,7 +63,8 @@ func AppendTail(dst []byte, attempt uint32, score float64, subs []uint32) []byte
 	return dst
 }
 
-// AppendUnranked appends, behind a tail, that the message should have been ranked for its subscription and was not.
+// AppendUnranked appends, behind a tail, that the message should have been ranked for its
+// subscription and was not.
 func AppendUnranked(dst []byte) []byte {
 	dst = protowire.AppendTag(dst, 15, protowire.VarintType)
 	return protowire.AppendVarint(dst, 1)

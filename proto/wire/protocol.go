@@ -2,7 +2,8 @@ package wire
 
 import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
-// ALPN names this protocol to TLS. A client with TLS that names others alone is refused; one that names none is not.
+// ALPN names this protocol to TLS. A client with TLS that names others alone is refused; one that
+// names none is not.
 const ALPN = "pushmesh/1"
 
 // Protocol is what a connection speaks, told by its first byte.
@@ -19,8 +20,9 @@ const (
 	ProxyV2
 )
 
-// Detect tells the protocol from the first bytes of a connection. For Push four bytes are
-// looked at: the first frame must be a Hello, which may be above MaxHello. more is true where b is too short to tell.
+// Detect tells the protocol from the first bytes of a connection. For Push four bytes are looked
+// at: the first frame must be a Hello, which may be above MaxHello. more is true where b is too
+// short to tell.
 func Detect(b []byte) (p Protocol, more bool) {
 	if len(b) == 0 {
 		return Unknown, true

@@ -1,5 +1,5 @@
-// Package compute is the tier that ranks, off every I/O path: a bounded CPU pool behind gRPC that refuses rather than
-// queue without end.
+// Package compute is the tier that ranks, off every I/O path: a bounded CPU pool behind gRPC that
+// refuses rather than queue without end.
 package compute
 
 import (
@@ -33,9 +33,11 @@ import (
 const (
 	// maxReceive lets 100,000 candidates with some tens of features in.
 	maxReceive = 64 << 20
-	// maxCost bounds what one job may need, and what the jobs of a lane may need of each worker: some seconds of a core.
+	// maxCost bounds what one job may need, and what the jobs of a lane may need of each worker:
+	// some seconds of a core.
 	maxCost = 100_000_000
-	// shortCost is about what fits into a slice or two: estimates are 1.5 to 2 times what jobs take.
+	// shortCost is about what fits into a slice or two: estimates are 1.5 to 2 times what jobs
+	// take.
 	shortCost = 80_000
 	// mostLost workers for each that there should be: their jobs take cores from the others.
 	mostLost = 4
@@ -127,7 +129,8 @@ func (c *Compute) Addr() string { return c.front.addr() }
 // HTTPAddr is the address of health, metrics and pprof.
 func (c *Compute) HTTPAddr() string { return c.http.Addr() }
 
-// front is the gRPC server. It is a lifecycle.Part that owns the listener and the goroutine that serves it.
+// front is the gRPC server. It is a lifecycle.Part that owns the listener and the goroutine that
+// serves it.
 type front struct {
 	listen  string
 	belongs *meshid.Identity // known where there are stores: callers of another mesh are refused
@@ -179,8 +182,8 @@ func (f *front) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop is a planned one: not ready, GOAWAY, refusals for what is new, answers for what is under way. Jobs that have not
-// ended when two thirds of the time are over are answered UNAVAILABLE.
+// Stop is a planned one: not ready, GOAWAY, refusals for what is new, answers for what is under
+// way. Jobs that have not ended when two thirds of the time are over are answered UNAVAILABLE.
 func (f *front) Stop(ctx context.Context) error {
 	f.serving.Store(false)
 	f.health.Shutdown()

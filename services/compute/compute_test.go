@@ -124,7 +124,8 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// Many more jobs than fit: each is answered, well or OVERLOADED with a time to come back, and refusals are quick.
+// Many more jobs than fit: each is answered, well or OVERLOADED with a time to come back, and
+// refusals are quick.
 func TestOverloadIsRefused(t *testing.T) {
 	_, conn := startCompute(t, Settings{Workers: 1, ShortQueue: 4, LongQueue: 4})
 	client := meshv1.NewComputeServiceClient(conn)
@@ -217,8 +218,8 @@ func TestSettingsNameEveryFault(t *testing.T) {
 	}
 }
 
-// The candidates of a real learning-to-rank set: a plain sum of features does better than chance, and the tier
-// gives what the formula gives.
+// The candidates of a real learning-to-rank set: a plain sum of features does better than chance,
+// and the tier gives what the formula gives.
 func TestRealCandidates(t *testing.T) {
 	_, conn := startCompute(t, Settings{})
 	var gain, chance float64

@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// Every scorer, filters and explanations are served; what is too much is refused before it is queued.
+// Every scorer, filters and explanations are served; what is too much is refused before it is
+// queued.
 func TestScorers(t *testing.T) {
 	c, conn := startCompute(t, Settings{})
 	client := meshv1.NewComputeServiceClient(conn)

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/settings"
 )
 
-// Settings of a compute node. New applies the defaults to zero values, so that a program may set only what it means to.
+// Settings of a compute node. New applies the defaults to zero values, so that a program may set
+// only what it means to.
 type Settings struct {
 	ID          string        `help:"Name of this node, unique in the mesh. Default: host name and a random suffix."`
 	Listen      string        `help:"Address of the gRPC API." default:":7402"`

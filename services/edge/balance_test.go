@@ -31,12 +31,15 @@ func hold(l *loop.Loop, held *atomic.Int64, stop <-chan struct{}) {
 	}})
 }
 
-// Two of four edges behind a balancer are overloaded, so that their loops are late all the time: that is no reason to take them out, which would have
-// their neighbours carry their connections as well.
+// Two of four edges behind a balancer are overloaded, so that their loops are late all the time:
+// that is no reason to take them out, which would have their neighbours carry their connections as
+// well.
 func TestOverloadedEdgesAreNotEjected(t *testing.T) {
 	const (
-		holds          = 10
-		unhealthyAfter = 3 // looks that fail one after the other, as balancers have it: one may be the machine's that stood still
+		holds = 10
+		// looks that fail one after the other, as balancers have it: one may be the machine's that
+		// stood still
+		unhealthyAfter = 3
 	)
 	w := newWorld(t)
 	var edges []*Edge

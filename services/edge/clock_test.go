@@ -14,8 +14,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
 
-// A message expires by the database's time. An edge on a machine whose clock is an hour ahead would drop every durable message with a TTL below that, and have
-// sessions pass it over, and one on a machine whose clock is behind would deliver what is out of date.
+// A message expires by the database's time. An edge on a machine whose clock is an hour ahead would
+// drop every durable message with a TTL below that, and have sessions pass it over, and one on a
+// machine whose clock is behind would deliver what is out of date.
 func TestMessagesExpireByTheDatabasesTime(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"the machine's clock is ahead": time.Hour, "the machine's clock is behind": -time.Hour} {

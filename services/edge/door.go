@@ -5,8 +5,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// otherFiles are descriptors that connections leave to the rest of the edge: subscribers may take the last of what they have, and NATS, stores and scrapes
-// still get through.
+// otherFiles are descriptors that connections leave to the rest of the edge: subscribers may take
+// the last of what they have, and NATS, stores and scrapes still get through.
 const otherFiles = 100
 
 // newDoor makes what counts the connections of all loops.

@@ -10,24 +10,28 @@ import (
 )
 
 const (
-	// leastJitter is over how long at least clients are told to spread their coming back: those that are told by one tick don't come together.
+	// leastJitter is over how long at least clients are told to spread their coming back: those
+	// that are told by one tick don't come together.
 	leastJitter = 500 * time.Millisecond
 	// mostJitter is how long a client is told to wait at most: until then it hears nothing.
 	mostJitter = 5 * time.Second
-	// settling is what a drain keeps for those that are told last: to ACK what they have, and to have their session stored.
+	// settling is what a drain keeps for those that are told last: to ACK what they have, and to
+	// have their session stored.
 	settling = 2500 * time.Millisecond
 )
 
-// pace says over how long connections are told to go, so that no more come to other edges in a second than rate, and over how long each is told to spread
-// its coming back. Where patience is too short for that rate, jitter makes up for some of it.
+// pace says over how long connections are told to go, so that no more come to other edges in a
+// second than rate, and over how long each is told to spread its coming back. Where patience is too
+// short for that rate, jitter makes up for some of it.
 func pace(connections, rate int, patience time.Duration) (spread, jitter time.Duration) {
 	wanted := time.Duration(float64(connections) / float64(rate) * float64(time.Second))
 	spread = min(wanted, max(patience-settling, 0))
 	return spread, min(max(wanted-spread, leastJitter), mostJitter)
 }
 
-// Stop is the planned stop: the edge is not ready, routers know that it drains, clients get GOAWAY one after the other, loops close
-// their connections once nothing is owed, cursors are written, and the parts end, all within ctx.
+// Stop is the planned stop: the edge is not ready, routers know that it drains, clients get GOAWAY
+// one after the other, loops close their connections once nothing is owed, cursors are written, and
+// the parts end, all within ctx.
 func (e *Edge) Stop(ctx context.Context) error {
 	e.draining.Store(true)
 	e.mesh.Drain(ctx)

@@ -1,5 +1,5 @@
-// Package edge holds the connections of subscribers. Event loops own them; the mesh behind the loops tells routers what is wanted, puts what
-// they send in order, and asks the store.
+// Package edge holds the connections of subscribers. Event loops own them; the mesh behind the
+// loops tells routers what is wanted, puts what they send in order, and asks the store.
 package edge
 
 import (
@@ -294,7 +294,8 @@ func (e *Edge) Addr() string { return e.loops[0].Addr() }
 // HTTPAddr is the address of health, metrics and pprof; known once started.
 func (e *Edge) HTTPAddr() string { return e.http.Addr() }
 
-// Start starts every part; connections are taken once it returns. Neither NATS nor a store need be there.
+// Start starts every part; connections are taken once it returns. Neither NATS nor a store need be
+// there.
 func (e *Edge) Start(ctx context.Context) error {
 	if err := e.stack.Start(ctx); err != nil {
 		return err

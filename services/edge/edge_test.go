@@ -111,8 +111,9 @@ func (c *client) send(ft wirev1.FrameType, m proto.Message) {
 	}
 }
 
-// read reads the next frame, which must be of a type. What comes again, because it was not ACKed in time, is passed over, and so is the word of a topic's first
-// epoch, which the tests of the hub look at.
+// read reads the next frame, which must be of a type. What comes again, because it was not ACKed in
+// time, is passed over, and so is the word of a topic's first epoch, which the tests of the hub
+// look at.
 func (c *client) read(want wirev1.FrameType, into proto.Message) {
 	c.t.Helper()
 	if err := c.conn.SetReadDeadline(time.Now().Add(edgetest.Patience)); err != nil {
@@ -267,7 +268,8 @@ func TestSessionMovesBetweenEdges(t *testing.T) {
 	}
 }
 
-// sessionMoves is false where the machine stood still for so long that the new edge went on without the old one.
+// sessionMoves is false where the machine stood still for so long that the new edge went on without
+// the old one.
 func (w *world) sessionMoves(e1, e2 *Edge, session, topic string) bool {
 	t := w.t
 	t.Helper()

@@ -44,7 +44,8 @@ func (e *Edge) count(name, value string) float64 {
 	return -1
 }
 
-// While nobody listens nothing is told. Then every kind is, with its namespace, up to the planned stop of the edge.
+// While nobody listens nothing is told. Then every kind is, with its namespace, up to the planned
+// stop of the edge.
 func TestEventsAreToldWhileTheyAreWanted(t *testing.T) {
 	w := newWorld(t)
 	e, stop := w.edge("e1")

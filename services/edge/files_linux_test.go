@@ -40,8 +40,8 @@ func (p *process) opened() uint64 {
 	return uint64(len(all))
 }
 
-// Without a descriptor for anybody else an edge does what it did for those that it has, spends no time on those that wait, says so once, and takes them when
-// it can.
+// Without a descriptor for anybody else an edge does what it did for those that it has, spends no
+// time on those that wait, says so once, and takes them when it can.
 func TestNoDescriptorIsLeft(t *testing.T) {
 	w := newWorld(t)
 	log := &record{}

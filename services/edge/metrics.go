@@ -35,7 +35,8 @@ func (e *Edge) metrics() prometheus.Collector {
 	return c
 }
 
-// Describe sends nothing: the set depends on what has happened, which makes the collector unchecked.
+// Describe sends nothing: the set depends on what has happened, which makes the collector
+// unchecked.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends everything.

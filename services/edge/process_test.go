@@ -47,7 +47,8 @@ type process struct {
 	client     http.Client // keeps its one connection
 }
 
-// process starts an edge, with its log going to out; it is killed with the test, unless stop was called.
+// process starts an edge, with its log going to out; it is killed with the test, unless stop was
+// called.
 func (w *world) process(out io.Writer, flags ...string) *process {
 	w.t.Helper()
 	p := &process{t: w.t, addr: freeAddr(w.t), http: freeAddr(w.t)}

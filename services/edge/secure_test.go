@@ -16,7 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
 
-// TestCertificatesAreReloaded has a connection that goes on while the files change under it; who comes later gets the new certificate, of the name asked for.
+// TestCertificatesAreReloaded has a connection that goes on while the files change under it; who
+// comes later gets the new certificate, of the name asked for.
 func TestCertificatesAreReloaded(t *testing.T) {
 	w := newWorld(t)
 	ca, err := testca.New()
@@ -106,7 +107,8 @@ func TestClientCertificates(t *testing.T) {
 	}{"none": {}, "another authority's": {certs: []tls.Certificate{strange}}, "the authority's": {certs: []tls.Certificate{mine}, good: true}} {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			cfg := &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost", MaxVersion: version, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-				return &append(x.certs, tls.Certificate{})[0], nil // one that the edge does not ask for too
+				// one that the edge does not ask for too
+				return &append(x.certs, tls.Certificate{})[0], nil
 			}}
 			conn, err := (&tls.Dialer{Config: cfg}).DialContext(t.Context(), "tcp", e.Addr())
 			if err == nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/where"
 )
 
-// Settings of an edge. New applies the defaults to zero values, so that a program may set only what it means to; of ShedLag, TraceRatio, CatchupRate and the sockets' buffers 0 is 0.
+// Settings of an edge. New applies the defaults to zero values, so that a program may set only what
+// it means to; of ShedLag, TraceRatio, CatchupRate and the sockets' buffers 0 is 0.
 type Settings struct {
 	ID                    string        `help:"Name of this edge, unique in the mesh. Default: host name and a random suffix."`
 	Listen                string        `help:"Address for subscribers (TCP)." default:":7400"`

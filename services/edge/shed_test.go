@@ -17,7 +17,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
 
-// late keeps a loop from turning for d, then lets it turn once, and so on, until stop. Replies to Count are called on the loop.
+// late keeps a loop from turning for d, then lets it turn once, and so on, until stop. Replies to
+// Count are called on the loop.
 func late(l *loop.Loop, d time.Duration, stop <-chan struct{}) {
 	l.Post(exchange.Count{Reply: func([]uint64) {
 		t := time.NewTimer(d)
@@ -30,7 +31,8 @@ func late(l *loop.Loop, d time.Duration, stop <-chan struct{}) {
 	}})
 }
 
-// An edge that is late all the time is ready and serves those that it has; it refuses newcomers until it is not late any more.
+// An edge that is late all the time is ready and serves those that it has; it refuses newcomers
+// until it is not late any more.
 func TestLateEdgeRefusesNewcomers(t *testing.T) {
 	w := newWorld(t)
 	s := w.settings("e1")

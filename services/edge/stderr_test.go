@@ -48,7 +48,8 @@ func freeAddr(t *testing.T) string {
 	return addr
 }
 
-// A log that nobody reads stops neither the start, nor deliveries, nor the end of the process, however much is logged.
+// A log that nobody reads stops neither the start, nor deliveries, nor the end of the process,
+// however much is logged.
 func TestDeliversThoughNobodyReadsItsLog(t *testing.T) {
 	w := newWorld(t)
 	p := w.process(fullPipe(t), "--log-level", "debug")

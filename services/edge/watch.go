@@ -12,9 +12,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 )
 
-// watch logs where loops are that have not turned for so long that the edge is not ready, once for each time that happens, and what held up those that
-// are late, once in watchEvery at most, and which of them shed,
-// and when connections are turned away. It is a lifecycle.Part.
+// watch logs where loops are that have not turned for so long that the edge is not ready, once for
+// each time that happens, and what held up those that are late, once in watchEvery at most, and
+// which of them shed, and when connections are turned away. It is a lifecycle.Part.
 type watch struct {
 	loops []*loop.Loop
 	log   *slog.Logger
@@ -24,8 +24,9 @@ type watch struct {
 // watchEvery is how often the loops are looked at.
 const watchEvery = time.Second
 
-// mostStacks bounds the memory for the stacks of all goroutines, of which there are few: connections have none, but with --poller net, where those of loops,
-// which began before, come first.
+// mostStacks bounds the memory for the stacks of all goroutines, of which there are few:
+// connections have none, but with --poller net, where those of loops, which began before, come
+// first.
 const mostStacks = 1 << 20
 
 // Start implements lifecycle.Part.
@@ -88,7 +89,8 @@ func (w *watch) look(i int, l *loop.Loop, told *noticed) {
 // refusalsEvery is how many looks lie between two lines about refused addresses.
 const refusalsEvery = 60
 
-// lookAtDoor logs that descriptors ran out and are there again, and once a minute which address was refused last.
+// lookAtDoor logs that descriptors ran out and are there again, and once a minute which address was
+// refused last.
 func (w *watch) lookAtDoor(i int, s loop.Stats, told *noticed) {
 	switch {
 	case s.NoDescriptors && !told.full:

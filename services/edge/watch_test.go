@@ -41,8 +41,8 @@ func (l *logged) has(parts ...string) error {
 	return nil
 }
 
-// A loop that has not turned for 5 s makes the edge not ready and is logged with its stack; /livez does not mind, the other loop goes on, and once the
-// loop turns the edge is ready.
+// A loop that has not turned for 5 s makes the edge not ready and is logged with its stack; /livez
+// does not mind, the other loop goes on, and once the loop turns the edge is ready.
 func TestLoopThatDoesNotTurnFailsReadyz(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

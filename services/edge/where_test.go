@@ -10,8 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// Ten thousand distinct filters of one topic take milliseconds for each message, and no loop is late for that. A machine that others keep busy may be: the
-// best of some rounds counts.
+// Ten thousand distinct filters of one topic take milliseconds for each message, and no loop is
+// late for that. A machine that others keep busy may be: the best of some rounds counts.
 func TestTenThousandFiltersLeaveLoopsInTime(t *testing.T) {
 	const conns, each, messages, rounds = 10, 1000, 20, 10
 	w := newWorld(t)
@@ -30,7 +30,8 @@ func TestTenThousandFiltersLeaveLoopsInTime(t *testing.T) {
 		}
 		clients = append(clients, c)
 	}
-	body, err := wire.Body(&wirev1.Message{Payload: []byte("x")}) // its priority is what the first filter wants
+	// its priority is what the first filter wants
+	body, err := wire.Body(&wirev1.Message{Payload: []byte("x")})
 	if err != nil {
 		t.Fatal(err)
 	}

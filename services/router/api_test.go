@@ -215,7 +215,8 @@ func TestPresenceAsksTheInterestedEdges(t *testing.T) {
 	b.read(func(e *fakeEdge) { e.counts = map[string]uint64{"y": 100, "z/1": 1000} })
 	presence := pushmeshv1.NewPresenceServiceClient(m.conn)
 	req := &pushmeshv1.CountRequest{Topics: []string{"x", "nobody", "y", "z/1"}}
-	counted := func(silent uint32, want string) { // edges have half a second to answer: a busy machine may need more than one try
+	counted := func(silent uint32, want string) {
+		// edges have half a second to answer: a busy machine may need more than one try
 		t.Helper()
 		eventually(t, "counts", func() error {
 			resp, err := presence.Count(t.Context(), req)

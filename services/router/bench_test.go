@@ -9,8 +9,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// BenchmarkPublishStream is durable publishing of 256 B through one PublishStream in batches of 64, a window of 4,096 unanswered, a store in memory
-// behind real gRPC, and one edge that gets everything.
+// BenchmarkPublishStream is durable publishing of 256 B through one PublishStream in batches of 64,
+// a window of 4,096 unanswered, a store in memory behind real gRPC, and one edge that gets
+// everything.
 func BenchmarkPublishStream(b *testing.B) {
 	m := startMesh(b, func(s *Settings) { s.ProducerRate, s.ProducerInFlight = 100_000_000, 1_000_000 })
 	e := startEdge(b, m.nats.ClientURL(), "a", "r1")

@@ -18,8 +18,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// The TTL of a message is counted by the database's time: edges judge by that. From a router on a machine whose clock is an hour behind, every message with a TTL
-// below that would have expired before it came.
+// The TTL of a message is counted by the database's time: edges judge by that. From a router on a
+// machine whose clock is an hour behind, every message with a TTL below that would have expired
+// before it came.
 func TestATTLBeginsByTheDatabasesTime(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, nil)

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// conns counts the connections of producers; those beyond the limit are closed before a byte is read.
+// conns counts the connections of producers; those beyond the limit are closed before a byte is
+// read.
 type conns struct {
 	most    int64
 	open    atomic.Int64

@@ -24,7 +24,8 @@ func (e *fakeEdge) tell(tb testing.TB, subject string, items ...*meshv1.EventPub
 		tb.Fatal(err)
 	}
 	reply := &meshv1.ClientPublishReply{}
-	eventually(tb, "an answer", func() error { // a router joins those that take a subject of all a little later
+	eventually(tb, "an answer", func() error {
+		// a router joins those that take a subject of all a little later
 		ctx, cancel := context.WithTimeout(tb.Context(), patience)
 		defer cancel()
 		answer, err := e.bus.Request(ctx, subject, data)
@@ -51,7 +52,8 @@ func happened(number uint64, topic string) *meshv1.EventPublish_Item {
 	return &meshv1.EventPublish_Item{Number: number, Topic: topic, Event: fmt.Append(nil, "event ", number)}
 }
 
-// A router publishes what edges and stores tell, to whoever subscribes: the mesh's own topics alone.
+// A router publishes what edges and stores tell, to whoever subscribes: the mesh's own topics
+// alone.
 func TestEventsArePublished(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, nil)
@@ -93,8 +95,8 @@ func TestDurableEventsAreStoredOnce(t *testing.T) {
 	}
 }
 
-// An edge that comes back as another process, without a goodbye, is told of by one router: the one with the lowest id, where no log would tell
-// one event from its repetitions.
+// An edge that comes back as another process, without a goodbye, is told of by one router: the one
+// with the lowest id, where no log would tell one event from its repetitions.
 func TestALostEdgeIsToldOfByOneRouter(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, nil)
@@ -114,7 +116,8 @@ func TestALostEdgeIsToldOfByOneRouter(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	m.another(t, "r0")
-	greeted := make(chan uint64, 1000) // incarnations of e2 that r1 has met: those before are told of by then
+	// incarnations of e2 that r1 has met: those before are told of by then
+	greeted := make(chan uint64, 1000)
 	leave, err := e.bus.Subscribe(bus.EdgeFrames("e2"), 1000, func(data []byte, _ func([]byte) error) {
 		f := &meshv1.RouterFrame{}
 		if proto.Unmarshal(data, f) == nil {

@@ -88,7 +88,8 @@ func TestWithoutStoreDurableIsRefusedAndEphemeralFlows(t *testing.T) {
 	e.want("live/x", "room/1")
 	addr := m.store.addr
 	m.store.kill()
-	// The first refusal may have to find out; those after it take no time, but for what a busy machine takes of some.
+	// The first refusal may have to find out; those after it take no time, but for what a busy
+	// machine takes of some.
 	var took []time.Duration
 	for i := range 50 {
 		began := time.Now()
@@ -168,10 +169,12 @@ func TestNATSRestart(t *testing.T) {
 	})
 }
 
-// Half of the shards move while messages are on their way: they wait for the map to follow and keep their order.
+// Half of the shards move while messages are on their way: they wait for the map to follow and keep
+// their order.
 func TestOwnerChange(t *testing.T) {
 	t.Parallel()
-	for try := 1; ; try++ { // they wait for half a second, which a machine that stands still may take from them
+	for try := 1; ; try++ {
+		// they wait for half a second, which a machine that stands still may take from them
 		late := ownerChange(t)
 		if late == nil {
 			return

@@ -68,8 +68,9 @@ type fakeEdge struct {
 	disconnect []*meshv1.DisconnectClients
 	profiles   []*meshv1.ReplaceProfile
 	yields     []*meshv1.YieldSession
-	reporter   *presence.Reporter                  // nil: tells of no members
-	members    map[string][]*meshv1.PresenceMember // by topic, in the order of their ids; nil: lists are not answered
+	reporter   *presence.Reporter // nil: tells of no members
+	// by topic, in the order of their ids; nil: lists are not answered
+	members map[string][]*meshv1.PresenceMember
 }
 
 func startEdge(tb testing.TB, url, id string, routers ...string) *fakeEdge {
@@ -92,7 +93,8 @@ func startEdge(tb testing.TB, url, id string, routers ...string) *fakeEdge {
 	}
 	known, stop := context.WithTimeout(tb.Context(), time.Minute)
 	defer stop()
-	if err := e.bus.Flush(known); err != nil { // the server knows of the subscriptions: who is asked from here on answers
+	if err := e.bus.Flush(known); err != nil {
+		// the server knows of the subscriptions: who is asked from here on answers
 		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -24,7 +24,8 @@ import (
 
 const fakeEpoch = 42
 
-// fakeLog is a log in memory that several fake stores can share, so that a shard can change its owner.
+// fakeLog is a log in memory that several fake stores can share, so that a shard can change its
+// owner.
 type fakeLog struct {
 	mu         sync.Mutex
 	records    map[string][]*meshv1.LogRecord
@@ -74,12 +75,14 @@ type fakeStore struct {
 	log  *fakeLog
 	addr string
 
-	mu       sync.Mutex
-	srv      *grpc.Server
-	owns     func(shard int) bool
-	map_     []*meshv1.OwnersResponse_Range // what it says of owners; nil: itself
-	swallow  int                            // items that are appended and then the stream breaks before an answer
-	drop     int                            // items with which the stream breaks before they are appended
+	mu   sync.Mutex
+	srv  *grpc.Server
+	owns func(shard int) bool
+	map_ []*meshv1.OwnersResponse_Range // what it says of owners; nil: itself
+	// items that are appended and then the stream breaks before an answer
+	swallow int
+	// items with which the stream breaks before they are appended
+	drop     int
 	streams  int
 	refusing wirev1.Code
 	saw      func(it *meshv1.AppendItem) // each that comes; nil: nobody looks
@@ -178,7 +181,8 @@ func (s *fakeStore) Append(stream grpc.BidiStreamingServer[meshv1.AppendRequest,
 	}
 }
 
-// hold waits for the gate. An answer to nothing now and then says that the store lives: a router gives up one that says nothing for 5 s.
+// hold waits for the gate. An answer to nothing now and then says that the store lives: a router
+// gives up one that says nothing for 5 s.
 func hold(stream grpc.BidiStreamingServer[meshv1.AppendRequest, meshv1.AppendResponse], gate <-chan struct{}) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()

@@ -29,16 +29,19 @@ const (
 	maxReceive = 64 << 20
 	// healthEvery is how stale grpc.health.v1 may be.
 	healthEvery = 200 * time.Millisecond
-	// healthDurable is the name in grpc.health.v1 of taking durable messages, for which the namespaces and a store are needed.
+	// healthDurable is the name in grpc.health.v1 of taking durable messages, for which the
+	// namespaces and a store are needed.
 	healthDurable = "durable"
 )
 
-// front is the gRPC server with its services. It is a lifecycle.Part that owns the listener and the server's goroutines.
+// front is the gRPC server with its services. It is a lifecycle.Part that owns the listener and the
+// server's goroutines.
 type front struct {
 	listen    string
 	advertise string
 	checks    *health.Checks
-	durable   func() error // nil while durable messages are known as such, and there is a store that they can go to
+	// nil while durable messages are known as such, and there is a store that they can go to
+	durable   func() error
 	telemetry *telemetry.Telemetry
 	publish   *publish.Service
 	clients   *publish.Clients
@@ -142,8 +145,9 @@ func servingStatus(ok bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	return grpc_health_v1.HealthCheckResponse_NOT_SERVING
 }
 
-// Stop is a planned one: not ready, GOAWAY, DRAINING for what is new, answers for what is under way. Calls that
-// have not ended when two thirds of the time are over are cut off; the rest is for what comes after the front.
+// Stop is a planned one: not ready, GOAWAY, DRAINING for what is new, answers for what is under
+// way. Calls that have not ended when two thirds of the time are over are cut off; the rest is for
+// what comes after the front.
 func (f *front) Stop(ctx context.Context) error {
 	f.stopping.Store(true)
 	f.health.Shutdown()

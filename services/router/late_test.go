@@ -7,7 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A router for which every moment is late comes to refuse all of a batch, over gRPC: one answer each, with a time to come back.
+// A router for which every moment is late comes to refuse all of a batch, over gRPC: one answer
+// each, with a time to come back.
 func TestARouterWithoutTimeAnswersWhatItRefuses(t *testing.T) {
 	m := startMesh(t, func(s *Settings) { s.ShedLag, s.ProducerRate = 2, 1_000_000 })
 	p := openPipe(t, m)

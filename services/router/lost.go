@@ -14,8 +14,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
 )
 
-// lostEdges publishes that an edge is gone which can't tell of its connections' ends itself. Every router notices: where a log tells one event from
-// its repetitions, all of them publish it; else the one with the lowest id does.
+// lostEdges publishes that an edge is gone which can't tell of its connections' ends itself. Every
+// router notices: where a log tells one event from its repetitions, all of them publish it; else
+// the one with the lowest id does.
 type lostEdges struct {
 	cfg   lostConfig
 	queue *eventqueue.Queue

@@ -78,8 +78,9 @@ const overloadRate = 200
 
 func overloaded(s *Settings) { s.ProducerRate, s.ProducerInFlight = overloadRate, 50 }
 
-// A producer at three times its limit gets its limit and refusals that say when to come back; another one is not refused. How
-// long that takes is the benchmark's matter: this test holds on a machine that is busy with others.
+// A producer at three times its limit gets its limit and refusals that say when to come back;
+// another one is not refused. How long that takes is the benchmark's matter: this test holds on a
+// machine that is busy with others.
 func TestOverloadOfOneProducer(t *testing.T) {
 	m := startMesh(t, overloaded)
 	for try := 1; ; try++ {
@@ -92,8 +93,9 @@ func TestOverloadOfOneProducer(t *testing.T) {
 		if refused == 0 && err == nil {
 			return
 		}
-		// A core that stood still lets go all at once of what was paced, and a tenth of a second's limit is all that may come at once; a machine
-		// that stood still for seconds makes the store seem to be gone.
+		// A core that stood still lets go all at once of what was paced, and a tenth of a second's
+		// limit is all that may come at once; a machine that stood still for seconds makes the
+		// store seem to be gone.
 		if err != nil && !refusedForNow(err) || try == 8 {
 			t.Fatalf("the other: %d refused, and some at every try; %v", refused, err)
 		}

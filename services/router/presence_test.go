@@ -18,7 +18,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// watched is a router whose namespace crew has presence, and an edge that reports members of crew/1.
+// watched is a router whose namespace crew has presence, and an edge that reports members of
+// crew/1.
 func watched(t *testing.T, change func(*Settings)) (*mesh, *fakeEdge, pushmeshv1.PresenceServiceClient) {
 	t.Helper()
 	m := startMesh(t, change)
@@ -169,7 +170,8 @@ func TestWatchesEndWithTheirReason(t *testing.T) {
 	}
 }
 
-// The members of an edge that says farewell, or is another by now, leave; those of one that comes later join.
+// The members of an edge that says farewell, or is another by now, leave; those of one that comes
+// later join.
 func TestEdgesComeAndGoUnderAWatch(t *testing.T) {
 	t.Parallel()
 	m, e, api := watched(t, nil)

@@ -36,7 +36,8 @@ func startFakeCompute(t *testing.T) (*fakeCompute, string) {
 	return compute, l.Addr().String()
 }
 
-// A request without a scorer has that of the namespace's rank policy; what it says itself goes before the policy.
+// A request without a scorer has that of the namespace's rank policy; what it says itself goes
+// before the policy.
 func TestRankByANamespacesPolicy(t *testing.T) {
 	t.Parallel()
 	compute, addr := startFakeCompute(t)

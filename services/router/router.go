@@ -1,5 +1,6 @@
-// Package router is the mesh's front door and switchboard: it serves the public gRPC API, has durable messages appended by the
-// store tier, knows which edges want a topic, and sends each of them one copy over NATS.
+// Package router is the mesh's front door and switchboard: it serves the public gRPC API, has
+// durable messages appended by the store tier, knows which edges want a topic, and sends each of
+// them one copy over NATS.
 package router
 
 import (
@@ -68,8 +69,8 @@ func New(ctx context.Context, s Settings) (*Router, error) {
 	return r, nil
 }
 
-// assemble puts the parts in the order in which they start; they stop in reverse: peers hear that this router
-// leaves, then the front ends, and what carries its answers and deliveries after it.
+// assemble puts the parts in the order in which they start; they stop in reverse: peers hear that
+// this router leaves, then the front ends, and what carries its answers and deliveries after it.
 func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	late := lag.NewProbe(s.ShedLag, tel.Registry)
 	waited := late.Waited

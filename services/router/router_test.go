@@ -113,7 +113,8 @@ func (m *mesh) publish(tb testing.TB, req *pushmeshv1.PublishRequest) *pushmeshv
 	}
 }
 
-// refusedForNow says whether nothing was done and trying again helps: a machine that stood still for seconds makes others seem to be gone.
+// refusedForNow reports whether nothing was done and trying again helps: a machine that stood still
+// for seconds makes others seem to be gone.
 func refusedForNow(err error) bool {
 	e := code.From(err)
 	return e != nil && e.Code == wirev1.Code_CODE_UNAVAILABLE && e.RetryAfter > 0 && !strings.Contains(e.Error(), "may have been stored")

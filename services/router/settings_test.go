@@ -27,7 +27,8 @@ func TestEveryFaultOfTheSettingsIsReported(t *testing.T) {
 	}
 }
 
-// pushmesh dev sets only some of the fields: what it leaves out must be what the flags' defaults are.
+// pushmesh dev sets only some of the fields: what it leaves out must be what the flags' defaults
+// are.
 func TestDefaultsAreThoseOfTheFlags(t *testing.T) {
 	var parsed Settings
 	if err := settings.Parse(&parsed, "router", "", []string{"--id=r"}, t.Output()); err != nil {

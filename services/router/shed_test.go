@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A store that answers nothing has what is durable refused, soon and with a time to come back, and nothing else.
+// A store that answers nothing has what is durable refused, soon and with a time to come back, and
+// nothing else.
 func TestASilentStoreIsOverload(t *testing.T) {
 	m := startMesh(t, func(s *Settings) { s.AppendWait = time.Millisecond })
 	gate := make(chan struct{})

@@ -108,7 +108,8 @@ func TestStreamKeepsTheOrderOfATopic(t *testing.T) {
 	}
 }
 
-// What a producer says of a number reaches the store, in a batch and alone; what can't be is refused.
+// What a producer says of a number reaches the store, in a batch and alone; what can't be is
+// refused.
 func TestWhatAProducerSaysOfItsNumbersReachesTheStore(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// BenchmarkAppend is one router's stream, pipelined, with every commit fsynced: 256 B messages on as many topics as
-// named, 64 to a request, at most 8,192 unanswered.
+// BenchmarkAppend is one router's stream, pipelined, with every commit fsynced: 256 B messages on
+// as many topics as named, 64 to a request, at most 8,192 unanswered.
 func BenchmarkAppend(b *testing.B) {
 	for name, db := range map[string]func(b *testing.B) string{
 		"sqlite":   func(b *testing.B) string { return "sqlite:" + filepath.Join(b.TempDir(), "store.db") },

@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// BenchmarkClaims is a node's stream with so many owners, each of which acquires and releases a resource of its own again and again, with every commit fsynced. An operation is such a pair.
+// BenchmarkClaims is a node's stream with so many owners, each of which acquires and releases a
+// resource of its own again and again, with every commit fsynced. An operation is such a pair.
 func BenchmarkClaims(b *testing.B) {
 	for name, db := range map[string]func(b *testing.B) string{
 		"sqlite":   func(b *testing.B) string { return "sqlite:" + filepath.Join(b.TempDir(), "store.db") },
@@ -63,7 +64,8 @@ func benchClaims(b *testing.B, n *claimNode, owners int) {
 	}
 }
 
-// BenchmarkClaimExpiry has 100,000 resources held, every one of which ends by itself within 20 s, and says how late those who held them are told, by the clock of the database's machine.
+// BenchmarkClaimExpiry has 100,000 resources held, every one of which ends by itself within 20 s,
+// and says how late those who held them are told, by the clock of the database's machine.
 func BenchmarkClaimExpiry(b *testing.B) {
 	st := serving(b, Settings{ID: "s1", DB: pgtest.URL(b), Standalone: true, LogLevel: "error"})
 	desks(b, dial(b, st.Addr()))

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// While 1,000 resources are held for long and wait lines grow before them, others are had as quickly as without.
+// While 1,000 resources are held for long and wait lines grow before them, others are had as
+// quickly as without.
 func TestClaimsDontWaitForEachOther(t *testing.T) {
 	st := serving(t, Settings{ID: "s1", DB: pgtest.URL(t), Standalone: true, LogLevel: "error"})
 	desks(t, dial(t, st.Addr()))

@@ -23,9 +23,10 @@ type claimNode struct {
 	name   string
 	pushes chan *meshv1.ClaimPush
 
-	mu      sync.Mutex
-	ref     uint64
-	stream  grpc.BidiStreamingClient[meshv1.StoreServiceClaimsRequest, meshv1.StoreServiceClaimsResponse] // nil: none
+	mu  sync.Mutex
+	ref uint64
+	// nil: none
+	stream  grpc.BidiStreamingClient[meshv1.StoreServiceClaimsRequest, meshv1.StoreServiceClaimsResponse]
 	waiting map[uint64]chan *meshv1.ClaimResult
 }
 
@@ -153,7 +154,8 @@ func acquireTold(resource, owner string, conn uint64) *meshv1.ClaimOp {
 	return &meshv1.ClaimOp{Resource: resource, Owner: owner, Conn: conn, Bound: true}
 }
 
-// desks makes a policy for desk/… in which nothing ends because a test is slow, and waits until stores know it.
+// desks makes a policy for desk/… in which nothing ends because a test is slow, and waits until
+// stores know it.
 func desks(t testing.TB, stores ...meshv1.StoreServiceClient) {
 	t.Helper()
 	hour := durationpb.New(time.Hour)

@@ -26,7 +26,8 @@ func onBoth(t *testing.T, f func(t *testing.T, db string)) {
 	t.Run("postgres", func(t *testing.T) { f(t, pgtest.URL(t)) })
 }
 
-// A resource goes from hand to hand: by release, by expiry, and through a planned stop of the store.
+// A resource goes from hand to hand: by release, by expiry, and through a planned stop of the
+// store.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db string) {

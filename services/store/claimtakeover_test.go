@@ -63,8 +63,9 @@ func freeze(t testing.TB, process *exec.Cmd) {
 	})
 }
 
-// The owner of a shard is frozen, so that another store takes its claims, thaws, and is killed later: who holds keeps the hold, the line its order; tokens grow, and nobody gets what
-// another has.
+// The owner of a shard is frozen, so that another store takes its claims, thaws, and is killed
+// later: who holds keeps the hold, the line its order; tokens grow, and nobody gets what another
+// has.
 func TestClaimsTakenOver(t *testing.T) {
 	t.Parallel()
 	nats, db := natsServer(t), pgtest.URL(t)

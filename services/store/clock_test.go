@@ -39,8 +39,9 @@ func verbose(t *testing.T, st *Store, check string) string {
 	return ""
 }
 
-// The machine's clock goes ahead by a year under a store that runs, and back: messages bear the database's time, none is too old, no slice is dropped, no session expires, and readiness
-// says why.
+// The machine's clock goes ahead by a year under a store that runs, and back: messages bear the
+// database's time, none is too old, no slice is dropped, no session expires, and readiness says
+// why.
 func TestAHostsClockDeletesNothing(t *testing.T) {
 	t.Parallel()
 	host, db := &hostClock{}, pgtest.URL(t)
@@ -80,7 +81,8 @@ func TestAHostsClockDeletesNothing(t *testing.T) {
 	}
 }
 
-// A store whose machine's clock is wrong from the start does not start, says why, and starts once the clock is right, or at the operator's word.
+// A store whose machine's clock is wrong from the start does not start, says why, and starts once
+// the clock is right, or at the operator's word.
 func TestAStoreWaitsForTheRightTime(t *testing.T) {
 	t.Parallel()
 	host, db := &hostClock{}, pgtest.URL(t)
@@ -104,7 +106,8 @@ func TestAStoreWaitsForTheRightTime(t *testing.T) {
 	serving(t, s)
 }
 
-// stepping gives a database a clock of its own, which the function that is returned sets ahead of the server's.
+// stepping gives a database a clock of its own, which the function that is returned sets ahead of
+// the server's.
 func stepping(t *testing.T, db string) (step func(ahead time.Duration)) {
 	t.Helper()
 	conn, err := pgx.Connect(within(t), db)
@@ -125,8 +128,9 @@ func stepping(t *testing.T, db string) (step func(ahead time.Duration)) {
 	}
 }
 
-// Who has a lease has it for its time, by no clock that may be set: where the clocks of the database and of the machine are set ahead, a session doesn't get a
-// second holder, and where they are set back, one whose holder is gone is free in time.
+// Who has a lease has it for its time, by no clock that may be set: where the clocks of the
+// database and of the machine are set ahead, a session doesn't get a second holder, and where they
+// are set back, one whose holder is gone is free in time.
 func TestALeaseLastsItsTimeWhateverTheClocks(t *testing.T) {
 	t.Parallel()
 	host, db := &hostClock{}, pgtest.URL(t)
@@ -160,7 +164,8 @@ func TestALeaseLastsItsTimeWhateverTheClocks(t *testing.T) {
 	})
 }
 
-// Where the operator says that the database's clock is right and the machine's is not, a new epoch is begun by the database's.
+// Where the operator says that the database's clock is right and the machine's is not, a new epoch
+// is begun by the database's.
 func TestANewEpochBeginsByTheTrustedClock(t *testing.T) {
 	t.Parallel()
 	db := pgtest.URL(t)

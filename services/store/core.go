@@ -46,13 +46,15 @@ import (
 const (
 	// maxReceive lets a router's batch of large messages in.
 	maxReceive = 16 << 20
-	// firstShards is how long Start waits for the shards. Without them the store runs, and is not ready.
+	// firstShards is how long Start waits for the shards. Without them the store runs, and is not
+	// ready.
 	firstShards = 5 * time.Second
 	// startRetry is the pause between tries to reach the database at the start.
 	startRetry = 500 * time.Millisecond
 )
 
-// core is everything that needs the database. It is a lifecycle.Part: Start opens the database and builds the rest on it.
+// core is everything that needs the database. It is a lifecycle.Part: Start opens the database and
+// builds the rest on it.
 type core struct {
 	settings Settings
 	tel      *telemetry.Telemetry
@@ -126,7 +128,7 @@ func (c *core) checkDatabase() error {
 	return errors.New("not opened yet")
 }
 
-// checkClaims says whether claims are served: without them the store does all else.
+// checkClaims reports whether claims are served: without them the store does all else.
 func (c *core) checkClaims() error {
 	if lane := c.claims.Load(); lane != nil {
 		return lane.Check()
@@ -233,8 +235,9 @@ func (c *core) prepare(ctx context.Context) error {
 	return nil
 }
 
-// agree waits until the database has told the time and this machine's clock agrees with it, or the operator has said that the database's is right. Which of two is wrong a
-// process can't know, and a message that is stored under a wrong time may be deleted too early, for good.
+// agree waits until the database has told the time and this machine's clock agrees with it, or the
+// operator has said that the database's is right. Which of two is wrong a process can't know, and a
+// message that is stored under a wrong time may be deleted too early, for good.
 func (c *core) agree(ctx context.Context) error {
 	for {
 		err := c.clock.Set(ctx)
@@ -256,7 +259,8 @@ type promotable interface {
 	SameEpoch(ctx context.Context) error
 }
 
-// insist repeats what may be repeated while the database is away: a store that starts during an outage waits for its end.
+// insist repeats what may be repeated while the database is away: a store that starts during an
+// outage waits for its end.
 func insist(ctx context.Context, f func() error) error {
 	for {
 		err := f()
@@ -417,7 +421,8 @@ func (c *core) awaitShards(ctx context.Context) {
 	}
 }
 
-// Stop is a planned one: not ready, nothing new is taken, what is queued is committed and answered, the shards are given back.
+// Stop is a planned one: not ready, nothing new is taken, what is queued is committed and answered,
+// the shards are given back.
 func (c *core) Stop(ctx context.Context) error {
 	c.serving.Store(false)
 	c.health.Shutdown()

@@ -13,8 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A store that hung while another one took its shards writes no positions that it was sent before: the session has newer ones since, and what it ACKed would come
-// again.
+// A store that hung while another one took its shards writes no positions that it was sent before:
+// the session has newer ones since, and what it ACKed would come again.
 func TestAThawedStoreRewindsNoSession(t *testing.T) {
 	t.Parallel()
 	nats, db := natsServer(t), pgtest.URL(t)

@@ -57,8 +57,8 @@ func taken(t *testing.T, c meshv1.StoreServiceClient, it *meshv1.AppendItem) (r 
 	return r, refusals
 }
 
-// A shard moves to another server while its store runs and is published to; its log, heads, keys, producers and scheduled messages are there
-// afterwards, and at home no more. It moves back, too.
+// A shard moves to another server while its store runs and is published to; its log, heads, keys,
+// producers and scheduled messages are there afterwards, and at home no more. It moves back, too.
 func TestAShardMovesToAnotherServer(t *testing.T) {
 	t.Parallel()
 	home, other := pgtest.URL(t), pgtest.New(t).URL()
@@ -251,8 +251,8 @@ func TestMixedUpDatabasesAreRefused(t *testing.T) {
 	}
 }
 
-// Two stores share the shards of two servers; one dies, and the other one takes all of them; a server dies, and what lies on the other one
-// goes on.
+// Two stores share the shards of two servers; one dies, and the other one takes all of them; a
+// server dies, and what lies on the other one goes on.
 func TestTwoStoresOnTwoServers(t *testing.T) {
 	t.Parallel()
 	nats, home, server := natsServer(t), pgtest.URL(t), pgtest.New(t)
@@ -292,8 +292,8 @@ func TestTwoStoresOnTwoServers(t *testing.T) {
 	}
 }
 
-// Letters are in one database, home, wherever their topics are: an id is one letter's. Their copies and replays lie where the topics do, and are
-// appended once.
+// Letters are in one database, home, wherever their topics are: an id is one letter's. Their copies
+// and replays lie where the topics do, and are appended once.
 func TestDeadLettersOfSeveralDatabases(t *testing.T) {
 	t.Parallel()
 	home, other := pgtest.URL(t), pgtest.New(t).URL()
@@ -347,7 +347,8 @@ func TestDeadLettersOfSeveralDatabases(t *testing.T) {
 	if len(all) != len(letters) {
 		t.Fatalf("letters by id: %v", all)
 	}
-	// As a router replays and discards: what an append elsewhere names is not removed by it, and no other letter is.
+	// As a router replays and discards: what an append elsewhere names is not removed by it, and no
+	// other letter is.
 	replay, discard := uint64(0), uint64(0)
 	for id, name := range all {
 		switch name {

@@ -11,8 +11,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A disk that is full fails the appends that it has no room for, to be tried again, and nothing else: what was answered is there and can be read, and
-// once there is room all goes on. The disk is a small one where the test may mount it; and everywhere Postgres says what it would say.
+// A disk that is full fails the appends that it has no room for, to be tried again, and nothing
+// else: what was answered is there and can be read, and once there is room all goes on. The disk is
+// a small one where the test may mount it; and everywhere Postgres says what it would say.
 func TestPostgresHasNoRoom(t *testing.T) {
 	t.Run("said", func(t *testing.T) {
 		url := pgtest.URL(t)
@@ -95,7 +96,8 @@ func noRoom(t *testing.T, c meshv1.StoreServiceClient, fill, clearUp func()) {
 		})
 		readable()
 	}
-	eventually(t, "a refusal comes at once", func() bool { // the machine may be busy: the best of several counts
+	eventually(t, "a refusal comes at once", func() bool {
+		// the machine may be busy: the best of several counts
 		r, took := publish()
 		return r.GetCode() == wirev1.Code_CODE_UNAVAILABLE && took < 10*time.Millisecond
 	})

@@ -9,8 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 )
 
-// learnMesh reads which mesh the database belongs to, or makes it one of a new mesh: where it belongs to none so far, and where an operator
-// says so.
+// learnMesh reads which mesh the database belongs to, or makes it one of a new mesh: where it
+// belongs to none so far, and where an operator says so.
 func (c *core) learnMesh(ctx context.Context) error {
 	fresh := meshid.Mesh{Name: cmp.Or(c.settings.Mesh, meshid.DefaultName), ID: meshid.NewID()}
 	if c.settings.NewMesh {

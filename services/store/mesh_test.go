@@ -113,8 +113,8 @@ func one(t *testing.T, c meshv1.StoreServiceClient, name string) *meshv1.AppendR
 	return appendAll(t, c, item(1, name, "x"))[1]
 }
 
-// Two stores divide the shards; one is killed, and the other one takes its shards and goes on numbering; NATS goes, and the store
-// goes on.
+// Two stores divide the shards; one is killed, and the other one takes its shards and goes on
+// numbering; NATS goes, and the store goes on.
 func TestTwoStoresOnPostgres(t *testing.T) {
 	t.Parallel()
 	nats, db := natsServer(t), pgtest.URL(t)
@@ -145,7 +145,8 @@ func TestTwoStoresOnPostgres(t *testing.T) {
 	lows := uint64(4)
 	eventually(t, "the wrong store refuses", func() bool {
 		r := one(t, second, low)
-		if r.GetCode() == wirev1.Code_CODE_OK { // the first one was silent for so long that the second one took its half
+		if r.GetCode() == wirev1.Code_CODE_OK {
+			// the first one was silent for so long that the second one took its half
 			lows++
 		}
 		return r.GetCode() == wirev1.Code_CODE_CONFLICT

@@ -16,8 +16,10 @@ import (
 // reachedWithin is how long a database may take to be reached, before whoever moves shards is told.
 const reachedWithin = 15 * time.Second
 
-// MoveShard moves shards first to last to the database named to, one after the other. db and shardDBs are what the stores were
-// given as well. Stores may run: the messages of a shard are refused, with a time to come back, while it is on the move. A move that was interrupted is done again.
+// MoveShard moves shards first to last to the database named to, one after the other. db and
+// shardDBs are what the stores were given as well. Stores may run: the messages of a shard are
+// refused, with a time to come back, while it is on the move. A move that was interrupted is done
+// again.
 func MoveShard(ctx context.Context, db string, shardDBs map[string]string, first, last int, to string, log *slog.Logger) (err error) {
 	s := Settings{DB: db, ShardDBs: shardDBs}
 	if errs := s.checkShardDBs(); len(errs) > 0 {
@@ -31,13 +33,15 @@ func MoveShard(ctx context.Context, db string, shardDBs map[string]string, first
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	impatient := time.AfterFunc(reachedWithin, cancel) // opening one that is away would go on trying
+	// opening one that is away would go on trying
+	impatient := time.AfterFunc(reachedWithin, cancel)
 	set, err := databases.Open(ctx, postgres.Config{URL: db, Log: log}, shardDBs)
 	if !impatient.Stop() {
 		if err == nil {
 			err = set.Close()
 		}
-		return fmt.Errorf("not all databases could be reached within %s: %s", reachedWithin, fmt.Sprint(err)) // not wrapped: nobody cancelled anything
+		// not wrapped: nobody cancelled anything
+		return fmt.Errorf("not all databases could be reached within %s: %s", reachedWithin, fmt.Sprint(err))
 	}
 	if err != nil {
 		return err

@@ -44,8 +44,9 @@ func readyz(t *testing.T, st *Store) string {
 	return string(body)
 }
 
-// Two meshes with databases of their own on one NATS: each store keeps all shards of its mesh, also where the meshes have one name and the
-// stores one id. Where they have one name, each says so, with both ids and what to do; where they have not, nobody says anything.
+// Two meshes with databases of their own on one NATS: each store keeps all shards of its mesh, also
+// where the meshes have one name and the stores one id. Where they have one name, each says so,
+// with both ids and what to do; where they have not, nobody says anything.
 func TestTwoMeshesOnOneNATS(t *testing.T) {
 	t.Parallel()
 	nats := natsServer(t)
@@ -72,14 +73,16 @@ func TestTwoMeshesOnOneNATS(t *testing.T) {
 	if said := readyz(t, stores[2]); !strings.Contains(said, "mesh: ok") {
 		t.Errorf("a mesh that has a name of its own says %q", said)
 	}
-	for _, st := range stores { // they beat for as long as a store must be silent to be fenced, and longer
+	for _, st := range stores {
+		// they beat for as long as a store must be silent to be fenced, and longer
 		if n := len(st.core.log.Load().Owned()); n != topic.Shards {
 			t.Errorf("a store has %d shards of %d", n, topic.Shards)
 		}
 	}
 }
 
-// Beats that another mesh's processes, or programs from before mesh ids, send change nothing: not who lives, not who owns what.
+// Beats that another mesh's processes, or programs from before mesh ids, send change nothing: not
+// who lives, not who owns what.
 func TestForgedBeatsChangeNothing(t *testing.T) {
 	t.Parallel()
 	server := natsServer(t)
@@ -101,7 +104,8 @@ func TestForgedBeatsChangeNothing(t *testing.T) {
 	need(t, err)
 	need(t, conn.Publish("pushmesh."+mine.Name+".hello", hello))
 	need(t, conn.Flush())
-	eventually(t, "the forged hello is heard", func() bool { return strings.Contains(readyz(t, st), foreign.ID) }) // and all that was sent before it
+	// and all that was sent before it
+	eventually(t, "the forged hello is heard", func() bool { return strings.Contains(readyz(t, st), foreign.ID) })
 	if owned, err := st.core.owners.Owners(), st.core.owners.CheckID(); len(owned) != 1 || err != nil {
 		t.Errorf("owners %v, %v", owned, err)
 	}
@@ -110,7 +114,8 @@ func TestForgedBeatsChangeNothing(t *testing.T) {
 	}
 }
 
-// A store's database says which mesh it is of, for good; another name is refused, and a new mesh is made on an operator's word alone.
+// A store's database says which mesh it is of, for good; another name is refused, and a new mesh is
+// made on an operator's word alone.
 func TestADatabaseKeepsItsMesh(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"postgres", "sqlite"} {
@@ -153,7 +158,8 @@ func TestADatabaseKeepsItsMesh(t *testing.T) {
 	}
 }
 
-// A database of another mesh is not taken as one of several, although it has the very name that it is given.
+// A database of another mesh is not taken as one of several, although it has the very name that it
+// is given.
 func TestADatabaseOfAnotherMeshIsRefused(t *testing.T) {
 	t.Parallel()
 	homes, further := []string{pgtest.URL(t), pgtest.URL(t)}, []string{pgtest.URL(t), pgtest.URL(t)}

@@ -39,8 +39,8 @@ func eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// later says whether an answer says no more than to come back: what a client does then, a test does too. The machine may stand still for longer than
-// a store waits for its database.
+// later reports whether an answer says no more than to come back: what a client does then, a test
+// does too. The machine may stand still for longer than a store waits for its database.
 func later(c wirev1.Code) bool { return c == wirev1.Code_CODE_UNAVAILABLE }
 
 // serving starts a store that runs until the test ends.
@@ -99,7 +99,7 @@ func moveShard(t testing.TB, home string, others map[string]string, name, to str
 	})
 }
 
-// late says whether a move only took too long: it is to be done again.
+// late reports whether a move only took too long: it is to be done again.
 func late(err error) bool {
 	return err != nil && (later(code.Of(err)) || strings.Contains(err.Error(), "could be reached within"))
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
 )
 
-// Settings of a store. New applies the defaults to zero values, so that a program may set only what it means to.
+// Settings of a store. New applies the defaults to zero values, so that a program may set only what
+// it means to.
 type Settings struct {
 	ID             string            `help:"Name of this store, unique in the mesh. Default: host name and a random suffix."`
 	Listen         string            `help:"Address of the gRPC API for routers and edges." default:":7403"`
@@ -45,7 +46,8 @@ type Settings struct {
 	LogLevel       string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio     float64           `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
 	Grace          time.Duration     `help:"How long a planned stop may take." default:"15s"`
-	// Clock is this machine's clock, which is compared with the database's; nil: time.Now. Tests move it.
+	// Clock is this machine's clock, which is compared with the database's; nil: time.Now. Tests
+	// move it.
 	Clock func() time.Time `kong:"-"`
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
@@ -118,7 +120,8 @@ func (s *Settings) Check() error {
 	switch {
 	case d.DB == "" || d.postgres():
 	case !d.sqlite():
-		errs = append(errs, errors.New("--db must be postgres://… or sqlite:PATH")) // it may hold a password: not shown
+		// it may hold a password: not shown
+		errs = append(errs, errors.New("--db must be postgres://… or sqlite:PATH"))
 	case d.DB == "sqlite:":
 		errs = append(errs, errors.New("--db sqlite: names no file"))
 	case d.Writers != 1:

@@ -17,7 +17,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// backends lists the server's backends that append for a store: who was fenced has other ones afterwards.
+// backends lists the server's backends that append for a store: who was fenced has other ones
+// afterwards.
 func backends(t *testing.T, db, store string) (all []string) {
 	t.Helper()
 	conn, err := pgx.Connect(within(t), db)
@@ -32,7 +33,8 @@ func backends(t *testing.T, db, store string) (all []string) {
 	return all
 }
 
-// published counts appends to both halves of the shards, each asked of the store that owns the half.
+// published counts appends to both halves of the shards, each asked of the store that owns the
+// half.
 type published struct{ taken, refused int }
 
 func (p *published) once(t *testing.T, c meshv1.StoreServiceClient, name string) {
@@ -44,11 +46,12 @@ func (p *published) once(t *testing.T, c meshv1.StoreServiceClient, name string)
 	}
 }
 
-// looks is how many times a store must have looked around before a test believes that it leaves another one alone: some times the silence that would end in a fence.
+// looks is how many times a store must have looked around before a test believes that it leaves
+// another one alone: some times the silence that would end in a fence.
 const looks = 20
 
-// Two halves of NATS, a store in each, one database: neither store hears of the other but through the database. They share the shards all the
-// same, nobody is fenced, and every append is taken.
+// Two halves of NATS, a store in each, one database: neither store hears of the other but through
+// the database. They share the shards all the same, nobody is fenced, and every append is taken.
 func TestStoresOnTwoHalvesOfNATS(t *testing.T) {
 	t.Parallel()
 	db := pgtest.URL(t)
@@ -75,7 +78,8 @@ func TestStoresOnTwoHalvesOfNATS(t *testing.T) {
 	}
 }
 
-// NATS is away and Postgres ends a store's connections: the store has its shards again without NATS.
+// NATS is away and Postgres ends a store's connections: the store has its shards again without
+// NATS.
 func TestShardsComeBackWithoutNATS(t *testing.T) {
 	t.Parallel()
 	nats, db := natsServer(t), pgtest.URL(t)
@@ -95,8 +99,9 @@ func TestShardsComeBackWithoutNATS(t *testing.T) {
 	}
 }
 
-// A store is frozen until another one has fenced it, and goes on. It fences nobody. So it is where a pooler in session mode is between it and the database: what is fenced then are the
-// pooler's connections.
+// A store is frozen until another one has fenced it, and goes on. It fences nobody. So it is where
+// a pooler in session mode is between it and the database: what is fenced then are the pooler's
+// connections.
 func TestAThawedStoreFencesNobody(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]func(t *testing.T, db string) string{
@@ -125,8 +130,9 @@ func TestAThawedStoreFencesNobody(t *testing.T) {
 	}
 }
 
-// A store whose role may not end another one's connections says so while both work, with the grant that it lacks, and no more when it has it: not in the incident in which the other
-// hangs, and keeps its shards.
+// A store whose role may not end another one's connections says so while both work, with the grant
+// that it lacks, and no more when it has it: not in the incident in which the other hangs, and
+// keeps its shards.
 func TestAStoreThatCannotBeFencedIsNamed(t *testing.T) {
 	t.Parallel()
 	nats, db := natsServer(t), pgtest.URL(t)
@@ -136,7 +142,8 @@ func TestAStoreThatCannotBeFencedIsNamed(t *testing.T) {
 		need(t, err)
 		return u.User.Username()
 	}
-	pgtest.Exec(t, pgtest.Superuser(t, db), `GRANT `+role(db)+` TO `+role(other)) // so that it may see and end the first one's
+	// so that it may see and end the first one's
+	pgtest.Exec(t, pgtest.Superuser(t, db), `GRANT `+role(db)+` TO `+role(other))
 	first := serving(t, Settings{ID: "first", DB: db, NATS: nats.ClientURL(), LogLevel: "error"})
 	if line := verbose(t, first, "fencing"); line != "fencing: ok" {
 		t.Errorf("alone: %s", line)

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A store that starts during an outage waits for its end, and for nothing that waiting doesn't mend.
+// A store that starts during an outage waits for its end, and for nothing that waiting doesn't
+// mend.
 func TestAStartWaitsForTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away, broken := code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "away"), errors.New("no such column")

@@ -1,5 +1,5 @@
-// Package store is the tier that persists: the log of durable topics, sessions, policies and dead letters, each shard owned by
-// one store, on Postgres or SQLite.
+// Package store is the tier that persists: the log of durable topics, sessions, policies and dead
+// letters, each shard owned by one store, on Postgres or SQLite.
 package store
 
 import (
@@ -23,8 +23,8 @@ type Store struct {
 	http *health.Server
 }
 
-// New makes a store; nothing runs before Start. Start waits for the database (health, metrics and the reason are served meanwhile), and then
-// a little for the shards.
+// New makes a store; nothing runs before Start. Start waits for the database (health, metrics and
+// the reason are served meanwhile), and then a little for the shards.
 func New(ctx context.Context, s Settings) (*Store, error) {
 	if err := s.Check(); err != nil {
 		return nil, fmt.Errorf("store settings: %w", err)
@@ -68,7 +68,8 @@ func (s *Store) Addr() string { return s.core.addr() }
 // HTTPAddr is the address of health, metrics and pprof.
 func (s *Store) HTTPAddr() string { return s.http.Addr() }
 
-// pulse is what is known of the database: asked every second by a goroutine of its own. It is a lifecycle.Part.
+// pulse is what is known of the database: asked every second by a goroutine of its own. It is a
+// lifecycle.Part.
 type pulse struct {
 	ask   func(ctx context.Context) error
 	group *lifecycle.Group

@@ -338,7 +338,8 @@ func TestLeases(t *testing.T) {
 	}
 	need(t, st.Stop(within(t)))
 
-	// The next owner knows no lease: it gives the holder that is written down its time, and no other.
+	// The next owner knows no lease: it gives the holder that is written down its time, and no
+	// other.
 	st, c = standalone(t, path)
 	if r := attach(c, "b", 1); r.GetGeneration() != 0 || r.GetPreviousEdge() != "a" {
 		t.Fatalf("b got %v from a new owner", r)

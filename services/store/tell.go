@@ -22,7 +22,8 @@ import (
 // eventsWaiting bounds the events that wait for a router.
 const eventsWaiting = 16 << 10
 
-// teller publishes what happens in the store. These events are few, so that they are sent whether anybody listens or not: routers know.
+// teller publishes what happens in the store. These events are few, so that they are sent whether
+// anybody listens or not: routers know.
 type teller struct {
 	queue    *eventqueue.Queue // nil: no NATS, nobody is told
 	policies *policy.Watch
@@ -51,7 +52,8 @@ func (t *teller) expired(s backend.SessionKey) {
 	})
 }
 
-// deadLetter tells of a letter that is stored, but of none that events themselves became: those would go on for ever.
+// deadLetter tells of a letter that is stored, but of none that events themselves became: those
+// would go on for ever.
 func (t *teller) deadLetter(l *meshv1.DeadLetter) {
 	if t.queue == nil || events.Own(l.GetTopic()) {
 		return

@@ -1,5 +1,6 @@
-// Package backend subscribes through a router (SubscribeService) event by event, so that tests can say exactly what is sent and see exactly what
-// comes. It hides nothing, but tries to open a stream again where the mesh says that this helps.
+// Package backend subscribes through a router (SubscribeService) event by event, so that tests can
+// say exactly what is sent and see exactly what comes. It hides nothing, but tries to open a stream
+// again where the mesh says that this helps.
 package backend
 
 import (

@@ -15,8 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// The edge behind a backend's stream with move is frozen, or stops as planned: the stream goes on at the other edge, and the backend gets every message
-// in order.
+// The edge behind a backend's stream with move is frozen, or stops as planned: the stream goes on
+// at the other edge, and the backend gets every message in order.
 func TestABackendsEdgeFreezesOrStops(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"freezes": syscall.SIGSTOP, "stops": syscall.SIGTERM} {

@@ -17,8 +17,9 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// The edge behind two backends is killed while they consume: the stream with move goes on at the other edge by itself, the SDK opens another stream
-// and resumes by positions. Neither misses a message, nor gets one before another that was published earlier.
+// The edge behind two backends is killed while they consume: the stream with move goes on at the
+// other edge by itself, the SDK opens another stream and resumes by positions. Neither misses a
+// message, nor gets one before another that was published earlier.
 func TestABackendsEdgeIsKilled(t *testing.T) {
 	t.Parallel()
 	const (
@@ -60,7 +61,8 @@ func TestABackendsEdgeIsKilled(t *testing.T) {
 			}
 		}
 	})
-	// A machine that stands still moves streams too, before and after: where it is in the end counts, not how often it moved.
+	// A machine that stands still moves streams too, before and after: where it is in the end
+	// counts, not how often it moved.
 	moves := 0
 	for high := uint64(0); high < n; {
 		e := s.Must()

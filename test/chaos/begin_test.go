@@ -7,7 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// namespace of all traffic here, durable. It does not come with the mesh: a process that is killed and begins again must ask for it before it serves.
+// namespace of all traffic here, durable. It does not come with the mesh: a process that is killed
+// and begins again must ask for it before it serves.
 const namespace = "chaos"
 
 // begin starts a mesh that has the namespace.

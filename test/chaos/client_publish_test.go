@@ -67,7 +67,8 @@ func (p *pen) write(n uint32) error {
 	return nil
 }
 
-// judge reads the log: what was answered OK is there once, where the answer said, and in the order in which it was sent.
+// judge reads the log: what was answered OK is there once, where the answer said, and in the order
+// in which it was sent.
 func (p *pen) judge(m *procmesh.Mesh) {
 	p.t.Helper()
 	c, _ := wireclient.Connect(p.t, m.EdgeAddrs[0], &wirev1.Hello{})
@@ -100,8 +101,10 @@ func (p *pen) judge(m *procmesh.Mesh) {
 	c.Close()
 }
 
-// A router is killed while clients publish durable messages with keys: the edge asks the other router, and clients get their answers without having
-// tried again, each message once and in order, within seconds. A machine that stood still may cost a refusal: one round of several must be without.
+// A router is killed while clients publish durable messages with keys: the edge asks the other
+// router, and clients get their answers without having tried again, each message once and in order,
+// within seconds. A machine that stood still may cost a refusal: one round of several must be
+// without.
 func TestClientsPublishOnWhenARouterIsKilled(t *testing.T) {
 	m := procmesh.Start(t, procmesh.Options{Routers: 2})
 	conn, err := grpc.NewClient(m.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -46,8 +46,9 @@ func (r *received) total() int {
 	return r.count
 }
 
-// `pushmesh dev` is killed with a thousand messages of a session waiting, and again while it delivers them and new ones. Whatever was published OK arrives,
-// in order, and nobody is told of a gap: what the namespace is like is known before anything is served.
+// `pushmesh dev` is killed with a thousand messages of a session waiting, and again while it
+// delivers them and new ones. Whatever was published OK arrives, in order, and nobody is told of a
+// gap: what the namespace is like is known before anything is served.
 func TestAKilledDevKeepsWhatWaitsForASession(t *testing.T) {
 	t.Parallel()
 	const topics, waiting, live = 4, 1000, 200

@@ -27,7 +27,7 @@ func examine(t *testing.T, m *procmesh.Mesh, args ...string) (e examination) {
 	return e
 }
 
-// says whether a finding of a level about a subject holds each text.
+// reports whether a finding of a level about a subject holds each text.
 func (e examination) says(level, subject string, texts ...string) bool {
 	for _, f := range e.Findings {
 		good := f.Level == level && f.Subject == subject
@@ -41,8 +41,8 @@ func (e examination) says(level, subject string, texts ...string) bool {
 	return false
 }
 
-// A mesh of processes on Postgres is sound. An edge that is frozen and a store that was killed are named at once, each with what is the matter, and
-// still are when nobody hears of them any more.
+// A mesh of processes on Postgres is sound. An edge that is frozen and a store that was killed are
+// named at once, each with what is the matter, and still are when nobody hears of them any more.
 func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	m := begin(t, procmesh.Options{Edges: 2, Routers: 2, DB: pgtest.URL(t)})

@@ -140,8 +140,9 @@ func owned(t *testing.T, a *appender, store string) (n int) {
 	return n
 }
 
-// A store is frozen amid its appends, another one takes its shards and appends, and the first goes on where it was: nothing that either
-// answered is missing, twice or elsewhere in the log, so there were never two owners.
+// A store is frozen amid its appends, another one takes its shards and appends, and the first goes
+// on where it was: nothing that either answered is missing, twice or elsewhere in the log, so there
+// were never two owners.
 func TestAFrozenOwnerIsNoOwner(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

@@ -204,7 +204,8 @@ func (c *crew) stick(edge int) {
 	})
 }
 
-// An edge with members is killed: what they had goes to others in time, marked, and nothing is missing.
+// An edge with members is killed: what they had goes to others in time, marked, and nothing is
+// missing.
 func TestAMembersEdgeIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", pushmesh.KeyHeader("k")} {
@@ -231,7 +232,8 @@ func TestAMembersEdgeIsKilled(t *testing.T) {
 	}
 }
 
-// lastAgain is how long after a kill the last message came again that the dead held, which it forgets.
+// lastAgain is how long after a kill the last message came again that the dead held, which it
+// forgets.
 func (c *crew) lastAgain(killed time.Time) (worst time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +245,8 @@ func (c *crew) lastAgain(killed time.Time) (worst time.Duration) {
 	return worst
 }
 
-// The dispatching edge is killed, with members and without: another goes on within 5 s, nothing is missing, and what comes twice says so.
+// The dispatching edge is killed, with members and without: another goes on within 5 s, nothing is
+// missing, and what comes twice says so.
 func TestTheDispatchersEdgeIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", pushmesh.KeyHeader("k")} {
@@ -300,7 +303,8 @@ func TestTheDispatchersEdgeStops(t *testing.T) {
 	c := muster(t, m, "chaos/crew", "")
 	c.publish(200)
 	c.finish()
-	const never = time.Hour // on a busy machine something may come again for its ack_timeout: such a round shows nothing
+	// on a busy machine something may come again for its ack_timeout: such a round shows nothing
+	const never = time.Hour
 	victim := 0
 	rounds(t, "handing the group over", 2*time.Second, func(n int) time.Duration {
 		if n > 0 {

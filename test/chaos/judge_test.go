@@ -32,7 +32,8 @@ func logOf(t *testing.T, conn *pgx.Conn, name string) []entry {
 
 func cut(key string) (topic, body string, found bool) { return strings.Cut(key, " ") }
 
-// judge compares a topic's log with what was answered: seqs without a hole, each body once, and every answered one at its place.
+// judge compares a topic's log with what was answered: seqs without a hole, each body once, and
+// every answered one at its place.
 func judge(t *testing.T, log []entry, name string, appenders ...*appender) {
 	t.Helper()
 	at := map[string]entry{}

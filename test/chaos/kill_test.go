@@ -15,8 +15,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Every tier and NATS is killed with SIGKILL once, half way through a replay, and started again: everything published and answered reaches
-// everyone.
+// Every tier and NATS is killed with SIGKILL once, half way through a replay, and started again:
+// everything published and answered reaches everyone.
 func TestNothingIsLostWhenAProcessIsKilled(t *testing.T) {
 	t.Parallel()
 	m := begin(t, procmesh.Options{Edges: 2, Routers: 2, DB: pgtest.URL(t)})

@@ -25,7 +25,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// numbered publishes 0, 1, 2, … to topics, each until it is answered OK, and follows what a subscriber gets of them.
+// numbered publishes 0, 1, 2, … to topics, each until it is answered OK, and follows what a
+// subscriber gets of them.
 type numbered struct {
 	t      *testing.T
 	api    pushmeshv1.PublishServiceClient
@@ -74,7 +75,8 @@ func (n *numbered) follow(c *wireclient.Client) {
 	}
 }
 
-// run publishes to a topic until ctx ends. A key lets what was refused with an unknown outcome be published again.
+// run publishes to a topic until ctx ends. A key lets what was refused with an unknown outcome be
+// published again.
 func (n *numbered) run(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		n.mu.Lock()
@@ -141,7 +143,8 @@ func (m mover) command(args ...string) *exec.Cmd {
 	return exec.Command(m.path, append(append([]string{"shard", "move"}, m.dbs...), args...)...)
 }
 
-// run does it again where the command says to try again: the databases of a busy machine may not answer in time.
+// run does it again where the command says to try again: the databases of a busy machine may not
+// answer in time.
 func (m mover) run(t *testing.T, args ...string) {
 	t.Helper()
 	procmesh.Await(t, fmt.Sprintf("shard move %v", args), func() bool {
@@ -159,8 +162,9 @@ func tryAgain(said string) bool {
 	})
 }
 
-// Shards move to another server and back by the command, while the mesh is published to, while its stores are stopped, and with the command killed
-// half way: every message that was answered reaches its subscriber and is in the log where its shard is, in order, once.
+// Shards move to another server and back by the command, while the mesh is published to, while its
+// stores are stopped, and with the command killed half way: every message that was answered reaches
+// its subscriber and is in the log where its shard is, in order, once.
 func TestShardsMoveByCommand(t *testing.T) {
 	t.Parallel()
 	home, other := pgtest.URL(t), pgtest.New(t).URL()
@@ -235,7 +239,8 @@ func TestShardsMoveByCommand(t *testing.T) {
 	wrongMoves(t, move, home, other)
 }
 
-// killHalfWay kills a move with SIGKILL once it has moved some shards and others not. One that ended before is undone and tried again.
+// killHalfWay kills a move with SIGKILL once it has moved some shards and others not. One that
+// ended before is undone and tried again.
 func killHalfWay(t *testing.T, home string, move mover, shards string) {
 	t.Helper()
 	const tries = 10

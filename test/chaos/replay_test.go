@@ -14,8 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// What is replayed: one room of the sample at a pace that takes some seconds. PUSHMESH_CHAOS_FILE names another recording, and
-// PUSHMESH_CHAOS_REPLAY the flags of replay for it ("--fraction 0.1").
+// What is replayed: one room of the sample at a pace that takes some seconds. PUSHMESH_CHAOS_FILE
+// names another recording, and PUSHMESH_CHAOS_REPLAY the flags of replay for it ("--fraction 0.1").
 func recording() (file string, args []string) {
 	if file = os.Getenv("PUSHMESH_CHAOS_FILE"); file != "" {
 		return file, strings.Fields(os.Getenv("PUSHMESH_CHAOS_REPLAY"))
@@ -28,8 +28,9 @@ var (
 	deliveredRE = regexp.MustCompile(`delivered (\d+)`)
 )
 
-// replay plays the recording through the mesh and calls half once, when half of the deliveries are there. It fails the test unless every
-// message reached everyone, once to the handler and in order. Where it was over before half could be called it is played again, slower.
+// replay plays the recording through the mesh and calls half once, when half of the deliveries are
+// there. It fails the test unless every message reached everyone, once to the handler and in order.
+// Where it was over before half could be called it is played again, slower.
 func replay(t *testing.T, m *procmesh.Mesh, half func()) {
 	t.Helper()
 	for speed := 8000; speed >= 500; speed /= 2 {

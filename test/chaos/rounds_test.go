@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// rounds judges by the clock what a busy machine may delay: the same is done again, a few times at most, until once it takes no longer than
-// the limit. What a round finds broken besides fails the test at once.
+// rounds judges by the clock what a busy machine may delay: the same is done again, a few times at
+// most, until once it takes no longer than the limit. What a round finds broken besides fails the
+// test at once.
 func rounds(t *testing.T, what string, limit time.Duration, round func(n int) time.Duration) {
 	t.Helper()
 	const most = 6

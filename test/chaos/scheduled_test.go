@@ -73,13 +73,15 @@ const (
 	scheduledTopics   = 64
 	// onTime is the promise.
 	onTime = 100 * time.Millisecond
-	// overloaded is what the test allows, which runs beside others: the figures it prints are to be held against onTime.
+	// overloaded is what the test allows, which runs beside others: the figures it prints are to be
+	// held against onTime.
 	overloaded = time.Second
 	// takeover is what a store's SIGKILL may cost its shards.
 	takeover = 3 * time.Second
 )
 
-// schedule publishes messages, all due within the second after due, over one stream. Those of another round have other numbers.
+// schedule publishes messages, all due within the second after due, over one stream. Those of
+// another round have other numbers.
 func schedule(t *testing.T, api pushmeshv1.PublishServiceClient, round int, due time.Time) (dues map[uint64]time.Time) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
@@ -117,8 +119,9 @@ func schedule(t *testing.T, api pushmeshv1.PublishServiceClient, round int, due 
 	return dues
 }
 
-// 10,000 messages fall due in one second, and in the middle of it one of two stores is killed: each comes once, on time but for the
-// takeover. Where the machine was too busy for times to mean anything it is done again, and the other store is killed.
+// 10,000 messages fall due in one second, and in the middle of it one of two stores is killed: each
+// comes once, on time but for the takeover. Where the machine was too busy for times to mean
+// anything it is done again, and the other store is killed.
 func TestScheduledMessagesSurviveAStore(t *testing.T) {
 	m := begin(t, procmesh.Options{Stores: 2, DB: pgtest.URL(t)})
 	conn, err := grpc.NewClient(m.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))

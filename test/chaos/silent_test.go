@@ -18,11 +18,13 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// atOnce is how soon a refusal must come once the state is known. The machine may be busy: the best of several counts.
+// atOnce is how soon a refusal must come once the state is known. The machine may be busy: the best
+// of several counts.
 const atOnce = 10 * time.Millisecond
 
-// The only store is frozen, so that nobody takes its shards: what is published is refused at once, to be tried again, as soon as the router knows;
-// what was under way is answered; ephemeral messages flow; and once the store goes on, all goes on.
+// The only store is frozen, so that nobody takes its shards: what is published is refused at once,
+// to be tried again, as soon as the router knows; what was under way is answered; ephemeral
+// messages flow; and once the store goes on, all goes on.
 func TestAFrozenStoreWithoutSuccessorIsRefusedFor(t *testing.T) {
 	url := pgtest.URL(t)
 	m := begin(t, procmesh.Options{DB: url})
@@ -78,7 +80,8 @@ func TestAFrozenStoreWithoutSuccessorIsRefusedFor(t *testing.T) {
 	})
 	t.Logf("durable publishing goes on %s after the thaw", time.Since(thawed).Round(time.Millisecond))
 	got := logged(t, connect(t, url), "chaos/silent")
-	if got[0] != "before" || !slices.Contains(got, "after") { // what was under way may be there, and be last
+	if got[0] != "before" || !slices.Contains(got, "after") {
+		// what was under way may be there, and be last
 		t.Errorf("the log holds %q", got)
 	}
 	for _, payload := range got {

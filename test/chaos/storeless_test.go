@@ -13,8 +13,9 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// A router that starts while no store runs does not know which mesh it belongs to: it takes part in none, is not ready, says why, and refuses.
-// Once a store is back it takes part without another restart.
+// A router that starts while no store runs does not know which mesh it belongs to: it takes part in
+// none, is not ready, says why, and refuses. Once a store is back it takes part without another
+// restart.
 func TestARouterRestartedWithoutStores(t *testing.T) {
 	t.Parallel()
 	m := procmesh.Start(t, procmesh.Options{Routers: 2})

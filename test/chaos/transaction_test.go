@@ -55,8 +55,9 @@ func appended(t *testing.T, conn *pgx.Conn, topic string) (n int) {
 	return n
 }
 
-// The store that reads the outbox is killed in the middle of a large transaction's messages, its successor too, and a router: each
-// message is in the log once, in order, and what was rolled back is not.
+// The store that reads the outbox is killed in the middle of a large transaction's messages, its
+// successor too, and a router: each message is in the log once, in order, and what was rolled back
+// is not.
 func TestTransactionsSurviveKills(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -70,7 +71,8 @@ func TestTransactionsSurviveKills(t *testing.T) {
 	t.Error("all messages were in the log before everyone was killed")
 }
 
-// transactionsSurviveKills publishes to three topics of a name. False: on a busy machine someone was killed too late to show anything.
+// transactionsSurviveKills publishes to three topics of a name. False: on a busy machine someone
+// was killed too late to show anything.
 func transactionsSurviveKills(t *testing.T, m *procmesh.Mesh, conn *pgx.Conn, name string) (inTime bool) {
 	t.Helper()
 	const messages = 30_000
@@ -119,8 +121,9 @@ func transactionsSurviveKills(t *testing.T, m *procmesh.Mesh, conn *pgx.Conn, na
 	return inTime
 }
 
-// One of two databases dies, and later hangs: what transactions publish to the other's shards goes on meanwhile, and what they publish to its shards is in
-// the log when it is back, each message once and in order. The store that reads the outbox is killed in between.
+// One of two databases dies, and later hangs: what transactions publish to the other's shards goes
+// on meanwhile, and what they publish to its shards is in the log when it is back, each message
+// once and in order. The store that reads the outbox is killed in between.
 func TestTransactionsDoNotWaitForADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
 	const here, there = namespace + "/tx-here", namespace + "/tx-there"

@@ -57,9 +57,11 @@ func chaosFor(t *testing.T, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// victims are the stores, the routers and the database, each killed, or frozen for a while without a notion of it.
+// victims are the stores, the routers and the database, each killed, or frozen for a while without
+// a notion of it.
 func victims(m *procmesh.Mesh, db *pgtest.Server) []promise.Victim {
-	frozen := func(do func() error) func() error { return func() error { _ = do(); return nil } } // who was killed can't be frozen
+	// who was killed can't be frozen
+	frozen := func(do func() error) func() error { return func() error { _ = do(); return nil } }
 	all := []promise.Victim{{Name: "postgres", Strike: db.Kill, Back: db.Restart}, {Name: "postgres frozen", Strike: frozen(db.Pause), Back: frozen(db.Resume)}}
 	for _, p := range slices.Concat(m.Stores, m.Routers) {
 		signal := func(sig os.Signal) func() error { return func() error { p.Signal(sig); return nil } }
@@ -86,7 +88,8 @@ func namespace(t *testing.T, m *procmesh.Mesh, prefix string, p *pushmeshv1.Clai
 	})
 }
 
-// spread waits until every store goes by the rules of a namespace: at resources of many shards, as many may hold as it says, for so long.
+// spread waits until every store goes by the rules of a namespace: at resources of many shards, as
+// many may hold as it says, for so long.
 func spread(t *testing.T, api pushmeshv1.ClaimServiceClient, prefix string, r Rules, ttl time.Duration) {
 	t.Helper()
 	for i := range 16 {
@@ -112,7 +115,8 @@ func spread(t *testing.T, api pushmeshv1.ClaimServiceClient, prefix string, r Ru
 // policy by which holds, waits and offers last so long.
 func policy(holders int, ttl, wait, offer time.Duration) *pushmeshv1.ClaimPolicy {
 	return &pushmeshv1.ClaimPolicy{
-		Holders: uint32(holders), Ttl: durationpb.New(ttl), WaitTtl: durationpb.New(wait), OfferTtl: durationpb.New(offer), // #nosec G115 -- 1 or 3
+		// #nosec G115 -- 1 or 3
+		Holders: uint32(holders), Ttl: durationpb.New(ttl), WaitTtl: durationpb.New(wait), OfferTtl: durationpb.New(offer),
 	}
 }
 
@@ -123,8 +127,9 @@ var rulesOf = map[string]Rules{
 	"lease": {Holders: 1, TTL: 1500 * time.Millisecond, WaitTTL: 2 * time.Second, OfferTTL: time.Second, Early: 100 * time.Millisecond, Late: 3 * time.Second},
 }
 
-// Stores, routers and the database are killed with SIGKILL or frozen at random while many owners claim: each resource behaved as one line and one set of holders that
-// every operation met at some moment between its call and its answer.
+// Stores, routers and the database are killed with SIGKILL or frozen at random while many owners
+// claim: each resource behaved as one line and one set of holders that every operation met at some
+// moment between its call and its answer.
 func TestClaimsAreOneWhateverDies(t *testing.T) {
 	t.Parallel()
 	n := chaosSeed(t)
@@ -136,7 +141,8 @@ func TestClaimsAreOneWhateverDies(t *testing.T) {
 	}
 	for prefix, r := range rulesOf {
 		if r.TTL == 0 {
-			r.TTL, r.WaitTTL, r.OfferTTL = time.Hour, time.Hour, time.Hour // longer than any history
+			// longer than any history
+			r.TTL, r.WaitTTL, r.OfferTTL = time.Hour, time.Hour, time.Hour
 		}
 		namespace(t, m, prefix, policy(r.Holders, r.TTL, r.WaitTTL, r.OfferTTL))
 		spread(t, apis[0], prefix, r, r.TTL)
@@ -147,7 +153,8 @@ func TestClaimsAreOneWhateverDies(t *testing.T) {
 			APIs: apis, Prefix: prefix, Desks: 4, Owners: 5, Pause: 10 * time.Millisecond, Absence: 2 * r.TTL, Watches: true, Seed: n, History: NewHistory(),
 		})
 	}
-	faults := &promise.Faults{Victims: victims(m, db), Every: time.Second, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 0))} // #nosec G404 -- repeatable
+	// #nosec G404 -- repeatable
+	faults := &promise.Faults{Victims: victims(m, db), Every: time.Second, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 0))}
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	var running sync.WaitGroup

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// Bounds of one resource's history: beyond them owners go on with another, for the longer it is, and the more of it is unknown, the harder it is to judge.
+// Bounds of one resource's history: beyond them owners go on with another, for the longer it is,
+// and the more of it is unknown, the harder it is to judge.
 const (
 	mostOps     = 250
 	mostUnknown = 10

@@ -21,7 +21,8 @@ type world struct {
 	fault        string // of the fake; "": none
 	holders      int
 	ttl, waitTTL time.Duration // 0: forever
-	lossy        bool          // answers get lost now and then, and operations happen late, as when processes die
+	// answers get lost now and then, and operations happen late, as when processes die
+	lossy bool
 }
 
 // fake serves claims from memory, right or with one fault.
@@ -159,7 +160,8 @@ func (f *fake) state(r *fakeResource, name, owner string) *wirev1.ClaimState {
 	return st
 }
 
-// at does an operation on a resource. In a lossy world its answer may be lost, before it happens, after, or while it is late.
+// at does an operation on a resource. In a lossy world its answer may be lost, before it happens,
+// after, or while it is late.
 func (f *fake) at(name string, do func(r *fakeResource) (*wirev1.ClaimState, error)) (*wirev1.ClaimState, error) {
 	locked := func() (*wirev1.ClaimState, error) {
 		f.mu.Lock()

@@ -1,5 +1,7 @@
-// Package claims records what many owners do with resources over the public API, while processes die, and looks whether it could have happened: whether each
-// resource behaved as one line and one set of holders that every operation met at a moment between its call and its answer (linearizability, with porcupine).
+// Package claims records what many owners do with resources over the public API, while processes
+// die, and looks whether it could have happened: whether each resource behaved as one line and one
+// set of holders that every operation met at a moment between its call and its answer
+// (linearizability, with porcupine).
 package claims
 
 import (
@@ -17,7 +19,8 @@ import (
 // Kind of an operation.
 type Kind uint8
 
-// Kinds; Told is a grant that came by push, which says what was so at a moment since the owner last knew that it waits.
+// Kinds; Told is a grant that came by push, which says what was so at a moment since the owner last
+// knew that it waits.
 const (
 	Acquire Kind = iota
 	Renew
@@ -43,12 +46,13 @@ type Op struct {
 	NoWait    bool
 	Successor string
 
-	// Call and Return; Return is Never where the outcome is unknown: it may have happened, also long after.
+	// Call and Return; Return is Never where the outcome is unknown: it may have happened, also
+	// long after.
 	Call, Return int64
 	Answer       Answer
 }
 
-// Unknown says whether nobody knows if it happened.
+// Unknown reports whether nobody knows if it happened.
 func (o *Op) Unknown() bool { return o.Return == Never }
 
 // Answer of an operation.

@@ -90,7 +90,8 @@ func judge(ops []*Op, r Rules, each time.Duration) (porcupine.CheckResult, strin
 	return result, explain(ops, info)
 }
 
-// operations as porcupine has them. What nobody knows of, and changes nothing that the model would hold against anybody, is left out.
+// operations as porcupine has them. What nobody knows of, and changes nothing that the model would
+// hold against anybody, is left out.
 func operations(ops []*Op) (all []porcupine.Operation) {
 	for _, op := range ops {
 		if op.Unknown() && (op.Kind == Check || op.Kind == Told) {
@@ -104,7 +105,8 @@ func operations(ops []*Op) (all []porcupine.Operation) {
 // around is how many operations of those that went before and came after are shown.
 const around = 25
 
-// explain shows the longest part of a history that could have happened, and what was called and did not fit.
+// explain shows the longest part of a history that could have happened, and what was called and did
+// not fit.
 func explain(ops []*Op, info porcupine.LinearizationInfo) string {
 	var longest []porcupine.Operation
 	for _, partial := range info.PartialLinearizationsOperations()[0] {
@@ -138,7 +140,8 @@ func overstayed(ops []*Op, r Rules) string {
 	if r.TTL == 0 {
 		return ""
 	}
-	until := map[uint64]int64{} // token → the latest end of its hold; Never: it may have been prolonged
+	// token → the latest end of its hold; Never: it may have been prolonged
+	until := map[uint64]int64{}
 	for _, op := range ops {
 		if op.Unknown() && op.Kind == Renew {
 			until[op.Token] = Never

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// most is how long the judge may think about one resource. None takes a second; a machine that is busy takes longer.
+// most is how long the judge may think about one resource. None takes a second; a machine that is
+// busy takes longer.
 const most = time.Minute
 
 // short are rules by which much ends by itself.
@@ -35,7 +36,8 @@ func crowd(t *testing.T, w world, rules Rules, seed uint64) *Verdict {
 	return v
 }
 
-// What a right service does is found right, with one holder and with several, with answers that get lost and operations that happen late, with holds that end.
+// What a right service does is found right, with one holder and with several, with answers that get
+// lost and operations that happen late, with holds that end.
 func TestARightHistoryIsFoundRight(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -12,7 +12,8 @@ import (
 // Rules are the settings of a policy that the model must know.
 type Rules struct {
 	Holders int
-	// TTL of every hold, WaitTTL and OfferTTL; 0: longer than any history, so nothing ever ends by itself.
+	// TTL of every hold, WaitTTL and OfferTTL; 0: longer than any history, so nothing ever ends by
+	// itself.
 	TTL, WaitTTL, OfferTTL time.Duration
 	// Early and Late are by how much a store's clock may be ahead of a caller's, and behind it.
 	Early, Late time.Duration
@@ -26,7 +27,8 @@ type state struct {
 	key   string
 }
 
-// hold whose token is known, or lies between two others that are: tokens grow in the order of grants.
+// hold whose token is known, or lies between two others that are: tokens grow in the order of
+// grants.
 type hold struct {
 	owner        string
 	token        uint64 // 0: nobody has said yet
@@ -125,12 +127,12 @@ func (s *state) knows(i int, token uint64) bool {
 // took has an owner's hold taken up.
 func (s *state) took(i int) { s.holds[i].taken, s.holds[i].offer = true, 0 }
 
-// counts says whether an answer counts holders and waiters as they are.
+// counts reports whether an answer counts holders and waiters as they are.
 func (s *state) counts(a Answer) bool {
 	return int(a.Holding) == len(s.holds) && int(a.Waiting) == len(s.line)
 }
 
-// seen says whether an answer says of the resource what is so, to one who has no place.
+// seen reports whether an answer says of the resource what is so, to one who has no place.
 func (s *state) seen(a Answer) bool {
 	switch a.State {
 	case wirev1.ClaimState_STATE_FREE:

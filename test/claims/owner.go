@@ -14,11 +14,12 @@ import (
 // Crowd is many owners who do what they may, and what they may not, with some resources.
 type Crowd struct {
 	APIs []pushmeshv1.ClaimServiceClient // routers
-	// Prefix of the resources' names; Desks is how many are in use at a time, Owners how many share each.
+	// Prefix of the resources' names; Desks is how many are in use at a time, Owners how many share
+	// each.
 	Prefix        string
 	Desks, Owners int
-	// Pause is the mean time between two operations of an owner. Absence is the longest for which one does nothing now and then, so that what it has may end
-	// meanwhile; 0: never.
+	// Pause is the mean time between two operations of an owner. Absence is the longest for which
+	// one does nothing now and then, so that what it has may end meanwhile; 0: never.
 	Pause, Absence time.Duration
 	// Watches: who waits may do so at a stream.
 	Watches bool
@@ -34,7 +35,8 @@ func (c *Crowd) Run(ctx context.Context) {
 		for j := range c.Owners {
 			o := &owner{
 				Crowd: c, desk: d, name: fmt.Sprintf("owner-%d", j),
-				rand: rand.New(rand.NewPCG(c.Seed, uint64(i*c.Owners+j))), // #nosec G404 -- repeatable
+				// #nosec G404 -- repeatable
+				rand: rand.New(rand.NewPCG(c.Seed, uint64(i*c.Owners+j))),
 			}
 			running.Go(func() { o.run(ctx) })
 		}
@@ -105,13 +107,15 @@ func (o *owner) next() *Op {
 	if o.unsure {
 		return &Op{Kind: Check}
 	}
-	if g, ok := o.desk.stale(o.rand.IntN); ok && o.rand.IntN(10) == 0 { // of another, or its own from before, or by chance the present one
+	if g, ok := o.desk.stale(o.rand.IntN); ok && o.rand.IntN(10) == 0 {
+		// of another, or its own from before, or by chance the present one
 		if o.rand.IntN(2) == 0 {
 			return &Op{Kind: Renew, Token: g.token}
 		}
 		return &Op{Kind: Release, Token: g.token}
 	}
-	acquire := &Op{Kind: Acquire, Priority: uint32(max(0, o.rand.IntN(6)-3)), NoWait: o.place == wirev1.ClaimState_STATE_FREE && o.rand.IntN(6) == 0} // #nosec G115 -- 0 to 2
+	// #nosec G115 -- 0 to 2
+	acquire := &Op{Kind: Acquire, Priority: uint32(max(0, o.rand.IntN(6)-3)), NoWait: o.place == wirev1.ClaimState_STATE_FREE && o.rand.IntN(6) == 0}
 	switch n := o.rand.IntN(100); o.place {
 	case wirev1.ClaimState_STATE_GRANTED:
 		switch {

@@ -16,11 +16,13 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// write is what docs/claims.md has applications do: it touches the row unless somebody with a later token did.
+// write is what docs/claims.md has applications do: it touches the row unless somebody with a later
+// token did.
 const write = `UPDATE report SET body = $1, fence = $2 WHERE id = 7 AND fence <= $2`
 
-// A subscriber holds a report and stops for longer than its TTL, in which the store restarts; the next one in line writes. The first is told that it has lost the hold, and its token is
-// refused: by Renew, by Release, and by the row that both write.
+// A subscriber holds a report and stops for longer than its TTL, in which the store restarts; the
+// next one in line writes. The first is told that it has lost the hold, and its token is refused:
+// by Renew, by Release, and by the row that both write.
 func TestAStaleTokenIsRefused(t *testing.T) {
 	t.Parallel()
 	own := pgtest.URL(t) // the application's
@@ -38,7 +40,8 @@ func TestAStaleTokenIsRefused(t *testing.T) {
 	first, _ := wireclient.Connect(t, m.EdgeAddr(), &wirev1.Hello{ClientId: "first"})
 	var old uint64
 	procmesh.Await(t, "the first has it", func() bool {
-		first.Send(wirev1.FrameType_FRAME_TYPE_CLAIM, &wirev1.Claim{Id: uint32(time.Now().UnixMicro()), Resource: resource, Op: wirev1.Claim_OP_ACQUIRE}) // #nosec G115 -- any that is new
+		// #nosec G115 -- any that is new
+		first.Send(wirev1.FrameType_FRAME_TYPE_CLAIM, &wirev1.Claim{Id: uint32(time.Now().UnixMicro()), Resource: resource, Op: wirev1.Claim_OP_ACQUIRE})
 		st := told(t, first)
 		old = st.GetToken()
 		return st != nil && st.GetState() == wirev1.ClaimState_STATE_GRANTED
@@ -61,7 +64,8 @@ func TestAStaleTokenIsRefused(t *testing.T) {
 		t.Fatal("the second could not write")
 	}
 
-	if n := pgtest.Exec(t, own, write, "by the first, late", int64(old)); n != 0 { // #nosec G115 -- as above
+	if n := pgtest.Exec(t, own, write, "by the first, late", int64(old)); n != 0 {
+		// #nosec G115 -- as above
 		t.Error("the row took a stale token")
 	}
 	for {

@@ -6,8 +6,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// step is every state in which a resource may be after an operation that was answered so; none: it can't have happened in this state. One of unknown outcome may
-// have happened now, or not; that it happens later is for porcupine, which tries every moment.
+// step is every state in which a resource may be after an operation that was answered so; none: it
+// can't have happened in this state. One of unknown outcome may have happened now, or not; that it
+// happens later is for porcupine, which tries every moment.
 func step(r Rules, s *state, op *Op) (next []*state) {
 	for _, s := range ended(r, s, op.Return) {
 		if op.Unknown() {
@@ -21,7 +22,8 @@ func step(r Rules, s *state, op *Op) (next []*state) {
 	return next
 }
 
-// ended is the state, and what it may have become by t because holds, offers or waits ended by themselves: any of those whose time has come, or none.
+// ended is the state, and what it may have become by t because holds, offers or waits ended by
+// themselves: any of those whose time has come, or none.
 func ended(r Rules, s *state, t int64) []*state {
 	all, known := []*state{s}, map[string]bool{s.key: true}
 	due := func(ends int64) bool { return ends != 0 && ends <= t }
@@ -55,7 +57,7 @@ func ended(r Rules, s *state, t int64) []*state {
 	return all
 }
 
-// do changes s as the operation does, and says whether the answer is the one that it gives.
+// do changes s as the operation does, and reports whether the answer is the one that it gives.
 func (s *state) do(r Rules, op *Op) (*state, bool) {
 	h, w := s.holdOf(op.Owner), s.waitOf(op.Owner)
 	a := op.Answer
@@ -63,7 +65,8 @@ func (s *state) do(r Rules, op *Op) (*state, bool) {
 	case Acquire:
 		return s.acquire(r, op, h, w)
 	case Renew:
-		if h < 0 || s.holds[h].token == 0 || s.holds[h].token != op.Token { // who has not been told a token can't send it
+		if h < 0 || s.holds[h].token == 0 || s.holds[h].token != op.Token {
+			// who has not been told a token can't send it
 			return s, a.NotHeld
 		}
 		s.took(h)
@@ -97,7 +100,8 @@ func (s *state) acquire(r Rules, op *Op, h, w int) (*state, bool) {
 	return s.place(r, op, h, w)
 }
 
-// place is the answer to one who has a place: a hold, taken up by this, or a wait, in which it was heard of.
+// place is the answer to one who has a place: a hold, taken up by this, or a wait, in which it was
+// heard of.
 func (s *state) place(r Rules, op *Op, h, w int) (*state, bool) {
 	a := op.Answer
 	if h >= 0 {
@@ -134,7 +138,8 @@ func (s *state) release(r Rules, op *Op, h int) (*state, bool) {
 	return s, !a.NotHeld && a.State == wirev1.ClaimState_STATE_RELEASED
 }
 
-// leave of a hold that was told by push, and not taken up as far as the model knows, may meet either: whoever keeps a stream asks again now and then, which takes it up.
+// leave of a hold that was told by push, and not taken up as far as the model knows, may meet
+// either: whoever keeps a stream asks again now and then, which takes it up.
 func (s *state) leave(r Rules, op *Op, h, w int) (*state, bool) {
 	a := op.Answer
 	given := a.State == wirev1.ClaimState_STATE_RELEASED || op.Unknown()

@@ -55,7 +55,8 @@ func claim(t *testing.T, m *procmesh.Mesh, api pushmeshv1.ClaimServiceClient, re
 	return c
 }
 
-// unchanged waits until the places are told, and fails where they are not what they were, or somebody was told otherwise.
+// unchanged waits until the places are told, and fails where they are not what they were, or
+// somebody was told otherwise.
 func (c *contest) unchanged(after string) {
 	c.t.Helper()
 	var got []string
@@ -78,8 +79,9 @@ func (c *contest) unchanged(after string) {
 	procmesh.Await(c.t, "the holder knows that it holds "+c.resource, c.claims[0].Held)
 }
 
-// A hold and the line behind it stay as they are, token and order, while the edges, the routers, the stores and the database are killed one after the other: those who
-// come back within the grace have their places. Then each has its turn, in order, with tokens that grow.
+// A hold and the line behind it stay as they are, token and order, while the edges, the routers,
+// the stores and the database are killed one after the other: those who come back within the grace
+// have their places. Then each has its turn, in order, with tokens that grow.
 func TestHoldAndLineSurviveWhatDies(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -11,7 +11,8 @@ import (
 // watched is the longest that an owner sits at a stream: then it asks.
 const watched = 2 * time.Second
 
-// watch waits at a stream for the grant. What the stream says first is the answer of a check; a grant that follows was so at some moment since the owner has been waiting.
+// watch waits at a stream for the grant. What the stream says first is the answer of a check; a
+// grant that follows was so at some moment since the owner has been waiting.
 func (o *owner) watch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, watched)
 	defer cancel()
@@ -27,7 +28,8 @@ func (o *owner) watch(ctx context.Context) {
 	}
 	first.Answer = answer(res.GetState())
 	switch first.Answer.State {
-	case wirev1.ClaimState_STATE_LOST, wirev1.ClaimState_STATE_RELEASED: // no answer, but what happened since the owner knew something
+	case wirev1.ClaimState_STATE_LOST, wirev1.ClaimState_STATE_RELEASED:
+		// no answer, but what happened since the owner knew something
 		o.place = wirev1.ClaimState_STATE_FREE
 		return
 	case wirev1.ClaimState_STATE_GRANTED, wirev1.ClaimState_STATE_QUEUED, wirev1.ClaimState_STATE_FREE, wirev1.ClaimState_STATE_HELD_BY_OTHER:

@@ -57,7 +57,8 @@ func namesIn(t *testing.T, folder string, pattern *regexp.Regexp, isTest bool) m
 	return names
 }
 
-// Every row of docs/guard.md has a metric, a test, and codes that exist; no code that an edge gives is missing.
+// Every row of docs/guard.md has a metric, a test, and codes that exist; no code that an edge gives
+// is missing.
 func TestGuardPageIsTrue(t *testing.T) {
 	metrics, benches, exist := namesIn(t, "services/edge/", quoted, false), namesIn(t, "test/load/", benchPart, false), namesIn(t, "/", tests, true)
 	missing := edgeCodes(t)

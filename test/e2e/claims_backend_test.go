@@ -84,7 +84,8 @@ func is(t *testing.T, what string, st *wirev1.ClaimState, want wirev1.ClaimState
 	}
 }
 
-// watchAt opens a Watch; what it hands back waits for a state. Where the stream ends and trying again helps, it is opened anew.
+// watchAt opens a Watch; what it hands back waits for a state. Where the stream ends and trying
+// again helps, it is opened anew.
 func watchAt(t *testing.T, api pushmeshv1.ClaimServiceClient, resource, owner string) (until func(wirev1.ClaimState_State) *wirev1.ClaimState) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
@@ -170,7 +171,8 @@ func (m *backends) lists(t *testing.T, want map[string]wirev1.ClaimState_State) 
 	}
 }
 
-// handOver: who waits at one router is told at once when the hold ends over the other; three answers to Release are told apart; a token of the past is refused.
+// handOver: who waits at one router is told at once when the hold ends over the other; three
+// answers to Release are told apart; a token of the past is refused.
 func (m *backends) handOver(t *testing.T, name string, token uint64) {
 	t.Helper()
 	until := watchAt(t, m.b, name, "bob")
@@ -199,7 +201,8 @@ func (m *backends) handOver(t *testing.T, name string, token uint64) {
 	is(t, "nobody holds", releaseAt(t, m.b, name, "bob", next.GetToken()), unheld)
 }
 
-// takenAway: whoever knows owner and token may end a hold, over any router, and the owner that watches is told.
+// takenAway: whoever knows owner and token may end a hold, over any router, and the owner that
+// watches is told.
 func (m *backends) takenAway(t *testing.T, name string, token uint64) {
 	t.Helper()
 	until := watchAt(t, m.a, name, "ann")

@@ -20,7 +20,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// seats lets clients claim seat/# on every edge. Offers are never passed on for a machine that is slow.
+// seats lets clients claim seat/# on every edge. Offers are never passed on for a machine that is
+// slow.
 func seats(t testing.TB, router grpc.ClientConnInterface, edges []string, p *pushmeshv1.ClaimPolicy) {
 	t.Helper()
 	p.Clients, p.OfferTtl = true, durationpb.New(patient)
@@ -97,7 +98,8 @@ const (
 	released = wirev1.ClaimState_STATE_RELEASED
 )
 
-// Whoever is next is told by push, on whichever edge: when the holder releases, is away for longer than the grace, or lets its hold expire, of which it is told itself.
+// Whoever is next is told by push, on whichever edge: when the holder releases, is away for longer
+// than the grace, or lets its hold expire, of which it is told itself.
 func TestClaimsPassOn(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2})
@@ -223,7 +225,8 @@ func TestClaimsOutliveTheirEdge(t *testing.T) {
 	}
 }
 
-// BenchmarkClaimHandOver is from a RELEASE on one edge to the push at the socket of who is next, on another.
+// BenchmarkClaimHandOver is from a RELEASE on one edge to the push at the socket of who is next, on
+// another.
 func BenchmarkClaimHandOver(b *testing.B) {
 	for _, db := range []string{"sqlite", "postgres"} {
 		b.Run(db, func(b *testing.B) {

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// A user's connections end within 100 ms, on whichever edges they are, and see why; nobody else's do. The best of some rounds counts.
+// A user's connections end within 100 ms, on whichever edges they are, and see why; nobody else's
+// do. The best of some rounds counts.
 func TestDisconnectAnywhereWithin100ms(t *testing.T) {
 	m := harness.Start(t, harness.Options{Edges: 3})
 	api := pushmeshv1.NewSessionServiceClient(m.Router(t))
@@ -39,7 +40,8 @@ func TestDisconnectAnywhereWithin100ms(t *testing.T) {
 		resp, asked, err := again(func() (*pushmeshv1.DisconnectResponse, error) {
 			return api.Disconnect(t.Context(), &pushmeshv1.DisconnectRequest{User: "client:ann", Code: wirev1.Code_CODE_FORBIDDEN, Reason: "banned"})
 		})
-		if n := resp.GetDisconnected(); err != nil || n > 6 || asked == 1 && n != 6 { // what is answered too late is done, and not counted
+		if n := resp.GetDisconnected(); err != nil || n > 6 || asked == 1 && n != 6 {
+			// what is answered too late is done, and not counted
 			t.Fatalf("%v, %v", resp, err)
 		}
 		gone.Wait()

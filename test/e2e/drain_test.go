@@ -104,8 +104,8 @@ func edgesReady(ctx context.Context, router string) (n int) {
 	return n
 }
 
-// A share of an edge's clients goes to another edge, then all of those that are left, a few at a time; sessions miss nothing, and clients find the other edge
-// by what GoAway names alone.
+// A share of an edge's clients goes to another edge, then all of those that are left, a few at a
+// time; sessions miss nothing, and clients find the other edge by what GoAway names alone.
 func TestRebalanceAndDrainMoveSessions(t *testing.T) {
 	t.Parallel()
 	const topic, guests = "room/moves", 40
@@ -142,7 +142,8 @@ func TestRebalanceAndDrainMoveSessions(t *testing.T) {
 	}
 	procmesh.Await(t, "the edges are known to be ready", known)
 	var out string
-	procmesh.Await(t, "the rebalance", func() bool { // where a digest is late, the edge is not known for a while
+	procmesh.Await(t, "the rebalance", func() bool {
+		// where a digest is late, the edge is not known for a while
 		ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
 		defer cancel()
 		b, err := exec.CommandContext(ctx, m.Pushmesh, "rebalance", "edge-1", "--share", "0.5", "--within", "500ms", "--router", m.RouterAddrs[0]).CombinedOutput()

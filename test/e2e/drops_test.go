@@ -13,7 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/testmesh"
 )
 
-// Whatever a subscription of any kind lets go, because its handler is slow, is counted with its code, and stays counted once the subscription is left.
+// Whatever a subscription of any kind lets go, because its handler is slow, is counted with its
+// code, and stays counted once the subscription is left.
 func TestDropsAreCountedWithTheirCode(t *testing.T) {
 	const pending, sent = 8, 100
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
@@ -60,7 +61,8 @@ func TestDropsAreCountedWithTheirCode(t *testing.T) {
 	if err := b.Flush(flushing); err != nil { // all have come by then
 		t.Fatal(err)
 	}
-	// Each handler has one message at hand or none, and up to pending wait; the two of the inbox share its room.
+	// Each handler has one message at hand or none, and up to pending wait; the two of the inbox
+	// share its room.
 	least, most := 4*sent-3*(pending+1)+sent-pending, 5*sent-4*pending
 	dropped := func(want func(n int) bool) int {
 		t.Helper()

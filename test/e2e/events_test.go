@@ -88,8 +88,9 @@ func awaitStored(t *testing.T, api pushmeshv1.HistoryServiceClient, topic string
 	}
 }
 
-// Where an operator makes events durable, they are in the log whether anybody listens or not, in the order in which an edge saw them, each once and
-// with what is needed to find what they are about.
+// Where an operator makes events durable, they are in the log whether anybody listens or not, in
+// the order in which an edge saw them, each once and with what is needed to find what they are
+// about.
 func TestDurableEventsWaitForTheirConsumer(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2, Routers: 2})

@@ -13,8 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/harness"
 )
 
-// Two backends in one group share a durable topic through routers. What one of them leaves behind without an ACK, the other gets, and all
-// that comes later.
+// Two backends in one group share a durable topic through routers. What one of them leaves behind
+// without an ACK, the other gets, and all that comes later.
 func TestBackendsShareATopic(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2, Routers: 2})
@@ -28,8 +28,9 @@ func TestBackendsShareATopic(t *testing.T) {
 	t.Errorf("in none of %d groups did both get their share, and the last all of the rest", tries)
 }
 
-// backendsShare is false where a message came again that nobody had left behind, as it does when the machine stands still for so long that
-// another edge dispatches. That one is missing it waits for.
+// backendsShare is false where a message came again that nobody had left behind, as it does when
+// the machine stands still for so long that another edge dispatches. That one is missing it waits
+// for.
 func backendsShare(t *testing.T, m *harness.Mesh, topic string) bool {
 	t.Helper()
 	const window = 10

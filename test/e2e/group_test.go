@@ -17,7 +17,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// Members on two edges share a durable topic: each message goes to one of them, whole and with subs.
+// Members on two edges share a durable topic: each message goes to one of them, whole and with
+// subs.
 func TestAGroupSharesATopic(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2})
@@ -31,8 +32,8 @@ func TestAGroupSharesATopic(t *testing.T) {
 	t.Errorf("in none of %d groups did everyone get a share", tries)
 }
 
-// groupShares is false where the members did not get all at the first attempt, as it is when the machine stands still for so long that another edge
-// dispatches.
+// groupShares is false where the members did not get all at the first attempt, as it is when the
+// machine stands still for so long that another edge dispatches.
 func groupShares(t *testing.T, m *harness.Mesh, topic string) bool {
 	t.Helper()
 	var members []*wireclient.Client

@@ -15,8 +15,9 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// A bus whose mesh is not known yet is like one without a server: it says so, sends nothing, and hears nothing. Once the mesh is known whoever
-// subscribed before hears it, and is told that something may have been missed; whoever left before does not.
+// A bus whose mesh is not known yet is like one without a server: it says so, sends nothing, and
+// hears nothing. Once the mesh is known whoever subscribed before hears it, and is told that
+// something may have been missed; whoever left before does not.
 func TestABusJoinsItsMesh(t *testing.T) {
 	t.Parallel()
 	url := "nats://" + harness.StartNATS(t)

@@ -150,8 +150,8 @@ func (p *producer) answered() {
 // own is a name that no mesh comes with.
 func own(t *testing.T) string { return strings.ToLower(t.Name()) }
 
-// A session in a namespace of one's own keeps its backlog, whole, whatever is there first after a restart: here edges and routers are, without the stores that know
-// the namespace.
+// A session in a namespace of one's own keeps its backlog, whole, whatever is there first after a
+// restart: here edges and routers are, without the stores that know the namespace.
 func TestABacklogOutlivesTheNamespacesThatNobodyKnowsYet(t *testing.T) {
 	t.Parallel()
 	const backlog = 1000
@@ -250,8 +250,9 @@ func readyz(t *testing.T, addr string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// A process that starts while the database is away learns the mesh of a store, and the namespaces of whoever knows them: what is ephemeral flows, what is durable is
-// refused, and nothing is answered OK and stored nowhere.
+// A process that starts while the database is away learns the mesh of a store, and the namespaces
+// of whoever knows them: what is ephemeral flows, what is durable is refused, and nothing is
+// answered OK and stored nowhere.
 func TestEdgesAndRoutersServeWhatNeedsNoDatabaseThoughTheyAreNew(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -286,8 +287,8 @@ func TestEdgesAndRoutersServeWhatNeedsNoDatabaseThoughTheyAreNew(t *testing.T) {
 	}
 }
 
-// A planned restart of one process after the other, each once the one before is ready, as an orchestrator does it: nothing is missing, and nothing answered OK is
-// stored nowhere.
+// A planned restart of one process after the other, each once the one before is ready, as an
+// orchestrator does it: nothing is missing, and nothing answered OK is stored nowhere.
 func TestARollingRestartLosesNothingInANamespaceOfOnesOwn(t *testing.T) {
 	t.Parallel()
 	m := procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, Stores: 2, DB: pgtest.URL(t)})
@@ -333,7 +334,8 @@ func TestARollingRestartLosesNothingInANamespaceOfOnesOwn(t *testing.T) {
 	}
 }
 
-// A namespace that a newer program has written is refused by this one, at every tier and with its reason; others are served.
+// A namespace that a newer program has written is refused by this one, at every tier and with its
+// reason; others are served.
 func TestANamespaceOfANewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	db := pgtest.URL(t)
@@ -405,7 +407,8 @@ func TestANamespaceOfANewerVersionIsRefused(t *testing.T) {
 	if c.Subscribe(&wirev1.Subscribe{Id: 1000, Filter: "bills/1"}).GetEpoch() == 0 {
 		t.Error("another namespace is not durable any more")
 	}
-	procmesh.Await(t, "the router says what it does not understand, and is ready", func() bool { // what was refused so far may be the store's word
+	procmesh.Await(t, "the router says what it does not understand, and is ready", func() bool {
+		// what was refused so far may be the store's word
 		status, body := readyz(t, m.RouterHTTP)
 		return status == 200 && strings.Contains(body, "namespaces understood: degraded") && strings.Contains(body, "orders")
 	})

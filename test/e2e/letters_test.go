@@ -49,7 +49,8 @@ func awaitLetters(t *testing.T, api pushmeshv1.DeadLetterServiceClient, filter s
 	}
 }
 
-// What a session gives up can be listed with its reason and attempts, replayed once by id and by filter, and discarded.
+// What a session gives up can be listed with its reason and attempts, replayed once by id and by
+// filter, and discarded.
 func TestDeadLettersAreListedReplayedAndDiscarded(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{})

@@ -47,8 +47,8 @@ func readAll(ctx context.Context, api pushmeshv1.HistoryServiceClient, topic str
 	return all, err
 }
 
-// What a session gives up comes once to who subscribes to the dead-letter topic, with its story in headers, and is in that topic's history; a
-// restart of the store doubles nothing.
+// What a session gives up comes once to who subscribes to the dead-letter topic, with its story in
+// headers, and is in that topic's history; a restart of the store doubles nothing.
 func TestDeadLettersAreCopiedToTheirTopic(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{})

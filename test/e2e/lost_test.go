@@ -25,7 +25,8 @@ func loseOnce(m *harness.Mesh, what func(subject string, payload []byte) bool) *
 	return &lost
 }
 
-// wasLost waits until something was lost, without which a test shows nothing. On a busy machine it may be repaired before.
+// wasLost waits until something was lost, without which a test shows nothing. On a busy machine it
+// may be repaired before.
 func wasLost(t *testing.T, what string, lost *atomic.Int32) {
 	t.Helper()
 	procmesh.Await(t, what+" was lost", func() bool { return lost.Load() > 0 })
@@ -55,8 +56,8 @@ func carries(topic string, seq uint64) func(string, []byte) bool {
 	}
 }
 
-// expect reads messages until seq to has come: each once, in order, with the payload that was published. One whose Ack was too late, because
-// the machine stood still, comes again and says so.
+// expect reads messages until seq to has come: each once, in order, with the payload that was
+// published. One whose Ack was too late, because the machine stood still, comes again and says so.
 func expect(t *testing.T, c *wireclient.Client, from, to uint64) {
 	t.Helper()
 	for seq := from; seq <= to; seq++ {

@@ -81,7 +81,8 @@ func rankBy(t *testing.T, conn *grpc.ClientConn, candidates []*pushmeshv1.Candid
 	}
 }
 
-// A model that was put ranks, version by version, and also on a compute node that is started later. A file that is refused is not kept.
+// A model that was put ranks, version by version, and also on a compute node that is started later.
+// A file that is refused is not kept.
 func TestRankByAStoredModel(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{})
@@ -129,7 +130,8 @@ func TestRankByAStoredModel(t *testing.T) {
 	}
 }
 
-// A namespace's policy gives a share of its calls to another version of its model, exactly, and goes back in one call.
+// A namespace's policy gives a share of its calls to another version of its model, exactly, and
+// goes back in one call.
 func TestAModelIsRolledOut(t *testing.T) {
 	m := harness.Start(t, harness.Options{})
 	conn := m.Router(t)
@@ -144,7 +146,8 @@ func TestAModelIsRolledOut(t *testing.T) {
 	if _, err := rankBy(t, conn, candidates, &pushmeshv1.ModelScorer{Name: "ctr", Version: 1}); err != nil {
 		t.Fatal(err)
 	}
-	// The first call for a model that there is not says so, unless the machine stands still so long that a store seems to be away.
+	// The first call for a model that there is not says so, unless the machine stands still so long
+	// that a store seems to be away.
 	for i := 0; ; i++ {
 		_, err := rank.Rank(t.Context(), &pushmeshv1.RankRequest{Candidates: candidates, Model: &pushmeshv1.ModelScorer{Name: fmt.Sprint("none-", i)}})
 		if code.Of(err) == wirev1.Code_CODE_NOT_FOUND {
@@ -177,7 +180,8 @@ func TestAModelIsRolledOut(t *testing.T) {
 			switch code.Of(err) {
 			case wirev1.Code_CODE_OK:
 				return resp.GetModelVersion()
-			case wirev1.Code_CODE_NOT_FOUND, wirev1.Code_CODE_UNAVAILABLE: // the router does not know the policy, or compute stood still
+			case wirev1.Code_CODE_NOT_FOUND, wirev1.Code_CODE_UNAVAILABLE:
+				// the router does not know the policy, or compute stood still
 				<-tick.C
 			default:
 				t.Fatal(err)

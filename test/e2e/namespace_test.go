@@ -21,9 +21,10 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// A change of a namespace is acted upon within a second by every router, edge and store, with everybody connected: by word over NATS, by the
-// version in the stores' beats where that word is lost, and by asking where there is no NATS. A machine that stands still takes longer: the best
-// of some rounds counts.
+// A change of a namespace is acted upon within a second by every router, edge and store, with
+// everybody connected: by word over NATS, by the version in the stores' beats where that word is
+// lost, and by asking where there is no NATS. A machine that stands still takes longer: the best of
+// some rounds counts.
 func TestNamespaceChangesReachEveryTierInASecond(t *testing.T) {
 	m := harness.Start(t, harness.Options{Edges: 2, Routers: 2, Stores: 2, DB: pgtest.URL(t), Proxy: true})
 	w := &changes{Mesh: m, routers: m.Routers(t)}
@@ -55,7 +56,8 @@ func TestNamespaceChangesReachEveryTierInASecond(t *testing.T) {
 	}
 }
 
-// question reports whether a message is one of the router that made a change, by which processes learn of it too. Where these are lost, the router's answer comes late.
+// question reports whether a message is one of the router that made a change, by which processes
+// learn of it too. Where these are lost, the router's answer comes late.
 func question(subject string, _ []byte) bool { return strings.HasPrefix(subject, bus.NamespacesAt("")) }
 
 // topics of a round: so many that each store owns some.
@@ -101,8 +103,9 @@ func (w *changes) put(t *testing.T, prefix string, p *pushmeshv1.Policy) (change
 	return began
 }
 
-// round makes a namespace and changes it: what it keeps and takes, seen at stores and routers, and (with NATS) whether it is durable, seen at
-// routers and edges. It returns how long the last of them needed for a change.
+// round makes a namespace and changes it: what it keeps and takes, seen at stores and routers, and
+// (with NATS) whether it is durable, seen at routers and edges. It returns how long the last of
+// them needed for a change.
 func (w *changes) round(t *testing.T, nats bool) time.Duration {
 	t.Helper()
 	w.rounds++
@@ -183,7 +186,8 @@ func (w *changes) publish(t *testing.T, router int, topic, payload string) (*pus
 	return pushmeshv1.NewPublishServiceClient(w.routers[router]).Publish(ctx, &pushmeshv1.PublishRequest{Topic: topic, Payload: []byte(payload)})
 }
 
-// takes says whether a router takes a message, and as what. One that refuses for now, as it may where the machine stood still, doesn't.
+// takes reports whether a router takes a message, and as what. One that refuses for now, as it may
+// where the machine stood still, doesn't.
 func (w *changes) takes(t *testing.T, router int, topic string, durable bool) bool {
 	resp, err := w.publish(t, router, topic, "12345")
 	if err != nil && !code.Retryable(code.Of(err)) {
@@ -197,7 +201,7 @@ func (w *changes) refuses(t *testing.T, router int, topic string) bool {
 	return code.Of(err) == wirev1.Code_CODE_PAYLOAD_TOO_LARGE
 }
 
-// forgotten says whether nothing of the topics is retained any more, whichever store has them.
+// forgotten reports whether nothing of the topics is retained any more, whichever store has them.
 func (w *changes) forgotten(t *testing.T, topics []string) bool {
 	resp, err := pushmeshv1.NewHistoryServiceClient(w.routers[0]).Head(t.Context(), &pushmeshv1.HeadRequest{Topics: topics})
 	if err != nil {

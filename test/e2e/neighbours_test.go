@@ -13,9 +13,10 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// Two whole meshes with databases of their own on one NATS, whose processes have the same ids and whose topics have the same names: each lists
-// its own nodes, keeps its shards and its messages to itself, durable, ephemeral, for all edges at once, and of clients. It does not matter
-// whether the meshes have one name.
+// Two whole meshes with databases of their own on one NATS, whose processes have the same ids and
+// whose topics have the same names: each lists its own nodes, keeps its shards and its messages to
+// itself, durable, ephemeral, for all edges at once, and of clients. It does not matter whether the
+// meshes have one name.
 func TestTwoWholeMeshesOnOneNATS(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, first, second string }{{"of one name", "", ""}, {"of two names", "one", "two"}} {

@@ -13,8 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/harness"
 )
 
-// What a router refuses by priority in the middle of ordered topics is sent again, and nothing overtakes it: each topic's messages are stored once
-// and in order, whatever their priorities.
+// What a router refuses by priority in the middle of ordered topics is sent again, and nothing
+// overtakes it: each topic's messages are stored once and in order, whatever their priorities.
 func TestRefusedByPriorityAndStillInOrder(t *testing.T) {
 	m := harness.Start(t, harness.Options{AppendWait: time.Millisecond})
 	p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: m.RouterAddrs, Buffer: 10_000, MaxBackoff: 100 * time.Millisecond})

@@ -22,7 +22,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// consumer folds what a Watch tells, and checks that joins and leaves of a member alternate and that versions grow.
+// consumer folds what a Watch tells, and checks that joins and leaves of a member alternate and
+// that versions grow.
 type consumer struct {
 	mu      sync.Mutex
 	members map[string]bool // topic, client id and connection id
@@ -65,7 +66,8 @@ func (c *consumer) run(ctx context.Context, api pushmeshv1.PresenceServiceClient
 	for {
 		err := c.watch(ctx, api, filter, begun)
 		e := code.From(err)
-		if c.version > 0 || ctx.Err() != nil || e.Code != wirev1.Code_CODE_CONFLICT && e.RetryAfter == 0 { // a policy, or an edge, may not be known yet
+		if c.version > 0 || ctx.Err() != nil || e.Code != wirev1.Code_CODE_CONFLICT && e.RetryAfter == 0 {
+			// a policy, or an edge, may not be known yet
 			return err
 		}
 		select {
@@ -179,13 +181,15 @@ func enter(t *testing.T, addr string, hello *wirev1.Hello, filters ...string) *w
 	return c
 }
 
-// Who subscribes, by whatever kind of subscription, joins once; who goes, however, leaves once. Count and List say the same.
+// Who subscribes, by whatever kind of subscription, joins once; who goes, however, leaves once.
+// Count and List say the same.
 func TestJoinsAndLeavesAreWatched(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2, Routers: 2})
 	conn := m.Router(t)
 	putPresence(t, conn, "crew", true)
-	a := enter(t, m.EdgeAddrs[0], &wirev1.Hello{ClientId: "ann"}, "crew/1", "crew/+", "crew/#") // three that match: one member
+	// three that match: one member
+	a := enter(t, m.EdgeAddrs[0], &wirev1.Hello{ClientId: "ann"}, "crew/1", "crew/+", "crew/#")
 	w, all := consume(t, conn, "crew/1"), consume(t, conn, "crew/#")
 	w.becomes(t, "ann")
 	all.becomes(t, "ann")
@@ -201,7 +205,8 @@ func TestJoinsAndLeavesAreWatched(t *testing.T) {
 	all.becomes(t, "ann", "bob", "bob", "cat")
 	checkLists(t, conn, "crew/1", "ann", "bob", "cat", "dan")
 
-	a.Send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1}) // two are left that match
+	// two are left that match
+	a.Send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})
 	all.becomes(t, "bob", "bob", "cat")
 	a.Send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 2})
 	a.Send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 3})
@@ -288,7 +293,8 @@ func checkLists(t *testing.T, conn *grpc.ClientConn, topic string, want ...strin
 	})
 }
 
-// Reports and leases that are lost on the way, and a NATS that goes and comes, lose and double nothing.
+// Reports and leases that are lost on the way, and a NATS that goes and comes, lose and double
+// nothing.
 func TestWatchesSurviveLoss(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2, Proxy: true})
@@ -323,11 +329,12 @@ func TestWatchesSurviveLoss(t *testing.T) {
 	w.becomes(t, want...)
 }
 
-// The members of an edge that was killed leave, once each; they join again where they come back. A router that is killed ends its watches, and the next one has
-// the same members.
+// The members of an edge that was killed leave, once each; they join again where they come back. A
+// router that is killed ends its watches, and the next one has the same members.
 func TestMembersOfADeadEdgeLeave(t *testing.T) {
 	t.Parallel()
-	m := procmesh.Start(t, procmesh.Options{Edges: 4, Routers: 2}) // of three the router would suspect itself first
+	// of three the router would suspect itself first
+	m := procmesh.Start(t, procmesh.Options{Edges: 4, Routers: 2})
 	dial := func(i int) *grpc.ClientConn {
 		conn, err := grpc.NewClient(m.RouterAddrs[i], grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {

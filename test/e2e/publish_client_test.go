@@ -106,8 +106,9 @@ func writer(t *testing.T, m *harness.Mesh, edge int, id, prefix string) (*wirecl
 	return c, welcome.GetPublishWindow()
 }
 
-// A client's whole window of messages, sent at once and again, is taken and stored in the order sent, each once, though each of three routers lets
-// one producer have 16 of them unanswered, and 33 at once. Keys that are repeated get the first answers. A machine that stood still for a second
+// A client's whole window of messages, sent at once and again, is taken and stored in the order
+// sent, each once, though each of three routers lets one producer have 16 of them unanswered, and
+// 33 at once. Keys that are repeated get the first answers. A machine that stood still for a second
 // is no calm mesh: one round of several must be whole.
 func TestAClientsWindowsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
@@ -209,8 +210,9 @@ func TestClientsPublishWhereTheyMay(t *testing.T) {
 	}
 }
 
-// A namespace's limits of a producer are a client's, by its id: on another connection, at another edge, they are no others. What is beyond
-// publish_window the edge refuses itself, at once, and goes on reading.
+// A namespace's limits of a producer are a client's, by its id: on another connection, at another
+// edge, they are no others. What is beyond publish_window the edge refuses itself, at once, and
+// goes on reading.
 func TestAClientsLimits(t *testing.T) {
 	m := harness.Start(t, harness.Options{Edges: 2})
 	open(t, m, "few", &pushmeshv1.Policy{ProducerRate: 1}) // and ten at once
@@ -261,8 +263,8 @@ func TestAClientsLimits(t *testing.T) {
 	}
 }
 
-// Without NATS a client's message has no way to a router: it is refused at once, ephemeral or durable, and the connection stays. With NATS it is
-// taken again.
+// Without NATS a client's message has no way to a router: it is refused at once, ephemeral or
+// durable, and the connection stays. With NATS it is taken again.
 func TestClientsPublishWithoutNATS(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{Proxy: true})

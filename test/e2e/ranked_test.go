@@ -68,7 +68,8 @@ func rankedCome(t *testing.T, c *wireclient.Client, n int) (got []string) {
 	return got
 }
 
-// publishTastes publishes four messages, in this order, of which sport likes a, d, c and art b, c, d.
+// publishTastes publishes four messages, in this order, of which sport likes a, d, c and art b, c,
+// d.
 func publishTastes(t *testing.T, m *harness.Mesh, topic string) {
 	t.Helper()
 	producer := pushmeshv1.NewPublishServiceClient(m.Router(t))
@@ -84,8 +85,9 @@ func publishTastes(t *testing.T, m *harness.Mesh, topic string) {
 	}
 }
 
-// Ephemeral messages of one window come to each subscriber in the order of its own profile, the Go SDK's among them, and by another one once that was replaced. A
-// machine that is so busy that four messages don't come within one window gets another try.
+// Ephemeral messages of one window come to each subscriber in the order of its own profile, the Go
+// SDK's among them, and by another one once that was replaced. A machine that is so busy that four
+// messages don't come within one window gets another try.
 func TestRankedDelivery(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{})
@@ -147,7 +149,8 @@ func TestRankedDelivery(t *testing.T) {
 	try("[b:6 c:4 a d]", "[b:3 c:2 d:1 a]")
 }
 
-// A session's backlog is ranked at the edge it comes back to, the rest is RANKED_OUT and settled, and the Go SDK goes on where it stood.
+// A session's backlog is ranked at the edge it comes back to, the rest is RANKED_OUT and settled,
+// and the Go SDK goes on where it stood.
 func TestASessionsBacklogIsRanked(t *testing.T) {
 	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{Rank: byTaste(pushmeshv1.RankPolicy_REST_SKIP, 10*time.Millisecond)})
@@ -198,7 +201,8 @@ func TestASessionsBacklogIsRanked(t *testing.T) {
 	s.is("s", floor(8))
 }
 
-// What a model should rank comes unranked, in order and counted, while there is no compute node, and ranked again once there is one.
+// What a model should rank comes unranked, in order and counted, while there is no compute node,
+// and ranked again once there is one.
 func TestRankedDeliveryWithoutCompute(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{})

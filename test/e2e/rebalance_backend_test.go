@@ -15,8 +15,9 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// Streams of backends that an edge hands on go to another, whether the router moves them or their backends open them anew, and not back to the one that sent them
-// away: it goes on taking connections, and has the fewest by then.
+// Streams of backends that an edge hands on go to another, whether the router moves them or their
+// backends open them anew, and not back to the one that sent them away: it goes on taking
+// connections, and has the fewest by then.
 func TestBackendsThatAreSentAwayDoNotComeBack(t *testing.T) {
 	t.Parallel()
 	const streams = 8
@@ -54,7 +55,9 @@ func TestBackendsThatAreSentAwayDoNotComeBack(t *testing.T) {
 			t.Errorf("stream %d is told %v", i, got)
 		}
 		s.Close()
-		const tries = 5 // an edge that does not answer within half a second is passed over, and a busy machine has that
+		// an edge that does not answer within half a second is passed over, and a busy machine has
+		// that
+		const tries = 5
 		edge := ""
 		for try := 0; edge != "edge-2" && try < tries; try++ {
 			_, edge = open(i, false)

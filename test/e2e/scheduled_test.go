@@ -15,13 +15,15 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// A scheduled message comes at its time, at once and to whoever subscribes then; one that was cancelled does not come.
+// A scheduled message comes at its time, at once and to whoever subscribes then; one that was
+// cancelled does not come.
 func TestScheduledMessagesComeAtTheirTime(t *testing.T) {
 	m := harness.Start(t, harness.Options{})
 	inTime(t, 3*time.Second, func(due time.Time) bool { return scheduledComesAtItsTime(t, m, due) })
 }
 
-// inTime has something done before a message falls due. False: it was not, and is tried again with more time.
+// inTime has something done before a message falls due. False: it was not, and is tried again with
+// more time.
 func inTime(t *testing.T, lead time.Duration, do func(due time.Time) bool) {
 	t.Helper()
 	for range 4 {

@@ -12,11 +12,14 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Whoever asks a router about a session sees what waits for it at its edge, and how far it is behind in each topic; and that both are over once it has caught up.
+// Whoever asks a router about a session sees what waits for it at its edge, and how far it is
+// behind in each topic; and that both are over once it has caught up.
 func TestTheDepthOfASlowSessionIsTold(t *testing.T) {
 	t.Parallel()
-	const n, size = 200, 64 << 10                                                  // more than the kernel takes for a client that reads nothing
-	s := newSessions(t, &pushmeshv1.Policy{AckTimeout: durationpb.New(time.Hour)}) // nothing is sent twice here
+	// more than the kernel takes for a client that reads nothing
+	const n, size = 200, 64 << 10
+	// nothing is sent twice here
+	s := newSessions(t, &pushmeshv1.Policy{AckTimeout: durationpb.New(time.Hour)})
 	c, _ := s.attach(1, "slow", 60)
 	sub := resume("jobs/slow")
 	sub.ReceiveWindow = 2 * n

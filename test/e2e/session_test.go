@@ -17,7 +17,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// sessions is a mesh of two edges whose namespace jobs is never in a hurry: what is sent again is not for a timeout.
+// sessions is a mesh of two edges whose namespace jobs is never in a hurry: what is sent again is
+// not for a timeout.
 type sessions struct {
 	*harness.Mesh
 	t   *testing.T
@@ -37,7 +38,8 @@ func newSessions(t *testing.T, p *pushmeshv1.Policy) *sessions {
 	return &sessions{m, t, pushmeshv1.NewSessionServiceClient(m.Router(t))}
 }
 
-// putNamespace sets a policy with which topics are durable. Once it returns every edge, router and store goes by it.
+// putNamespace sets a policy with which topics are durable. Once it returns every edge, router and
+// store goes by it.
 func putNamespace(t *testing.T, m *harness.Mesh, prefix string, p *pushmeshv1.Policy) {
 	t.Helper()
 	answer, err := pushmeshv1.NewNamespaceServiceClient(m.Router(t)).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
@@ -106,7 +108,8 @@ func ack(c *wireclient.Client, entries ...*wirev1.Ack_Entry) {
 	c.Send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: entries})
 }
 
-// A session that connects to another edge: the connection before gets SESSION_TAKEN_OVER and ends, and what it had un-ACKed, and nothing else, comes to the new one.
+// A session that connects to another edge: the connection before gets SESSION_TAKEN_OVER and ends,
+// and what it had un-ACKed, and nothing else, comes to the new one.
 func TestASessionIsTakenOverAtAnotherEdge(t *testing.T) {
 	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})
@@ -142,7 +145,8 @@ func TestASessionIsTakenOverAtAnotherEdge(t *testing.T) {
 	s.is("s", func(one *pushmeshv1.Session) bool { return one.GetEdge() == "edge-2" && floor(11)(one) })
 }
 
-// Attempts are counted over connections and edges; at max_attempts the message is a dead letter, once, and a Progress says so.
+// Attempts are counted over connections and edges; at max_attempts the message is a dead letter,
+// once, and a Progress says so.
 func TestAttemptsAreCountedOverEdges(t *testing.T) {
 	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{MaxAttempts: 3})
@@ -189,7 +193,8 @@ func TestAttemptsAreCountedOverEdges(t *testing.T) {
 	}
 }
 
-// A session ends session_ttl_s after its last connection, with its positions; one that is held does not.
+// A session ends session_ttl_s after its last connection, with its positions; one that is held does
+// not.
 func TestASessionEndsAfterItsTTL(t *testing.T) {
 	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})
@@ -215,7 +220,8 @@ func TestASessionEndsAfterItsTTL(t *testing.T) {
 	take(t, held, 2)
 }
 
-// What retention took before it was ACKed is missed at the next Subscribed, of a session as of a position.
+// What retention took before it was ACKed is missed at the next Subscribed, of a session as of a
+// position.
 func TestWhatRetentionTookIsMissed(t *testing.T) {
 	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})
@@ -241,7 +247,8 @@ func TestWhatRetentionTookIsMissed(t *testing.T) {
 		}
 	}
 	c, _ = s.attach(1, "s", 0)
-	if sub := c.Subscribe(resume("jobs/1")); sub.GetRecovered() || sub.GetMissed() != 2 || sub.GetHead() != 5 { // 3 and 5
+	if sub := c.Subscribe(resume("jobs/1")); sub.GetRecovered() || sub.GetMissed() != 2 || sub.GetHead() != 5 {
+		// 3 and 5
 		t.Errorf("the session: %v", sub)
 	}
 	p, _ := wireclient.Connect(t, s.EdgeAddr(), &wirev1.Hello{})
@@ -250,8 +257,8 @@ func TestWhatRetentionTookIsMissed(t *testing.T) {
 	}
 }
 
-// An Ack of something unknown, of another's, of another epoch or not sent yet does no harm and settles nothing. Un-ACKed messages without a session can be had
-// again by position.
+// An Ack of something unknown, of another's, of another epoch or not sent yet does no harm and
+// settles nothing. Un-ACKed messages without a session can be had again by position.
 func TestAnAckOfNothingSettlesNothing(t *testing.T) {
 	s := newSessions(t, &pushmeshv1.Policy{})
 	c, _ := s.attach(0, "s", 0)
@@ -283,7 +290,8 @@ func TestAnAckOfNothingSettlesNothing(t *testing.T) {
 	}
 }
 
-// What a member of a group has goes to another at once when it unsubscribes or its connection ends: nothing waits for the ack_timeout.
+// What a member of a group has goes to another at once when it unsubscribes or its connection ends:
+// nothing waits for the ack_timeout.
 func TestAMemberThatLeavesHandsOver(t *testing.T) {
 	s := newSessions(t, &pushmeshv1.Policy{})
 	const tries = 5
@@ -295,7 +303,8 @@ func TestAMemberThatLeavesHandsOver(t *testing.T) {
 	t.Errorf("in none of %d groups was it handed over as it should be", tries)
 }
 
-// handOver is false where something else came than should, as it does when the machine stands still for so long that another edge dispatches.
+// handOver is false where something else came than should, as it does when the machine stands still
+// for so long that another edge dispatches.
 func (s *sessions) handOver(topic string) bool {
 	s.t.Helper()
 	member := func(edge int) *wireclient.Client {
@@ -318,7 +327,8 @@ func (s *sessions) handOver(topic string) bool {
 		slices.Sort(seqs)
 		return seqs
 	}
-	left := func(c *wireclient.Client) bool { // all has left as far as the edge knows, and nothing more has come
+	left := func(c *wireclient.Client) bool {
+		// all has left as far as the edge knows, and nothing more has come
 		c.Send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{})
 		ft, _, err := c.Next(wireclient.Patience)
 		for err == nil && ft == wirev1.FrameType_FRAME_TYPE_PROGRESS {
@@ -366,7 +376,8 @@ func TestDedupeKeys(t *testing.T) {
 	need("jobs/2", false, 1)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for n, over := 0, false; !over; n++ { // a first publish may come before the store knows the policy, and has the default's window
+	for n, over := 0, false; !over; n++ {
+		// a first publish may come before the store knows the policy, and has the default's window
 		if n == 10 {
 			t.Fatal("the window does not end")
 		}
@@ -393,7 +404,8 @@ func TestDedupeKeys(t *testing.T) {
 	}
 }
 
-// Two connections that say Hello for one session at two edges within milliseconds, and then write nothing: one of them keeps it, the other is told at once.
+// Two connections that say Hello for one session at two edges within milliseconds, and then write
+// nothing: one of them keeps it, the other is told at once.
 func TestTwoEdgesAtOnceGiveASessionToOne(t *testing.T) {
 	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})
@@ -434,7 +446,8 @@ func TestTwoEdgesAtOnceGiveASessionToOne(t *testing.T) {
 	}
 }
 
-// A session that is deleted while it is held: its holder is told at once that it is gone, and comes back to a new one if it likes.
+// A session that is deleted while it is held: its holder is told at once that it is gone, and comes
+// back to a new one if it likes.
 func TestTheHolderOfADeletedSessionIsTold(t *testing.T) {
 	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})

@@ -10,8 +10,9 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// Whoever is answered that a namespace is durable may publish and subscribe at once, at any router and any edge: nothing is taken by the policy of before, which
-// would answer OK to a message that is stored nowhere.
+// Whoever is answered that a namespace is durable may publish and subscribe at once, at any router
+// and any edge: nothing is taken by the policy of before, which would answer OK to a message that
+// is stored nowhere.
 func TestAChangedNamespaceAppliesEverywhereOncePutIsAnswered(t *testing.T) {
 	m := harness.Start(t, harness.Options{Edges: 2, Routers: 2})
 	routers := m.Routers(t)

@@ -49,8 +49,8 @@ func watch(t *testing.T, addrs []string, topic string) *watcher {
 	return w
 }
 
-// A planned stop of any tier under 5,000 messages a second ends with exit code 0 in time, loses nothing, and an edge
-// tells every client to go away first.
+// A planned stop of any tier under 5,000 messages a second ends with exit code 0 in time, loses
+// nothing, and an edge tells every client to go away first.
 func TestPlannedStopsLoseNothing(t *testing.T) {
 	t.Parallel()
 	const (

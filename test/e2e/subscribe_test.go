@@ -13,7 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// A backend that consumes through a router gets what a TCP client gets: what is ephemeral as it comes, what is durable until it was ACKed.
+// A backend that consumes through a router gets what a TCP client gets: what is ephemeral as it
+// comes, what is durable until it was ACKed.
 func TestABackendConsumes(t *testing.T) {
 	m := harness.Start(t, harness.Options{Edges: 2})
 	putNamespace(t, m, "jobs", &pushmeshv1.Policy{Durable: true, AckTimeout: durationpb.New(patient)})

@@ -16,7 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/harness"
 )
 
-// A subscriber with TLS gets what is published, beside a backend, whose router comes to the edge without.
+// A subscriber with TLS gets what is published, beside a backend, whose router comes to the edge
+// without.
 func TestASubscriberWithTLS(t *testing.T) {
 	ca, err := testca.New()
 	if err != nil {

@@ -61,7 +61,8 @@ func payloads(c *wireclient.Client, n int) (all []string) {
 	return all
 }
 
-// What a transaction publishes comes once it has committed, in order and once; what is rolled back, whole or to a savepoint, never does.
+// What a transaction publishes comes once it has committed, in order and once; what is rolled back,
+// whole or to a savepoint, never does.
 func TestTransactionsPublish(t *testing.T) {
 	t.Parallel()
 	m, db := withDatabase(t)
@@ -119,7 +120,9 @@ func TestALateCommitIsNotSkipped(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("others meanwhile, commit to delivery: p50 %s, max %s", took[len(took)/2], took[len(took)-1])
-	if took[0] > 100*time.Millisecond { // no clock decides more on a busy machine: what waited for the late one would never have come
+	if took[0] > 100*time.Millisecond {
+		// no clock decides more on a busy machine: what waited for the late one would never have
+		// come
 		t.Errorf("every message of the others took more than %s", took[0])
 	}
 	db.do(late, publishSQL("room/late", "late 2"), "COMMIT")
@@ -132,8 +135,9 @@ func TestALateCommitIsNotSkipped(t *testing.T) {
 	}
 }
 
-// What a transaction publishes for later is scheduled once it has committed, comes at its time, and can be cancelled by the id that the transaction
-// was told; one that is rolled back is never scheduled.
+// What a transaction publishes for later is scheduled once it has committed, comes at its time, and
+// can be cancelled by the id that the transaction was told; one that is rolled back is never
+// scheduled.
 func TestTransactionsPublishForLater(t *testing.T) {
 	t.Parallel()
 	m, db := withDatabase(t)
@@ -190,7 +194,8 @@ func transactionPublishesForLater(t *testing.T, m *harness.Mesh, db *database, c
 	return true
 }
 
-// From the commit to the subscriber, everything in between: the promise is 100 ms until a message is on its way.
+// From the commit to the subscriber, everything in between: the promise is 100 ms until a message
+// is on its way.
 func TestCommittedMessagesAreOnTheirWaySoon(t *testing.T) {
 	m, db := withDatabase(t)
 	c, _ := wireclient.Connect(t, m.EdgeAddr(), &wirev1.Hello{})
@@ -207,8 +212,8 @@ func TestCommittedMessagesAreOnTheirWaySoon(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("commit to delivery: p50 %s, p90 %s, p99 %s, max %s", took[50], took[90], took[99], took[len(took)-1])
-	// No clock decides on a busy machine: the quickest shows that nothing waits for longer, and the others, together, that hardly one had to be
-	// repaired, which takes 25 s.
+	// No clock decides on a busy machine: the quickest shows that nothing waits for longer, and the
+	// others, together, that hardly one had to be repaired, which takes 25 s.
 	if took[0] > 100*time.Millisecond || took[50] > 10*time.Second {
 		t.Errorf("every message took more than %s, half of them more than %s", took[0], took[50])
 	}

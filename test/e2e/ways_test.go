@@ -29,7 +29,8 @@ type follower struct {
 	client *wireclient.Client
 	ack    bool
 	epoch  uint64
-	// fleetingHigh is the last number of the ephemeral topic, lastingHigh the last seq of the durable one, got how many ephemeral ones came.
+	// fleetingHigh is the last number of the ephemeral topic, lastingHigh the last seq of the
+	// durable one, got how many ephemeral ones came.
 	fleetingHigh, lastingHigh, got atomic.Uint64
 	wrong                          atomic.Pointer[string]
 }
@@ -87,7 +88,8 @@ func (f *follower) fail(format string, args ...any) {
 	f.wrong.CompareAndSwap(nil, &s)
 }
 
-// numbered publishes 1, 2, 3, … to both topics on one stream, until stop; then every message is answered.
+// numbered publishes 1, 2, 3, … to both topics on one stream, until stop; then every message is
+// answered.
 func numbered(t *testing.T, router string) (stop func() (published uint64)) {
 	t.Helper()
 	const window = 64
@@ -153,7 +155,8 @@ func numbered(t *testing.T, router string) (stop func() (published uint64)) {
 	}
 }
 
-// broadcastTopics is how many topics the router sends once for all edges, and broadcasts how many batches went out so.
+// broadcastTopics is how many topics the router sends once for all edges, and broadcasts how many
+// batches went out so.
 func broadcastTopics(t *testing.T, router *procmesh.Process) (topics, broadcasts float64) {
 	t.Helper()
 	resp, err := http.Get("http://" + router.HTTP + "/metrics")
@@ -176,8 +179,9 @@ func broadcastTopics(t *testing.T, router *procmesh.Process) (topics, broadcasts
 	return topics, broadcasts
 }
 
-// Subscribers that stay get one producer's messages in order while subscribers on other edges come and go, so that both topics change again and again between
-// being sent once for all edges and once for each edge: ephemeral ones without any going back, durable ones all.
+// Subscribers that stay get one producer's messages in order while subscribers on other edges come
+// and go, so that both topics change again and again between being sent once for all edges and once
+// for each edge: ephemeral ones without any going back, durable ones all.
 func TestOrderIsKeptWhileWaysChange(t *testing.T) {
 	t.Parallel()
 	const changes = 3

@@ -15,7 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
-// come reads what comes of one topic, as "seq" for a Message and "from..to code" for a Progress, until the last of want came.
+// come reads what comes of one topic, as "seq" for a Message and "from..to code" for a Progress,
+// until the last of want came.
 func come(t *testing.T, c *wireclient.Client, want ...string) {
 	t.Helper()
 	for _, one := range want {
@@ -46,7 +47,8 @@ func come(t *testing.T, c *wireclient.Client, want ...string) {
 	}
 }
 
-// Features and payloads are filtered by at the edge, live, from the log and from what is kept of it, and nobody is shown the features.
+// Features and payloads are filtered by at the edge, live, from the log and from what is kept of
+// it, and nobody is shown the features.
 func TestContentFilters(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{})
@@ -94,7 +96,8 @@ func TestContentFilters(t *testing.T) {
 	}
 }
 
-// A session that comes back, at another edge and with the same filter, has everything that passes once, and the rest counts as ACKed.
+// A session that comes back, at another edge and with the same filter, has everything that passes
+// once, and the rest counts as ACKed.
 func TestASessionWithAFilterMoves(t *testing.T) {
 	t.Parallel()
 	s := newSessions(t, &pushmeshv1.Policy{})
@@ -121,7 +124,8 @@ func TestASessionWithAFilterMoves(t *testing.T) {
 	s.is("s", floor(7))
 }
 
-// The SDK hands a filtered subscription what passes, beside one without a filter on the same connection, and goes on where it was when the connection breaks.
+// The SDK hands a filtered subscription what passes, beside one without a filter on the same
+// connection, and goes on where it was when the connection breaks.
 func TestTheSDKFilters(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{})

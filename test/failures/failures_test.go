@@ -18,9 +18,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Faults are played one after the other while durable and ephemeral messages are published and subscribed to: nothing durable is lost,
-// doubled or out of order. PUSHMESH_FAILURES is how many times all of them are played, for the table, PUSHMESH_FAILURES_ONLY names some; without
-// them a few are, once.
+// Faults are played one after the other while durable and ephemeral messages are published and
+// subscribed to: nothing durable is lost, doubled or out of order. PUSHMESH_FAILURES is how many
+// times all of them are played, for the table, PUSHMESH_FAILURES_ONLY names some; without them a
+// few are, once.
 func TestFaultsLoseNothing(t *testing.T) {
 	times, err := strconv.Atoi(cmp.Or(os.Getenv("PUSHMESH_FAILURES"), "0"))
 	if err != nil {

@@ -9,12 +9,14 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// fault that is played: it is begun, lasts for hold and until what during waits for has happened, and ends.
+// fault that is played: it is begun, lasts for hold and until what during waits for has happened,
+// and ends.
 type fault struct {
 	name  string
 	quick bool // played by the tests too
 	hold  time.Duration
-	// begin strikes, and says how it is ended, who is met, and what must hold while it lasts (nil: nothing but the promises).
+	// begin strikes, and says how it is ended, who is met, and what must hold while it lasts (nil:
+	// nothing but the promises).
 	begin func(t *testing.T, w *world) effect
 }
 

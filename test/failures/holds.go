@@ -55,8 +55,9 @@ func left(t *testing.T, w *world, p *procmesh.Process) {
 	}
 }
 
-// cutOff checks what an edge does that NATS can't reach, or that can't reach it: it stays up and says what is missing, its subscribers get
-// durable messages from the log, its clients' ephemeral ones are refused, and routers drop it.
+// cutOff checks what an edge does that NATS can't reach, or that can't reach it: it stays up and
+// says what is missing, its subscribers get durable messages from the log, its clients' ephemeral
+// ones are refused, and routers drop it.
 func (w *world) cutOff(t *testing.T, p *procmesh.Process) {
 	t.Helper()
 	procmesh.Await(t, p.Name+" says that NATS is missing, and is ready", func() bool {
@@ -111,8 +112,9 @@ func (w *world) refusesEphemeral(t *testing.T, p *procmesh.Process) {
 	}
 }
 
-// withoutNATS checks what holds while there is none at all: every edge as one that is cut off, and durable publishing goes on, with the SDK and
-// by plain calls that go where the health of "durable" is good; those that look for a router that is ready find none, and wait.
+// withoutNATS checks what holds while there is none at all: every edge as one that is cut off, and
+// durable publishing goes on, with the SDK and by plain calls that go where the health of "durable"
+// is good; those that look for a router that is ready find none, and wait.
 func (w *world) withoutNATS(t *testing.T) {
 	t.Helper()
 	for _, p := range w.Edges {

@@ -38,7 +38,8 @@ func (w *world) readLog(t *testing.T, topic string) (ids []uint64) {
 	return ids
 }
 
-// judge checks the promises once all is over: nothing durable is lost, or there twice, or out of order; nothing ephemeral comes twice.
+// judge checks the promises once all is over: nothing durable is lost, or there twice, or out of
+// order; nothing ephemeral comes twice.
 func (w *world) judge(t *testing.T) {
 	t.Helper()
 	logs := map[string][]uint64{}
@@ -87,7 +88,8 @@ func (p *producer) judge(t *testing.T, log []uint64, ordered bool) {
 	}
 }
 
-// judge checks that a subscriber was given every durable message once and in order, and no ephemeral one twice.
+// judge checks that a subscriber was given every durable message once and in order, and no
+// ephemeral one twice.
 func (d *diary) judge(t *testing.T, logs map[string][]uint64, ephemeral map[uint64]bool) {
 	t.Helper()
 	next := map[string]uint64{}

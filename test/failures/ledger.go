@@ -1,5 +1,6 @@
-// Package failures plays faults against a mesh of processes under traffic and tells what each cost: what was lost, for how long clients
-// noticed it, and when all was level again. `make failures` plays all of them and prints a table; tests play a few.
+// Package failures plays faults against a mesh of processes under traffic and tells what each cost:
+// what was lost, for how long clients noticed it, and when all was level again. `make failures`
+// plays all of them and prints a table; tests play a few.
 package failures
 
 import (
@@ -153,7 +154,7 @@ func (d *diary) connected(edge string) {
 	d.edge = edge
 }
 
-// reached says whether every topic has come up to its mark.
+// reached reports whether every topic has come up to its mark.
 func (d *diary) reached(marks map[string]uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -4,7 +4,8 @@ import (
 	"time"
 )
 
-// lateAfter is how late a durable message may come, from its offer on, without counting as one that a fault held up.
+// lateAfter is how late a durable message may come, from its offer on, without counting as one that
+// a fault held up.
 const lateAfter = 500 * time.Millisecond
 
 // cost is what one fault cost.
@@ -13,15 +14,18 @@ type cost struct {
 	Lasted time.Duration
 	// Durable messages offered in the time; Failed ones were answered with an error.
 	Durable, Failed int
-	// Ephemeral messages offered, refused or unanswered, and how many of those accepted a subscriber missed: in the mean and the worst.
+	// Ephemeral messages offered, refused or unanswered, and how many of those accepted a
+	// subscriber missed: in the mean and the worst.
 	Ephemeral, Refused int
 	LostMean           float64
 	LostMost           int
-	// Longest wait for the answer to a durable message, of producers that the fault met and of others; -1: there are none.
+	// Longest wait for the answer to a durable message, of producers that the fault met and of
+	// others; -1: there are none.
 	WaitHit, WaitOthers time.Duration
 	// Retried plain calls, at most for one message.
 	Tries int
-	// Longest time without a message of one topic at one subscriber, of which either was met by the fault, and of the others; -1: there are none.
+	// Longest time without a message of one topic at one subscriber, of which either was met by the
+	// fault, and of the others; -1: there are none.
 	GapHit, GapOthers time.Duration
 	// Level is when, from the fault's beginning on, the last message came that came late.
 	Level time.Duration

@@ -24,7 +24,8 @@ const pace = 20 * time.Millisecond
 // closeWithin bounds how long a producer waits for answers at the end.
 const closeWithin = 3 * time.Minute
 
-// Namespaces of what is published: one that comes with every mesh, and two that are made at run time, of which a process that begins again knows nothing.
+// Namespaces of what is published: one that comes with every mesh, and two that are made at run
+// time, of which a process that begins again knows nothing.
 const (
 	builtin = "room"
 	durable = "failures"
@@ -45,7 +46,8 @@ func (p *producer) durable() string {
 
 func (p *producer) ephemeral() string { return fmt.Sprintf("%s/failures/%d", live, p.number) }
 
-// routes knows where a producer's connections are: the oldest one is its stream's, others ask for health.
+// routes knows where a producer's connections are: the oldest one is its stream's, others ask for
+// health.
 type routes struct {
 	mu    sync.Mutex
 	conns []*routed
@@ -136,7 +138,8 @@ func (p *producer) each(ctx context.Context, publish func(*offer) error) {
 	}
 }
 
-// balanced makes a plain gRPC connection that spreads calls over all routers whose health says that they serve what is asked for: "", all of it.
+// balanced makes a plain gRPC connection that spreads calls over all routers whose health says that
+// they serve what is asked for: "", all of it.
 func balanced(routers []string, what string) (*grpc.ClientConn, error) {
 	all := manual.NewBuilderWithScheme("failures")
 	var state resolver.State
@@ -148,7 +151,8 @@ func balanced(routers []string, what string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{"round_robin":{}}],"healthCheckConfig":{"serviceName":%q}}`, what)))
 }
 
-// calls publishes by plain calls, each repeated with its dedupe key until it is answered; ephemeral ones are not repeated.
+// calls publishes by plain calls, each repeated with its dedupe key until it is answered; ephemeral
+// ones are not repeated.
 func (p *producer) calls(ctx context.Context, routers []string) {
 	conn, err := balanced(routers, "")
 	if err != nil {

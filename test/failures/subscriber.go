@@ -28,8 +28,8 @@ const lives = live + "/failures/+"
 
 var durables = []string{builtin + "/failures/+", durable + "/failures/+"}
 
-// follow subscribes with the SDK: a durable session that begins at the edge given first, and goes to any other afterwards. It
-// returns once the mesh has promised to deliver.
+// follow subscribes with the SDK: a durable session that begins at the edge given first, and goes
+// to any other afterwards. It returns once the mesh has promised to deliver.
 func follow(ctx context.Context, d *diary, edges []string, first string) (*pushmesh.Subscriber, error) {
 	var dials atomic.Int32
 	s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{
@@ -63,8 +63,8 @@ func follow(ctx context.Context, d *diary, edges []string, first string) (*pushm
 	return s, errors.Join(err)
 }
 
-// plain is a client that speaks the wire protocol itself: it knows several edges, goes to the next one when its connection ends or falls
-// silent, and resumes by positions that it remembers.
+// plain is a client that speaks the wire protocol itself: it knows several edges, goes to the next
+// one when its connection ends or falls silent, and resumes by positions that it remembers.
 type plain struct {
 	*diary
 	edges  []string

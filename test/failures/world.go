@@ -21,7 +21,8 @@ type world struct {
 	leave     func()
 }
 
-// start has everybody in before anything is published, and waits until every router has a producer's stream, where that can be.
+// start has everybody in before anything is published, and waits until every router has a
+// producer's stream, where that can be.
 func start(t *testing.T, m *procmesh.Mesh, streams int) *world {
 	t.Helper()
 	w := &world{Mesh: m}
@@ -90,8 +91,9 @@ func (w *world) listen(t *testing.T) {
 	}
 }
 
-// level says whether subscribers have, within half a second, all durable messages answered by now, none waits for its answer for longer, and of
-// each producer's ephemeral ones the last that was accepted, or a later one.
+// level reports whether subscribers have, within half a second, all durable messages answered by
+// now, none waits for its answer for longer, and of each producer's ephemeral ones the last that
+// was accepted, or a later one.
 func (w *world) level() bool {
 	const soon = 500 * time.Millisecond
 	deadline := time.Now().Add(soon)

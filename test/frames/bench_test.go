@@ -33,7 +33,8 @@ func each(b *testing.B, run func(b *testing.B, m *Message)) {
 	}
 }
 
-// BenchmarkEncode makes what all subscribers share, in bytes of their own, as the router does once for each message.
+// BenchmarkEncode makes what all subscribers share, in bytes of their own, as the router does once
+// for each message.
 func BenchmarkEncode(b *testing.B) {
 	b.Run("protobuf-generated", func(b *testing.B) {
 		each(b, func(b *testing.B, m *Message) {
@@ -72,7 +73,8 @@ func BenchmarkEncode(b *testing.B) {
 	})
 }
 
-// BenchmarkFrame makes the frame from what is shared, into a buffer that is used again: each edge does it once for a message.
+// BenchmarkFrame makes the frame from what is shared, into a buffer that is used again: each edge
+// does it once for a message.
 func BenchmarkFrame(b *testing.B) {
 	buf := make([]byte, 0, 1024)
 	frame := func(build func(dst []byte) []byte) func(b *testing.B) {

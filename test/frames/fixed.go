@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// The fixed layout: numbers at fixed places, then what has a length, subs last so that they can be appended to a shared frame.
-// Little-endian.
+// The fixed layout: numbers at fixed places, then what has a length, subs last so that they can be
+// appended to a shared frame. Little-endian.
 //
 //	 0 seq · 8 published_at · 16 score · 24 id (16 bytes) · 40 attempt · 44 payload's length
 //	48 topic's, 50 traceparent's, 52 from's length · 54 headers · 56 subs · 58 priority · 59 id is there

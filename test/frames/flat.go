@@ -2,7 +2,8 @@ package frames
 
 import flatbuffers "github.com/google/flatbuffers/go"
 
-// Slots of the FlatBuffers table, in the order in which its schema would list the fields of wire.proto. A header is a table of two strings.
+// Slots of the FlatBuffers table, in the order in which its schema would list the fields of
+// wire.proto. A header is a table of two strings.
 const (
 	flatTopic = iota
 	flatSeq
@@ -19,8 +20,8 @@ const (
 	flatSlots
 )
 
-// AppendFlat appends m as FlatBuffers; b is reset. The calls are those that flatc generates. A seq of 0 takes its place too,
-// for StampFlat.
+// AppendFlat appends m as FlatBuffers; b is reset. The calls are those that flatc generates. A seq
+// of 0 takes its place too, for StampFlat.
 func AppendFlat(dst []byte, b *flatbuffers.Builder, m *Message) []byte {
 	b.Reset()
 	topic, payload, id := b.CreateString(m.Topic), b.CreateByteVector(m.Payload), b.CreateByteVector(m.ID)
@@ -98,7 +99,8 @@ func flatBytes(t *flatbuffers.Table, n int) []byte {
 	return nil
 }
 
-// DecodeFlat reads a whole message. The Go runtime has no verifier: bytes that are no message make it panic or read nonsense.
+// DecodeFlat reads a whole message. The Go runtime has no verifier: bytes that are no message make
+// it panic or read nonsense.
 func DecodeFlat(v *View, b []byte) error {
 	v.reset()
 	t := flatRoot(b)
@@ -126,7 +128,8 @@ func DecodeFlat(v *View, b []byte) error {
 	return nil
 }
 
-// StampFlat appends a frame that was encoded without its seq, with it. Subs can't be given to it: that takes encoding it again.
+// StampFlat appends a frame that was encoded without its seq, with it. Subs can't be given to it:
+// that takes encoding it again.
 func StampFlat(dst, shared []byte, seq uint64) []byte {
 	at := len(dst)
 	dst = append(dst, shared...)

@@ -1,5 +1,6 @@
-// Package frames measures what a Message frame could be made of: protobuf by the generated code, the same bytes by hand, FlatBuffers,
-// and a fixed layout. Nothing of the mesh imports it; docs/adr/0005-message-frame.md has the numbers, and why the mesh uses what it does.
+// Package frames measures what a Message frame could be made of: protobuf by the generated code,
+// the same bytes by hand, FlatBuffers, and a fixed layout. Nothing of the mesh imports it;
+// docs/adr/0005-message-frame.md has the numbers, and why the mesh uses what it does.
 package frames
 
 import (
@@ -11,8 +12,8 @@ import (
 // Header of a message.
 type Header struct{ Key, Value []byte }
 
-// View is a decoded message whose slices are parts of the frame. Headers is reused by the next decoding into the View,
-// and so is Subs.
+// View is a decoded message whose slices are parts of the frame. Headers is reused by the next
+// decoding into the View, and so is Subs.
 type View struct {
 	Topic, Payload, ID, Traceparent, From []byte
 	Seq, PublishedAt                      uint64
@@ -27,7 +28,7 @@ func (v *View) reset() {
 	*v = View{Headers: v.Headers[:0], Subs: v.Subs[:0]}
 }
 
-// valid says whether every string is UTF-8.
+// valid reports whether every string is UTF-8.
 func (v *View) valid() bool {
 	for _, h := range v.Headers {
 		if !utf8.Valid(h.Key) || !utf8.Valid(h.Value) {

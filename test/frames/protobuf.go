@@ -21,7 +21,8 @@ func generatedOf(m *Message) *wirev1.Message {
 	}
 }
 
-// DecodeProtobuf reads the body of a Message frame by hand. It takes and refuses what the generated code does.
+// DecodeProtobuf reads the body of a Message frame by hand. It takes and refuses what the generated
+// code does.
 func DecodeProtobuf(v *View, b []byte) error {
 	v.reset()
 	for len(b) > 0 {
@@ -89,7 +90,8 @@ func (v *View) varint(num protowire.Number, val uint64) {
 	}
 }
 
-// bytes is false where a string is not UTF-8, even one that a later field of the same number replaces.
+// bytes is false where a string is not UTF-8, even one that a later field of the same number
+// replaces.
 func (v *View) bytes(num protowire.Number, val []byte) bool {
 	switch num {
 	case 1:

@@ -1,5 +1,6 @@
-// Package harness runs a whole mesh in the test's own process: every tier, an embedded NATS server and SQLite, on
-// free ports, ended with the test; PUSHMESH_TEST_POLLER is its edges' --poller. Tests that kill processes use procmesh.
+// Package harness runs a whole mesh in the test's own process: every tier, an embedded NATS server
+// and SQLite, on free ports, ended with the test; PUSHMESH_TEST_POLLER is its edges' --poller.
+// Tests that kill processes use procmesh.
 package harness
 
 import (
@@ -199,7 +200,8 @@ func StartNATS(t testing.TB) (addr string) {
 	return srv.Addr().String()
 }
 
-// settle publishes through every router until the durable path works: the store owns its shards, and the routers know it.
+// settle publishes through every router until the durable path works: the store owns its shards,
+// and the routers know it.
 func (m *Mesh) settle(t testing.TB) {
 	t.Helper()
 	for i := range m.RouterAddrs {
@@ -216,7 +218,8 @@ func (m *Mesh) EdgeAddr() string { return m.EdgeAddrs[0] }
 // RouterAddr is the first router's address.
 func (m *Mesh) RouterAddr() string { return m.RouterAddrs[0] }
 
-// Routers are connections to every router. What a unary call is refused for a moment it tries again.
+// Routers are connections to every router. What a unary call is refused for a moment it tries
+// again.
 func (m *Mesh) Routers(t testing.TB) (all []*grpc.ClientConn) {
 	t.Helper()
 	for _, addr := range m.RouterAddrs {
@@ -225,7 +228,8 @@ func (m *Mesh) Routers(t testing.TB) (all []*grpc.ClientConn) {
 	return all
 }
 
-// Router is a connection to the first router. What a unary call is refused for a moment it tries again.
+// Router is a connection to the first router. What a unary call is refused for a moment it tries
+// again.
 func (m *Mesh) Router(t testing.TB) *grpc.ClientConn { return m.dial(t, m.RouterAddrs[0]) }
 
 func (m *Mesh) dial(t testing.TB, addr string) *grpc.ClientConn {
@@ -261,8 +265,8 @@ func (m *Mesh) Publish(t testing.TB, topic, payload string) *pushmeshv1.PublishR
 	return res
 }
 
-// PublishBatch publishes "1" to "n" to topic in one request of a stream and waits for all answers; those that are to try again are published again, and
-// no others: these are there already.
+// PublishBatch publishes "1" to "n" to topic in one request of a stream and waits for all answers;
+// those that are to try again are published again, and no others: these are there already.
 func (m *Mesh) PublishBatch(t testing.TB, topic string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -13,8 +13,8 @@ import (
 // patience is how long anything may take that must happen; a busy machine is no failure.
 const patience = 2 * time.Minute
 
-// again says whether an answer means that the same call, a moment later, is what a client makes: after a machine stood still the tiers may
-// not know of each other for a moment.
+// again reports whether an answer means that the same call, a moment later, is what a client makes:
+// after a machine stood still the tiers may not know of each other for a moment.
 func again(c wirev1.Code) bool {
 	return c == wirev1.Code_CODE_UNAVAILABLE || c == wirev1.Code_CODE_OVERLOADED
 }

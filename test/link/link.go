@@ -1,5 +1,6 @@
-// Package link is a network between processes that can break: a TCP proxy that cuts the connections of some of its clients, or stops passing
-// on what they say, what is said to them, or both. What was stopped is passed on afterwards, as TCP would.
+// Package link is a network between processes that can break: a TCP proxy that cuts the connections
+// of some of its clients, or stops passing on what they say, what is said to them, or both. What
+// was stopped is passed on afterwards, as TCP would.
 package link
 
 import (

@@ -1,11 +1,13 @@
-// Command load measures a server that fans messages out: what an idle connection costs, and what a delivery costs.
+// Command load measures a server that fans messages out: what an idle connection costs, and what a
+// delivery costs.
 //
 //	load -proto push  -addr 127.0.0.1:7400 -publish 127.0.0.1:7401 -pids 123 -conns 10000 -idle
 //	load -proto redis -addr 127.0.0.1:6379 -pids 124 -conns 1000 -span 2s -window 64
 //	load -proto nats  -addr 127.0.0.1:4222 -pids 125 -conns 1000 -window 1 -json rows.jsonl
 //
-// One publisher publishes to one topic that all connections subscribe to. -window is how many messages may be published and not yet
-// be with everyone. CPU and memory are the server's own, from /proc. A run in which a message is missing fails.
+// One publisher publishes to one topic that all connections subscribe to. -window is how many
+// messages may be published and not yet be with everyone. CPU and memory are the server's own, from
+// /proc. A run in which a message is missing fails.
 package main
 
 import (

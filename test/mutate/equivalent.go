@@ -14,8 +14,8 @@ import (
 // equivalents are the mutants that behave like the original.
 type equivalents struct{ labels map[string]bool }
 
-// readEquivalent reads a list of them. A line is a label, as survivors are printed with -labels, then " # " and the reason. Lines that begin with # and
-// empty ones are passed over.
+// readEquivalent reads a list of them. A line is a label, as survivors are printed with -labels,
+// then " # " and the reason. Lines that begin with # and empty ones are passed over.
 func readEquivalent(name string) (*equivalents, error) {
 	e := &equivalents{labels: map[string]bool{}}
 	f, err := os.Open(name)

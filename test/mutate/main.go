@@ -1,14 +1,17 @@
-// Command mutate measures what the tests of a package notice. It makes many small faults (mutants) in the package's code, runs the
-// package's tests against each, and prints the mutants that no test noticed, which are promises that no test holds up.
+// Command mutate measures what the tests of a package notice. It makes many small faults (mutants)
+// in the package's code, runs the package's tests against each, and prints the mutants that no test
+// noticed, which are promises that no test holds up.
 //
 //	mutate [-n 200] [-seed 1] [-goal 90] [-json FILE] PACKAGE...
 //
-// All mutants of a package are compiled into one test binary, each behind a branch that an environment variable selects (the copy of the
-// sources lies in a scratch folder and is given to the compiler as an overlay: the working tree is never changed). One recorded run of each
-// test tells which mutants it reaches, so that a mutant is run against these tests only. A mutant counts as killed if a test fails,
-// panics, or does not end in a generous multiple of its usual time.
+// All mutants of a package are compiled into one test binary, each behind a branch that an
+// environment variable selects (the copy of the sources lies in a scratch folder and is given to
+// the compiler as an overlay: the working tree is never changed). One recorded run of each test
+// tells which mutants it reaches, so that a mutant is run against these tests only. A mutant counts
+// as killed if a test fails, panics, or does not end in a generous multiple of its usual time.
 //
-// Mutants that behave like the original are named, with the reason, in equivalent.txt beside this file; they are not counted.
+// Mutants that behave like the original are named, with the reason, in equivalent.txt beside this
+// file; they are not counted.
 package main
 
 import (

@@ -40,7 +40,8 @@ func (m *mutant) label(pkg string) string {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// site is a place in a file with its mutants: an expression that may be another one, or a statement that may be left out.
+// site is a place in a file with its mutants: an expression that may be another one, or a statement
+// that may be left out.
 type site struct {
 	from, to int    // offsets in the file
 	typ      string // of the expression; empty: a statement
@@ -162,7 +163,8 @@ func (w *walker) add(n ast.Node, typ, kind, is string) {
 	w.found = append(w.found, m)
 }
 
-// typeOf is how the type of an expression is written here; false: it is a constant, or its type can't be written in this file.
+// typeOf is how the type of an expression is written here; false: it is a constant, or its type
+// can't be written in this file.
 func (w *walker) typeOf(e ast.Expr) (string, bool) {
 	tv, ok := w.info.Types[e]
 	if !ok || tv.Value != nil || tv.Type == nil {
@@ -305,13 +307,15 @@ func (w *walker) assign(s *ast.AssignStmt) {
 	}
 }
 
-// terminates reports whether a call ends the function's flow: without it the compiler would miss a return.
+// terminates reports whether a call ends the function's flow: without it the compiler would miss a
+// return.
 func (w *walker) terminates(call *ast.CallExpr) bool {
 	id, ok := call.Fun.(*ast.Ident)
 	return ok && id.Name == "panic"
 }
 
-// talks reports whether a call writes to a log, adds to a trace or yields the processor: no promise is in it.
+// talks reports whether a call writes to a log, adds to a trace or yields the processor: no promise
+// is in it.
 func (w *walker) talks(call *ast.CallExpr) bool {
 	sel, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// selected is added to the package: which mutant applies, and a record of the sites that a run reaches.
-// Names begin with Ω, which nothing else in the workspace does.
+// selected is added to the package: which mutant applies, and a record of the sites that a run
+// reaches. Names begin with Ω, which nothing else in the workspace does.
 const selected = `package %s
 
 import (
@@ -123,7 +123,8 @@ func between(b *bytes.Buffer, text []byte, from, to int, sites []*site) {
 	b.Write(text[from:to])
 }
 
-// render writes the site so that each of its mutants can be selected; line numbers stay what they were.
+// render writes the site so that each of its mutants can be selected; line numbers stay what they
+// were.
 func (s *site) render(b *bytes.Buffer, text []byte) {
 	if s.typ == "" {
 		s.renderStatement(b, text)

@@ -32,7 +32,8 @@ func (s score) percent() float64 {
 	return 100 * float64(s.count(killed)+s.count(timedOut)) / float64(len(s.results))
 }
 
-// print names the survivors, those first that no test reaches, each with its label for equivalent.txt.
+// print names the survivors, those first that no test reaches, each with its label for
+// equivalent.txt.
 func (s score) print(out io.Writer) {
 	for _, v := range []verdict{unreached, survived} {
 		for _, r := range s.results {

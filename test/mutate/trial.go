@@ -36,7 +36,8 @@ type trial struct {
 	flags                []string // of every run
 }
 
-// noFailFiles has rapid's properties leave no files behind in the package's folder, which the next run would begin with.
+// noFailFiles has rapid's properties leave no files behind in the package's folder, which the next
+// run would begin with.
 const noFailFiles = "-rapid.nofailfile"
 
 // test is one top-level test, example or fuzz target (with its seeds).
@@ -62,7 +63,8 @@ type result struct {
 	by      string
 }
 
-// baseline runs each test alone, without a mutant: how long it takes and what it reaches. Tests that fail are left out, and named.
+// baseline runs each test alone, without a mutant: how long it takes and what it reaches. Tests
+// that fail are left out, and named.
 func (t *trial) baseline(ctx context.Context) error {
 	if t.command(ctx, nil, noFailFiles, "-test.list", "^$").Run() == nil { // the package uses rapid
 		t.flags = []string{noFailFiles}
@@ -138,7 +140,8 @@ func (t *trial) command(ctx context.Context, env []string, args ...string) *exec
 	return cmd
 }
 
-// inParallel calls f for 0 to n-1, as many at once as there are workers, and returns the first error.
+// inParallel calls f for 0 to n-1, as many at once as there are workers, and returns the first
+// error.
 func (t *trial) inParallel(ctx context.Context, n int, f func(int) error) error {
 	next := make(chan int)
 	var wg sync.WaitGroup

@@ -46,8 +46,9 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 // URL to give to NATS clients.
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
-// Lose sets the rule: every message that a client publishes and for which rule is true is lost. A nil rule loses
-// nothing. A mesh's subjects are named as in package bus, without the mesh. rule is called by one connection's goroutine at a time, under a lock.
+// Lose sets the rule: every message that a client publishes and for which rule is true is lost. A
+// nil rule loses nothing. A mesh's subjects are named as in package bus, without the mesh. rule is
+// called by one connection's goroutine at a time, under a lock.
 func (p *Proxy) Lose(rule func(subject string, payload []byte) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package procmesh runs a mesh of real processes on loopback, each tier its own, so that tests can kill, stop
-// and restart them and look at the promises from outside.
+// Package procmesh runs a mesh of real processes on loopback, each tier its own, so that tests can
+// kill, stop and restart them and look at the promises from outside.
 package procmesh
 
 import (
@@ -26,7 +26,8 @@ var binaries = []string{
 // built are the folders of the binaries that were built here, once there are any.
 var built, builtWithClocks atomic.Pointer[string]
 
-// build builds every binary once per test process and returns their folder. PUSHMESH_TEST_BIN names one where they are already, for many processes.
+// build builds every binary once per test process and returns their folder. PUSHMESH_TEST_BIN names
+// one where they are already, for many processes.
 var build = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv("PUSHMESH_TEST_BIN"); dir != "" {
 		return dir, nil
@@ -36,7 +37,8 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built.Store(&dir)
-	cmd := exec.Command("go", append([]string{"build", "-o", dir + string(filepath.Separator)}, binaries...)...) // #nosec G204 -- of packages above
+	// #nosec G204 -- of packages above
+	cmd := exec.Command("go", append([]string{"build", "-o", dir + string(filepath.Separator)}, binaries...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// withClocks are the binaries whose wall clocks tests can set: the tiers that keep promises about messages.
+// withClocks are the binaries whose wall clocks tests can set: the tiers that keep promises about
+// messages.
 var withClocks = []string{"services/edge/cmd/edge", "services/router/cmd/router", "services/store/cmd/store"}
 
 // setByTests joins the mains of these binaries.
@@ -26,9 +27,11 @@ var setByTests []byte
 // clockVariable names the file that says how many seconds a process's wall clock is ahead.
 const clockVariable = "PUSHMESH_TEST_CLOCK"
 
-// buildWithClocks builds binaries whose time.Now, theirs and that of every package they use, can be set ahead or back while they run, and returns their
-// folder. The standard library's source is replaced for this build alone (go help build, -overlay): no other binary has a place where its time could be
-// changed. Monotonic times and timers are as they were, as with a machine's clock that is set.
+// buildWithClocks builds binaries whose time.Now, theirs and that of every package they use, can be
+// set ahead or back while they run, and returns their folder. The standard library's source is
+// replaced for this build alone (go help build, -overlay): no other binary has a place where its
+// time could be changed. Monotonic times and timers are as they were, as with a machine's clock
+// that is set.
 var buildWithClocks = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "pushmesh-clocks-")
 	if err != nil {
@@ -43,7 +46,8 @@ var buildWithClocks = sync.OnceValues(func() (string, error) {
 	for _, pkg := range withClocks {
 		args = append(args, module+pkg)
 	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil { // #nosec G204 -- of packages above
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		// #nosec G204 -- of packages above
 		return "", fmt.Errorf("build with clocks: %w\n%s", err, out)
 	}
 	return dir, nil
@@ -85,8 +89,9 @@ func overlayOfTime(dir string) (string, error) {
 	return overlay, errors.Join(os.WriteFile(timeFile, []byte(changed), 0o600), os.WriteFile(mainFile, setByTests, 0o600), os.WriteFile(overlay, spec, 0o600))
 }
 
-// SetClock has the process's wall clock be so far ahead of the machine's, in whole seconds, below 0: behind, and returns when the process goes by it: one
-// that does not run will when it is started. Of meshes with Options.Clocks.
+// SetClock has the process's wall clock be so far ahead of the machine's, in whole seconds, below
+// 0: behind, and returns when the process goes by it: one that does not run will when it is
+// started. Of meshes with Options.Clocks.
 func (p *Process) SetClock(ctx context.Context, ahead time.Duration) error {
 	if p.clock == "" {
 		return fmt.Errorf("%s: its clock can't be set: start the mesh with Options.Clocks", p.Name)

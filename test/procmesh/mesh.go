@@ -29,7 +29,8 @@ type Options struct {
 	Halves bool
 	// Clocks has Process.SetClock set the wall clocks of stores, routers and edges.
 	Clocks bool
-	// NATS URL that the tiers get instead of the real server's (a fault proxy); "": the server's own.
+	// NATS URL that the tiers get instead of the real server's (a fault proxy); "": the server's
+	// own.
 	NATS string
 	// EdgeArgs are added to every edge's arguments.
 	EdgeArgs []string
@@ -53,12 +54,14 @@ type Mesh struct {
 	// Pushmesh is the path of the command-line tool.
 	Pushmesh string
 
-	// Of Options.Links: a tier's links to each NATS server, and the links to each store, whose clients are tiers.
+	// Of Options.Links: a tier's links to each NATS server, and the links to each store, whose
+	// clients are tiers.
 	natsLinks  map[string][]*link.Link
 	storeLinks []*link.Link
 	// Of Options.Halves: what the NATS servers reach each other by.
 	routeLinks []*link.Link
-	// All processes, once the last is made: links ask whose a connection is from the moment at which they listen, whoever connects.
+	// All processes, once the last is made: links ask whose a connection is from the moment at
+	// which they listen, whoever connects.
 	made atomic.Pointer[[]*Process]
 }
 

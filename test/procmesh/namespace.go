@@ -16,8 +16,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// Namespace makes a namespace of a test's own, or changes one, and waits until every process goes by it. A test's traffic belongs into such: the namespaces
-// that come with a mesh are known to a process that has asked nobody.
+// Namespace makes a namespace of a test's own, or changes one, and waits until every process goes
+// by it. A test's traffic belongs into such: the namespaces that come with a mesh are known to a
+// process that has asked nobody.
 func (m *Mesh) Namespace(t testing.TB, prefix string, policy *pushmeshv1.Policy) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -40,7 +41,8 @@ func (m *Mesh) Namespace(t testing.TB, prefix string, policy *pushmeshv1.Policy)
 
 var namespacesVersion = regexp.MustCompile(`(?m)^pushmesh_[a-z]+_namespaces_version (\S+)$`)
 
-// KnowNamespaces waits until every process that runs goes by that version of the namespaces, or a later one.
+// KnowNamespaces waits until every process that runs goes by that version of the namespaces, or a
+// later one.
 func (m *Mesh) KnowNamespaces(ctx context.Context, version uint64) error {
 	for _, ps := range [][]*Process{m.Stores, m.Routers, m.Edges} {
 		for _, p := range ps {
@@ -68,7 +70,8 @@ func (p *Process) knowNamespaces(ctx context.Context, version uint64) error {
 	}
 }
 
-// namespaces is the version of them that the process goes by; 0: it does not know any, or does not answer.
+// namespaces is the version of them that the process goes by; 0: it does not know any, or does not
+// answer.
 func (p *Process) namespaces(ctx context.Context) (version uint64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/metrics", nil)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/link"
 )
 
-// startNATS makes the servers, which are a cluster where there are several. Clients are not told of others' addresses: they might pass a link by.
+// startNATS makes the servers, which are a cluster where there are several. Clients are not told of
+// others' addresses: they might pass a link by.
 func (m *Mesh) startNATS(t testing.TB, o Options, path string) {
 	t.Helper()
 	n := max(1, o.NATSServers)
@@ -66,7 +67,8 @@ func (m *Mesh) natsURL(t testing.TB, o Options, id string) string {
 	return strings.Join(urls, ",")
 }
 
-// Split parts NATS in two halves until Heal: its two servers don't reach each other, and each tier reaches one alone, the second where second says so.
+// Split parts NATS in two halves until Heal: its two servers don't reach each other, and each tier
+// reaches one alone, the second where second says so.
 func (m *Mesh) Split(second func(tier string) bool) {
 	for _, l := range m.routeLinks {
 		l.Set("", link.Fault{Cut: true})

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// Process is one child process of a test. It can be started again after it ended, with the same arguments.
+// Process is one child process of a test. It can be started again after it ended, with the same
+// arguments.
 type Process struct {
 	Name string
 	// HTTP address of /readyz; "" where it has none.
@@ -98,7 +99,8 @@ func (p *Process) Signal(sig os.Signal) {
 	}
 }
 
-// stopped waits until every thread of a process that was sent SIGSTOP stands still, or none is left: until then it may answer.
+// stopped waits until every thread of a process that was sent SIGSTOP stands still, or none is
+// left: until then it may answer.
 func stopped(pid int) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// whose is the name of the process that has the socket bound to a local address; "": none of the mesh's.
+// whose is the name of the process that has the socket bound to a local address; "": none of the
+// mesh's.
 func (m *Mesh) whose(addr net.Addr) string {
 	inode, all := inodeOf(addr), m.made.Load()
 	if inode == "" || all == nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// Each fault in what lies between processes does to a mesh what it says, and nothing any more when it is over: chaos that does not bite proves nothing.
+// Each fault in what lies between processes does to a mesh what it says, and nothing any more when
+// it is over: chaos that does not bite proves nothing.
 func TestFaultsBetweenProcessesBite(t *testing.T) {
 	t.Parallel()
 	base := pgtest.URL(t)
@@ -43,7 +44,8 @@ func TestFaultsBetweenProcessesBite(t *testing.T) {
 		must(t, v.Strike())
 		switch v.Kind {
 		case Slow:
-			// What is slow costs a store its shards now and then, so no publish has to be answered meanwhile.
+			// What is slow costs a store its shards now and then, so no publish has to be answered
+			// meanwhile.
 			began := time.Now()
 			pgtest.Exec(t, urls[0], `SELECT`)
 			if took := time.Since(began); took < 300*time.Millisecond {
@@ -120,7 +122,8 @@ func (c *client) ping(t *testing.T) (came string) {
 	}
 }
 
-// reaches reports whether what c publishes has come to another client by the time that both of their servers have answered.
+// reaches reports whether what c publishes has come to another client by the time that both of
+// their servers have answered.
 func (c *client) reaches(t *testing.T, other *client, text string) bool {
 	t.Helper()
 	_, err := fmt.Fprintf(c.conn, "PUB bites %d\r\n%s\r\n", len(text), text)

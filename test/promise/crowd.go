@@ -11,8 +11,9 @@ import (
 	pushmesh "github.com/pushmesh/pushmesh/client"
 )
 
-// Crowd is many topics, of which each is published to now and then: enough that shards take a while to load, and their checkpoints to fold. Nobody
-// subscribes: what is compared is the numbers that publishes are answered with.
+// Crowd is many topics, of which each is published to now and then: enough that shards take a while
+// to load, and their checkpoints to fold. Nobody subscribes: what is compared is the numbers that
+// publishes are answered with.
 type Crowd struct {
 	Routers []string
 	Prefix  string
@@ -66,8 +67,8 @@ func (c *Crowd) Start(ctx context.Context, rate int) {
 	})
 }
 
-// End publishes once more to every topic, and names what was answered that can't be: a seq twice, or one that is not above what was acknowledged before
-// the message was published.
+// End publishes once more to every topic, and names what was answered that can't be: a seq twice,
+// or one that is not above what was acknowledged before the message was published.
 func (c *Crowd) End(ctx context.Context) (breaches []string, answered int, err error) {
 	c.stop()
 	c.run.Wait()
@@ -123,7 +124,8 @@ func (c *Crowd) reached(i int) place {
 	return c.last[i]
 }
 
-// acknowledged compares with what was reached before the message was published, and with every answer.
+// acknowledged compares with what was reached before the message was published, and with every
+// answer.
 func (c *Crowd) acknowledged(before place, at crowdPlace) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,7 +49,8 @@ func crowded(t *testing.T, p *Play, during func()) {
 	}
 }
 
-// A crowd notices a seq that is given twice, and one that is not above what was acknowledged before.
+// A crowd notices a seq that is given twice, and one that is not above what was acknowledged
+// before.
 func TestACrowdNoticesRewoundHeads(t *testing.T) {
 	c := &Crowd{Topics: 2, last: make([]place, 2), seen: map[crowdPlace]bool{}}
 	for seq := uint64(1); seq <= 3; seq++ {

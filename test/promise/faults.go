@@ -29,21 +29,24 @@ type Fault string
 
 // Kinds of faults.
 const (
-	// Kill ends a process with SIGKILL, Freeze stops it for a while, which it does not notice itself.
+	// Kill ends a process with SIGKILL, Freeze stops it for a while, which it does not notice
+	// itself.
 	Kill   Fault = "kill"
 	Freeze Fault = "freeze"
 	// Alone kills all stores, routers and edges, of which one begins again without any other.
 	Alone Fault = "begin without stores"
 )
 
-// Faults strikes one victim after the other, each at a random moment and for a random time, also several at once.
+// Faults strikes one victim after the other, each at a random moment and for a random time, also
+// several at once.
 type Faults struct {
 	Victims []Victim
 	// Every is the mean time between strikes, Down the longest that a victim stays away.
 	Every, Down time.Duration
 	Rand        *rand.Rand
 
-	// Struck is how often each victim was, in all runs, and Kinds how often each kind of fault; read when Run has returned.
+	// Struck is how often each victim was, in all runs, and Kinds how often each kind of fault;
+	// read when Run has returned.
 	Struck map[string]int
 	Kinds  map[Fault]int
 }
@@ -52,7 +55,8 @@ type Faults struct {
 func (f *Faults) Run(ctx context.Context) error {
 	var up sync.WaitGroup
 	busy, taken := make([]bool, len(f.Victims)), map[string]bool{}
-	back := make(chan int, len(f.Victims)) // a victim lies there once at most: it is busy until it is taken out
+	// a victim lies there once at most: it is busy until it is taken out
+	back := make(chan int, len(f.Victims))
 	errs := make(chan error, len(f.Victims))
 	defer up.Wait()
 	for {

@@ -18,8 +18,9 @@ import (
 const (
 	// Split parts NATS in two halves, whose servers and clients don't reach the others.
 	Split Fault = "split NATS"
-	// Slow has each statement of a store to the database take 300 to 2,000 ms longer, Failing has one of five refused, break its connection before or after it is
-	// done, or never be answered, and Cut has the store not reach the database at all.
+	// Slow has each statement of a store to the database take 300 to 2,000 ms longer, Failing has
+	// one of five refused, break its connection before or after it is done, or never be answered,
+	// and Cut has the store not reach the database at all.
 	Slow    Fault = "slow statements"
 	Failing Fault = "failing statements"
 	Cut     Fault = "database cut off"
@@ -64,7 +65,8 @@ func databases(t *testing.T, base string, n int) (all []*database, urls []string
 	return all, urls
 }
 
-// victims of it. What is done to a statement follows from how many there were before, so that a run can be repeated as far as any.
+// victims of it. What is done to a statement follows from how many there were before, so that a run
+// can be repeated as far as any.
 func (d *database) victims() []Victim {
 	victim := func(kind Fault, strike, back func()) Victim {
 		do := func(f func()) func() error { return func() error { f(); return nil } }
@@ -88,7 +90,8 @@ func (d *database) victims() []Victim {
 	}
 }
 
-// clockWithin is how long a process may take to go by the clock that was set: it may be frozen or away.
+// clockWithin is how long a process may take to go by the clock that was set: it may be frozen or
+// away.
 const clockWithin = 2 * time.Minute
 
 // clocks of stores, routers and edges are set.
@@ -109,7 +112,8 @@ func clocks(m *procmesh.Mesh) (all []Victim) {
 	return all
 }
 
-// clocksBite fails unless a store whose clock is set says so, and is well when it is right again; the others say what they go by in SetClock.
+// clocksBite fails unless a store whose clock is set says so, and is well when it is right again;
+// the others say what they go by in SetClock.
 func clocksBite(t *testing.T, m *procmesh.Mesh) {
 	t.Helper()
 	for _, v := range clocks(m) {

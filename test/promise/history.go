@@ -1,6 +1,6 @@
-// Package promise checks the mesh's promises from outside: publishers write down every answer, subscribers every frame that
-// matters, and a judge that knows nothing of the inside compares the two with the log as it can be read afterwards, while
-// processes are killed at random.
+// Package promise checks the mesh's promises from outside: publishers write down every answer,
+// subscribers every frame that matters, and a judge that knows nothing of the inside compares the
+// two with the log as it can be read afterwards, while processes are killed at random.
 package promise
 
 import (
@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Published is one message that a publisher offered. A topic has one publisher, and an id is offered with one payload.
+// Published is one message that a publisher offered. A topic has one publisher, and an id is
+// offered with one payload.
 type Published struct {
 	ID       uint64
 	Topic    string
@@ -61,10 +62,11 @@ type Diary struct {
 	Name string
 	// Topics it was subscribed to before anything was published: all of them are owed to it.
 	Topics []string
-	// Acks is true for durable sessions: at least once, redelivered until ACKed. Without it the subscriber
-	// resumes after the highest seq it saw, and nothing may come twice.
+	// Acks is true for durable sessions: at least once, redelivered until ACKed. Without it the
+	// subscriber resumes after the highest seq it saw, and nothing may come twice.
 	Acks bool
-	// Group it was a member of; "": none. What is owed is owed to the group then: each message to one member, until it is ACKed.
+	// Group it was a member of; "": none. What is owed is owed to the group then: each message to
+	// one member, until it is ACKed.
 	Group string
 	// Sticky groups have a topic's messages in order, whoever gets them.
 	Sticky bool
@@ -96,7 +98,8 @@ type History struct {
 	Killed map[string][]time.Time
 	// Poison says which ids a session's subscribers always refuse: these must end as dead letters.
 	Poison func(id uint64) bool
-	// Slowness is how many times slower the machine was than one for which the judge's times are long enough; 0: not at all.
+	// Slowness is how many times slower the machine was than one for which the judge's times are
+	// long enough; 0: not at all.
 	Slowness float64
 	// MaxAttempts of the namespace: deliveries before a message is a dead letter.
 	MaxAttempts uint32

@@ -25,11 +25,13 @@ const (
 	InOrder = "IN_ORDER"
 	// Authentic: what is stored and delivered is what was published.
 	Authentic = "AUTHENTIC"
-	// Complete: every message of the log reaches every subscriber it is owed to, or is its dead letter.
+	// Complete: every message of the log reaches every subscriber it is owed to, or is its dead
+	// letter.
 	Complete = "COMPLETE"
 	// FirstInOrder: first deliveries come in seq order.
 	FirstInOrder = "FIRST_IN_ORDER"
-	// Redelivery: what comes again on a connection says so, what was ACKed long before comes no more, and without ACKs nothing comes twice.
+	// Redelivery: what comes again on a connection says so, what was ACKed long before comes no
+	// more, and without ACKs nothing comes twice.
 	Redelivery = "REDELIVERY"
 	// Windowed: no more than the window is un-ACKed.
 	Windowed = "WINDOWED"
@@ -37,8 +39,9 @@ const (
 	DeadLetters = "DEAD_LETTERS"
 )
 
-// ackGrace is how old an ACK must be at the end of its connection to count as stored: the mesh gathers them for about a second, and an
-// outage of the store lasts some more. A slow machine has more time.
+// ackGrace is how old an ACK must be at the end of its connection to count as stored: the mesh
+// gathers them for about a second, and an outage of the store lasts some more. A slow machine has
+// more time.
 const ackGrace = 15 * time.Second
 
 // grace is d as it is on the machine of the history.
@@ -55,7 +58,8 @@ type Verdict struct {
 	Counts   map[string]int
 
 	Answered, Stored, Deliveries, Redeliveries, Connections, Letters int
-	// Forgotten is how old the oldest ACK was that the mesh had not stored when its connection ended, or its group's message came again.
+	// Forgotten is how old the oldest ACK was that the mesh had not stored when its connection
+	// ended, or its group's message came again.
 	Forgotten time.Duration
 }
 
@@ -69,7 +73,7 @@ func (v *Verdict) breach(promise, format string, args ...any) {
 // forgot notes an ACK that was so old and did not keep its message from coming again.
 func (v *Verdict) forgot(age time.Duration) { v.Forgotten = max(v.Forgotten, age) }
 
-// OK says whether every promise was kept.
+// OK reports whether every promise was kept.
 func (v *Verdict) OK() bool { return len(v.Breaches) == 0 }
 
 // String is one line of figures.

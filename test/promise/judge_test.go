@@ -57,7 +57,8 @@ type writer struct {
 	now time.Time
 }
 
-// connection in which everything of the topics comes to one who ACKs it or, if it is unlucky, refuses it until it is a dead letter of whose.
+// connection in which everything of the topics comes to one who ACKs it or, if it is unlucky,
+// refuses it until it is a dead letter of whose.
 func (w *writer) connection(d *Diary, topics []string, whose string) {
 	note := func(e Event) {
 		w.now = w.now.Add(time.Millisecond)
@@ -241,7 +242,8 @@ func TestTheJudgeNoticesEveryBreach(t *testing.T) {
 	}
 }
 
-// A machine that was three times slower has three times as long for what is a matter of time, and no more.
+// A machine that was three times slower has three times as long for what is a matter of time, and
+// no more.
 func TestTheJudgeGivesASlowMachineTime(t *testing.T) {
 	for after, breaches := range map[time.Duration]int{2 * teamGrace: 0, 4 * teamGrace: 1} {
 		rapid.Check(t, func(t *rapid.T) {
@@ -257,7 +259,8 @@ func TestTheJudgeGivesASlowMachineTime(t *testing.T) {
 	}
 }
 
-// An ACK that was lost with its edge may be of any age when its message comes again: for as long as nothing runs, nothing does.
+// An ACK that was lost with its edge may be of any age when its message comes again: for as long as
+// nothing runs, nothing does.
 func TestTheJudgeKnowsWhoseEdgeWasKilled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := kept(t)

@@ -12,13 +12,15 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// maxAttempts of the play's namespace: far more than connections break under a message that nobody refuses.
+// maxAttempts of the play's namespace: far more than connections break under a message that nobody
+// refuses.
 const maxAttempts = 12
 
 // poison says which messages sessions always refuse: about one in 400.
 func poison(id uint64) bool { return id%397 == 0 }
 
-// namespace of the play: what is refused soon ends as a dead letter. It is known everywhere before anything is published.
+// namespace of the play: what is refused soon ends as a dead letter. It is known everywhere before
+// anything is published.
 func (p *Play) namespace(ctx context.Context, prefix string) error {
 	redeliveries := uint32(maxAttempts - 1)
 	var version uint64
@@ -38,8 +40,8 @@ func (p *Play) namespace(ctx context.Context, prefix string) error {
 	return p.Known(ctx, version)
 }
 
-// letters waits until every session has a dead letter for each poisonous message of the log, and returns what there is then, or when the
-// time is over.
+// letters waits until every session has a dead letter for each poisonous message of the log, and
+// returns what there is then, or when the time is over.
 func (p *Play) letters(ctx context.Context, h *History) (all []Letter, err error) {
 	refusing := map[string]bool{} // sessions and groups
 	for _, sub := range p.subs {

@@ -16,8 +16,9 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// Two meshes with databases of their own on one NATS, whose processes have the same ids and whose messages the same topics, keep their promises
-// each for itself while processes of both, and NATS, are killed or frozen at random.
+// Two meshes with databases of their own on one NATS, whose processes have the same ids and whose
+// messages the same topics, keep their promises each for itself while processes of both, and NATS,
+// are killed or frozen at random.
 func TestTwoMeshesOnOneNATSWhateverDies(t *testing.T) {
 	n := seed(t)
 	db := pgtest.New(t)

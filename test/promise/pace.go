@@ -7,16 +7,20 @@ import (
 )
 
 const (
-	// paceEvery is how often the pace is taken, paceWork the steps of work each time: a hundredth of a core.
+	// paceEvery is how often the pace is taken, paceWork the steps of work each time: a hundredth
+	// of a core.
 	paceEvery = time.Second
 	paceWork  = 4 << 20
-	// paceTime is how long the work takes beside all tests, on the machine for which the judge's times were chosen. Alone it takes a third of it.
+	// paceTime is how long the work takes beside all tests, on the machine for which the judge's
+	// times were chosen. Alone it takes a third of it.
 	paceTime = 30 * time.Millisecond
-	// slownessMost is as slow as a machine may be: a store that never wrote ACKs down must be noticed on any.
+	// slownessMost is as slow as a machine may be: a store that never wrote ACKs down must be
+	// noticed on any.
 	slownessMost = 5
 )
 
-// pace finds out how fast the machine is, beside what it has to do: the time that a fixed amount of work takes from the moment at which it is due.
+// pace finds out how fast the machine is, beside what it has to do: the time that a fixed amount of
+// work takes from the moment at which it is due.
 type pace struct{ took []time.Duration }
 
 // run until ctx ends.
@@ -45,7 +49,8 @@ func steps(x uint64, n int) uint64 {
 	return x
 }
 
-// slowness is how many times as long as paceTime the work took, in the middle of all times; at least 1, and at most slownessMost. It is read after run.
+// slowness is how many times as long as paceTime the work took, in the middle of all times; at
+// least 1, and at most slownessMost. It is read after run.
 func (p *pace) slowness() float64 {
 	if len(p.took) == 0 {
 		return 1

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// settleWithin is how long after the last fault everything must be answered, and what is owed delivered, at most.
+	// settleWithin is how long after the last fault everything must be answered, and what is owed
+	// delivered, at most.
 	settleWithin = 4 * time.Minute
 	// streams and topics of a play.
 	streams        = 3
@@ -30,11 +31,13 @@ type Play struct {
 	// Lives is how long subscribers keep a connection, on average; 0: as long as it lasts.
 	Lives time.Duration
 	Logf  func(format string, args ...any)
-	// Known waits until every process of the mesh goes by that version of the namespaces, or a later one.
+	// Known waits until every process of the mesh goes by that version of the namespaces, or a
+	// later one.
 	Known func(ctx context.Context, version uint64) error
 	// Killed tells when each edge was killed, by its id; nil: none is.
 	Killed func() map[string][]time.Time
-	// Settle is how long subscribers may take for what they are still owed at the end; 0: 4 minutes.
+	// Settle is how long subscribers may take for what they are still owed at the end; 0: 4
+	// minutes.
 	Settle time.Duration
 
 	topics  []string
@@ -48,8 +51,9 @@ type Play struct {
 	leave   context.CancelFunc // ends listening
 }
 
-// prefixes of the play's namespaces: one that is made at run time, so that a process which does not know it would take its topics for ephemeral ones, and
-// one under a prefix that comes with every mesh.
+// prefixes of the play's namespaces: one that is made at run time, so that a process which does not
+// know it would take its topics for ephemeral ones, and one under a prefix that comes with every
+// mesh.
 func (p *Play) prefixes() []string {
 	name := fmt.Sprintf("promise-%d", p.Seed)
 	return []string{"own-" + name + "/" + name, "room/" + name}
@@ -58,7 +62,8 @@ func (p *Play) prefixes() []string {
 // filter matches the topics of all prefixes, and no others.
 func (p *Play) filter() string { return fmt.Sprintf("+/promise-%d/+", p.Seed) }
 
-func (p *Play) rand(n uint64) *rand.Rand { return rand.New(rand.NewPCG(p.Seed, n)) } // #nosec G404 -- repeatable
+// #nosec G404 -- repeatable
+func (p *Play) rand(n uint64) *rand.Rand { return rand.New(rand.NewPCG(p.Seed, n)) }
 
 // Start lets subscribers in, waits until all of them are, and begins to publish.
 func (p *Play) Start(ctx context.Context) error {
@@ -106,8 +111,9 @@ func (p *Play) Start(ctx context.Context) error {
 	return nil
 }
 
-// habits of the subscribers: sessions by topic and by filter, quick and late ones, small and large windows, and plain clients that
-// remember their own positions, and two groups: one by load, of which each member has two filters on its connection, and one by topic.
+// habits of the subscribers: sessions by topic and by filter, quick and late ones, small and large
+// windows, and plain clients that remember their own positions, and two groups: one by load, of
+// which each member has two filters on its connection, and one by topic.
 func (p *Play) habits() (all []habits) {
 	wild := []string{p.filter()}
 	var parts []string // the same topics, in two filters
@@ -139,8 +145,9 @@ func (p *Play) habits() (all []habits) {
 // Offered and answered so far.
 func (p *Play) Offered() (offered, answered int) { return p.offers.count() }
 
-// End stops the publishers, waits until everyone has what is owed or nothing has come for a long time, and returns the history.
-// An error is a publisher that could not go on, or a log that can't be read; what is missing is for the judge.
+// End stops the publishers, waits until everyone has what is owed or nothing has come for a long
+// time, and returns the history. An error is a publisher that could not go on, or a log that can't
+// be read; what is missing is for the judge.
 func (p *Play) End(ctx context.Context) (*History, error) {
 	p.quiet()
 	p.publish.Wait()

@@ -40,7 +40,8 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// clocksAreSet reports whether wall clocks are set in a run, PUSHMESH_CHAOS_CLOCKS=yes: binaries for that are minutes of compiling.
+// clocksAreSet reports whether wall clocks are set in a run, PUSHMESH_CHAOS_CLOCKS=yes: binaries
+// for that are minutes of compiling.
 func clocksAreSet(t *testing.T) bool {
 	t.Helper()
 	switch s := os.Getenv("PUSHMESH_CHAOS_CLOCKS"); s {
@@ -68,10 +69,11 @@ func length(t *testing.T, variable string) time.Duration {
 	return d
 }
 
-// victims are all processes of a mesh but compute, which no message here meets. Each can be killed; each may also hang for a while
-// (SIGSTOP) and go on without knowing what happened meanwhile.
+// victims are all processes of a mesh but compute, which no message here meets. Each can be killed;
+// each may also hang for a while (SIGSTOP) and go on without knowing what happened meanwhile.
 func victims(m *procmesh.Mesh, db *pgtest.Server) []Victim {
-	frozen := func(do func() error) func() error { return func() error { _ = do(); return nil } } // who was killed can't be frozen
+	// who was killed can't be frozen
+	frozen := func(do func() error) func() error { return func() error { _ = do(); return nil } }
 	all := []Victim{
 		{Name: "postgres", Kind: Kill, Strike: db.Kill, Back: db.Restart},
 		{Name: "postgres frozen", Kind: Freeze, Strike: frozen(db.Pause), Back: frozen(db.Resume)},
@@ -85,8 +87,8 @@ func victims(m *procmesh.Mesh, db *pgtest.Server) []Victim {
 	return append(all, alone(m, m.Routers[0]), alone(m, m.Edges[0]))
 }
 
-// alone has a process begin again while no store is there, and nobody else who could tell it what it needs: the stores, all edges and all routers are killed,
-// and it comes back first.
+// alone has a process begin again while no store is there, and nobody else who could tell it what
+// it needs: the stores, all edges and all routers are killed, and it comes back first.
 func alone(m *procmesh.Mesh, first *procmesh.Process) Victim {
 	others := slices.DeleteFunc(slices.Concat(m.Stores, m.Routers, m.Edges), func(p *procmesh.Process) bool { return p == first })
 	v := Victim{Name: first.Name + " alone", Kind: Alone, Parts: []string{first.Name}}
@@ -113,8 +115,9 @@ func alone(m *procmesh.Mesh, first *procmesh.Process) Victim {
 // aloneFor is long enough for clients to find the process that came back first.
 const aloneFor = 2 * time.Second
 
-// Stores, the database, routers, edges and NATS are killed with SIGKILL or frozen at random while everything goes on; NATS is split, statements are slow
-// or fail, and clocks are set; afterwards every promise has been kept.
+// Stores, the database, routers, edges and NATS are killed with SIGKILL or frozen at random while
+// everything goes on; NATS is split, statements are slow or fail, and clocks are set; afterwards
+// every promise has been kept.
 func TestPromisesAreKeptWhateverDies(t *testing.T) {
 	n := seed(t)
 	db := pgtest.New(t)
@@ -140,7 +143,8 @@ func TestPromisesAreKeptWhateverDies(t *testing.T) {
 				}
 				t.Logf("too little has happened in %d times %s", try+1, length(t, "PUSHMESH_CHAOS_FOR"))
 			}
-			for _, v := range []Victim{alone(m, m.Routers[0]), alone(m, m.Edges[0])} { // whatever chance has struck
+			for _, v := range []Victim{alone(m, m.Routers[0]), alone(m, m.Edges[0])} {
+				// whatever chance has struck
 				m.WaitReady(t)
 				if err := faults.Strike(v); err != nil {
 					t.Fatal(err)

@@ -55,8 +55,8 @@ func (o *offers) list() (all []Published) {
 	return all
 }
 
-// publishStream offers rate messages a second to its topics over the SDK's exactly-once producer, until ctx ends; then it waits for
-// what is unanswered.
+// publishStream offers rate messages a second to its topics over the SDK's exactly-once producer,
+// until ctx ends; then it waits for what is unanswered.
 func publishStream(ctx context.Context, o *offers, routers, topics []string, rate int, r *rand.Rand) error {
 	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: routers, MaxBackoff: 500 * time.Millisecond, CloseTimeout: settleWithin})
 	if err != nil {
@@ -68,7 +68,8 @@ func publishStream(ctx context.Context, o *offers, routers, topics []string, rat
 	for ctx.Err() == nil {
 		for range max(1, rate*int(tick)/int(time.Second)) {
 			p := o.next(topics[r.IntN(len(topics))])
-			// Not ctx: a message is either offered until it is answered or not written down as offered.
+			// Not ctx: a message is either offered until it is answered or not written down as
+			// offered.
 			err := producer.PublishAsync(context.WithoutCancel(ctx), pushmesh.Message{Topic: p.Topic, Payload: payload(p.ID)}, func(res pushmesh.Result, err error) {
 				if err == nil {
 					o.answered(p, res.Epoch, res.Seq)
@@ -86,8 +87,8 @@ func publishStream(ctx context.Context, o *offers, routers, topics []string, rat
 	return producer.Close()
 }
 
-// publishUnary offers one message after the other by plain calls, each repeated with its dedupe key, to whichever router, until it is
-// answered.
+// publishUnary offers one message after the other by plain calls, each repeated with its dedupe
+// key, to whichever router, until it is answered.
 func publishUnary(ctx context.Context, o *offers, routers, topics []string, key string, r *rand.Rand) error {
 	var apis []router
 	for _, addr := range routers {

@@ -58,7 +58,8 @@ func (r *reader) read() {
 	}
 }
 
-// skipped is right for what the subscriber refused to the end, and for nothing else: nothing expires here.
+// skipped is right for what the subscriber refused to the end, and for nothing else: nothing
+// expires here.
 func (r *reader) skipped(e *Event) {
 	p := placed(r.h, e)
 	for p.seq = e.From; p.seq <= e.Seq; p.seq++ {

@@ -23,7 +23,8 @@ type reported struct {
 	crowd []string // breaches that the crowds have found since the last run was added
 }
 
-// add what happened in a run: faults by kind, what was published and delivered, and breaches, of which there may be none.
+// add what happened in a run: faults by kind, what was published and delivered, and breaches, of
+// which there may be none.
 func (r *reported) add(run string, seed uint64, f *Faults, verdicts ...*Verdict) {
 	name := func(what string) string { return run + ": " + what }
 	for _, kind := range slices.Sorted(maps.Keys(f.Kinds)) {
@@ -66,7 +67,8 @@ func (r *reported) write(out io.Writer, file string) error {
 	return table.WriteJSON(file, r.rows)
 }
 
-// A report counts faults by their kind, and every breach, also a crowd's; who has any has not reached the goal.
+// A report counts faults by their kind, and every breach, also a crowd's; who has any has not
+// reached the goal.
 func TestAReportCountsFaultsByKindAndEveryBreach(t *testing.T) {
 	nothing := func() error { return nil }
 	f := &Faults{Victims: []Victim{

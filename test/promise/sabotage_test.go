@@ -18,7 +18,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// each promise that is broken on purpose must be found broken, by the same play that finds them kept.
+// each promise that is broken on purpose must be found broken, by the same play that finds them
+// kept.
 func sabotaged(t *testing.T, o procmesh.Options, edges func(*procmesh.Mesh) []string, sabotage func(context.Context, *procmesh.Mesh, *Play), want ...string) {
 	t.Helper()
 	m := procmesh.Start(t, o)
@@ -57,7 +58,8 @@ func without(t *testing.T, m *procmesh.Mesh, do func()) {
 	m.WaitReady(t)
 }
 
-// offered waits until a message that is offered from now on was answered; of topic, unless that is "".
+// offered waits until a message that is offered from now on was answered; of topic, unless that is
+// "".
 func offered(t *testing.T, p *Play, topic string) (m Published) {
 	t.Helper()
 	began, _ := p.Offered()
@@ -97,8 +99,9 @@ func TestACursorMovedAheadIsNoticed(t *testing.T) {
 	}, Complete)
 }
 
-// skipTo has the store believe that a session without a connection has ACKed everything up to a message. It holds the session for this,
-// as an edge would, so that what a killed edge wrote last can't come later and take it back.
+// skipTo has the store believe that a session without a connection has ACKed everything up to a
+// message. It holds the session for this, as an edge would, so that what a killed edge wrote last
+// can't come later and take it back.
 func skipTo(ctx context.Context, t *testing.T, storeAddr, client string, upTo Published) {
 	t.Helper()
 	conn, err := grpc.NewClient(storeAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -127,13 +130,14 @@ func TestALinkThatCheatsIsNoticed(t *testing.T) {
 	alter := func() func([]byte) []byte { return (&cheat{all: &cheated}).pass }
 	edges := func(m *procmesh.Mesh) []string { return []string{tamper(t, m.EdgeAddrs[0], alter)} }
 	sabotaged(t, procmesh.Options{}, edges, func(context.Context, *procmesh.Mesh, *Play) {
-		// Three connections are members of a group that has no order: where another cheated too, it shows.
+		// Three connections are members of a group that has no order: where another cheated too, it
+		// shows.
 		procmesh.Await(t, "four connections were cheated", func() bool { return cheated.Load() >= 4 })
 	}, Authentic, FirstInOrder, Redelivery)
 }
 
-// cheat of one connection: it repeats the 50th first delivery, changes a byte of the 100th, and lets the 150th and the next one of
-// its topic change places.
+// cheat of one connection: it repeats the 50th first delivery, changes a byte of the 100th, and
+// lets the 150th and the next one of its topic change places.
 type cheat struct {
 	all   *atomic.Int32 // counts cheats who are through
 	n     int
@@ -150,7 +154,8 @@ func (c *cheat) pass(frame []byte) []byte {
 	}
 	switch {
 	case c.over:
-	case c.held != nil && m.GetTopic() == c.topic && m.GetSeq() == c.seq: // the edge has lost patience: another will do
+	case c.held != nil && m.GetTopic() == c.topic && m.GetSeq() == c.seq:
+		// the edge has lost patience: another will do
 		c.held = nil
 	case m.GetAttempt() > 0:
 	case c.held != nil && m.GetTopic() == c.topic:

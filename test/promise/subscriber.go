@@ -22,7 +22,8 @@ type habits struct {
 	name    string
 	filters []string
 	topics  []string // that the filters match
-	// session is a durable one, which ACKs; group makes it a member, which ACKs too. Else it resumes by its own positions.
+	// session is a durable one, which ACKs; group makes it a member, which ACKs too. Else it
+	// resumes by its own positions.
 	session bool
 	group   string
 	sticky  bool // the group's messages find their member by topic
@@ -37,7 +38,8 @@ type habits struct {
 
 func (h *habits) acks() bool { return h.session || h.group != "" }
 
-// subscriber speaks the wire protocol itself, so that no library hides anything, and writes everything down.
+// subscriber speaks the wire protocol itself, so that no library hides anything, and writes
+// everything down.
 type subscriber struct {
 	habits
 	edges []string
@@ -93,7 +95,8 @@ type link struct {
 	out []byte
 }
 
-// connection lives one connection through. Why it ended is nothing to report: any end is allowed, only what was promised is not.
+// connection lives one connection through. Why it ended is nothing to report: any end is allowed,
+// only what was promised is not.
 func (s *subscriber) connection(ctx context.Context) {
 	dialer := net.Dialer{Timeout: 2 * time.Second}
 	conn, err := dialer.DialContext(ctx, "tcp", s.edges[s.rand.IntN(len(s.edges))])
@@ -198,13 +201,15 @@ func (l *link) hello() error {
 	return nil
 }
 
-// positions of a subscriber without a session: each topic is a filter of its own. Before the first message it is at 0.
+// positions of a subscriber without a session: each topic is a filter of its own. Before the first
+// message it is at 0.
 func (l *link) positions(i int) []*wirev1.Position {
 	topic := l.filters[i]
 	return []*wirev1.Position{{Topic: topic, Epoch: l.epochs[topic], Seq: l.high[topic]}}
 }
 
-// next reads one frame. A frame is waited for as long as patience; once it has begun it has 5 s, so that no deadline tears one.
+// next reads one frame. A frame is waited for as long as patience; once it has begun it has 5 s, so
+// that no deadline tears one.
 func (l *link) next(patience time.Duration) (wirev1.FrameType, []byte, error) {
 	if err := l.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return 0, nil, err

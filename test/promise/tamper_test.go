@@ -10,8 +10,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// tamper listens before an edge and hands each Message frame of it to one function for each connection, made by alter: what
-// that returns is sent in its place. Everything else passes as it is. It ends with the test.
+// tamper listens before an edge and hands each Message frame of it to one function for each
+// connection, made by alter: what that returns is sent in its place. Everything else passes as it
+// is. It ends with the test.
 func tamper(t *testing.T, edge string, alter func() func(frame []byte) []byte) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// teamGrace is how old an ACK of a group's message must be to count as stored when the edge that took it is killed: its dispatcher gathers ACKs for about
-// a second, may die before they are stored, and is replaced within some seconds more, which that edge tells what it knows.
+// teamGrace is how old an ACK of a group's message must be to count as stored when the edge that
+// took it is killed: its dispatcher gathers ACKs for about a second, may die before they are
+// stored, and is replaced within some seconds more, which that edge tells what it knows.
 const teamGrace = 2 * ackGrace
 
 // team is a group: its members' diaries, read as one.
@@ -57,10 +58,12 @@ func (t *team) read() {
 	}
 }
 
-// killedSoon is how much later an ACK may be written down than it was sent: it may have reached an edge that was killed in the meantime.
+// killedSoon is how much later an ACK may be written down than it was sent: it may have reached an
+// edge that was killed in the meantime.
 const killedSoon = time.Second
 
-// aged is how long the edge that took an ACK lived with it, until at most. An outage of everything keeps nobody who is dead from storing what they knew.
+// aged is how long the edge that took an ACK lived with it, until at most. An outage of everything
+// keeps nobody who is dead from storing what they knew.
 func (h *History) aged(s sight, until time.Time) time.Duration {
 	for _, at := range h.Killed[s.ackedBy.Edges[s.ackConn-1]] {
 		if at.After(s.ackedAt.Add(-killedSoon)) && at.Before(until) {
@@ -88,7 +91,8 @@ func (t *team) delivered(l line, p place) {
 			t.v.breach(FirstInOrder, "%s: %s seq %d came after %d", t.name, p.topic, p.seq, t.high[p.topic])
 		}
 		t.high[p.topic] = max(t.high[p.topic], p.seq)
-	case l.Attempt == 0 && t.fresh[p]: // one may arrive after others that say so: from an edge that hung
+	case l.Attempt == 0 && t.fresh[p]:
+		// one may arrive after others that say so: from an edge that hung
 		t.v.breach(Redelivery, "%s: %v came again to %s and does not say so", t.name, p, l.of.Name)
 	case age > t.h.grace(teamGrace):
 		t.v.breach(Redelivery, "%s: %v came again to %s, though its ACK was with an edge for %s", t.name, p, l.of.Name, age.Round(time.Millisecond))

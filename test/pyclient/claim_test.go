@@ -95,7 +95,8 @@ func (c *claimer) end() {
 	}
 }
 
-// Two clients, of which one waits for the other, comes back to its place in the line, and takes its turn up.
+// Two clients, of which one waits for the other, comes back to its place in the line, and takes its
+// turn up.
 func TestPythonClientsClaim(t *testing.T) {
 	m := harness.Start(t, harness.Options{})
 	long := durationpb.New(patience)

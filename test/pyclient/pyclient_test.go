@@ -1,4 +1,5 @@
-// Package pyclient runs the client that was written in Python from docs/protocol.md alone against a mesh.
+// Package pyclient runs the client that was written in Python from docs/protocol.md alone against a
+// mesh.
 package pyclient
 
 import (

@@ -1,6 +1,6 @@
-// Command report reads the output of `go test -json` and prints what a reader wants of it: a line a package with its
-// number of tests, everything a failed test said, and the sum. It fails on a failed test and on a skipped one. With -v it names every
-// test that passed, too.
+// Command report reads the output of `go test -json` and prints what a reader wants of it: a line a
+// package with its number of tests, everything a failed test said, and the sum. It fails on a
+// failed test and on a skipped one. With -v it names every test that passed, too.
 package main
 
 import (

@@ -77,7 +77,8 @@ func report(in io.Reader, out io.Writer, verbose bool) (*summary, error) {
 	for _, pkg := range slices.Sorted(maps.Keys(r.running)) {
 		r.sum.broken = append(r.sum.broken, pkg+" (no end)")
 	}
-	// At the end once more: the logs of a mesh that a failed test prints are long, and may have been cut off by whoever keeps the output.
+	// At the end once more: the logs of a mesh that a failed test prints are long, and may have
+	// been cut off by whoever keeps the output.
 	for _, reason := range r.sum.reasons {
 		fmt.Fprintln(out, reason)
 	}
@@ -89,7 +90,8 @@ func report(in io.Reader, out io.Writer, verbose bool) (*summary, error) {
 func (r *reader) line(line []byte) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil || e.Action == "" {
-		fmt.Fprintf(r.out, "%s\n", strings.TrimRight(string(line), "\n")) // go's own word, as in a fault of a build
+		// go's own word, as in a fault of a build
+		fmt.Fprintf(r.out, "%s\n", strings.TrimRight(string(line), "\n"))
 		return
 	}
 	switch {
@@ -154,7 +156,8 @@ func (r *reader) packageEnded(e event) {
 	}
 }
 
-// printAll prints what the package and its tests without an end said: a panic or a timeout is there.
+// printAll prints what the package and its tests without an end said: a panic or a timeout is
+// there.
 func (r *reader) printAll(pkg string) {
 	for _, k := range slices.Sorted(maps.Keys(r.said)) {
 		if strings.HasPrefix(k, pkg+"\x00") {
@@ -169,10 +172,12 @@ func (r *reader) print(k string) {
 	}
 }
 
-// reason is how a line begins that a test wrote with t.Error or t.Log, or that the runtime or the race detector wrote.
+// reason is how a line begins that a test wrote with t.Error or t.Log, or that the runtime or the
+// race detector wrote.
 var reason = regexp.MustCompile(`^ *\w+\.go:\d+: |^panic: |^fatal error: |^WARNING: DATA RACE`)
 
-// Of what a failed test said, reasonsMost lines at each end are repeated, and reasonLength characters of each.
+// Of what a failed test said, reasonsMost lines at each end are repeated, and reasonLength
+// characters of each.
 const (
 	reasonsMost  = 10
 	reasonLength = 400

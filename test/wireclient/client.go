@@ -1,5 +1,6 @@
-// Package wireclient speaks the subscriber protocol frame by frame, so that tests can say exactly what is sent and see exactly
-// what comes. It hides nothing and recovers nothing but a Subscribe that was refused for the moment: the SDK is in the client module.
+// Package wireclient speaks the subscriber protocol frame by frame, so that tests can say exactly
+// what is sent and see exactly what comes. It hides nothing and recovers nothing but a Subscribe
+// that was refused for the moment: the SDK is in the client module.
 package wireclient
 
 import (
@@ -20,7 +21,8 @@ import (
 // Patience is how long a client waits for a frame that must come; a busy machine is no failure.
 const Patience = 2 * time.Minute
 
-// heartbeat that a client promises which names none, in milliseconds: the longest there is, for it sends no Ping by itself.
+// heartbeat that a client promises which names none, in milliseconds: the longest there is, for it
+// sends no Ping by itself.
 const heartbeat = 600_000
 
 // Client is one connection. Its methods fail the test instead of returning errors.
@@ -42,7 +44,8 @@ func Dial(t testing.TB, addr string) *Client {
 	return c
 }
 
-// Connect connects and says Hello; it returns the Welcome. A client that names no heartbeat may be silent for as long as any test lasts.
+// Connect connects and says Hello; it returns the Welcome. A client that names no heartbeat may be
+// silent for as long as any test lasts.
 func Connect(t testing.TB, addr string, hello *wirev1.Hello) (*Client, *wirev1.Welcome) {
 	t.Helper()
 	c := Dial(t, addr)
@@ -116,15 +119,16 @@ func Frame(ft wirev1.FrameType, body []byte) (proto.Message, error) {
 	return m, proto.Unmarshal(body, m)
 }
 
-// Expect reads frames until one of type ft comes and decodes it into into. Progress and Pong frames before it are passed over;
-// any other frame fails the test.
+// Expect reads frames until one of type ft comes and decodes it into into. Progress and Pong frames
+// before it are passed over; any other frame fails the test.
 func Expect[M proto.Message](c *Client, ft wirev1.FrameType, into M) M {
 	c.t.Helper()
 	c.either(ft, into, nil)
 	return into
 }
 
-// either is Expect for a frame that may be refused: it reports whether one of type ft came, and not an Error. Without refused, an Error fails the test too.
+// either is Expect for a frame that may be refused: it reports whether one of type ft came, and not
+// an Error. Without refused, an Error fails the test too.
 func (c *Client) either(ft wirev1.FrameType, into proto.Message, refused *wirev1.Error) bool {
 	c.t.Helper()
 	for {
@@ -150,8 +154,9 @@ func (c *Client) either(ft wirev1.FrameType, into proto.Message, refused *wirev1
 	}
 }
 
-// Subscribe subscribes and waits for the answer. Where that is to come back after a while (the tiers of a mesh may have lost sight of each other while the
-// machine stood still), it does, as clients do.
+// Subscribe subscribes and waits for the answer. Where that is to come back after a while (the
+// tiers of a mesh may have lost sight of each other while the machine stood still), it does, as
+// clients do.
 func (c *Client) Subscribe(s *wirev1.Subscribe) *wirev1.Subscribed {
 	c.t.Helper()
 	for deadline := time.Now().Add(Patience); ; {

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// A Subscribe that an edge can't serve for the moment is sent again when the edge said to, with everything that it asked for.
+// A Subscribe that an edge can't serve for the moment is sent again when the edge said to, with
+// everything that it asked for.
 func TestARefusedSubscribeIsSentAgain(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,5 @@
-// Command claim holds the host's seat of a room, once nobody else does, and works as long as it has it.
+// Command claim holds the host's seat of a room, once nobody else does, and works as long as it has
+// it.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command subscriber prints what is published to a room, and comes back where it was after anything breaks.
+// Command subscriber prints what is published to a room, and comes back where it was after anything
+// breaks.
 package main
 
 import (

@@ -9,14 +9,16 @@ import (
 	"strings"
 )
 
-// Forest is a generated model of numerical splits, with one output. Its trees have as many leaves each.
+// Forest is a generated model of numerical splits, with one output. Its trees have as many leaves
+// each.
 type Forest struct {
 	Columns int
 	Leaves  int
 	Trees   []Tree
 }
 
-// Tree as LightGBM's files have it: splits 0 to leaves-2, where a child below 0 is leaf ^child. Values go left when they are <= Threshold or missing.
+// Tree as LightGBM's files have it: splits 0 to leaves-2, where a child below 0 is leaf ^child.
+// Values go left when they are <= Threshold or missing.
 type Tree struct {
 	Feature, Left, Right []int32
 	Threshold            []float64
@@ -25,8 +27,9 @@ type Tree struct {
 	SplitCount, LeafCount []int
 }
 
-// New grows trees leaf by leaf, as LightGBM does: a leaf is picked by its count and split at a column and a threshold that some rows of Rows are on
-// both sides of. The same arguments make the same forest.
+// New grows trees leaf by leaf, as LightGBM does: a leaf is picked by its count and split at a
+// column and a threshold that some rows of Rows are on both sides of. The same arguments make the
+// same forest.
 func New(trees, leaves, columns int, seed uint64) *Forest {
 	r := rand.New(rand.NewPCG(seed, 1))
 	f := &Forest{Columns: columns, Leaves: leaves}
@@ -157,8 +160,9 @@ func separator(i int) string {
 	return " "
 }
 
-// Flat is the forest and rows as little-endian numbers of 4 and 8 bytes, for programs in other languages: the numbers of trees, leaves, columns and
-// rows; of each tree its columns, left and right children (4 bytes), thresholds and values (8); then the rows (8).
+// Flat is the forest and rows as little-endian numbers of 4 and 8 bytes, for programs in other
+// languages: the numbers of trees, leaves, columns and rows; of each tree its columns, left and
+// right children (4 bytes), thresholds and values (8); then the rows (8).
 func (f *Forest) Flat(rows []float64) []byte {
 	var out []byte
 	word := func(v int32) { out = binary.LittleEndian.AppendUint32(out, uint32(v)) }

@@ -1,5 +1,5 @@
-// Package migrations holds the Postgres schema of the store, in steps that goose applies. A step is never changed
-// once released; the next one follows.
+// Package migrations holds the Postgres schema of the store, in steps that goose applies. A step is
+// never changed once released; the next one follows.
 package migrations
 
 import "embed"

@@ -20,7 +20,8 @@ type api struct {
 	conn *grpc.ClientConn
 }
 
-// Namespaces of the bench: of plain claims, where anybody waits for as long as a run lasts, and of those that ask before a grant.
+// Namespaces of the bench: of plain claims, where anybody waits for as long as a run lasts, and of
+// those that ask before a grant.
 const (
 	plain  = "bench"
 	asking = "asking"
@@ -115,7 +116,8 @@ type granted struct {
 	err   error
 }
 
-// watch opens a stream of an owner that waits, and returns when the server has it. The stream ends with the grant, or with ctx.
+// watch opens a stream of an owner that waits, and returns when the server has it. The stream ends
+// with the grant, or with ctx.
 func (a api) watch(ctx context.Context, resource, owner string) (*granted, error) {
 	stream, err := a.Watch(ctx, &pushmeshv1.WatchRequest{Resource: resource, Owner: owner})
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
-// held resources, each with one who waits, beside which others come and go; besideRate is how many pairs a second these are.
+// held resources, each with one who waits, beside which others come and go; besideRate is how many
+// pairs a second these are.
 const (
 	held       = 1000
 	besideRate = 300

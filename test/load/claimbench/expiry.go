@@ -19,8 +19,9 @@ const (
 	endAbout = 20 * time.Second
 )
 
-// expiry has as many holds as -holds, a tenth of which end within some seconds, and takes by how much those are late who are next at some of them: by the store's clock, the
-// database's, on this machine.
+// expiry has as many holds as -holds, a tenth of which end within some seconds, and takes by how
+// much those are late who are next at some of them: by the store's clock, the database's, on this
+// machine.
 func (b *bench) expiry(ctx context.Context) error {
 	errs := make([]error, 32)
 	var running sync.WaitGroup
@@ -69,7 +70,8 @@ func (b *bench) expiry(ctx context.Context) error {
 	return nil
 }
 
-// ending makes the i-th hold that ends, at its part of the time. The first of them have one who waits.
+// ending makes the i-th hold that ends, at its part of the time. The first of them have one who
+// waits.
 func (b *bench) ending(ctx context.Context, i int, began time.Time, of int, waits []*granted, ends []time.Time) error {
 	a, name := b.apis[i%len(b.apis)], fmt.Sprintf("%s/ends-%d", plain, i)
 	// Those who are seen come from everywhere among the others: i goes up with time, ends don't.

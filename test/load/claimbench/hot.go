@@ -17,7 +17,8 @@ const (
 	handOvers  = 400
 )
 
-// hot hands one resource over from owner to owner, each of whom waits at a stream: from the call that releases to the push.
+// hot hands one resource over from owner to owner, each of whom waits at a stream: from the call
+// that releases to the push.
 func (b *bench) hot(ctx context.Context) error {
 	u, err := b.using()
 	if err != nil {
@@ -50,7 +51,8 @@ func (b *bench) contend(ctx context.Context, resource, name string, i int) (*con
 	return c, err
 }
 
-// handOvers has n owners wait in a line, each released by the one before and going to its end again, so many times.
+// handOvers has n owners wait in a line, each released by the one before and going to its end
+// again, so many times.
 func (b *bench) handOvers(ctx context.Context, resource string, n, times int) (took []time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -12,10 +12,12 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
-// goalFlat is by how much more anything may take where much is going on beside it, or before it in the line.
+// goalFlat is by how much more anything may take where much is going on beside it, or before it in
+// the line.
 const goalFlat = 1.2
 
-// shortLine is what a long one is compared with, and moves how often each is joined, left and handed over in a round.
+// shortLine is what a long one is compared with, and moves how often each is joined, left and
+// handed over in a round.
 const (
 	shortLine = 10
 	moves     = 300
@@ -49,7 +51,8 @@ func (b *bench) queue(ctx context.Context, resource string, length int) (*queue,
 			for i := w; i < length && errs[w] == nil; i += len(errs) {
 				name := fmt.Sprintf("w-%d", i)
 				st, err := a.ask(ctx, resource, name, time.Minute)
-				if at := int(st.GetPosition()); err == nil && at > 0 && at <= length { // nobody leaves meanwhile
+				if at := int(st.GetPosition()); err == nil && at > 0 && at <= length {
+					// nobody leaves meanwhile
 					q.names[at-1] = name
 				}
 				errs[w] = err
@@ -69,7 +72,8 @@ func (b *bench) queue(ctx context.Context, resource string, length int) (*queue,
 
 func (q *queue) name() string { q.n++; return fmt.Sprintf("w-%d", q.n) }
 
-// move has one join at the end and leave again, and hands the resource over to the first, whose place at the end another takes. The stream at which the first is told is there before.
+// move has one join at the end and leave again, and hands the resource over to the first, whose
+// place at the end another takes. The stream at which the first is told is there before.
 func (q *queue) move(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Command claimbench measures claims from a caller's request to the disk, beside etcd's locks on the same machine: `make bench-claims`. docs/benchmarks.md says what
-// the rows mean.
+// Command claimbench measures claims from a caller's request to the disk, beside etcd's locks on
+// the same machine: `make bench-claims`. docs/benchmarks.md says what the rows mean.
 package main
 
 import (

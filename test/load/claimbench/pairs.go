@@ -32,7 +32,8 @@ func (b *bench) pair(prefix string) caller {
 	}
 }
 
-// closed has callers do one pair after the other until the time is over, and gives how long each took.
+// closed has callers do one pair after the other until the time is over, and gives how long each
+// took.
 func closed(ctx context.Context, callers int, span time.Duration, do caller) (took []time.Duration, err error) {
 	end := time.Now().Add(span)
 	var mu sync.Mutex
@@ -56,7 +57,8 @@ func closed(ctx context.Context, callers int, span time.Duration, do caller) (to
 	return took, errors.Join(err, ctx.Err())
 }
 
-// open offers pairs at a rate, each timed from when it was due, by as many callers as it takes up to a bound.
+// open offers pairs at a rate, each timed from when it was due, by as many callers as it takes up
+// to a bound.
 func open(ctx context.Context, rate float64, span time.Duration, callers int, do caller) (took []time.Duration, err error) {
 	every := time.Duration(float64(time.Second) / rate)
 	total := int(rate * span.Seconds())
@@ -105,7 +107,8 @@ func (b *bench) pairs(ctx context.Context) error {
 	return errors.Join(b.loops(ctx, "gRPC", "callers", b.pair("pair")), profiled())
 }
 
-// loops are closed ones: by all callers, for the rate, and by half and a quarter of them, who wait for each other less.
+// loops are closed ones: by all callers, for the rate, and by half and a quarter of them, who wait
+// for each other less.
 func (b *bench) loops(ctx context.Context, way, who string, do caller) error {
 	for _, callers := range []int{b.callers, (b.callers + 1) / 2, (b.callers + 3) / 4} {
 		var rates, p99 []float64

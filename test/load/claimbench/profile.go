@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 )
 
-// profiles takes CPU profiles of every tier during a part, where -profile asks for it. The function waits for their end.
+// profiles takes CPU profiles of every tier during a part, where -profile asks for it. The function
+// waits for their end.
 func (b *bench) profiles(ctx context.Context, part string) (func() error, error) {
 	if b.profile == "" {
 		return func() error { return nil }, nil
@@ -26,7 +27,8 @@ func (b *bench) profiles(ctx context.Context, part string) (func() error, error)
 		running.Go(func() {
 			body, err := p.Get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(b.span.Seconds())-1)))
 			if err == nil {
-				err = os.WriteFile(filepath.Join(b.profile, part+"-"+p.Name+".pprof"), body, 0o644) // #nosec G306 -- to be looked at
+				// #nosec G306 -- to be looked at
+				err = os.WriteFile(filepath.Join(b.profile, part+"-"+p.Name+".pprof"), body, 0o644)
 			}
 			errs[i] = err
 		})

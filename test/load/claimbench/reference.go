@@ -21,7 +21,8 @@ type locks struct {
 	Max     float64 `json:"max"`
 }
 
-// reference does the same with etcd's concurrency.Mutex: one server, whose commits are on the same disk, and a session for each owner.
+// reference does the same with etcd's concurrency.Mutex: one server, whose commits are on the same
+// disk, and a session for each owner.
 func (b *bench) reference(ctx context.Context) (err error) {
 	if b.etcd == "" {
 		return errors.New("not built")

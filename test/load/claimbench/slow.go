@@ -13,7 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// slow measures pairs beside grants that are asked for before, of a service that takes nearly its deadline, one at a time.
+// slow measures pairs beside grants that are asked for before, of a service that takes nearly its
+// deadline, one at a time.
 func (b *bench) slow(ctx context.Context) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

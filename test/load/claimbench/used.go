@@ -44,7 +44,8 @@ func using(who ...consumer) (*used, error) {
 	return u, nil
 }
 
-// cpu of a consumer. A connection of Postgres may have been closed meanwhile: its share is nearly nothing.
+// cpu of a consumer. A connection of Postgres may have been closed meanwhile: its share is nearly
+// nothing.
 func (c consumer) cpu() (sum time.Duration, err error) {
 	for _, pid := range c.pids {
 		n, err := procfs.CPU(pid)

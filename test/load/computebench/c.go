@@ -15,7 +15,8 @@ type variant struct {
 	name, path string
 }
 
-// compile makes a program of each compiler that is installed and each set of flags. missing says why there is none.
+// compile makes a program of each compiler that is installed and each set of flags. missing says
+// why there is none.
 func (b *bench) compile(ctx context.Context, source string, flags ...string) (all []variant, missing string) {
 	for _, compiler := range []string{"gcc", "clang"} {
 		if _, err := exec.LookPath(compiler); err != nil {

@@ -19,7 +19,8 @@ type celProgram struct {
 	vars    []map[string]any
 }
 
-// celGo compiles with types declared and optimisations on: what a program that used cel-go directly would do.
+// celGo compiles with types declared and optimisations on: what a program that used cel-go directly
+// would do.
 func celGo(text string, all []*pushmeshv1.Candidate, now time.Time) (*celProgram, error) {
 	env, err := cel.NewEnv(
 		cel.Variable("features", cel.MapType(cel.StringType, cel.DoubleType)),
@@ -65,7 +66,7 @@ func (p *celProgram) evaluate() error {
 	return nil
 }
 
-// sameScores says whether both ways give the same: otherwise there is nothing to compare.
+// sameScores reports whether both ways give the same: otherwise there is nothing to compare.
 func sameScores(ctx context.Context, p *expr.Program, ins []expr.Input, c *celProgram) error {
 	for i := range ins {
 		r, err := p.Eval(ctx, &ins[i])

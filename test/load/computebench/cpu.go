@@ -6,14 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpu is what all threads of this process have run so far, the collector's among them: a second of it is a second of one core, whatever else runs on the machine.
+// cpu is what all threads of this process have run so far, the collector's among them: a second of
+// it is a second of one core, whatever else runs on the machine.
 func cpu() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) // there is one on every Linux
 	return time.Duration(t.Nano())
 }
 
-// perSecond repeats what does some units of work until it has run for a while, and says how many a second of CPU are done.
+// perSecond repeats what does some units of work until it has run for a while, and says how many a
+// second of CPU are done.
 func perSecond(span time.Duration, units int, work func() error) (float64, error) {
 	began, times := cpu(), 0
 	for {

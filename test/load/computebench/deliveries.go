@@ -22,7 +22,8 @@ const (
 	fanWarmUp                 = time.Second
 )
 
-// fan is an open loop of messages to an edge's subscribers, in a goroutine that the kernel prefers where that is allowed: clients are elsewhere.
+// fan is an open loop of messages to an edge's subscribers, in a goroutine that the kernel prefers
+// where that is allowed: clients are elsewhere.
 type fan struct {
 	router  string
 	swarm   *swarm.Swarm
@@ -70,7 +71,8 @@ func (f *fan) publish(ctx context.Context, span time.Duration) error {
 	f.swarm.Await(total)
 	sent := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine, and its rank with it
+		// not unlocked: the thread ends with the goroutine, and its rank with it
+		runtime.LockOSThread()
 		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
 		sent <- due(total, time.Second/fanRate, func(at time.Time) error { return errors.Join(p.PublishTo([]string{fanTopic}, at), ctx.Err()) })
 	}()

@@ -16,7 +16,8 @@ const (
 	dotGoal                               = 40 // % of C
 )
 
-// Ways in which the loop in C is compiled: with -ffast-math alone it may add in any order, and so with vectors; -O3 keeps the order that is written.
+// Ways in which the loop in C is compiled: with -ffast-math alone it may add in any order, and so
+// with vectors; -O3 keeps the order that is written.
 const (
 	plainC = "-O3 -march=native"
 	fastC  = "-O3 -march=native -ffast-math"

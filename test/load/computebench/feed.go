@@ -20,7 +20,8 @@ import (
 const (
 	// isolatedWork is what each job takes that a node is saturated with.
 	isolatedWork = 200 * time.Millisecond
-	// feedFlag has this program be the one that asks: a process of its own, behind everything else, for who asks is elsewhere.
+	// feedFlag has this program be the one that asks: a process of its own, behind everything else,
+	// for who asks is elsewhere.
 	feedFlag = "-feed"
 )
 

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// filterConns with filtersEach subscriptions to one topic: as many distinct filters as an edge takes.
+	// filterConns with filtersEach subscriptions to one topic: as many distinct filters as an edge
+	// takes.
 	filterConns, filtersEach = 40, 250
 	filterRate               = 20 // messages a second
 	filterLagGoal            = 50 // ms
@@ -27,7 +28,8 @@ const (
 	filterSpan               = 11 * time.Second // the lag is that of the last 10
 )
 
-// filtered are connections whose subscriptions have a filter each, of which one takes a message; or none has.
+// filtered are connections whose subscriptions have a filter each, of which one takes a message; or
+// none has.
 type filtered struct {
 	swarm.Push
 	plain bool
@@ -51,7 +53,8 @@ func (d *filtered) Hello(n int) ([]byte, int) {
 	return b, filtersEach
 }
 
-// filters measures loop lag while messages of a topic with very many content filters come, beside a control: as many subscriptions without one.
+// filters measures loop lag while messages of a topic with very many content filters come, beside a
+// control: as many subscriptions without one.
 func (b *bench) filters(ctx context.Context) error {
 	var found [2]filterLag
 	for i, plain := range []bool{true, false} {

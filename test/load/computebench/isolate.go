@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
-// isolation measures an edge beside a compute node that is idle and one that is saturated, in turns.
+// isolation measures an edge beside a compute node that is idle and one that is saturated, in
+// turns.
 func (b *bench) isolation(what string, workers int, goal float64, by ...string) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		m, err := b.dir.StartMesh(ctx, b.programs, 1)

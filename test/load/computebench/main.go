@@ -1,5 +1,6 @@
-// Command computebench measures ranking: its parts beside the same in C and cel-go, the way through a compute node, the pool under mixed jobs, and what
-// all that means for edges on the same machine: `make bench-compute`. docs/benchmarks.md says what the rows mean.
+// Command computebench measures ranking: its parts beside the same in C and cel-go, the way through
+// a compute node, the pool under mixed jobs, and what all that means for edges on the same machine:
+// `make bench-compute`. docs/benchmarks.md says what the rows mean.
 package main
 
 import (
@@ -64,7 +65,8 @@ func parse(args []string) (*config, error) {
 }
 
 func main() {
-	// What keeps the time of an open loop sleeps in the kernel, and must find a processor of Go's when it wakes, however many jobs run here.
+	// What keeps the time of an open loop sleeps in the kernel, and must find a processor of Go's
+	// when it wakes, however many jobs run here.
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 	local.Main("computebench", run)
 }

@@ -42,7 +42,8 @@ func TestPerSecondCountsCPU(t *testing.T) {
 	}
 }
 
-// The parts that need no server, for a moment each: they compare with C, and refuse to where the results differ.
+// The parts that need no server, for a moment each: they compare with C, and refuse to where the
+// results differ.
 func TestParts(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Fatal("gcc is missing: ", err)

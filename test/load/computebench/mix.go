@@ -22,12 +22,14 @@ const (
 	mixWarmUp           = time.Second
 )
 
-// mix is an open loop of short and long jobs of one caller: each begins when it is due, at random times, whatever became of those before.
+// mix is an open loop of short and long jobs of one caller: each begins when it is due, at random
+// times, whatever became of those before.
 type mix struct {
 	workers int
 	// load is how much of the workers' time jobs take; half of it the short ones.
 	load float64
-	// do has a job done, and calls done once, from wherever, with how long it waited and ran in the pool.
+	// do has a job done, and calls done once, from wherever, with how long it waited and ran in the
+	// pool.
 	do func(long bool, done func(inPool time.Duration, err error))
 	// shortWork and longWork are what the jobs really take.
 	shortWork, longWork time.Duration
@@ -43,7 +45,8 @@ type outcome struct {
 	late        time.Duration   // how late the loop itself was at most
 }
 
-// run holds the load for a while, and waits for the last answer. What began in the first second does not count.
+// run holds the load for a while, and waits for the last answer. What began in the first second
+// does not count.
 func (m *mix) run(ctx context.Context, span time.Duration, seed uint64) (o outcome, err error) {
 	var under sync.WaitGroup
 	var mu sync.Mutex
@@ -73,7 +76,8 @@ func (m *mix) run(ctx context.Context, span time.Duration, seed uint64) (o outco
 	return o, err
 }
 
-// arrivals calls begin for each job when it is due, in a thread of its own: Go's timers are late where all processors are at work.
+// arrivals calls begin for each job when it is due, in a thread of its own: Go's timers are late
+// where all processors are at work.
 func (m *mix) arrivals(ctx context.Context, span time.Duration, r *rand.Rand, begin func(long bool, due time.Time, counts bool)) (late time.Duration, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

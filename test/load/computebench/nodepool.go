@@ -14,8 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// heavy is an expression that takes some µs, so that little has to be shipped for much work: a job that has less than ten times the cost of shipping it is
-// not one for a compute node.
+// heavy is an expression that takes some µs, so that little has to be shipped for much work: a job
+// that has less than ten times the cost of shipping it is not one for a compute node.
 var heavy = sum("(features.likes * profile.likes - features.shares * profile.length)", 32)
 
 // sum of n equal terms, n a power of two, nested no deeper than it must be.
@@ -27,7 +27,8 @@ func sum(term string, n int) string {
 	return "(" + half + " + " + half + ")"
 }
 
-// jobOf makes a ranking that takes about so long: a number of candidates, for as many profiles as it takes. It says what it really takes.
+// jobOf makes a ranking that takes about so long: a number of candidates, for as many profiles as
+// it takes. It says what it really takes.
 func jobOf(work time.Duration, n int) (*meshv1.RankJobRequest, time.Duration, error) {
 	all := candidates(n, time.Now())
 	job := &meshv1.RankJobRequest{Rank: &pushmeshv1.RankRequest{Candidates: all, Expression: &pushmeshv1.ExpressionScorer{Expression: heavy}}}

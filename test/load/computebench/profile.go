@@ -16,7 +16,8 @@ func (b *bench) profileFile(name string) (*os.File, error) {
 	return os.Create(filepath.Join(b.profile, name+".cpu.pprof"))
 }
 
-// profileWhile writes a profile of some seconds of a process while something is measured, where -profile asks for it. done waits for its end.
+// profileWhile writes a profile of some seconds of a process while something is measured, where
+// -profile asks for it. done waits for its end.
 func (b *bench) profileWhile(ctx context.Context, p *local.Process, name string, seconds int) (done func() error) {
 	if b.profile == "" {
 		return func() error { return nil }

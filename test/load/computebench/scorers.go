@@ -29,7 +29,8 @@ type ranker struct {
 	got  []float64
 }
 
-// scorers ranks candidates in this process as a compute node does, in slices, with each kind of scorer in turn, and evaluates the same expression with cel-go.
+// scorers ranks candidates in this process as a compute node does, in slices, with each kind of
+// scorer in turn, and evaluates the same expression with cel-go.
 func (b *bench) scorers(ctx context.Context) error {
 	now := time.Now()
 	all := candidates(scoredCandidates, now)

@@ -11,8 +11,9 @@ import (
 	"sync/atomic"
 )
 
-// spinFlag has this program be loops that do nothing but spin, a thread each: what a machine makes of any work beside an edge, under the same priority. What a
-// compute node costs beyond that is its own.
+// spinFlag has this program be loops that do nothing but spin, a thread each: what a machine makes
+// of any work beside an edge, under the same priority. What a compute node costs beyond that is its
+// own.
 const spinFlag = "-spin"
 
 // startSpinner starts as many loops as a node has workers; by is what they are started by.

@@ -17,7 +17,8 @@ import (
 
 const (
 	forestTrees, forestLeaves, forestColumns, forestRows = 500, 31, 41, 2000
-	treesGoal                                            = 20 // millions of traversals a second of a core
+	// millions of traversals a second of a core
+	treesGoal = 20
 )
 
 // trees scores rows with a generated model, in turns with the best there is in C for the same one.
@@ -60,7 +61,8 @@ func (b *bench) trees(ctx context.Context) error {
 	return nil
 }
 
-// walks runs the C program, which must come to the same scores, and notes how quick each of its ways is.
+// walks runs the C program, which must come to the same scores, and notes how quick each of its
+// ways is.
 func (v variant) walks(ctx context.Context, file string, seconds, want float64, into map[string][]float64) error {
 	lines, err := v.lines(ctx, file, fmt.Sprint(seconds))
 	if err != nil {

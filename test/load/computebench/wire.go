@@ -131,7 +131,8 @@ func (l *load) round(ctx context.Context, c *computeclient.Client, p *local.Proc
 	return nil
 }
 
-// rank measures what the job takes once it is there: a node's clock would count what else runs on its core.
+// rank measures what the job takes once it is there: a node's clock would count what else runs on
+// its core.
 func (l *load) rank() error {
 	r := l.job.GetRank()
 	spec, err := score.Compile(r, score.Parts{})

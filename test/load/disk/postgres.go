@@ -1,4 +1,5 @@
-// Package disk runs a private Postgres whose commits are on this machine's disk when they are answered.
+// Package disk runs a private Postgres whose commits are on this machine's disk when they are
+// answered.
 package disk
 
 import (
@@ -46,8 +47,9 @@ func Start(ctx context.Context) (*Postgres, error) {
 	return d, nil
 }
 
-// age gives the server segments of its log to use again, as one has that was up for a while. A new server makes a segment each time that one is
-// full, which writes 16 MiB of zeros and fsyncs them while every commit waits.
+// age gives the server segments of its log to use again, as one has that was up for a while. A new
+// server makes a segment each time that one is full, which writes 16 MiB of zeros and fsyncs them
+// while every commit waits.
 func (d *Postgres) age(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, d.server.Superuser())
 	if err != nil {
@@ -55,7 +57,8 @@ func (d *Postgres) age(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	for range segments {
-		if _, err := conn.Exec(ctx, "SELECT pg_logical_emit_message(false, 'age', '')"); err != nil { // there is nothing to switch from otherwise
+		if _, err := conn.Exec(ctx, "SELECT pg_logical_emit_message(false, 'age', '')"); err != nil {
+			// there is nothing to switch from otherwise
 			return err
 		}
 		if _, err := conn.Exec(ctx, "SELECT pg_switch_wal()"); err != nil {
@@ -75,7 +78,8 @@ func (d *Postgres) age(ctx context.Context) error {
 	return nil
 }
 
-// check says how the server is set, and refuses one whose commits are not on the disk when they are answered.
+// check says how the server is set, and refuses one whose commits are not on the disk when they are
+// answered.
 func (d *Postgres) check(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, d.server.Superuser())
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
-// budgetTest is the edge's own test of what a delivery allocates on a loop; it fails with the number.
+// budgetTest is the edge's own test of what a delivery allocates on a loop; it fails with the
+// number.
 const budgetTest = "TestDeliveryMakesNoGarbage"
 
 var budgetFault = regexp.MustCompile(`(\d+(?:\.\d+)?) allocations for (\d+) deliveries`)
@@ -40,7 +41,8 @@ func (b *bench) allocations(ctx context.Context) error {
 	return nil
 }
 
-// allocated measures what the whole edge process allocates per delivery, decoding of batches and all, and how much goes out at once.
+// allocated measures what the whole edge process allocates per delivery, decoding of batches and
+// all, and how much goes out at once.
 func (b *bench) allocated(ctx context.Context, edge *local.Process, targets []*target) error {
 	for _, t := range targets {
 		if t.Name != ephemeral {

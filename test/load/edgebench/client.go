@@ -15,7 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// client is one connection with a blocking socket: nothing but the kernel stands between a byte that comes and who waits for it.
+// client is one connection with a blocking socket: nothing but the kernel stands between a byte
+// that comes and who waits for it.
 type client struct {
 	fd   int
 	have []byte // read and not looked at
@@ -116,12 +117,13 @@ func (c *client) until(want wirev1.FrameType, n int) error {
 // pings are the answers that a prober had.
 type pings struct {
 	took []time.Duration
-	// late is how much longer than asked for the prober slept at most: what the machine alone makes of a time.
+	// late is how much longer than asked for the prober slept at most: what the machine alone makes
+	// of a time.
 	late time.Duration
 }
 
-// probe pings an edge about every millisecond, in a thread of its own that is first in line for a core where that is allowed, while
-// something else goes on.
+// probe pings an edge about every millisecond, in a thread of its own that is first in line for a
+// core where that is allowed, while something else goes on.
 func probe(addr string, while func() error) (p pings, err error) {
 	c, err := dialClient(addr)
 	if err != nil {
@@ -129,7 +131,8 @@ func probe(addr string, while func() error) (p pings, err error) {
 	}
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine, and its rank with it
+		// not unlocked: the thread ends with the goroutine, and its rank with it
+		runtime.LockOSThread()
 		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
 		ended <- p.collect(c, stop)
 	}()

@@ -19,7 +19,8 @@ const (
 	other     = "other build"
 )
 
-// delivery measures CPU per delivery of all servers in turns, so that what else happens on the machine meets all of them.
+// delivery measures CPU per delivery of all servers in turns, so that what else happens on the
+// machine meets all of them.
 func (b *bench) delivery(ctx context.Context) (err error) {
 	m, err := b.dir.StartMesh(ctx, b.programs, 1)
 	if err != nil {

@@ -24,8 +24,9 @@ const (
 	floodSpan            = 3 * time.Second
 )
 
-// flood measures what a client that sends as fast as it can does to the deliveries of its loop's other connections. The same flood to another edge is what
-// it is compared with: that takes the machine as much.
+// flood measures what a client that sends as fast as it can does to the deliveries of its loop's
+// other connections. The same flood to another edge is what it is compared with: that takes the
+// machine as much.
 func (b *bench) flood(ctx context.Context) (err error) {
 	m, err := b.dir.StartMesh(ctx, b.programs, 2, "--loops", "1")
 	if err != nil {
@@ -40,7 +41,8 @@ func (b *bench) flood(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.swarm.Close()) }()
-	// Who is measured comes before who floods, where that is allowed: this is not about the machine's scheduler.
+	// Who is measured comes before who floods, where that is allowed: this is not about the
+	// machine's scheduler.
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
 	defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 0) }()
 	quiet, err := f.round(ctx, nil)
@@ -128,7 +130,8 @@ func startFlood(addr string) (stop func() error, err error) {
 	ended := make(chan error, 2)
 	thread := func(f func() error) {
 		go func() {
-			runtime.LockOSThread() // not unlocked: the thread ends with the goroutine, and its rank with it
+			// not unlocked: the thread ends with the goroutine, and its rank with it
+			runtime.LockOSThread()
 			_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 10)
 			for !stopping.Load() {
 				if err := f(); err != nil && !stopping.Load() {
@@ -158,7 +161,8 @@ func startFlood(addr string) (stop func() error, err error) {
 	}, nil
 }
 
-// floodFrames are some hundred frames: Pings, subscriptions that come and go, and frames of no known type, small ones and one of half of max_frame.
+// floodFrames are some hundred frames: Pings, subscriptions that come and go, and frames of no
+// known type, small ones and one of half of max_frame.
 func floodFrames() []byte {
 	var b []byte
 	for i := range 64 {

@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// gcFew is the number of connections that many are compared with; gcSubs of either get messages, the others idle.
+	// gcFew is the number of connections that many are compared with; gcSubs of either get
+	// messages, the others idle.
 	gcFew, gcSubs = 1000, 200
 	// gcMessages of a round make an edge collect some dozen times.
 	gcMessages = 40_000
 )
 
-// collector measures what the garbage collector of an edge takes for the same messages to the same subscribers, with few other connections and with
-// many. Each of those has a topic of its own.
+// collector measures what the garbage collector of an edge takes for the same messages to the same
+// subscribers, with few other connections and with many. Each of those has a topic of its own.
 func (b *bench) collector(ctx context.Context) (err error) {
 	prog := b.programs
 	prog.EdgeEnv = []string{"GODEBUG=gctrace=1"}

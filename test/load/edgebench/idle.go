@@ -24,7 +24,8 @@ type parked struct {
 	rates   []float64
 }
 
-// idle opens many connections to the edge and, one after the other, to its peers; with all of them there it also measures the large fan-out.
+// idle opens many connections to the edge and, one after the other, to its peers; with all of them
+// there it also measures the large fan-out.
 func (b *bench) idle(ctx context.Context) error {
 	edge, err := b.parkEdge(ctx)
 	if err != nil {

@@ -34,8 +34,9 @@ type stamping interface {
 	Close() error
 }
 
-// latency measures an open loop: messages leave when they are due, whatever became of those before, and a late one counts from when
-// it was due. The bare loop is fed and read by the same load, so its figures say what that and the kernel take.
+// latency measures an open loop: messages leave when they are due, whatever became of those before,
+// and a late one counts from when it was due. The bare loop is fed and read by the same load, so
+// its figures say what that and the kernel take.
 func (b *bench) latency(ctx context.Context) error {
 	m, err := b.dir.StartMesh(ctx, b.programs, 1)
 	if err != nil {
@@ -111,7 +112,8 @@ func (b *bench) openLoop(ctx context.Context, o *open) (took []time.Duration, er
 	return took, err
 }
 
-// publish publishes to one topic after the other at a rate, while the swarm receives, until all has come.
+// publish publishes to one topic after the other at a rate, while the swarm receives, until all has
+// come.
 func (o *open) publish(ctx context.Context, s *swarm.Swarm, span time.Duration) error {
 	src, err := o.source(ctx)
 	if err != nil {
@@ -127,7 +129,8 @@ func (o *open) publish(ctx context.Context, s *swarm.Swarm, span time.Duration) 
 }
 
 func publishDue(ctx context.Context, src stamping, topicOf func(int) string, perSecond float64, total int) error {
-	// Go's own timers may be a millisecond late where nothing else goes on: that would be measured as the server's.
+	// Go's own timers may be a millisecond late where nothing else goes on: that would be measured
+	// as the server's.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := time.Now()

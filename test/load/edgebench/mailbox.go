@@ -16,7 +16,8 @@ import (
 // throughput is a line of the mailbox's own benchmark.
 var throughput = regexp.MustCompile(`Throughput/(\d+)_senders\S*\s.*\s([\d.]+) M-items/s`)
 
-// mailbox runs the benchmark of the edge's mailbox: events from some goroutines to the one that is the loop.
+// mailbox runs the benchmark of the edge's mailbox: events from some goroutines to the one that is
+// the loop.
 func (b *bench) mailbox(ctx context.Context) error {
 	if b.mail == "" {
 		return errors.New("-mailbox names no benchmark")

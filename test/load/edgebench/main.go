@@ -1,5 +1,6 @@
-// Command edgebench measures what connections and deliveries cost the edge, beside bare loops in C and beside other servers, all in one
-// run: `make bench-edge`. docs/benchmarks.md says what the rows mean.
+// Command edgebench measures what connections and deliveries cost the edge, beside bare loops in C
+// and beside other servers, all in one run: `make bench-edge`. docs/benchmarks.md says what the
+// rows mean.
 package main
 
 import (
@@ -64,8 +65,9 @@ func parse(args []string) (*config, error) {
 }
 
 func main() {
-	// The threads of the swarm and of the publisher block in the kernel, and Go takes their processors away only after up to 10 ms: without
-	// some to spare, what the rest of the load has to do waits as long, and that would be measured as the server's.
+	// The threads of the swarm and of the publisher block in the kernel, and Go takes their
+	// processors away only after up to 10 ms: without some to spare, what the rest of the load has
+	// to do waits as long, and that would be measured as the server's.
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 	local.Main("edgebench", run)
 }

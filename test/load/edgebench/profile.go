@@ -19,7 +19,8 @@ func (b *bench) heapProfile(ctx context.Context, p *local.Process, name string) 
 	return b.save(ctx, p, "/debug/pprof/heap?gc=1", name+".heap.pprof")
 }
 
-// cpuProfile measures once more, with the edge's CPU profile on: it costs some, so that no row comes from here.
+// cpuProfile measures once more, with the edge's CPU profile on: it costs some, so that no row
+// comes from here.
 func (b *bench) cpuProfile(ctx context.Context, t *target, name string, window int) error {
 	const seconds = 4
 	return b.profileWhile(ctx, t.server, name, seconds, func() error {

@@ -17,8 +17,8 @@ const soon = 5
 // manyFilters is how many subscriptions end at once.
 const manyFilters = 10_000
 
-// stalls measures what one loop's other work means for a connection that only pings: a broadcast to very many, very many subscriptions that end at once,
-// and clients with very many topics.
+// stalls measures what one loop's other work means for a connection that only pings: a broadcast to
+// very many, very many subscriptions that end at once, and clients with very many topics.
 func (b *bench) stalls(ctx context.Context) (err error) {
 	m, err := b.dir.StartMesh(ctx, b.programs, 1, "--loops", "1", "--max-subscriptions", fmt.Sprint(manyFilters))
 	if err != nil {
@@ -68,7 +68,8 @@ func (b *bench) pingRows(what string, p pings, also string) {
 	)
 }
 
-// unsubscribeAll subscribes to very many filters, half of them with wildcards, and ends all in one go while another connection pings.
+// unsubscribeAll subscribes to very many filters, half of them with wildcards, and ends all in one
+// go while another connection pings.
 func unsubscribeAll(addr string) (p pings, took time.Duration, err error) {
 	c, err := dialClient(addr)
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 	wideTopics  = 1000
 )
 
-// wideStalls measures what a client with 10,000 topics means for a connection that only pings: its wildcards begin, a session with as many begins, is
-// resumed, and ends.
+// wideStalls measures what a client with 10,000 topics means for a connection that only pings: its
+// wildcards begin, a session with as many begins, is resumed, and ends.
 func (b *bench) wideStalls(ctx context.Context, m *local.Mesh) error {
 	if err := fillTopics(ctx, m.Router.Addr); err != nil {
 		return err
@@ -69,8 +69,8 @@ type wide struct {
 	c             *client
 }
 
-// probe pings while a step is under way, and for a while before and after, for the step may be over after a few; the slowest was in it, if in any. It says
-// how long the step took, in ms.
+// probe pings while a step is under way, and for a while before and after, for the step may be over
+// after a few; the slowest was in it, if in any. It says how long the step took, in ms.
 func (w *wide) probe(step func() error) (p pings, took float64, err error) {
 	p, err = probe(w.addr, func() error {
 		const pause = 100 * time.Millisecond

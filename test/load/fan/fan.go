@@ -1,4 +1,5 @@
-// Package fan drives messages through a server to all of its subscribers and says what that cost the server.
+// Package fan drives messages through a server to all of its subscribers and says what that cost
+// the server.
 package fan
 
 import (
@@ -41,8 +42,9 @@ func (s Sample) PerDelivery() float64 { return s.CPU.Seconds() * 1e6 / float64(s
 // Rate is deliveries per second.
 func (s Sample) Rate() float64 { return float64(s.Deliveries) / s.Wall.Seconds() }
 
-// Pump keeps window messages in flight for a while and then waits for the last. New ones go out in halves of a window, each as one
-// batch, as soon as every subscriber has the half before: so a server always has work, and gets it in bulk.
+// Pump keeps window messages in flight for a while and then waits for the last. New ones go out in
+// halves of a window, each as one batch, as soon as every subscriber has the half before: so a
+// server always has work, and gets it in bulk.
 func (o *Out) Pump(ctx context.Context, window int, span time.Duration) (Sample, error) {
 	o.Swarm.Restart()
 	cpu, err := procfs.CPU(o.PIDs...)

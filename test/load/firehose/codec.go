@@ -12,7 +12,8 @@ type raw struct{}
 // Name is that of the codec whose bytes these are.
 func (raw) Name() string { return "proto" }
 
-// Marshal takes a []byte as it is, without a copy: it must stay as it is until the peer has answered what is in it.
+// Marshal takes a []byte as it is, without a copy: it must stay as it is until the peer has
+// answered what is in it.
 func (raw) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.([]byte)
 	if !ok {

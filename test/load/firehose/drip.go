@@ -11,8 +11,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// Drip publishes one message at a time over a PublishStream of its own, with a system call for each and no goroutine: what it costs to publish is
-// then the servers'. It speaks just the HTTP/2 that this takes. All methods are called by one goroutine.
+// Drip publishes one message at a time over a PublishStream of its own, with a system call for each
+// and no goroutine: what it costs to publish is then the servers'. It speaks just the HTTP/2 that
+// this takes. All methods are called by one goroutine.
 type Drip struct {
 	link
 	frames   []*frame // by topic
@@ -21,7 +22,8 @@ type Drip struct {
 	out      []byte
 }
 
-// NewDrip connects to a router and opens the stream. Topics and size are those of the messages to come.
+// NewDrip connects to a router and opens the stream. Topics and size are those of the messages to
+// come.
 func NewDrip(ctx context.Context, addr string, topics []string, size int) (*Drip, error) {
 	d := &Drip{}
 	if err := d.open(ctx, addr, pushmeshv1.PublishService_PublishStream_FullMethodName); err != nil {

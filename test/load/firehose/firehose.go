@@ -1,6 +1,7 @@
-// Package firehose publishes to many topics over the public gRPC API with as little work of its own as gRPC allows: frames are encoded
-// once and only renumbered, answers are looked at without being decoded into anything. Every message must be answered once, with OK or
-// with a refusal that says to try again, which is counted.
+// Package firehose publishes to many topics over the public gRPC API with as little work of its own
+// as gRPC allows: frames are encoded once and only renumbered, answers are looked at without being
+// decoded into anything. Every message must be answered once, with OK or with a refusal that says
+// to try again, which is counted.
 package firehose
 
 import (
@@ -35,7 +36,8 @@ type Config struct {
 	Ordered bool
 	// Rate in frames a second; 0: as many as the window lets through.
 	Rate float64
-	// Stamp, if any, is told the payload of every message before its frame is sent, and the time at which that was due.
+	// Stamp, if any, is told the payload of every message before its frame is sent, and the time at
+	// which that was due.
 	Stamp func(payload []byte, due time.Time)
 }
 
@@ -97,7 +99,7 @@ func (h *Hose) Answered() int64 { return h.answered.Load() }
 // Refused is how many messages were refused so far, to be tried again.
 func (h *Hose) Refused() int64 { return h.refused.Load() }
 
-// refusal says whether a code means that nothing was published, and that trying again may help.
+// refusal reports whether a code means that nothing was published, and that trying again may help.
 func refusal(code uint64) bool {
 	switch wirev1.Code(code) {
 	case wirev1.Code_CODE_RATE_LIMITED, wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_UNAVAILABLE:
@@ -106,8 +108,8 @@ func refusal(code uint64) bool {
 	return false
 }
 
-// Run publishes for a while, waits for every answer and closes the stream. It returns how long answers took, one time for each frame: from
-// when it was due to be sent to its last answer.
+// Run publishes for a while, waits for every answer and closes the stream. It returns how long
+// answers took, one time for each frame: from when it was due to be sent to its last answer.
 func (h *Hose) Run(ctx context.Context, span time.Duration) ([]time.Duration, error) {
 	return h.run(ctx, span, maxNumber)
 }

@@ -24,12 +24,14 @@ const (
 	fieldError   = 4
 )
 
-// Numbers are written as varints of this many bytes, so that they can be changed in place: up to 2^35 - 1.
+// Numbers are written as varints of this many bytes, so that they can be changed in place: up to
+// 2^35 - 1.
 const fixedVarint = 5
 
 const maxNumber = 1<<(7*fixedVarint) - 1
 
-// frame is an encoded PublishStreamRequest, one message for each topic, whose numbers are changed each time it is sent.
+// frame is an encoded PublishStreamRequest, one message for each topic, whose numbers are changed
+// each time it is sent.
 type frame struct {
 	bytes    []byte
 	payloads [][]byte // of each message, in bytes
@@ -76,7 +78,8 @@ func newFrame(topics []string, payloads [][]byte, producer []byte) *frame {
 	return f
 }
 
-// number gives the messages refs from first on, and the producer's number seq, the same in each topic.
+// number gives the messages refs from first on, and the producer's number seq, the same in each
+// topic.
 func (f *frame) number(first, seq uint64) {
 	for i, at := range f.refs {
 		putFixed(f.bytes[at:], first+uint64(i))

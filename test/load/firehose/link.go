@@ -39,7 +39,8 @@ const (
 	windows = 4 << 20 // of what the server may send
 )
 
-// link is a connection with one gRPC call, without blocking but in await. Its system calls are raw ones: the scheduler has nothing else to run.
+// link is a connection with one gRPC call, without blocking but in await. Its system calls are raw
+// ones: the scheduler has nothing else to run.
 type link struct {
 	fd       int
 	in       []byte // read and not taken

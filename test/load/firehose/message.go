@@ -8,7 +8,8 @@ import (
 
 const fieldPriority = 5
 
-// Message is an item of a PublishStreamRequest's batch, encoded once and sent as often as one likes, each time with another ref.
+// Message is an item of a PublishStreamRequest's batch, encoded once and sent as often as one
+// likes, each time with another ref.
 type Message struct {
 	bytes []byte
 	ref   int // where it stands

@@ -114,7 +114,8 @@ func p99(ctx context.Context, flows []*flow, router string, span time.Duration) 
 	return percentile(took, 0.99), errors.Join(errs...)
 }
 
-// publishing publishes 30 messages a second in turns to topics, until it is stopped; then it says how many each has.
+// publishing publishes 30 messages a second in turns to topics, until it is stopped; then it says
+// how many each has.
 func publishing(ctx context.Context, router string, topics []string) (stop func() (each map[string]uint64, err error)) {
 	ended := make(chan struct{})
 	type result struct {

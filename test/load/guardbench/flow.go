@@ -22,7 +22,8 @@ import (
 // neverMs is a heartbeat longer than any part, in milliseconds.
 const neverMs = 600_000
 
-// flow is a broadcast in an open loop: messages leave when they are due, and a late one counts from when it was due.
+// flow is a broadcast in an open loop: messages leave when they are due, and a late one counts from
+// when it was due.
 type flow struct {
 	swarm     *swarm.Swarm
 	topic     string
@@ -46,7 +47,8 @@ func dialFlow(ctx context.Context, addr, topic string, conns int, perSecond floa
 	return f, err
 }
 
-// run publishes for a span and gives the median and the p99 of deliveries in ms, and how many messages there were. Half a second before does not count.
+// run publishes for a span and gives the median and the p99 of deliveries in ms, and how many
+// messages there were. Half a second before does not count.
 func (f *flow) run(ctx context.Context, router string, span time.Duration) (p50, p99 float64, sent int, err error) {
 	f.took, f.counts = f.took[:0], false
 	warm, err := f.publish(ctx, router, 500*time.Millisecond)
@@ -73,7 +75,8 @@ func (f *flow) publish(ctx context.Context, router string, span time.Duration) (
 }
 
 func publishDue(ctx context.Context, src *publisher.Publisher, topic string, perSecond float64, total int) error {
-	// Go's own timers may be a millisecond late where nothing else goes on: that would be measured as the server's.
+	// Go's own timers may be a millisecond late where nothing else goes on: that would be measured
+	// as the server's.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := time.Now()

@@ -1,5 +1,6 @@
-// Command guardbench measures what guards an edge and its clients against other clients: what that costs, and what it is worth, all in one
-// run: `make bench-edge-guard`. docs/benchmarks.md says what the rows mean.
+// Command guardbench measures what guards an edge and its clients against other clients: what that
+// costs, and what it is worth, all in one run: `make bench-edge-guard`. docs/benchmarks.md says
+// what the rows mean.
 package main
 
 import (

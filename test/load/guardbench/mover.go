@@ -16,7 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// mover is a client of one topic that does as GoAway says: it waits, connects to the place that is named first, and goes on after the last message it had.
+// mover is a client of one topic that does as GoAway says: it waits, connects to the place that is
+// named first, and goes on after the last message it had.
 type mover struct {
 	n     int
 	topic string

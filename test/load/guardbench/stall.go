@@ -15,7 +15,8 @@ import (
 const (
 	// stallEvery: one in so many subscribers takes nothing.
 	stallEvery = 100
-	// A stalled one is owed stallMessages of stallSize before the others are measured beside it: more than the kernel holds for it.
+	// A stalled one is owed stallMessages of stallSize before the others are measured beside it:
+	// more than the kernel holds for it.
 	stallMessages = 160
 	stallSize     = 64 << 10
 	// stallMemory is the edge's budget for all queues.
@@ -25,7 +26,8 @@ const (
 	stallRate = 5
 )
 
-// stall measures what subscribers that take nothing cost the others, in turns with nobody stalled, and lets them catch up then.
+// stall measures what subscribers that take nothing cost the others, in turns with nobody stalled,
+// and lets them catch up then.
 func (b *bench) stall(ctx context.Context) (err error) {
 	m, err := b.dir.StartMesh(ctx, b.programs, 1, "--queue-memory", fmt.Sprint(stallMemory))
 	if err != nil {
@@ -63,7 +65,8 @@ func (b *bench) stall(ctx context.Context) (err error) {
 	return nil
 }
 
-// besideStalled measures the flow beside connections that take nothing, then lets them read all they missed.
+// besideStalled measures the flow beside connections that take nothing, then lets them read all
+// they missed.
 func (b *bench) besideStalled(ctx context.Context, m *local.Mesh, live *flow, n int, held, kernel, rss *[]float64) (p99 float64, err error) {
 	s, err := swarm.Dial(ctx, swarm.Config{
 		Addr: m.Edges[0].Addr, Conns: n, First: b.conns,

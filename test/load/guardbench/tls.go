@@ -52,7 +52,8 @@ func (b *bench) secureEdges(ctx context.Context, n int) (*secureEdge, error) {
 	return &secureEdge{m, m.Edges[0].PID(), &tls.Config{RootCAs: ca.Pool()}}, nil
 }
 
-// tls measures what TLS costs an edge: in handshakes, in memory of connections that idle, and in CPU for a delivery, beside the same without.
+// tls measures what TLS costs an edge: in handshakes, in memory of connections that idle, and in
+// CPU for a delivery, beside the same without.
 func (b *bench) tls(ctx context.Context) error {
 	return errors.Join(b.shake(ctx), b.idle(ctx), b.deliver(ctx))
 }

@@ -20,8 +20,8 @@ const (
 	floodDialers = 32
 )
 
-// tlsFlood measures deliveries at one edge while handshakes flood it, in turns with a flood of another edge on the same machine, which takes as much CPU of it, and
-// with none.
+// tlsFlood measures deliveries at one edge while handshakes flood it, in turns with a flood of
+// another edge on the same machine, which takes as much CPU of it, and with none.
 func (b *bench) tlsFlood(ctx context.Context) (err error) {
 	e, err := b.secureEdges(ctx, 2)
 	if err != nil {
@@ -75,8 +75,9 @@ func firstRecord(cfg *tls.Config) ([]byte, error) {
 	return b[:n], err
 }
 
-// floodTLS has clients send the same ClientHello again and again, which costs them nothing, and leave once the edge has answered: it has computed all it has to by then.
-// stop ends it, and says how many it answered in a second.
+// floodTLS has clients send the same ClientHello again and again, which costs them nothing, and
+// leave once the edge has answered: it has computed all it has to by then. stop ends it, and says
+// how many it answered in a second.
 func floodTLS(ctx context.Context, addr string, hello []byte) (stop func() float64) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup

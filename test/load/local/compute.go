@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
-// StartCompute starts a compute node, by a program that starts it with another priority (nice -n 19), if any, and waits until it is ready.
+// StartCompute starts a compute node, by a program that starts it with another priority (nice -n
+// 19), if any, and waits until it is ready.
 func (d Dir) StartCompute(ctx context.Context, prog Programs, id string, by []string, more ...string) (*Process, error) {
 	addr, err := ports.Addr()
 	if err != nil {

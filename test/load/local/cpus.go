@@ -10,7 +10,8 @@ import (
 // CPUs that a process may run on.
 type CPUs []int
 
-// Split gives the first CPU that this program may use to one process, and the rest to all others. ok is false where there is only one.
+// Split gives the first CPU that this program may use to one process, and the rest to all others.
+// ok is false where there is only one.
 func Split() (one, others CPUs, ok bool) {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil || set.Count() < 2 {
@@ -28,7 +29,8 @@ func Split() (one, others CPUs, ok bool) {
 	return one, others, true
 }
 
-// Do runs f with this thread on those CPUs alone, and so every process that f starts. nil: as it is.
+// Do runs f with this thread on those CPUs alone, and so every process that f starts. nil: as it
+// is.
 func (c CPUs) Do(f func() error) (err error) {
 	if c == nil {
 		return f()

@@ -103,8 +103,8 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 	return m.settle(ctx)
 }
 
-// Hold starts an edge without connections that wants topics, numbers FROM to before TO of a pattern such as user/%d/inbox, and waits until it has announced
-// that. It ends with in.
+// Hold starts an edge without connections that wants topics, numbers FROM to before TO of a pattern
+// such as user/%d/inbox, and waits until it has announced that. It ends with in.
 func (m *Mesh) Hold(ctx context.Context, path, id, topics string, from, to int, more ...string) (p *Process, in io.WriteCloser, err error) {
 	args := append([]string{"-id", id, "-nats", m.nats, "-stores", m.Store.Addr, "-topics", topics, "-from", strconv.Itoa(from), "-to", strconv.Itoa(to)}, more...)
 	p, in, out, err := m.dir.StartTool(id, path, args...)

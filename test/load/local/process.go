@@ -1,4 +1,5 @@
-// Package local runs servers as processes of their own on loopback, for measurements: a mesh, its peers, the bare loops.
+// Package local runs servers as processes of their own on loopback, for measurements: a mesh, its
+// peers, the bare loops.
 package local
 
 import (
@@ -15,7 +16,8 @@ import (
 	"time"
 )
 
-// Process is one server. It is stopped by its id, and ends with this program whatever happens to that.
+// Process is one server. It is stopped by its id, and ends with this program whatever happens to
+// that.
 type Process struct {
 	Name string
 	Addr string // where clients connect
@@ -29,7 +31,8 @@ type Process struct {
 // Dir is where processes keep their logs and data.
 type Dir string
 
-// start starts a program. What it says goes to a file of its own: a pipe would need someone to read it.
+// start starts a program. What it says goes to a file of its own: a pipe would need someone to read
+// it.
 func (d Dir) start(p *Process, path string, args ...string) error {
 	p.log = filepath.Join(string(d), fmt.Sprintf("%s-%d.log", p.Name, time.Now().UnixNano()))
 	log, err := os.Create(p.log)
@@ -44,7 +47,8 @@ func (d Dir) start(p *Process, path string, args ...string) error {
 	p.cmd.Stderr = log
 	p.cmd.Dir = string(d)
 	p.cmd.Env = append(os.Environ(), p.env...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // a Ctrl-C is for this program alone
+	// a Ctrl-C is for this program alone
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
@@ -56,7 +60,8 @@ func (d Dir) start(p *Process, path string, args ...string) error {
 	return nil
 }
 
-// StartSelf starts this program again with other arguments, to talk with over its standard input and output.
+// StartSelf starts this program again with other arguments, to talk with over its standard input
+// and output.
 func (d Dir) StartSelf(name string, args ...string) (*Process, io.WriteCloser, io.Reader, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -72,7 +77,8 @@ func (d Dir) StartTool(name, path string, args ...string) (*Process, io.WriteClo
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	// A pipe of its own: one of exec's would be closed as soon as the process ends, with the last words in it.
+	// A pipe of its own: one of exec's would be closed as soon as the process ends, with the last
+	// words in it.
 	out, write, err := os.Pipe()
 	if err != nil {
 		return nil, nil, nil, err
@@ -88,7 +94,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Running says whether the process is there.
+// Running reports whether the process is there.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:

@@ -1,7 +1,8 @@
-// Command millionbench holds a million connections on one machine and sends to all of them: `make bench-million`.
+// Command millionbench holds a million connections on one machine and sends to all of them: `make
+// bench-million`.
 //
-// A process may open only so many files, so there is an edge for every 19,000 connections and a worker (this program again) that opens
-// them. docs/benchmarks.md says what the rows mean.
+// A process may open only so many files, so there is an edge for every 19,000 connections and a
+// worker (this program again) that opens them. docs/benchmarks.md says what the rows mean.
 package main
 
 import (
@@ -45,7 +46,8 @@ func main() {
 		runtime.GOMAXPROCS(1) // it has one thing to do
 		err = work(ctx, os.Args[2], os.Stdin, os.Stdout)
 	} else {
-		// Children end with the thread that started them, which therefore is the one that lives as long as the process.
+		// Children end with the thread that started them, which therefore is the one that lives as
+		// long as the process.
 		runtime.LockOSThread()
 		err = run(ctx, os.Args[1:])
 	}

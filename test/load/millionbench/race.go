@@ -246,7 +246,8 @@ func (r *race) unicast(ctx context.Context) error {
 	return nil
 }
 
-// publish sends a message to each topic, all at once, and collects until so many deliveries have come, or none does any more.
+// publish sends a message to each topic, all at once, and collects until so many deliveries have
+// come, or none does any more.
 func (r *race) publish(ctx context.Context, topics []string, want int) (tally, time.Time, error) {
 	const patience = 20 * time.Second
 	var all tally
@@ -315,7 +316,8 @@ func (r *race) collect() (tally, error) {
 	return all, nil
 }
 
-// alive says how many pings were answered: every connection is still there, or a worker would have failed.
+// alive says how many pings were answered: every connection is still there, or a worker would have
+// failed.
 func (r *race) alive() error {
 	all, err := r.collect()
 	if err == nil {

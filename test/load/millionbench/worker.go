@@ -57,11 +57,13 @@ type worker struct {
 	alert bool // between clear and rest
 }
 
-// beatEvery is how often a worker wakes to send the pings that are due and to read what has come. Fifty workers that woke for every answer to a
-// ping would keep the machine busier than all else together.
+// beatEvery is how often a worker wakes to send the pings that are due and to read what has come.
+// Fifty workers that woke for every answer to a ping would keep the machine busier than all else
+// together.
 const beatEvery = 100 * time.Millisecond
 
-// gather is how long an alert worker that has read something lets more come, for the same reason: deliveries may be timed as much too late.
+// gather is how long an alert worker that has read something lets more come, for the same reason:
+// deliveries may be timed as much too late.
 const gather = 5 * time.Millisecond
 
 // tally is what came since clear.

@@ -14,14 +14,17 @@ import (
 )
 
 const (
-	// kneeBase is what a statement takes below the knee: so much that the processors of this machine are no bottleneck.
+	// kneeBase is what a statement takes below the knee: so much that the processors of this
+	// machine are no bottleneck.
 	kneeBase = 40 * time.Millisecond
 	// kneeCallers call all the time.
 	kneeCallers = 48
-	// kneeRoom is how many may be at work at most; kneePool the pool with it, vital connections included.
+	// kneeRoom is how many may be at work at most; kneePool the pool with it, vital connections
+	// included.
 	kneeRoom = 32
 	kneePool = kneeRoom + 4
-	// kneeSettle is how long the adaptive limit has to find the knee, kneeCount how long it is counted then.
+	// kneeSettle is how long the adaptive limit has to find the knee, kneeCount how long it is
+	// counted then.
 	kneeSettle = 22 * time.Second
 	kneeCount  = 8 * time.Second
 )
@@ -33,7 +36,8 @@ func bend(at float64) func(int) time.Duration {
 	}
 }
 
-// knee lets the adaptive limit follow a knee that moves, beside every fixed size that might be best.
+// knee lets the adaptive limit follow a knee that moves, beside every fixed size that might be
+// best.
 func (b *bench) knee(ctx context.Context) (err error) {
 	proxy, err := pgtest.NewProxy(b.pg.URL())
 	if err != nil {

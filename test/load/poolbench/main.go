@@ -1,5 +1,5 @@
-// Command poolbench measures how the store uses Postgres, and what is left of it in trouble: `make bench-pool`. docs/benchmarks.md says
-// what the rows mean.
+// Command poolbench measures how the store uses Postgres, and what is left of it in trouble: `make
+// bench-pool`. docs/benchmarks.md says what the rows mean.
 package main
 
 import (

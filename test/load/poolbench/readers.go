@@ -93,7 +93,8 @@ func (n *node) fill(ctx context.Context, topic string, messages int) error {
 	return nil
 }
 
-// reads is the readers' process: it reads until its standard input ends, then says how many messages came.
+// reads is the readers' process: it reads until its standard input ends, then says how many
+// messages came.
 func reads(ctx context.Context, addr, topic, messages string) error {
 	to, err := strconv.ParseUint(messages, 10, 64)
 	if err != nil {

@@ -15,10 +15,12 @@ import (
 // sizeCallers call at the same time, more than the largest pool serves.
 const sizeCallers = 128
 
-// sizeRounds are measured one after the other, of which the median counts: the machine has other things to do.
+// sizeRounds are measured one after the other, of which the median counts: the machine has other
+// things to do.
 const sizeRounds = 3
 
-// sizes measures cursor writes, a transaction with one fsync each, with pools of many sizes. A size of 0 is the default with the adaptive limit.
+// sizes measures cursor writes, a transaction with one fsync each, with pools of many sizes. A size
+// of 0 is the default with the adaptive limit.
 func (b *bench) sizes(ctx context.Context) error {
 	all := []int{1, 2, 4, 8, 16, 20, 32, 64, 0}
 	rounds := map[int][]*result{}

@@ -67,7 +67,8 @@ func (r *result) String() string {
 	return s
 }
 
-// load has callers call one after the other for a span. A refused caller pauses a little, as real ones do.
+// load has callers call one after the other for a span. A refused caller pauses a little, as real
+// ones do.
 func load(ctx context.Context, callers int, span time.Duration, call func(ctx context.Context, caller int) error) *result {
 	ctx, cancel := context.WithTimeout(ctx, span+30*time.Second)
 	defer cancel()

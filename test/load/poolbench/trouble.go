@@ -135,7 +135,8 @@ type traffic struct {
 	now *sample
 }
 
-// sample is what was seen in a span, of what began in it: what a fault met half way has an outcome that nobody knows at first.
+// sample is what was seen in a span, of what began in it: what a fault met half way has an outcome
+// that nobody knows at first.
 type sample struct {
 	since     time.Time
 	ephemeral *result

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// CPU is the time that all threads of the processes have run so far, exact to the nanosecond. Time in the kernel counts, that of
-// io_uring's workers too. A thread that ended takes its time with it; the servers measured keep theirs.
+// CPU is the time that all threads of the processes have run so far, exact to the nanosecond. Time
+// in the kernel counts, that of io_uring's workers too. A thread that ended takes its time with it;
+// the servers measured keep theirs.
 func CPU(pids ...int) (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range pids {
@@ -52,7 +53,8 @@ func ran(b []byte) (time.Duration, error) {
 	return time.Duration(ns), nil
 }
 
-// RSS is the resident memory of the processes together, in bytes. Pages that several share count once for each.
+// RSS is the resident memory of the processes together, in bytes. Pages that several share count
+// once for each.
 func RSS(pids ...int) (int64, error) {
 	var sum int64
 	for _, pid := range pids {
@@ -73,7 +75,8 @@ func RSS(pids ...int) (int64, error) {
 	return sum, nil
 }
 
-// Kernel is the memory the kernel itself holds, in bytes: slabs, stacks, page tables, and what is in the queues of TCP sockets.
+// Kernel is the memory the kernel itself holds, in bytes: slabs, stacks, page tables, and what is
+// in the queues of TCP sockets.
 func Kernel() (int64, error) {
 	var sum int64
 	for _, field := range []string{"Slab", "KernelStack", "PageTables", "Percpu"} {

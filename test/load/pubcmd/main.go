@@ -1,5 +1,6 @@
-// Command pubcmd publishes for load generators of any origin: for every decimal number on a line of standard input it publishes
-// that many messages to $PEERBENCH_TOPIC, each of $PEERBENCH_SIZE bytes (20 at least) that begin with @@TS and the time.
+// Command pubcmd publishes for load generators of any origin: for every decimal number on a line of
+// standard input it publishes that many messages to $PEERBENCH_TOPIC, each of $PEERBENCH_SIZE bytes
+// (20 at least) that begin with @@TS and the time.
 //
 //	PEERBENCH_TOPIC=bench/1 PEERBENCH_SIZE=64 pubcmd 127.0.0.1:7401
 package main

@@ -72,7 +72,8 @@ func MQTT(ctx context.Context, addr, topic string, size int) (*Plain, error) {
 // Publish writes n messages at once.
 func (p *Plain) Publish(n int) error { return p.publish(n, time.Now()) }
 
-// PublishTo writes as many messages as there are topics, all to the topic of the connection, stamped with a time.
+// PublishTo writes as many messages as there are topics, all to the topic of the connection,
+// stamped with a time.
 func (p *Plain) PublishTo(topics []string, at time.Time) error { return p.publish(len(topics), at) }
 
 func (p *Plain) publish(n int, at time.Time) error {

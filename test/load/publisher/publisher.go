@@ -1,4 +1,5 @@
-// Package publisher publishes stamped messages of one size to one topic over the public API, for measurements.
+// Package publisher publishes stamped messages of one size to one topic over the public API, for
+// measurements.
 package publisher
 
 import (
@@ -44,7 +45,8 @@ func Stamped(b []byte) (time.Time, bool) {
 	return time.Unix(0, int64(binary.BigEndian.Uint64(raw[:]))), true
 }
 
-// Publisher holds one stream to a router. Publish may be called by one goroutine at a time; a goroutine of its own reads the answers.
+// Publisher holds one stream to a router. Publish may be called by one goroutine at a time; a
+// goroutine of its own reads the answers.
 type Publisher struct {
 	conn   *grpc.ClientConn
 	stream grpc.BidiStreamingClient[pushmeshv1.PublishStreamRequest, pushmeshv1.PublishStreamResponse]
@@ -65,7 +67,8 @@ func New(ctx context.Context, addr, topic string, size int) (*Publisher, error) 
 		return nil, fmt.Errorf("a payload of %d bytes has no room for its %d bytes of stamp", size, StampSize)
 	}
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(4<<20)) // said, it is not measured: that takes a ping for each answer
+		// said, it is not measured: that takes a ping for each answer
+		grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(4<<20))
 	if err != nil {
 		return nil, fmt.Errorf("publisher: %w", err)
 	}
@@ -87,7 +90,8 @@ func (p *Publisher) Publish(n int) error {
 	return p.PublishTo(topics, time.Now())
 }
 
-// PublishTo sends a message to each of the topics in one frame, stamped with a time: in an open loop the one at which it was to be sent.
+// PublishTo sends a message to each of the topics in one frame, stamped with a time: in an open
+// loop the one at which it was to be sent.
 func (p *Publisher) PublishTo(topics []string, at time.Time) error {
 	items := make([]*pushmeshv1.PublishStreamRequest_Item, len(topics))
 	for i, topic := range topics {

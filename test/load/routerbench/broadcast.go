@@ -16,12 +16,14 @@ import (
 const (
 	broadcastRate = 10_000 // messages a second
 	rounds        = 3
-	// wideTopics are in one frame of the publisher. As many more are not wanted by a quarter of the edges.
+	// wideTopics are in one frame of the publisher. As many more are not wanted by a quarter of the
+	// edges.
 	wideTopics = 10
 )
 
-// broadcast compares, for topics that every edge wants, or three quarters of them, what it costs to send each edge its own copy with sending
-// one for all: two meshes that take turns and get as many messages a second. One edge of each has connections, the others are held.
+// broadcast compares, for topics that every edge wants, or three quarters of them, what it costs to
+// send each edge its own copy with sending one for all: two meshes that take turns and get as many
+// messages a second. One edge of each has connections, the others are held.
 func (b *bench) broadcast(ctx context.Context) error {
 	for _, edges := range []int{4, 8, 16} {
 		if err := b.bothWays(ctx, edges); err != nil {

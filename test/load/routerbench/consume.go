@@ -14,11 +14,13 @@ import (
 )
 
 const (
-	consumeSpan   = 3 * time.Second
-	consumeWindow = 2000 // messages on their way, from before they are published until they are handled
+	consumeSpan = 3 * time.Second
+	// messages on their way, from before they are published until they are handled
+	consumeWindow = 2000
 )
 
-// consume has the SDK take what it publishes, over TCP from the edge and through the router: what the way through the router costs.
+// consume has the SDK take what it publishes, over TCP from the edge and through the router: what
+// the way through the router costs.
 func (b *bench) consume(ctx context.Context) error {
 	m, err := b.dir.StartMesh(ctx, b.programs, 1)
 	if err != nil {

@@ -27,7 +27,8 @@ const (
 	disconnectTopic = "room/crowd"
 )
 
-// disconnect closes a user's connections, one on each edge, among many others, and looks when the clients see it.
+// disconnect closes a user's connections, one on each edge, among many others, and looks when the
+// clients see it.
 func (b *bench) disconnect(ctx context.Context) error {
 	m, err := b.dir.StartMesh(ctx, b.programs, crowdedEdges)
 	if err != nil {
@@ -63,7 +64,8 @@ func (b *bench) disconnect(ctx context.Context) error {
 	return nil
 }
 
-// disconnectOne returns how long it took from the call until the last connection was told and closed.
+// disconnectOne returns how long it took from the call until the last connection was told and
+// closed.
 func disconnectOne(ctx context.Context, api pushmeshv1.SessionServiceClient, edges []*local.Process, id string) (time.Duration, error) {
 	hello, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: id, HeartbeatMs: never})
 	if err != nil {

@@ -13,8 +13,10 @@ import (
 const (
 	// trySpan is how long a rate is tried, after half a second that does not count.
 	trySpan = time.Second
-	// floodRounds of: a fifth of what is sustained, all of it, a third more, three times, all of it again, from producers with a MaxWait; and as many
-	// times three times as much from some that ignore all they are told. Ratios are taken within a round, and the median of them is the figure.
+	// floodRounds of: a fifth of what is sustained, all of it, a third more, three times, all of it
+	// again, from producers with a MaxWait; and as many times three times as much from some that
+	// ignore all they are told. Ratios are taken within a round, and the median of them is the
+	// figure.
 	floodRounds = 3
 	beyondBy    = 1.33
 	roundSpan   = 2 * time.Second
@@ -59,7 +61,8 @@ func (b *bench) flood(s *stage) error {
 		heeding.add(peak, &of[0], &of[3])
 		rounds = append(rounds, round{peak, of[0]})
 	}
-	for _, r := range rounds { // afterwards: what they leave to the disk would be in the others' way
+	for _, r := range rounds {
+		// afterwards: what they leave to the disk would be in the others' way
 		over, err := s.offer(2*roundSpan, mixed(overloadBy*rate, 0))
 		if err != nil {
 			return err
@@ -116,7 +119,8 @@ func (s *stage) say(rate float64, calm, over *offered) string {
 		over.P50, over.P99, over.Held99, over.FirstP99, calm.P50, calm.P99, over.router, over.generator)
 }
 
-// sustain finds the highest rate that holds: by doubling, and then by small steps of which two tries of three decide.
+// sustain finds the highest rate that holds: by doubling, and then by small steps of which two
+// tries of three decide.
 func (s *stage) sustain() (float64, error) {
 	holds := func(rate float64) (bool, error) {
 		o, err := s.offer(trySpan, mixed(rate, s.wait))

@@ -11,8 +11,9 @@ const (
 	mostTries = 20
 )
 
-// ladder is the search for the highest rate that holds, in steps of a tenth. It goes up from a try that held and down from one that did not, so
-// that the steps around the limit are tried in turns, and ends where a step that held twice lies below one that failed twice.
+// ladder is the search for the highest rate that holds, in steps of a tenth. It goes up from a try
+// that held and down from one that did not, so that the steps around the limit are tried in turns,
+// and ends where a step that held twice lies below one that failed twice.
 type ladder struct {
 	first   float64 // rate of step 0
 	at      int     // step to be tried

@@ -13,7 +13,8 @@ const (
 	p99Goal     = 2_000 // µs
 )
 
-// latency publishes at a fixed rate, over one stream, and times each message from when it was due until its subscriber read it from the socket.
+// latency publishes at a fixed rate, over one stream, and times each message from when it was due
+// until its subscriber read it from the socket.
 func (b *bench) latency(ctx context.Context) error {
 	m, err := b.dir.StartMesh(ctx, b.programs, edges)
 	if err != nil {

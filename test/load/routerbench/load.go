@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 )
 
-// load is a publisher and subscribers, processes of their own, around the servers that are measured.
+// load is a publisher and subscribers, processes of their own, around the servers that are
+// measured.
 type load struct {
 	publish   job
 	subscribe []job
@@ -45,7 +46,8 @@ func (o *outcome) rate() float64 { return float64(o.published) / o.took.Seconds(
 // patience with messages that are under way when everything is published.
 const patience = 20 * time.Second
 
-// do lets a load run, after some of the same that does not count, and waits until everything has arrived.
+// do lets a load run, after some of the same that does not count, and waits until everything has
+// arrived.
 func (b *bench) do(ctx context.Context, l *load) (o *outcome, err error) {
 	var subs []*worker
 	defer func() {

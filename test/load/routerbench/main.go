@@ -1,5 +1,6 @@
-// Command routerbench measures the way of a message from a producer over a router and NATS to edges, beside nats-server alone, all in
-// one run: `make bench-router`. docs/benchmarks.md says what the rows mean.
+// Command routerbench measures the way of a message from a producer over a router and NATS to
+// edges, beside nats-server alone, all in one run: `make bench-router`. docs/benchmarks.md says
+// what the rows mean.
 package main
 
 import (
@@ -19,7 +20,8 @@ import (
 type config struct {
 	programs      local.Programs
 	json, profile string
-	// tools is the folder of what is built for this alone: edgehold, and the benchmarks of the router's interest table as go test -c builds them.
+	// tools is the folder of what is built for this alone: edgehold, and the benchmarks of the
+	// router's interest table as go test -c builds them.
 	tools string
 	span  time.Duration
 	// sustains is what overload-durable and overload-ephemeral call sustained; 0: they look for it.

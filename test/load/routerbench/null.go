@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// nullRouter is the worker that answers OK to whatever it reads and does nothing else: what messages wait with it they wait for the load's own sake.
+// nullRouter is the worker that answers OK to whatever it reads and does nothing else: what
+// messages wait with it they wait for the load's own sake.
 func nullRouter(ctx context.Context, _ *job, orders <-chan string, say func(any) error) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

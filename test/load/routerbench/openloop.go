@@ -26,39 +26,46 @@ const (
 	openBatch = 256
 	// openLate is when a message that could not be sent yet is given up, and counted as unsent.
 	openLate = time.Second
-	// openFirst is how long a load lasts before it counts; how late what was accepted then came is told apart.
+	// openFirst is how long a load lasts before it counts; how late what was accepted then came is
+	// told apart.
 	openFirst = 500 * time.Millisecond
 	// maxWindow is the most messages unanswered of a producer that has a window.
 	maxWindow = 4096
-	// maxHanded messages' times are remembered, of a producer: more than it can have unanswered within openLate.
+	// maxHanded messages' times are remembered, of a producer: more than it can have unanswered
+	// within openLate.
 	maxHanded = 1 << 19
 )
 
-// source is one producer of an open loop: it sends when messages are due, whatever became of those before, and ignores when to come back.
+// source is one producer of an open loop: it sends when messages are due, whatever became of those
+// before, and ignores when to come back.
 type source struct {
 	Name       string // of the producer, its token
 	Rate       float64
 	Priorities int // messages have the priorities below that in turn
 	// Greedy: what it gets is not of interest.
 	Greedy bool
-	// MaxWait, if any, is that of the SDK: the producer has no more unanswered than is answered in half of it, and refuses the rest itself.
+	// MaxWait, if any, is that of the SDK: the producer has no more unanswered than is answered in
+	// half of it, and refuses the rest itself.
 	MaxWait time.Duration
 }
 
 // loop is what an open loop came to, without its first half second.
 type loop struct {
 	OK, Refused, Other, Unsent, Unanswered int64
-	Own                                    int64   // refused by the producers themselves, of Refused
-	P50, P99                               float64 // ms of accepted messages, from when each was due
-	Held99                                 float64 // ms of them, until they were handed to gRPC
-	FirstP99                               float64 // ms, of those accepted in the first half second
-	Accepted                               [10]int64
-	Offered                                [10]int64
-	GreedyOK, GreedySent, GreedyUnsent     int64
-	Fault                                  string // the first code other than OK and a refusal
+	// refused by the producers themselves, of Refused
+	Own int64
+	// ms of accepted messages, from when each was due
+	P50, P99                           float64
+	Held99                             float64 // ms of them, until they were handed to gRPC
+	FirstP99                           float64 // ms, of those accepted in the first half second
+	Accepted                           [10]int64
+	Offered                            [10]int64
+	GreedyOK, GreedySent, GreedyUnsent int64
+	Fault                              string // the first code other than OK and a refusal
 }
 
-// openLoop is the worker that lets all sources of its job send for its span, and half a second before.
+// openLoop is the worker that lets all sources of its job send for its span, and half a second
+// before.
 func openLoop(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
 	var senders []*sender
 	for i, s := range j.Sources {
@@ -116,10 +123,11 @@ type sender struct {
 	mu       sync.Mutex
 	counts   [2]counts // of the first half second, and of the rest
 	answered int64
-	window   *window.Window  // nil: none
-	handed   []time.Duration // when messages were handed to gRPC, since began, by ref modulo maxHanded
-	fault    string
-	change   chan struct{}
+	window   *window.Window // nil: none
+	// when messages were handed to gRPC, since began, by ref modulo maxHanded
+	handed []time.Duration
+	fault  string
+	change chan struct{}
 }
 
 func newSender(ctx context.Context, j *job, s source, n int) (*sender, error) {
@@ -191,7 +199,8 @@ func (p *sender) run(began time.Time, span time.Duration) {
 	p.await(time.After(5 * time.Second))
 }
 
-// request encodes what is due and the producer's window admits, and gives up what has been due for too long.
+// request encodes what is due and the producer's window admits, and gives up what has been due for
+// too long.
 func (p *sender) request(to codec.Encoded, ref, total int64) (codec.Encoded, int64) {
 	now := time.Now()
 	p.mu.Lock()

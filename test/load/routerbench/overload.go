@@ -18,10 +18,12 @@ const (
 	floodSize   = 256 // bytes
 	floodTopics = 64  // of each producer
 	floodKinds  = 4   // producers
-	// liveWait and roomWait are MaxWait of the producers: some six times what half of the messages wait where there is little to do.
+	// liveWait and roomWait are MaxWait of the producers: some six times what half of the messages
+	// wait where there is little to do.
 	liveWait = 14 * time.Millisecond
 	roomWait = 26 * time.Millisecond
-	// A rate is sustained while so much of it is accepted, half of it within so long. A disk's moments make the p99 of two seconds a game of chance.
+	// A rate is sustained while so much of it is accepted, half of it within so long. A disk's
+	// moments make the p99 of two seconds a game of chance.
 	sustained   = 0.98
 	bearable    = 20 // ms
 	slowest     = 2_000
@@ -34,8 +36,9 @@ const (
 	modest      = 5 // producers
 )
 
-// Overload finds the rate that a router with everything behind it sustains, and offers three times as much. The load is an open loop in a process of
-// its own. With ephemeral messages the router has a CPU of its own, and everybody else the others: it is the bottleneck. Durable ones share all
+// Overload finds the rate that a router with everything behind it sustains, and offers three times
+// as much. The load is an open loop in a process of its own. With ephemeral messages the router has
+// a CPU of its own, and everybody else the others: it is the bottleneck. Durable ones share all
 // CPUs, and end at Postgres.
 
 // durableFlood is that of messages that a real Postgres stores.
@@ -179,7 +182,8 @@ func (s *stage) offer(span time.Duration, sources []source) (o offered, err erro
 	return o, errors.Join(err, w.dismiss())
 }
 
-// mixed are producers that together send so many messages a second, of all priorities alike. wait is their MaxWait; 0: they ignore what they are told.
+// mixed are producers that together send so many messages a second, of all priorities alike. wait
+// is their MaxWait; 0: they ignore what they are told.
 func mixed(rate float64, wait time.Duration) (all []source) {
 	for i := range floodKinds {
 		all = append(all, source{Name: fmt.Sprint("producer-", i), Rate: rate / floodKinds, Priorities: 10, MaxWait: wait})
@@ -187,7 +191,8 @@ func mixed(rate float64, wait time.Duration) (all []source) {
 	return all
 }
 
-// greedy puts a producer that sends thirty times what it may, and ignores that it is refused, beside modest ones.
+// greedy puts a producer that sends thirty times what it may, and ignores that it is refused,
+// beside modest ones.
 func (b *bench) greedy(m *local.Mesh) error {
 	const span = 4 * time.Second
 	var sources []source

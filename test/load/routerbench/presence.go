@@ -27,7 +27,8 @@ const (
 	presenceMoves = 500 // joins, leaves, and calls of Count
 )
 
-// presence watches a topic with many members, real ones and then as many as a watch may have, and looks at memory, and at when the caller hears of a join.
+// presence watches a topic with many members, real ones and then as many as a watch may have, and
+// looks at memory, and at when the caller hears of a join.
 func (b *bench) presence(ctx context.Context) error {
 	programs := b.programs
 	programs.RouterArgs = []string{"--presence-members", strconv.Itoa(presenceHeld + presenceCrowd)}

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// moves has one connection subscribe and unsubscribe, and times in ms how long each is in coming to the caller of Watch.
+// moves has one connection subscribe and unsubscribe, and times in ms how long each is in coming to
+// the caller of Watch.
 func (w *watcher) moves(ctx context.Context, edge string) (joins, leaves []float64, err error) {
 	const name = "mover"
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", edge)

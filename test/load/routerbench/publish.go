@@ -112,8 +112,8 @@ func dueFrames(ctx context.Context, j *job, orders <-chan string, say func(any) 
 	})
 }
 
-// raw and yielding sleep, less where a signal comes. A raw sleeper keeps its processor: it suits who has no other goroutine, and does not wake the
-// runtime's monitor.
+// raw and yielding sleep, less where a signal comes. A raw sleeper keeps its processor: it suits
+// who has no other goroutine, and does not wake the runtime's monitor.
 func raw(d *unix.Timespec) {
 	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(d)), 0, 0)
 }
@@ -122,7 +122,8 @@ func yielding(d *unix.Timespec) { _ = unix.Nanosleep(d, nil) }
 
 // pace calls publish for one topic after the other when each message is due.
 func (j *job) pace(ctx context.Context, sleep func(*unix.Timespec), publish func(topic int, at time.Time) error) (n int64, err error) {
-	// Go's own timers may be a millisecond late where nothing else goes on: that would be measured as the servers'.
+	// Go's own timers may be a millisecond late where nothing else goes on: that would be measured
+	// as the servers'.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The kernel wakes a thread up to 50 µs late, to save power, unless it is asked not to.
@@ -143,7 +144,8 @@ func (j *job) pace(ctx context.Context, sleep func(*unix.Timespec), publish func
 	return n, nil
 }
 
-// natsPublisher publishes to nats-server alone, when messages are due or as fast as the server's flow control lets it.
+// natsPublisher publishes to nats-server alone, when messages are due or as fast as the server's
+// flow control lets it.
 func natsPublisher(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
 	c, err := nats.Connect("nats://" + j.Addr)
 	if err != nil {
@@ -173,7 +175,8 @@ func natsPublisher(ctx context.Context, j *job, orders <-chan string, say func(a
 					n++
 				}
 			}
-			if err := c.FlushTimeout(10 * time.Second); err != nil { // what was published is out of the server's reader
+			if err := c.FlushTimeout(10 * time.Second); err != nil {
+				// what was published is out of the server's reader
 				return tally{}, err
 			}
 		}

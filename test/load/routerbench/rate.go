@@ -26,7 +26,8 @@ func names(n int) []string {
 	return all
 }
 
-// rate publishes ephemeral messages over one stream, as fast as its window lets it, to topics with a subscriber each on one of the edges.
+// rate publishes ephemeral messages over one stream, as fast as its window lets it, to topics with
+// a subscriber each on one of the edges.
 func (b *bench) rate(ctx context.Context) error {
 	m, err := b.dir.StartMesh(ctx, b.programs, edges)
 	if err != nil {

@@ -24,8 +24,10 @@ type job struct {
 	Addr   string
 	Addrs  []string // of subscribers: topics take turns among them
 	Topics []string
-	Size   int           // of a payload, bytes
-	Frames int           // that may be unanswered, each with a message for every topic; 0: messages leave when they are due
+	Size   int // of a payload, bytes
+	// that may be unanswered, each with a message for every topic; 0: messages leave when they are
+	// due
+	Frames int
 	Rate   float64       // messages a second where they leave when they are due
 	Span   time.Duration // of publishing
 	// Profile of the worker's CPU goes to this file; "": none.
@@ -34,8 +36,9 @@ type job struct {
 	Sources []source
 }
 
-// kinds of workers. Each connects, says ready, and then obeys orders: publishers are told "go" and answer once everything is answered;
-// subscribers are told "clear", which begins a tally, and "report", which says it.
+// kinds of workers. Each connects, says ready, and then obeys orders: publishers are told "go" and
+// answer once everything is answered; subscribers are told "clear", which begins a tally, and
+// "report", which says it.
 var kinds = map[string]func(ctx context.Context, j *job, orders <-chan string, say func(any) error) error{
 	"hose":       hose,
 	"sdk":        sdk,

@@ -25,8 +25,8 @@ const (
 	frameTopics  = 16     // messages of a frame in an open loop
 )
 
-// deliver publishes at a fixed rate to topics with a subscriber each, who ACKs; every message is timed from when it was due to be
-// published until the subscriber has written its ACK.
+// deliver publishes at a fixed rate to topics with a subscriber each, who ACKs; every message is
+// timed from when it was due to be published until the subscriber has written its ACK.
 func (b *bench) deliver(ctx context.Context) (err error) {
 	m, _, end, err := b.mesh(ctx, 1)
 	if err != nil {
@@ -241,7 +241,8 @@ func collect(ctx context.Context, subs []*acker, want int64) (took []time.Durati
 	return took, err
 }
 
-// arrivals waits until that many messages were delivered, ends the subscribers and returns what came, subscriber by subscriber.
+// arrivals waits until that many messages were delivered, ends the subscribers and returns what
+// came, subscriber by subscriber.
 func arrivals(ctx context.Context, subs []*acker, want int64) (all []arrival, err error) {
 	if err := await(ctx, subs, want); err != nil {
 		return nil, err

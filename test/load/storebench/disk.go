@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
-// disk is what a commit can't do without: 8 KiB appended and fdatasynced, as the write-ahead log is.
+// disk is what a commit can't do without: 8 KiB appended and fdatasynced, as the write-ahead log
+// is.
 func (b *bench) disk(context.Context) error {
 	took, err := fsyncs(string(b.dir), 500)
 	if err != nil {
@@ -32,7 +33,8 @@ func fsyncs(dir string, n int) (took []time.Duration, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	page := make([]byte, 8192)
-	if _, err := f.WriteAt(make([]byte, n*len(page)), 0); err != nil { // as segments of the log are: there already
+	if _, err := f.WriteAt(make([]byte, n*len(page)), 0); err != nil {
+		// as segments of the log are: there already
 		return nil, err
 	}
 	if err := f.Sync(); err != nil {

@@ -39,7 +39,8 @@ func roomFor(dir string, messages int64) error {
 	return nil
 }
 
-// growth publishes until so many messages are stored, and looks each time how fast that was at last and how long a read takes.
+// growth publishes until so many messages are stored, and looks each time how fast that was at last
+// and how long a read takes.
 func (b *bench) growth(ctx context.Context) (err error) {
 	m, url, end, err := b.mesh(ctx, 0)
 	if err != nil {
@@ -143,7 +144,8 @@ func reads(ctx context.Context, store meshv1.StoreServiceClient, heads []*meshv1
 }
 
 // lookedAt begins to count the rows of the log that are found by its indexes. After so many reads
-// perRead says how many there were for each: a server's process tells what it has counted when it has been idle for some seconds.
+// perRead says how many there were for each: a server's process tells what it has counted when it
+// has been idle for some seconds.
 func lookedAt(ctx context.Context, url string) (perRead func(reads int) (float64, error), err error) {
 	counts := func() (scans, rows, tables int64, err error) {
 		conn, err := pgx.Connect(ctx, url)

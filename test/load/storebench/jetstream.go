@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
-// jetStream publishes to nats-server's own log, asynchronously as its documentation advises. Its files are not fsynced when it answers.
+// jetStream publishes to nats-server's own log, asynchronously as its documentation advises. Its
+// files are not fsynced when it answers.
 func (b *bench) jetStream(ctx context.Context) (err error) {
 	server, err := b.dir.StartJetStream(ctx, b.programs.NATS, filepath.Join(string(b.dir), "jetstream"))
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command storebench measures the durable log from a producer's call to the disk, beside what bare programs get out of the same Postgres,
-// all in one run: `make bench-store`. docs/benchmarks.md says what the rows mean.
+// Command storebench measures the durable log from a producer's call to the disk, beside what bare
+// programs get out of the same Postgres, all in one run: `make bench-store`. docs/benchmarks.md
+// says what the rows mean.
 package main
 
 import (
@@ -69,7 +70,9 @@ func parse(args []string) (*config, error) {
 }
 
 func main() {
-	debug.SetGCPercent(400) // the arrivals of a run are a large heap without garbage; collecting it takes from whom is measured
+	// the arrivals of a run are a large heap without garbage; collecting it takes from whom is
+	// measured
+	debug.SetGCPercent(400)
 	local.Main("storebench", run)
 }
 

@@ -47,7 +47,8 @@ func (o *outbox) publish(ctx context.Context, conn *pgx.Conn, rows int) error {
 	return err
 }
 
-// hold publishes a transaction of some messages every so often, once at least, on each of several connections.
+// hold publishes a transaction of some messages every so often, once at least, on each of several
+// connections.
 func (o *outbox) hold(ctx context.Context, conns, rows int, every, span time.Duration) error {
 	failed := make(chan error, conns)
 	for range conns {
@@ -75,7 +76,8 @@ func (o *outbox) holdOne(ctx context.Context, rows int, every, span time.Duratio
 	}
 }
 
-// outbox measures from the commit of an application's transaction until its messages are ACKed by their subscribers.
+// outbox measures from the commit of an application's transaction until its messages are ACKed by
+// their subscribers.
 func (b *bench) outbox(ctx context.Context) error {
 	span := b.span / 6
 	idle := func(ctx context.Context, m *local.Mesh, o *outbox) error { return b.outboxIdle(ctx, m, o, span/2) }
@@ -182,7 +184,8 @@ func (b *bench) outboxRow(ctx context.Context, name string, load func(context.Co
 		defer func() { _ = s.conn.Close() }()
 		subs = append(subs, s)
 	}
-	if err := o.holdOne(ctx, 1, time.Nanosecond, time.Nanosecond); err != nil { // the first waits until routers trust their tables
+	if err := o.holdOne(ctx, 1, time.Nanosecond, time.Nanosecond); err != nil {
+		// the first waits until routers trust their tables
 		return err
 	}
 	if err := await(ctx, subs, 1); err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/table"
 )
 
-// reader has a transaction that looks at the database as it was, as a backup does, and compares what is appended meanwhile. How old its
-// snapshot is makes no difference: nothing that died since can be removed.
+// reader has a transaction that looks at the database as it was, as a backup does, and compares
+// what is appended meanwhile. How old its snapshot is makes no difference: nothing that died since
+// can be removed.
 func (b *bench) reader(ctx context.Context) (err error) {
 	m, url, end, err := b.mesh(ctx, 0)
 	if err != nil {

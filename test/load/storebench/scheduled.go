@@ -21,13 +21,15 @@ import (
 const (
 	// scheduledCount messages fall due within one second.
 	scheduledCount = 10_000
-	// scheduledSoon is the promise, in ms; the shards of a store that was killed wait for its successor.
+	// scheduledSoon is the promise, in ms; the shards of a store that was killed wait for its
+	// successor.
 	scheduledSoon = 100
 	// scheduledAhead is how long before they are published.
 	scheduledAhead = 8 * time.Second
 )
 
-// scheduled has 10,000 messages fall due in one second, with two stores: both live, and one killed in that second.
+// scheduled has 10,000 messages fall due in one second, with two stores: both live, and one killed
+// in that second.
 func (b *bench) scheduled(ctx context.Context) error {
 	for _, kill := range []bool{false, true} {
 		if err := b.scheduledRow(ctx, kill); err != nil {
@@ -78,7 +80,8 @@ func (b *bench) scheduledRow(ctx context.Context, kill bool) (err error) {
 	if _, err := arrivals(ctx, subs, scheduledCount); err != nil {
 		return err
 	}
-	var kept, lost []time.Duration // how late, in shards of the store that lives and of the other one
+	// how late, in shards of the store that lives and of the other one
+	var kept, lost []time.Duration
 	for i, s := range subs {
 		for _, a := range s.came {
 			late := a.at.Sub(a.stamp)

@@ -27,15 +27,16 @@ const (
 	sessionBatch = 500 // cursors that an edge writes at a time
 )
 
-// sessionLoad has 100,000 sessions ACK while messages are appended, and compares the appends with those before.
+// sessionLoad has 100,000 sessions ACK while messages are appended, and compares the appends with
+// those before.
 func (b *bench) sessionLoad(ctx context.Context) (err error) {
 	m, url, end, err := b.mesh(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	// Held by an edge, as if they had attached: 100,000 calls of AttachSession would take longer than all the rest. A server that made them one by one
-	// has analyzed the table meanwhile.
+	// Held by an edge, as if they had attached: 100,000 calls of AttachSession would take longer
+	// than all the rest. A server that made them one by one has analyzed the table meanwhile.
 	err = b.db.Exec(ctx, url, fmt.Sprintf(`INSERT INTO pushmesh.session (user_id, name, generation, connection_id, attached_at, expires_at, ttl, edge)
 		SELECT 'user-' || i, 'phone', 1, i, 0, 0, 604800000000, 'edge-bench' FROM generate_series(0, %d) AS i`, sessions-1))
 	if err = errors.Join(err, b.db.Exec(ctx, url, "ANALYZE pushmesh.session"), b.db.Checkpoint(ctx)); err != nil {
@@ -71,7 +72,8 @@ type turn struct {
 	cpu  map[string]time.Duration // by consumer
 }
 
-// turn appends for half the span, a checkpoint in the middle, while acks cursors a second are written.
+// turn appends for half the span, a checkpoint in the middle, while acks cursors a second are
+// written.
 func (b *bench) turn(ctx context.Context, m *local.Mesh, url string, t *turn, rate int) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -125,7 +127,8 @@ type worker struct {
 	pid  int
 }
 
-// used is the CPU of each process that handles cursors, so far; those that end meanwhile are left out.
+// used is the CPU of each process that handles cursors, so far; those that end meanwhile are left
+// out.
 func (b *bench) used(m *local.Mesh) map[worker]time.Duration {
 	all := map[worker]time.Duration{}
 	look := func(name string, pids ...int) {
@@ -160,7 +163,8 @@ func (b *bench) paced(ctx context.Context, router string, span time.Duration) ([
 	return h.Run(ctx, span)
 }
 
-// ackFor writes cursors at the rate of the ACKs, one message each, until ctx ends. Sessions take turns.
+// ackFor writes cursors at the rate of the ACKs, one message each, until ctx ends. Sessions take
+// turns.
 func ackFor(ctx context.Context, store string, acks *atomic.Int64) error {
 	conn, err := grpc.NewClient(store, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

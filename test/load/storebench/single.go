@@ -17,7 +17,8 @@ import (
 // singleRounds are taken in turns, so that whatever else the machine does meets both.
 const singleRounds = 5
 
-// single is one publisher that waits for each answer, beside a program that commits a row at a time.
+// single is one publisher that waits for each answer, beside a program that commits a row at a
+// time.
 func (b *bench) single(ctx context.Context) (err error) {
 	m, url, end, err := b.mesh(ctx, 0)
 	if err != nil {

@@ -56,7 +56,9 @@ func (w *watch) now() ([]time.Duration, error) {
 			used, err := procfs.CPU(pid)
 			if err != nil {
 				if c.name == "postgres" {
-					continue // a connection of the pool that was closed meanwhile: its share of the load is nearly nothing
+					// a connection of the pool that was closed meanwhile: its share of the load is
+					// nearly nothing
+					continue
 				}
 				return nil, err
 			}
@@ -103,7 +105,8 @@ func (w *watch) fault() error {
 
 const profileSeconds = 5
 
-// profileAll profiles router, store and this program while a load runs; without -profile it does nothing.
+// profileAll profiles router, store and this program while a load runs; without -profile it does
+// nothing.
 func (b *bench) profileAll(ctx context.Context, name string, m *local.Mesh) <-chan error {
 	done := make(chan error, 1)
 	if b.profile == "" {

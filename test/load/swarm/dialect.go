@@ -26,7 +26,8 @@ const (
 type Dialect interface {
 	// Hello is what connection n writes first, and how many Ready frames answer it.
 	Hello(n int) (b []byte, ready int)
-	// Next tells the size and kind of the frame that b begins with; size 0: b holds only a part of it.
+	// Next tells the size and kind of the frame that b begins with; size 0: b holds only a part of
+	// it.
 	Next(b []byte) (size int, kind Kind, err error)
 	// Ping is a frame that asks for a sign of life; nil where the protocol has none.
 	Ping() []byte

@@ -1,5 +1,6 @@
-// Package swarm is many subscribers on one thread: a lean epoll client, so that the server under test, not its load, is what a
-// machine is busy with. A connection costs a few dozen bytes here and has no goroutine.
+// Package swarm is many subscribers on one thread: a lean epoll client, so that the server under
+// test, not its load, is what a machine is busy with. A connection costs a few dozen bytes here and
+// has no goroutine.
 package swarm
 
 import (
@@ -16,23 +17,28 @@ import (
 // Config of a swarm.
 type Config struct {
 	Addr string // IPv4 address and port of the server
-	// Addrs are those of several servers, among which connections take turns; Addr is not looked at then.
+	// Addrs are those of several servers, among which connections take turns; Addr is not looked at
+	// then.
 	Addrs   []string
 	Dialect Dialect
 	Conns   int
 	// First is the number of the first connection, for Dialect.Hello.
 	First int
-	// From is the address that connection n comes from: ports of one pair of addresses are finite. nil spreads them over 127.0.1.x.
+	// From is the address that connection n comes from: ports of one pair of addresses are finite.
+	// nil spreads them over 127.0.1.x.
 	From func(n int) [4]byte
 	// Heartbeat is how often every connection pings while Beat is called; 0: never.
 	Heartbeat time.Duration
-	// Alone says that nothing else goes on in the process: what waits keeps its processor, and does not wake the runtime's monitor.
+	// Alone says that nothing else goes on in the process: what waits keeps its processor, and does
+	// not wake the runtime's monitor.
 	Alone bool
-	// Message, if set, sees every delivery: the connection's number within the swarm and the frame, valid until it returns.
+	// Message, if set, sees every delivery: the connection's number within the swarm and the frame,
+	// valid until it returns.
 	Message func(conn int, frame []byte)
 }
 
-// pending is how many connections may wait for the answers to their hello: enough to keep a server busy, too few to flood its backlog.
+// pending is how many connections may wait for the answers to their hello: enough to keep a server
+// busy, too few to flood its backlog.
 const pending = 200
 
 // patience with a server that does not answer.
@@ -110,7 +116,8 @@ func (s *Swarm) Connected() bool { return len(s.conns) == s.cfg.Conns && s.waiti
 // Subscribed is how many connections are.
 func (s *Swarm) Subscribed() int { return len(s.conns) - s.waiting }
 
-// Connect opens up to n more connections and reads what came meanwhile; it waits only while too many are unanswered.
+// Connect opens up to n more connections and reads what came meanwhile; it waits only while too
+// many are unanswered.
 func (s *Swarm) Connect(n int) error {
 	for ; n > 0 && len(s.conns) < s.cfg.Conns; n-- {
 		if err := s.open(); err != nil {
@@ -118,7 +125,8 @@ func (s *Swarm) Connect(n int) error {
 		}
 	}
 	last, progress := s.waiting, time.Now()
-	// Once there are too many, half of them are awaited: a wake for each answer costs more than the answer.
+	// Once there are too many, half of them are awaited: a wake for each answer costs more than the
+	// answer.
 	for most := pending; s.waiting > most || len(s.conns) == s.cfg.Conns && s.waiting > 0; most = pending / 2 {
 		if err := s.Turn(time.Second); err != nil {
 			return err
@@ -145,7 +153,8 @@ func (s *Swarm) open() error {
 	s.conns = append(s.conns, conn{fd: int32(fd), ready: int32(ready)})
 	s.waiting++
 	err = write(fd, hello)
-	if errors.Is(err, unix.EAGAIN) { // on loopback a connection is there at once, unless the server's backlog is full
+	if errors.Is(err, unix.EAGAIN) {
+		// on loopback a connection is there at once, unless the server's backlog is full
 		err = errors.Join(writable(fd), write(fd, hello))
 	}
 	return err
@@ -162,7 +171,8 @@ func writable(fd int) error {
 }
 
 func (s *Swarm) begin(fd, n int) error {
-	// A reset instead of a FIN at the end leaves no port in TIME_WAIT, and the port is chosen only when both ends are known.
+	// A reset instead of a FIN at the end leaves no port in TIME_WAIT, and the port is chosen only
+	// when both ends are known.
 	err := errors.Join(
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1),
@@ -231,7 +241,8 @@ func (s *Swarm) wait(ms int) (events int, err error) {
 	return int(n), nil
 }
 
-// read reads until there is no more, because what it leaves is not told of again. The end of a connection comes after what is read in part only.
+// read reads until there is no more, because what it leaves is not told of again. The end of a
+// connection comes after what is read in part only.
 func (s *Swarm) read(at int, ends bool) error {
 	c := &s.conns[at]
 	for {

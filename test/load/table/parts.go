@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Only is an expression that matches the names of parts: one of several that are separated by commas. "" matches all.
+// Only is an expression that matches the names of parts: one of several that are separated by
+// commas. "" matches all.
 func Only(list string) (*regexp.Regexp, error) {
 	return regexp.Compile(strings.ReplaceAll(list, ",", "|"))
 }
@@ -20,7 +21,8 @@ type Part struct {
 	Run  func(context.Context) error
 }
 
-// Run runs the parts whose name matches, one after the other, and says how long each took. What failed becomes a row.
+// Run runs the parts whose name matches, one after the other, and says how long each took. What
+// failed becomes a row.
 func Run(ctx context.Context, only *regexp.Regexp, rows *[]Row, parts ...Part) {
 	for _, p := range parts {
 		if !only.MatchString(p.Name) {

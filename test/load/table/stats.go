@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Median of some figures, at least one: of an even number of them, the mean of the two in the middle.
+// Median of some figures, at least one: of an even number of them, the mean of the two in the
+// middle.
 func Median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	if n := len(s); n%2 == 0 && n > 0 {

@@ -9,7 +9,8 @@ import (
 	"os"
 )
 
-// Row is one measured figure. Goal and Met are null where there is nothing to reach, Reference is "" without anything to compare with.
+// Row is one measured figure. Goal and Met are null where there is nothing to reach, Reference is
+// "" without anything to compare with.
 type Row struct {
 	Name  string   `json:"name"`
 	Value float64  `json:"value"`

@@ -1,5 +1,6 @@
-// Command lockload loads an etcd with locks, as test/load/claimbench does a mesh with claims: concurrency.Mutex, a session for each owner. It says "ready", carries out the
-// orders on its standard input, and answers each with a line of JSON.
+// Command lockload loads an etcd with locks, as test/load/claimbench does a mesh with claims:
+// concurrency.Mutex, a session for each owner. It says "ready", carries out the orders on its
+// standard input, and answers each with a line of JSON.
 //
 //	lockload ADDRESS
 //	pairs OWNERS CONNECTIONS SECONDS    each owner locks and unlocks its own keys, one pair after the other
@@ -59,7 +60,9 @@ func run(ctx context.Context, addr string) error {
 			return err
 		}
 		slices.Sort(took)
-		at := func(q float64) float64 { return float64(took[min(len(took)-1, int(float64(len(took))*q))].Microseconds()) / 1000 }
+		at := func(q float64) float64 {
+			return float64(took[min(len(took)-1, int(float64(len(took))*q))].Microseconds()) / 1000
+		}
 		if len(took) == 0 {
 			return fmt.Errorf("%s: nothing was done", in.Text())
 		}
@@ -131,7 +134,8 @@ func pairs(ctx context.Context, addr string, owners, conns int, span time.Durati
 	return took, time.Since(began), err
 }
 
-// hot has each owner lock the key again as soon as it has unlocked it; a hand-over is from the call that unlocks to the return of the next one's Lock.
+// hot has each owner lock the key again as soon as it has unlocked it; a hand-over is from the call
+// that unlocks to the return of the next one's Lock.
 func hot(ctx context.Context, addr string, owners, times int) (took []time.Duration, ran time.Duration, err error) {
 	all, end, err := sessions(ctx, addr, owners, min(owners, 4))
 	defer end()

@@ -1,4 +1,5 @@
-// Package candidates reads what is to be ranked from files: LibSVM lines, as sets for learning to rank come in, or lines of JSON.
+// Package candidates reads what is to be ranked from files: LibSVM lines, as sets for learning to
+// rank come in, or lines of JSON.
 package candidates
 
 import (
@@ -33,7 +34,8 @@ type Config struct {
 	Prefix string
 }
 
-// Reader reads candidates line by line. Empty lines, and of LibSVM comments, are passed over. The first line tells the format: one of JSON begins with {.
+// Reader reads candidates line by line. Empty lines, and of LibSVM comments, are passed over. The
+// first line tells the format: one of JSON begins with {.
 type Reader struct {
 	cfg    Config
 	lines  *bufio.Scanner
@@ -49,7 +51,8 @@ func NewReader(in io.Reader, cfg Config) *Reader {
 	return r
 }
 
-// Next is the next candidate; the error is io.EOF at the end, and otherwise names the file and the line.
+// Next is the next candidate; the error is io.EOF at the end, and otherwise names the file and the
+// line.
 func (r *Reader) Next() (*Line, error) {
 	if l := r.ahead; l != nil {
 		r.ahead = nil
@@ -89,7 +92,8 @@ func (r *Reader) fault(line int, err error) error {
 	return fmt.Errorf("%s: line %d: %w", r.cfg.Name, line, err)
 }
 
-// Query is the next query's candidates: those of lines with the same qid that follow each other, all where there are none. io.EOF: there is no more.
+// Query is the next query's candidates: those of lines with the same qid that follow each other,
+// all where there are none. io.EOF: there is no more.
 func (r *Reader) Query() ([]*Line, error) {
 	var all []*Line
 	for {

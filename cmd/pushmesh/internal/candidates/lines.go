@@ -11,7 +11,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// libSVM reads "LABEL [qid:QUERY] INDEX:VALUE …", of which the label may be left out, and what follows # is a comment.
+// libSVM reads "LABEL [qid:QUERY] INDEX:VALUE …", of which the label may be left out, and what
+// follows # is a comment.
 func (c Config) libSVM(line []byte, l *Line) error {
 	text, _, _ := strings.Cut(string(line), "#")
 	fields := strings.Fields(text)

@@ -40,12 +40,14 @@ type Claim struct {
 type Hold struct {
 	Token uint64
 	TTL   time.Duration
-	// Until is the earliest time at which the hold can have run out, by this process's monotonic clock.
+	// Until is the earliest time at which the hold can have run out, by this process's monotonic
+	// clock.
 	Until time.Time
 	State *wirev1.ClaimState
 }
 
-// holdOf a state that came in answer to a call made at began: what was left of the hold is counted from there.
+// holdOf a state that came in answer to a call made at began: what was left of the hold is counted
+// from there.
 func holdOf(st *wirev1.ClaimState, began time.Time) *Hold {
 	left := time.Duration(st.GetExpiresInMs()) * time.Millisecond
 	return &Hold{Token: st.GetToken(), TTL: left, Until: began.Add(left), State: st}
@@ -66,7 +68,8 @@ func (e *NotYoursError) Error() string {
 	return e.State.GetResource() + " is not held"
 }
 
-// Get waits until the claim is granted and takes it up. A wait that ctx ends gives the place up. NotYoursError: it was not to be had.
+// Get waits until the claim is granted and takes it up. A wait that ctx ends gives the place up.
+// NotYoursError: it was not to be had.
 func (c *Claim) Get(ctx context.Context) (*Hold, error) {
 	for began := time.Now(); ; {
 		left := time.Duration(0)
@@ -116,7 +119,8 @@ func (c *Claim) acquire(ctx context.Context, wait time.Duration) (*Hold, *wirev1
 	return holdOf(resp.GetState(), began), resp.GetState(), nil
 }
 
-// line waits in the line. Neither a hold nor an error: the place is gone, and it can be tried again.
+// line waits in the line. Neither a hold nor an error: the place is gone, and it can be tried
+// again.
 func (c *Claim) line(ctx context.Context) (*Hold, error) {
 	for {
 		h, again, err := c.watch(ctx)
@@ -198,7 +202,7 @@ func (c *Claim) Release(ctx context.Context, h *Hold) error {
 	return err
 }
 
-// retryable says whether an error is about the way to the stores, not about the claim.
+// retryable reports whether an error is about the way to the stores, not about the claim.
 func retryable(err error) bool {
 	return err != nil && code.Retryable(code.Of(err))
 }

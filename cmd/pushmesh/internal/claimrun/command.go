@@ -26,9 +26,11 @@ var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sys
 // outputDelay is how long output is waited for that processes hold open which outlive the command.
 const outputDelay = time.Second
 
-// Run runs cmd while the hold lasts: it renews, forwards signals, and stops the command's process group once the hold is lost, or is about to run out: by SIGTERM, then by
-// SIGKILL killAfter later, or a third of the TTL where that is shorter. It returns when nothing of the group is left and the claim is released. exit is what the command ended with, 128 and the
-// signal where it was one; lost is why it was stopped. err: it could not be started.
+// Run runs cmd while the hold lasts: it renews, forwards signals, and stops the command's process
+// group once the hold is lost, or is about to run out: by SIGTERM, then by SIGKILL killAfter later,
+// or a third of the TTL where that is shorter. It returns when nothing of the group is left and the
+// claim is released. exit is what the command ended with, 128 and the signal where it was one; lost
+// is why it was stopped. err: it could not be started.
 func (c *Claim) Run(ctx context.Context, h *Hold, cmd *exec.Cmd, killAfter time.Duration) (exit int, lost, err error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)

@@ -19,7 +19,8 @@ func margin(ttl time.Duration) time.Duration { return min(ttl/20, time.Second) }
 // errInTime says that a hold is about to run out.
 var errInTime = errors.New("the claim could not be renewed in time")
 
-// keep renews a hold at a third of its TTL, and ends with the reason once it is lost, or notice before it can have run out.
+// keep renews a hold at a third of its TTL, and ends with the reason once it is lost, or notice
+// before it can have run out.
 func (c *Claim) keep(ctx context.Context, h *Hold, notice time.Duration) error {
 	next := h.Until.Add(-2 * h.TTL / 3)
 	why := errInTime
@@ -42,7 +43,8 @@ func (c *Claim) keep(ctx context.Context, h *Hold, notice time.Duration) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
-			// The TTL stays the one that it began with: less is left of it where max_hold comes near.
+			// The TTL stays the one that it began with: less is left of it where max_hold comes
+			// near.
 			h.Until, h.TTL, why = renewed.Until, max(h.TTL, renewed.TTL), errInTime
 			next = began.Add(h.TTL / 3)
 		case !retryable(err):
@@ -54,7 +56,8 @@ func (c *Claim) keep(ctx context.Context, h *Hold, notice time.Duration) error {
 	}
 }
 
-// follow ends with the reason once the hold is told to be lost. Where the stream breaks, keep finds out.
+// follow ends with the reason once the hold is told to be lost. Where the stream breaks, keep finds
+// out.
 func (c *Claim) follow(ctx context.Context, h *Hold) error {
 	for ctx.Err() == nil {
 		err := c.lost(ctx, h)

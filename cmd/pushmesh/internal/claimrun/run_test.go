@@ -83,8 +83,9 @@ func runWith(t *testing.T, a *api, script string, killAfter time.Duration) (exit
 	return exit, text.String(), time.Now(), lost
 }
 
-// A claim that can't be renewed has the command stopped before the hold ends: by SIGTERM, and by SIGKILL where that does not help. A machine that stands still makes it
-// late: the best of some rounds counts.
+// A claim that can't be renewed has the command stopped before the hold ends: by SIGTERM, and by
+// SIGKILL where that does not help. A machine that stands still makes it late: the best of some
+// rounds counts.
 func TestCommandIsStoppedBeforeTheHoldEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string

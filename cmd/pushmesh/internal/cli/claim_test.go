@@ -108,7 +108,8 @@ func testClaimsOfANamespace(t *testing.T, m *running) {
 	}
 }
 
-// What runs while a claim is held: it is told the token, its exit code is handed on, others wait for it.
+// What runs while a claim is held: it is told the token, its exit code is handed on, others wait
+// for it.
 func testClaimRun(t *testing.T, m *running) {
 	t.Helper()
 	run := func(args ...string) *command {

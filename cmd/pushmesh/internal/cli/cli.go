@@ -93,7 +93,8 @@ func run(ctx context.Context, args []string, io stdio) error {
 	return command.Run(io)
 }
 
-// readable refuses an argument that is not UTF-8: the parser would replace its bytes, and something else than what was given would be published.
+// readable refuses an argument that is not UTF-8: the parser would replace its bytes, and something
+// else than what was given would be published.
 func readable(args []string) error {
 	for i, arg := range args {
 		if !utf8.ValidString(arg) {

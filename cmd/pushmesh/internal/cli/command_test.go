@@ -89,8 +89,8 @@ func (c *command) says(text string) {
 	}
 }
 
-// ran runs a command to its end: again where the mesh says that trying again may help, as it does when the machine stood still for so long
-// that a tier takes another one for gone.
+// ran runs a command to its end: again where the mesh says that trying again may help, as it does
+// when the machine stood still for so long that a tier takes another one for gone.
 func ran(t *testing.T, in string, args ...string) *command {
 	t.Helper()
 	for began, tries := time.Now(), 1; ; tries++ {
@@ -114,7 +114,8 @@ func must(t *testing.T, in string, args ...string) string {
 	return c.out.String()
 }
 
-// said runs a command until it succeeds and its output holds text: of a machine that stood still not every edge answers in time.
+// said runs a command until it succeeds and its output holds text: of a machine that stood still
+// not every edge answers in time.
 func said(t *testing.T, text string, args ...string) {
 	t.Helper()
 	for began := time.Now(); ; {

@@ -13,7 +13,7 @@ import (
 type disconnectCmd struct {
 	ClientID string `name:"client-id" placeholder:"ID" help:"Connections that said this in their Hello."`
 	User     string `placeholder:"USER" help:"Connections of this user. Without authentication a client is the user client:ID."`
-	Code     string `default:"CANCELLED" help:"What they are told (${default}). It says whether they come back by themselves: UNAVAILABLE, DRAINING or RATE_LIMITED do, FORBIDDEN does not."`
+	Code     string `default:"CANCELLED" help:"What they are told (${default}). It reports whether they come back by themselves: UNAVAILABLE, DRAINING or RATE_LIMITED do, FORBIDDEN does not."`
 	Reason   string `placeholder:"TEXT" help:"What they are told beside the code, for people."`
 	routerFlag
 }

@@ -14,7 +14,8 @@ func TestDisconnect(t *testing.T) {
 	banned.says("subscribed to")
 	stays.says("subscribed to")
 	c := ran(t, "", with(m.router, "disconnect", "--client-id", "phone", "--code", "forbidden", "--reason", "spam was sent")...)
-	late := c.tries > 1 && c.out.String() == "0 disconnected\n" // an edge did it, and said so too late
+	// an edge did it, and said so too late
+	late := c.tries > 1 && c.out.String() == "0 disconnected\n"
 	if c.code != 0 || c.out.String() != "1 disconnected\n" && !late {
 		t.Errorf("exit code %d, it says %q, %q", c.code, c.out.String(), c.err.String())
 	}

@@ -12,8 +12,9 @@ func TestEventsArePrinted(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, t.TempDir())
 	c := start(t, strings.NewReader(""), append([]string{"events", "connect", "--count", "1"}, m.router...)...)
-	c.says("subscribed to $events/connect/#")              // its own connection came before
-	for deadline := time.Now().Add(patience); !c.over(); { // edges hear a little later that somebody listens
+	c.says("subscribed to $events/connect/#") // its own connection came before
+	for deadline := time.Now().Add(patience); !c.over(); {
+		// edges hear a little later that somebody listens
 		if one := ran(t, "", append([]string{"sub", "room/1", "--client-id", "ann", "--timeout", "100ms"}, m.edge...)...); one.code != 0 && one.code != exitTimeout {
 			t.Fatalf("sub: exit code %d, %s", one.code, one.err.String())
 		}
@@ -33,7 +34,7 @@ func TestEventsArePrinted(t *testing.T) {
 	}
 }
 
-// over says whether the command has ended.
+// over reports whether the command has ended.
 func (c *command) over() bool {
 	select {
 	case <-c.ended:

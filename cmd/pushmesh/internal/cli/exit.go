@@ -71,7 +71,8 @@ func explain(err error) string {
 	return text + " (trying the same again will not help)"
 }
 
-// refusal finds the reason in an error of the mesh, of the SDK or of a gRPC call; false where it is of none of them.
+// refusal finds the reason in an error of the mesh, of the SDK or of a gRPC call; false where it is
+// of none of them.
 func refusal(err error) (*code.Error, bool) {
 	var ours *code.Error
 	if errors.As(err, &ours) {

@@ -95,7 +95,8 @@ func TestScheduledMessages(t *testing.T) {
 	must(t, "", with(m.router, "cancel", fields[1])...)
 	sub := start(t, nil, with(m.edge, "sub", "room/+/soon", "--timeout", patience.String())...)
 	sub.says("subscribed")
-	// A store that hears of a message after its time appends it at once, and nothing is scheduled: on a slow machine the delay has to be longer.
+	// A store that hears of a message after its time appends it at once, and nothing is scheduled:
+	// on a slow machine the delay has to be longer.
 	for n, delay := 0, 100*time.Millisecond; ; n, delay = n+1, 4*delay {
 		topic := fmt.Sprintf("room/%d/soon", n)
 		out = must(t, "", with(m.router, "pub", topic, "soon", "--delay", delay.String())...)

@@ -105,7 +105,8 @@ func (c *modelRollback) Run(ctx context.Context, stdio stdio) error {
 	})
 }
 
-// modelVersion reads NAME or NAME@VERSION, as the argument or flag what has it; version 0: none is named.
+// modelVersion reads NAME or NAME@VERSION, as the argument or flag what has it; version 0: none is
+// named.
 func modelVersion(what, text string) (name string, version uint64, err error) {
 	name, number, versioned := strings.Cut(text, "@")
 	if !versioned {

@@ -53,7 +53,8 @@ func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
 		s.MaxRedeliveries = p.MaxRedeliveries
 	}
 	if p.GetRank() != nil {
-		// What came over gRPC can be written as JSON, but for text that is not UTF-8, which gRPC refuses.
+		// What came over gRPC can be written as JSON, but for text that is not UTF-8, which gRPC
+		// refuses.
 		s.Rank, _ = protojson.MarshalOptions{UseProtoNames: true}.Marshal(p.GetRank())
 	}
 	if p.GetClaims() != nil {

@@ -17,7 +17,8 @@ type formatFlag struct {
 	Format string `enum:"text,json" default:"text" help:"Output: text, or json (one object a line)."`
 }
 
-// shownMessage is a message as `sub` and `history` print it. Payload is set where it is UTF-8, PayloadBase64 where not.
+// shownMessage is a message as `sub` and `history` print it. Payload is set where it is UTF-8,
+// PayloadBase64 where not.
 type shownMessage struct {
 	Topic         string            `json:"topic"`
 	Epoch         uint64            `json:"epoch,omitempty"`

@@ -29,7 +29,8 @@ type lineAnswer struct {
 	err    error
 }
 
-// publishLines pipelines: one goroutine reads and publishes, this one prints the answers in the order of the lines. The first refusal ends it.
+// publishLines pipelines: one goroutine reads and publishes, this one prints the answers in the
+// order of the lines. The first refusal ends it.
 func (c *pubCmd) publishLines(ctx context.Context, in io.Reader, out io.Writer, headers map[string]string) error {
 	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: c.Router, CloseTimeout: time.Second})
 	if err != nil {
@@ -39,7 +40,8 @@ func (c *pubCmd) publishLines(ctx context.Context, in io.Reader, out io.Writer, 
 	defer cancel()
 	sent := make(chan line, linesAhead)
 	read := make(chan error, 1)
-	// It may still wait for a line of a terminal when the command ends; nothing of it is waited for then.
+	// It may still wait for a line of a terminal when the command ends; nothing of it is waited for
+	// then.
 	go func() {
 		defer close(sent)
 		read <- c.readLines(ctx, in, producer, sent, headers)
@@ -52,7 +54,8 @@ func (c *pubCmd) publishLines(ctx context.Context, in io.Reader, out io.Writer, 
 	return errors.Join(err, closeProducer(producer, err))
 }
 
-// closeProducer closes; what it left unanswered is worth telling only where nothing else went wrong.
+// closeProducer closes; what it left unanswered is worth telling only where nothing else went
+// wrong.
 func closeProducer(p *pushmesh.Producer, before error) error {
 	if err := p.Close(); before == nil {
 		return err

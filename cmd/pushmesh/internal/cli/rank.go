@@ -63,7 +63,8 @@ func (c *rankCmd) Run(ctx context.Context, stdio stdio) error {
 	return errors.Join(err, conn.Close(), closeInput())
 }
 
-// queries opens the input. next gives the candidates of one query after the other, and io.EOF at the end.
+// queries opens the input. next gives the candidates of one query after the other, and io.EOF at
+// the end.
 func (c *rankCmd) queries(in io.Reader) (next func() ([]*candidates.Line, error), closeInput func() error, err error) {
 	var sizes []int
 	if c.Query != "" {

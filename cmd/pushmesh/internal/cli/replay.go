@@ -86,7 +86,8 @@ const (
 	spareFiles      = 500
 )
 
-// connectionsHere is how many subscribers the open-files limit allows, each costing so many descriptors in this process.
+// connectionsHere is how many subscribers the open-files limit allows, each costing so many
+// descriptors in this process.
 func connectionsHere(each uint64) (int, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

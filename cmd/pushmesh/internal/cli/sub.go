@@ -184,7 +184,8 @@ func (c *subCmd) follow(ctx context.Context, sub *pushmesh.Subscriber, p *printe
 	}
 }
 
-// printer prints messages and counts them. Handlers of a subscriber run one at a time; follow looks only after done was closed.
+// printer prints messages and counts them. Handlers of a subscriber run one at a time; follow looks
+// only after done was closed.
 type printer struct {
 	cmd   *subCmd
 	stdio stdio

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// TestSubComesWithTLS has the command shake hands with a server that asks for a certificate of a client.
+// TestSubComesWithTLS has the command shake hands with a server that asks for a certificate of a
+// client.
 func TestSubComesWithTLS(t *testing.T) {
 	ca, err := testca.New()
 	if err != nil {

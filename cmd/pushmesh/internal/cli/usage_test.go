@@ -128,7 +128,8 @@ func TestNobodyThereIsATimeout(t *testing.T) {
 	})
 }
 
-// longer tries with longer and longer time-outs, since a busy machine may take longer than any of them to come to what is looked for.
+// longer tries with longer and longer time-outs, since a busy machine may take longer than any of
+// them to come to what is looked for.
 func longer(t *testing.T, good func(timeout string) bool) {
 	t.Helper()
 	for timeout := 300 * time.Millisecond; ; timeout *= 4 {

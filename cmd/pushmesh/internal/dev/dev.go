@@ -15,8 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store"
 )
 
-// Mesh is a whole mesh. It is a lifecycle.Part: each tier is made when the ones it calls already listen, because only then
-// are their addresses known.
+// Mesh is a whole mesh. It is a lifecycle.Part: each tier is made when the ones it calls already
+// listen, because only then are their addresses known.
 type Mesh struct {
 	set   Settings
 	parts lifecycle.Stack

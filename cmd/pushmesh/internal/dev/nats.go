@@ -12,7 +12,8 @@ import (
 // natsReady is how long the embedded server may take to listen.
 const natsReady = 10 * time.Second
 
-// natsServer is an embedded NATS server on a free port of loopback, without JetStream: the fast path, nothing is kept in it. It is a lifecycle.Part.
+// natsServer is an embedded NATS server on a free port of loopback, without JetStream: the fast
+// path, nothing is kept in it. It is a lifecycle.Part.
 type natsServer struct {
 	srv *server.Server
 }
@@ -22,7 +23,8 @@ func (n *natsServer) Start(context.Context) error {
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "pushmesh-dev", Host: Host, Port: server.RANDOM_PORT,
 		NoSigs: true, NoLog: true, NoSystemAccount: true,
-		MaxPending: 256 << 20, // an edge in the same process catches up sooner than it pays to drop it
+		// an edge in the same process catches up sooner than it pays to drop it
+		MaxPending: 256 << 20,
 	})
 	if err != nil {
 		return fmt.Errorf("nats: %w", err)

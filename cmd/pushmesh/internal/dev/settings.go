@@ -1,5 +1,5 @@
-// Package dev runs a whole mesh in one process: an embedded NATS server, a SQLite file, and all four tiers with the same code as
-// in production between them.
+// Package dev runs a whole mesh in one process: an embedded NATS server, a SQLite file, and all
+// four tiers with the same code as in production between them.
 package dev
 
 import (
@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Settings of a mesh in one process. Zero values mean the default given, but an address that is empty means a free port.
+// Settings of a mesh in one process. Zero values mean the default given, but an address that is
+// empty means a free port.
 type Settings struct {
 	Data string // folder of the database, ./data
 
@@ -20,7 +21,8 @@ type Settings struct {
 	Compute, ComputeHTTP string
 	Store, StoreHTTP     string
 
-	// ProducerRate and ProducerInFlight are what one producer may do: generous, for one machine has no neighbours to protect.
+	// ProducerRate and ProducerInFlight are what one producer may do: generous, for one machine has
+	// no neighbours to protect.
 	ProducerRate     int // 100,000 messages a second
 	ProducerInFlight int // 10,000 unanswered
 
@@ -33,7 +35,8 @@ type Settings struct {
 // Host is where everything listens: a mesh for development is for this machine alone.
 const Host = "127.0.0.1"
 
-// Ports fills every empty address with API.md's numbers counted from the edge's: first, first+1, … and first+80, … for HTTP. 0 means free ports.
+// Ports fills every empty address with API.md's numbers counted from the edge's: first, first+1, …
+// and first+80, … for HTTP. 0 means free ports.
 func (s *Settings) Ports(first int) {
 	for i, addr := range []*string{&s.Edge, &s.Router, &s.Compute, &s.Store} {
 		fill(addr, first, i)

@@ -32,7 +32,8 @@ func (m *Mesh) newCompute(ctx context.Context) (*compute.Compute, error) {
 	})
 }
 
-// appendWait lets what is published at once wait its turn, rather than be refused for the sake of neighbours that one machine has not.
+// appendWait lets what is published at once wait its turn, rather than be refused for the sake of
+// neighbours that one machine has not.
 const appendWait = time.Second
 
 func (m *Mesh) newRouter(ctx context.Context) (*router.Router, error) {

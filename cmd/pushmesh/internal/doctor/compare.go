@@ -43,8 +43,8 @@ func checkVersions(r *Report, all []*seen) {
 // far is how far clocks may be apart before it is a fault: seconds is what the mesh is made for.
 const far = 5 * time.Second
 
-// checkClocks compares every clock with that of the router that listed the nodes. What a node says is on its way for some milliseconds, which
-// makes its clock seem late.
+// checkClocks compares every clock with that of the router that listed the nodes. What a node says
+// is on its way for some milliseconds, which makes its clock seem late.
 func checkClocks(r *Report, all []*seen, limit time.Duration) {
 	worst := time.Duration(0)
 	for _, o := range all {

@@ -160,7 +160,8 @@ func some(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// checkGiven asks routers that were named and that no node says to be: the first that answers names the nodes, so that nobody would miss the others.
+// checkGiven asks routers that were named and that no node says to be: the first that answers names
+// the nodes, so that nobody would miss the others.
 func checkGiven(ctx context.Context, r *Report, c Config, nodes []*pushmeshv1.Node) {
 	for _, addr := range c.Routers {
 		if slices.ContainsFunc(nodes, func(n *pushmeshv1.Node) bool { return n.GetGrpcAddress() == addr }) {
@@ -186,7 +187,8 @@ func checkViews(ctx context.Context, r *Report, all []*seen, patience time.Durat
 			defer cancel()
 			resp, err := pushmeshv1.NewMeshServiceClient(conn).Nodes(ctx, &pushmeshv1.MeshServiceNodesRequest{})
 			for _, n := range resp.GetNodes() {
-				if n.GetProblem() == "" && n.GetTier() != pushmeshv1.Tier_TIER_COMPUTE { // each router is told of its own
+				if n.GetProblem() == "" && n.GetTier() != pushmeshv1.Tier_TIER_COMPUTE {
+					// each router is told of its own
 					know[(&seen{node: n}).name()] = true
 				}
 			}

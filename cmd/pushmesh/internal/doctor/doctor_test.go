@@ -45,7 +45,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// The second of two routers answers for the mesh: the first is missed all the same. What is given under another name is no other router.
+// The second of two routers answers for the mesh: the first is missed all the same. What is given
+// under another name is no other router.
 func TestARouterThatWasNamedIsMissed(t *testing.T) {
 	m := startFake(t)
 	_, port, _ := net.SplitHostPort(m.routers[0])

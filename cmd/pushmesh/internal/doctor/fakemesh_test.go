@@ -125,7 +125,8 @@ func (r *fakeRouter) Publish(_ context.Context, req *pushmeshv1.PublishRequest) 
 	return &pushmeshv1.PublishResponse{}, nil
 }
 
-// fakeEdge takes every Hello and every Subscribe, unless it is mute or full, and delivers everything to everybody.
+// fakeEdge takes every Hello and every Subscribe, unless it is mute or full, and delivers
+// everything to everybody.
 type fakeEdge struct {
 	id, addr string
 

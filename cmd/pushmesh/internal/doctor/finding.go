@@ -23,7 +23,8 @@ const (
 // Finding is one thing that was looked at.
 type Finding struct {
 	Level Level `json:"level"`
-	// Check names what was looked for: mesh, reach, ready, versions, clock, files, postgres, nats, probe.
+	// Check names what was looked for: mesh, reach, ready, versions, clock, files, postgres, nats,
+	// probe.
 	Check string `json:"check"`
 	// Subject is the node, database or pair of nodes.
 	Subject string `json:"subject"`

@@ -24,7 +24,8 @@ const (
 	spare = 5
 )
 
-// checkPostgres judges what stores found. Stores share databases: what is a server's is said once, connections are added up.
+// checkPostgres judges what stores found. Stores share databases: what is a server's is said once,
+// connections are added up.
 func checkPostgres(r *Report, told []inspected) {
 	wanted := map[string]uint32{}
 	for _, i := range told {

@@ -14,13 +14,15 @@ import (
 
 // What a child of these tests does besides listening, by name.
 const (
-	childEnv   = "PUSHMESH_TEST_MESH_CHILD" // set: this process is a child; the file that children note their ends in
+	// set: this process is a child; the file that children note their ends in
+	childEnv   = "PUSHMESH_TEST_MESH_CHILD"
 	stubborn   = "PUSHMESH_TEST_MESH_STUBBORN"
 	stillborn  = "PUSHMESH_TEST_MESH_STILLBORN"
 	wrongfully = "PUSHMESH_TEST_MESH_WRONGFULLY"
 )
 
-// TestMain makes the test binary a tier when it is started as one: it listens, is ready, and ends with SIGTERM.
+// TestMain makes the test binary a tier when it is started as one: it listens, is ready, and ends
+// with SIGTERM.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) == "" {
 		m.Run()

@@ -11,7 +11,8 @@ const (
 	routers = 2
 )
 
-// layout decides every process's address and arguments before any is started, so that each can be started again with the same ones.
+// layout decides every process's address and arguments before any is started, so that each can be
+// started again with the same ones.
 func (m *Mesh) layout() error {
 	if err := m.layoutNATS(); err != nil {
 		return err

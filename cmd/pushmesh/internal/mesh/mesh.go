@@ -14,11 +14,12 @@ import (
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 )
 
-// RestartAfter is how long a process stays dead with Settings.Restart: long enough that its peers notice.
+// RestartAfter is how long a process stays dead with Settings.Restart: long enough that its peers
+// notice.
 const RestartAfter = time.Second
 
-// Mesh is a mesh of processes. It is a lifecycle.Part and owns the processes, the private Postgres and the goroutines
-// that watch them.
+// Mesh is a mesh of processes. It is a lifecycle.Part and owns the processes, the private Postgres
+// and the goroutines that watch them.
 type Mesh struct {
 	set       Settings
 	out       io.Writer
@@ -40,7 +41,8 @@ func New(s Settings, out io.Writer) (*Mesh, error) {
 	return &Mesh{set: s.withDefaults(), out: out}, nil
 }
 
-// Start starts everything and returns once all are ready. What was started is stopped again if it fails.
+// Start starts everything and returns once all are ready. What was started is stopped again if it
+// fails.
 func (m *Mesh) Start(ctx context.Context) error {
 	m.watchers = lifecycle.NewGroup(context.WithoutCancel(ctx))
 	if err := m.start(ctx); err != nil {

@@ -146,7 +146,8 @@ func TestTellsOfADeathWithoutRestart(t *testing.T) {
 
 func TestKillsWhatDoesNotStop(t *testing.T) {
 	t.Setenv(stubborn, "router-1")
-	for grace := 300 * time.Millisecond; ; grace *= 8 { // a busy machine may take the others longer, too
+	for grace := 300 * time.Millisecond; ; grace *= 8 {
+		// a busy machine may take the others longer, too
 		set, ends := fakes(t)
 		set.Grace = grace
 		m, _ := started(t, set)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Fixed ports of the first nats-server, after those of the tiers; each further one's are 10 higher. The second is for its cluster.
+// Fixed ports of the first nats-server, after those of the tiers; each further one's are 10 higher.
+// The second is for its cluster.
 const (
 	natsPort    = 7404
 	clusterPort = 7405
@@ -16,7 +17,8 @@ const (
 // maxNATSServers keeps fixed ports apart.
 const maxNATSServers = 7
 
-// layoutNATS adds the NATS servers, which are a cluster where there are several. Every tier is told of all.
+// layoutNATS adds the NATS servers, which are a cluster where there are several. Every tier is told
+// of all.
 func (m *Mesh) layoutNATS() error {
 	var urls, routes []string
 	for i := range m.set.NATSServers {

@@ -15,7 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/readiness"
 )
 
-// process is one child: it owns the operating system's process, its log file and the goroutine that waits for its end.
+// process is one child: it owns the operating system's process, its log file and the goroutine that
+// waits for its end.
 type process struct {
 	name string
 	addr string // where it serves
@@ -41,7 +42,8 @@ func (p *process) start(dir string) error {
 	}
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// A group of its own: a Ctrl-C in the terminal is for the launcher, which stops its children in order.
+	// A group of its own: a Ctrl-C in the terminal is for the launcher, which stops its children in
+	// order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = cmd.Start()
 	if err := errors.Join(err, log.Close()); err != nil {
@@ -73,7 +75,8 @@ func (p *process) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// stop asks the process to end, and kills it after grace: that is an error, as is an exit code other than 0.
+// stop asks the process to end, and kills it after grace: that is an error, as is an exit code
+// other than 0.
 func (p *process) stop(grace time.Duration) error {
 	p.mu.Lock()
 	cmd, done := p.cmd, p.done

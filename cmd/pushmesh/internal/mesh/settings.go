@@ -1,5 +1,6 @@
-// Package mesh runs a mesh of separate processes on loopback: a real nats-server, a real Postgres, a store, a compute, two
-// routers and two edges. It is for development and for tests that kill processes.
+// Package mesh runs a mesh of separate processes on loopback: a real nats-server, a real Postgres,
+// a store, a compute, two routers and two edges. It is for development and for tests that kill
+// processes.
 package mesh
 
 import (
@@ -72,7 +73,8 @@ func (s Settings) Check() error {
 	return errors.Join(errs...)
 }
 
-// binary is the absolute path of a tier's binary: without it a name without a slash would be looked up on the PATH.
+// binary is the absolute path of a tier's binary: without it a name without a slash would be looked
+// up on the PATH.
 func (s Settings) binary(tier string) string {
 	path := filepath.Join(s.Bin, tier)
 	if abs, err := filepath.Abs(path); err == nil {

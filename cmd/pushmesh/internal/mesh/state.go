@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// StateFile is the name of the file in Settings.Dir that says what runs, for scripts and chaos tests. It is replaced, whole, at every change.
+// StateFile is the name of the file in Settings.Dir that says what runs, for scripts and chaos
+// tests. It is replaced, whole, at every change.
 const StateFile = "state.json"
 
 // State is what StateFile holds.

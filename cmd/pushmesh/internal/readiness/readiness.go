@@ -17,8 +17,9 @@ const (
 	mostText = 64 << 10
 )
 
-// Await asks until the tier at addr is ready and nothing is degraded: what is published or subscribed from then on is not refused. It
-// gives up with ctx, or when ended is closed (nil: never), and says then what was missing.
+// Await asks until the tier at addr is ready and nothing is degraded: what is published or
+// subscribed from then on is not refused. It gives up with ctx, or when ended is closed (nil:
+// never), and says then what was missing.
 func Await(ctx context.Context, addr string, ended <-chan struct{}) error {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()

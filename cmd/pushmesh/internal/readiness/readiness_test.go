@@ -37,7 +37,8 @@ func TestAwaitsWhatIsMissingOrDegraded(t *testing.T) {
 		t.Fatal("ready although the store is away")
 	}
 	err := Ask(t.Context(), srv.Addr())
-	for errors.Is(err, context.DeadlineExceeded) { // a busy machine may keep the answer for longer than Ask waits
+	for errors.Is(err, context.DeadlineExceeded) {
+		// a busy machine may keep the answer for longer than Ask waits
 		err = Ask(t.Context(), srv.Addr())
 	}
 	if err == nil || !strings.Contains(err.Error(), "store: degraded: away") {

@@ -58,7 +58,8 @@ func blast(b *testing.B, conn net.Conn, n int, payload []byte) {
 	}
 }
 
-// What a delivery costs the client, the same edge included: the reason why a replay has a subscriber of its own.
+// What a delivery costs the client, the same edge included: the reason why a replay has a
+// subscriber of its own.
 func BenchmarkDelivery(b *testing.B) {
 	payload, err := mark{run: 1}.payload("someone", "a line of chat as people write them")
 	if err != nil {
@@ -131,7 +132,8 @@ func run(b *testing.B, payload []byte, start func(addr string, done func()) (sto
 	stop()
 }
 
-// cpu is the processor time of this process: the SDK's ACKs wait for others, which costs time alone.
+// cpu is the processor time of this process: the SDK's ACKs wait for others, which costs time
+// alone.
 func cpu(b *testing.B) int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

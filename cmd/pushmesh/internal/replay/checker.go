@@ -2,8 +2,9 @@ package replay
 
 import "math/bits"
 
-// Checker knows which messages one subscriber must get, and in which order, and counts what comes. It drops what the log position
-// proves to be a redelivery, as the SDK does before a handler sees it. It has one owner at a time.
+// Checker knows which messages one subscriber must get, and in which order, and counts what comes.
+// It drops what the log position proves to be a redelivery, as the SDK does before a handler sees
+// it. It has one owner at a time.
 type Checker struct {
 	says int
 	seen []uint64 // a bit for each say of the room
@@ -54,8 +55,8 @@ func (c *Checker) Skip(epoch, seq uint64) {
 	c.pos = max(c.pos, seq)
 }
 
-// Got takes the message with the given seq, which is the index-th say of the room (below 0: not one of this run). It
-// says whether a handler would see it for the first time.
+// Got takes the message with the given seq, which is the index-th say of the room (below 0: not one
+// of this run). It reports whether a handler would see it for the first time.
 func (c *Checker) Got(seq uint64, index int) bool {
 	if index < 0 || index >= c.says {
 		c.pos = max(c.pos, seq)

@@ -14,8 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// fakeMesh speaks the subscriber protocol from an in-memory log, and commits the faults that a test plants. It is an edge, a
-// router's Head, and a producer in one.
+// fakeMesh speaks the subscriber protocol from an in-memory log, and commits the faults that a test
+// plants. It is an edge, a router's Head, and a producer in one.
 type fakeMesh struct {
 	pushmeshv1.UnimplementedHistoryServiceServer
 	t     *testing.T
@@ -178,7 +178,7 @@ func (f *fakeMesh) ack(body []byte) {
 	}
 }
 
-// allAcked says whether somebody has ACKed the end of every log.
+// allAcked reports whether somebody has ACKed the end of every log.
 func (f *fakeMesh) allAcked() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

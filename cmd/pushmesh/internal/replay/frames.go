@@ -22,8 +22,8 @@ const (
 	entryEpoch     = 5
 )
 
-// scanMessage finds seq and payload in the body of a Message frame, and stops once it has both: a replay reads tens of millions of
-// them, so nothing else is decoded. payload is a part of body.
+// scanMessage finds seq and payload in the body of a Message frame, and stops once it has both: a
+// replay reads tens of millions of them, so nothing else is decoded. payload is a part of body.
 func scanMessage(body []byte) (seq uint64, payload []byte, err error) {
 	for len(body) > 0 && (seq == 0 || payload == nil) {
 		num, typ, n := protowire.ConsumeTag(body)

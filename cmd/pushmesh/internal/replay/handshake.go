@@ -18,7 +18,8 @@ const (
 	subscriptionID   = 1
 )
 
-// handshake says Hello and Subscribe and reads Welcome and Subscribed, exactly: what follows stays in the socket.
+// handshake says Hello and Subscribe and reads Welcome and Subscribed, exactly: what follows stays
+// in the socket.
 func (s *subscriber) handshake(conn net.Conn) error {
 	out, err := s.greeting()
 	if err != nil {
@@ -54,7 +55,8 @@ func (s *subscriber) greeting() ([]byte, error) {
 	return wire.Append(out, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, sub)
 }
 
-// subscribed takes the mesh's promise: what is published from now on, or after our position, will come.
+// subscribed takes the mesh's promise: what is published from now on, or after our position, will
+// come.
 func (s *subscriber) subscribed(m *wirev1.Subscribed) error {
 	if !s.started {
 		s.started = true

@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// frames takes one frame of the connection; type 0 ends what one read brought: then everything got is ACKed at once.
+// frames takes one frame of the connection; type 0 ends what one read brought: then everything got
+// is ACKed at once.
 func (s *subscriber) frames(t wirev1.FrameType, body []byte) error {
 	switch t {
 	case 0:

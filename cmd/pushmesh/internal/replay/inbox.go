@@ -17,8 +17,8 @@ const readBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
-// inbox cuts what comes on a connection into frames. A read goes straight to the socket when it is readable, into a borrowed
-// buffer; the beginning of a frame that is not whole waits in rest.
+// inbox cuts what comes on a connection into frames. A read goes straight to the socket when it is
+// readable, into a borrowed buffer; the beginning of a frame that is not whole waits in rest.
 type inbox struct {
 	raw  syscall.RawConn
 	rest []byte
@@ -55,8 +55,8 @@ func (in *inbox) tryRead(fd uintptr) bool {
 	return true
 }
 
-// read waits for bytes and hands every whole frame that has come to handle, then calls it once with type 0: the end of the
-// batch. Bodies are valid during the call alone.
+// read waits for bytes and hands every whole frame that has come to handle, then calls it once with
+// type 0: the end of the batch. Bodies are valid during the call alone.
 func (in *inbox) read(handle func(t wirev1.FrameType, body []byte) error) error {
 	if err := in.raw.Read(in.try); err != nil {
 		return err
@@ -85,7 +85,8 @@ func (in *inbox) read(handle func(t wirev1.FrameType, body []byte) error) error 
 		}
 		data = data[wire.HeaderSize+n:]
 	}
-	in.rest = append(in.rest[:0], data...) // data may lie in rest itself: append moves it to the front
+	// data may lie in rest itself: append moves it to the front
+	in.rest = append(in.rest[:0], data...)
 	if len(in.rest) == 0 && cap(in.rest) > readBuffer {
 		in.rest = nil
 	}

@@ -2,8 +2,9 @@ package replay
 
 import "time"
 
-// offsets says when each say is due after the first one, at real pace: rooms follow one another in the order of the file,
-// without a pause between them; the says of one minute are spread evenly over it.
+// offsets says when each say is due after the first one, at real pace: rooms follow one another in
+// the order of the file, without a pause between them; the says of one minute are spread evenly
+// over it.
 func offsets(says []Say) []time.Duration {
 	out := make([]time.Duration, len(says))
 	var base time.Duration // when the current room began

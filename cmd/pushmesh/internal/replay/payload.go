@@ -6,7 +6,8 @@ import (
 	"encoding/json"
 )
 
-// A payload is a JSON object that people can read, and begins with a mark of fixed width that a subscriber checks without decoding JSON:
+// A payload is a JSON object that people can read, and begins with a mark of fixed width that a
+// subscriber checks without decoding JSON:
 //
 //	{"id":"RUN8BYTES ROOM4BYTES INDEX4BYTES SENT8BYTES in hex","user":"…","text":"…"}
 const (
@@ -14,8 +15,8 @@ const (
 	markSize   = 24
 )
 
-// mark says which message a payload is: of which run, which room of the script, which say of the room, and
-// when it was published (Unix nanoseconds, this process's clock).
+// mark says which message a payload is: of which run, which room of the script, which say of the
+// room, and when it was published (Unix nanoseconds, this process's clock).
 type mark struct {
 	run   uint64
 	room  uint32

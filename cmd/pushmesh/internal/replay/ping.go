@@ -11,7 +11,8 @@ import (
 // pingSlices spreads a heartbeat's pings over so many moments.
 const pingSlices = 30
 
-// ping keeps the heartbeats of all connections, so that none needs a timer, and closes those that stayed silent.
+// ping keeps the heartbeats of all connections, so that none needs a timer, and closes those that
+// stayed silent.
 func (f *fleet) ping(ctx context.Context) {
 	tick := time.NewTicker(heartbeat / pingSlices)
 	defer tick.Stop()

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Take is the part of the script that limits ask for: the first rooms of the file, at most rooms of them (0: all), until they come
-// to the given fraction of the deliveries (0 or 1: all).
+// Take is the part of the script that limits ask for: the first rooms of the file, at most rooms of
+// them (0: all), until they come to the given fraction of the deliveries (0 or 1: all).
 func (s *Script) Take(rooms int, fraction float64) *Script {
 	if rooms <= 0 || rooms > len(s.Rooms) {
 		rooms = len(s.Rooms)

@@ -7,7 +7,8 @@ import (
 	pushmesh "github.com/pushmesh/pushmesh/client"
 )
 
-// Few messages wait in the producer: those that do make the latency measured longer, and deliveries bound what is outstanding anyway.
+// Few messages wait in the producer: those that do make the latency measured longer, and deliveries
+// bound what is outstanding anyway.
 const producerBuffer = 256
 
 type sdkProducer struct{ *pushmesh.Producer }

@@ -42,8 +42,8 @@ func (p *player) closeProducers() error {
 	return errors.Join(errs...)
 }
 
-// publish publishes the wave's says in file order, a room always by the same producer, at the pace asked for, and
-// no further ahead of the deliveries than allowed.
+// publish publishes the wave's says in file order, a room always by the same producer, at the pace
+// asked for, and no further ahead of the deliveries than allowed.
 func (p *player) publish(ctx context.Context, w *wave, base uint64, fail func(error)) error {
 	began := time.Now()
 	var due []time.Duration
@@ -100,8 +100,9 @@ func until(ctx context.Context, at time.Time) error {
 	}
 }
 
-// awaitExtra looks for messages that the log holds beyond what the script says: a say that was published twice would arrive
-// after everything expected has, and must not be missed by leaving early.
+// awaitExtra looks for messages that the log holds beyond what the script says: a say that was
+// published twice would arrive after everything expected has, and must not be missed by leaving
+// early.
 func (p *player) awaitExtra(ctx context.Context, w *wave) error {
 	heads, err := p.heads(ctx, w)
 	if err != nil {

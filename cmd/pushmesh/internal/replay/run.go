@@ -36,7 +36,8 @@ type Options struct {
 	// Out takes a line every second, and one for everything worth knowing.
 	Out io.Writer
 
-	dial func(ctx context.Context, addrs []string) (producer, error) // of producers; tests replace it
+	// of producers; tests replace it
+	dial func(ctx context.Context, addrs []string) (producer, error)
 }
 
 // Why a replay ended early.
@@ -60,7 +61,8 @@ type player struct {
 	extra     uint64 // deliveries of messages that the script does not have
 }
 
-// Run plays script. The Result is valid with an error too: the error says why it ended early or could not go on.
+// Run plays script. The Result is valid with an error too: the error says why it ended early or
+// could not go on.
 func Run(ctx context.Context, script *Script, opts Options) (Result, error) {
 	p, err := newPlayer(script, opts)
 	if err != nil {

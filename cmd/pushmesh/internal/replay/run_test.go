@@ -87,7 +87,8 @@ func TestReplayRidesThroughCuts(t *testing.T) {
 }
 
 func TestReplayFindsALostMessage(t *testing.T) {
-	for stall := 2 * time.Second; ; stall *= 4 { // a machine that stands still for so long is given longer
+	for stall := 2 * time.Second; ; stall *= 4 {
+		// a machine that stands still for so long is given longer
 		f := newFakeMesh(t)
 		f.fault = func(conn int, seq uint64) fault {
 			if conn == 2 && seq == 11 {

@@ -1,5 +1,5 @@
-// Package replay plays a recorded chat through a mesh: every user of a room is one subscriber of its topic,
-// every say is published, and every delivery is checked.
+// Package replay plays a recorded chat through a mesh: every user of a room is one subscriber of
+// its topic, every say is published, and every delivery is checked.
 package replay
 
 import (
@@ -35,7 +35,8 @@ type Say struct {
 	Text   string
 }
 
-// Expected is how many deliveries the script comes to: every user of a room gets every say of that room.
+// Expected is how many deliveries the script comes to: every user of a room gets every say of that
+// room.
 func (s *Script) Expected() uint64 {
 	var n uint64
 	for _, r := range s.Rooms {

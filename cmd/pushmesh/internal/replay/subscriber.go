@@ -18,8 +18,9 @@ const (
 	backoffMost  = 3 * time.Second
 )
 
-// subscriber is one user of one room: one TCP connection at a time, to one of the edges, that subscribes to the room's topic with
-// ACK and resumes by position after every loss. Its goroutine owns everything but conn and heard.
+// subscriber is one user of one room: one TCP connection at a time, to one of the edges, that
+// subscribes to the room's topic with ACK and resumes by position after every loss. Its goroutine
+// owns everything but conn and heard.
 type subscriber struct {
 	fleet *fleet
 	n     int // of the run, spreads edges and meter shards
@@ -99,8 +100,8 @@ func (s *subscriber) session(ctx context.Context) error {
 	}
 }
 
-// open dials, says Hello and Subscribe in one write, and waits for both answers. Handshakes of the fleet are bounded, so that
-// one that began is not starved past the edge's deadline.
+// open dials, says Hello and Subscribe in one write, and waits for both answers. Handshakes of the
+// fleet are bounded, so that one that began is not starved past the edge's deadline.
 func (s *subscriber) open(ctx context.Context) (*net.TCPConn, error) {
 	select {
 	case s.fleet.handshakes <- struct{}{}:

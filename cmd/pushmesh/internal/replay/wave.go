@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// handshakesAtOnce of a fleet: more would only queue in the edge's accept backlog while their deadlines run.
+// handshakesAtOnce of a fleet: more would only queue in the edge's accept backlog while their
+// deadlines run.
 const handshakesAtOnce = 256
 
 // fleet is the subscribers of one wave. It owns their goroutines and the pinger's.
@@ -59,7 +60,8 @@ func (f *fleet) wait() Tally {
 	return t
 }
 
-// playWave connects the wave's subscribers, publishes its says, waits for every delivery and disconnects.
+// playWave connects the wave's subscribers, publishes its says, waits for every delivery and
+// disconnects.
 func (p *player) playWave(ctx context.Context, w *wave, n, of int) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

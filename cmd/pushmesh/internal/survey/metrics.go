@@ -91,7 +91,8 @@ func (m *Metrics) Labels(name, label string) (values []string) {
 	return values
 }
 
-// Rate is by how much a sum of counters grew each second since an earlier time. A counter that is smaller than it was began anew with its process.
+// Rate is by how much a sum of counters grew each second since an earlier time. A counter that is
+// smaller than it was began anew with its process.
 func (m *Metrics) Rate(before *Metrics, name string, match Match) (perSecond float64, ok bool) {
 	now, ok := m.Sum(name, match)
 	if !ok || before == nil {
@@ -108,8 +109,9 @@ func (m *Metrics) Rate(before *Metrics, name string, match Match) (perSecond flo
 	return (now - then) / seconds, true
 }
 
-// Quantile of what histograms of this name saw since an earlier time (nil: since their processes began), in their unit: within its bucket it is
-// taken for evenly spread, and what is above the last bound counts as that bound. False where they saw nothing.
+// Quantile of what histograms of this name saw since an earlier time (nil: since their processes
+// began), in their unit: within its bucket it is taken for evenly spread, and what is above the
+// last bound counts as that bound. False where they saw nothing.
 func (m *Metrics) Quantile(before *Metrics, name string, match Match, q float64) (v float64, ok bool) {
 	now, then := m.buckets(name, match), before.buckets(name, match)
 	var bounds []float64

@@ -1,4 +1,5 @@
-// Package survey looks at a whole mesh from outside: any router says which nodes there are, and each node is asked over HTTP.
+// Package survey looks at a whole mesh from outside: any router says which nodes there are, and
+// each node is asked over HTTP.
 package survey
 
 import (

@@ -133,7 +133,8 @@ func (m *Model) View() string {
 	return frame(m.lines(), foot, m.top, m.width, m.height)
 }
 
-// frame cuts lines to the window, from the line top on, with foot as the last. A window of no size is as large as need be.
+// frame cuts lines to the window, from the line top on, with foot as the last. A window of no size
+// is as large as need be.
 func frame(lines []string, foot string, top, width, height int) string {
 	if room := height - 1; height > 0 && len(lines) > room {
 		top = min(top, len(lines)-room)

@@ -1,4 +1,5 @@
-// Package top shows a mesh as tables that refresh themselves: every node of every tier with its rates, latencies and queues.
+// Package top shows a mesh as tables that refresh themselves: every node of every tier with its
+// rates, latencies and queues.
 package top
 
 import (
@@ -75,7 +76,8 @@ type row struct {
 	problem   string
 }
 
-// Picture is the tables of a reading as lines. Rates and latencies are of the time since before, which may be nil.
+// Picture is the tables of a reading as lines. Rates and latencies are of the time since before,
+// which may be nil.
 func Picture(now, before *Reading, order Order) []string {
 	lines := []string{summary(now, before)}
 	for _, t := range tiers {
@@ -156,7 +158,8 @@ func state(n *pushmeshv1.Node) string {
 	return "ok"
 }
 
-// sort puts those with a problem first, and the greatest load or delay above others; equal ones stay by name.
+// sort puts those with a problem first, and the greatest load or delay above others; equal ones
+// stay by name.
 func (t *tier) sort(rows []row, order Order) {
 	slices.SortStableFunc(rows, func(a, b row) int {
 		if by := cmp.Compare(min(len(b.problem), 1), min(len(a.problem), 1)); by != 0 && order != ByName {
@@ -195,8 +198,8 @@ func (t *tier) lines(rows []row) []string {
 	return align(table, len(head))
 }
 
-// align pads cells to the width of their column: names to the right side of theirs, numbers to the left. A row with fewer cells ends with what is said
-// in words.
+// align pads cells to the width of their column: names to the right side of theirs, numbers to the
+// left. A row with fewer cells ends with what is said in words.
 func align(table [][]string, columns int) []string {
 	width := make([]int, columns)
 	for _, cells := range table {

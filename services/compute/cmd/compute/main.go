@@ -24,8 +24,9 @@ func main() {
 	os.Exit(settings.ExitCode(err))
 }
 
-// spareProcessors leaves some of Go's to what serves while every worker ranks: with none to spare, Go looks at sockets every 10 ms only, whatever the
-// kernel would do. Workers are as many as before.
+// spareProcessors leaves some of Go's to what serves while every worker ranks: with none to spare,
+// Go looks at sockets every 10 ms only, whatever the kernel would do. Workers are as many as
+// before.
 func spareProcessors(s *compute.Settings) {
 	s.Workers = cmp.Or(s.Workers, runtime.GOMAXPROCS(0))
 	if spare := s.Workers + 2; spare > runtime.GOMAXPROCS(0) {

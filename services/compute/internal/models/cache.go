@@ -6,7 +6,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/trees"
 )
 
-// cache holds models until together they take more than most bytes; then those go that were asked for longest ago.
+// cache holds models until together they take more than most bytes; then those go that were asked
+// for longest ago.
 type cache struct {
 	most, bytes int
 	order       *list.List // of *entry, the latest first

@@ -21,7 +21,8 @@ const (
 	// askTimeout bounds one question, readTimeout the reading of one file.
 	askTimeout  = 2 * time.Second
 	readTimeout = time.Minute
-	// A load that failed is tried again, where the version is still asked for, after failedRetry if the store was away, else after brokenRetry.
+	// A load that failed is tried again, where the version is still asked for, after failedRetry if
+	// the store was away, else after brokenRetry.
 	failedRetry = time.Second
 	brokenRetry = 30 * time.Second
 )
@@ -166,7 +167,8 @@ func (m *Models) load(ctx context.Context, k key) {
 	m.cfg.Log.Warn("model not loaded", "name", k.name, "version", k.version, "error", err)
 }
 
-// read a file and parse it. A parser that panics is a fault of this program, and shall not end the node.
+// read a file and parse it. A parser that panics is a fault of this program, and shall not end the
+// node.
 func (m *Models) read(ctx context.Context, k key) (model *trees.Model, err error) {
 	defer func() {
 		if r := recover(); r != nil {

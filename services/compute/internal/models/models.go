@@ -1,5 +1,6 @@
-// Package models keeps a compute node's stored models ready: it follows the list of them in the store, and loads files in one goroutine beside the
-// pool, so that no job waits for a file to be read or parsed.
+// Package models keeps a compute node's stored models ready: it follows the list of them in the
+// store, and loads files in one goroutine beside the pool, so that no job waits for a file to be
+// read or parsed.
 package models
 
 import (
@@ -58,7 +59,8 @@ type failure struct {
 	before time.Time
 }
 
-// Models is a lifecycle.Part, safe for concurrent use. It owns one goroutine, which lists and loads.
+// Models is a lifecycle.Part, safe for concurrent use. It owns one goroutine, which lists and
+// loads.
 type Models struct {
 	cfg     Config
 	every   time.Duration // between questions to the store
@@ -125,9 +127,11 @@ const (
 	loading                // it is being loaded, or waits to be
 )
 
-// Model is a version of a model, and which; version 0 is the newest, or the newest that is loaded while a newer one is not. It never waits. Its errors:
-// UNAVAILABLE with a time to come back while the version is being loaded, or the store has not told of it; NOT_FOUND; UNSUPPORTED where the node knows
-// no store; MEMORY_BUDGET where the model is larger than all that models may take; else why its file could not be loaded.
+// Model is a version of a model, and which; version 0 is the newest, or the newest that is loaded
+// while a newer one is not. It never waits. Its errors: UNAVAILABLE with a time to come back while
+// the version is being loaded, or the store has not told of it; NOT_FOUND; UNSUPPORTED where the
+// node knows no store; MEMORY_BUDGET where the model is larger than all that models may take; else
+// why its file could not be loaded.
 func (m *Models) Model(name string, version uint64) (*trees.Model, uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,8 +139,8 @@ func (m *Models) Model(name string, version uint64) (*trees.Model, uint64, error
 	return found, at, err
 }
 
-// Wait until Model has the version, or says why not for good: the errors are Model's. UNAVAILABLE is left for a store that can't be asked, and a file that is
-// not loaded when ctx ends.
+// Wait until Model has the version, or says why not for good: the errors are Model's. UNAVAILABLE
+// is left for a store that can't be asked, and a file that is not loaded when ctx ends.
 func (m *Models) Wait(ctx context.Context, name string, version uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,7 +233,8 @@ func (m *Models) loading(k key) bool {
 	return false
 }
 
-// miss is why a version that is not known is refused: it may have been put a moment ago. m.mu is held.
+// miss is why a version that is not known is refused: it may have been put a moment ago. m.mu is
+// held.
 func (m *Models) miss(k key) (outlook, error) {
 	if gone, missed := m.missed[k]; gone || !missed && len(m.missed) == maxMissed {
 		what := k.String()

@@ -16,16 +16,19 @@ import (
 )
 
 const (
-	// maxWaiting jobs wait for a compilation or a model, of maxWaitingBytes together; more are refused.
+	// maxWaiting jobs wait for a compilation or a model, of maxWaitingBytes together; more are
+	// refused.
 	maxWaiting      = 1024
 	maxWaitingBytes = 256 << 20
-	// mostWait for a model, and at most three quarters of the time that the job has: what is left is for another node.
+	// mostWait for a model, and at most three quarters of the time that the job has: what is left
+	// is for another node.
 	mostWait = 5 * time.Second
 	// compileSteps of a byte of an expression: 10 us. Usual ones take some, the worst ones 60.
 	compileSteps = 400
 )
 
-// anteroom is where jobs wait that can't begin at once, outside the pool. It is safe for concurrent use.
+// anteroom is where jobs wait that can't begin at once, outside the pool. It is safe for concurrent
+// use.
 type anteroom struct {
 	mu          sync.Mutex
 	jobs, bytes int
@@ -55,7 +58,7 @@ func (a *anteroom) waiting() int {
 	return a.jobs
 }
 
-// compiled says whether no expression of a request has to be compiled.
+// compiled reports whether no expression of a request has to be compiled.
 func (s *Service) compiled(r *pushmeshv1.RankRequest) bool {
 	return (r.GetExpression() == nil || s.programs.Ready(r.GetExpression().GetExpression(), expr.Score)) &&
 		(r.GetFilter() == "" || s.programs.Ready(r.GetFilter(), expr.Filter))

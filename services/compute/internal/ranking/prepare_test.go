@@ -169,7 +169,8 @@ func (h *held) Step(time.Duration) (bool, error) {
 	return true, nil
 }
 
-// An expression is compiled by a worker, as work of its caller, however long that takes; jobs with others go on.
+// An expression is compiled by a worker, as work of its caller, however long that takes; jobs with
+// others go on.
 func TestExpressionsAreCompiledInThePool(t *testing.T) {
 	n := startNode(t, newLibrary())
 	s := newStream(t, n)

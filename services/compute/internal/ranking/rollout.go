@@ -11,9 +11,11 @@ import (
 const (
 	// leastCalls of a version, before which it is not judged.
 	leastCalls = 20
-	// recentCalls is how many calls of the new version the share of errors is of, about: at so many, what was counted counts half.
+	// recentCalls is how many calls of the new version the share of errors is of, about: at so
+	// many, what was counted counts half.
 	recentCalls = 1000
-	// slowWindows one after the other freeze a roll-out: a node that stands still for a moment makes one version slow in one of them.
+	// slowWindows one after the other freeze a roll-out: a node that stands still for a moment
+	// makes one version slow in one of them.
 	slowWindows = 3
 
 	defaultErrorShare = 0.05
@@ -42,7 +44,8 @@ func planOf(m *pushmeshv1.ModelScorer) plan {
 	return p
 }
 
-// rollout is what this node has seen of a plan: it chooses, and judges. It is guarded by rollouts.mu.
+// rollout is what this node has seen of a plan: it chooses, and judges. It is guarded by
+// rollouts.mu.
 type rollout struct {
 	plan
 	namespace string
@@ -66,7 +69,8 @@ type side struct {
 // mean time of a pair, in seconds.
 func (s *side) mean() float64 { return s.ran.Seconds() / float64(s.scored) }
 
-// choose says whether a call is the new version's: of any n calls one after the other, share·n are, to within one call.
+// choose reports whether a call is the new version's: of any n calls one after the other, share·n
+// are, to within one call.
 func (r *rollout) choose() (next bool) {
 	r.calls++
 	// The share of decimals is a bit less than it says: a tenth of ten calls is 1 and not 0.
@@ -84,7 +88,8 @@ func (r *rollout) began() {
 	}
 }
 
-// erred counts a call that the new version could not answer and the pinned one could, and says why that is too much; "": it isn't.
+// erred counts a call that the new version could not answer and the pinned one could, and says why
+// that is too much; "": it isn't.
 func (r *rollout) erred(err error) (why string) {
 	r.failed++
 	if r.tried < leastCalls || float64(r.failed) <= r.maxErrorShare*float64(r.tried) {
@@ -93,7 +98,8 @@ func (r *rollout) erred(err error) (why string) {
 	return fmt.Sprintf("%d of its last %d calls failed, the last one with: %v", r.failed, r.tried, err)
 }
 
-// ran takes in what a version scored, and in which time; call: it is the first that is told of a call. It says why the new one is too slow; "": it isn't.
+// ran takes in what a version scored, and in which time; call: it is the first that is told of a
+// call. It says why the new one is too slow; "": it isn't.
 func (r *rollout) ran(next, call bool, took time.Duration, scored int) (why string) {
 	s := &r.times[0]
 	if next {

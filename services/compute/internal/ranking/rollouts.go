@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// staleAfter is when a plan that no call has had is another policy's, while calls of the namespace go on: routers learn of a change within seconds.
+	// staleAfter is when a plan that no call has had is another policy's, while calls of the
+	// namespace go on: routers learn of a change within seconds.
 	staleAfter = 10 * time.Second
 	// forgetAfter is when a roll-out is forgotten that there are no calls for.
 	forgetAfter = time.Hour
@@ -47,7 +48,8 @@ func newRollouts(log *slog.Logger, reg prometheus.Registerer) *rollouts {
 	return all
 }
 
-// choose which version a call of a namespace is for; nil: no roll-out says so. A namespace whose model, which may be nil, has none has none any more.
+// choose which version a call of a namespace is for; nil: no roll-out says so. A namespace whose
+// model, which may be nil, has none has none any more.
 func (a *rollouts) choose(namespace string, m *pushmeshv1.ModelScorer) *trial {
 	if namespace == "" {
 		return nil
@@ -63,7 +65,8 @@ func (a *rollouts) choose(namespace string, m *pushmeshv1.ModelScorer) *trial {
 	return &trial{all: a, of: r, next: !r.frozen && r.choose()}
 }
 
-// of a namespace, the roll-out that its policy has; the others are dropped once they are stale. a.mu is held.
+// of a namespace, the roll-out that its policy has; the others are dropped once they are stale.
+// a.mu is held.
 func (a *rollouts) of(namespace string, m *pushmeshv1.ModelScorer, now time.Time) *rollout {
 	p := planOf(m)
 	wanted := p.next != 0 && p.share > 0

@@ -43,7 +43,8 @@ const expressions = 512
 // Models are those that a node has.
 type Models interface {
 	score.Models
-	// Wait until Model has a version, or says why not for good; UNAVAILABLE: the store can't be asked, or ctx has ended before it is loaded.
+	// Wait until Model has a version, or says why not for good; UNAVAILABLE: the store can't be
+	// asked, or ctx has ended before it is loaded.
 	Wait(ctx context.Context, name string, version uint64) error
 }
 

@@ -85,7 +85,8 @@ func (l *library) set(t *testing.T, version uint64, file string) {
 
 var loading = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Millisecond, "it is being loaded")
 
-// lightGBM is a model of so many trees over 8 columns, each with two leaves that have the same value.
+// lightGBM is a model of so many trees over 8 columns, each with two leaves that have the same
+// value.
 func lightGBM(objective string, n int, leaf float64) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nmax_feature_idx=7\nobjective=%s\nfeature_names=a b c d e f g h\n"+
@@ -129,7 +130,9 @@ func startNode(t *testing.T, models Models) *node {
 	n := &node{registry: prometheus.NewRegistry(), log: &logged{}}
 	n.pool = cpupool.New(cpupool.Config{
 		Workers: 2, Queue: [cpupool.Lanes]int{cpupool.Short: 64, cpupool.Long: 64}, MaxCost: 10_000_000, ShortCost: 20_000,
-		Stall: patience, // no worker here hangs for ever, but one may be slow: the race detector has a hostile text take a second
+		// no worker here hangs for ever, but one may be slow: the race detector has a hostile text
+		// take a second
+		Stall: patience,
 	})
 	if err := n.pool.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -17,8 +17,10 @@ import (
 
 type jobStream = grpc.BidiStreamingServer[meshv1.RankJobsRequest, meshv1.RankJobsResponse]
 
-// RankJobs implements meshv1.ComputeServiceServer. One goroutine takes jobs in; another one sends what is done, as many answers together as there are. The
-// pool's bounds bound what a stream has under way, and one that does not read its answers is not read from. A planned stop answers what is under way.
+// RankJobs implements meshv1.ComputeServiceServer. One goroutine takes jobs in; another one sends
+// what is done, as many answers together as there are. The pool's bounds bound what a stream has
+// under way, and one that does not read its answers is not read from. A planned stop answers what
+// is under way.
 func (s *Service) RankJobs(stream jobStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// trial is a call that a roll-out has given to a version. What it is told of the new version counts, but for what its caller made it do.
+// trial is a call that a roll-out has given to a version. What it is told of the new version
+// counts, but for what its caller made it do.
 type trial struct {
 	all    *rollouts
 	of     *rollout

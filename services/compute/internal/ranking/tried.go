@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// try makes the job of the new version. Where that can't be, or isn't loaded, it is the pinned version's, whose spec is given with what is wrong with it.
+// try makes the job of the new version. Where that can't be, or isn't loaded, it is the pinned
+// version's, whose spec is given with what is wrong with it.
 func (w *work) try(pinned *score.Spec, wrong error, parts score.Parts) error {
 	spec, err := score.Compile(score.OfVersion(w.req.GetRank(), w.trial.of.next), parts)
 	if err == nil {
@@ -34,7 +35,8 @@ func (w *work) try(pinned *score.Spec, wrong error, parts score.Parts) error {
 	return w.goBack(err)
 }
 
-// goBack has the pinned version do what the new one failed, as err says. An error is that of both: it is the caller's.
+// goBack has the pinned version do what the new one failed, as err says. An error is that of both:
+// it is the caller's.
 func (w *work) goBack(err error) error {
 	pinned := w.pinned
 	w.pinned, w.why = nil, err

@@ -55,7 +55,8 @@ func TestAShareOfTheCalls(t *testing.T) {
 	}
 }
 
-// Whatever fails in the new version, its caller gets the pinned version's answer, and the roll-out freezes.
+// Whatever fails in the new version, its caller gets the pinned version's answer, and the roll-out
+// freezes.
 func TestANextVersionThatFails(t *testing.T) {
 	for _, c := range []struct {
 		what string

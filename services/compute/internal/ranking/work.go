@@ -26,7 +26,8 @@ type work struct {
 	why    error       // it failed
 }
 
-// newWork makes a job ready, for the version of the model that a trial says, which may be nil. UNAVAILABLE: its model is not here yet.
+// newWork makes a job ready, for the version of the model that a trial says, which may be nil.
+// UNAVAILABLE: its model is not here yet.
 func newWork(req *meshv1.RankJobRequest, t *trial, parts score.Parts) (*work, error) {
 	if len(req.GetCaller()) > maxCaller {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "caller has more than 128 bytes")
@@ -54,7 +55,8 @@ func (w *work) begin(spec *score.Spec) error {
 		return err
 	}
 	if len(w.req.GetProfiles()) > 0 {
-		job.Lenient() // of a ranked delivery: one message shall not leave the others of its topic unranked
+		// of a ranked delivery: one message shall not leave the others of its topic unranked
+		job.Lenient()
 	}
 	w.job, w.model, w.cost = job, spec.Model(), cost
 	return nil

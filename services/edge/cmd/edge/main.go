@@ -22,8 +22,9 @@ func main() {
 	os.Exit(settings.ExitCode(err))
 }
 
-// smallHeap lets the heap grow by half before it is collected, where GOGC says nothing else: what an edge has very many of lies in slabs beside the
-// heap, so that a collection walks a few megabytes, and memory for each connection is what an edge is bought for.
+// smallHeap lets the heap grow by half before it is collected, where GOGC says nothing else: what
+// an edge has very many of lies in slabs beside the heap, so that a collection walks a few
+// megabytes, and memory for each connection is what an edge is bought for.
 func smallHeap() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)

@@ -1,5 +1,6 @@
-// Command edgehold is an edge without connections that wants topics all the same, such as user/FROM/inbox to user/TO-1/inbox: benchmarks
-// have routers learn them, and send to it. With -crowd it has members of a topic, too, for whoever watches that. It says "ready" once all is
+// Command edgehold is an edge without connections that wants topics all the same, such as
+// user/FROM/inbox to user/TO-1/inbox: benchmarks have routers learn them, and send to it. With
+// -crowd it has members of a topic, too, for whoever watches that. It says "ready" once all is
 // announced, and ends with its standard input.
 package main
 

@@ -1,6 +1,7 @@
-// Command edgestall is an edge that ranks on its own event loops, as no edge should: benchmarks show with it what the compute tier is for. Its loops and its mesh
-// are those of an edge with default settings, without what else an edge has. It says "ready" and its address once it serves, and ends with its standard input,
-// of which each line is an order:
+// Command edgestall is an edge that ranks on its own event loops, as no edge should: benchmarks
+// show with it what the compute tier is for. Its loops and its mesh are those of an edge with
+// default settings, without what else an edge has. It says "ready" and its address once it serves,
+// and ends with its standard input, of which each line is an order:
 //
 //	on     a ranking of -work every second, on one loop after the other; answered by "ok"
 //	off    no more of them; answered by "ok"

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// bucket is a token bucket in one word (the generic cell rate algorithm, ITU-T I.371): the time at which it would be full again. It holds a second's worth.
+// bucket is a token bucket in one word (the generic cell rate algorithm, ITU-T I.371): the time at
+// which it would be full again. It holds a second's worth.
 type bucket struct {
 	every int64 // nanoseconds; 0: no limit
 	full  atomic.Int64
@@ -18,7 +19,7 @@ func newBucket(perSecond int) bucket {
 	return bucket{every: max(int64(time.Second)/int64(perSecond), 1)}
 }
 
-// has says whether a token is there.
+// has reports whether a token is there.
 func (b *bucket) has(now int64) bool {
 	return b.every == 0 || b.full.Load()+b.every-now <= int64(time.Second)
 }

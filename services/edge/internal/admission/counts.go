@@ -5,8 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// counts are connections by address: a hash table of words, each a part of the hash and a count. A word that counts nobody is 0, and free. An
-// address lies anywhere within reach of where its hash says, so that nothing is ever moved.
+// counts are connections by address: a hash table of words, each a part of the hash and a count. A
+// word that counts nobody is 0, and free. An address lies anywhere within reach of where its hash
+// says, so that nothing is ever moved.
 type counts struct {
 	words []atomic.Uint64
 	mask  uint64
@@ -15,7 +16,8 @@ type counts struct {
 const (
 	countBits = 24
 	countMask = 1<<countBits - 1
-	// reach is how many words are looked at. The table has two for each connection: that none of these is free does not happen by chance.
+	// reach is how many words are looked at. The table has two for each connection: that none of
+	// these is free does not happen by chance.
 	reach = 32
 	// mostTries bounds how often a word is looked at again that another loop has changed meanwhile.
 	mostTries = 16
@@ -31,7 +33,8 @@ func newCounts(connections int) *counts {
 	return &counts{words: make([]atomic.Uint64, n), mask: uint64(n - 1)}
 }
 
-// enter counts one more, unless there are limit already. place is the word's number and 1; 0 where there was no room, and nothing is counted.
+// enter counts one more, unless there are limit already. place is the word's number and 1; 0 where
+// there was no room, and nothing is counted.
 func (c *counts) enter(hash uint64, limit int) (place uint32, ok bool) {
 	for range mostTries {
 		place, ok, again := c.try(hash, limit)
@@ -53,7 +56,8 @@ func (c *counts) try(hash uint64, limit int) (place uint32, ok, again bool) {
 		if !word.CompareAndSwap(0, v) {
 			return 0, false, true
 		}
-		// Another loop may have given the same address a word at the same time: a nearer one, which was free by then.
+		// Another loop may have given the same address a word at the same time: a nearer one, which
+		// was free by then.
 		if c.twice(hash, name, at) {
 			c.leave(uint32(at) + 1)
 			return 0, false, true
@@ -83,7 +87,7 @@ func (c *counts) find(hash, name uint64) (at int, found uint64) {
 	return at, 0
 }
 
-// twice says whether the address has a word beside the one given.
+// twice reports whether the address has a word beside the one given.
 func (c *counts) twice(hash, name uint64, but int) bool {
 	for i := range uint64(reach) {
 		n := int((hash + i) & c.mask)
@@ -109,7 +113,8 @@ func (c *counts) leave(place uint32) {
 	}
 }
 
-// named is the part of the hash that names an address in its word: not the bits that say where that is.
+// named is the part of the hash that names an address in its word: not the bits that say where that
+// is.
 func named(hash uint64) uint64 {
 	return max(hash&^countMask, 1<<countBits)
 }

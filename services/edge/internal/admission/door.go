@@ -1,5 +1,6 @@
-// Package admission decides which connections an edge takes: how many it holds, of one address and in all, and how fast they come. The loops of an edge
-// share one Door. They take no lock for it: what they share are atomic words, touched when a connection comes and when it ends.
+// Package admission decides which connections an edge takes: how many it holds, of one address and
+// in all, and how fast they come. The loops of an edge share one Door. They take no lock for it:
+// what they share are atomic words, touched when a connection comes and when it ends.
 package admission
 
 import (
@@ -13,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Limits of an edge; 0: none. An address is an IPv4 address, or a /64 of IPv6, which is what one customer of a provider has.
+// Limits of an edge; 0: none. An address is an IPv4 address, or a /64 of IPv6, which is what one
+// customer of a provider has.
 type Limits struct {
 	Connections        int // held in all
 	AddressConnections int // held of one address
@@ -28,7 +30,8 @@ type Limits struct {
 // retry is what those that are refused wait at least, and over as long again they are spread.
 const retry = 5 * time.Second
 
-// Door counts who is in. Every method may be called by all loops at a time; times are nanoseconds since one point for all of them.
+// Door counts who is in. Every method may be called by all loops at a time; times are nanoseconds
+// since one point for all of them.
 type Door struct {
 	lim   Limits
 	seed  maphash.Seed
@@ -56,7 +59,7 @@ func (d *Door) Held() int { return int(d.held.Load()) }
 // CountsAddresses says that EnterFrom gives places.
 func (d *Door) CountsAddresses() bool { return d.byOne != nil }
 
-// Takes says whether one more may be taken from the kernel now. It takes no token: Came does.
+// Takes reports whether one more may be taken from the kernel now. It takes no token: Came does.
 func (d *Door) Takes(now int64) bool { return d.rate.has(now) }
 
 // Came says that one was taken from the kernel.
@@ -78,10 +81,11 @@ func (d *Door) Enter() *code.Error {
 // Leave is Enter's end.
 func (d *Door) Leave() { d.held.Add(-1) }
 
-// Proxy says whether the address may send a PROXY header.
+// Proxy reports whether the address may send a PROXY header.
 func (d *Door) Proxy(addr netip.Addr) bool { return holds(d.lim.Proxies, addr) }
 
-// EnterFrom counts one more of an address, or says why not. Who has a place, which is above 0, gives it to LeaveFrom in the end.
+// EnterFrom counts one more of an address, or says why not. Who has a place, which is above 0,
+// gives it to LeaveFrom in the end.
 func (d *Door) EnterFrom(addr netip.Addr, now int64) (place uint32, why *code.Error) {
 	if d.byOne == nil && d.rates == nil || holds(d.lim.Exempt, addr) {
 		return 0, nil

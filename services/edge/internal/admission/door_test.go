@@ -83,7 +83,8 @@ func TestAddressesAreCountedOneByOne(t *testing.T) {
 	}
 }
 
-// Loops that count the same few addresses at a time never let more in than may be, and in the end nobody is counted.
+// Loops that count the same few addresses at a time never let more in than may be, and in the end
+// nobody is counted.
 func TestAddressesAreExactAmongLoops(t *testing.T) {
 	const addresses, limit = 3, 5
 	c := newCounts(8) // a small table: words are given up and taken again all the time
@@ -198,7 +199,8 @@ func TestRateOfAnAddress(t *testing.T) {
 	if n, _ := come("192.0.2.2", second); n != 10 {
 		t.Fatalf("%d come of another", n)
 	}
-	if n, _ := come("192.0.2.1", second+second/2); n != 5 && n != 6 { // times are in steps, rounded down
+	if n, _ := come("192.0.2.1", second+second/2); n != 5 && n != 6 {
+		// times are in steps, rounded down
 		t.Fatalf("%d come after half a second", n)
 	}
 	if n, _ := come("192.0.2.1", 100*second); n != 10 {

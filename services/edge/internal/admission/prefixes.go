@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// ParsePrefixes takes networks (10.0.0.0/8, fd00::/8) and single addresses, as a flag has them; the error names every one that is neither.
+// ParsePrefixes takes networks (10.0.0.0/8, fd00::/8) and single addresses, as a flag has them; the
+// error names every one that is neither.
 func ParsePrefixes(flag string, all []string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	var errs []error

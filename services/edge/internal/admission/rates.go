@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// rates are token buckets by address: a word for each, which is a part of its hash and the time at which its bucket is full again (see bucket). A bucket
-// that is full need not be remembered: its word is free. So there are at most as many as addresses came within a second.
+// rates are token buckets by address: a word for each, which is a part of its hash and the time at
+// which its bucket is full again (see bucket). A bucket that is full need not be remembered: its
+// word is free. So there are at most as many as addresses came within a second.
 type rates struct {
 	words [1 << 16]atomic.Uint64
 	every int64
@@ -23,8 +24,8 @@ func newRates(perSecond int) *rates {
 	return &rates{every: max(int64(time.Second)/int64(perSecond), 1)}
 }
 
-// take takes a token of an address, and says in how many nanoseconds there is one where there is none. Where too many addresses come at a time
-// some have no bucket: those are let in.
+// take takes a token of an address, and says in how many nanoseconds there is one where there is
+// none. Where too many addresses come at a time some have no bucket: those are let in.
 func (r *rates) take(hash uint64, now int64) (wait int64) {
 	for range mostTries {
 		word, old, full := r.find(hash, now)

@@ -1,5 +1,6 @@
-// Package budget shares the bytes that all queues of an edge together may hold among its event loops. Each loop keeps a part for itself and
-// borrows the rest from a common one, so that a loop with few slow clients does not limit one with many.
+// Package budget shares the bytes that all queues of an edge together may hold among its event
+// loops. Each loop keeps a part for itself and borrows the rest from a common one, so that a loop
+// with few slow clients does not limit one with many.
 package budget
 
 import "sync/atomic"
@@ -20,7 +21,8 @@ const (
 	mostChunk  = 1 << 20
 )
 
-// ownPart of the budget is kept by loops for themselves, in equal parts: what one has for its clients while it waits for others to free what theirs hold.
+// ownPart of the budget is kept by loops for themselves, in equal parts: what one has for its
+// clients while it waits for others to free what theirs hold.
 const ownPart = 4
 
 // New makes a pool of so many bytes for so many loops.
@@ -55,7 +57,8 @@ type Share struct {
 	owing   atomic.Int64
 }
 
-// kept is how much of a loop's own part messages can't have: it is for what must be said whatever the queues are like, such as answers.
+// kept is how much of a loop's own part messages can't have: it is for what must be said whatever
+// the queues are like, such as answers.
 func (s *Share) kept() int64 { return s.pool.own / 4 }
 
 // Total bytes of the pool.
@@ -64,7 +67,7 @@ func (s *Share) Total() int64 { return s.pool.total }
 // Used bytes.
 func (s *Share) Used() int64 { return s.used }
 
-// Fits says whether messages of so many bytes may be queued, and borrows where it can.
+// Fits reports whether messages of so many bytes may be queued, and borrows where it can.
 func (s *Share) Fits(n int) bool {
 	want := s.used + int64(n) + s.kept()
 	return want <= s.granted || s.borrow(want-s.granted)
@@ -73,7 +76,7 @@ func (s *Share) Fits(n int) bool {
 // Charge counts what is there, whether it fits or not; n below 0 takes off.
 func (s *Share) Charge(n int) { s.used += int64(n) }
 
-// Over says whether more is there than the loop may have.
+// Over reports whether more is there than the loop may have.
 func (s *Share) Over() bool { return s.used > s.granted && !s.borrow(s.used-s.granted) }
 
 // borrow takes n bytes or more.
@@ -100,8 +103,9 @@ func (s *Share) need(needs bool) {
 	s.needs = needs
 }
 
-// Settle gives back what the loop does not use, all of it where another needs it, and notes how many of its connections owe anything. Excess is how much the
-// connection that owes most of those here may owe while another loop needs room; false: none does.
+// Settle gives back what the loop does not use, all of it where another needs it, and notes how
+// many of its connections owe anything. Excess is how much the connection that owes most of those
+// here may owe while another loop needs room; false: none does.
 func (s *Share) Settle(owing int) (excess int64, others bool) {
 	p := s.pool
 	s.owing.Store(int64(owing))

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Loops borrow and give back; together they never have more than there is, and what nobody uses can be had by anyone.
+// Loops borrow and give back; together they never have more than there is, and what nobody uses can
+// be had by anyone.
 func TestGrantsNeverExceedTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		loops := rapid.IntRange(1, 8).Draw(t, "loops")
@@ -40,7 +41,8 @@ func TestGrantsNeverExceedTheBudget(t *testing.T) {
 		for _, s := range p.shares {
 			s.Charge(-int(s.used))
 		}
-		for range 2 { // who needed something says so no more, then others keep what they may want again
+		for range 2 {
+			// who needed something says so no more, then others keep what they may want again
 			for _, s := range p.shares {
 				s.Settle(0)
 			}
@@ -52,7 +54,8 @@ func TestGrantsNeverExceedTheBudget(t *testing.T) {
 	})
 }
 
-// A loop that needs room has others give back what they don't use at once, and is told of by Settle until it has some.
+// A loop that needs room has others give back what they don't use at once, and is told of by Settle
+// until it has some.
 func TestOthersGiveBackWhatALoopNeeds(t *testing.T) {
 	p := New(8<<20, 2)
 	a, b := p.Share(0), p.Share(1)

@@ -1,5 +1,5 @@
-// Package certs keeps the certificates of an edge: it reads them from files, gives each client the one for the name that it asks for, and reads the files
-// again when they change.
+// Package certs keeps the certificates of an edge: it reads them from files, gives each client the
+// one for the name that it asks for, and reads the files again when they change.
 package certs
 
 import (
@@ -21,7 +21,8 @@ type Pair struct{ Cert, Key string }
 
 // Config of a Keeper.
 type Config struct {
-	// Pairs of files, at least one. The first is for clients that name no server, or one that no certificate is for.
+	// Pairs of files, at least one. The first is for clients that name no server, or one that no
+	// certificate is for.
 	Pairs []Pair
 	// Every is how often the files are looked at.
 	Every time.Duration
@@ -76,7 +77,8 @@ func (k *Keeper) Start(context.Context) error {
 // Stop implements lifecycle.Part.
 func (k *Keeper) Stop(ctx context.Context) error { return k.group.Stop(ctx) }
 
-// look takes what the files hold now, where that is new and good; what is not good is told once, and the certificates stay.
+// look takes what the files hold now, where that is new and good; what is not good is told once,
+// and the certificates stay.
 func (k *Keeper) look() {
 	files, sum, err := k.read()
 	if err == nil && sum == k.seen {

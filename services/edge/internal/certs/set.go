@@ -46,7 +46,8 @@ func (s *set) add(c *tls.Certificate) {
 
 func (s *set) names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
-// choose is the first certificate for the name that the client can do with; the first of that name, or of all, where it can do with none: the client says why not.
+// choose is the first certificate for the name that the client can do with; the first of that name,
+// or of all, where it can do with none: the client says why not.
 func (s *set) choose(hello *tls.ClientHelloInfo) *tls.Certificate {
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	fit := s.byName[name]

@@ -1,4 +1,5 @@
-// Package claims carries what subscribers claim from their loops to the client of the stores, and what that tells back to the loops.
+// Package claims carries what subscribers claim from their loops to the client of the stores, and
+// what that tells back to the loops.
 package claims
 
 import (
@@ -49,7 +50,8 @@ func (c *Claims) Start(context.Context) error {
 // Stop ends asking. What is not answered the client answers when it stops.
 func (c *Claims) Stop(ctx context.Context) error { return c.group.Stop(ctx) }
 
-// Claim implements exchange.Claims. How much waits is bounded by what each connection may have unanswered.
+// Claim implements exchange.Claims. How much waits is bounded by what each connection may have
+// unanswered.
 func (c *Claims) Claim(conn exchange.Conn, id uint32, op *meshv1.ClaimOp) {
 	c.ops.Do(func() {
 		c.mu.Lock()
@@ -71,7 +73,8 @@ func (c *Claims) EndClaims(connectionID uint64) {
 	})
 }
 
-// Tell is what the client calls for a connection. A state for one that is gone is of no use to anybody.
+// Tell is what the client calls for a connection. A state for one that is gone is of no use to
+// anybody.
 func (c *Claims) Tell(conn uint64, _ string, st *wirev1.ClaimState) {
 	c.mu.Lock()
 	at, lives := c.conns[conn]

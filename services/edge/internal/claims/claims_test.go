@@ -69,7 +69,8 @@ func TestStatesFindTheirConnection(t *testing.T) {
 	}
 	c.Tell(42, "client:a", &wirev1.ClaimState{Resource: "seat/1"})
 	stores.let <- struct{}{}
-	if e, ok := next(t, posted).(exchange.Claimed); !ok || e.ID != 10 { // for nobody, and told nevertheless
+	if e, ok := next(t, posted).(exchange.Claimed); !ok || e.ID != 10 {
+		// for nobody, and told nevertheless
 		t.Fatal(e)
 	}
 	if err := c.Stop(t.Context()); err != nil {

@@ -1,5 +1,5 @@
-// Package cursor keeps how far a session has come in one topic: a floor up to which everything is settled, the ranges settled
-// above it, and how often what is not settled was attempted.
+// Package cursor keeps how far a session has come in one topic: a floor up to which everything is
+// settled, the ranges settled above it, and how often what is not settled was attempted.
 package cursor
 
 import (
@@ -36,7 +36,7 @@ func New(c *meshv1.SessionCursor) *Cursor {
 	return out
 }
 
-// Has says whether seq is settled.
+// Has reports whether seq is settled.
 func (c *Cursor) Has(seq uint64) bool {
 	if seq <= c.Floor {
 		return true
@@ -113,7 +113,7 @@ func (c *Cursor) Attempted(seq uint64, n uint32) {
 // Attempts is how often seq was delivered as far as was noted.
 func (c *Cursor) Attempts(seq uint64) uint32 { return c.attempts[seq] }
 
-// Open says whether seq is near enough to the floor to be sent.
+// Open reports whether seq is near enough to the floor to be sent.
 func (c *Cursor) Open(seq uint64) bool { return seq <= c.Floor+Span }
 
 // Missing counts the seqs of lo to hi that are not settled.

@@ -69,7 +69,8 @@ func TestCursorAgreesWithSet(t *testing.T) {
 	})
 }
 
-// verifyStored: what is stored is as short as can be: ranges ascend, and between any two, and above the floor, at least one seq is missing.
+// verifyStored: what is stored is as short as can be: ranges ascend, and between any two, and above
+// the floor, at least one seq is missing.
 func verifyStored(t *rapid.T, c *meshv1.SessionCursor) {
 	last := c.GetFloor()
 	for i, v := range c.GetAcked() {
@@ -93,7 +94,8 @@ func TestAHalfRangeIsPassedOver(t *testing.T) {
 	}
 }
 
-// However many attempts are noted, settling many seqs at once takes as long as there are attempts, or seqs, whichever is less.
+// However many attempts are noted, settling many seqs at once takes as long as there are attempts,
+// or seqs, whichever is less.
 func TestSettlingMuchIsQuick(t *testing.T) {
 	c := &Cursor{}
 	c.Attempted(1<<62, 1)

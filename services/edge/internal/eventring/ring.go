@@ -1,5 +1,5 @@
-// Package eventring carries what happened on one event loop to the goroutine that tells the mesh of it. Putting never blocks, takes no lock and
-// allocates nothing; what finds no room is counted.
+// Package eventring carries what happened on one event loop to the goroutine that tells the mesh of
+// it. Putting never blocks, takes no lock and allocates nothing; what finds no room is counted.
 package eventring
 
 import (
@@ -44,7 +44,8 @@ type Record struct {
 	ClientID, User, Session, Name, Group, Reason string
 }
 
-// Ring has one goroutine that puts, the loop's, and one that takes. Positions only grow; a byte's place is its position modulo Size.
+// Ring has one goroutine that puts, the loop's, and one that takes. Positions only grow; a byte's
+// place is its position modulo Size.
 type Ring struct {
 	wake    func()
 	buf     []byte
@@ -54,10 +55,12 @@ type Ring struct {
 	lost    [events.Kinds]atomic.Uint64
 }
 
-// New makes a ring. wake is called, on the loop, when there is something to take where there was nothing; it must not block.
+// New makes a ring. wake is called, on the loop, when there is something to take where there was
+// nothing; it must not block.
 func New(wake func()) *Ring { return &Ring{wake: wake} }
 
-// Open gives the ring its memory, which it keeps. It is called by the reader, before the loop is told that any event is wanted.
+// Open gives the ring its memory, which it keeps. It is called by the reader, before the loop is
+// told that any event is wanted.
 func (r *Ring) Open() {
 	if r.buf == nil {
 		r.buf = make([]byte, Size)

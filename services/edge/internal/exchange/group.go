@@ -9,7 +9,8 @@ import (
 
 // Groups is what a loop asks of shared subscriptions. Its methods never block.
 type Groups interface {
-	// JoinGroup makes a subscription a member of a group; answered by GroupJoined. Every JoinGroup is paired with one LeaveGroup, also when it fails.
+	// JoinGroup makes a subscription a member of a group; answered by GroupJoined. Every JoinGroup
+	// is paired with one LeaveGroup, also when it fails.
 	JoinGroup(conn Conn, sub uint32, j *GroupJoin)
 	// PauseGroup says that the member takes nothing more.
 	PauseGroup(conn Conn, sub uint32)
@@ -17,7 +18,8 @@ type Groups interface {
 	ResumeGroup(conn Conn, sub uint32)
 	// LeaveGroup ends a member: what it has and did not settle goes to others.
 	LeaveGroup(conn Conn, sub uint32)
-	// SettleGroup ends what members have of messages that were Assigned to them. The slice is the mesh's to keep.
+	// SettleGroup ends what members have of messages that were Assigned to them. The slice is the
+	// mesh's to keep.
 	SettleGroup(all []GroupSettled)
 }
 
@@ -58,7 +60,8 @@ type GroupJoined struct {
 	Err         error
 }
 
-// Assigned hands a member messages of its group. Durable ones count for its window until they are settled.
+// Assigned hands a member messages of its group. Durable ones count for its window until they are
+// settled.
 type Assigned struct {
 	Conn     Conn
 	Sub      uint32

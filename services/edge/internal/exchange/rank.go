@@ -8,9 +8,11 @@ import (
 
 // Ranks is what a loop asks of ranking. Its methods never block.
 type Ranks interface {
-	// Gather has the loop told, by Gathered, that a ranking's candidates have gathered for its window.
+	// Gather has the loop told, by Gathered, that a ranking's candidates have gathered for its
+	// window.
 	Gather(g Gathering)
-	// Rank has messages ranked for connections; answered by Ranked, once, within about the deadline of the policy. The ranking is not changed any more.
+	// Rank has messages ranked for connections; answered by Ranked, once, within about the deadline
+	// of the policy. The ranking is not changed any more.
 	Rank(r *Ranking)
 }
 
@@ -60,7 +62,8 @@ type RankMember struct {
 	Places []uint32
 }
 
-// Ranked answers Rank. With Err, which has the code that the delivery without ranking is counted under, Members is nil.
+// Ranked answers Rank. With Err, which has the code that the delivery without ranking is counted
+// under, Members is nil.
 type Ranked struct {
 	Serial uint64
 	// Members in the order of Ranking.Members.

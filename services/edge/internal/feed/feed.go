@@ -1,6 +1,7 @@
-// Package feed puts what routers send to an edge into order for its loops. It knows for every durable topic how far it has come, holds back
-// what is ahead of a hole, says what must be read from the log, and keeps recent messages for those who read. It does no I/O: deliveries,
-// heads, ranges and the time are put in; runs for loops and reads come out.
+// Package feed puts what routers send to an edge into order for its loops. It knows for every
+// durable topic how far it has come, holds back what is ahead of a hole, says what must be read
+// from the log, and keeps recent messages for those who read. It does no I/O: deliveries, heads,
+// ranges and the time are put in; runs for loops and reads come out.
 package feed
 
 import (
@@ -10,21 +11,25 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// MaxLoops is how many loops a feed can serve, that of the groups' dispatchers included: a topic's loops are bits of a word.
+// MaxLoops is how many loops a feed can serve, that of the groups' dispatchers included: a topic's
+// loops are bits of a word.
 const MaxLoops = 64
 
 // Config of a feed; zero values mean the defaults given.
 type Config struct {
 	Loops int
-	// Durable says whether a topic's policy makes it durable.
+	// Durable reports whether a topic's policy makes it durable.
 	Durable func(topic string) bool
-	// Hold is how long messages ahead of a hole wait for it to be filled before the log is read: 20 ms.
+	// Hold is how long messages ahead of a hole wait for it to be filled before the log is read: 20
+	// ms.
 	Hold time.Duration
 	// Retry is how long a failed read waits: 500 ms.
 	Retry time.Duration
-	// RingMessages (512) and RingTopicBytes (512 KiB) bound the recent messages of a topic, RingBytes (64 MiB) those of all.
+	// RingMessages (512) and RingTopicBytes (512 KiB) bound the recent messages of a topic,
+	// RingBytes (64 MiB) those of all.
 	RingMessages, RingTopicBytes, RingBytes int
-	// HeldMessages (1,024) and HeldBytes (1 MiB) bound what a topic holds back; more is dropped, and read from the log later.
+	// HeldMessages (1,024) and HeldBytes (1 MiB) bound what a topic holds back; more is dropped,
+	// and read from the log later.
 	HeldMessages, HeldBytes int
 }
 
@@ -97,7 +102,8 @@ type due struct {
 type state struct {
 	topic string
 	epoch uint64
-	// known says that everything after last is owed to the loops. Before, messages are held until the head is known.
+	// known says that everything after last is owed to the loops. Before, messages are held until
+	// the head is known.
 	known bool
 	last  uint64 // emitted to the loops, without holes but those of retention
 	want  uint64 // the highest seq known to exist
@@ -271,8 +277,8 @@ func (f *Feed) sample(m *exchange.Message) {
 	}
 }
 
-// sweepEvery bounds how often all topics are looked at because a filter was left: clients that come and go leave many. Until then an
-// unwanted topic costs its memory alone.
+// sweepEvery bounds how often all topics are looked at because a filter was left: clients that come
+// and go leave many. Until then an unwanted topic costs its memory alone.
 const sweepEvery = time.Second
 
 // Advance does what is due by now. It is called at least every second or so, whatever Next says.

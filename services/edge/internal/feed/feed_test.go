@@ -368,7 +368,8 @@ func TestRangesAreNeverBehindWhatWasSent(t *testing.T) {
 	}
 }
 
-// Whatever is lost, doubled, reordered or refused: after heads were compared every loop has every message once, in order.
+// Whatever is lost, doubled, reordered or refused: after heads were compared every loop has every
+// message once, in order.
 func TestNothingIsLostDoubledOrReordered(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBench(t, 2, Config{HeldMessages: 4, RingMessages: 1 << 10})

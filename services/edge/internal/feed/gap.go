@@ -13,10 +13,12 @@ import (
 // knownWithin bounds how long the messages of a topic wait for its head to be known.
 const knownWithin = 3 * time.Second
 
-// emptyReads is how often the log may answer with nothing of what was said to exist, before the feed goes on without it.
+// emptyReads is how often the log may answer with nothing of what was said to exist, before the
+// feed goes on without it.
 const emptyReads = 4
 
-// hold keeps a message that is ahead of a hole, in order; beyond the bounds the newest is let go and will be read from the log.
+// hold keeps a message that is ahead of a hole, in order; beyond the bounds the newest is let go
+// and will be read from the log.
 func (f *Feed) hold(st *state, m *exchange.Message) {
 	st.want = max(st.want, m.Seq)
 	at, found := slices.BinarySearchFunc(st.held, m.Seq, func(h *exchange.Message, seq uint64) int {
@@ -89,8 +91,8 @@ func (f *Feed) wait(now time.Time, st *state, d time.Duration) {
 	}
 }
 
-// expire takes what is due from a queue. Entries of topics that settled or were forgotten meanwhile are passed over. A topic that is still to wait is put
-// behind the others in the same queue.
+// expire takes what is due from a queue. Entries of topics that settled or were forgotten meanwhile
+// are passed over. A topic that is still to wait is put behind the others in the same queue.
 func (f *Feed) expire(now time.Time, queue *[]due) {
 	for range *queue {
 		d := (*queue)[0]
@@ -171,7 +173,8 @@ func (f *Feed) fill(now time.Time, st *state, asked Read, r exchange.Range) {
 		f.settle(now, st, f.cfg.Retry)
 		return
 	}
-	// The log, asked again and again, does not have what was announced: it was rewound. Heads will show its new epoch.
+	// The log, asked again and again, does not have what was announced: it was rewound. Heads will
+	// show its new epoch.
 	f.stats.Phantoms.Add(1)
 	if len(st.held) > 0 {
 		f.skip(st, st.held[0].Seq-1)

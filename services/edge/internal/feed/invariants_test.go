@@ -90,8 +90,8 @@ func (b *bench) checkTopic(t tester, st *state) {
 	}
 }
 
-// Whatever becomes of several topics that share what is kept of them: what is kept is bounded, and each loop has each message that is still retained, once
-// and in order.
+// Whatever becomes of several topics that share what is kept of them: what is kept is bounded, and
+// each loop has each message that is still retained, once and in order.
 func TestWhateverBecomesOfTopics(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBench(t, 2, Config{HeldMessages: 3, HeldBytes: 12, RingMessages: 4, RingTopicBytes: 14, RingBytes: 24})
@@ -155,8 +155,8 @@ func TestWhateverBecomesOfTopics(t *testing.T) {
 	})
 }
 
-// inOrder sees to it that what a loop got is each topic's messages in order, and that those that are missing are no longer retained, or were passed over with a
-// hole that the loop sees.
+// inOrder sees to it that what a loop got is each topic's messages in order, and that those that
+// are missing are no longer retained, or were passed over with a hole that the loop sees.
 func (b *bench) inOrder(t *rapid.T, loop int, got []*exchange.Message) {
 	last := map[string]*exchange.Message{}
 	for _, m := range got {
@@ -176,7 +176,8 @@ func (b *bench) inOrder(t *rapid.T, loop int, got []*exchange.Message) {
 	}
 }
 
-// What a hole has lost to retention is passed over; the rest comes, and what is kept of it answers reads.
+// What a hole has lost to retention is passed over; the rest comes, and what is kept of it answers
+// reads.
 func TestRetentionTakesAPartOfAHole(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	b.join(0, "a", 1, 0)
@@ -195,7 +196,8 @@ func TestRetentionTakesAPartOfAHole(t *testing.T) {
 	}
 }
 
-// Beyond the budget the topics that were quiet longest lose their recent messages, one after the other.
+// Beyond the budget the topics that were quiet longest lose their recent messages, one after the
+// other.
 func TestTheQuietestTopicsLoseTheirRecentMessages(t *testing.T) {
 	b := newBench(t, 1, Config{RingBytes: 12}) // four messages of three bytes
 	kept := func() (out string) {

@@ -5,8 +5,9 @@ import "github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 // resendMost bounds the messages that Resend gives one loop at a time.
 const resendMost = 1024
 
-// Refused takes back a run that a loop had no room for. Of the durable topics in it nothing more is handed to the loop until Resent: what it
-// missed must come first. It returns how many ephemeral messages are lost.
+// Refused takes back a run that a loop had no room for. Of the durable topics in it nothing more is
+// handed to the loop until Resent: what it missed must come first. It returns how many ephemeral
+// messages are lost.
 func (f *Feed) Refused(loop int, run []*exchange.Message) (lost int) {
 	for _, m := range run {
 		if m.Epoch == 0 {
@@ -32,11 +33,12 @@ func (f *Feed) Refused(loop int, run []*exchange.Message) (lost int) {
 	return lost
 }
 
-// Owing says whether a loop misses anything.
+// Owing reports whether a loop misses anything.
 func (f *Feed) Owing() bool { return len(f.owing) > 0 }
 
-// Resend calls post for each loop that misses something, with what it missed where that is still at hand, else with the last message alone,
-// which shows the loop its hole. post says whether the loop had room.
+// Resend calls post for each loop that misses something, with what it missed where that is still at
+// hand, else with the last message alone, which shows the loop its hole. post reports whether the
+// loop had room.
 func (f *Feed) Resend(post func(loop int, run []*exchange.Message) bool) {
 	for loop, topics := range f.owing {
 		var run []*exchange.Message

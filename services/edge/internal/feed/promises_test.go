@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// What the store says of a topic tells whether messages are missing; a topic that nobody wants, or that has none, costs nothing.
+// What the store says of a topic tells whether messages are missing; a topic that nobody wants, or
+// that has none, costs nothing.
 func TestHeadsTellWhatIsMissing(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	b.Add(0, "a")
@@ -75,7 +76,8 @@ func TestSampledMessagesAreNamed(t *testing.T) {
 	}
 }
 
-// A loop that comes to a topic, by name or by a filter, gets what comes from then on, and one that leaves gets nothing more.
+// A loop that comes to a topic, by name or by a filter, gets what comes from then on, and one that
+// leaves gets nothing more.
 func TestLoopsComeAndGo(t *testing.T) {
 	b := newBench(t, 3, Config{})
 	b.join(0, "r/1", 1, 0)
@@ -112,7 +114,8 @@ func TestLoopsComeAndGo(t *testing.T) {
 	}
 }
 
-// A topic without a known head waits for it, or for those of a filter, 3 s at most, and not at all once nobody asks.
+// A topic without a known head waits for it, or for those of a filter, 3 s at most, and not at all
+// once nobody asks.
 func TestHeadsAreWaitedFor(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -169,7 +172,8 @@ func TestOnlyTopicsOfABasedFilterAreOwedFromTheBeginning(t *testing.T) {
 	b.want(0, "s/2/1/7")
 }
 
-// What is said to exist and is not in the log is given up after some reads, and nothing is due then.
+// What is said to exist and is not in the log is given up after some reads, and nothing is due
+// then.
 func TestWhatTheLogNeverHadIsGivenUp(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	b.join(0, "a", 1, 4)
@@ -210,13 +214,15 @@ func TestTheHolesOfATopicGoWithIt(t *testing.T) {
 	b.Remove(0, "a") // while it is read
 	b.ReadDone(b.now, out.Reads[0], exchange.Range{Topic: "a", Epoch: 1, Head: 3, Messages: []*exchange.Message{message("a", 1, 1)}})
 	b.join(0, "a", 1, 3)
-	b.ReadDone(b.now, out.Reads[0], exchange.Range{Topic: "a", Epoch: 1, Head: 3, Messages: []*exchange.Message{message("a", 1, 1)}}) // of its former life
+	// of its former life
+	b.ReadDone(b.now, out.Reads[0], exchange.Range{Topic: "a", Epoch: 1, Head: 3, Messages: []*exchange.Message{message("a", 1, 1)}})
 	b.turn()
 	b.want(0, "")
 	b.check(t)
 }
 
-// What a loop refuses is counted where it is lost, and owed where it has a log; a new epoch is owed from its first message.
+// What a loop refuses is counted where it is lost, and owed where it has a log; a new epoch is owed
+// from its first message.
 func TestWhatIsRefusedIsOwedOrLost(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	b.join(0, "a", 1, 0)
@@ -308,7 +314,8 @@ func TestOnlyTheSameLogIsAhead(t *testing.T) {
 	if h := b.AheadHead(exchange.Head{Topic: "u", Epoch: 8, Head: 1}); h.Epoch != 8 || b.Known("u") || !b.Known("a") || b.Known("x") {
 		t.Errorf("%+v", h)
 	}
-	if r := b.Ahead(exchange.Range{Topic: "a"}); r.Head != 0 || r.Err != nil { // a failed read says nothing
+	if r := b.Ahead(exchange.Range{Topic: "a"}); r.Head != 0 || r.Err != nil {
+		// a failed read says nothing
 		t.Errorf("%+v", r)
 	}
 	if r := b.Ahead(exchange.Range{Topic: "u", Epoch: 8}); r.Err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// ring bounds the recent messages of all topics together: beyond the budget the topic that was quiet longest loses all of its own.
+// ring bounds the recent messages of all topics together: beyond the budget the topic that was
+// quiet longest loses all of its own.
 type ring struct {
 	newest, oldest *state
 	bytes          int
@@ -30,7 +31,8 @@ func (r *ring) put(st *state, m *exchange.Message, cfg *Config) {
 	}
 }
 
-// trim lets go of a topic's oldest n messages. The array behind the slice is replaced by append from time to time, which frees them for good.
+// trim lets go of a topic's oldest n messages. The array behind the slice is replaced by append
+// from time to time, which frees them for good.
 func (r *ring) trim(st *state, n int) {
 	for i := range n {
 		st.size -= st.ring[i].Size()
@@ -95,7 +97,8 @@ func (f *Feed) Recent(t string, epoch, from, to uint64, maxBytes int) (exchange.
 	return r, true
 }
 
-// Ahead makes a range read from the log fit for loops: its head is never behind what they were sent.
+// Ahead makes a range read from the log fit for loops: its head is never behind what they were
+// sent.
 func (f *Feed) Ahead(r exchange.Range) exchange.Range {
 	st := f.topics[r.Topic]
 	if st == nil || !st.known || r.Epoch == 0 {

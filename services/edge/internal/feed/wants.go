@@ -64,13 +64,14 @@ func (f *Feed) mask(st *state) uint64 {
 	return st.mask
 }
 
-// covered says that a filter matches t whose topics were all given a state when it was joined: a topic unknown since appeared later, and
-// is owed from its first message on.
+// covered says that a filter matches t whose topics were all given a state when it was joined: a
+// topic unknown since appeared later, and is owed from its first message on.
 func (f *Feed) covered(t string) bool {
 	return f.based.Len() > 0 && len(f.based.Match(nil, t)) > 0
 }
 
-// Expect says that the head of a durable topic is being asked for because of a join: until Expected its messages are held, unless it is known.
+// Expect says that the head of a durable topic is being asked for because of a join: until Expected
+// its messages are held, unless it is known.
 func (f *Feed) Expect(t string) {
 	st := f.topics[t]
 	if st == nil {
@@ -95,7 +96,8 @@ func (f *Feed) Basing() { f.basing++ }
 // BasingDone ends a Basing.
 func (f *Feed) BasingDone() { f.basing-- }
 
-// Based says that every topic of a filter that exists was given to Head since the filter was joined.
+// Based says that every topic of a filter that exists was given to Head since the filter was
+// joined.
 func (f *Feed) Based(filter string) {
 	if f.filters[filter] != 0 {
 		f.based.Add(filter, true)
@@ -103,7 +105,7 @@ func (f *Feed) Based(filter string) {
 	}
 }
 
-// IsBased says whether the topics of a filter were all asked for since its first join.
+// IsBased reports whether the topics of a filter were all asked for since its first join.
 func (f *Feed) IsBased(filter string) bool { return f.complete[filter] }
 
 // Topics that are joined by name and durable: those whose heads are to be compared with the store.
@@ -126,16 +128,16 @@ func (f *Feed) Filters() []string {
 	return all
 }
 
-// Known says whether everything of a durable topic that comes from now on is owed to the loops.
+// Known reports whether everything of a durable topic that comes from now on is owed to the loops.
 func (f *Feed) Known(t string) bool {
 	st := f.topics[t]
 	return st != nil && st.known
 }
 
-// Wanted says whether a loop wants t.
+// Wanted reports whether a loop wants t.
 func (f *Feed) Wanted(t string) bool { return f.maskOf(t) != 0 }
 
-// Takes says whether a loop wants a topic, and counts where none does.
+// Takes reports whether a loop wants a topic, and counts where none does.
 func (f *Feed) Takes(t []byte) bool {
 	if f.exact[string(t)] != 0 || f.wild.Len() > 0 && f.maskOf(string(t)) != 0 {
 		return true

@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// joins is what the loops of a test want, told to a feed as the mesh does, and what they take: as the hub, nothing up to the head that they were told when they came.
+// joins is what the loops of a test want, told to a feed as the mesh does, and what they take: as
+// the hub, nothing up to the head that they were told when they came.
 type joins struct {
 	*bench
 	of    []map[string]bool   // by loop
@@ -94,8 +95,9 @@ func (j *joins) tellHeads(filter string) {
 	}
 }
 
-// Whatever loops come to topics and leave them, by name and by filters that overlap: each gets every message, durable or not, that comes while it wants the
-// topic, once, and nothing else; and the feed keeps nothing for those that left.
+// Whatever loops come to topics and leave them, by name and by filters that overlap: each gets
+// every message, durable or not, that comes while it wants the topic, once, and nothing else; and
+// the feed keeps nothing for those that left.
 func TestEachLoopGetsWhatItWants(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		j := newJoins(t, 3, Config{Durable: func(t string) bool { return strings.HasPrefix(t, "d/") }})
@@ -225,7 +227,8 @@ func TestTopicsAreSweptOnceASecond(t *testing.T) {
 	}
 }
 
-// A topic whose policy is durable no more, and whose messages came with a log, goes on being compared with the store.
+// A topic whose policy is durable no more, and whose messages came with a log, goes on being
+// compared with the store.
 func TestATopicWithALogIsCompared(t *testing.T) {
 	b := newBench(t, 1, Config{Durable: func(string) bool { return false }})
 	b.join(0, "a", 1, 3)
@@ -235,7 +238,8 @@ func TestATopicWithALogIsCompared(t *testing.T) {
 	}
 }
 
-// What a router sends to all edges is looked up before anything is allocated, however many topics nobody here wants.
+// What a router sends to all edges is looked up before anything is allocated, however many topics
+// nobody here wants.
 func TestWhatNobodyWantsCostsNoMemory(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	b.Add(0, "a")
@@ -277,14 +281,16 @@ func TestTheNextThingIsKnown(t *testing.T) {
 	b.want(0, "a/1/1 a/1/2 b/1/1 b/1/2")
 }
 
-// A log that lags brings messages late, now and then some: as long as it brings any, what was announced is waited for.
+// A log that lags brings messages late, now and then some: as long as it brings any, what was
+// announced is waited for.
 func TestALogThatComesOnIsWaitedFor(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	b.join(0, "a", 1, 0)
 	b.deliver("a", 1, 9)
 	b.pass(20 * time.Millisecond)
 	for seq := uint64(1); seq <= 8; seq++ {
-		b.pass((emptyReads - 2) * 500 * time.Millisecond) // beside the one that followed at once: all but the last of those that bring nothing
+		// beside the one that followed at once: all but the last of those that bring nothing
+		b.pass((emptyReads - 2) * 500 * time.Millisecond)
 		b.want(0, "")
 		b.log["a"].head = seq
 		b.pass(500 * time.Millisecond)

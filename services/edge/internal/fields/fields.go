@@ -3,7 +3,8 @@ package fields
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// Each calls f for every field of a message, up to one that is malformed. value is what a field of bytes contains, and of other types the value as it is encoded.
+// Each calls f for every field of a message, up to one that is malformed. value is what a field of
+// bytes contains, and of other types the value as it is encoded.
 func Each(b []byte, f func(num protowire.Number, typ protowire.Type, value []byte)) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -28,7 +29,8 @@ func Each(b []byte, f func(num protowire.Number, typ protowire.Type, value []byt
 	}
 }
 
-// Entry of a map from strings to values of a type: its key, and its value as Each has it; nil where it has none.
+// Entry of a map from strings to values of a type: its key, and its value as Each has it; nil where
+// it has none.
 func Entry(b []byte, of protowire.Type) (key, value []byte) {
 	Each(b, func(num protowire.Number, typ protowire.Type, v []byte) {
 		switch {

@@ -31,7 +31,8 @@ func (c *Core) assign() {
 	}
 }
 
-// assignEach gives each message to the least loaded member, if there is a choice not to the one that let it time out.
+// assignEach gives each message to the least loaded member, if there is a choice not to the one
+// that let it time out.
 func (c *Core) assignEach(l *lane) {
 	for len(l.ready) > 0 && len(c.idle) > 0 {
 		t := l.ready.take(0)
@@ -46,7 +47,8 @@ func (c *Core) assignEach(l *lane) {
 	}
 }
 
-// assignKey gives a key's messages to its member. While another has some un-ACKed, the key is on its way, and the next waits.
+// assignKey gives a key's messages to its member. While another has some un-ACKed, the key is on
+// its way, and the next waits.
 func (c *Core) assignKey(l *lane) {
 	for len(l.ready) > 0 {
 		m := c.ownerOf(l)
@@ -62,8 +64,8 @@ func (c *Core) assignKey(l *lane) {
 	}
 }
 
-// ownerOf is the member with the highest hash of key and member together (rendezvous hashing: Thaler and Ravishankar 1998): when a member goes, its keys alone
-// move.
+// ownerOf is the member with the highest hash of key and member together (rendezvous hashing:
+// Thaler and Ravishankar 1998): when a member goes, its keys alone move.
 func (c *Core) ownerOf(l *lane) *member {
 	if l.gen == c.gen && l.owner != nil {
 		return l.owner
@@ -120,7 +122,8 @@ func (c *Core) without(t *task) {
 	c.waitsForMember(t, 1)
 }
 
-// ephemeral hands a message that no log has to one member at once: nothing waits for it, and it takes no part in windows.
+// ephemeral hands a message that no log has to one member at once: nothing waits for it, and it
+// takes no part in windows.
 func (c *Core) ephemeral(m *exchange.Message) {
 	if m.ExpiresAt != 0 && m.ExpiresAt <= c.wall {
 		c.stats.Expired++

@@ -1,8 +1,10 @@
-// Package group decides for one shared subscription which member gets which message. It has no clock, goroutine or I/O: members, live messages, ranges of the
-// log, ACKs and time are put in; assignments, reads and positions to store come out.
+// Package group decides for one shared subscription which member gets which message. It has no
+// clock, goroutine or I/O: members, live messages, ranges of the log, ACKs and time are put in;
+// assignments, reads and positions to store come out.
 //
-// A message is queued once, with one member at a time, and queued again until it is settled: ACKed, or made a dead letter. Messages of a durable topic are
-// queued in the order of its log; what the queue has no room for is read from the log later.
+// A message is queued once, with one member at a time, and queued again until it is settled: ACKed,
+// or made a dead letter. Messages of a durable topic are queued in the order of its log; what the
+// queue has no room for is read from the log later.
 package group
 
 import (
@@ -26,8 +28,8 @@ type Config struct {
 	User, Session string
 	// Key is "" (message by message), KeyTopic, or KeyHeader and a header's name.
 	Key string
-	// MaxAttempts of a topic's messages before they are dead letters. The last of them is one of which a member gave word: it refused the message, let it
-	// time out, or its connection ended.
+	// MaxAttempts of a topic's messages before they are dead letters. The last of them is one of
+	// which a member gave word: it refused the message, let it time out, or its connection ended.
 	MaxAttempts func(topic string) uint32
 	// Topics is the most that the group may have; 0: 1,000.
 	Topics int
@@ -44,7 +46,8 @@ type Core struct {
 	wall   uint64 // Unix time in microseconds
 	paused bool
 	begun  bool
-	begins int64 // nothing is assigned before: members that know the dispatcher before say what they have
+	// nothing is assigned before: members that know the dispatcher before say what they have
+	begins int64
 
 	unclean bool                             // as Begin said
 	resumed bool                             // as Begin said
@@ -133,7 +136,8 @@ func New(cfg Config) *Core {
 	}
 }
 
-// Advance tells the time: monotonic nanoseconds since any point, and Unix microseconds. What is due happens.
+// Advance tells the time: monotonic nanoseconds since any point, and Unix microseconds. What is due
+// happens.
 func (c *Core) Advance(now int64, wall uint64) {
 	c.now, c.wall = now, wall
 	for len(c.delayed) > 0 && c.delayed[0].due <= now {
@@ -179,11 +183,12 @@ func (c *Core) Members() int { return len(c.members) }
 // Waiting messages that no member has.
 func (c *Core) Waiting() int { return c.queued }
 
-// Changed says whether there is something to be stored.
+// Changed reports whether there is something to be stored.
 func (c *Core) Changed() bool { return len(c.changed)+len(c.letters) > 0 }
 
-// Save is what came since it was called last, to be stored by one write: a dead letter's message is settled in its topic's position. The positions are those that
-// changed; with all, every one that has something un-ACKed too.
+// Save is what came since it was called last, to be stored by one write: a dead letter's message is
+// settled in its topic's position. The positions are those that changed; with all, every one that
+// has something un-ACKed too.
 func (c *Core) Save(all bool) ([]*meshv1.SessionCursor, []*meshv1.DeadLetter) {
 	if all {
 		for _, p := range c.places {
@@ -208,7 +213,8 @@ func (c *Core) Save(all bool) ([]*meshv1.SessionCursor, []*meshv1.DeadLetter) {
 	return out, letters
 }
 
-// Clean says whether the positions tell all that the next dispatcher must know. Without it, what one before may have delivered was not looked at yet.
+// Clean reports whether the positions tell all that the next dispatcher must know. Without it, what
+// one before may have delivered was not looked at yet.
 func (c *Core) Clean() bool {
 	for _, p := range c.places {
 		if p.pos < p.suspect {
@@ -243,7 +249,7 @@ func (c *Core) Head(topic string) (epoch, head uint64) {
 	return 0, 0
 }
 
-// HasEdge says whether an edge has members.
+// HasEdge reports whether an edge has members.
 func (c *Core) HasEdge(edge string) bool {
 	for id := range c.members {
 		if id.Edge == edge {

@@ -73,7 +73,8 @@ func TestATimeoutGoesToAnother(t *testing.T) {
 	}
 }
 
-// When one of ten members goes, the keys of the others stay where they are; when it comes back, it takes about a tenth.
+// When one of ten members goes, the keys of the others stay where they are; when it comes back, it
+// takes about a tenth.
 func TestFewKeysMove(t *testing.T) {
 	const members, keys = 10, 2000
 	c := started(t, Config{Key: "topic"}, "#", members)
@@ -196,7 +197,8 @@ func TestRetentionAndNewEpochs(t *testing.T) {
 	if a := c.Take().Assigned; len(a) != 1 || a[0].Message != m {
 		t.Fatal(a)
 	}
-	c.Settle(member1(0), &meshv1.GroupSettle{Topic: "t", Epoch: epoch, Seq: 9}) // of a log that is gone
+	// of a log that is gone
+	c.Settle(member1(0), &meshv1.GroupSettle{Topic: "t", Epoch: epoch, Seq: 9})
 	if cur, _ := c.Save(true); len(cur) != 1 || cur[0].GetEpoch() != epoch+1 || cur[0].GetFloor() != 0 {
 		t.Fatal(cur)
 	}
@@ -216,7 +218,8 @@ func TestWhatExpiredIsADeadLetter(t *testing.T) {
 	}
 }
 
-// A position that says of a dead letter that it is settled would lose it, if it were stored without the letter.
+// A position that says of a dead letter that it is settled would lose it, if it were stored without
+// the letter.
 func TestALetterIsStoredWithItsPosition(t *testing.T) {
 	c := started(t, Config{}, "t", 1, head("t", 0))
 	c.Live(run("t", 1, 1))

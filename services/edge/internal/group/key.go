@@ -44,7 +44,8 @@ func KeysOf(k string) Keys {
 	return Keys{k != "", name}
 }
 
-// Of a message: "" for all where the group is not sticky. Messages without the header go by their topic.
+// Of a message: "" for all where the group is not sticky. Messages without the header go by their
+// topic.
 func (k Keys) Of(m *exchange.Message) string {
 	switch {
 	case !k.sticky:
@@ -58,7 +59,8 @@ func (k Keys) Of(m *exchange.Message) string {
 	return m.Topic
 }
 
-// headersField is the number of Message.headers, a map: entries with the name as 1 and the value as 2.
+// headersField is the number of Message.headers, a map: entries with the name as 1 and the value as
+// 2.
 const headersField = 6
 
 // header finds a header's value in the encoded fields of a message.

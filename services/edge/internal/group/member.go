@@ -27,7 +27,8 @@ func (m *member) load() int { return len(m.tasks) + m.unread }
 
 func (m *member) room() bool { return m.load() < m.window }
 
-// memberHeap has members with room, the least loaded first; of equals the one whose turn is longest ago.
+// memberHeap has members with room, the least loaded first; of equals the one whose turn is longest
+// ago.
 type memberHeap []*member
 
 func (h memberHeap) Len() int { return len(h) }
@@ -76,7 +77,8 @@ func (c *Core) placed(m *member) {
 	}
 }
 
-// Join makes a member, or changes one. held is what it has: what a member is thought to have besides got lost on the way.
+// Join makes a member, or changes one. held is what it has: what a member is thought to have
+// besides got lost on the way.
 func (c *Core) Join(id MemberID, j *meshv1.GroupJoin) {
 	m := c.members[id]
 	if m == nil {
@@ -172,12 +174,13 @@ func (c *Core) unhold(k key, missed bool) {
 	}
 }
 
-// unread says whether a message will be queued.
+// unread reports whether a message will be queued.
 func (p *place) unread(k key) bool {
 	return p.epoch == k.epoch && k.seq > p.pos && !p.cur.Has(k.seq)
 }
 
-// Leave ends a member whose connection has ended, or which has unsubscribed: what it has goes to others.
+// Leave ends a member whose connection has ended, or which has unsubscribed: what it has goes to
+// others.
 func (c *Core) Leave(id MemberID) { c.leaves(id, false) }
 
 func (c *Core) leaves(id MemberID, unseen bool) {

@@ -17,7 +17,8 @@ type place struct {
 	cur   *cursor.Cursor
 	// pos: everything up to here was queued or is settled. head is the highest seq known.
 	pos, head uint64
-	// suspect: what is not settled up to here may have been delivered by a dispatcher before that could not note it.
+	// suspect: what is not settled up to here may have been delivered by a dispatcher before that
+	// could not note it.
 	suspect uint64
 
 	waits   bool // in Core.behind
@@ -37,12 +38,14 @@ type Begin struct {
 	Filter string
 	// Heads of the durable topics that match.
 	Heads []exchange.Head
-	// Resumed: the group existed before, and these are its positions. Topics without one appeared later.
+	// Resumed: the group existed before, and these are its positions. Topics without one appeared
+	// later.
 	Resumed bool
 	Cursors []*meshv1.SessionCursor
 	// Start of a group that is new.
 	Start exchange.GroupStart
-	// Unclean: the dispatcher before did not hand over. What it may have delivered is delivered again with attempt 1 at least.
+	// Unclean: the dispatcher before did not hand over. What it may have delivered is delivered
+	// again with attempt 1 at least.
 	Unclean bool
 	// Grace in nanoseconds, from now on, for members to say what they have.
 	Grace int64
@@ -84,8 +87,9 @@ func (c *Core) Begin(b *Begin) {
 	}
 }
 
-// resume takes up the position that is stored for a topic. It counts also where it is beyond the head that was found: a log that was set back has a new epoch,
-// but a store that hung may answer with an older head.
+// resume takes up the position that is stored for a topic. It counts also where it is beyond the
+// head that was found: a log that was set back has a new epoch, but a store that hung may answer
+// with an older head.
 func (c *Core) resume(p *place) bool {
 	s := c.stored[p.topic]
 	delete(c.stored, p.topic)
@@ -96,7 +100,8 @@ func (c *Core) resume(p *place) bool {
 	return true
 }
 
-// floor is the last seq of a topic that a new group does not get. A position counts whatever the start says of topics that are not named.
+// floor is the last seq of a topic that a new group does not get. A position counts whatever the
+// start says of topics that are not named.
 func floor(s *exchange.GroupStart, h exchange.Head, wildcard bool) uint64 {
 	for _, p := range s.Positions {
 		if p.GetTopic() == h.Topic {
@@ -177,7 +182,8 @@ func (c *Core) Live(msgs []*exchange.Message) {
 	}
 }
 
-// appeared makes the place of a topic that was not found when the dispatcher began; nil where the group has too many.
+// appeared makes the place of a topic that was not found when the dispatcher began; nil where the
+// group has too many.
 func (c *Core) appeared(m *exchange.Message) *place {
 	if len(c.places) >= c.cfg.Topics {
 		c.out.Over = wirev1.Code_CODE_TOO_MANY_TOPICS
@@ -210,7 +216,7 @@ func (c *Core) newEpoch(p *place, epoch uint64) {
 	c.mark(p)
 }
 
-// room says whether the topic's next message may be queued.
+// room reports whether the topic's next message may be queued.
 func (c *Core) room(p *place) bool {
 	return len(c.members) > 0 && c.queued < c.cfg.QueueMessages && c.bytes < c.cfg.QueueBytes && p.cur.Open(p.pos+1)
 }
@@ -295,7 +301,8 @@ func (c *Core) queue(p *place, m *exchange.Message) {
 		c.with(t, h.m)
 		return
 	}
-	if stored > 0 { // the last of them may have ended with its dispatcher: it is tried once more at least
+	if stored > 0 {
+		// the last of them may have ended with its dispatcher: it is tried once more at least
 		t.attempts = min(stored, max(c.cfg.MaxAttempts(p.topic), 1)-1)
 	}
 	c.ready(t)

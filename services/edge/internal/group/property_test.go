@@ -8,8 +8,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// Whatever members do, and however dispatchers end, nothing is missing, what comes twice says so, windows hold, a key is with one member at a time and keeps
-// its order, and each message is ACKed or a dead letter once.
+// Whatever members do, and however dispatchers end, nothing is missing, what comes twice says so,
+// windows hold, a key is with one member at a time and keeps its order, and each message is ACKed
+// or a dead letter once.
 func TestWhateverHappens(t *testing.T) {
 	for _, k := range []string{"", "topic", "header:k"} {
 		t.Run("key "+k, func(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// A group comes to stand 65,536 messages behind one that its members let time out, and goes on once that is a dead letter.
+// A group comes to stand 65,536 messages behind one that its members let time out, and goes on once
+// that is a dead letter.
 func TestAGroupDoesNotStandStillForGood(t *testing.T) {
 	const most = cursor.Span + 500
 	c := New(Config{MaxAttempts: func(string) uint32 { return attempts }, User: "u", Session: "s"})

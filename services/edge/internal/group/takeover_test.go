@@ -52,7 +52,8 @@ func wantAttempts(t *testing.T, got []Assignment, want map[uint64]uint32) {
 	}
 }
 
-// A topic that appeared since positions were stored last has none: what the dead dispatcher assigned of it comes again, and says so.
+// A topic that appeared since positions were stored last has none: what the dead dispatcher
+// assigned of it comes again, and says so.
 func TestTopicsWithoutStoredPosition(t *testing.T) {
 	c := after(nil, 1, head("t", 3))
 	got := logs(c, "t", 3)
@@ -66,7 +67,8 @@ func TestTopicsThatWereNotFoundAtFirst(t *testing.T) {
 	c.Live(run("t", 6, 6))
 	wantAttempts(t, logs(c, "t", 6), map[uint64]uint32{3: 1, 5: 1, 6: 0})
 
-	c = after([]*meshv1.SessionCursor{{Topic: "t", Epoch: epoch - 1, Floor: 2}}, 1) // of a log that is gone
+	// of a log that is gone
+	c = after([]*meshv1.SessionCursor{{Topic: "t", Epoch: epoch - 1, Floor: 2}}, 1)
 	c.Live(run("t", 2, 2))
 	wantAttempts(t, logs(c, "t", 2), map[uint64]uint32{1: 1, 2: 0})
 }
@@ -79,7 +81,8 @@ func TestAnOldHeadDoesNotSetTheGroupBack(t *testing.T) {
 	wantAttempts(t, append(got, logs(c, "t", 7)...), map[uint64]uint32{6: 0, 7: 0})
 }
 
-// Edges and dispatchers that die make no dead letters: a member has to have said that it can't, once at least.
+// Edges and dispatchers that die make no dead letters: a member has to have said that it can't,
+// once at least.
 func TestWhatNobodyMayHaveSeenIsNoDeadLetter(t *testing.T) {
 	c := started(t, Config{}, "#", 0)
 	c.Live(run("t", 1, 1))
@@ -108,7 +111,8 @@ func TestWhatNobodyMayHaveSeenIsNoDeadLetter(t *testing.T) {
 	}
 }
 
-// What a member has goes on as the same attempt under the next dispatcher, though the position stored counts it.
+// What a member has goes on as the same attempt under the next dispatcher, though the position
+// stored counts it.
 func TestADeliveryUnderWayCountsOnce(t *testing.T) {
 	c := New(Config{MaxAttempts: func(string) uint32 { return attempts }})
 	c.Advance(1, 1)

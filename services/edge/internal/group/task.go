@@ -32,8 +32,9 @@ func (t *task) attempt() uint32 {
 	return t.attempts
 }
 
-// tried counts a delivery that is over. One of which no member gave word, because its edge or its dispatcher went or it got lost on the way, counts no
-// further than to the last attempt but one: what may never have been seen is tried once more, and is no dead letter.
+// tried counts a delivery that is over. One of which no member gave word, because its edge or its
+// dispatcher went or it got lost on the way, counts no further than to the last attempt but one:
+// what may never have been seen is tried once more, and is no dead letter.
 func (c *Core) tried(t *task, unseen bool) {
 	t.again = true
 	if !unseen || t.attempts+1 < c.cfg.MaxAttempts(t.at.topic) {
@@ -185,8 +186,8 @@ func (c *Core) acked(p *place, t *task, seq uint64) {
 	c.mark(p)
 }
 
-// ackedBefore takes what members ACKed under a dispatcher before, which may not have stored it. In a group that is new nobody has ACKed anything: who did was
-// a member of one that was deleted.
+// ackedBefore takes what members ACKed under a dispatcher before, which may not have stored it. In
+// a group that is new nobody has ACKed anything: who did was a member of one that was deleted.
 func (c *Core) ackedBefore(a *meshv1.GroupAcked) {
 	p := c.places[a.GetTopic()]
 	if !c.resumed || p == nil || p.epoch != a.GetEpoch() {
@@ -197,7 +198,8 @@ func (c *Core) ackedBefore(a *meshv1.GroupAcked) {
 	}
 }
 
-// back takes a message from its member, to be assigned again, or to be given up. unseen says that nobody knows whether the member had it.
+// back takes a message from its member, to be assigned again, or to be given up. unseen says that
+// nobody knows whether the member had it.
 func (c *Core) back(t *task, how meshv1.GroupSettle_How, delay int64, unseen bool) {
 	m := t.member
 	c.without(t)

@@ -37,7 +37,8 @@ func message(topic string, seq uint64, k string) *exchange.Message {
 	return &exchange.Message{Topic: topic, Epoch: e, Seq: seq, Frame: wire.AppendMessage(nil, topic, seq, body)}
 }
 
-// world is everything around a core: logs, members that process, a store, and what was seen so far. It fails the test when a promise is broken.
+// world is everything around a core: logs, members that process, a store, and what was seen so far.
+// It fails the test when a promise is broken.
 type world struct {
 	t    *rapid.T
 	c    *Core

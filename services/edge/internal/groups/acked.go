@@ -6,8 +6,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// What an edge remembers of ACKs, for a dispatcher that begins: the one before may have died before it stored them, and without a word on them their messages
-// would come again. Each is remembered for ackedFor, ackedMost of a group at most and ackedInAll of all groups.
+// What an edge remembers of ACKs, for a dispatcher that begins: the one before may have died before
+// it stored them, and without a word on them their messages would come again. Each is remembered
+// for ackedFor, ackedMost of a group at most and ackedInAll of all groups.
 const (
 	ackedFor   = time.Minute
 	ackedMost  = 16 << 10
@@ -20,7 +21,8 @@ type ackedOnce struct {
 	at time.Time
 }
 
-// remember that a message was ACKed. At a bound the group's oldest are forgotten: that costs a redelivery at most.
+// remember that a message was ACKed. At a bound the group's oldest are forgotten: that costs a
+// redelivery at most.
 func (g *Groups) remember(s *share, m message) {
 	s.acked = append(s.acked, ackedOnce{m, g.now})
 	g.ackedHere++

@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/group"
 )
 
-// heldMark is stored with a group, as if it were a filter, for as long as it has a dispatcher: who finds it knows that the one before did not hand over.
+// heldMark is stored with a group, as if it were a filter, for as long as it has a dispatcher: who
+// finds it knows that the one before did not hand over.
 const heldMark = "$held"
 
 // Refs of Save.
@@ -34,13 +35,15 @@ type dispatcher struct {
 	until      time.Time // the lease's end
 	granted    *meshv1.AttachSessionResponse
 	start      exchange.GroupStart
-	joinAt     time.Time // when the heads, which could not be had, are asked for again; zero: they are waited for, or there
-	begun      bool      // the core knows where it stands
-	open       bool      // and that is stored
-	waiting    []said
-	empty      time.Time // since when it has no members
-	saveAt     time.Time
-	counted    group.Stats
+	// when the heads, which could not be had, are asked for again; zero: they are waited for, or
+	// there
+	joinAt  time.Time
+	begun   bool // the core knows where it stands
+	open    bool // and that is stored
+	waiting []said
+	empty   time.Time // since when it has no members
+	saveAt  time.Time
+	counted group.Stats
 }
 
 // said is what a member's edge said, and waits for the dispatcher to open.
@@ -89,7 +92,8 @@ func (g *Groups) joined(e exchange.Joined) {
 	case e.Err != nil:
 		why := code.From(e.Err)
 		if code.Retryable(why.Code) {
-			d.joinAt = g.now.Add(askAgain) // under the same lease: another edge would ask the same store
+			// under the same lease: another edge would ask the same store
+			d.joinAt = g.now.Add(askAgain)
 			return
 		}
 		g.endGroup(d, why.Code, why.Message)
@@ -111,7 +115,8 @@ func (g *Groups) joined(e exchange.Joined) {
 	g.cfg.Mesh.Save(d.conn, refFirst, w, true)
 }
 
-// saved opens a dispatcher once its first positions are stored: from here on members are answered and get messages.
+// saved opens a dispatcher once its first positions are stored: from here on members are answered
+// and get messages.
 func (g *Groups) saved(e exchange.Saved) {
 	if e.Ref == refLast {
 		for _, s := range g.groups {

@@ -1,7 +1,10 @@
-// Package groups runs shared subscriptions: for the members of this edge it finds the edge that dispatches for their group and talks to it, and for groups
-// whose lease this edge holds it is the dispatcher. What is decided, package group decides; here are the lease, the links between edges and the clock.
+// Package groups runs shared subscriptions: for the members of this edge it finds the edge that
+// dispatches for their group and talks to it, and for groups whose lease this edge holds it is the
+// dispatcher. What is decided, package group decides; here are the lease, the links between edges
+// and the clock.
 //
-// To the mesh the dispatchers of an edge are one more event loop: they join filters, are handed live messages in order, and read ranges of the log.
+// To the mesh the dispatchers of an edge are one more event loop: they join filters, are handed
+// live messages in order, and read ranges of the log.
 package groups
 
 import (
@@ -18,7 +21,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/serial"
 )
 
-// User under which groups are stored as sessions, named after group and filter. No client's user is called so.
+// User under which groups are stored as sessions, named after group and filter. No client's user is
+// called so.
 const User = "$group"
 
 // Store is what groups need of the store.
@@ -49,12 +53,14 @@ type Config struct {
 	Mesh  Mesh
 	// Request sends a meshv1.GroupFrame to another edge and returns its answer.
 	Request func(ctx context.Context, edge string, frame []byte) ([]byte, error)
-	// Durable says whether a topic is, MaxAttempts how often a message of it is delivered before it is a dead letter.
+	// Durable reports whether a topic is, MaxAttempts how often a message of it is delivered before
+	// it is a dead letter.
 	Durable     func(topic string) bool
 	MaxAttempts func(topic string) uint32
 	// Traced has traceparents of messages looked up.
 	Traced bool
-	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil: the same.
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil:
+	// the same.
 	Clock func(time.Time) time.Time
 	Log   *slog.Logger
 	// Lease of a dispatcher; 0: 2.5 s.
@@ -66,13 +72,16 @@ const (
 	defaultLease = 2500 * time.Millisecond
 	tick         = 100 * time.Millisecond
 	askAgain     = 250 * time.Millisecond
-	// joinPatience is how long a new member waits for a dispatcher before it is told that there is none.
+	// joinPatience is how long a new member waits for a dispatcher before it is told that there is
+	// none.
 	joinPatience = 5 * time.Second
 	// emptyFor is how long a group without members keeps its dispatcher: they may be coming back.
 	emptyFor = 3 * time.Second
-	// grace is how long a new dispatcher of a group that had one waits for members to say what they have.
+	// grace is how long a new dispatcher of a group that had one waits for members to say what they
+	// have.
 	grace = 500 * time.Millisecond
-	// saveEvery is how long changed positions gather. A group's are one write for many ACKs, so they don't wait for those of sessions.
+	// saveEvery is how long changed positions gather. A group's are one write for many ACKs, so
+	// they don't wait for those of sessions.
 	saveEvery = 200 * time.Millisecond
 	readBytes = 256 << 10
 	// liveWaiting bounds the live messages that wait here; beyond, the mesh keeps them and says so.
@@ -81,7 +90,8 @@ const (
 	topicsMost = 1000
 )
 
-// Groups is a lifecycle.Part and an exchange.Loop; its methods never block. One goroutine owns everything.
+// Groups is a lifecycle.Part and an exchange.Loop; its methods never block. One goroutine owns
+// everything.
 type Groups struct {
 	cfg   Config
 	ops   *serial.Queue
@@ -117,7 +127,8 @@ type Groups struct {
 type Stats struct {
 	// Dispatchers and Members here now.
 	Dispatchers, Members atomic.Int64
-	// Assigned messages, Redelivered ones among them, Missed ones that retention took, Expired and NoMember ephemeral ones that went to nobody.
+	// Assigned messages, Redelivered ones among them, Missed ones that retention took, Expired and
+	// NoMember ephemeral ones that went to nobody.
 	Assigned, Redelivered, DeadLetters, Missed, Expired, NoMember atomic.Uint64
 	// Grants of leases, Lost ones, edges that were taken for Dead, and BadFrames.
 	Grants, Lost, Dead, BadFrames atomic.Uint64
@@ -145,13 +156,15 @@ func (g *Groups) Start(context.Context) error {
 	return nil
 }
 
-// Stop hands over what is dispatched here, and ends. What is to be written then, the sessions write.
+// Stop hands over what is dispatched here, and ends. What is to be written then, the sessions
+// write.
 func (g *Groups) Stop(ctx context.Context) error {
 	g.Drain(ctx)
 	return g.work.Stop(ctx)
 }
 
-// Drain hands over every group that is dispatched here. Members go on, with a dispatcher elsewhere, until they leave.
+// Drain hands over every group that is dispatched here. Members go on, with a dispatcher elsewhere,
+// until they leave.
 func (g *Groups) Drain(ctx context.Context) {
 	done := make(chan struct{})
 	g.ops.Do(func() {
@@ -193,7 +206,8 @@ func (g *Groups) run(ctx context.Context) {
 	}
 }
 
-// idle says that clock has nothing to look at. Few edges have groups, and wakes are what an edge with idle connections pays for.
+// idle says that clock has nothing to look at. Few edges have groups, and wakes are what an edge
+// with idle connections pays for.
 func (g *Groups) idle() bool {
 	return len(g.groups)+len(g.dispatchers)+len(g.links)+len(g.dead) == 0 && g.Stats.Dispatchers.Load()+g.Stats.Members.Load() == 0
 }

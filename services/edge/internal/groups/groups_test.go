@@ -38,10 +38,13 @@ type world struct {
 	acked map[uint64]bool
 	first map[uint64]bool
 
-	headless int               // joins that are answered without heads
-	unstored bool              // positions are not stored, but for a dispatcher's first and last ones
-	deaf     map[uint32]int    // slots of members whose clients do not read, with how many messages they were given
-	know     map[uint64]string // nil, or the edges that know of ACKs: what one that lives knows must not come again
+	headless int // joins that are answered without heads
+	// positions are not stored, but for a dispatcher's first and last ones
+	unstored bool
+	// slots of members whose clients do not read, with how many messages they were given
+	deaf map[uint32]int
+	// nil, or the edges that know of ACKs: what one that lives knows must not come again
+	know map[uint64]string
 }
 
 // edge is what is around the Groups of one.
@@ -213,7 +216,8 @@ func (e *edge) Save(conn exchange.Conn, ref uint32, s *meshv1.SessionWrite, _ bo
 	}
 }
 
-// Post is what a loop is told: a member ACKs, but for every seventh message, which it lets time out once.
+// Post is what a loop is told: a member ACKs, but for every seventh message, which it lets time out
+// once.
 func (e *edge) Post(_ uint16, ev exchange.Event) {
 	a, ok := ev.(exchange.Assigned)
 	if !ok {
@@ -256,7 +260,8 @@ func (e *edge) Post(_ uint16, ev exchange.Event) {
 	e.SettleGroup(all)
 }
 
-// unread does what a loop does with messages that a client does not read: after ack_timeout they go back, and the member is paused.
+// unread does what a loop does with messages that a client does not read: after ack_timeout they go
+// back, and the member is paused.
 func (e *edge) unread(a exchange.Assigned) {
 	pass(2 * time.Second)
 	var all []exchange.GroupSettled
@@ -362,8 +367,8 @@ func TestADeadDispatcherIsReplaced(t *testing.T) {
 	})
 }
 
-// What members ACKed doesn't come again though the dispatcher died before it had stored any of it: the members' edges know. What the dead edge's own
-// members ACKed, nobody does.
+// What members ACKed doesn't come again though the dispatcher died before it had stored any of it:
+// the members' edges know. What the dead edge's own members ACKed, nobody does.
 func TestADeadDispatcherTakesNoACKsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, 0, "a", "b", "c")
@@ -456,7 +461,8 @@ func TestAGroupWithoutMembersRests(t *testing.T) {
 	})
 }
 
-// Members that do not read are given a window's worth once, which others get after ack_timeout; once they read they have their part again.
+// Members that do not read are given a window's worth once, which others get after ack_timeout;
+// once they read they have their part again.
 func TestMembersThatDoNotReadAreGivenNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, 0, "a", "b")

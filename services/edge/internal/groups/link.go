@@ -18,12 +18,13 @@ const (
 	beatEvery  = 400 * time.Millisecond
 	answerIn   = 400 * time.Millisecond
 	linkAgain  = 50 * time.Millisecond
-	// deadAfter is how long an edge may not answer before it is taken for dead. Its members' messages go to others then: that has to be well within the default
-	// ack_timeout of 2 s.
+	// deadAfter is how long an edge may not answer before it is taken for dead. Its members'
+	// messages go to others then: that has to be well within the default ack_timeout of 2 s.
 	deadAfter = 1200 * time.Millisecond
 )
 
-// link carries what this edge says to another, in order. The next frame is sent once the last was answered, so that nothing is lost or doubled in silence.
+// link carries what this edge says to another, in order. The next frame is sent once the last was
+// answered, so that nothing is lost or doubled in silence.
 type link struct {
 	edge     string
 	id       uint64
@@ -43,7 +44,8 @@ type outgoing struct {
 	done func() // it was heard
 }
 
-// send says something to an edge, this one included. done, which may be nil, is called once it was heard.
+// send says something to an edge, this one included. done, which may be nil, is called once it was
+// heard.
 func (g *Groups) send(edge string, op *meshv1.GroupOp, done func()) {
 	if edge == g.cfg.Edge {
 		g.local = append(g.local, func() {
@@ -156,7 +158,8 @@ func (g *Groups) answer(l *link, reply *meshv1.GroupFrameReply, err error) {
 	}
 }
 
-// down has everything begin anew that has to do with an edge: its members are gone until they come again, and so is its word as a dispatcher.
+// down has everything begin anew that has to do with an edge: its members are gone until they come
+// again, and so is its word as a dispatcher.
 func (g *Groups) down(edge string) {
 	delete(g.links, edge)
 	delete(g.heard, edge)
@@ -186,7 +189,8 @@ func (g *Groups) tendLink(l *link) {
 	g.ask(l)
 }
 
-// needs says whether an edge has members of a group that is dispatched here, or dispatches for members here.
+// needs reports whether an edge has members of a group that is dispatched here, or dispatches for
+// members here.
 func (g *Groups) needs(edge string) bool {
 	for _, d := range g.dispatchers {
 		if d.core.HasEdge(edge) {
@@ -206,7 +210,8 @@ type heard struct {
 	incarnation, link, n uint64
 }
 
-// Receive takes a frame of another edge. It is called by the goroutine of the NATS subscription; respond is called once the frame was taken.
+// Receive takes a frame of another edge. It is called by the goroutine of the NATS subscription;
+// respond is called once the frame was taken.
 func (g *Groups) Receive(data []byte, respond func([]byte) error) {
 	f := &meshv1.GroupFrame{}
 	if err := proto.Unmarshal(data, f); err != nil {

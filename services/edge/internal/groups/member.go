@@ -21,9 +21,10 @@ type share struct {
 	at            string             // the edge that dispatches; "": not known
 	asking        bool
 	askAt         time.Time
-	releasing     uint32 // the dispatcher here that has handed over, and that is not stored yet; 0: none
-	dispatcher    *dispatcher
-	acked         []ackedOnce // not long ago, by members here, the oldest first
+	// the dispatcher here that has handed over, and that is not stored yet; 0: none
+	releasing  uint32
+	dispatcher *dispatcher
+	acked      []ackedOnce // not long ago, by members here, the oldest first
 }
 
 type memberKey struct {
@@ -40,12 +41,14 @@ type member struct {
 	window uint32
 	since  time.Time
 	joined bool // its client has been told
-	// has is what was assigned to it and is not settled, settled what the dispatcher was told and may not have heard.
+	// has is what was assigned to it and is not settled, settled what the dispatcher was told and
+	// may not have heard.
 	has     map[message]held
 	settled []*meshv1.GroupSettle
 }
 
-// settledMost bounds what a member remembers for a dispatcher that is away; beyond, messages come again.
+// settledMost bounds what a member remembers for a dispatcher that is away; beyond, messages come
+// again.
 const settledMost = 4096
 
 type message struct {

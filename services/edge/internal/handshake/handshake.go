@@ -19,7 +19,8 @@ var (
 	errPanicked = errors.New("handshake: it failed inside the edge")
 )
 
-// Handshake is one under way. Its goroutine computes and waits; the loop that owns the connection calls Feed, Waiting, Take and End.
+// Handshake is one under way. Its goroutine computes and waits; the loop that owns the connection
+// calls Feed, Waiting, Take and End.
 type Handshake struct {
 	pool *Pool
 	conn exchange.Conn
@@ -81,7 +82,8 @@ func (h *Handshake) run() {
 	h.tell()
 }
 
-// shake shakes hands with one client. What panics meanwhile, in crypto/tls or in what finds certificates, ends this handshake alone.
+// shake shakes hands with one client. What panics meanwhile, in crypto/tls or in what finds
+// certificates, ends this handshake alone.
 func (h *Handshake) shake(c *record.Conn) (sent []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -127,7 +129,8 @@ func (h *Handshake) take(sent []byte) (r []byte, err error) {
 	return r, nil
 }
 
-// tell has the loop Take. Where its mailbox is full nobody tells it, and the time for handshakes ends the connection.
+// tell has the loop Take. Where its mailbox is full nobody tells it, and the time for handshakes
+// ends the connection.
 func (h *Handshake) tell() {
 	if !h.told {
 		h.told = h.pool.cfg.Post(h.conn.Loop, exchange.HandshakeMoved{Conn: h.conn})

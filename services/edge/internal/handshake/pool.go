@@ -1,6 +1,7 @@
-// Package handshake shakes hands with TLS clients, off the event loops. So many handshakes may be under way, each with a goroutine that waits for its client's
-// next record most of the time; so many compute at a time, so that loops keep their cores. Loops hand in what they read, are told when there
-// is something to send, and own the connection again once hands are shaken.
+// Package handshake shakes hands with TLS clients, off the event loops. So many handshakes may be
+// under way, each with a goroutine that waits for its client's next record most of the time; so
+// many compute at a time, so that loops keep their cores. Loops hand in what they read, are told
+// when there is something to send, and own the connection again once hands are shaken.
 package handshake
 
 import (
@@ -23,9 +24,11 @@ type Config struct {
 	TLS *tls.Config
 	// Workers is how many handshakes compute at a time.
 	Workers int
-	// Most is how many may be under way, those that compute, that wait for a worker, and that wait for their client.
+	// Most is how many may be under way, those that compute, that wait for a worker, and that wait
+	// for their client.
 	Most int
-	// Patience is how long a client may leave its handshake waiting where all are taken: then it gives way to a newcomer. 0: a second.
+	// Patience is how long a client may leave its handshake waiting where all are taken: then it
+	// gives way to a newcomer. 0: a second.
 	Patience time.Duration
 	// Post brings an event to a loop's mailbox; false where that is full.
 	Post func(loop uint16, e exchange.Event) bool
@@ -51,7 +54,8 @@ type counters struct{ full, resumed, failed, gaveWay, refused atomic.Uint64 }
 // Stats of a pool.
 type Stats struct {
 	UnderWay int
-	// Full and Resumed handshakes succeeded; Failed ones did not, or were ended; GaveWay ended because another needed the place; Refused never began.
+	// Full and Resumed handshakes succeeded; Failed ones did not, or were ended; GaveWay ended
+	// because another needed the place; Refused never began.
 	Full, Resumed, Failed, GaveWay, Refused uint64
 }
 
@@ -91,8 +95,9 @@ func (p *Pool) Stop(ctx context.Context) error {
 	}
 }
 
-// Begin begins the handshake of a connection whose first whole record is in hello, which becomes the handshake's. nil: there is no place. It takes a lock for a
-// moment, as all that loops call does, and never waits.
+// Begin begins the handshake of a connection whose first whole record is in hello, which becomes
+// the handshake's. nil: there is no place. It takes a lock for a moment, as all that loops call
+// does, and never waits.
 func (p *Pool) Begin(conn exchange.Conn, hello []byte) *Handshake {
 	h := &Handshake{pool: p, conn: conn, in: hello, more: make(chan struct{}, 1)}
 	p.mu.Lock()

@@ -29,7 +29,8 @@ func TestHandsAreShaken(t *testing.T) {
 	}
 }
 
-// As many as there may be under way wait for their clients: who comes then is refused, and taken once one has ended.
+// As many as there may be under way wait for their clients: who comes then is refused, and taken
+// once one has ended.
 func TestHandshakesAreBounded(t *testing.T) {
 	const most = 3
 	w := start(t, Config{Most: most}, nil)
@@ -54,7 +55,8 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 }
 
-// Who has let its handshake wait for longest gives way, and is told why; the one behind it does not.
+// Who has let its handshake wait for longest gives way, and is told why; the one behind it does
+// not.
 func TestTheOneThatWaitsLongestGivesWay(t *testing.T) {
 	w := start(t, Config{Most: 2, Patience: time.Nanosecond}, nil)
 	first := w.begin("localhost")
@@ -78,7 +80,7 @@ func TestTheOneThatWaitsLongestGivesWay(t *testing.T) {
 	}
 }
 
-// isWaiting says whether h waits for its client.
+// isWaiting reports whether h waits for its client.
 func (w *world) isWaiting(h *Handshake) bool {
 	w.Pool.mu.Lock()
 	defer w.Pool.mu.Unlock()

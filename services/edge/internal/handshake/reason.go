@@ -19,7 +19,8 @@ const (
 	alertNoApplicationProtocol = 120
 )
 
-// Overloaded is what a client is told whose handshake is refused: there is no alert that says more, and no way to say when to come back.
+// Overloaded is what a client is told whose handshake is refused: there is no alert that says more,
+// and no way to say when to come back.
 func Overloaded() []byte { return alert(alertInternalError) }
 
 // alert is a fatal one, in the clear.
@@ -39,7 +40,8 @@ func alertIn(sent []byte) byte {
 	return 0
 }
 
-// reason of a handshake that failed, as the closed list of codes has it. sent is what the edge answered.
+// reason of a handshake that failed, as the closed list of codes has it. sent is what the edge
+// answered.
 func reason(err error, sent []byte) (why wirev1.Code, text string) {
 	var unverified *tls.CertificateVerificationError
 	var remote *net.OpError
@@ -48,7 +50,8 @@ func reason(err error, sent []byte) (why wirev1.Code, text string) {
 		return wirev1.Code_CODE_OVERLOADED, "too many handshakes are under way"
 	case errors.Is(err, errPanicked):
 		return wirev1.Code_CODE_INTERNAL, err.Error()
-	case errors.As(err, &unverified), strings.HasSuffix(err.Error(), "didn't provide a certificate"): // crypto/tls has no type for it
+	case errors.As(err, &unverified), strings.HasSuffix(err.Error(), "didn't provide a certificate"):
+		// crypto/tls has no type for it
 		return wirev1.Code_CODE_UNAUTHENTICATED, err.Error()
 	case errors.As(err, &remote) && remote.Op == "remote error":
 		return wirev1.Code_CODE_OK, err.Error()

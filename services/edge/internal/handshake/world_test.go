@@ -31,7 +31,8 @@ type world struct {
 	slots uint32
 }
 
-// start makes one. cfg's zero values take what tests need; pick is Config.TLS.GetCertificate's part beside the certificate.
+// start makes one. cfg's zero values take what tests need; pick is Config.TLS.GetCertificate's part
+// beside the certificate.
 func start(t testing.TB, cfg Config, pick func(*tls.ClientHelloInfo)) *world {
 	t.Helper()
 	ca, err := testca.New()
@@ -99,7 +100,8 @@ type shaking struct {
 	reads chan []byte // of the client
 }
 
-// begin has a client send its first record, and the pool begin; Handshake is nil where that refuses.
+// begin has a client send its first record, and the pool begin; Handshake is nil where that
+// refuses.
 func (w *world) begin(name string) *shaking {
 	w.Helper()
 	loop, socket := net.Pipe()
@@ -129,7 +131,8 @@ func (w *world) begin(name string) *shaking {
 	return s
 }
 
-// answered waits for what the edge sends first, and does not hand it on: so the handshake waits for its client.
+// answered waits for what the edge sends first, and does not hand it on: so the handshake waits for
+// its client.
 func (s *shaking) answered() {
 	s.w.Helper()
 	select {
@@ -154,7 +157,8 @@ func (s *shaking) finish() (result *Result, client error) {
 			var sent []byte
 			sent, result = s.Take()
 			if len(sent) > 0 {
-				go func() { _, _ = s.loop.Write(sent) }() // a client whose hands are shaken reads no ticket before it reads at all
+				// a client whose hands are shaken reads no ticket before it reads at all
+				go func() { _, _ = s.loop.Write(sent) }()
 			}
 		case <-late:
 			s.w.Fatal("no result")

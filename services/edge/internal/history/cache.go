@@ -8,8 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// Cache keeps ranges that were read lately, so that subscribers that are behind on one topic have it read about once, wherever each of them is. It does no I/O
-// and is not safe for concurrent use.
+// Cache keeps ranges that were read lately, so that subscribers that are behind on one topic have
+// it read about once, wherever each of them is. It does no I/O and is not safe for concurrent use.
 type Cache struct {
 	most   int
 	bytes  int
@@ -17,7 +17,8 @@ type Cache struct {
 	used   list.List          // of spans, the one used last in front
 }
 
-// Bounds of what is kept: cacheBytes together, for as long as somebody has come for it within cacheFor.
+// Bounds of what is kept: cacheBytes together, for as long as somebody has come for it within
+// cacheFor.
 const (
 	cacheBytes = 32 << 20
 	cacheFor   = 5 * time.Second
@@ -85,7 +86,8 @@ func (c *Cache) find(topic string, from uint64) (i int, found bool) {
 	})
 }
 
-// Get answers a read to the head, of at most about maxBytes, from what is kept. Where that is not possible, next is the first seq behind from that is kept; 0: none is.
+// Get answers a read to the head, of at most about maxBytes, from what is kept. Where that is not
+// possible, next is the first seq behind from that is kept; 0: none is.
 func (c *Cache) Get(now time.Time, topic string, epoch, from uint64, maxBytes int) (r exchange.Range, next uint64, ok bool) {
 	spans := c.topics[topic]
 	if len(spans) == 0 || epoch != 0 && spans[0].r.Epoch != epoch {

@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// Whatever was put in, an answer is what a log would have said: everything from where it was asked, without a hole, but for what no log has any more.
+// Whatever was put in, an answer is what a log would have said: everything from where it was asked,
+// without a hole, but for what no log has any more.
 func TestWhatIsKeptIsWhatWasRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const frame, head = 100, 400

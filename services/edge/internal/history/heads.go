@@ -11,13 +11,15 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// MaxTopics is how many topics the filters of one question may match together; a single filter that matches more can't be followed.
+// MaxTopics is how many topics the filters of one question may match together; a single filter that
+// matches more can't be followed.
 const MaxTopics = 100_000
 
 // headsTimeout bounds one question.
 const headsTimeout = 5 * time.Second
 
-// headPauses between attempts: a takeover of shards takes a few seconds, a subscriber's patience about as long.
+// headPauses between attempts: a takeover of shards takes a few seconds, a subscriber's patience
+// about as long.
 var headPauses = []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
 // Heads of topics, asked again a few times where that can help.
@@ -28,8 +30,9 @@ func Heads(ctx context.Context, s Store, topics []string) ([]exchange.Head, erro
 	return patiently(ctx, func() ([]exchange.Head, error) { return ask(ctx, s, topics, nil) })
 }
 
-// HeadsUnder are the heads of the topics that match filters, asked again a few times where that can help. Filters that match more than
-// MaxTopics are named in tooMany, and their topics are not among the heads unless another filter matches them.
+// HeadsUnder are the heads of the topics that match filters, asked again a few times where that can
+// help. Filters that match more than MaxTopics are named in tooMany, and their topics are not among
+// the heads unless another filter matches them.
 func HeadsUnder(ctx context.Context, s Store, filters []string) (heads []exchange.Head, tooMany []string, err error) {
 	if len(filters) == 0 {
 		return nil, nil, nil

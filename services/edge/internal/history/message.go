@@ -1,4 +1,5 @@
-// Package history asks the store: ranges of logs, one read for all who ask for the same, and heads, many in a call.
+// Package history asks the store: ranges of logs, one read for all who ask for the same, and heads,
+// many in a call.
 package history
 
 import (
@@ -21,16 +22,20 @@ type Parts struct {
 func (p *Parts) size() int { return wire.HeaderSize + 16 + len(p.Topic) + len(p.Body) }
 
 const (
-	// runMost and runBytes bound what lies side by side: a message that is kept for long, such as one that is not ACKed, keeps its neighbours.
+	// runMost and runBytes bound what lies side by side: a message that is kept for long, such as
+	// one that is not ACKed, keeps its neighbours.
 	runMost  = 64
 	runBytes = 32 << 10
-	// mixedMost and mixedBytes bound what shares its memory although it is of different topics, for the same reason.
+	// mixedMost and mixedBytes bound what shares its memory although it is of different topics, for
+	// the same reason.
 	mixedMost  = 16
 	mixedBytes = 4 << 10
 )
 
-// Encode makes the messages that all subscribers of the edge share, and appends them. Those that follow each other in a topic lie side by
-// side. What would be too long for the protocol is left out, and what subscribers don't get is cut off. traced has traceparents kept. Nothing of a body is kept.
+// Encode makes the messages that all subscribers of the edge share, and appends them. Those that
+// follow each other in a topic lie side by side. What would be too long for the protocol is left
+// out, and what subscribers don't get is cut off. traced has traceparents kept. Nothing of a body
+// is kept.
 func Encode(dst []*exchange.Message, all []Parts, traced bool) []*exchange.Message {
 	for len(all) > 0 {
 		n, size := run(all)
@@ -57,7 +62,7 @@ func run(all []Parts) (n, size int) {
 	return n, size
 }
 
-// follows says whether b may stand behind a in one run.
+// follows reports whether b may stand behind a in one run.
 func follows(a, b *Parts) bool {
 	return a.Topic == b.Topic && a.Epoch == b.Epoch && (b.Seq == a.Seq+1 || a.Seq == 0 && b.Seq == 0)
 }
@@ -90,7 +95,8 @@ func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []
 	return dst
 }
 
-// Fields of Message that an edge looks at, once for all subscribers, and the highest priority there is.
+// Fields of Message that an edge looks at, once for all subscribers, and the highest priority there
+// is.
 const (
 	priorityField    = 8
 	traceparentField = 9
@@ -109,7 +115,8 @@ func look(body []byte) (priority uint8, traceparent []byte) {
 		case num == priorityField && typ == protowire.VarintType:
 			var v uint64
 			if v, n = protowire.ConsumeVarint(body); n > 0 {
-				priority = uint8(min(uint32(v), maxPriority)) // longer ones are cut off, as by the generated code
+				// longer ones are cut off, as by the generated code
+				priority = uint8(min(uint32(v), maxPriority))
 			}
 		case num == traceparentField && typ == protowire.BytesType:
 			var v []byte

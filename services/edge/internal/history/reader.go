@@ -35,8 +35,9 @@ type Key struct {
 	MaxBytes        int
 }
 
-// Reader reads ranges. Reads are kept apart by the store that owns their topic's shard, each of which has as many under way at a time, and as many that wait: one that
-// is slow or away holds up what is its own. It owns its goroutines. It is safe for concurrent use.
+// Reader reads ranges. Reads are kept apart by the store that owns their topic's shard, each of
+// which has as many under way at a time, and as many that wait: one that is slow or away holds up
+// what is its own. It owns its goroutines. It is safe for concurrent use.
 type Reader struct {
 	store  Store
 	owner  func(topic string) string
@@ -66,7 +67,8 @@ type line struct {
 	workers int
 }
 
-// NewReader makes a reader of which waiting reads may wait for each store. owner is the one that owns a topic, as far as is known.
+// NewReader makes a reader of which waiting reads may wait for each store. owner is the one that
+// owns a topic, as far as is known.
 func NewReader(store Store, owner func(topic string) string, waiting int, traced bool) *Reader {
 	return &Reader{
 		store: store, owner: owner, traced: traced, most: waiting, group: lifecycle.NewGroup(context.Background()), flights: map[Key]*flight{}, lines: map[string]*line{},
@@ -95,7 +97,8 @@ func (r *Reader) Waiting() int {
 	return r.waiting
 }
 
-// Read calls done once with the answer, in a goroutine of the reader; at once, with OVERLOADED, where too many reads wait for the topic's store.
+// Read calls done once with the answer, in a goroutine of the reader; at once, with OVERLOADED,
+// where too many reads wait for the topic's store.
 func (r *Reader) Read(k Key, done func(exchange.Range)) {
 	owner := r.owner(k.Topic)
 	r.mu.Lock()

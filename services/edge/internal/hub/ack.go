@@ -18,15 +18,16 @@ type ackEntry struct {
 	through bool
 }
 
-// ackLooks is how much of an Ack is done in one go, as looked counts; an entry costs entryLooks, and a message that it settles ackedLooks.
+// ackLooks is how much of an Ack is done in one go, as looked counts; an entry costs entryLooks,
+// and a message that it settles ackedLooks.
 const (
 	ackLooks   = 64 * looksAsOne
 	entryLooks = 2
 	ackedLooks = 4
 )
 
-// ackFrame takes an Ack without making garbage of it; ok is false where it is malformed, done where the rest of it is for another time: the
-// connection remembers how far it has come.
+// ackFrame takes an Ack without making garbage of it; ok is false where it is malformed, done where
+// the rest of it is for another time: the connection remembers how far it has come.
 func (h *Hub) ackFrame(c *conn, body []byte) (done, ok bool) {
 	for rest := body[c.ackAt:]; len(rest) > 0; {
 		if h.looks >= ackLooks {
@@ -72,7 +73,8 @@ func (h *Hub) ackFrame(c *conn, body []byte) (done, ok bool) {
 	return true, true
 }
 
-// ackLater notes where an Ack is gone on with: at a byte of its body, with the entry that serial names in hand, or 0. 0 and 0: nowhere.
+// ackLater notes where an Ack is gone on with: at a byte of its body, with the entry that serial
+// names in hand, or 0. 0 and 0: nowhere.
 func (h *Hub) ackLater(c *conn, at int, serial uint32) {
 	more := h.more(c)
 	more.ackAt, more.ackSerial = uint32(at), serial
@@ -113,7 +115,8 @@ func (e *ackEntry) decode(b []byte) bool {
 	return true
 }
 
-// ack does what an entry says; done is false where there is more to do. again says that it has begun before.
+// ack does what an entry says; done is false where there is more to do. again says that it has
+// begun before.
 func (h *Hub) ack(c *conn, e *ackEntry, again bool) (done bool) {
 	found := 0
 	if ts := h.topics.Get(unsafe.String(unsafe.SliceData(e.topic), len(e.topic))); ts != nil {
@@ -139,7 +142,8 @@ func (h *Hub) ack(c *conn, e *ackEntry, again bool) (done bool) {
 	return true
 }
 
-// ackTrack settles what an entry covers and says how many messages that were, and whether these were all.
+// ackTrack settles what an entry covers and says how many messages that were, and whether these
+// were all.
 func (h *Hub) ackTrack(t *track, a *ackEntry) (n int, done bool) {
 	if t.win == nil {
 		return 0, true
@@ -155,7 +159,8 @@ func (h *Hub) ackTrack(t *track, a *ackEntry) (n int, done bool) {
 		}
 		return n, true
 	}
-	if t.ackSerial != a.serial { // what is sent from here on the entry does not cover, however long it takes
+	if t.ackSerial != a.serial {
+		// what is sent from here on the entry does not cover, however long it takes
 		more := h.trackmore(t)
 		more.ackSerial, more.ackTo = a.serial, min(a.seq, t.win.lastSent())
 	}

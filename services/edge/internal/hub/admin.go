@@ -7,8 +7,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// disconnect closes the connections of a client or user, looking at some slots at a time: 100,000 of them are some milliseconds in slices of some
-// microseconds, which costs less than an index that every connection would have to be in.
+// disconnect closes the connections of a client or user, looking at some slots at a time: 100,000
+// of them are some milliseconds in slices of some microseconds, which costs less than an index that
+// every connection would have to be in.
 type disconnect struct {
 	event exchange.Disconnect
 	who   whom
@@ -40,8 +41,8 @@ func (j *disconnect) step(h *Hub) bool {
 	return false
 }
 
-// count counts, for one topic after the other, the connections with a subscription that matches it. Subscriptions that come or go while
-// it is under way may be counted or not.
+// count counts, for one topic after the other, the connections with a subscription that matches it.
+// Subscriptions that come or go while it is under way may be counted or not.
 type count struct {
 	event   exchange.Count
 	counts  []uint64
@@ -83,7 +84,7 @@ func (j *count) step(h *Hub) bool {
 	return false
 }
 
-// slice looks at some subscriptions of the topic in hand, and says whether that was the end.
+// slice looks at some subscriptions of the topic in hand, and reports whether that was the end.
 func (j *count) slice(h *Hub, ts *topicState) bool {
 	left := fanSlice
 	for ; ts != nil && j.track < ts.tracks.Len() && left > 0; left-- {

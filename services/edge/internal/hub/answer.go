@@ -7,13 +7,15 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// answer is a Subscribed in the making. Positions are encoded as they are worked out, so that a frame with very many of them is whole at once in the end.
+// answer is a Subscribed in the making. Positions are encoded as they are worked out, so that a
+// frame with very many of them is whole at once in the end.
 type answer struct {
 	begun       bool
 	recovered   bool
 	epoch, head uint64
 	missed      uint64
-	frame       []byte // answerRoom for what comes before the positions, and these; nil: there are none
+	// answerRoom for what comes before the positions, and these; nil: there are none
+	frame []byte
 }
 
 // Field numbers of Subscribed, and of its positions.
@@ -50,7 +52,8 @@ func (a *answer) position(topic string, epoch, head uint64, recovered bool, miss
 	a.frame = appendFields(a.frame, epoch, head, recovered, missed)
 }
 
-// sizeFields and appendFields are of what Subscribed and its positions have in common, under the same numbers.
+// sizeFields and appendFields are of what Subscribed and its positions have in common, under the
+// same numbers.
 func sizeFields(epoch, head uint64, recovered bool, missed uint64) (n int) {
 	if epoch != 0 {
 		n += protowire.SizeTag(positionEpoch) + protowire.SizeFixed64()

@@ -72,7 +72,8 @@ func subscribedOf(t *testing.T, frame []byte) *wirev1.Subscribed {
 	return m
 }
 
-// stepUntil takes the smallest slices of work until seen, and checks that none puts more than a slice into the answer.
+// stepUntil takes the smallest slices of work until seen, and checks that none puts more than a
+// slice into the answer.
 func (a *asker) stepUntil(t *testing.T, s *sub, seen func() bool) {
 	t.Helper()
 	told := func() int {
@@ -116,7 +117,8 @@ func TestAnswersAreWhatProtobufMakesOfThem(t *testing.T) {
 	})
 }
 
-// A thousand positions are answered in slices: what is known, what lies behind the log's beginning, and topics that no log knows.
+// A thousand positions are answered in slices: what is known, what lies behind the log's beginning,
+// and topics that no log knows.
 func TestManyPositionsAreAnsweredInSlices(t *testing.T) {
 	const known, asked, gone = 600, 900, 300 // 600 to 899 are not known
 	a := newAsker(known)
@@ -130,14 +132,16 @@ func TestManyPositionsAreAnsweredInSlices(t *testing.T) {
 	s := c.subs.At(0)
 	a.stepUntil(t, s, func() bool { return s.active })
 	answer := sentAnswer(t, c, 1)
-	if n := len(answer.GetPositions()); n != known+gone/2 { // who had heard nothing of a topic lacks nothing
+	if n := len(answer.GetPositions()); n != known+gone/2 {
+		// who had heard nothing of a topic lacks nothing
 		t.Fatalf("%d positions are answered", n)
 	}
 	if answer.GetRecovered() {
 		t.Fatal("topics that no log knows are said to be recovered")
 	}
 	for i, p := range answer.GetPositions() {
-		name, recovered, epoch := fmt.Sprintf("room/%d", i), i%2 == 0, uint64(meshtest.BaseEpoch) // the logs are empty: seq 1 was rewound
+		// the logs are empty: seq 1 was rewound
+		name, recovered, epoch := fmt.Sprintf("room/%d", i), i%2 == 0, uint64(meshtest.BaseEpoch)
 		if i >= known {
 			name, recovered, epoch = fmt.Sprintf("room/%d", known+2*(i-known)+1), false, 0
 		}
@@ -150,7 +154,8 @@ func TestManyPositionsAreAnsweredInSlices(t *testing.T) {
 	}
 }
 
-// A track that is shared and goes on while the answer is made is answered as it stands then, and goes no further until the subscription shares it.
+// A track that is shared and goes on while the answer is made is answered as it stands then, and
+// goes no further until the subscription shares it.
 func TestAnswerTellsWhereSharedTracksAre(t *testing.T) {
 	const topics = 200
 	a := newAsker(topics)
@@ -160,7 +165,8 @@ func TestAnswerTellsWhereSharedTracksAre(t *testing.T) {
 	a.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 2, Filter: "room/#"}), 1)
 	s := c.subs.At(1)
 	a.stepUntil(t, s, func() bool { return len(answerOf(t, s).GetPositions()) > topics/2 })
-	told, other := c.tracks.At(0), c.tracks.At(topics-1) // one that is in the answer, and one that is not
+	// one that is in the answer, and one that is not
+	told, other := c.tracks.At(0), c.tracks.At(topics-1)
 	other.pos = 9
 	for _, track := range []*track{told, other} {
 		track.behind = true

@@ -7,8 +7,10 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// audit looks at everything that must be true of a hub at rest, whatever brought it there: what is counted is there, what refers to each other does so from both
-// sides, what is borrowed is in use, and nobody who could go on waits. Every test with a world has it done when the hub comes to rest, in long ones now and then.
+// audit looks at everything that must be true of a hub at rest, whatever brought it there: what is
+// counted is there, what refers to each other does so from both sides, what is borrowed is in use,
+// and nobody who could go on waits. Every test with a world has it done when the hub comes to rest,
+// in long ones now and then.
 func audit(t tester, h *Hub) {
 	t.Helper()
 	if h.stats.Connections > auditedMost || h.tracks.Taken() > auditedMost {
@@ -23,7 +25,8 @@ func audit(t tester, h *Hub) {
 	a.totals()
 }
 
-// auditedMost bounds how many connections and positions a hub has that is audited: tests with more of them are about that alone.
+// auditedMost bounds how many connections and positions a hub has that is audited: tests with more
+// of them are about that alone.
 const auditedMost = 64
 
 // waitingFor is where a message is to go: to a track, or to a group's member.
@@ -341,7 +344,8 @@ func (a *auditor) group(c *conn, g *membership) {
 	a.holds(c, "a member whose client does not read waits", !g.stalled || g.waits)
 }
 
-// auditTimes looks for what was due and was not done, after a tick: a timer that was not set, or was set too late, shows here.
+// auditTimes looks for what was due and was not done, after a tick: a timer that was not set, or
+// was set too late, shows here.
 func auditTimes(t tester, h *Hub) {
 	t.Helper()
 	if h.stats.Connections > auditedMost || h.tracks.Taken() > auditedMost {
@@ -350,7 +354,8 @@ func auditTimes(t tester, h *Hub) {
 	for slot := range h.conns.len() {
 		c := h.conns.get(slot)
 		to := func(what string, due int64) {
-			if due <= h.now-int64(2*Tick) { // times are kept to within a tick, and tests let parts of one go by
+			if due <= h.now-int64(2*Tick) {
+				// times are kept to within a tick, and tests let parts of one go by
 				t.Helper()
 				t.Fatalf("connection %d: %s was due %d ms ago", slot, what, (h.now-due)/1e6)
 			}

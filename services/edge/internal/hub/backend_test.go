@@ -8,11 +8,13 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// A connection with a ticket is a backend's: it is another user than the client of that id, and may have the mesh's own topics.
+// A connection with a ticket is a backend's: it is another user than the client of that id, and may
+// have the mesh's own topics.
 func TestBackends(t *testing.T) {
 	w := newWorld(t, Limits{})
 	liar := w.dial()
-	liar.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Ticket: []byte("good")}) // nobody gives tickets here
+	// nobody gives tickets here
+	liar.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Ticket: []byte("good")})
 	liar.expect("Error UNAUTHENTICATED ref=0")
 
 	w.h.cfg.Redeem = func(ticket []byte, now uint64) bool { return string(ticket) == "good" && now == w.h.wall }

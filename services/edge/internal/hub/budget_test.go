@@ -15,7 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 )
 
-// still is a mesh that answers Join at once and does nothing else, so that only the hub is measured.
+// still is a mesh that answers Join at once and does nothing else, so that only the hub is
+// measured.
 type still struct {
 	exchange.Mesh
 	h *Hub
@@ -166,7 +167,8 @@ func TestDeliveryMakesNoGarbage(t *testing.T) {
 	})
 }
 
-// An idle connection with one subscription costs the hub this much memory at most, everything counted.
+// An idle connection with one subscription costs the hub this much memory at most, everything
+// counted.
 const idleBudget = 344
 
 func TestIdleConnectionStaysSmall(t *testing.T) {
@@ -231,7 +233,8 @@ func BenchmarkFanOut(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/conns, "ns/delivery")
 }
 
-// The collector has nothing to walk for connections that idle: neither for those that share a topic nor for those that each have topics of their own.
+// The collector has nothing to walk for connections that idle: neither for those that share a topic
+// nor for those that each have topics of their own.
 func TestIdleConnectionIsHiddenFromTheCollector(t *testing.T) {
 	const n, each = 4000, 3
 	heap := func() uint64 {

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// maxClaims is how many resources a connection may have a place at or watch, those that it asks for now among them.
+	// maxClaims is how many resources a connection may have a place at or watch, those that it asks
+	// for now among them.
 	maxClaims = 64
 	// maxClaimsAsked is how many of its requests may be unanswered.
 	maxClaimsAsked = 16
@@ -20,8 +21,9 @@ const (
 	claimsRefused = 10 * Tick
 )
 
-// claims is what a connection claims: the resources that it is told of, and its requests that are not answered. One that has claimed has it until it ends: an answer
-// that did not come may have tied a place to it.
+// claims is what a connection claims: the resources that it is told of, and its requests that are
+// not answered. One that has claimed has it until it ends: an answer that did not come may have
+// tied a place to it.
 type claims struct {
 	of    []claim
 	asked []claimAsked
@@ -44,7 +46,8 @@ type claimAsked struct {
 	resource string
 }
 
-// find is nil where the connection is told nothing of a resource. It is good until a claim is added or removed. k may be nil, as in asks and waits.
+// find is nil where the connection is told nothing of a resource. It is good until a claim is added
+// or removed. k may be nil, as in asks and waits.
 func (k *claims) find(resource string) *claim {
 	if k == nil {
 		return nil
@@ -57,14 +60,14 @@ func (k *claims) find(resource string) *claim {
 	return nil
 }
 
-// asks says whether an id is of a request that is not answered.
+// asks reports whether an id is of a request that is not answered.
 func (k *claims) asks(id uint32) bool { return k != nil && k.asking(id) >= 0 }
 
 func (k *claims) asking(id uint32) int {
 	return slices.IndexFunc(k.asked, func(a claimAsked) bool { return a.id == id })
 }
 
-// waits says whether anything is unanswered.
+// waits reports whether anything is unanswered.
 func (k *claims) waits() bool { return k != nil && len(k.asked) > 0 }
 
 // claim hands a request on to the stores.
@@ -115,7 +118,8 @@ func (h *Hub) checkClaim(c *conn, m *wirev1.Claim) *code.Error {
 	if m.GetResource()[0] == '$' {
 		return code.New(wirev1.Code_CODE_BAD_TOPIC, "names of the mesh's own are no resources")
 	}
-	if why := h.cfg.Refuses(m.GetResource()); why != nil { // nobody must take that for an end, and give up what it holds
+	if why := h.cfg.Refuses(m.GetResource()); why != nil {
+		// nobody must take that for an end, and give up what it holds
 		return why
 	}
 	p := h.cfg.PolicyFor(m.GetResource()).Claims

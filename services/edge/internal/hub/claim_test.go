@@ -118,7 +118,8 @@ func TestClaimsRefused(t *testing.T) {
 	c.expect("Error INVALID_ARGUMENT ref=0")
 }
 
-// An edge that does not know what clients may must not refuse those for good who come back to what they hold.
+// An edge that does not know what clients may must not refuse those for good who come back to what
+// they hold.
 func TestClaimsWaitForPolicies(t *testing.T) {
 	w := claimWorld(t)
 	c := w.connect(&wirev1.Hello{})
@@ -242,7 +243,8 @@ func TestRefusalOfAStoreIsHandedOn(t *testing.T) {
 	}
 }
 
-// A client that takes nothing has one state of each resource waiting for it, the last, but gets to know of every place that ended.
+// A client that takes nothing has one state of each resource waiting for it, the last, but gets to
+// know of every place that ended.
 func TestStatesDoNotPileUp(t *testing.T) {
 	w := claimWorld(t)
 	c := w.connect(&wirev1.Hello{})

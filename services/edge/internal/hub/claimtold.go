@@ -7,7 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// claimsOwed is how many bytes of the edge's own frames a connection may owe before states of its claims wait, of which the last alone counts then.
+// claimsOwed is how many bytes of the edge's own frames a connection may owe before states of its
+// claims wait, of which the last alone counts then.
 const claimsOwed = 16 << 10
 
 // claimState answers a request with what is so, and notes what the connection is told from now on.
@@ -29,7 +30,8 @@ func (h *Hub) claimState(c *conn, a claimAsked, st *wirev1.ClaimState) {
 			one.id, one.place, one.watched = a.id, has, true
 		case wirev1.Claim_OP_LEAVE:
 			one.place, one.watched = has, false
-		case wirev1.Claim_OP_RELEASE: // of a token that was not that of the hold it changes nothing, whatever it tells
+		case wirev1.Claim_OP_RELEASE:
+			// of a token that was not that of the hold it changes nothing, whatever it tells
 			one.place = one.place && st.GetState() != wirev1.ClaimState_STATE_RELEASED
 		case wirev1.Claim_OP_RENEW:
 			one.place = has
@@ -39,7 +41,8 @@ func (h *Hub) claimState(c *conn, a claimAsked, st *wirev1.ClaimState) {
 	h.dropClaim(c, one)
 }
 
-// claimTold tells of a change. Where the client does not take what it is owed, only the last state of a resource waits for it, but for the end of a place.
+// claimTold tells of a change. Where the client does not take what it is owed, only the last state
+// of a resource waits for it, but for the end of a place.
 func (h *Hub) claimTold(c *conn, st *wirev1.ClaimState) {
 	one := c.claims.find(st.GetResource())
 	if one == nil {
@@ -62,7 +65,8 @@ func (h *Hub) claimTold(c *conn, st *wirev1.ClaimState) {
 		c.claims.unsent++
 	}
 	one.unsent = st
-	// A place ends once for each that was asked for, and nothing is asked for by who takes no answers.
+	// A place ends once for each that was asked for, and nothing is asked for by who takes no
+	// answers.
 	if ended || c.out.control <= claimsOwed {
 		h.tellClaim(c, one)
 	}
@@ -87,7 +91,8 @@ func (h *Hub) tellClaim(c *conn, one *claim) {
 	}
 }
 
-// dropClaim forgets a resource that the connection has no place at and does not watch. one may be nil.
+// dropClaim forgets a resource that the connection has no place at and does not watch. one may be
+// nil.
 func (h *Hub) dropClaim(c *conn, one *claim) {
 	if one == nil || one.place || one.watched {
 		return

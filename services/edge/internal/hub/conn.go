@@ -21,8 +21,9 @@ const (
 	stateClosing // nothing is read any more; what is queued goes out, then the socket ends
 )
 
-// conn is one connection. The hub's slab owns it, where the collector does not look: strings are the hub's Texts, and what it points to
-// lies in slabs and pools of the hub. Its socket belongs to the loop.
+// conn is one connection. The hub's slab owns it, where the collector does not look: strings are
+// the hub's Texts, and what it points to lies in slabs and pools of the hub. Its socket belongs to
+// the loop.
 type conn struct {
 	slot, gen uint32
 	heartbeat uint32
@@ -57,7 +58,8 @@ type conn struct {
 	*connMore
 }
 
-// connMore is what few connections have at a time. It is written through Hub.more alone: without any it is noConnMore.
+// connMore is what few connections have at a time. It is written through Hub.more alone: without
+// any it is noConnMore.
 type connMore struct {
 	byID   map[uint32]*sub          // of subscriptions, once there are many
 	byRef  map[uint32]*sub          // the same
@@ -71,7 +73,8 @@ type connMore struct {
 	// An Ack in hand goes on at ackAt of its body, with the entry ackSerial where that is not 0.
 	ackAt, ackSerial uint32
 	turn             uint32 // the next walk over those that wait begins behind this place
-	begun            int64  // when the first bytes came of a frame that has not come whole; 0: there is none
+	// when the first bytes came of a frame that has not come whole; 0: there is none
+	begun int64
 
 	sealed uint32 // bytes that have left the queue, and wait in ciphertext
 	secure bool   // the client has TLS
@@ -83,7 +86,8 @@ var (
 	noOutbox   = slab.None[outbox]()
 )
 
-// conns holds connections by slot; pointers stay good for the life of the hub, handles until the slot is freed.
+// conns holds connections by slot; pointers stay good for the life of the hub, handles until the
+// slot is freed.
 type conns struct {
 	slab slab.Slab[conn]
 	free []uint32
@@ -135,7 +139,8 @@ func (h *Hub) less(c *conn) {
 	}
 }
 
-// Open makes a connection of a socket that was accepted. Where the edge is stopping it is closing already, and owes the reason.
+// Open makes a connection of a socket that was accepted. Where the edge is stopping it is closing
+// already, and owes the reason.
 func (h *Hub) Open() (slot, gen uint32) {
 	c := h.conns.take()
 	c.state, c.heard = stateNew, h.ms
@@ -220,8 +225,8 @@ func (h *Hub) Gone(slot uint32) {
 	h.recycle(c)
 }
 
-// teardown drops what a connection is owed whose socket has ended, hands in what its session has not saved, then takes its subscriptions apart, a few at
-// a time.
+// teardown drops what a connection is owed whose socket has ended, hands in what its session has
+// not saved, then takes its subscriptions apart, a few at a time.
 type teardown struct{ c *conn }
 
 const teardownSlice = 32
@@ -259,7 +264,8 @@ func (j *teardown) step(h *Hub) bool {
 	return true
 }
 
-// recycle lets the loop end a connection's socket, once that has broken or said goodbye and no topic refers to the connection.
+// recycle lets the loop end a connection's socket, once that has broken or said goodbye and no
+// topic refers to the connection.
 func (h *Hub) recycle(c *conn) {
 	if !c.ended || !c.torn || c.state == stateFree {
 		return
@@ -276,7 +282,8 @@ func (h *Hub) recycle(c *conn) {
 	h.over = append(h.over, c.slot)
 }
 
-// Over takes up to n slots whose connections no topic and no timer knows any more: their sockets are to be closed, then Free called.
+// Over takes up to n slots whose connections no topic and no timer knows any more: their sockets
+// are to be closed, then Free called.
 func (h *Hub) Over(dst []uint32, n int) []uint32 {
 	n = min(n, len(h.over))
 	dst = append(dst, h.over[:n]...)
@@ -284,7 +291,8 @@ func (h *Hub) Over(dst []uint32, n int) []uint32 {
 	return dst
 }
 
-// Free ends a slot that Over named. Its generation is the last thing to go: whatever still names the connection is stale from here on.
+// Free ends a slot that Over named. Its generation is the last thing to go: whatever still names
+// the connection is stale from here on.
 func (h *Hub) Free(slot uint32) {
 	c := h.conns.get(slot)
 	h.stats.Connections--
@@ -319,10 +327,12 @@ func (h *Hub) Status(slot uint32) Status {
 	}
 }
 
-// HungUp says that the client ended its side behind what is fed next: one that is not welcomed yet has left.
+// HungUp says that the client ended its side behind what is fed next: one that is not welcomed yet
+// has left.
 func (h *Hub) HungUp(slot uint32) { h.more(h.conns.get(slot)).hungUp = true }
 
-// holds says whether reading waits: for Welcome, or because the client does not take its answers.
+// holds reports whether reading waits: for Welcome, or because the client does not take its
+// answers.
 func (h *Hub) holds(c *conn) bool {
 	return c.state == stateWaiting || c.state != stateClosing && c.out.control > maxControl
 }

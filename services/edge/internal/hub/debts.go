@@ -2,8 +2,9 @@ package hub
 
 import "math/bits"
 
-// Connections that owe much are listed by how much that is, eight classes to a doubling, so that who owes most is found without a walk, to an eighth. What a
-// connection owes is what its queue refers to, the queue's own memory, and what the kernel holds for it while its socket is stuck.
+// Connections that owe much are listed by how much that is, eight classes to a doubling, so that
+// who owes most is found without a walk, to an eighth. What a connection owes is what its queue
+// refers to, the queue's own memory, and what the kernel holds for it while its socket is stuck.
 
 // debtClasses are enough for any number of bytes.
 const debtClasses = 256
@@ -12,7 +13,8 @@ const debtClasses = 256
 const (
 	leastDebt = 2 << 10
 	mostDebt  = 16 << 10
-	// debtors is about how many connections may owe just less than what is listed, before they have the whole budget.
+	// debtors is about how many connections may owe just less than what is listed, before they have
+	// the whole budget.
 	debtors = 1 << 16
 )
 

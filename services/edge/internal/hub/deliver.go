@@ -6,7 +6,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// offerRun hands the live messages in hand to a track: as they are shared where nothing speaks against it, else one by one.
+// offerRun hands the live messages in hand to a track: as they are shared where nothing speaks
+// against it, else one by one.
 func (h *Hub) offerRun(t *track) {
 	if t.rank != nil {
 		h.offerRanked(t)
@@ -73,7 +74,8 @@ func (h *Hub) learnEpoch(t *track, epoch uint64) {
 	h.trackmore(t).unnamed = true
 }
 
-// nameEpoch tells the client of an epoch that it was not told of: without it, it could not tell this log from the next one.
+// nameEpoch tells the client of an epoch that it was not told of: without it, it could not tell
+// this log from the next one.
 func (h *Hub) nameEpoch(t *track, priority uint8) {
 	if !t.unnamed {
 		return
@@ -84,7 +86,8 @@ func (h *Hub) nameEpoch(t *track, priority uint8) {
 	h.push(t.c, item{kind: itemGap, t: t, b: frame, rank: lead(priority)})
 }
 
-// newEpoch begins again at the log's new beginning. What is still queued of the old one goes out first.
+// newEpoch begins again at the log's new beginning. What is still queued of the old one goes out
+// first.
 func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 	h.nameHole(t, priority)
 	t.epoch, t.pos = epoch, 0
@@ -104,7 +107,8 @@ func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 }
 
 // take hands on the message after pos, or names it a hole. OK: done, and pos has moved; otherwise
-// why not now: QUEUE_FULL, MEMORY_BUDGET, SLOW_CONSUMER for a full window, or FILTERED where it has to be judged first.
+// why not now: QUEUE_FULL, MEMORY_BUDGET, SLOW_CONSUMER for a full window, or FILTERED where it has
+// to be judged first.
 func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
 	if t.cur != nil && t.cur.Has(m.Seq) {
 		t.pos = m.Seq
@@ -152,7 +156,8 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
 		}
 	}
 	h.nameEpoch(t, m.Priority)
-	if t.holeTo > 0 && t.holeFrom < m.Seq { // behind the newest of CONFLATE, which waited, some may have been filtered
+	if t.holeTo > 0 && t.holeFrom < m.Seq {
+		// behind the newest of CONFLATE, which waited, some may have been filtered
 		h.nameHole(t, m.Priority)
 	}
 	if t.ack {
@@ -163,7 +168,8 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
 	return wirev1.Code_CODE_OK
 }
 
-// overflow does what the subscription asked for where a live message found the queue or the window full.
+// overflow does what the subscription asked for where a live message found the queue or the window
+// full.
 func (h *Hub) overflow(t *track, m *exchange.Message, why wirev1.Code) {
 	switch {
 	case why == wirev1.Code_CODE_SLOW_CONSUMER, why == wirev1.Code_CODE_FILTERED:
@@ -185,7 +191,8 @@ func (h *Hub) fallBehind(t *track) {
 	h.run(t)
 }
 
-// purge drops the track's queued first deliveries and steps back to before them; all drops everything of it.
+// purge drops the track's queued first deliveries and steps back to before them; all drops
+// everything of it.
 func (h *Hub) purge(t *track, all bool) {
 	if t.queued == 0 && !all {
 		return

@@ -15,7 +15,8 @@ type goAway struct {
 	addresses func() []string // nil: none are known
 }
 
-// frame is another for each client: it comes back at a time of its own, and the first place named is not everybody's first.
+// frame is another for each client: it comes back at a time of its own, and the first place named
+// is not everybody's first.
 func (g *goAway) frame() *wirev1.GoAway {
 	m := &wirev1.GoAway{Code: wirev1.Code_CODE_DRAINING, Reason: g.reason, ReconnectAfterMs: rand.Uint32N(g.jitterMS + 1)}
 	if g.addresses == nil {
@@ -28,8 +29,9 @@ func (g *goAway) frame() *wirev1.GoAway {
 	return m
 }
 
-// departure asks connections to go, over a time, so that whoever takes them in is not stormed: all there are, or a random sample of a certain size.
-// It goes over the slots once; by each tick as many were asked as the time that has passed is of the whole.
+// departure asks connections to go, over a time, so that whoever takes them in is not stormed: all
+// there are, or a random sample of a certain size. It goes over the slots once; by each tick as
+// many were asked as the time that has passed is of the whole.
 type departure struct {
 	going       goAway
 	began, over int64 // nanoseconds; over 0: at once
@@ -57,7 +59,8 @@ func (h *Hub) depart() {
 	if d == nil {
 		return
 	}
-	if passed := h.now - d.began; passed < d.over { // afterwards it is everyone's, who came meanwhile among them
+	if passed := h.now - d.began; passed < d.over {
+		// afterwards it is everyone's, who came meanwhile among them
 		d.due = int(float64(d.wanted) * float64(passed) / float64(d.over))
 	}
 	if !d.working {
@@ -92,8 +95,9 @@ func (d *departure) step(h *Hub) bool {
 	return false
 }
 
-// picks decides about one connection: of those that are left each has the same chance to be among those still wanted, so that the sample is as large as was
-// asked for and everyone as likely in it as everyone else (selection sampling).
+// picks decides about one connection: of those that are left each has the same chance to be among
+// those still wanted, so that the sample is as large as was asked for and everyone as likely in it
+// as everyone else (selection sampling).
 func (d *departure) picks(c *conn) bool {
 	if c.state == stateFree || c.state == stateClosing {
 		return false
@@ -133,8 +137,8 @@ func (h *Hub) tellToGo(c *conn, g *goAway) {
 	h.wheel.Set(c.slot, h.now+int64(Tick))
 }
 
-// rebalance asks a share of the connections to go; the loop goes on taking others in. Shares of a connection are rounded at random, so that those of all loops
-// together come out right on average.
+// rebalance asks a share of the connections to go; the loop goes on taking others in. Shares of a
+// connection are rounded at random, so that those of all loops together come out right on average.
 func (h *Hub) rebalance(e exchange.Rebalance) {
 	n := 0
 	if h.drain == nil {

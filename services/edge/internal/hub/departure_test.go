@@ -49,7 +49,8 @@ func sum(each []int) (n int) {
 	return n
 }
 
-// By each tick of a planned stop as many are told as the time that has passed is of the whole; the others are served meanwhile.
+// By each tick of a planned stop as many are told as the time that has passed is of the whole; the
+// others are served meanwhile.
 func TestDrainKeepsItsPace(t *testing.T) {
 	w := newWorld(t, Limits{})
 	all := guests(w, 400)
@@ -118,7 +119,8 @@ func TestGoAwaySpreads(t *testing.T) {
 	}
 }
 
-// A sample is as large as it should be, nobody is told twice, the others stay, and newcomers are welcome.
+// A sample is as large as it should be, nobody is told twice, the others stay, and newcomers are
+// welcome.
 func TestRebalance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{})
@@ -166,7 +168,8 @@ func TestRebalanceChoosesAtRandom(t *testing.T) {
 	}
 }
 
-// What a session holds is stored when its connection was told to go, and the planned stop tells everyone whom a rebalance has left.
+// What a session holds is stored when its connection was told to go, and the planned stop tells
+// everyone whom a rebalance has left.
 func TestDrainTakesOverARebalance(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.session()

@@ -6,7 +6,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/events"
 )
 
-// Depths by which connections are counted: bytes owed at least, kernel memory of stuck ones included.
+// Depths by which connections are counted: bytes owed at least, kernel memory of stuck ones
+// included.
 var Depths = [...]int{1, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
 
 // depths fills in how much connections owe.
@@ -26,7 +27,8 @@ func (h *Hub) depths(s *Stats) {
 	}
 }
 
-// levels of a queue's depth that are told of, in per cent of its bound. One is told of again once the queue was below half of it.
+// levels of a queue's depth that are told of, in per cent of its bound. One is told of again once
+// the queue was below half of it.
 var levels = [...]int{50, 80}
 
 const (
@@ -48,8 +50,8 @@ func (h *Hub) depth(o *outbox) int {
 	return max(o.bytes*100/h.lim.QueueBytes, int(o.msgs)*100/h.lim.QueueMessages)
 }
 
-// deepens tells of a connection whose socket is stuck and whose queue has reached another level. One that keeps up, however much it is sent at once, is not
-// told of.
+// deepens tells of a connection whose socket is stuck and whose queue has reached another level.
+// One that keeps up, however much it is sent at once, is not told of.
 func (h *Hub) deepens(c *conn) {
 	o, depth := c.out, h.depth(c.out)
 	for o.level > 0 && depth < levels[o.level-1]/2 {
@@ -64,7 +66,8 @@ func (h *Hub) deepens(c *conn) {
 	}
 }
 
-// warn tells of the level that a connection has reached, unless it or too many others were told of a moment ago.
+// warn tells of the level that a connection has reached, unless it or too many others were told of
+// a moment ago.
 func (h *Hub) warn(c *conn) {
 	w, known := h.warned[c.slot]
 	if known && w.gen == c.gen && w.level >= c.out.level && h.now < w.until {

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// talks is a client with an ephemeral subscription in a world that tells of slow consumers; queues take 100 messages.
+// talks is a client with an ephemeral subscription in a world that tells of slow consumers; queues
+// take 100 messages.
 func talks(t *testing.T) (*world, *client, *eventring.Ring) {
 	w := newWorld(t, Limits{QueueMessages: 100})
 	r := w.tell(events.SlowConsumer)

@@ -12,7 +12,8 @@ const drainPatience = 2 * time.Second
 
 const stopping = "the edge is stopping"
 
-// drain is the planned stop of the loop: GOAWAY for everyone, over a time; ACKs are waited for a while, sessions are saved, connections closed.
+// drain is the planned stop of the loop: GOAWAY for everyone, over a time; ACKs are waited for a
+// while, sessions are saved, connections closed.
 type drain struct {
 	exchange.Drain
 	told     bool // everyone was
@@ -45,7 +46,8 @@ func (h *Hub) turnAway(c *conn) {
 	h.close(c, wirev1.Code_CODE_DRAINING, stopping)
 }
 
-// pausing tells the dispatchers of a connection's groups that it takes nothing more, one after the other.
+// pausing tells the dispatchers of a connection's groups that it takes nothing more, one after the
+// other.
 type pausing struct {
 	c    *conn
 	gen  uint32
@@ -84,7 +86,7 @@ func (h *Hub) drainSaved() {
 	}
 }
 
-// Drained says whether the planned stop has come to its end, once; the loop asks every turn.
+// Drained reports whether the planned stop has come to its end, once; the loop asks every turn.
 func (h *Hub) Drained() bool {
 	d := h.drain
 	if d == nil || d.ended {

@@ -8,8 +8,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// What is due happens when it is, and not before: clients and operators count on each of these times, which docs/protocol.md and docs/operations.md name. The loop ticks
-// every 100 ms, and each of these is due at a tick.
+// What is due happens when it is, and not before: clients and operators count on each of these
+// times, which docs/protocol.md and docs/operations.md name. The loop ticks every 100 ms, and each
+// of these is due at a tick.
 func TestWhatIsDueHappensInTime(t *testing.T) {
 	closed := func(w *world, why wirev1.Code) func() bool {
 		return func() bool { return w.h.Stats().Closes[why] == 1 }
@@ -132,7 +133,8 @@ func TestWhatIsDueHappensInTime(t *testing.T) {
 	}
 }
 
-// A client that takes nothing of what it is owed has StuckTimeout, to the tick; whoever takes some has it anew.
+// A client that takes nothing of what it is owed has StuckTimeout, to the tick; whoever takes some
+// has it anew.
 func TestWhoTakesNothingHasItsTime(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})

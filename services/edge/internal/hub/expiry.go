@@ -15,7 +15,8 @@ func (o *outbox) expire(at uint64) {
 
 func (h *Hub) hasExpired(m *exchange.Message) bool { return m.ExpiresAt != 0 && m.ExpiresAt <= h.wall }
 
-// expiry is a walk over what a connection's next write would hold, for messages that expired in the queue. The last gap it made may grow.
+// expiry is a walk over what a connection's next write would hold, for messages that expired in the
+// queue. The last gap it made may grow.
 type expiry struct {
 	c     *conn
 	gap   uint32
@@ -23,7 +24,8 @@ type expiry struct {
 	to    uint64 // its last seq
 }
 
-// skipExpired takes what has expired out of what the next write would hold. Nothing in here tidies the queue, whose places are counted, but the end.
+// skipExpired takes what has expired out of what the next write would hold. Nothing in here tidies
+// the queue, whose places are counted, but the end.
 func (h *Hub) skipExpired(c *conn) {
 	if c.state != stateOpen {
 		return
@@ -52,8 +54,8 @@ func (h *Hub) skipExpired(c *conn) {
 	}
 }
 
-// firstExpired says whether the first message of the i-th item has expired. Where another of its run has, the first becomes an item of its
-// own; where none has, it notes when one will.
+// firstExpired reports whether the first message of the i-th item has expired. Where another of its
+// run has, the first becomes an item of its own; where none has, it notes when one will.
 func (h *Hub) firstExpired(c *conn, i uint32) bool {
 	it := c.out.at(i)
 	if h.hasExpired(it.m) {
@@ -72,8 +74,8 @@ func (h *Hub) firstExpired(c *conn, i uint32) bool {
 	return false
 }
 
-// skip gives up the first message of the i-th item, which has expired; false where it has to go out all the same. The place is to be looked at again: what
-// follows may stand there now.
+// skip gives up the first message of the i-th item, which has expired; false where it has to go out
+// all the same. The place is to be looked at again: what follows may stand there now.
 func (h *Hub) skip(x *expiry, i uint32) bool {
 	it := x.c.out.at(i)
 	t, m := it.t, it.m

@@ -130,7 +130,8 @@ func TestExpiredUnsentIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A client may wait for all that its window has room for before it ACKs anything, also where it reads from the log, a few messages at a time.
+// A client may wait for all that its window has room for before it ACKs anything, also where it
+// reads from the log, a few messages at a time.
 func TestWholeWindowIsFilledFromTheLog(t *testing.T) {
 	for _, sub := range []*wirev1.Subscribe{{}, {ReceiveWindow: 7}} {
 		w := newWorld(t, Limits{ReadBytes: 1}) // a message
@@ -225,7 +226,8 @@ func TestRedeliveryExpiresInTheQueue(t *testing.T) {
 	w.expired(t, 1)
 }
 
-// What the dispatcher of a group assigned goes back to it, which knows what to do with messages that have expired.
+// What the dispatcher of a group assigned goes back to it, which knows what to do with messages
+// that have expired.
 func TestAssignedMessageExpiresInTheQueue(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c, m := w.member(&wirev1.Hello{HeartbeatMs: 600_000}, &wirev1.Subscribe{Ack: true})
@@ -256,7 +258,8 @@ func TestNewestFollowsWhatExpired(t *testing.T) {
 	c.reads("Progress room/1 1..1 EXPIRED", "Progress room/1 2..2 CONFLATED", "room/1/3")
 }
 
-// Whatever expires wherever, with priorities, ACKs and writes that end anywhere: every seq comes, in order, or is named.
+// Whatever expires wherever, with priorities, ACKs and writes that end anywhere: every seq comes,
+// in order, or is named.
 func TestExpiryIsNamed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: rapid.IntRange(1, 30).Draw(t, "queue")})
@@ -325,7 +328,8 @@ func TestExpiryIsNamed(t *testing.T) {
 				check()
 			}
 		}
-		for range sent["room/0"] + sent["room/1"] + 12 { // who is behind may get one a time, and a hole behind the last is named late
+		for range sent["room/0"] + sent["room/1"] + 12 {
+			// who is behind may get one a time, and a hole behind the last is named late
 			some(1 << 20)
 			w.pass(time.Second)
 			check()

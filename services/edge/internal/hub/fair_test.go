@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// taker is a client that ACKs what it is sent in a way of its own, and counts by topic what came for the first time.
+// taker is a client that ACKs what it is sent in a way of its own, and counts by topic what came
+// for the first time.
 type taker struct {
 	*client
 	unacked []spot
@@ -82,7 +83,8 @@ func TestASmallWindowIsSharedByAllWhoAreBehind(t *testing.T) {
 	}
 }
 
-// However small the window is, whatever kinds of subscriptions are behind and however the client ACKs: each of them has its part of what is delivered.
+// However small the window is, whatever kinds of subscriptions are behind and however the client
+// ACKs: each of them has its part of what is delivered.
 func TestEveryoneWhoIsBehindGoesOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window := rapid.Uint32Range(1, 64).Draw(t, "window")
@@ -165,8 +167,9 @@ func TestAGroupAndItsNeighboursShareTheWindow(t *testing.T) {
 	}
 }
 
-// Whatever its client does, what a member was assigned does not stay with it unread: within ack_timeout of the assignment it has left, or goes back, and within
-// ack_timeout of having left it is ACKed or goes back.
+// Whatever its client does, what a member was assigned does not stay with it unread: within
+// ack_timeout of the assignment it has left, or goes back, and within ack_timeout of having left it
+// is ACKed or goes back.
 func TestWhatIsAssignedDoesNotStayUnread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: rapid.SampledFrom([]int{2, 16, 1024}).Draw(t, "queue")})

@@ -9,25 +9,28 @@ import (
 const (
 	// fanSlice is how many deliveries are made before other work has its turn.
 	fanSlice = 256
-	// fanMost is how many messages of a topic are fanned out together: the walk over its subscribers, which are far apart in memory,
-	// is shared by them.
+	// fanMost is how many messages of a topic are fanned out together: the walk over its
+	// subscribers, which are far apart in memory, is shared by them.
 	fanMost = 64
 )
 
-// fanout is the live messages in hand, of one topic, and how far they have come. A topic with very many subscribers takes several slices, and
-// no other message overtakes it meanwhile.
+// fanout is the live messages in hand, of one topic, and how far they have come. A topic with very
+// many subscribers takes several slices, and no other message overtakes it meanwhile.
 type fanout struct {
 	ms      []*exchange.Message // durable ones without holes between them
 	runs    []run               // they make
 	bytes   int                 // of their frames
 	expires uint64              // the first of them, Unix microseconds; 0: none does
 	ts      *topicState
-	at      int      // next of ts.tracks
-	joins   []subRef // wildcard subscriptions that became active lately, and may have no track at ts yet
-	wild    wildWalk // all that match: they may have no track at ts yet, or get an ephemeral message of a topic without a state of its own
-	ended   int      // batches at the beginning of hub.inbox that these are the last messages of
-	next    int      // of the messages of the batch behind those
-	serial  uint32   // of these messages
+	at      int // next of ts.tracks
+	// wildcard subscriptions that became active lately, and may have no track at ts yet
+	joins []subRef
+	// all that match: they may have no track at ts yet, or get an ephemeral message of a topic
+	// without a state of its own
+	wild   wildWalk
+	ended  int    // batches at the beginning of hub.inbox that these are the last messages of
+	next   int    // of the messages of the batch behind those
+	serial uint32 // of these messages
 }
 
 func (f *fanout) active() bool { return len(f.ms) > 0 }
@@ -86,8 +89,9 @@ func (h *Hub) nextMessages() {
 	h.gatherMore()
 }
 
-// missing finds the wildcard subscriptions that match and may have no track at the topic yet. The log of them stays as it is until the messages in hand
-// are fanned out: no subscription becomes active meanwhile.
+// missing finds the wildcard subscriptions that match and may have no track at the topic yet. The
+// log of them stays as it is until the messages in hand are fanned out: no subscription becomes
+// active meanwhile.
 func (h *Hub) missing(m *exchange.Message) {
 	f := &h.fan
 	kept := false
@@ -105,7 +109,8 @@ func (h *Hub) missing(m *exchange.Message) {
 	}
 }
 
-// takeUp takes what follows each other of the batches that wait. A subscription that begins stands between batches, and between messages.
+// takeUp takes what follows each other of the batches that wait. A subscription that begins stands
+// between batches, and between messages.
 func (h *Hub) takeUp() {
 	f := &h.fan
 	for f.ended = 0; len(f.ms) < fanMost; {
@@ -125,7 +130,7 @@ func (h *Hub) takeUp() {
 	}
 }
 
-// continues says whether next may be fanned out together with m, which came before it.
+// continues reports whether next may be fanned out together with m, which came before it.
 func continues(m, next *exchange.Message) bool {
 	return m.Topic == next.Topic && m.Epoch == next.Epoch && (next.Seq == m.Seq+1 || next.Seq == 0 && m.Seq == 0)
 }
@@ -214,8 +219,8 @@ func (h *Hub) fanned() {
 	}
 }
 
-// joinTopic gives a wildcard subscription its track at a topic that it has none at: the topic appeared after it, so
-// it starts at seq 1, or where its session stands.
+// joinTopic gives a wildcard subscription its track at a topic that it has none at: the topic
+// appeared after it, so it starts at seq 1, or where its session stands.
 func (h *Hub) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 	if !s.active {
 		return
@@ -241,7 +246,8 @@ func (h *Hub) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 	}
 }
 
-// offerEphemeral hands the ephemeral messages in hand to a wildcard subscription that has no track for them.
+// offerEphemeral hands the ephemeral messages in hand to a wildcard subscription that has no track
+// for them.
 func (h *Hub) offerEphemeral(s *sub) {
 	if !s.active || !s.open {
 		return
@@ -263,7 +269,8 @@ func (h *Hub) offerEphemeral(s *sub) {
 	}
 }
 
-// ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing speaks against it, else one by one.
+// ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing
+// speaks against it, else one by one.
 func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is mark) {
 	f := &h.fan
 	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
@@ -280,7 +287,8 @@ func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, 
 	}
 }
 
-// ephemeral queues a message that no log has. t or subs say whose it is, where it is not for all plain subscriptions.
+// ephemeral queues a message that no log has. t or subs say whose it is, where it is not for all
+// plain subscriptions.
 func (h *Hub) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is mark) {
 	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, from: uint64(is)}
 	if len(subs) > 0 {

@@ -23,9 +23,10 @@ func (h *Hub) Frames() uint64 { return h.stats.Frames }
 // bytesAsOne is how many bytes of a frame are decoded and copied in about the time of a short one.
 const bytesAsOne = 1024
 
-// Feed handles the whole frames that b begins with, at most budget short ones or about as much, and says how many bytes they were. It stops early where
-// the connection holds reading or closes; the caller keeps what was not used. more says that a whole frame may be left; a long Ack may be handled in
-// part, and is given again then.
+// Feed handles the whole frames that b begins with, at most budget short ones or about as much, and
+// says how many bytes they were. It stops early where the connection holds reading or closes; the
+// caller keeps what was not used. more says that a whole frame may be left; a long Ack may be
+// handled in part, and is given again then.
 func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 	c := h.conns.get(slot)
 	for budget > 0 {
@@ -93,7 +94,8 @@ func (h *Hub) detect(c *conn, b []byte) bool {
 	return false
 }
 
-// frame handles one frame; done is false where it must be given again. body is the caller's: what is kept of it is copied.
+// frame handles one frame; done is false where it must be given again. body is the caller's: what
+// is kept of it is copied.
 func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) (done bool) {
 	if c.state == stateHello {
 		h.hello(c, body) // detect saw that it is one
@@ -133,8 +135,8 @@ func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) (done bool) {
 // maxHeaders of a message, as at the router.
 const maxHeaders = 64
 
-// refuseMany refuses a Subscribe with more positions, or a Publish with more headers, than there may be, before any of them is decoded: a frame has room
-// for hundreds of thousands.
+// refuseMany refuses a Subscribe with more positions, or a Publish with more headers, than there
+// may be, before any of them is decoded: a frame has room for hundreds of thousands.
 func (h *Hub) refuseMany(c *conn, body []byte, t wirev1.FrameType) bool {
 	many, most, why := protowire.Number(11), h.lim.WildcardTopics, code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "more positions than topics that a filter may match")
 	if t == wirev1.FrameType_FRAME_TYPE_PUBLISH {
@@ -154,8 +156,9 @@ func (h *Hub) refuseMany(c *conn, body []byte, t wirev1.FrameType) bool {
 	return true
 }
 
-// countField counts the elements of a repeated field of messages in a request, and finds the request's id, whichever comes first: fields stand in any order. ok is
-// false where the request is malformed.
+// countField counts the elements of a repeated field of messages in a request, and finds the
+// request's id, whichever comes first: fields stand in any order. ok is false where the request is
+// malformed.
 func countField(body []byte, many protowire.Number) (id uint32, found int, ok bool) {
 	for len(body) > 0 {
 		num, typ, n := protowire.ConsumeTag(body)
@@ -191,7 +194,8 @@ func decode[M any, P interface {
 	return true
 }
 
-// unsupported answers a request that later versions serve. Without an id it can't be answered alone.
+// unsupported answers a request that later versions serve. Without an id it can't be answered
+// alone.
 func (h *Hub) unsupported(c *conn, id uint32, what string) {
 	if id == 0 {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")

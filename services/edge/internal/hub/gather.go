@@ -12,14 +12,16 @@ import (
 const (
 	// candidateBytes of messages end a window before its time.
 	candidateBytes = 1 << 20
-	// gatherShare is the part of the loop's queues that candidates may take which gather or are ranked: one in so many bytes.
+	// gatherShare is the part of the loop's queues that candidates may take which gather or are
+	// ranked: one in so many bytes.
 	gatherShare = 8
 	// rankReadBytes are asked for at a time by a ranked subscription that is behind.
 	rankReadBytes = 1 << 20
 )
 
-// gather is the candidates of a topic that have come since a window began. Durable ones follow each other without holes; tracks wait for them, and read what
-// is not there from the log. Of ephemeral ones it has all that there will be.
+// gather is the candidates of a topic that have come since a window began. Durable ones follow each
+// other without holes; tracks wait for them, and read what is not there from the log. Of ephemeral
+// ones it has all that there will be.
 type gather struct {
 	serial   uint64
 	topic    string
@@ -51,7 +53,8 @@ func (h *Hub) newGather(topic string, p *policy.Policy, epoch uint64) *gather {
 	return g
 }
 
-// gatherMore has the messages in hand gather with those of their topic that came before. A window that has no room for them ends.
+// gatherMore has the messages in hand gather with those of their topic that came before. A window
+// that has no room for them ends.
 func (h *Hub) gatherMore() {
 	if len(h.gathers) == 0 {
 		return
@@ -116,8 +119,9 @@ func (h *Hub) offerRanked(t *track) {
 	}
 }
 
-// offerGather makes a track, or else a subscription without one, a member of the ephemeral candidates in hand. Where there is no room for more, or the
-// namespace does not rank, they are queued at once.
+// offerGather makes a track, or else a subscription without one, a member of the ephemeral
+// candidates in hand. Where there is no room for more, or the namespace does not rank, they are
+// queued at once.
 func (h *Hub) offerGather(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
 	f := &h.fan
 	if c.state != stateOpen || c.draining {

@@ -13,8 +13,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/group"
 )
 
-// membership is a subscription that shares its messages with others. It has no tracks: what it gets was assigned to it by the group's dispatcher, wherever
-// that is, and goes back there un-ACKed. It belongs to its connection.
+// membership is a subscription that shares its messages with others. It has no tracks: what it gets
+// was assigned to it by the group's dispatcher, wherever that is, and goes back there un-ACKed. It
+// belongs to its connection.
 type membership struct {
 	c      *conn
 	id     uint32 // the client's
@@ -28,7 +29,8 @@ type membership struct {
 	dead   bool
 	waits  bool // has entries that wait for a window or the queue
 	runs   bool // in hub.runnable
-	// stalled: its client does not read, and it gets nothing until that takes what is queued for it.
+	// stalled: its client does not read, and it gets nothing until that takes what is queued for
+	// it.
 	stalled bool
 	window  uint32
 	since   uint32 // when it was made, Unix time in seconds
@@ -47,8 +49,9 @@ type membership struct {
 type assignedState uint8
 
 const (
-	assignedWaits  assignedState = iota // for the connection's window or its queue
-	assignedQueued                      // its bytes have not left; due as if they had when it was assigned
+	assignedWaits assignedState = iota // for the connection's window or its queue
+	// its bytes have not left; due as if they had when it was assigned
+	assignedQueued
 	assignedSent
 )
 
@@ -274,7 +277,8 @@ func (h *Hub) runGroup(g *membership) {
 	}
 }
 
-// handGroup queues what waits, as far as window and queue allow, at most so many messages, and reports how many.
+// handGroup queues what waits, as far as window and queue allow, at most so many messages, and
+// reports how many.
 func (h *Hub) handGroup(g *membership, most int) (done int) {
 	c := g.c
 	if g.runs = false; g.dead {
@@ -341,7 +345,8 @@ func (h *Hub) groupSent(c *conn, id uint32, m *exchange.Message) {
 	}
 }
 
-// queued finds the entry of a message that is queued: mostly it is the one behind the one that left last.
+// queued finds the entry of a message that is queued: mostly it is the one behind the one that left
+// last.
 func (g *membership) queued(m *exchange.Message) *assigned {
 	live := g.live()
 	g.sent -= min(g.sent, g.head) // relative to the first
@@ -441,8 +446,9 @@ func (h *Hub) groupTimers(g *membership, next int64) int64 {
 	return next
 }
 
-// recall gives back what has been in the queue for ack_timeout: the client does not read. Until it takes something the member gets nothing more. A message of which
-// a part has left can't be taken back: it counts as one that timed out.
+// recall gives back what has been in the queue for ack_timeout: the client does not read. Until it
+// takes something the member gets nothing more. A message of which a part has left can't be taken
+// back: it counts as one that timed out.
 func (h *Hub) recall(g *membership) {
 	c := g.c
 	h.looked(int(c.out.n))
@@ -472,7 +478,8 @@ func (h *Hub) recall(g *membership) {
 	}
 }
 
-// readsAgain has a member get messages again whose client has taken what was in the queue. Those that waited before are handed on first: the member waits, still.
+// readsAgain has a member get messages again whose client has taken what was in the queue. Those
+// that waited before are handed on first: the member waits, still.
 func (h *Hub) readsAgain(g *membership) {
 	g.stalled = false
 	h.mesh.ResumeGroup(h.handle(g.c), g.ref)

@@ -127,7 +127,8 @@ func TestAMemberThatLetsEverythingTimeOutIsClosed(t *testing.T) {
 	}
 }
 
-// The connection's window holds for all its subscriptions together: what a member can't be sent goes back.
+// The connection's window holds for all its subscriptions together: what a member can't be sent
+// goes back.
 func TestAMembersConnectionHasAWindow(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c, m := w.member(&wirev1.Hello{ReceiveWindow: 2}, &wirev1.Subscribe{Ack: true})
@@ -265,7 +266,8 @@ func TestAGroupRefusesAndEnds(t *testing.T) {
 	}
 }
 
-// The client of a member answers Pings and reads nothing: what it was assigned goes back, and it gets nothing more until it reads.
+// The client of a member answers Pings and reads nothing: what it was assigned goes back, and it
+// gets nothing more until it reads.
 func TestWhatAMemberDoesNotReadGoesBack(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c, m := w.member(&wirev1.Hello{}, &wirev1.Subscribe{Ack: true})
@@ -295,7 +297,8 @@ func TestWhatAMemberDoesNotReadGoesBack(t *testing.T) {
 	c.expect("room/1/2 attempt=1 subs=[5]")
 }
 
-// What a member was assigned and had no room for is sent as soon as its client reads again: it does not lie there until its time is over and another member gets it.
+// What a member was assigned and had no room for is sent as soon as its client reads again: it does
+// not lie there until its time is over and another member gets it.
 func TestWhatAMemberHadNoRoomForIsSentOnceItReadsAgain(t *testing.T) {
 	w := newWorld(t, Limits{QueueMessages: 2})
 	c, m := w.member(&wirev1.Hello{}, &wirev1.Subscribe{})
@@ -305,7 +308,8 @@ func TestWhatAMemberHadNoRoomForIsSentOnceItReadsAgain(t *testing.T) {
 		w.mesh.Assign(m, 0, msgs[i])
 		w.pass(wait)
 	}
-	w.expectSettled("1 UNSENT, 2 UNSENT, 3 UNSENT") // nothing is left in the queue that the client would have to read
+	// nothing is left in the queue that the client would have to read
+	w.expectSettled("1 UNSENT, 2 UNSENT, 3 UNSENT")
 	c.slow = false
 	c.expect("room/1/4 subs=[5]")
 	w.expectSettled("4 ACKED")
@@ -324,7 +328,8 @@ func TestACKsOfMembersAreCounted(t *testing.T) {
 	}
 }
 
-// All that has expired in the queue of a member goes back before the next write, not one message a write: none of it is sent.
+// All that has expired in the queue of a member goes back before the next write, not one message a
+// write: none of it is sent.
 func TestWhateverExpiredInTheQueueOfAMemberGoesBack(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c, m := w.member(&wirev1.Hello{HeartbeatMs: 600_000}, &wirev1.Subscribe{Ack: true})
@@ -338,7 +343,8 @@ func TestWhateverExpiredInTheQueueOfAMemberGoesBack(t *testing.T) {
 	w.expectSettled("1 UNSENT, 2 UNSENT, 3 UNSENT, 5 UNSENT")
 }
 
-// Once a subscription has ended, nothing of it is left in the queue, holes that were named but not sent among it.
+// Once a subscription has ended, nothing of it is left in the queue, holes that were named but not
+// sent among it.
 func TestHolesEndWithTheirSubscription(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.lazy(0)

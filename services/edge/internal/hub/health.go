@@ -7,17 +7,20 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 )
 
-// Late says that the loop is, or was until now, so late (rtt.TooLate) that what clients and the kernel measure may be the edge's doing.
+// Late says that the loop is, or was until now, so late (rtt.TooLate) that what clients and the
+// kernel measure may be the edge's doing.
 func (h *Hub) Late() {
 	h.lateAt = h.now
 	h.cfg.Gate.Late(h.now)
 }
 
-// onTheWay is how long before a heartbeat's Ping is read the edge may have kept it waiting: TCP may have brought it while the loop did not turn.
+// onTheWay is how long before a heartbeat's Ping is read the edge may have kept it waiting: TCP may
+// have brought it while the loop did not turn.
 const onTheWay = int64(time.Second)
 
-// heartbeat judges the link by what a Ping brings: the client's report, in microseconds, of the Ping before, 0 for none, and what the kernel knows. A heartbeat
-// through which the edge was late, or had more to send than its answer, tells of the edge instead and does not count.
+// heartbeat judges the link by what a Ping brings: the client's report, in microseconds, of the
+// Ping before, 0 for none, and what the kernel knows. A heartbeat through which the edge was late,
+// or had more to send than its answer, tells of the edge instead and does not count.
 func (h *Hub) heartbeat(c *conn, reported uint32) {
 	if h.cfg.Unhealthy == rtt.Off || c.state != stateOpen || c.draining {
 		return

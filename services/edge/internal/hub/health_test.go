@@ -93,7 +93,8 @@ func TestTheKernelsRoundTripCountsWithoutAReport(t *testing.T) {
 	c.expect("Pong 0", "Pong 0", "Pong 0", "Error UNHEALTHY ref=0")
 }
 
-// What the edge kept waiting does not count, neither then nor in the report that comes a heartbeat later.
+// What the edge kept waiting does not count, neither then nor in the report that comes a heartbeat
+// later.
 func TestRoundTripsThatTheEdgeCausedDoNotCount(t *testing.T) {
 	w := newHealth(t, rtt.Close)
 	c := w.connect(&wirev1.Hello{})

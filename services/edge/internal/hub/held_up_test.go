@@ -19,7 +19,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// A member of a group whose filter covers several namespaces has for each message the time that the message's own namespace gives, whatever came in between.
+// A member of a group whose filter covers several namespaces has for each message the time that the
+// message's own namespace gives, whatever came in between.
 func TestEachMessageOfAMemberHasItsNamespacesTime(t *testing.T) {
 	w := newWorld(t, Limits{})
 	w.table = policy.NewTable([]*pushmeshv1.Namespace{
@@ -45,7 +46,8 @@ func TestEachMessageOfAMemberHasItsNamespacesTime(t *testing.T) {
 	w.expectSettled("6 TIMEOUT")
 }
 
-// Attempts are a session's to use up: who has none gets a message as often as its namespace sends it on one connection, and then it is let go.
+// Attempts are a session's to use up: who has none gets a message as often as its namespace sends
+// it on one connection, and then it is let go.
 func TestAttemptsAreUsedUpBySessionsAlone(t *testing.T) {
 	redeliveries := uint32(4)
 	for _, session := range []bool{false, true} {
@@ -77,8 +79,9 @@ func TestAttemptsAreUsedUpBySessionsAlone(t *testing.T) {
 	}
 }
 
-// Where the edge has no memory left, a client whose debts are durable keeps its connection, and everything: what it is not sent now it reads from the log later.
-// Nothing of what it has begun to be sent is taken back.
+// Where the edge has no memory left, a client whose debts are durable keeps its connection, and
+// everything: what it is not sent now it reads from the log later. Nothing of what it has begun to
+// be sent is taken back.
 func TestWhoOwesDurableMessagesKeepsTheConnection(t *testing.T) {
 	for _, ack := range []bool{false, true} {
 		w, _ := limited(t, 256<<10, 1, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
@@ -120,7 +123,8 @@ func TestWhoOwesDurableMessagesKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// While the answer to a Subscribe names where a topic stands, nothing of that topic is taken back: the client would have been told what is not so.
+// While the answer to a Subscribe names where a topic stands, nothing of that topic is taken back:
+// the client would have been told what is not so.
 func TestWhatAnAnswerNamesIsNotTakenBack(t *testing.T) {
 	for _, overflow := range []wirev1.Overflow{wirev1.Overflow_OVERFLOW_DEFAULT, wirev1.Overflow_OVERFLOW_DROP_OLDEST} {
 		w := newWorld(t, Limits{})
@@ -143,7 +147,8 @@ func TestWhatAnAnswerNamesIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// Two subscriptions that share messages want the same ones where neither has a filter, or both have the same, which is known.
+// Two subscriptions that share messages want the same ones where neither has a filter, or both have
+// the same, which is known.
 func TestWhoWantsAlike(t *testing.T) {
 	mk := func(filtered bool, where uint32) *sub {
 		return &sub{filtered: filtered, subMore: &subMore{where: where}}
@@ -160,7 +165,8 @@ func TestWhoWantsAlike(t *testing.T) {
 	}
 }
 
-// A session with positions that are much to write down hands them in some at a time, and all of them soon.
+// A session with positions that are much to write down hands them in some at a time, and all of
+// them soon.
 func TestLongPositionsAreHandedInOneByOne(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.session()
@@ -199,7 +205,8 @@ func TestLongPositionsAreHandedInOneByOne(t *testing.T) {
 	}
 }
 
-// Ephemeral candidates for which there is no memory come at once, say that they are not ranked, and are counted.
+// Ephemeral candidates for which there is no memory come at once, say that they are not ranked, and
+// are counted.
 func TestWhatHasNoRoomToGatherComesUnranked(t *testing.T) {
 	w := rankedWorld(t, Limits{QueueMemory: 80_000}, 0)
 	c, wild := w.ranked("flash/1", 1), w.connect(&wirev1.Hello{})
@@ -224,8 +231,8 @@ func TestWhatHasNoRoomToGatherComesUnranked(t *testing.T) {
 	}
 }
 
-// An answer of the mesh for what is over, was never asked for or was answered before changes nothing, and is counted: loops and the mesh race with clients all
-// the time.
+// An answer of the mesh for what is over, was never asked for or was answered before changes
+// nothing, and is counted: loops and the mesh race with clients all the time.
 func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.session()
@@ -281,8 +288,8 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 	c.expect("room/1/1 subs=[1]")
 }
 
-// An ACK that comes late, for a message that was let go, settles that message and no other: those let go beside it may still be ACKed, and those that came after it
-// are waited for, and come again.
+// An ACK that comes late, for a message that was let go, settles that message and no other: those
+// let go beside it may still be ACKed, and those that came after it are waited for, and come again.
 func TestALateAckSettlesItsMessageAlone(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.session()
@@ -334,7 +341,8 @@ func TestAnAckStopsItsOwnRedelivery(t *testing.T) {
 	}
 }
 
-// What was queued before a topic's log began anew can't be read again: neither a full queue nor one that pays for others takes it away. What came after it can.
+// What was queued before a topic's log began anew can't be read again: neither a full queue nor one
+// that pays for others takes it away. What came after it can.
 func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
 	for name, take := range map[string]func(w *world, c *conn){
 		"it pays":           func(w *world, c *conn) { w.h.payDurable(c, 0); w.h.compact(c) },
@@ -370,8 +378,8 @@ func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// Who is being closed and owes more than anybody else gives all of it up at once where the edge has no memory left: nobody pays for a client that does not even read why
-// it was closed.
+// Who is being closed and owes more than anybody else gives all of it up at once where the edge has
+// no memory left: nobody pays for a client that does not even read why it was closed.
 func TestWhoIsClosedAndOwesMostIsCut(t *testing.T) {
 	w, _ := limited(t, 500<<10, 1, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
 	c, other := w.connect(&wirev1.Hello{HeartbeatMs: 600_000}), w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
@@ -420,7 +428,8 @@ func TestANewConnectionIsToldOfThoughItsPlaceWas(t *testing.T) {
 	expectSlow(t, r, "bob 50% 60")
 }
 
-// Candidates that come while a ranking is under way gather for the next one: the log is not asked for what was there just now.
+// Candidates that come while a ranking is under way gather for the next one: the log is not asked
+// for what was there just now.
 func TestCandidatesGatherWhileOthersAreRanked(t *testing.T) {
 	w := rankedWorld(t, Limits{}, 0)
 	c := w.ranked("feed/1", 2)
@@ -442,7 +451,8 @@ func TestCandidatesGatherWhileOthersAreRanked(t *testing.T) {
 	}
 }
 
-// A message of an order is in the range in hand, may be in another one, or is gone: only what the log has no more is named as missing.
+// A message of an order is in the range in hand, may be in another one, or is gone: only what the
+// log has no more is named as missing.
 func TestAMessageIsHereElsewhereOrGone(t *testing.T) {
 	h := New(Config{PolicyFor: policy.NewTable(nil).For})
 	tr := &track{trackMore: &trackMore{}}
@@ -470,7 +480,8 @@ func TestAMessageIsHereElsewhereOrGone(t *testing.T) {
 	}
 }
 
-// A member has been subscribed since its first subscription that still counts, whatever kind that is.
+// A member has been subscribed since its first subscription that still counts, whatever kind that
+// is.
 func TestMembersAreSubscribedSinceTheirFirstSubscription(t *testing.T) {
 	w := present(t)
 	c := w.connect(&wirev1.Hello{ClientId: "a", HeartbeatMs: 600_000})

@@ -71,7 +71,9 @@ func (h *Hub) hello(c *conn, body []byte) {
 		h.welcome(c, id, false)
 		return
 	}
-	if c.hungUp { // the edge was late: by now the client may have its session elsewhere, from where it must not be taken
+	if c.hungUp {
+		// the edge was late: by now the client may have its session elsewhere, from where it must
+		// not be taken
 		h.fail(c, wirev1.Code_CODE_HANDSHAKE_TIMEOUT, "the client hung up before it was answered")
 		return
 	}
@@ -82,7 +84,8 @@ func (h *Hub) hello(c *conn, body []byte) {
 	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
 }
 
-// user that the connection's session belongs to. Backends have their own, for anybody may claim a client's id over TCP.
+// user that the connection's session belongs to. Backends have their own, for anybody may claim a
+// client's id over TCP.
 func (c *conn) user() string {
 	if c.backend {
 		return backendUser + c.clientID

@@ -5,8 +5,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// hole notes that from to to will not come, and moves on behind them. The client is told before the next Message of the topic, or
-// after holeDelay.
+// hole notes that from to to will not come, and moves on behind them. The client is told before the
+// next Message of the topic, or after holeDelay.
 func (h *Hub) hole(t *track, from, to uint64, why wirev1.Code) {
 	h.stats.Drops.add(why, to-from+1)
 	if t.holeTo > 0 && (t.holeCode != why || t.holeTo+1 != from) {
@@ -70,7 +70,8 @@ func (h *Hub) expired(t *track, m *exchange.Message) {
 	h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_EXPIRED)
 }
 
-// conflate keeps the newest message alone: it goes out once nothing of the track is queued and a window is open.
+// conflate keeps the newest message alone: it goes out once nothing of the track is queued and a
+// window is open.
 func (h *Hub) conflate(t *track, m *exchange.Message) {
 	h.skipLatest(t)
 	h.trackmore(t).latest, t.pos = m, m.Seq
@@ -147,8 +148,8 @@ func (h *Hub) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
 
 const noGap = ^uint32(0)
 
-// dropInto makes the first message of the i-th item part of the item gap, or a gap of its own, and says where the gap is. Such a gap, which
-// may grow, has the code as its attempt.
+// dropInto makes the first message of the i-th item part of the item gap, or a gap of its own, and
+// says where the gap is. Such a gap, which may grow, has the code as its attempt.
 func (h *Hub) dropInto(c *conn, i, gap uint32, why wirev1.Code) uint32 {
 	it := c.out.at(i)
 	t, seq := it.t, it.m.Seq

@@ -1,7 +1,9 @@
-// Package hub is what one event loop knows and decides: connections, subscriptions, topics, windows. It has no socket, goroutine, lock or
-// clock: frames, events and time come in, frames and calls of the mesh go out. The loop package moves the bytes.
+// Package hub is what one event loop knows and decides: connections, subscriptions, topics,
+// windows. It has no socket, goroutine, lock or clock: frames, events and time come in, frames and
+// calls of the mesh go out. The loop package moves the bytes.
 //
-// Whatever grows with subscribers or backlog (fan-out, replay, teardown) waits in queues of the hub, and Work takes a bounded slice of it.
+// Whatever grows with subscribers or backlog (fan-out, replay, teardown) waits in queues of the
+// hub, and Work takes a bounded slice of it.
 package hub
 
 import (
@@ -34,21 +36,24 @@ type Config struct {
 	EdgeID    string
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
-	// Unknown is the refusal of every Hello while the edge does not know the namespaces; nil, or that it returns nil: it does. Refuses is the refusal of a
-	// topic, or of a filter that may match one, whose namespace the edge does not understand; nil: there is none. Neither blocks.
+	// Unknown is the refusal of every Hello while the edge does not know the namespaces; nil, or
+	// that it returns nil: it does. Refuses is the refusal of a topic, or of a filter that may
+	// match one, whose namespace the edge does not understand; nil: there is none. Neither blocks.
 	Unknown func() *code.Error
 	Refuses func(filter string) *code.Error
 	Limits  Limits
 	// Budget is what all queues of the loop may hold; nil: QueueMemory of the limits.
 	Budget *budget.Share
-	// Redeem says whether what Hello shows is a ticket that is good, at a Unix time in microseconds; it must not block. nil: none is.
+	// Redeem reports whether what Hello shows is a ticket that is good, at a Unix time in
+	// microseconds; it must not block. nil: none is.
 	Redeem func(ticket []byte, now uint64) bool
 	// TLSOnly refuses a Hello without TLS, but with a ticket.
 	TLSOnly bool
 	// Events takes what happens to connections and subscriptions; nil: nobody wants it.
 	Events *eventring.Ring
-	// Unhealthy is what becomes of links that are; "" is off. Path is what the kernel knows of a connection, zero where it says nothing; nil: nothing of any. Gate
-	// is what the edge's loops share; nil: this is the only one.
+	// Unhealthy is what becomes of links that are; "" is off. Path is what the kernel knows of a
+	// connection, zero where it says nothing; nil: nothing of any. Gate is what the edge's loops
+	// share; nil: this is the only one.
 	Unhealthy rtt.Mode
 	Path      func(slot uint32) rtt.Path
 	Gate      *rtt.Gate
@@ -91,8 +96,8 @@ type Hub struct {
 	// settling is what the dispatchers of groups are to be told.
 	settling []exchange.GroupSettled
 	wildLog  wildLog
-	// policies counts changes of policies: a topic with another number asks again. policySet are those in use, by number, for topics lie where the
-	// collector does not see what they refer to.
+	// policies counts changes of policies: a topic with another number asks again. policySet are
+	// those in use, by number, for topics lie where the collector does not see what they refer to.
 	policies  uint32
 	policySet []*policy.Policy
 
@@ -111,11 +116,12 @@ type Hub struct {
 	scratch    []byte   // headers and tails of the writes in hand
 	ids        []uint32 // of the subscriptions of one message
 	found      []*track
-	shared     []*sub    // scratch: subscriptions that share a message
-	ackSerials uint32    // given to entries of Acks
-	gens       uint32    // given to subscriptions and tracks, so that what refers to one that is gone is seen
-	windows    []*window // that no track uses
-	pinned     int       // ranges held by tracks
+	shared     []*sub // scratch: subscriptions that share a message
+	ackSerials uint32 // given to entries of Acks
+	// given to subscriptions and tracks, so that what refers to one that is gone is seen
+	gens    uint32
+	windows []*window // that no track uses
+	pinned  int       // ranges held by tracks
 	// gathering: scratch is of writes in hand.
 	gathering bool
 	// sending: some of what was gathered may have left without the hub knowing.
@@ -132,7 +138,8 @@ type Hub struct {
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
-	// Of ranked delivery: candidates that gather, by topic and by serial, rankings under way, and the bytes of both.
+	// Of ranked delivery: candidates that gather, by topic and by serial, rankings under way, and
+	// the bytes of both.
 	gathers  map[string]*gather
 	bySerial map[uint64]*gather
 	rankings map[uint64]*ranking
@@ -152,7 +159,7 @@ type Hub struct {
 	told events.Mask
 }
 
-// job is something long, cut into slices: step does one and says whether it is done.
+// job is something long, cut into slices: step does one and reports whether it is done.
 type job interface{ step(h *Hub) (done bool) }
 
 // New makes an empty hub.
@@ -218,8 +225,10 @@ type Limits struct {
 	FrameTimeout     time.Duration // for a frame that has begun
 	StuckTimeout     time.Duration // for a client that takes nothing of what it is owed
 	ReadBytes        int           // asked for at a time by a subscription that is behind
-	Span             int           // seqs of a topic that a session may be sent behind the first that it has not settled; cursor.Span at most
-	ReplayPace       int           // messages in a millisecond for all that are behind; 0: no limit
+	// seqs of a topic that a session may be sent behind the first that it has not settled;
+	// cursor.Span at most
+	Span       int
+	ReplayPace int // messages in a millisecond for all that are behind; 0: no limit
 }
 
 func (l *Limits) defaults() {
@@ -320,8 +329,8 @@ func (h *Hub) forConn(at exchange.Conn, f func(*conn)) {
 	f(c)
 }
 
-// Work does at most about budget units of what waits in the hub's queues, a unit being a delivery or about as much, and
-// says whether anything is left.
+// Work does at most about budget units of what waits in the hub's queues, a unit being a delivery
+// or about as much, and reports whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
 		n := h.fanSlice(min(budget, fanSlice)) + h.replaySlice() + h.wakeSlice() + h.jobSlice()
@@ -334,12 +343,12 @@ func (h *Hub) Work(budget int) (more bool) {
 	return h.Queued()
 }
 
-// Busy says whether Work, Dirty, Resumed or Over have something to do.
+// Busy reports whether Work, Dirty, Resumed or Over have something to do.
 func (h *Hub) Busy() bool {
 	return len(h.dirty) > 0 || len(h.resumed) > 0 || len(h.over) > 0 || h.Queued()
 }
 
-// Queued says whether Work has something to do.
+// Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
 	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 && !h.paced() || h.wakes.len() > 0 || h.jobs.len() > 0
 }
@@ -355,7 +364,8 @@ func (h *Hub) jobSlice() int {
 	return 64
 }
 
-// Tick fires what is due, at most about budget connections with few topics each; more says that some are left. Work goes on with those that have many.
+// Tick fires what is due, at most about budget connections with few topics each; more says that
+// some are left. Work goes on with those that have many.
 func (h *Hub) Tick(budget int) (more bool) {
 	h.depart()
 	return h.wheel.Advance(h.now, budget, func(slot uint32) (cost int) {

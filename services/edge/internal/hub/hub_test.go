@@ -80,8 +80,9 @@ func TestStarts(t *testing.T) {
 		expect("Subscribed 1 head=5 recovered=false missed=1", "room/1/2 subs=[1]", "room/1/3 subs=[1]", "room/1/4 subs=[1]", "room/1/5 subs=[1]")
 	sub(&wirev1.Subscribe{Start: wirev1.Start_START_AFTER_SEQ, Seq: 5, Epoch: 9}).
 		expect("Subscribed 1 head=5 recovered=false missed=1", "room/1/2 subs=[1]", "room/1/3 subs=[1]", "room/1/4 subs=[1]", "room/1/5 subs=[1]")
-	sub(&wirev1.Subscribe{Start: wirev1.Start_START_AFTER_SEQ, Seq: 9, Epoch: meshtest.BaseEpoch}). // beyond the head: rewound
-													expect("Subscribed 1 head=5 recovered=false missed=1", "room/1/2 subs=[1]", "room/1/3 subs=[1]", "room/1/4 subs=[1]", "room/1/5 subs=[1]")
+	// beyond the head: rewound
+	sub(&wirev1.Subscribe{Start: wirev1.Start_START_AFTER_SEQ, Seq: 9, Epoch: meshtest.BaseEpoch}).
+		expect("Subscribed 1 head=5 recovered=false missed=1", "room/1/2 subs=[1]", "room/1/3 subs=[1]", "room/1/4 subs=[1]", "room/1/5 subs=[1]")
 }
 
 func TestWildcardPositions(t *testing.T) {
@@ -249,7 +250,8 @@ func TestNackOfTheUnknown(t *testing.T) {
 	c.expect("room/1/3 attempt=1")
 }
 
-// A subscription that ends while a message of it is half written: the message comes whole, and means nothing to whatever has the place of its track then.
+// A subscription that ends while a message of it is half written: the message comes whole, and
+// means nothing to whatever has the place of its track then.
 func TestUnsubscribedWhileAMessageIsHalfWritten(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
@@ -370,8 +372,10 @@ func TestNewEpoch(t *testing.T) {
 	}
 }
 
-// A topic that nobody has told the client the epoch of, because it appeared after Subscribed, has it named ahead of what comes first: by it a position is void when
-// the log begins anew. What goes out at once, from the log, as a hole or in a session: the harness checks each, in every test of this package.
+// A topic that nobody has told the client the epoch of, because it appeared after Subscribed, has
+// it named ahead of what comes first: by it a position is void when the log begins anew. What goes
+// out at once, from the log, as a hole or in a session: the harness checks each, in every test of
+// this package.
 func TestTheFirstEpochIsNamed(t *testing.T) {
 	for name, sub := range map[string]*wirev1.Subscribe{
 		"a wildcard": {Id: 1, Filter: "room/#"}, "its name": {Id: 1, Filter: "room/1"}, "a wildcard, ACKed": {Id: 1, Filter: "room/#", Ack: true},
@@ -457,7 +461,8 @@ func TestStaleHandle(t *testing.T) {
 	}
 }
 
-// A topic whose position is named begins behind it, whatever the start says of the others; what can't be meant together is refused.
+// A topic whose position is named begins behind it, whatever the start says of the others; what
+// can't be meant together is refused.
 func TestPositionsCountWithEveryStart(t *testing.T) {
 	w := newWorld(t, Limits{})
 	w.mesh.Append("room/1", "a", "b", "c")

@@ -26,13 +26,15 @@ type mode struct {
 	before func(w *world, c *client)
 	ft     wirev1.FrameType
 	frame  proto.Message
-	// set gives fields another value than this test would; a field of a kind that has no other is left out.
+	// set gives fields another value than this test would; a field of a kind that has no other is
+	// left out.
 	set map[string]func(m proto.Message)
 }
 
 const noLog = "An **ephemeral** topic has no log: seq is 0, nothing is repeated or recovered, and nothing is to be ACKed"
 
-// unused says of fields without effect in a mode where docs/protocol.md says so, word for word; "" where it has one.
+// unused says of fields without effect in a mode where docs/protocol.md says so, word for word; ""
+// where it has one.
 func unused(m *mode, field string) string {
 	switch frame := m.frame.(type) {
 	case *wirev1.Hello:
@@ -72,8 +74,9 @@ func unused(m *mode, field string) string {
 	return ""
 }
 
-// Nothing that a client says is ignored in silence: each field of each frame, in each mode, changes what comes of the frame, is refused, or stands in
-// docs/protocol.md as one that means nothing there.
+// Nothing that a client says is ignored in silence: each field of each frame, in each mode, changes
+// what comes of the frame, is refused, or stands in docs/protocol.md as one that means nothing
+// there.
 func TestNothingThatAClientSaysIsIgnored(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/protocol.md")
 	if err != nil {
@@ -133,7 +136,8 @@ func change(to proto.Message, fd protoreflect.FieldDescriptor) {
 	}
 }
 
-// outcome is all that comes of the frame, once changed by set: what the client is told from then on, and what the mesh and the connection have.
+// outcome is all that comes of the frame, once changed by set: what the client is told from then
+// on, and what the mesh and the connection have.
 func (m *mode) outcome(t *testing.T, set func(proto.Message)) string {
 	t.Helper()
 	w := newWorld(t, Limits{QueueMessages: 8})
@@ -204,7 +208,8 @@ func (m *mode) outcome(t *testing.T, set func(proto.Message)) string {
 	return out.String()
 }
 
-// later is what goes on behind the frame: messages come while the client reads, then while it does not.
+// later is what goes on behind the frame: messages come while the client reads, then while it does
+// not.
 func (c *client) later() {
 	w := c.w
 	send := func(from int) {
@@ -270,7 +275,8 @@ func subscribes() (all []mode) {
 	for _, filter := range []string{"open/a", "open/+", "talk/a", "talk/+"} {
 		for _, start := range []wirev1.Start{wirev1.Start_START_LIVE, wirev1.Start_START_EARLIEST, wirev1.Start_START_AFTER_SEQ, wirev1.Start_START_LAST_N, wirev1.Start_START_SESSION} {
 			for _, as := range []string{"", "ack", "group"} {
-				if as == "group" && start == wirev1.Start_START_SESSION { // refused whatever else it says
+				if as == "group" && start == wirev1.Start_START_SESSION {
+					// refused whatever else it says
 					continue
 				}
 				f := &wirev1.Subscribe{Id: 1, Filter: filter, Start: start, Ack: as == "ack"}
@@ -346,7 +352,8 @@ func settles() (all []mode) {
 	return all
 }
 
-// claimModes hand on to the store what the op has a use for or not: what it means there is the store's to say.
+// claimModes hand on to the store what the op has a use for or not: what it means there is the
+// store's to say.
 func claimModes() (all []mode) {
 	set := map[string]func(proto.Message){"op": func(m proto.Message) { m.(*wirev1.Claim).Op = (m.(*wirev1.Claim).GetOp() + 1) % ClaimOps }}
 	for op := range wirev1.Claim_Op(ClaimOps) {

@@ -44,7 +44,8 @@ func fieldsOf(t *testing.T, of any, but []string, look func(name string)) {
 	}
 }
 
-// What few connections and positions have takes no memory of those that have none of it, and none of it is forgotten while a connection or a position has it.
+// What few connections and positions have takes no memory of those that have none of it, and none
+// of it is forgotten while a connection or a position has it.
 func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
 	h := New(Config{PolicyFor: policy.NewTable(nil).For})
 	slot, _ := h.Open()
@@ -82,7 +83,8 @@ func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
 	h.trackless(tr) // is nothing
 }
 
-// A loop does not sleep while its hub has something for it to do, whatever that is, and sleeps when it has not: it would take a core's time for nothing.
+// A loop does not sleep while its hub has something for it to do, whatever that is, and sleeps when
+// it has not: it would take a core's time for nothing.
 func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 	for what, one := range map[string]struct {
 		set          func(h *Hub)

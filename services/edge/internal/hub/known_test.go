@@ -17,7 +17,8 @@ func (w *world) knows(table *policy.Table) {
 	w.h.cfg.Refuses = func(filter string) *code.Error { return w.table.Refuses(filter) }
 }
 
-// An edge that does not know which topics are durable lets nobody in: neither a session, whose backlog it would pass over, nor anybody else.
+// An edge that does not know which topics are durable lets nobody in: neither a session, whose
+// backlog it would pass over, nor anybody else.
 func TestNobodyIsLetInBeforeTheNamespacesAreKnown(t *testing.T) {
 	w := newWorld(t, Limits{})
 	known := w.table
@@ -35,7 +36,8 @@ func TestNobodyIsLetInBeforeTheNamespacesAreKnown(t *testing.T) {
 	w.connect(&wirev1.Hello{})
 }
 
-// What is in a namespace that the edge does not understand is refused, with a retry, and nothing else is.
+// What is in a namespace that the edge does not understand is refused, with a retry, and nothing
+// else is.
 func TestANamespaceThatIsNotUnderstoodIsRefused(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.connect(&wirev1.Hello{})

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Who is behind is listed, and looked at every second, some at a time: so the lag of subscriptions that wait shows too, and others cost nothing.
+// Who is behind is listed, and looked at every second, some at a time: so the lag of subscriptions
+// that wait shows too, and others cost nothing.
 
 const (
 	lagEvery = time.Second
@@ -71,7 +72,8 @@ func (j *census) step(h *Hub) bool {
 	return true
 }
 
-// lag is how many messages lie between the track and the head of its topic, as far as that is known.
+// lag is how many messages lie between the track and the head of its topic, as far as that is
+// known.
 func (t *track) lag() int64 {
 	head := t.pos
 	if t.topic.epoch == t.epoch {

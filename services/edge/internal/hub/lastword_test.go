@@ -16,7 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// busy is a world with traffic of every kind, and a client with a subscription of every kind and a place at a resource.
+// busy is a world with traffic of every kind, and a client with a subscription of every kind and a
+// place at a resource.
 type busy struct {
 	*world
 	c        *client
@@ -65,7 +66,8 @@ func newBusy(t tester) *busy {
 	return b
 }
 
-// traffic posts something for each of the subscriptions and the place. The hub is not given time for it.
+// traffic posts something for each of the subscriptions and the place. The hub is not given time
+// for it.
 func (b *busy) traffic() {
 	for _, name := range []string{"late/1", "room/1", "room/2", "room/3", "hall/1", "feed/1"} {
 		b.mesh.Live(b.mesh.Append(name, "7")...)
@@ -92,8 +94,8 @@ func (b *busy) answer() {
 	b.asked = nil
 }
 
-// Whatever is queued for a connection, is on its way to it or comes yet, of whatever kind: where the edge closes it, its client reads why, and nothing else
-// but answers that were queued before.
+// Whatever is queued for a connection, is on its way to it or comes yet, of whatever kind: where
+// the edge closes it, its client reads why, and nothing else but answers that were queued before.
 func TestTheLastWordIsTheLast(t *testing.T) {
 	for name, end := range map[string]func(b *busy){
 		"taken over":    func(b *busy) { b.h.Event(exchange.Yield{Conn: b.h.Handle(b.c.slot)}) },
@@ -124,7 +126,8 @@ func TestTheLastWordIsTheLast(t *testing.T) {
 			b.settle()
 			b.pass(time.Second)
 			b.c.slow = false
-			got := slices.DeleteFunc(b.c.texts(), func(text string) bool { return strings.HasPrefix(text, "ClaimState") }) // answers stay in front of it
+			// answers stay in front of it
+			got := slices.DeleteFunc(b.c.texts(), func(text string) bool { return strings.HasPrefix(text, "ClaimState") })
 			if len(got) != 1 || !strings.HasPrefix(got[0], "Error") || !b.c.ended {
 				t.Fatalf("%s: its client reads %q", name, got)
 			}
@@ -135,8 +138,8 @@ func TestTheLastWordIsTheLast(t *testing.T) {
 	}
 }
 
-// Behind GoAway a client gets nothing for the first time, of whatever kind it is, and is refused what it asks for anew; it may ACK what it has, and the connection
-// ends as soon as it has done so.
+// Behind GoAway a client gets nothing for the first time, of whatever kind it is, and is refused
+// what it asks for anew; it may ACK what it has, and the connection ends as soon as it has done so.
 func TestBehindGoAwayOnlyWhatHasBegunGoesOn(t *testing.T) {
 	for _, behind := range []bool{false, true} {
 		b := newBusy(t)
@@ -190,8 +193,8 @@ func TestBehindGoAwayOnlyWhatHasBegunGoesOn(t *testing.T) {
 	}
 }
 
-// Who is not there yet, or is leaving, is not among those that hand over to other edges; a planned stop turns the first away, and lets the last word of the
-// second be its last.
+// Who is not there yet, or is leaving, is not among those that hand over to other edges; a planned
+// stop turns the first away, and lets the last word of the second be its last.
 func TestWhoIsNotThereIsNotAskedToGo(t *testing.T) {
 	for _, stop := range []bool{false, true} {
 		w := newWorld(t, Limits{})

@@ -9,8 +9,10 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// lawful checks, of everything that a client of any test gets, what the protocol promises of any frame: nothing follows the Error that closes, no message is
-// delivered for the first time behind GoAway, and whatever is delivered is for subscriptions of this connection that want its topic and have not ended.
+// lawful checks, of everything that a client of any test gets, what the protocol promises of any
+// frame: nothing follows the Error that closes, no message is delivered for the first time behind
+// GoAway, and whatever is delivered is for subscriptions of this connection that want its topic and
+// have not ended.
 func (c *client) lawful(f frame) {
 	c.w.t.Helper()
 	if len(c.asked) == 0 { // who sends bytes of its own knows what it asked for
@@ -48,7 +50,8 @@ func (c *client) lawful(f frame) {
 	}
 }
 
-// concerns sees to it that a delivery names the subscriptions that it is for, or none where it is for the plain ones.
+// concerns sees to it that a delivery names the subscriptions that it is for, or none where it is
+// for the plain ones.
 func (c *client) concerns(m proto.Message, name string, ids []uint32) {
 	c.w.t.Helper()
 	if len(ids) == 0 {
@@ -67,7 +70,8 @@ func (c *client) concerns(m proto.Message, name string, ids []uint32) {
 	}
 }
 
-// plain reports whether a subscription shares its messages with the other plain ones of its connection, which the messages don't name.
+// plain reports whether a subscription shares its messages with the other plain ones of its
+// connection, which the messages don't name.
 func plain(s *wirev1.Subscribe) bool {
 	return s.GetStart() == wirev1.Start_START_LIVE && len(s.GetPositions()) == 0 && s.GetGroup() == "" && s.GetWhere() == "" && s.GetRankTopK() == 0
 }

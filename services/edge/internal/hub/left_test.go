@@ -7,8 +7,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Connections end with full queues, in the middle of a message and in the middle of a fan-out; their places are used again at once by others. Those that
-// stay get every byte, in builds that scribble over what is freed too, and in the end nothing is left in use.
+// Connections end with full queues, in the middle of a message and in the middle of a fan-out;
+// their places are used again at once by others. Those that stay get every byte, in builds that
+// scribble over what is freed too, and in the end nothing is left in use.
 func TestNothingIsLeftOfConnectionsThatEnd(t *testing.T) {
 	const conns, rounds = 60, 40
 	h, slots := crowd(t, conns, &wirev1.Subscribe{Ack: true, Start: wirev1.Start_START_EARLIEST})

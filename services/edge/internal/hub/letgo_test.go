@@ -47,7 +47,8 @@ func (k *keeper) Save(conn exchange.Conn, ref uint32, w *meshv1.SessionWrite, _ 
 	}
 }
 
-// durableSession is a connection whose session has so many topics, and was sent one message of each.
+// durableSession is a connection whose session has so many topics, and was sent one message of
+// each.
 func durableSession(t *testing.T, topics int) (h *Hub, k *keeper, slot uint32) {
 	t.Helper()
 	k = &keeper{many: many{heads: topics}, floors: map[string]uint64{}}
@@ -84,7 +85,8 @@ func ackTopics(t *testing.T, h *Hub, slot uint32, from, to int) {
 	}
 }
 
-// Whatever of a session's topics was ACKed when its connection ends is handed in, a few cursors at a time, and the last of them end the hold.
+// Whatever of a session's topics was ACKed when its connection ends is handed in, a few cursors at
+// a time, and the last of them end the hold.
 func TestLastPositionsAreHandedInInSlices(t *testing.T) {
 	const topics, acked = 3000, 2000
 	for _, end := range []string{"gone", "drain"} {
@@ -110,7 +112,8 @@ func TestLastPositionsAreHandedInInSlices(t *testing.T) {
 				t.Fatalf("%s: %d cursors were handed in in one slice", end, n)
 			}
 		}
-		if k.detached != 1 || k.cursors != topics { // those with something un-ACKed tell how often it was sent
+		if k.detached != 1 || k.cursors != topics {
+			// those with something un-ACKed tell how often it was sent
 			t.Fatalf("%s: %d cursors were handed in with %d saves, the hold ended %d times", end, k.cursors, k.saves, k.detached)
 		}
 		for i := range topics {
@@ -125,7 +128,8 @@ func TestLastPositionsAreHandedInInSlices(t *testing.T) {
 	}
 }
 
-// A connection that ends while its session's subscription is taken apart has handed in the ACKs of the tracks that are gone already.
+// A connection that ends while its session's subscription is taken apart has handed in the ACKs of
+// the tracks that are gone already.
 func TestNothingAckedIsLostInTheMiddleOfUnsubscribing(t *testing.T) {
 	const topics = 500
 	for slices := range 2*topics/teardownSlice + 1 {

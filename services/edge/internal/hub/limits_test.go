@@ -15,8 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// A client that keeps to the limits which docs/protocol.md names is served, up to the very last byte, and one that goes beyond by one is refused with the code
-// that stands there.
+// A client that keeps to the limits which docs/protocol.md names is served, up to the very last
+// byte, and one that goes beyond by one is refused with the code that stands there.
 func TestEachLimitIsWhereItIsSaidToBe(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	hello := func(set func(m *wirev1.Hello, n int)) func(w *world, n int) string {
@@ -67,7 +67,8 @@ func TestEachLimitIsWhereItIsSaidToBe(t *testing.T) {
 		}), "Error FRAME_TOO_LARGE ref=0"},
 		{"bytes of a frame", 8 << 10, func(w *world, n int) string {
 			c := w.connect(&wirev1.Hello{})
-			body := append([]byte{15<<3 | 2, 0xff, 0x3f}, make([]byte, n-3)...) // a field that nobody knows
+			// a field that nobody knows
+			body := append([]byte{15<<3 | 2, 0xff, 0x3f}, make([]byte, n-3)...)
 			body[1], body[2] = byte((n-3)&0x7f|0x80), byte((n-3)>>7)
 			frame := make([]byte, wire.HeaderSize, wire.HeaderSize+n)
 			wire.PutHeader(frame, n, wirev1.FrameType_FRAME_TYPE_PING)
@@ -170,7 +171,8 @@ func TestEachLimitIsWhereItIsSaidToBe(t *testing.T) {
 	}
 }
 
-// Welcome tells what a client has, which is what it asked for, within bounds, and the default where it asked for nothing. Its window is as large as it says.
+// Welcome tells what a client has, which is what it asked for, within bounds, and the default where
+// it asked for nothing. Its window is as large as it says.
 func TestHelloIsTakenAtItsWordWithinBounds(t *testing.T) {
 	for asked, want := range map[uint32]uint32{0: 30_000, 1: 1000, 999: 1000, 1000: 1000, 1001: 1001, 599_999: 599_999, 600_000: 600_000, 600_001: 600_000, 1 << 31: 600_000} {
 		w := newWorld(t, Limits{})
@@ -211,7 +213,8 @@ func TestHelloIsTakenAtItsWordWithinBounds(t *testing.T) {
 	}
 }
 
-// Names with control characters are refused wherever they would be shown to people: the whole of both ranges, and nothing beside them.
+// Names with control characters are refused wherever they would be shown to people: the whole of
+// both ranges, and nothing beside them.
 func TestControlCharactersAreRefused(t *testing.T) {
 	for r := rune(1); r < 0x120; r++ {
 		control := r < 0x20 || r >= 0x7f && r <= 0x9f
@@ -237,7 +240,8 @@ func TestControlCharactersAreRefused(t *testing.T) {
 	c.expect("Error INVALID_ARGUMENT ref=1", "Error INVALID_ARGUMENT ref=1", "Error INVALID_ARGUMENT ref=1")
 }
 
-// What is published with a dedupe key is published once where a log remembers keys; elsewhere the key is refused, not passed over.
+// What is published with a dedupe key is published once where a log remembers keys; elsewhere the
+// key is refused, not passed over.
 func TestDedupeKeysAreForDurableTopics(t *testing.T) {
 	w := newWorld(t, Limits{})
 	w.table = policy.NewTable([]*pushmeshv1.Namespace{
@@ -254,7 +258,8 @@ func TestDedupeKeysAreForDurableTopics(t *testing.T) {
 	}
 }
 
-// A frame that can't be decoded ends the connection, whichever it is and however much of it was right, and none that follows it is heeded.
+// A frame that can't be decoded ends the connection, whichever it is and however much of it was
+// right, and none that follows it is heeded.
 func TestWhatCannotBeDecodedEndsTheConnection(t *testing.T) {
 	for name, body := range map[string][]byte{
 		"a tag":                    {0xff},
@@ -290,7 +295,8 @@ func TestWhatCannotBeDecodedEndsTheConnection(t *testing.T) {
 	}
 }
 
-// A subscription with wildcards that says neither positions nor a seq behind which it starts begins where the log is.
+// A subscription with wildcards that says neither positions nor a seq behind which it starts begins
+// where the log is.
 func TestAfterNothingIsFromHereOn(t *testing.T) {
 	w := newWorld(t, Limits{})
 	w.mesh.Append("room/1", "a", "b")
@@ -301,7 +307,8 @@ func TestAfterNothingIsFromHereOn(t *testing.T) {
 	c.expect("Subscribed 1 head=0 room/1:2", "Subscribed 2 head=2", "room/1/1 subs=[2]", "room/1/2 subs=[2]", "room/1/3 subs=[1]", "room/1/3 subs=[2]")
 }
 
-// A newest message that stands for those before it says so, whether these were skipped in the queue or never came to the edge.
+// A newest message that stands for those before it says so, whether these were skipped in the queue
+// or never came to the edge.
 func TestWhatNeverCameToAConflatedSubscriptionIsNamed(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.connect(&wirev1.Hello{})

@@ -30,7 +30,8 @@ func ackInParts(t *testing.T, h *Hub, c *conn, frame []byte, most int, between f
 	return parts
 }
 
-// An Ack with very many entries is done in parts: a neighbour is heard in between, and no entry is done twice or left out.
+// An Ack with very many entries is done in parts: a neighbour is heard in between, and no entry is
+// done twice or left out.
 func TestAckWithManyEntriesIsDoneInParts(t *testing.T) {
 	const topics = 3000
 	h, k, slot := durableSession(t, topics)
@@ -90,7 +91,8 @@ func deep(t *testing.T, n int) (h *Hub, c *conn, send func(from, to int)) {
 	return h, c, send
 }
 
-// An Ack through a deep window is done in parts, and covers what was sent when it came alone: not what is sent between its parts.
+// An Ack through a deep window is done in parts, and covers what was sent when it came alone: not
+// what is sent between its parts.
 func TestAckThroughADeepWindowCoversWhatWasSent(t *testing.T) {
 	const n, later = 5000, 7
 	h, c, send := deep(t, n)
@@ -105,14 +107,16 @@ func TestAckThroughADeepWindowCoversWhatWasSent(t *testing.T) {
 	if parts < n*ackedLooks/ackLooks || int(c.unacked) != later || h.Stats().Acks != n {
 		t.Fatalf("%d parts, %d un-ACKed, %d ACKed", parts, c.unacked, h.Stats().Acks)
 	}
-	c.tracks.At(0).win.find(n + 1).nacked = true // a Nack came before: the next Ack through does not cover it
+	// a Nack came before: the next Ack through does not cover it
+	c.tracks.At(0).win.find(n + 1).nacked = true
 	ackInParts(t, h, c, frame, ackLooks, func() {})
 	if c.unacked != 1 || h.Stats().Acks != n+later-1 {
 		t.Fatalf("%d un-ACKed, %d ACKed", c.unacked, h.Stats().Acks)
 	}
 }
 
-// Where everything is on its way again, each ACK takes one message out of a long queue: that counts as well.
+// Where everything is on its way again, each ACK takes one message out of a long queue: that counts
+// as well.
 func TestAckOfWhatIsOnItsWayAgainIsDoneInParts(t *testing.T) {
 	const n = 3000
 	h, c, _ := deep(t, n)

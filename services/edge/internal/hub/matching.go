@@ -1,13 +1,15 @@
 package hub
 
-// matchesSlice is how many filters are matched with a topic in one go, matchesAsOne how many in about the time of making one place.
+// matchesSlice is how many filters are matched with a topic in one go, matchesAsOne how many in
+// about the time of making one place.
 const (
 	matchesSlice = 128
 	matchesAsOne = 8
 )
 
-// matching looks for one among many filters that matches a topic, some at a time, and from the last to the first: what takes the place of one that goes
-// meanwhile was looked at, or will be. It is ready for the next topic once it is done.
+// matching looks for one among many filters that matches a topic, some at a time, and from the last
+// to the first: what takes the place of one that goes meanwhile was looked at, or will be. It is
+// ready for the next topic once it is done.
 type matching struct {
 	left  int
 	begun bool

@@ -9,14 +9,15 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// memberWalk tells of everybody who is a member of a filter's topics. It goes over the loop's slots, which nobody leaves for another; what comes
-// meanwhile behind it was noted.
+// memberWalk tells of everybody who is a member of a filter's topics. It goes over the loop's
+// slots, which nobody leaves for another; what comes meanwhile behind it was noted.
 type memberWalk struct {
 	f    *watchedFilter
 	walk uint64
 	next uint32 // slot
-	// With wildcards, the connection in hand, and how many of its subscriptions and groups are left. From the last to the first: what takes the place of one
-	// that goes was told of, or will be.
+	// With wildcards, the connection in hand, and how many of its subscriptions and groups are
+	// left. From the last to the first: what takes the place of one that goes was told of, or will
+	// be.
 	gen          uint32
 	subs, groups int
 	changes      []presence.Change
@@ -45,7 +46,7 @@ func (j *memberWalk) step(h *Hub) bool {
 	return done
 }
 
-// look tells of a connection, or of one of its subscriptions, and says whether that was all.
+// look tells of a connection, or of one of its subscriptions, and reports whether that was all.
 func (j *memberWalk) look(h *Hub, c *conn) bool {
 	if !j.f.wild {
 		if since, is := h.isMember(c, j.f, ""); is {
@@ -112,7 +113,7 @@ type memberPage struct {
 	more    bool // there was one that is not here
 }
 
-// takes says whether a member with this id has a place.
+// takes reports whether a member with this id has a place.
 func (p *memberPage) takes(id uint64) bool {
 	if len(p.members) < p.most {
 		return true

@@ -8,8 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Filters with wildcards made so that one topic meets very many of them are refused from a bound on, by themselves and in groups. Others go
-// on as before, and there is room again once they end.
+// Filters with wildcards made so that one topic meets very many of them are refused from a bound
+// on, by themselves and in groups. Others go on as before, and there is room again once they end.
 func TestAHostileMixOfWildcardsIsRefused(t *testing.T) {
 	w := newWorld(t, Limits{Subscriptions: 1 << 12})
 	c, other := w.connect(&wirev1.Hello{}), w.connect(&wirev1.Hello{})

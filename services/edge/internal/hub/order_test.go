@@ -27,7 +27,8 @@ var clientFrames = map[wirev1.FrameType]proto.Message{
 	wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN: &wirev1.RefreshToken{},
 }
 
-// exchanged is what a client is told that sends a frame with this body, and what the connection and the mesh have of it.
+// exchanged is what a client is told that sends a frame with this body, and what the connection and
+// the mesh have of it.
 func exchanged(t tester, ft wirev1.FrameType, body []byte) string {
 	w := newWorld(t, Limits{WildcardTopics: 3})
 	w.mesh.Append("open/a", "1", "2", "3")
@@ -63,7 +64,8 @@ func times(n int, b []byte) (out [][]byte) {
 	return out
 }
 
-// Protobuf has fields come in any order: the id of a request may stand behind what there is too much of.
+// Protobuf has fields come in any order: the id of a request may stand behind what there is too
+// much of.
 func TestRequestsWithTooMuchAreAnsweredWhereverTheirIDStands(t *testing.T) {
 	header := string(append(field(1, "k"), field(2, "v")...))
 	position := string(field(1, "open/a"))
@@ -75,7 +77,8 @@ func TestRequestsWithTooMuchAreAnsweredWhereverTheirIDStands(t *testing.T) {
 		{wirev1.FrameType_FRAME_TYPE_PUBLISH, append(times(maxHeaders+1, field(4, header)), field(2, "open/a"), field(1, 7)), "Error INVALID_ARGUMENT ref=7"},
 		{wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, append(times(4, field(11, position)), field(2, "open/+"), field(1, 7)), "Error TOO_MANY_TOPICS ref=7"},
 		{wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, append(times(4, field(11, position)), field(2, "open/+")), "Error INVALID_ARGUMENT ref=0"},
-		{wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, append(times(4, field(11, position)), field(1, 1<<32)), "Error INVALID_ARGUMENT ref=0"}, // 0 of 32 bits
+		// 0 of 32 bits
+		{wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, append(times(4, field(11, position)), field(1, 1<<32)), "Error INVALID_ARGUMENT ref=0"},
 	} {
 		w := newWorld(t, Limits{WildcardTopics: 3})
 		cl := w.connect(&wirev1.Hello{})
@@ -87,7 +90,8 @@ func TestRequestsWithTooMuchAreAnsweredWhereverTheirIDStands(t *testing.T) {
 	}
 }
 
-// Whatever a frame holds, valid or not: its fields in any other order get the same answer, and have the same effect.
+// Whatever a frame holds, valid or not: its fields in any other order get the same answer, and have
+// the same effect.
 func TestFieldsComeInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		types := make([]wirev1.FrameType, 0, len(clientFrames))
@@ -103,7 +107,8 @@ func TestFieldsComeInAnyOrder(t *testing.T) {
 		slices.SortStableFunc(other, func(a, b []byte) int {
 			return slices.Index(order, number(a)) - slices.Index(order, number(b))
 		})
-		tail := rapid.SampledFrom([][]byte{nil, nil, nil, {0xff}, {1 << 3}, {4<<3 | 2, 9}}).Draw(t, "tail") // what is malformed can only be the last
+		// what is malformed can only be the last
+		tail := rapid.SampledFrom([][]byte{nil, nil, nil, {0xff}, {1 << 3}, {4<<3 | 2, 9}}).Draw(t, "tail")
 		one, two := slices.Concat(append(fields, tail)...), slices.Concat(append(other, tail)...)
 		if a, b := exchanged(t, ft, one), exchanged(t, ft, two); a != b {
 			t.Fatalf("%v %x: %s\nin another order, %x: %s", ft, one, a, two, b)
@@ -138,7 +143,8 @@ func drawFields(t *rapid.T, ft wirev1.FrameType) (fields [][]byte) {
 		if fd.IsList() || fd.IsMap() {
 			n = rapid.SampledFrom([]int{0, 1, 4, maxHeaders + 1}).Draw(t, "many times")
 		}
-		if fd.Number() == 1 && ft == wirev1.FrameType_FRAME_TYPE_HELLO { // else it is nothing but UNSUPPORTED
+		if fd.Number() == 1 && ft == wirev1.FrameType_FRAME_TYPE_HELLO {
+			// else it is nothing but UNSUPPORTED
 			fields = append(fields, field(1, 1))
 			continue
 		}

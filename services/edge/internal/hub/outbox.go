@@ -19,10 +19,12 @@ const (
 	maxControl = 128 << 10
 	// closeTimeout is how long a closing connection has for its last bytes.
 	closeTimeout = 2 * time.Second
-	// gatherItems and gatherBytes bound one write. An item takes at most three pieces, and a kernel takes 1,024.
+	// gatherItems and gatherBytes bound one write. An item takes at most three pieces, and a kernel
+	// takes 1,024.
 	gatherItems = 340
 	gatherBytes = 512 << 10
-	// deepQueue is how many messages make a connection's turn to be flushed come at once: others may be many, and the queue is bounded.
+	// deepQueue is how many messages make a connection's turn to be flushed come at once: others
+	// may be many, and the queue is bounded.
 	deepQueue = 128
 )
 
@@ -36,22 +38,25 @@ const (
 	itemRest // of a message whose beginning was sent
 )
 
-// item is one thing owed to a connection. Messages are shared by reference; only what differs between
-// subscribers is written out, and only when it leaves.
+// item is one thing owed to a connection. Messages are shared by reference; only what differs
+// between subscribers is written out, and only when it leaves.
 type item struct {
-	m       *exchange.Message // the first of a run
-	t       *track            // of a durable message or a gap
-	b       []byte            // what is shared, or of the edge's own; of a run all frames
-	from    uint64            // of a gap; of a message its mark, where b is what is shared
-	n       uint32            // messages
-	sub     uint32            // of an ephemeral message with subs (of several the lowest), or of a group's
-	rank    uint32            // milliseconds: when it came, less what its priority is worth. Lower ones go first
-	attempt uint16            // of a gap made of messages that were queued: the Code
+	m    *exchange.Message // the first of a run
+	t    *track            // of a durable message or a gap
+	b    []byte            // what is shared, or of the edge's own; of a run all frames
+	from uint64            // of a gap; of a message its mark, where b is what is shared
+	n    uint32            // messages
+	// of an ephemeral message with subs (of several the lowest), or of a group's
+	sub uint32
+	// milliseconds: when it came, less what its priority is worth. Lower ones go first
+	rank    uint32
+	attempt uint16 // of a gap made of messages that were queued: the Code
 	kind    itemKind
 	again   bool // a redelivery
 }
 
-// outbox is what is owed to one connection, in order. Its ring is borrowed from the hub and given back when empty.
+// outbox is what is owed to one connection, in order. Its ring is borrowed from the hub and given
+// back when empty.
 type outbox struct {
 	buf     []item
 	head    uint32
@@ -80,13 +85,14 @@ type outbox struct {
 const (
 	itemSize   = int(unsafe.Sizeof(item{}))
 	outboxSize = int(unsafe.Sizeof(outbox{}))
-	// shortAnswer is added to what an answer that is not read counts for: short ones are mostly what keeps them.
+	// shortAnswer is added to what an answer that is not read counts for: short ones are mostly
+	// what keeps them.
 	shortAnswer = 32
 )
 
 func (o *outbox) at(i uint32) *item { return &o.buf[(o.head+i)&uint32(len(o.buf)-1)] }
 
-// begun says whether some bytes of the first item have left: it can't be dropped any more.
+// begun reports whether some bytes of the first item have left: it can't be dropped any more.
 func (o *outbox) begun(i uint32) bool { return i == 0 && (o.off > 0 || o.at(0).kind == itemRest) }
 
 // rings keeps the rings that no connection uses, by size.
@@ -252,7 +258,8 @@ func (h *Hub) giveOutbox(c *conn) {
 		if slab.Scribbles && (o.n != 0 || o.msgs != 0 || o.bytes != 0 || o.control != 0 || o.held != 0 || o.class != 0) {
 			panic(fmt.Sprintf("hub: an outbox is given back that counts %d items, %d messages, %d bytes, %d for the budget", o.n, o.msgs, o.bytes, o.held))
 		}
-		o.buf, o.owner, o.head, o.dead, o.off, o.expires, o.moved, o.level = nil, nil, 0, 0, 0, 0, false, 0 // its items were cleared, and what they counted for was taken off
+		// its items were cleared, and what they counted for was taken off
+		o.buf, o.owner, o.head, o.dead, o.off, o.expires, o.moved, o.level = nil, nil, 0, 0, 0, 0, false, 0
 		h.outboxes.GiveCleared(o)
 		c.out = noOutbox
 	}
@@ -279,7 +286,8 @@ func (h *Hub) dropQueue(c *conn) {
 	h.compact(c)
 }
 
-// full says whether a message of so many bytes must wait, and why. An empty queue takes any, if the budget allows.
+// full reports whether a message of so many bytes must wait, and why. An empty queue takes any, if
+// the budget allows.
 func (h *Hub) full(c *conn, size int) wirev1.Code {
 	o := c.out
 	switch {
@@ -303,7 +311,8 @@ func (o *outbox) more(items int) int {
 	return size
 }
 
-// drained says whether the queue is short enough for more from the log: who is behind costs an eighth of the queue at most, and while its socket is stuck nothing.
+// drained reports whether the queue is short enough for more from the log: who is behind costs an
+// eighth of the queue at most, and while its socket is stuck nothing.
 func (h *Hub) drained(c *conn) bool {
 	return !c.out.stuck && c.out.bytes+int(c.sealed) <= h.lim.QueueBytes/8 && int(c.out.msgs) <= h.lim.QueueMessages/8
 }
@@ -313,7 +322,8 @@ func (h *Hub) control(c *conn, t wirev1.FrameType, m proto.Message) {
 	h.push(c, item{kind: itemControl, b: h.encode(t, m)})
 }
 
-// encode makes a frame in the arena. Messages of the edge's own always encode: their strings were checked.
+// encode makes a frame in the arena. Messages of the edge's own always encode: their strings were
+// checked.
 func (h *Hub) encode(t wirev1.FrameType, m proto.Message) []byte {
 	at := h.room()
 	out, err := wire.Append(h.arena[at:at:cap(h.arena)], t, m)
@@ -342,8 +352,9 @@ func (h *Hub) Deep(dst []uint32) []uint32 {
 	return dst
 }
 
-// Gather appends to dst what the next write of the connection should hold. The pieces are good until the hub is used
-// again, but to Gather for other connections. There are none where all that was owed has expired.
+// Gather appends to dst what the next write of the connection should hold. The pieces are good
+// until the hub is used again, but to Gather for other connections. There are none where all that
+// was owed has expired.
 func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
 	c := h.conns.get(slot)
 	if c.out.expires != 0 && c.out.expires <= h.wall {
@@ -424,7 +435,8 @@ func (h *Hub) subsOf(it *item) []uint32 {
 	return h.ids
 }
 
-// Wrote says that the first n bytes of what Gather gave for the connection have left for the kernel.
+// Wrote says that the first n bytes of what Gather gave for the connection have left for the
+// kernel.
 func (h *Hub) Wrote(slot uint32, n int) {
 	c := h.conns.get(slot)
 	held := h.holds(c)

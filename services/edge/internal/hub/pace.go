@@ -2,8 +2,8 @@ package hub
 
 import "time"
 
-// Those who are behind could have all of a loop's time, and of the cores that their clients need: so together they get a number of messages in a millisecond, and
-// what is live has the rest.
+// Those who are behind could have all of a loop's time, and of the cores that their clients need:
+// so together they get a number of messages in a millisecond, and what is live has the rest.
 
 // paced says that those who are behind have had theirs, until the next millisecond.
 func (h *Hub) paced() bool {

@@ -7,7 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Those who are behind get so many messages in a millisecond; what is live is not held back by that, and nothing is left waiting.
+// Those who are behind get so many messages in a millisecond; what is live is not held back by
+// that, and nothing is left waiting.
 func TestThoseBehindArePaced(t *testing.T) {
 	const pace, messages = 100, 2000
 	w := newWorld(t, Limits{ReplayPace: pace})

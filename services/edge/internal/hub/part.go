@@ -58,7 +58,8 @@ func (j *ending) step(h *Hub) bool {
 	return true
 }
 
-// dropTracks drops some of the tracks that the subscription has for itself, and says whether these were the last.
+// dropTracks drops some of the tracks that the subscription has for itself, and reports whether
+// these were the last.
 func (j *ending) dropTracks(h *Hub, s *sub) bool {
 	c := s.c
 	at, n := c.tracks.At, c.tracks.Len()
@@ -88,7 +89,8 @@ func (j *ending) dropTracks(h *Hub, s *sub) bool {
 		}
 		h.dropTrack(t)
 	}
-	if len(parted) > 0 { // the connection may end before the subscription has: no track says then what was ACKed
+	if len(parted) > 0 {
+		// the connection may end before the subscription has: no track says then what was ACKed
 		w := sessionWrite(c.sess)
 		w.Cursors = parted
 		h.mesh.Save(h.handle(c), 0, w, false)
@@ -96,8 +98,9 @@ func (j *ending) dropTracks(h *Hub, s *sub) bool {
 	return j.at == 0
 }
 
-// dropFilter takes the filter out of the session, and some of the cursors that no other filter of it wants; it says whether these were the last. The
-// filter goes first: a session that ends in the middle of this has cursors left that are of no use, and none is missing.
+// dropFilter takes the filter out of the session, and some of the cursors that no other filter of
+// it wants; it reports whether these were the last. The filter goes first: a session that ends in
+// the middle of this has cursors left that are of no use, and none is missing.
 func (j *ending) dropFilter(h *Hub, s *sub) bool {
 	c, sess := s.c, s.c.sess
 	w := sessionWrite(sess)

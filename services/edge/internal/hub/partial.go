@@ -2,7 +2,8 @@ package hub
 
 import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
-// A frame that has begun must come to its end in time: one that drips in holds memory, and bytes alone break the silence. Hello has the handshake's time.
+// A frame that has begun must come to its end in time: one that drips in holds memory, and bytes
+// alone break the silence. Hello has the handshake's time.
 
 // unfinished notes that so many bytes of a frame have come, and not all.
 func (h *Hub) unfinished(c *conn, n int) {
@@ -21,7 +22,8 @@ func (h *Hub) finished(c *conn) {
 	}
 }
 
-// Unread says that the loop does not read the connection for a while: that time is not the client's.
+// Unread says that the loop does not read the connection for a while: that time is not the
+// client's.
 func (h *Hub) Unread(slot uint32) {
 	c := h.conns.get(slot)
 	c.heard = h.ms

@@ -18,7 +18,8 @@ func pingFrame(t tester) []byte {
 	return b
 }
 
-// Bytes that drip in break the silence, but a frame that has begun ends in time or its connection does.
+// Bytes that drip in break the silence, but a frame that has begun ends in time or its connection
+// does.
 func TestDrippingFrameIsClosed(t *testing.T) {
 	w := newWorld(t, Limits{FrameTimeout: 3 * time.Second})
 	c := w.connect(&wirev1.Hello{HeartbeatMs: 1000})
@@ -36,7 +37,8 @@ func TestDrippingFrameIsClosed(t *testing.T) {
 		c.bytes(frame)
 		c.expect("Pong 7")
 	}
-	for _, b := range [][]byte{frame[:1], frame[1:3], frame[3:5]} { // bytes of the header, and behind it
+	for _, b := range [][]byte{frame[:1], frame[1:3], frame[3:5]} {
+		// bytes of the header, and behind it
 		c.bytes(b)
 		w.pass(time.Second - Tick)
 	}
@@ -55,7 +57,8 @@ func TestDrippingFrameIsClosed(t *testing.T) {
 	}
 }
 
-// Who is not read for a while, because of its rate or because it takes no answers, is not held to the time.
+// Who is not read for a while, because of its rate or because it takes no answers, is not held to
+// the time.
 func TestTimeNotReadIsNotTheClients(t *testing.T) {
 	w := newWorld(t, Limits{FrameTimeout: 3 * time.Second})
 	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})

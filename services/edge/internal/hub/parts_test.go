@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// A queue of the hub gives back what was put into it, in that order, however often it has grown and gone around, and keeps nothing that was taken.
+// A queue of the hub gives back what was put into it, in that order, however often it has grown and
+// gone around, and keeps nothing that was taken.
 func TestAFifoKeepsTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q fifo[*int]
@@ -50,7 +51,8 @@ func TestAFifoKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// A topic that appears again after a while is told of every subscription that became active meanwhile, or that it must look at all of them: none is passed over.
+// A topic that appears again after a while is told of every subscription that became active
+// meanwhile, or that it must look at all of them: none is passed over.
 func TestTheLogOfWildcardsPassesNobodyOver(t *testing.T) {
 	l := wildLog{base: 1}
 	var all []subRef // number 1 is the first
@@ -79,7 +81,8 @@ func TestTheLogOfWildcardsPassesNobodyOver(t *testing.T) {
 	}
 }
 
-// Looking for one filter among many costs what it looks at, finds it wherever it stands, and ends where there is none, also where some go meanwhile.
+// Looking for one filter among many costs what it looks at, finds it wherever it stands, and ends
+// where there is none, also where some go meanwhile.
 func TestMatchingLooksAtEachOnce(t *testing.T) {
 	for _, n := range []int{0, 1, matchesSlice - 1, matchesSlice, matchesSlice + 1, 5*matchesSlice + 7} {
 		for _, at := range []int{-1, 0, n / 2, n - 1} {
@@ -119,12 +122,14 @@ func TestMatchingLooksAtEachOnce(t *testing.T) {
 	if done {
 		t.Fatal("it has looked at all in one slice")
 	}
-	if found, done, _ := m.look(3, func(i int) bool { return i == 2 }); !found || !done { // the others have gone
+	if found, done, _ := m.look(3, func(i int) bool { return i == 2 }); !found || !done {
+		// the others have gone
 		t.Fatalf("found %v, done %v among those that are left", found, done)
 	}
 }
 
-// Who owes how much is known to an eighth, whatever the budget is; who owes little is not listed, and with the whole budget there is room for many of those.
+// Who owes how much is known to an eighth, whatever the budget is; who owes little is not listed,
+// and with the whole budget there is room for many of those.
 func TestDebtsAreKnownToAnEighth(t *testing.T) {
 	for _, budget := range []int64{0, 1, 1 << 20, debtors * leastDebt, debtors * (leastDebt + mostDebt) / 2, debtors * mostDebt, 1 << 40} {
 		d := newDebts(budget)
@@ -152,7 +157,8 @@ func TestDebtsAreKnownToAnEighth(t *testing.T) {
 	}
 }
 
-// The deepest queues are seen from outside: how many connections owe how much, and how much the one owes that owes most.
+// The deepest queues are seen from outside: how many connections owe how much, and how much the one
+// owes that owes most.
 func TestDepthsAreCounted(t *testing.T) {
 	w := newWorld(t, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
 	var held []int
@@ -234,7 +240,8 @@ func TestWhatIsKeptForOthersIsBounded(t *testing.T) {
 	}
 }
 
-// A connection's frames are taken in parts: as many short ones as there is budget for, and long ones for what they are.
+// A connection's frames are taken in parts: as many short ones as there is budget for, and long
+// ones for what they are.
 func TestFramesAreTakenInParts(t *testing.T) {
 	h, slots := crowd(t, 1, &wirev1.Subscribe{})
 	ping := frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1})
@@ -273,7 +280,8 @@ func TestARangeIsGivenOutInSlices(t *testing.T) {
 		return n
 	}
 	h.Event(exchange.Live{Messages: []*exchange.Message{meshtest.Encode("room/1", meshtest.BaseEpoch, 1, "x")}})
-	h.Event(exchange.Live{Messages: []*exchange.Message{meshtest.Encode("room/1", meshtest.BaseEpoch, 3, "x")}}) // 2 is lost
+	// 2 is lost
+	h.Event(exchange.Live{Messages: []*exchange.Message{meshtest.Encode("room/1", meshtest.BaseEpoch, 3, "x")}})
 	for h.Work(4096) {
 	}
 	(&flusher{h: h}).flush()
@@ -296,7 +304,8 @@ func TestARangeIsGivenOutInSlices(t *testing.T) {
 	}
 }
 
-// Those who are behind are counted some at a time, however many they are, and whoever is level or gone is not among them any more.
+// Those who are behind are counted some at a time, however many they are, and whoever is level or
+// gone is not among them any more.
 func TestLagIsLookedAtInSlices(t *testing.T) {
 	const conns = 3*lagSlice + 5
 	h, slots := crowd(t, conns, &wirev1.Subscribe{})
@@ -357,7 +366,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Who is behind is handed on a slice of what it has read at a time, so that others have their turn, and all of it.
+// Who is behind is handed on a slice of what it has read at a time, so that others have their turn,
+// and all of it.
 func TestABacklogIsHandedOnInSlices(t *testing.T) {
 	const backlog = 10*replaySlice + 5
 	mesh := &still{}

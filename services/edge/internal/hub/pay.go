@@ -6,9 +6,12 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// All queues of an edge share one budget. When it is used up, who owes most pays first, and keeps half of what it owed: its ephemeral messages go, the oldest
-// first; then its durable ones, the newest first, which it reads from the log later; of subscriptions with DROP_OLDEST the oldest. A subscription with DISCONNECT
-// costs it the connection, and so does a debt that none of that lowers: answers it does not read, or what the kernel holds for it. So a client within its share pays for nobody.
+// All queues of an edge share one budget. When it is used up, who owes most pays first, and keeps
+// half of what it owed: its ephemeral messages go, the oldest first; then its durable ones, the
+// newest first, which it reads from the log later; of subscriptions with DROP_OLDEST the oldest. A
+// subscription with DISCONNECT costs it the connection, and so does a debt that none of that
+// lowers: answers it does not read, or what the kernel holds for it. So a client within its share
+// pays for nobody.
 
 const (
 	// payersAtOnce is how many connections pay for one message at most, and how many in a turn.
@@ -24,8 +27,9 @@ func (h *Hub) charge(o *outbox, n int) {
 	}
 }
 
-// afford makes sure that messages of so many bytes may be queued for c: where the budget is used up, those pay who owe more. False where nobody does, or while sends
-// are under way, whose bytes must stay.
+// afford makes sure that messages of so many bytes may be queued for c: where the budget is used
+// up, those pay who owe more. False where nobody does, or while sends are under way, whose bytes
+// must stay.
 func (h *Hub) afford(c *conn, size int) bool {
 	if h.budget.Fits(size) {
 		return true
@@ -42,7 +46,8 @@ func (h *Hub) afford(c *conn, size int) bool {
 	return false
 }
 
-// Relieve has those pay who owe most, where more is there than may be, or where another loop needs what one beyond its fair share has.
+// Relieve has those pay who owe most, where more is there than may be, or where another loop needs
+// what one beyond its fair share has.
 func (h *Hub) Relieve() {
 	h.lookAtLag()
 	fair, others := h.budget.Settle(h.outboxes.Taken())
@@ -95,7 +100,8 @@ func (h *Hub) payEphemeral(c *conn, goal int) {
 	}
 }
 
-// payDurable drops what can be had again, the newest first: from the log, from the window once more, or by another member of the group.
+// payDurable drops what can be had again, the newest first: from the log, from the window once
+// more, or by another member of the group.
 func (h *Hub) payDurable(c *conn, goal int) {
 	o := c.out
 	var fenced []*track // what stands before a change of epoch can't be read again
@@ -123,7 +129,8 @@ func (h *Hub) payDurable(c *conn, goal int) {
 	}
 }
 
-// retreat takes an item of a track back, which reads it from the log later. Of what follows it in the track nothing may be left in the queue.
+// retreat takes an item of a track back, which reads it from the log later. Of what follows it in
+// the track nothing may be left in the queue.
 func (h *Hub) retreat(c *conn, it *item) {
 	t := it.t
 	h.stepBack(t, it)
@@ -192,7 +199,8 @@ func (h *Hub) payOldest(c *conn, goal int) {
 	}
 }
 
-// cut ends a connection without its last words: what is owed to it is let go at once, and its socket is reset.
+// cut ends a connection without its last words: what is owed to it is let go at once, and its
+// socket is reset.
 func (h *Hub) cut(c *conn, why wirev1.Code, text string) {
 	h.close(c, why, text)
 	h.looked(int(c.out.n))

@@ -21,8 +21,9 @@ func limited(t tester, total int64, n int, lim Limits) (*world, *budget.Pool) {
 	return w, p
 }
 
-// Whatever the mix of topics, policies, sizes, stuck sockets and readers: no more is there than the budget has, nobody pays while another owes more, and what is
-// durable comes to everyone in the end, once and in order.
+// Whatever the mix of topics, policies, sizes, stuck sockets and readers: no more is there than the
+// budget has, nobody pays while another owes more, and what is durable comes to everyone in the
+// end, once and in order.
 func TestWhoOwesMostPays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const total = 1 << 20
@@ -103,7 +104,8 @@ func TestWhoOwesMostPays(t *testing.T) {
 	})
 }
 
-// Where the edge has no memory left for others, who owes most and has DROP_OLDEST loses its oldest messages, each of which is named, and keeps its connection.
+// Where the edge has no memory left for others, who owes most and has DROP_OLDEST loses its oldest
+// messages, each of which is named, and keeps its connection.
 func TestWhoDropsTheOldestPaysWithNamedHoles(t *testing.T) {
 	const total, size, n = 256 << 10, 10_000, 20
 	w, _ := limited(t, total, 1, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
@@ -225,7 +227,8 @@ func checkDebts(t tester, h *Hub) {
 	}
 }
 
-// A subscription that waits for room in the queue goes on where that was paid away, though nothing is left in it that could leave and wake it.
+// A subscription that waits for room in the queue goes on where that was paid away, though nothing
+// is left in it that could leave and wake it.
 func TestWhoWaitsGoesOnWhereTheQueueWasPaidAway(t *testing.T) {
 	w := newWorld(t, Limits{QueueMessages: 8})
 	w.mesh.Append("room/1", "a", "b")

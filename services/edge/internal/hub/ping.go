@@ -13,7 +13,8 @@ const (
 	lastRTT = 2
 )
 
-// ping answers with what was sent, decoded and encoded in place: but for the arena, of which one is made for some hundred Pongs, nothing is allocated.
+// ping answers with what was sent, decoded and encoded in place: but for the arena, of which one is
+// made for some hundred Pongs, nothing is allocated.
 func (h *Hub) ping(c *conn, body []byte) bool {
 	var at, reported uint64
 	for len(body) > 0 {

@@ -8,8 +8,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// watched is who is to be told of as members of filters. What comes and goes is noted, and looked at some at a time: what is told then is
-// how it is then, so that the last word on a member is right whatever was noted before.
+// watched is who is to be told of as members of filters. What comes and goes is noted, and looked
+// at some at a time: what is told then is how it is then, so that the last word on a member is
+// right whatever was noted before.
 type watched struct {
 	topics  map[string]*watchedFilter // without wildcards
 	filters map[string]*watchedFilter // with
@@ -38,7 +39,8 @@ type note struct {
 const (
 	// mostNotes bounds what waits to be looked at.
 	mostNotes = 1 << 16
-	// notesSlice is how many are looked at in one go, walkSlice how many connections a walk looks at.
+	// notesSlice is how many are looked at in one go, walkSlice how many connections a walk looks
+	// at.
 	notesSlice = 64
 	walkSlice  = 64
 )
@@ -158,7 +160,7 @@ func (h *Hub) look(n note) (presence.Change, bool) {
 	return c, true
 }
 
-// isMember says whether an open connection is in a topic of a watched filter, and since when.
+// isMember reports whether an open connection is in a topic of a watched filter, and since when.
 func (h *Hub) isMember(c *conn, f *watchedFilter, name string) (since uint32, is bool) {
 	if f.wild && !h.cfg.PolicyFor(name).Presence {
 		return 0, false
@@ -177,7 +179,7 @@ func (h *Hub) isMember(c *conn, f *watchedFilter, name string) (since uint32, is
 	return since, is
 }
 
-// covers says whether a subscription's filter makes a member of a topic.
+// covers reports whether a subscription's filter makes a member of a topic.
 func (f *watchedFilter) covers(filter string, wildcard bool, name string) bool {
 	switch {
 	case f.wild:
@@ -188,7 +190,8 @@ func (f *watchedFilter) covers(filter string, wildcard bool, name string) bool {
 	return filter == f.name
 }
 
-// counts says whether a subscription makes a member of its connection: it was answered, and is not over.
+// counts reports whether a subscription makes a member of its connection: it was answered, and is
+// not over.
 func (s *sub) counts() bool { return s.active && s.open && !s.dead }
 
 func (g *membership) counts() bool { return g.open && !g.dead }

@@ -141,7 +141,8 @@ func TestWhoIsNotSubscribedIsNoMember(t *testing.T) {
 	c := w.connect(&wirev1.Hello{ClientId: "a"})
 	w.mesh.GroupErr = fmt.Errorf("no")
 	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "seen/1", Group: "g"})
-	c.subscribe(&wirev1.Subscribe{Id: 2, Filter: "seen/1", Start: wirev1.Start_START_SESSION}) // it has none
+	// it has none
+	c.subscribe(&wirev1.Subscribe{Id: 2, Filter: "seen/1", Start: wirev1.Start_START_SESSION})
 	members := map[string]*presence.Member{}
 	if w.settle(); len(w.fold("seen/1", members)) > 0 && len(members) > 0 {
 		t.Fatalf("members %v", members)
@@ -179,7 +180,8 @@ func TestWildcardsAreWatchedByTopic(t *testing.T) {
 	check("seen/2")
 }
 
-// Whatever connections and subscriptions come and go, walks beside them: what was told is who is there.
+// Whatever connections and subscriptions come and go, walks beside them: what was told is who is
+// there.
 func TestWhatIsToldIsTheTruth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := present(t)

@@ -1,8 +1,10 @@
 package hub
 
-// Priority orders between the topics of one queue: an item is queued as if it had come priorityStep sooner for each level. That is ageing without a
-// clock to look at, since what waits is overtaken only by what comes within a time that is fixed. Nothing overtakes items of its own topic, the edge's own
-// frames, or what has begun to leave; so a queue whose messages have one priority is in the order of arrival, and costs one comparison an item.
+// Priority orders between the topics of one queue: an item is queued as if it had come priorityStep
+// sooner for each level. That is ageing without a clock to look at, since what waits is overtaken
+// only by what comes within a time that is fixed. Nothing overtakes items of its own topic, the
+// edge's own frames, or what has begun to leave; so a queue whose messages have one priority is in
+// the order of arrival, and costs one comparison an item.
 
 // priorityStep is what a level of priority is worth, in milliseconds.
 const priorityStep = 100
@@ -10,8 +12,8 @@ const priorityStep = 100
 // lead is what a priority is worth, in milliseconds.
 func lead(priority uint8) uint32 { return uint32(priority) * priorityStep }
 
-// place ranks an item (a gap has its lead as the rank) and says where it belongs: behind everything that came before it, but for less urgent
-// items of other topics at the end of the queue.
+// place ranks an item (a gap has its lead as the rank) and says where it belongs: behind everything
+// that came before it, but for less urgent items of other topics at the end of the queue.
 func (h *Hub) place(o *outbox, it *item) (at uint32) {
 	at = o.n
 	switch it.kind {
@@ -55,8 +57,8 @@ func (it *item) topic() string {
 	return it.t.topic.name
 }
 
-// oldestEphemeral finds the message that no log has which came first and has not begun to leave. Of those that came at once it is the least
-// urgent.
+// oldestEphemeral finds the message that no log has which came first and has not begun to leave. Of
+// those that came at once it is the least urgent.
 func (h *Hub) oldestEphemeral(o *outbox) (oldest uint32, found bool) {
 	var first uint32
 	var priority uint8

@@ -19,7 +19,8 @@ func urgent(priority uint8, all []*exchange.Message) []*exchange.Message {
 	return all
 }
 
-// lazy is a client with a subscription to everything under room and to talk, that takes nothing for now.
+// lazy is a client with a subscription to everything under room and to talk, that takes nothing for
+// now.
 func (w *world) lazy(overflow wirev1.Overflow) *client {
 	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
 	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/#", Overflow: overflow})
@@ -193,8 +194,9 @@ func (o *order) some(t *rapid.T, n int) {
 	o.got = nil
 }
 
-// Between topics that have one priority each the order is that of arrival less what the priority is worth. Whatever the priorities, nothing is
-// overtaken by its own topic, or by what comes more than nine levels' worth later.
+// Between topics that have one priority each the order is that of arrival less what the priority is
+// worth. Whatever the priorities, nothing is overtaken by its own topic, or by what comes more than
+// nine levels' worth later.
 func TestOrderOfPriorities(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: 10_000})
@@ -269,7 +271,8 @@ func TestOvertakingMakesNoGarbage(t *testing.T) {
 	}
 }
 
-// A message of the priority that the others have costs nothing more than the comparison; overtaking is in proportion to what is overtaken.
+// A message of the priority that the others have costs nothing more than the comparison; overtaking
+// is in proportion to what is overtaken.
 func BenchmarkPush(b *testing.B) {
 	for _, x := range []struct {
 		name       string

@@ -15,7 +15,8 @@ func checkProfile(m *wirev1.Hello) *code.Error {
 	return nil
 }
 
-// setProfile has the connection's messages ranked for p from now on. The rankings that are asked for already are of the one before.
+// setProfile has the connection's messages ranked for p from now on. The rankings that are asked
+// for already are of the one before.
 func (h *Hub) setProfile(c *conn, p *exchange.Profile) {
 	if p == c.profile {
 		return
@@ -24,7 +25,8 @@ func (h *Hub) setProfile(c *conn, p *exchange.Profile) {
 	h.less(c)
 }
 
-// profiling replaces the profile of the connections of a client or user, looking at some slots at a time.
+// profiling replaces the profile of the connections of a client or user, looking at some slots at a
+// time.
 type profiling struct {
 	event exchange.SetProfile
 	who   whom

@@ -29,7 +29,8 @@ func TestWhatIsConflatedCountsAsACKed(t *testing.T) {
 	c.expect("Welcome resumed", "Subscribed 1 head=4", "room/1/4 attempt=1 subs=[1]")
 }
 
-// Without a session what is un-ACKed when the connection ends is let go, and can be had again by position.
+// Without a session what is un-ACKed when the connection ends is let go, and can be had again by
+// position.
 func TestUnackedWithoutASessionIsLetGo(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.connect(&wirev1.Hello{})

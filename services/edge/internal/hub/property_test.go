@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// follower checks what one connection is delivered: for each (subscription, topic) every first delivery once and in order.
+// follower checks what one connection is delivered: for each (subscription, topic) every first
+// delivery once and in order.
 type follower struct {
 	*client
 	next map[string]uint64 // by subscription and topic: the seq that must come next
@@ -37,8 +38,8 @@ func (f *follower) check(w *world) {
 	f.got = nil
 }
 
-// subscribed learns where the plain subscriptions begin, unless one of them stands there already. A topic that has no
-// position appears later and begins at 1.
+// subscribed learns where the plain subscriptions begin, unless one of them stands there already. A
+// topic that has no position appears later and begins at 1.
 func (f *follower) subscribed(m *wirev1.Subscribed) {
 	begin := func(name string, at uint64) {
 		if k := key(0, name); f.next[k] == 0 {
@@ -76,7 +77,8 @@ func (f *follower) message(w *world, m *wirev1.Message) {
 
 var topics = []string{"room/0", "room/1", "room/2"}
 
-// Whatever is lost on the way to the loop, however slowly clients read and ACK: every subscription sees every durable message once and in order.
+// Whatever is lost on the way to the loop, however slowly clients read and ACK: every subscription
+// sees every durable message once and in order.
 func TestEveryMessageOnceAndInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: rapid.IntRange(1, 12).Draw(t, "queue"), ReadBytes: rapid.IntRange(50, 400).Draw(t, "read")})
@@ -122,8 +124,9 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 		for _, name := range topics {
 			w.mesh.Away(name, false)
 		}
-		w.pass(time.Second)      // failed reads are tried again
-		for name := range sent { // the last message of each topic is heard, so that holes before it show
+		w.pass(time.Second) // failed reads are tried again
+		for name := range sent {
+			// the last message of each topic is heard, so that holes before it show
 			w.mesh.Send(name, "last")
 			sent[name]++
 		}
@@ -132,7 +135,8 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 		}
 		total := uint64(100)
 		for _, n := range sent {
-			total += 2 * n // a queue of one takes a round for each message of each kind of subscription
+			// a queue of one takes a round for each message of each kind of subscription
+			total += 2 * n
 		}
 		for range total {
 			w.settle()
@@ -147,7 +151,8 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 	})
 }
 
-// subscribeAny adds one of the kinds of subscription that is not there yet: 1 and 2 plain, 3 from the beginning.
+// subscribeAny adds one of the kinds of subscription that is not there yet: 1 and 2 plain, 3 from
+// the beginning.
 func (f *follower) subscribeAny(t *rapid.T) {
 	m := &wirev1.Subscribe{Id: rapid.Uint32Range(1, 3).Draw(t, "sub"), Ack: rapid.Bool().Draw(t, "ack")}
 	if f.w.h.conns.get(f.slot).subByID(m.GetId()) != nil {
@@ -195,7 +200,8 @@ type spot struct {
 	seq  uint64
 }
 
-// A session that comes and goes sees every message, and after its ACKs are stored none of them again.
+// A session that comes and goes sees every message, and after its ACKs are stored none of them
+// again.
 func TestSessionSeesEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: rapid.IntRange(1, 12).Draw(t, "queue")})
@@ -302,7 +308,8 @@ func (f *holder) ackOne(which int) {
 	f.unacked = append(f.unacked[:i], f.unacked[i+1:]...)
 }
 
-// FuzzFeed throws bytes at a connection, in pieces; the hub neither panics nor loses count of what it holds.
+// FuzzFeed throws bytes at a connection, in pieces; the hub neither panics nor loses count of what
+// it holds.
 func FuzzFeed(f *testing.F) {
 	hello := []byte{0, 0, 2, 1, 8, 1}
 	f.Add(append(hello, 0, 0, 10, 3, 8, 1, 18, 6, 'r', 'o', 'o', 'm', '/', '#'), byte(3))

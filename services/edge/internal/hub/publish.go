@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// publish hands a client's message on. One with id 0 is never answered; a refusal of it is counted alone.
+// publish hands a client's message on. One with id 0 is never answered; a refusal of it is counted
+// alone.
 func (h *Hub) publish(c *conn, m *wirev1.Publish) {
 	if why := h.checkPublish(c, m); why != nil {
 		if m.GetId() == 0 {

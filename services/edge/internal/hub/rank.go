@@ -7,9 +7,11 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Ranked delivery. Candidates of a topic gather for a window (gather.go) or come from the log, as an arrival; both make a ranking for all who wait for them
-// (ranking.go). Its answer gives each track an order in which it hands messages on (ranked.go), as far as windows and queue have room. Between its rankings a
-// track is behind, and reads what it does not find in a window from the log: so nothing that happens to a ranking loses a message.
+// Ranked delivery. Candidates of a topic gather for a window (gather.go) or come from the log, as
+// an arrival; both make a ranking for all who wait for them (ranking.go). Its answer gives each
+// track an order in which it hands messages on (ranked.go), as far as windows and queue have room.
+// Between its rankings a track is behind, and reads what it does not find in a window from the log:
+// so nothing that happens to a ranking loses a message.
 
 // ranked is what the track of subscriptions with rank_top_k has beside.
 type ranked struct {
@@ -22,13 +24,15 @@ type ranked struct {
 	gathered uint64
 }
 
-// mark is what the Message of a ranked subscription says beside: 0 nothing, unranked, or the bits of its score.
+// mark is what the Message of a ranked subscription says beside: 0 nothing, unranked, or the bits
+// of its score.
 type mark uint64
 
 // unranked is no score: those are finite.
 const unranked = mark(0x7ff8_0000_0000_0001)
 
-// addressed is no score either: of a message that is not queued as it is shared, but with all that differs for its subscriber.
+// addressed is no score either: of a message that is not queued as it is shared, but with all that
+// differs for its subscriber.
 const addressed = mark(0x7ff8_0000_0000_0002)
 
 func scored(score float64) mark { return mark(math.Float64bits(score)) }
@@ -41,7 +45,8 @@ func (m mark) of() (score float64, isUnranked bool) {
 	return math.Float64frombits(uint64(m)), false
 }
 
-// lineup is what a track hands on, in this order: the best, then those from a seq to another, but for some.
+// lineup is what a track hands on, in this order: the best, then those from a seq to another, but
+// for some.
 type lineup struct {
 	best     []ordered
 	from, to uint64   // from > to: none
@@ -113,7 +118,8 @@ func (h *Hub) checkRanked(m *wirev1.Subscribe) *code.Error {
 	return nil
 }
 
-// settleRank works out how many of the best the subscriptions of a track want together: they get one Message for all, so they are ranked if all want that.
+// settleRank works out how many of the best the subscriptions of a track want together: they get
+// one Message for all, so they are ranked if all want that.
 func (h *Hub) settleRank(t *track) {
 	topK := t.first.topK
 	for _, s := range t.also {
@@ -132,12 +138,14 @@ func (h *Hub) settleRank(t *track) {
 		more.rank = &ranked{}
 	}
 	more.rank.topK = topK
-	if t.overflow == overflowConflate || t.overflow == overflowDropOldest { // there is no oldest or newest in what comes best first
+	if t.overflow == overflowConflate || t.overflow == overflowDropOldest {
+		// there is no oldest or newest in what comes best first
 		t.overflow = overflowDefault
 	}
 }
 
-// ranks says whether the messages of a ranked track are ranked: its namespace may say otherwise by now.
+// ranks reports whether the messages of a ranked track are ranked: its namespace may say otherwise
+// by now.
 func (h *Hub) ranks(t *track) bool { return t.rank.topK > 0 && h.policy(t.topic).Rank != nil }
 
 // unrank forgets what was to be handed on.

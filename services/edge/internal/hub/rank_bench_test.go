@@ -10,8 +10,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// BenchmarkRankedFanOut ranks 100 messages for many subscribers, the best 10 for each; what the ranking itself takes is not counted. longest-slice is
-// what other connections of the loop wait for.
+// BenchmarkRankedFanOut ranks 100 messages for many subscribers, the best 10 for each; what the
+// ranking itself takes is not counted. longest-slice is what other connections of the loop wait
+// for.
 func BenchmarkRankedFanOut(b *testing.B) {
 	for _, kind := range []string{"flash/1", "top/1"} {
 		for _, members := range []int{1000, 10_000} {

@@ -74,7 +74,8 @@ func (f *heard) ackOne(which int) {
 	f.unacked = append(f.unacked[:i], f.unacked[i+1:]...)
 }
 
-// Whatever is lost on the way to the loop, however rankings end and clients read: each message comes once, or is named once as one that does not.
+// Whatever is lost on the way to the loop, however rankings end and clients read: each message
+// comes once, or is named once as one that does not.
 func TestRankedMessagesComeOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		memory := rapid.SampledFrom([]int{0, 4000, 20_000}).Draw(t, "memory")
@@ -182,7 +183,8 @@ func (f *heard) String() string {
 	return fmt.Sprintf("%s: %v, named %v, ended %v", f.name, f.came, f.named, f.ended)
 }
 
-// A session with a ranked subscription that comes and goes sees every message, and what it has ACKed never again.
+// A session with a ranked subscription that comes and goes sees every message, and what it has
+// ACKed never again.
 func TestRankedSessionSeesEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := rankedWorld(t, Limits{QueueMessages: rapid.IntRange(1, 12).Draw(t, "queue")}, rapid.Uint32Range(1, 6).Draw(t, "most"))

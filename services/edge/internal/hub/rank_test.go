@@ -16,7 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// rankedWorld has feed (durable, the rest follows), top (durable, the rest is skipped) and flash (ephemeral).
+// rankedWorld has feed (durable, the rest follows), top (durable, the rest is skipped) and flash
+// (ephemeral).
 func rankedWorld(t tester, lim Limits, most uint32) *world {
 	w := newWorld(t, lim)
 	rank := func(rest pushmeshv1.RankPolicy_Rest) *pushmeshv1.RankPolicy {
@@ -30,7 +31,8 @@ func rankedWorld(t tester, lim Limits, most uint32) *world {
 	return w
 }
 
-// byPayload scores a message by its payload, a number, times the profile's taste; what is below 0 is filtered.
+// byPayload scores a message by its payload, a number, times the profile's taste; what is below 0
+// is filtered.
 func byPayload(p *exchange.Profile, m *exchange.Message) (float64, bool) {
 	body := &wirev1.Message{}
 	if err := proto.Unmarshal(m.Body(), body); err != nil {
@@ -85,8 +87,10 @@ func TestTheBestComeFirst(t *testing.T) {
 		t.Fatalf("rankings of %v members", got)
 	}
 	a.expect("feed/1/2 subs=[1] score=9", "feed/1/3 subs=[1] score=5", "feed/1/1 subs=[1]")
-	b.expect("feed/1/1 subs=[1] score=-3", "feed/1/2 subs=[1]", "feed/1/3 subs=[1]") // the hole is named before the next one behind it
-	a.ack("feed/1", 2, true)                                                         // 3, which was sent too, is above
+	// the hole is named before the next one behind it
+	b.expect("feed/1/1 subs=[1] score=-3", "feed/1/2 subs=[1]", "feed/1/3 subs=[1]")
+	// 3, which was sent too, is above
+	a.ack("feed/1", 2, true)
 	if got := w.h.conns.get(a.slot).unacked; got != 1 {
 		t.Fatalf("%d un-ACKed", got)
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// rankArrived has a ranked track wait for the ranking of a range that has come, if that has candidates for it, and is not what was missing of an order.
+// rankArrived has a ranked track wait for the ranking of a range that has come, if that has
+// candidates for it, and is not what was missing of an order.
 func (h *Hub) rankArrived(t *track, j *arrival) (waits bool) {
 	r := t.rank
 	if _, left := r.order.next(); left || len(j.e.Messages) == 0 || !h.ranks(t) || h.unjudgedIn(t, j.e) {
@@ -48,7 +49,7 @@ func (h *Hub) wantsAll(t *track, r *ranking) bool {
 	return t.cur == nil || t.cur.Missing(ms[0].Seq, last) == uint64(len(ms))
 }
 
-// wants says whether a message is one to be handed on; otherwise why not, or settled.
+// wants reports whether a message is one to be handed on; otherwise why not, or settled.
 func (h *Hub) wants(t *track, m *exchange.Message) wirev1.Code {
 	switch {
 	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.find(m.Seq) != nil:
@@ -93,7 +94,7 @@ func (h *Hub) goOnRanked(t *track) (done int) {
 	return 1 + h.handRanked(t)
 }
 
-// unjudgedIn says whether the range was asked for before a content filter was known.
+// unjudgedIn reports whether the range was asked for before a content filter was known.
 func (h *Hub) unjudgedIn(t *track, e *exchange.Range) bool {
 	if !t.first.filtered && len(t.also) == 0 {
 		return false
@@ -102,8 +103,8 @@ func (h *Hub) unjudgedIn(t *track, e *exchange.Range) bool {
 	return slices.ContainsFunc(e.Messages, func(m *exchange.Message) bool { return m.Seq > t.pos && h.judge(t, m) == unjudged })
 }
 
-// line puts the messages of a ranking into the order in which the track hands them on, and names those that it does not. k nil: the range in hand is
-// not ranked.
+// line puts the messages of a ranking into the order in which the track hands them on, and names
+// those that it does not. k nil: the range in hand is not ranked.
 func (h *Hub) line(t *track, k *ranking, member int) {
 	var messages []*exchange.Message
 	var answer exchange.RankedMember
@@ -166,7 +167,8 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 	h.lined(t, k, o, out)
 }
 
-// lineAll is line for a track that wants all messages of a ranking: only the best are looked at, by their places.
+// lineAll is line for a track that wants all messages of a ranking: only the best are looked at, by
+// their places.
 func (h *Hub) lineAll(t *track, k *ranking, o lineup, best []uint32, skips bool) {
 	first, last := o.from, o.from+uint64(len(k.messages))-1
 	next := first
@@ -244,7 +246,8 @@ func (h *Hub) handRanked(t *track) (done int) {
 	return done
 }
 
-// inRange finds a message in the track's range. elsewhere: it may be in another one; neither: the log has it no more.
+// inRange finds a message in the track's range. elsewhere: it may be in another one; neither: the
+// log has it no more.
 func (h *Hub) inRange(t *track, seq uint64) (m *exchange.Message, elsewhere bool) {
 	e := t.rng
 	if e == nil || e.From > seq {

@@ -9,13 +9,16 @@ import (
 )
 
 const (
-	// replaySlice is how many messages one track that is behind gets at most before the others have their turn.
+	// replaySlice is how many messages one track that is behind gets at most before the others have
+	// their turn.
 	replaySlice = 64
 	// readAgain is when a failed read is tried again.
 	readAgain = 500 * time.Millisecond
-	// fewAfter is when a window with less than half of its room is read for after all: its client may wait for the rest before it ACKs.
+	// fewAfter is when a window with less than half of its room is read for after all: its client
+	// may wait for the rest before it ACKs.
 	fewAfter = 100 * time.Millisecond
-	// pinnedRanges is how many ranges may wait, read already, for a window to open; beyond, they are read again.
+	// pinnedRanges is how many ranges may wait, read already, for a window to open; beyond, they
+	// are read again.
 	pinnedRanges = 1024
 )
 
@@ -62,7 +65,8 @@ func (h *Hub) replaySlice() int {
 	return 1 + n
 }
 
-// ask reads on from the log, when windows and queue have room and no other track waits for the same.
+// ask reads on from the log, when windows and queue have room and no other track waits for the
+// same.
 func (h *Hub) ask(t *track) {
 	if t.retryAt > h.now && !t.few {
 		return
@@ -73,7 +77,9 @@ func (h *Hub) ask(t *track) {
 		switch {
 		case room:
 			h.readFewSoon(t)
-		case !t.few: // whoever waits for little room keeps its place: others may use up each bit of it at once
+		case !t.few:
+			// whoever waits for little room keeps its place: others may use up each bit of it at
+			// once
 			h.noRetry(t)
 		}
 		return
@@ -94,7 +100,8 @@ func (h *Hub) ask(t *track) {
 // waited says that the track goes on, with whatever room its window has, until that is full.
 func (t *track) waited() bool { return t.few && t.retryAt == 0 }
 
-// roomToRead says whether there is room for a message that is behind, and whether there is enough for reading on to be worth it: half of a window.
+// roomToRead reports whether there is room for a message that is behind, and whether there is
+// enough for reading on to be worth it: half of a window.
 func (h *Hub) roomToRead(t *track) (room, enough bool) {
 	c := t.c
 	room, enough = h.drained(c) && h.near(t, t.pos+1), true
@@ -210,7 +217,8 @@ func (h *Hub) readLater(t *track) {
 	h.wheel.Sooner(t.c.slot, t.retryAt)
 }
 
-// readFewSoon has the track go on with little room in its window, unless there is more of it before.
+// readFewSoon has the track go on with little room in its window, unless there is more of it
+// before.
 func (h *Hub) readFewSoon(t *track) {
 	if t.retryAt == 0 && !t.few {
 		more := h.trackmore(t)
@@ -261,7 +269,8 @@ func (h *Hub) handOn(t *track) (done int) {
 	return done
 }
 
-// rangeEnds decides how it goes on behind a range: the track is level with the live stream, or reads again.
+// rangeEnds decides how it goes on behind a range: the track is level with the live stream, or
+// reads again.
 func (h *Hub) rangeEnds(t *track) {
 	rng, ts := t.rng, t.topic
 	h.releaseRange(t)

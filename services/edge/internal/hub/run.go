@@ -2,8 +2,9 @@ package hub
 
 import "github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 
-// A run is messages of one topic that follow each other, and whose frames lie side by side in memory: queued as one item, and sent as
-// one piece. An item that has begun to leave never holds more than one message.
+// A run is messages of one topic that follow each other, and whose frames lie side by side in
+// memory: queued as one item, and sent as one piece. An item that has begun to leave never holds
+// more than one message.
 
 // run of messages.
 type run struct {
@@ -12,7 +13,7 @@ type run struct {
 	n     uint32
 }
 
-// behind says whether frame lies right behind b in the memory that b was cut from.
+// behind reports whether frame lies right behind b in the memory that b was cut from.
 func behind(b, frame []byte) bool {
 	return cap(b) > len(b) && len(frame) > 0 && &b[:len(b)+1][len(b)] == &frame[0]
 }
@@ -39,7 +40,7 @@ func (h *Hub) pushRuns(c *conn, t *track, runs []run) {
 	c.out.expire(h.fan.expires)
 }
 
-// fits says whether so many messages may be queued together; where not, full says of each alone.
+// fits reports whether so many messages may be queued together; where not, full says of each alone.
 func (h *Hub) fits(c *conn, n, size int) bool {
 	return int(c.out.msgs)+n <= h.lim.QueueMessages && c.out.bytes+int(c.sealed)+size <= h.lim.QueueBytes && h.budget.Fits(size+c.out.more(len(h.fan.runs)))
 }
@@ -66,7 +67,8 @@ func (h *Hub) trim(c *conn, it *item) (first item) {
 	return first
 }
 
-// split makes the first message of the i-th item, which is a run of several, an item of its own: the i-th.
+// split makes the first message of the i-th item, which is a run of several, an item of its own:
+// the i-th.
 func (h *Hub) split(c *conn, i uint32) {
 	o := c.out
 	if int(o.n) == len(o.buf) {
@@ -83,7 +85,8 @@ func (h *Hub) split(c *conn, i uint32) {
 	rest.m, rest.b, rest.n = rest.m.Next, rest.b[len(first.b):], rest.n-1
 }
 
-// wroteSome takes what has left of the first item, which is not all of it, and says how many bytes of the next message have.
+// wroteSome takes what has left of the first item, which is not all of it, and says how many bytes
+// of the next message have.
 func (h *Hub) wroteSome(c *conn, n int) int {
 	for it := c.out.at(0); it.kind == itemMessage && it.n > 1 && n >= len(it.m.Frame); it = c.out.at(0) {
 		n -= len(it.m.Frame)

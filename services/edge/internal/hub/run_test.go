@@ -20,7 +20,8 @@ func payloads(first, n int) (all []string) {
 	return all
 }
 
-// Messages that came side by side leave as one piece, and batches that wait together cost one walk over the subscribers.
+// Messages that came side by side leave as one piece, and batches that wait together cost one walk
+// over the subscribers.
 func TestRunsLeaveAsOnePiece(t *testing.T) {
 	for _, name := range []string{"room/1", "talk"} {
 		w := newWorld(t, Limits{})
@@ -126,7 +127,8 @@ func (r *reader) check(t *rapid.T) {
 	r.got = nil
 }
 
-// Runs are cut by full queues, by writes that take a part, by what is dropped: what arrives is whole, in order, and what doesn't is counted.
+// Runs are cut by full queues, by writes that take a part, by what is dropped: what arrives is
+// whole, in order, and what doesn't is counted.
 func TestRunsAreCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: rapid.IntRange(1, 40).Draw(t, "queue"), QueueBytes: rapid.IntRange(200, 4000).Draw(t, "bytes")})
@@ -188,7 +190,8 @@ func TestRunsAreCut(t *testing.T) {
 	})
 }
 
-// Of a run that a write ended in, one message has begun: the others can be dropped, and one that comes later belongs to them.
+// Of a run that a write ended in, one message has begun: the others can be dropped, and one that
+// comes later belongs to them.
 func TestRunThatHasBegunIsDroppedFrom(t *testing.T) {
 	w := newWorld(t, Limits{QueueMessages: 4})
 	c := w.connect(&wirev1.Hello{})
@@ -222,7 +225,8 @@ func TestRunThatHasBegunIsDroppedFrom(t *testing.T) {
 	}
 }
 
-// Every subscriber of a large run gets all of it, although it takes several slices and some leave meanwhile.
+// Every subscriber of a large run gets all of it, although it takes several slices and some leave
+// meanwhile.
 func TestRunsInSlices(t *testing.T) {
 	w := newWorld(t, Limits{})
 	var all []*client

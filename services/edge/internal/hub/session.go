@@ -27,8 +27,9 @@ type session struct {
 	letters []*meshv1.DeadLetter
 	// waiting are subscriptions whose first position is being stored, by ref.
 	waiting map[uint32]subRef
-	// leaving: the connection has let go, and its last positions are being handed in; lookedAt counts the tracks that were looked at for
-	// them, lastRef is the ref of the Save that ends the hold.
+	// leaving: the connection has let go, and its last positions are being handed in; lookedAt
+	// counts the tracks that were looked at for them, lastRef is the ref of the Save that ends the
+	// hold.
 	leaving  bool
 	lookedAt int
 	stamp    uint32 // of the last ephemeral message queued for its subscriptions that have no track
@@ -69,8 +70,8 @@ func (h *Hub) save(c *conn) {
 	}
 }
 
-// saveSlice is how many cursors are handed in at a time, as long as there are not more than collectLooks in them; lookSlice is how many tracks are looked at
-// for some that must be.
+// saveSlice is how many cursors are handed in at a time, as long as there are not more than
+// collectLooks in them; lookSlice is how many tracks are looked at for some that must be.
 const (
 	saveSlice    = 128
 	lookSlice    = 256
@@ -125,8 +126,8 @@ func (h *Hub) encodeCursor(t *track) *meshv1.SessionCursor {
 	return out
 }
 
-// letGo ends the hold: nothing is saved as it changes any more, and the teardown hands in the last positions before it takes tracks apart. ref is
-// that of the last Save.
+// letGo ends the hold: nothing is saved as it changes any more, and the teardown hands in the last
+// positions before it takes tracks apart. ref is that of the last Save.
 func (h *Hub) letGo(c *conn, ref uint32) {
 	if s := c.sess; s != nil && !c.detached {
 		c.detached = true
@@ -134,7 +135,8 @@ func (h *Hub) letGo(c *conn, ref uint32) {
 	}
 }
 
-// handIn hands in some of the last positions; the Save with the rest of them ends the hold. No track of the connection goes before that.
+// handIn hands in some of the last positions; the Save with the rest of them ends the hold. No
+// track of the connection goes before that.
 func (h *Hub) handIn(c *conn) {
 	s := c.sess
 	end := min(s.lookedAt+lookSlice, c.tracks.Len())
@@ -174,8 +176,8 @@ func (h *Hub) attached(c *conn, e exchange.Attached) {
 	h.resumed = append(h.resumed, c.slot)
 }
 
-// takeCursor finds where the session stands in a topic; nil where it has no position there. A track that takes it up owns it. size is how much there is
-// in it.
+// takeCursor finds where the session stands in a topic; nil where it has no position there. A track
+// that takes it up owns it. size is how much there is in it.
 func (s *session) takeCursor(topic string) (cur *cursor.Cursor, size int) {
 	stored := s.cursors[topic]
 	if stored == nil {
@@ -199,7 +201,8 @@ func (h *Hub) resumeTrack(t *track, epoch uint64) {
 	t.pos = t.cur.Floor
 }
 
-// giveUp makes a message a dead letter of the session, which settles it. Without a session it is let go.
+// giveUp makes a message a dead letter of the session, which settles it. Without a session it is
+// let go.
 func (h *Hub) giveUp(t *track, m *exchange.Message, attempts uint32, why wirev1.Code) {
 	s := t.c.sess
 	if t.cur == nil {

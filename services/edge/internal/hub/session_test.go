@@ -237,7 +237,8 @@ func TestCountAndDisconnect(t *testing.T) {
 	}
 }
 
-// A client that nobody vouches for is a user by its id, as its sessions are. One whose session is being attached is there already.
+// A client that nobody vouches for is a user by its id, as its sessions are. One whose session is
+// being attached is there already.
 func TestDisconnectByUser(t *testing.T) {
 	w := newWorld(t, Limits{})
 	a := w.connect(&wirev1.Hello{ClientId: "a"})

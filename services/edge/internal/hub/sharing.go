@@ -7,11 +7,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// Subscriptions of a session share one delivery, which names each of them. Where they have a track, the track is what they share. An ephemeral message of a topic
-// that nobody here subscribes to by its name has no track: then the subscriptions that match it are looked for.
+// Subscriptions of a session share one delivery, which names each of them. Where they have a track,
+// the track is what they share. An ephemeral message of a topic that nobody here subscribes to by
+// its name has no track: then the subscriptions that match it are looked for.
 
-// sharing are the subscriptions that share a message without a track with s: of a session all open ones with wildcards that match the topic, else s alone. It is
-// good until it is asked for again.
+// sharing are the subscriptions that share a message without a track with s: of a session all open
+// ones with wildcards that match the topic, else s alone. It is good until it is asked for again.
 func (h *Hub) sharing(s *sub, name string) []*sub {
 	h.shared = h.shared[:0]
 	switch {
@@ -30,7 +31,8 @@ func (h *Hub) sharing(s *sub, name string) []*sub {
 	return h.shared
 }
 
-// offerSession hands the ephemeral messages in hand to all subscriptions of a session that match them, once.
+// offerSession hands the ephemeral messages in hand to all subscriptions of a session that match
+// them, once.
 func (h *Hub) offerSession(s *sub) {
 	sess := s.c.sess
 	if sess.stamp == h.fan.serial {
@@ -41,7 +43,8 @@ func (h *Hub) offerSession(s *sub) {
 	for _, o := range h.sharing(s, h.fan.ms[0].Topic) {
 		ranked, alike = ranked && o.topK > 0, alike && wantAlike(o, s)
 		if o.overflow != overflow {
-			overflow = overflowDefault // as in settle: nothing may be left out that one of them wants
+			// as in settle: nothing may be left out that one of them wants
+			overflow = overflowDefault
 		}
 	}
 	if overflow == overflowConflate && !alike {
@@ -65,7 +68,8 @@ func wantedBy(subs []*sub, m *exchange.Message) bool {
 	return false
 }
 
-// wantAlike reports whether two subscriptions that share messages want the same ones, as far as is known.
+// wantAlike reports whether two subscriptions that share messages want the same ones, as far as is
+// known.
 func wantAlike(a, b *sub) bool {
 	return a == b || !a.filtered && !b.filtered || a.filtered && b.filtered && a.where == b.where && a.where != 0
 }
@@ -78,7 +82,8 @@ func mostOf(subs []*sub) (topK uint32) {
 	return topK
 }
 
-// address makes a message one for those of the subscriptions that want it. For several of them it is written out: what is shared by connections can't name them.
+// address makes a message one for those of the subscriptions that want it. For several of them it
+// is written out: what is shared by connections can't name them.
 func (h *Hub) address(it *item, subs []*sub) {
 	v := it.m.Verdicts.Load()
 	h.ids = h.ids[:0]

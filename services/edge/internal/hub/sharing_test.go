@@ -35,7 +35,8 @@ func TestSubscriptionsOfASessionShareAnEphemeralMessage(t *testing.T) {
 	c.expect("talk/2=alone subs=[2]")
 }
 
-// What is left out of several messages of a session's subscriptions is what each of them leaves out: the newest stays where all conflate.
+// What is left out of several messages of a session's subscriptions is what each of them leaves
+// out: the newest stays where all conflate.
 func TestSubscriptionsOfASessionConflateTogether(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.session()
@@ -63,8 +64,9 @@ type wish struct {
 // wishes of one connection.
 type wishes []wish
 
-// of are the deliveries that an ephemeral message comes in, as the protocol has it: one without subs for all plain subscriptions together, one for all of the
-// session's together, and one for each of the others.
+// of are the deliveries that an ephemeral message comes in, as the protocol has it: one without
+// subs for all plain subscriptions together, one for all of the session's together, and one for
+// each of the others.
 func (all wishes) of(name string) (deliveries []string) {
 	plain, session := false, []uint32{}
 	for _, x := range all {
@@ -89,7 +91,8 @@ func (all wishes) of(name string) (deliveries []string) {
 	return deliveries
 }
 
-// However the filters of a connection overlap, and whoever else subscribes to the very topic, an ephemeral message comes once in each delivery that it is due in.
+// However the filters of a connection overlap, and whoever else subscribes to the very topic, an
+// ephemeral message comes once in each delivery that it is due in.
 func TestEphemeralMessagesComeOnceInEachDelivery(t *testing.T) {
 	filters := []string{"talk/#", "talk/+", "+/1", "#", "talk/1", "talk/2"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -137,7 +140,8 @@ func TestEphemeralMessagesComeOnceInEachDelivery(t *testing.T) {
 	})
 }
 
-// Where their content filters differ the newest message of one subscription takes nobody else's place: another one may want the one before, and not this one.
+// Where their content filters differ the newest message of one subscription takes nobody else's
+// place: another one may want the one before, and not this one.
 func TestSubscriptionsOfASessionConflateApartWhereTheirFiltersDiffer(t *testing.T) {
 	for _, name := range []string{"talk/1", "room/1"} {
 		w := newWorld(t, Limits{})

@@ -12,7 +12,8 @@ import (
 // shedRetry is what those that are refused wait at least; over as long again they are spread.
 const shedRetry = time.Second
 
-// Shed has newcomers refused, Hello (and so sessions that resume: they keep their place) and Subscribe, or taken again. What there is goes on.
+// Shed has newcomers refused, Hello (and so sessions that resume: they keep their place) and
+// Subscribe, or taken again. What there is goes on.
 func (h *Hub) Shed(on bool) { h.shedding = on }
 
 // tooLate refuses a newcomer, where that is asked for.
@@ -23,7 +24,8 @@ func (h *Hub) tooLate() *code.Error {
 	return overloaded("the edge is late with what it has")
 }
 
-// tooTangled refuses a filter with which matches could get dear: together with those held, it would have too much in common with some topic.
+// tooTangled refuses a filter with which matches could get dear: together with those held, it would
+// have too much in common with some topic.
 func (h *Hub) tooTangled(m *wirev1.Subscribe) *code.Error {
 	held := h.wild.Fits
 	if m.GetGroup() != "" {
@@ -35,8 +37,8 @@ func (h *Hub) tooTangled(m *wirev1.Subscribe) *code.Error {
 	return overloaded("too many filters with wildcards are mixed in the same levels here")
 }
 
-// tooSoon refuses a newcomer while the edge does not know which topics are durable: it would pass a backlog over, and let ACKs move a session's cursor past
-// what was never delivered.
+// tooSoon refuses a newcomer while the edge does not know which topics are durable: it would pass a
+// backlog over, and let ACKs move a session's cursor past what was never delivered.
 func (h *Hub) tooSoon() *code.Error {
 	if why := h.cfg.Unknown(); why != nil {
 		return spread(why.Code, why.Message)

@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// What every connection and every subscription has, whether it needs it or not, in bytes of a 64-bit machine. What few have belongs into connMore, trackMore or subMore.
+// What every connection and every subscription has, whether it needs it or not, in bytes of a
+// 64-bit machine. What few have belongs into connMore, trackMore or subMore.
 func TestSizesOfWhatEachHas(t *testing.T) {
 	for what, x := range map[string]struct{ size, budget uintptr }{
 		"conn":  {unsafe.Sizeof(conn{}), 136},

@@ -124,7 +124,8 @@ type leaves struct {
 
 func (l *leaves) Leave(uint16, string) { l.n++ }
 
-// Ten thousand filters of one connection that end at once, by Unsubscribe or with the connection, are taken apart a few at a time.
+// Ten thousand filters of one connection that end at once, by Unsubscribe or with the connection,
+// are taken apart a few at a time.
 func TestTenThousandFiltersEndInSlices(t *testing.T) {
 	const subs, budget = 10_000, 2048
 	for _, end := range []string{"unsubscribe", "disconnect"} {
@@ -141,7 +142,8 @@ func TestTenThousandFiltersEndInSlices(t *testing.T) {
 				filter = fmt.Sprintf("room/+/%d", i)
 			}
 			subscribe := &wirev1.Subscribe{Id: uint32(i + 1), Filter: filter}
-			if i%16 > 1 { // live ones look at all others as they begin, which is not what this is about
+			if i%16 > 1 {
+				// live ones look at all others as they begin, which is not what this is about
 				subscribe.Start = wirev1.Start_START_EARLIEST
 			}
 			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, subscribe), 1)
@@ -210,7 +212,8 @@ func TestTimersOfManyTopicsAreSliced(t *testing.T) {
 	}
 }
 
-// What is due in a connection with many topics, or in a deep window, is done a slice at a time, and all of it once.
+// What is due in a connection with many topics, or in a deep window, is done a slice at a time, and
+// all of it once.
 func TestManyTimersOfOneConnectionAreSliced(t *testing.T) {
 	const n = 1000
 	cases := [2]func() (*Hub, uint32){

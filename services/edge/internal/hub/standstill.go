@@ -8,9 +8,11 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// A session is sent nothing more than Limits.Span seqs behind the first one that it has not settled. A message that timed out as often as it is sent on one connection
-// waits for the next connection; where the session comes to stand still behind it, and a connection may last for months, it does not wait: it is read from the log
-// and sent again, until it is ACKed or its attempts are used up and it is a dead letter.
+// A session is sent nothing more than Limits.Span seqs behind the first one that it has not
+// settled. A message that timed out as often as it is sent on one connection waits for the next
+// connection; where the session comes to stand still behind it, and a connection may last for
+// months, it does not wait: it is read from the log and sent again, until it is ACKed or its
+// attempts are used up and it is a dead letter.
 
 // near reports whether seq is near enough to the first message that is not settled to be sent.
 func (h *Hub) near(t *track, seq uint64) bool {
@@ -20,7 +22,8 @@ func (h *Hub) near(t *track, seq uint64) bool {
 // stands reports whether the track stands still behind a message that is not settled.
 func (h *Hub) stands(t *track) bool { return t.cur != nil && !h.near(t, t.pos+1) }
 
-// tendFirst has the message read that a track stands still behind, unless it is with the client, or on its way.
+// tendFirst has the message read that a track stands still behind, unless it is with the client, or
+// on its way.
 func (h *Hub) tendFirst(t *track) {
 	c := t.c
 	switch {

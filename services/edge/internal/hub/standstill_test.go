@@ -56,7 +56,8 @@ func (w *world) stubborn(window uint32, never ...uint64) *stubborn {
 	return s
 }
 
-// A session that comes to stand 65,536 messages behind one that is never ACKed gets it again until it is a dead letter, on the same connection.
+// A session that comes to stand 65,536 messages behind one that is never ACKed gets it again until
+// it is a dead letter, on the same connection.
 func TestASessionDoesNotStandStillForGood(t *testing.T) {
 	const most = 1<<16 + 500
 	w := newWorld(t, Limits{})
@@ -84,7 +85,8 @@ func TestASessionDoesNotStandStillForGood(t *testing.T) {
 	}
 }
 
-// However far a session may be ahead of what it has not settled, and whatever it never ACKs: all else comes, and what is in its way ends as dead letters.
+// However far a session may be ahead of what it has not settled, and whatever it never ACKs: all
+// else comes, and what is in its way ends as dead letters.
 func TestNothingHoldsASessionUpForGood(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{Span: rapid.IntRange(1, 20).Draw(t, "span"), QueueMessages: rapid.SampledFrom([]int{4, 64, 1024}).Draw(t, "queue"), ReadBytes: rapid.SampledFrom([]int{60, 128 << 10}).Draw(t, "read")})

@@ -54,7 +54,8 @@ func (st *start) kind() trackKind {
 	return kindOwn
 }
 
-// place is where a track begins in one topic: behind pos. missed messages were asked for and can't be had.
+// place is where a track begins in one topic: behind pos. missed messages were asked for and can't
+// be had.
 type place struct {
 	head      exchange.Head
 	pos       uint64
@@ -83,7 +84,8 @@ func after(head exchange.Head, epoch, seq uint64) place {
 // place works out where the subscription begins in the topic of head.
 func (st *start) place(head exchange.Head, wildcard bool) place {
 	head.Oldest = max(head.Oldest, 1)
-	if p := st.byTopic[head.Topic]; p != nil { // whatever the start says of topics that are not named
+	if p := st.byTopic[head.Topic]; p != nil {
+		// whatever the start says of topics that are not named
 		return after(head, p.GetEpoch(), p.GetSeq())
 	}
 	switch st.mode {
@@ -118,7 +120,8 @@ func resume(head exchange.Head, cur *cursor.Cursor) place {
 	return p
 }
 
-// storeFirst has the session's first positions stored before Subscribed; false where nothing is new.
+// storeFirst has the session's first positions stored before Subscribed; false where nothing is
+// new.
 func (h *Hub) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 	sess := s.c.sess
 	if w == nil {
@@ -140,8 +143,9 @@ func (h *Hub) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 	return true
 }
 
-// activation is a subscription that becomes active. It stands among the live messages in the order that the mesh sent them, because its heads are
-// measured against those before it. Its tracks are made some at a time; live messages wait meanwhile, so that none slips between.
+// activation is a subscription that becomes active. It stands among the live messages in the order
+// that the mesh sent them, because its heads are measured against those before it. Its tracks are
+// made some at a time; live messages wait meanwhile, so that none slips between.
 type activation struct {
 	c      *conn
 	gen    uint32 // of the connection
@@ -150,7 +154,8 @@ type activation struct {
 	first  *meshv1.SessionWrite // what storeFirst hands in
 	at     int
 	match  matching
-	// indexed, told and asked say how many positions were checked and made quick to find, places put into the answer, and positions looked for in vain.
+	// indexed, told and asked say how many positions were checked and made quick to find, places
+	// put into the answer, and positions looked for in vain.
 	indexed, told, asked int
 	begun                bool // all of that is done
 }
@@ -190,8 +195,8 @@ func (h *Hub) activate(j *activation) (n int, done bool) {
 	return n + 1, true
 }
 
-// undo goes on with giving up an activation whose subscription is over: tracks that it shares go on, and the session has the positions again that no track
-// has taken up.
+// undo goes on with giving up an activation whose subscription is over: tracks that it shares go
+// on, and the session has the positions again that no track has taken up.
 func (h *Hub) undo(j *activation) (n int, done bool) {
 	if j.c.gen != j.gen || j.c.state != stateOpen {
 		return 1, true // its tracks are gone, or are going
@@ -287,8 +292,9 @@ func (h *Hub) openSub(s *sub) {
 	}
 }
 
-// opening lets out the tracks that waited for a session's subscription to open, some at a time, the last ones first: what takes the place of
-// a track that goes meanwhile was looked at, or will be, and those that come meanwhile don't wait.
+// opening lets out the tracks that waited for a session's subscription to open, some at a time, the
+// last ones first: what takes the place of a track that goes meanwhile was looked at, or will be,
+// and those that come meanwhile don't wait.
 type opening struct {
 	sub  subRef
 	left int
@@ -316,7 +322,8 @@ func (h *Hub) letOut(t *track, s *sub) {
 	}
 }
 
-// tell puts a place into the answer. A track that is shared may have gone on meanwhile; from here on it stays where it is until the subscription shares it.
+// tell puts a place into the answer. A track that is shared may have gone on meanwhile; from here
+// on it stays where it is until the subscription shares it.
 func (s *sub) tell(p *place) {
 	if t := p.shared.get(); t != nil {
 		t.told = true
@@ -354,8 +361,8 @@ func (s *sub) tellGone(p *wirev1.Position) {
 	}
 }
 
-// placeOf also takes into account what the connection's tracks have been given already. done is false where there is more to look at; matched is what
-// it has cost.
+// placeOf also takes into account what the connection's tracks have been given already. done is
+// false where there is more to look at; matched is what it has cost.
 func (h *Hub) placeOf(s *sub, j *activation, head exchange.Head) (p place, done bool, matched int) {
 	c := s.c
 	if ts := h.topics.Get(head.Topic); ts != nil {
@@ -383,7 +390,8 @@ func (h *Hub) placeOf(s *sub, j *activation, head exchange.Head) (p place, done 
 		}
 		first := &cursor.Cursor{Epoch: head.Epoch}
 		if !known {
-			first.Floor = head.Head // a filter of the session knows topics without a cursor: these appeared later
+			// a filter of the session knows topics without a cursor: these appeared later
+			first.Floor = head.Head
 		}
 		p = resume(head, first)
 		p.fresh = true
@@ -395,8 +403,9 @@ func (h *Hub) placeOf(s *sub, j *activation, head exchange.Head) (p place, done 
 	return resume(head, cur), true, 0
 }
 
-// awaits says whether it is a plain subscription with wildcards that has heard nothing yet of a topic that matches: for it the topic appeared later, so
-// that the track that they will share starts at seq 1.
+// awaits reports whether it is a plain subscription with wildcards that has heard nothing yet of a
+// topic that matches: for it the topic appeared later, so that the track that they will share
+// starts at seq 1.
 func (s *sub) awaits(name string) bool {
 	return s.active && s.wildcard && s.kind == kindPlain && !s.headless && topic.Match(s.filter(), name)
 }
@@ -423,7 +432,8 @@ func (h *Hub) startTrack(s *sub, p *place) {
 	h.level(t, p.head.Head)
 }
 
-// level has the track read on from the log up to head and to what has come live, where it is not there yet.
+// level has the track read on from the log up to head and to what has come live, where it is not
+// there yet.
 func (h *Hub) level(t *track, head uint64) {
 	if t.held = !t.open(); t.held {
 		t.behind = true

@@ -20,7 +20,8 @@ func (b *ByCode) add(c wirev1.Code, n uint64) {
 	}
 }
 
-// InUse counts what is taken of the hub's memory, by what it is. Once every connection has ended all of it is 0.
+// InUse counts what is taken of the hub's memory, by what it is. Once every connection has ended
+// all of it is 0.
 func (h *Hub) InUse() map[string]int {
 	return map[string]int{
 		"connections": int(h.stats.Connections), "queued bytes": int(h.stats.QueuedBytes), "un-ACKed": int(h.stats.Unacked), "ranges": h.pinned,
@@ -32,20 +33,25 @@ func (h *Hub) InUse() map[string]int {
 
 // Stats are plain counters of one hub, copied for whoever reads them.
 type Stats struct {
-	Connections   int64              // held now
-	Subscriptions int64              // held now
-	Topics        int64              // with a subscription of their own, or durable and seen under a wildcard
-	Unacked       int64              // messages in windows now
-	QueuedBytes   int64              // owed to connections now
-	BudgetBytes   int64              // of the budget, used now
-	KernelBytes   int64              // of them, what the kernel holds for sockets that are stuck
-	Stuck         int64              // connections whose socket is stuck now
-	Owing         [len(Depths)]int64 // connections that owe at least so many bytes now
-	Deepest       int64              // bytes of the connection that owes most, to an eighth; 0: nobody owes much
-	StandingNow   int64              // of those, the ones that stand still behind a message that is never ACKed
-	BehindNow     int64              // subscriptions that read on from the log, as of the last second or so
-	Lag           int64              // messages between those and the heads of their topics, together
-	LongestLag    int64              // of one of them
+	Connections   int64 // held now
+	Subscriptions int64 // held now
+	// with a subscription of their own, or durable and seen under a wildcard
+	Topics      int64
+	Unacked     int64              // messages in windows now
+	QueuedBytes int64              // owed to connections now
+	BudgetBytes int64              // of the budget, used now
+	KernelBytes int64              // of them, what the kernel holds for sockets that are stuck
+	Stuck       int64              // connections whose socket is stuck now
+	Owing       [len(Depths)]int64 // connections that owe at least so many bytes now
+	// bytes of the connection that owes most, to an eighth; 0: nobody owes much
+	Deepest int64
+	// of those, the ones that stand still behind a message that is never ACKed
+	StandingNow int64
+	// subscriptions that read on from the log, as of the last second or so
+	BehindNow int64
+	// messages between those and the heads of their topics, together
+	Lag        int64
+	LongestLag int64 // of one of them
 
 	Deliveries   uint64 // Message frames that left for the kernel
 	Redeliveries uint64 // of them, with attempt above 0 on this connection
@@ -54,21 +60,25 @@ type Stats struct {
 	Resumed      uint64 // times one came level again
 	StandStills  uint64 // messages read again because a session stood still behind them
 	LogReads     uint64 // ranges asked for
-	HeldBack     uint64 // crossings of a level of a queue's depth that were not told, for their number
-	Payments     uint64 // times that a connection gave up some of what it owed, because the budget was used up
-	Acks         uint64 // messages ACKed
-	Nacks        uint64
-	StaleAcks    uint64 // entries of a wrong epoch, or for nothing that was un-ACKed
-	AckTimeouts  uint64 // messages that left a window un-ACKed
-	DeadLetters  uint64
-	StaleEvents  uint64 // events for connections that were gone
-	Recalled     uint64 // messages of groups that went back unsent, because their member's client did not read
+	// crossings of a level of a queue's depth that were not told, for their number
+	HeldBack uint64
+	// times that a connection gave up some of what it owed, because the budget was used up
+	Payments    uint64
+	Acks        uint64 // messages ACKed
+	Nacks       uint64
+	StaleAcks   uint64 // entries of a wrong epoch, or for nothing that was un-ACKed
+	AckTimeouts uint64 // messages that left a window un-ACKed
+	DeadLetters uint64
+	StaleEvents uint64 // events for connections that were gone
+	// messages of groups that went back unsent, because their member's client did not read
+	Recalled uint64
 
 	StuckCloses uint64              // connections closed because their client took nothing for long
 	SparedStuck [rtt.Reasons]uint64 // times that one was not closed, by why
 
-	// Of links: those that are unhealthy now, how often one became so, how often an unhealthy one was not closed, by why, which heartbeats told nothing of their
-	// link, because the edge was late or had a queue, and what the others told.
+	// Of links: those that are unhealthy now, how often one became so, how often an unhealthy one
+	// was not closed, by why, which heartbeats told nothing of their link, because the edge was
+	// late or had a queue, and what the others told.
 	Unhealthy      int64
 	UnhealthyTimes uint64
 	Spared         [rtt.Reasons]uint64

@@ -228,8 +228,9 @@ func (c *client) decode() {
 	}
 }
 
-// epochNamed checks, of everything that a client of any test gets, that a message of a durable topic comes under an epoch that the client was told of. first says
-// that this is the first word of a topic's epoch, which stories leave out.
+// epochNamed checks, of everything that a client of any test gets, that a message of a durable
+// topic comes under an epoch that the client was told of. first says that this is the first word of
+// a topic's epoch, which stories leave out.
 func (c *client) epochNamed(m proto.Message) (first bool) {
 	ofGroup := func(ids []uint32) bool {
 		return slices.ContainsFunc(ids, func(id uint32) bool { return c.asked[id].GetGroup() != "" })

@@ -7,9 +7,10 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
 )
 
-// A socket is stuck while the kernel takes nothing for it. What the kernel holds by then counts for the connection, as the loop measures it: when the socket gets
-// stuck, and once in a while as long as it is. One whose client takes nothing at all for StuckTimeout is closed: what is un-ACKed, and what is claimed, is for others
-// then. A client that reads, however slowly, is not.
+// A socket is stuck while the kernel takes nothing for it. What the kernel holds by then counts for
+// the connection, as the loop measures it: when the socket gets stuck, and once in a while as long
+// as it is. One whose client takes nothing at all for StuckTimeout is closed: what is un-ACKed, and
+// what is claimed, is for others then. A client that reads, however slowly, is not.
 
 // stuckAgain is when a connection is judged again that was spared.
 const stuckAgain = 10 * time.Second
@@ -20,7 +21,8 @@ type Held struct {
 	Taken  uint64 // bytes that the peer has acknowledged since it connected; 0: unknown
 }
 
-// Stuck says that the kernel takes nothing for a connection that is owed something, and what it holds for it.
+// Stuck says that the kernel takes nothing for a connection that is owed something, and what it
+// holds for it.
 func (h *Hub) Stuck(slot uint32, held Held) {
 	c := h.conns.get(slot)
 	o := c.out
@@ -43,7 +45,8 @@ func (h *Hub) Stuck(slot uint32, held Held) {
 	}
 }
 
-// tookNothing closes a connection whose client has taken nothing for long, as far as such closes are allowed: many at a time are the edge's or the network's doing.
+// tookNothing closes a connection whose client has taken nothing for long, as far as such closes
+// are allowed: many at a time are the edge's or the network's doing.
 func (h *Hub) tookNothing(c *conn) {
 	o := c.out
 	if !o.late {

@@ -21,7 +21,8 @@ func (w *world) stuck() *client {
 	return c
 }
 
-// look tells the hub of the socket as the loop does once in a while, for as long as the connection is there.
+// look tells the hub of the socket as the loop does once in a while, for as long as the connection
+// is there.
 func (w *world) look(taken func() uint64, d time.Duration, all ...*client) {
 	for end := w.now + int64(d); w.now < end; w.pass(time.Second) {
 		for _, c := range all {
@@ -61,7 +62,8 @@ func TestWhoTakesLittleIsNotClosed(t *testing.T) {
 	}
 }
 
-// Where many take nothing at once it is the network, or the edge: they are closed at a pace, after a minute without others.
+// Where many take nothing at once it is the network, or the edge: they are closed at a pace, after
+// a minute without others.
 func TestManyWhoTakeNothingAreClosedAtAPace(t *testing.T) {
 	w := newWorld(t, Limits{StuckTimeout: time.Minute})
 	w.h.cfg.Gate.Holds(w.h.cfg.Loop, 100)
@@ -70,7 +72,8 @@ func TestManyWhoTakeNothingAreClosedAtAPace(t *testing.T) {
 		all = append(all, w.stuck())
 	}
 	w.look(nothing, 110*time.Second, all...)
-	if s := w.h.Stats(); s.StuckCloses > 1 || s.SparedStuck[rtt.Together] == 0 { // the first is alone when it is judged
+	if s := w.h.Stats(); s.StuckCloses > 1 || s.SparedStuck[rtt.Together] == 0 {
+		// the first is alone when it is judged
 		t.Fatalf("%d are closed, spared %v", s.StuckCloses, s.SparedStuck)
 	}
 	w.look(nothing, 70*time.Second, all...)

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
-// sub is one subscription of one connection. It lies in the hub's slab: lists that may outlive it hold a subRef.
+// sub is one subscription of one connection. It lies in the hub's slab: lists that may outlive it
+// hold a subRef.
 type sub struct {
 	c        *conn
 	topic    *topicState // without wildcards
@@ -128,7 +129,7 @@ func (c *conn) subByRef(ref uint32) *sub {
 	return nil
 }
 
-// bounded says whether it may match a limited number of topics.
+// bounded reports whether it may match a limited number of topics.
 func (s *sub) bounded() bool { return s.wildcard && (s.ack || s.kind != kindPlain) }
 
 func (c *conn) subByID(id uint32) *sub {
@@ -271,10 +272,12 @@ func checkStart(m *wirev1.Subscribe, wildcard bool) *code.Error {
 	return nil
 }
 
-// dead is the first level of dead-letter topics, the only ones of the mesh's own that clients may subscribe to.
+// dead is the first level of dead-letter topics, the only ones of the mesh's own that clients may
+// subscribe to.
 const dead = "$dead"
 
-// backendsOnly says whether a valid filter is for topics of the mesh's own that clients may not subscribe to. No wildcard matches their first level.
+// backendsOnly reports whether a valid filter is for topics of the mesh's own that clients may not
+// subscribe to. No wildcard matches their first level.
 func backendsOnly(filter string) bool {
 	if filter[0] != '$' {
 		return false
@@ -283,7 +286,7 @@ func backendsOnly(filter string) bool {
 	return len(filter) < n || filter[:n] != dead || len(filter) > n && filter[n] != '/'
 }
 
-// inUse says whether an id stands for something that is not over.
+// inUse reports whether an id stands for something that is not over.
 func (c *conn) inUse(id uint32) bool {
 	return c.subByID(id) != nil || c.memberByID(id) != nil || slices.Contains(c.pubs, id) || c.claims.asks(id)
 }
@@ -297,7 +300,8 @@ func (h *Hub) joined(c *conn, e exchange.Joined) {
 	}
 	switch {
 	case e.Err != nil && s.wildcard && !s.bounded() && !s.headless:
-		// Plain live subscriptions go on without heads: too many topics to name, or no store to ask.
+		// Plain live subscriptions go on without heads: too many topics to name, or no store to
+		// ask.
 		h.mesh.Leave(h.cfg.Loop, s.filter())
 		s.headless = true
 		h.mesh.Join(h.handle(c), s.ref, s.filter(), false, 0)

@@ -7,10 +7,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// What happens to connections and subscriptions is told where somebody wants to know: a record of bounded size goes into the loop's ring, which allocates
-// nothing. Everything else about events is done elsewhere.
+// What happens to connections and subscriptions is told where somebody wants to know: a record of
+// bounded size goes into the loop's ring, which allocates nothing. Everything else about events is
+// done elsewhere.
 
-// connID names a connection, here and in what is told of it. It is made of what names its slot, so that it takes no memory.
+// connID names a connection, here and in what is told of it. It is made of what names its slot, so
+// that it takes no memory.
 func (h *Hub) connID(c *conn) uint64 {
 	id := h.idSeed ^ (uint64(c.slot)<<32 | uint64(c.gen))
 	id = (id ^ id>>33) * 0xff51afd7ed558ccd // the finalizer of MurmurHash3

@@ -92,7 +92,8 @@ func TestWhyAConnectionEndedIsTold(t *testing.T) {
 	expectTold(t, r, "disconnect last the edge is stopping DRAINING")
 }
 
-// ACKs are told for namespaces that ask for it, by their own and by group subscriptions, and never for events themselves.
+// ACKs are told for namespaces that ask for it, by their own and by group subscriptions, and never
+// for events themselves.
 func TestDeliveriesAreToldWhereAskedFor(t *testing.T) {
 	w := newWorld(t, Limits{})
 	w.table = policy.NewTable([]*pushmeshv1.Namespace{
@@ -133,7 +134,8 @@ func TestNobodyListensNothingIsTold(t *testing.T) {
 	expectTold(t, r, "connect x")
 }
 
-// Telling of 15,000 connections that end together allocates nothing and goes on without whoever takes it.
+// Telling of 15,000 connections that end together allocates nothing and goes on without whoever
+// takes it.
 func TestTellingAllocatesNothing(t *testing.T) {
 	const n = 15_000
 	h, slots := crowd(t, n, &wirev1.Subscribe{})

@@ -6,7 +6,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// timers does what is due for a connection, sets its next time, and says how many tracks and messages it has looked at.
+// timers does what is due for a connection, sets its next time, and says how many tracks and
+// messages it has looked at.
 func (h *Hub) timers(c *conn) (cost int) {
 	switch {
 	case c.state == stateClosing:
@@ -58,8 +59,9 @@ func (h *Hub) openTimers(c *conn) (next int64, cost int) {
 // timerSlice is how many tracks and messages in their windows are looked at in one go.
 const timerSlice = 128
 
-// visit is a walk over the tracks of a connection, then over its groups, for what is due, from the last to the first: what takes the place of a track that
-// goes meanwhile was looked at, or will be. Whatever begins to wait meanwhile sets the connection's time itself.
+// visit is a walk over the tracks of a connection, then over its groups, for what is due, from the
+// last to the first: what takes the place of a track that goes meanwhile was looked at, or will be.
+// Whatever begins to wait meanwhile sets the connection's time itself.
 type visit struct {
 	c      *conn
 	gen    uint32 // of the connection
@@ -70,8 +72,8 @@ type visit struct {
 	next   int64
 }
 
-// visit does what is due in the connection's tracks and groups, or begins to. It says when the next thing is, as far as it has come: who goes on sets
-// the time of the rest.
+// visit does what is due in the connection's tracks and groups, or begins to. It says when the next
+// thing is, as far as it has come: who goes on sets the time of the rest.
 func (h *Hub) visit(c *conn) (next int64, cost int) {
 	v := visit{c: c, gen: c.gen, left: c.tracks.Len(), groups: len(c.groups), next: h.silentUntil(c)}
 	if c.visited {

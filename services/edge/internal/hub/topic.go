@@ -6,8 +6,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
-// topicState is what the loop knows of a topic that has a subscription of its own name, or that is durable and has
-// come by under a wildcard. It lies in the hub's slab.
+// topicState is what the loop knows of a topic that has a subscription of its own name, or that is
+// durable and has come by under a wildcard. It lies in the hub's slab.
 type topicState struct {
 	name     string      // of the hub's Texts: what outlives the topic is cloned
 	link     *topicState // in hub.topics
@@ -21,7 +21,8 @@ type topicState struct {
 	tracks slab.List[track]
 	// exact counts the subscriptions whose filter is this very topic.
 	exact uint32
-	// wildAt is how far hub.wildLog was followed: wildcard subscriptions before it have their track here.
+	// wildAt is how far hub.wildLog was followed: wildcard subscriptions before it have their track
+	// here.
 	wildAt uint64
 	reads  *topicReads // nil: nobody waits for the log
 }
@@ -55,8 +56,8 @@ func (h *Hub) letGoTopic(ts *topicState) {
 	}
 }
 
-// wildLog remembers wildcard subscriptions in the order they became active, so that a topic catches up with new ones without
-// matching all of them again.
+// wildLog remembers wildcard subscriptions in the order they became active, so that a topic catches
+// up with new ones without matching all of them again.
 type wildLog struct {
 	base uint64 // number of subs[0]; numbers begin at 1, so that a new topic is behind
 	subs []subRef
@@ -75,7 +76,8 @@ func (l *wildLog) add(s subRef) {
 	l.subs = append(l.subs, s)
 }
 
-// since are the subscriptions that became active at numbers from at on; false where they are not kept any more.
+// since are the subscriptions that became active at numbers from at on; false where they are not
+// kept any more.
 func (l *wildLog) since(at uint64) ([]subRef, bool) {
 	if at < l.base {
 		return nil, false
@@ -102,7 +104,8 @@ func (h *Hub) addWild(s *sub, name string) {
 	f.subs.Append(&h.arrays, s)
 }
 
-// dropWild takes s out of its filter's list. Where a fan-out is walking it, those it has not reached stay ahead of it.
+// dropWild takes s out of its filter's list. Where a fan-out is walking it, those it has not
+// reached stay ahead of it.
 func (h *Hub) dropWild(s *sub) {
 	f, at := s.wild, int(s.at)
 	if w := &h.fan.wild; w.in() == f && at < w.at {

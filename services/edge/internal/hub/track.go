@@ -13,16 +13,19 @@ import (
 type trackKind uint8
 
 const (
-	// kindPlain is shared by all subscriptions of a connection that began LIVE: one Message for all, without subs.
+	// kindPlain is shared by all subscriptions of a connection that began LIVE: one Message for
+	// all, without subs.
 	kindPlain trackKind = iota
-	// kindSession is shared by all subscriptions of a connection's session: one cursor for each topic.
+	// kindSession is shared by all subscriptions of a connection's session: one cursor for each
+	// topic.
 	kindSession
 	// kindOwn belongs to one subscription that names where it starts.
 	kindOwn
 )
 
-// track is where a connection stands in one topic, for the subscriptions that share the delivery. It lies in the hub's slab: lists that
-// may outlive it hold a trackRef. The order of its fields leaves no gaps: it is a part of what an idle connection takes.
+// track is where a connection stands in one topic, for the subscriptions that share the delivery.
+// It lies in the hub's slab: lists that may outlive it hold a trackRef. The order of its fields
+// leaves no gaps: it is a part of what an idle connection takes.
 type track struct {
 	c        *conn
 	topic    *topicState
@@ -40,10 +43,12 @@ type track struct {
 	runs     bool // in hub.runnable
 	waits    bool // for a window or the queue
 	held     bool // its subscription is not open yet
-	told     bool // another subscription's answer says where it is: it stays there until that shares it
-	lags     bool // in hub.lagging
+	// another subscription's answer says where it is: it stays there until that shares it
+	told bool
+	lags bool // in hub.lagging
 
-	// epoch and pos: everything up to pos was handed on or named as a hole. epoch 0: nothing known yet, the next message says.
+	// epoch and pos: everything up to pos was handed on or named as a hole. epoch 0: nothing known
+	// yet, the next message says.
 	epoch, pos uint64
 
 	first *sub // of the subscriptions that share it
@@ -58,7 +63,8 @@ const (
 	overflowDisconnect = uint8(wirev1.Overflow_OVERFLOW_DISCONNECT)
 )
 
-// trackMore is what few tracks have at a time. It is written through Hub.trackmore alone: without any it is noTrackMore.
+// trackMore is what few tracks have at a time. It is written through Hub.trackmore alone: without
+// any it is noTrackMore.
 type trackMore struct {
 	also []*sub // that share it, but for the first
 	win  *window
@@ -68,9 +74,12 @@ type trackMore struct {
 	holeDue          int64
 	holeCode         wirev1.Code
 
-	asked   uint64            // first seq of the range that is waited for
-	first   uint64            // of the message that is read because the track stands still behind it; 0: none is
-	retryAt int64             // of a read that failed, or, with few, for a window that has little room; few and 0: it has waited
+	asked uint64 // first seq of the range that is waited for
+	// of the message that is read because the track stands still behind it; 0: none is
+	first uint64
+	// of a read that failed, or, with few, for a window that has little room; few and 0: it has
+	// waited
+	retryAt int64
 	rng     *exchange.Range   // being handed on
 	rngAt   int               //
 	latest  *exchange.Message // CONFLATE: the newest, which waits
@@ -82,7 +91,8 @@ type trackMore struct {
 	ackSerial uint32
 
 	few bool
-	// unnamed says that the client was not told the epoch yet, which a live message or a read brought: it is, ahead of what comes first.
+	// unnamed says that the client was not told the epoch yet, which a live message or a read
+	// brought: it is, ahead of what comes first.
 	unnamed bool
 
 	rank *ranked // nil: it was never ranked
@@ -144,7 +154,7 @@ func (t *track) ids(dst []uint32) []uint32 {
 	return dst
 }
 
-// open says whether messages may go out: Subscribed was sent for one of its subscriptions.
+// open reports whether messages may go out: Subscribed was sent for one of its subscriptions.
 func (t *track) open() bool {
 	return t.first.open || slices.ContainsFunc(t.also, func(s *sub) bool { return s.open })
 }
@@ -312,7 +322,8 @@ func (h *Hub) dropTrack(t *track) {
 	h.tracks.Free(t)
 }
 
-// unlinkTrack takes t out of the topic's list. Where a fan-out is walking it, those it has not reached stay ahead of it.
+// unlinkTrack takes t out of the topic's list. Where a fan-out is walking it, those it has not
+// reached stay ahead of it.
 func (h *Hub) unlinkTrack(ts *topicState, t *track) {
 	at := int(t.atTopic)
 	if h.fan.ts == ts && at < h.fan.at {

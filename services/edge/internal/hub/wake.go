@@ -1,10 +1,13 @@
 package hub
 
-// waking is a walk over the tracks and groups of a connection for those that waited for a window or the queue. All of them go on, in turns; but where there is room
-// for few, who comes first has it. So a walk begins behind the one that the walk before it woke first (connMore.turn): everyone is the first in its turn.
+// waking is a walk over the tracks and groups of a connection for those that waited for a window or
+// the queue. All of them go on, in turns; but where there is room for few, who comes first has it.
+// So a walk begins behind the one that the walk before it woke first (connMore.turn): everyone is
+// the first in its turn.
 //
-// Places are counted over the tracks and the groups behind them, and walked from the last to the first: from c.turn down, then from the end down to there. Whoever
-// changes the places of others meanwhile has the walk repeated.
+// Places are counted over the tracks and the groups behind them, and walked from the last to the
+// first: from c.turn down, then from the end down to there. Whoever changes the places of others
+// meanwhile has the walk repeated.
 type waking struct {
 	c     *conn
 	begun bool
@@ -144,10 +147,12 @@ type runner struct {
 	g *membership
 }
 
-// turnsOfAWindow is in how many turns a window or the queue's part for those who are behind is given out, where several may want some of it.
+// turnsOfAWindow is in how many turns a window or the queue's part for those who are behind is
+// given out, where several may want some of it.
 const turnsOfAWindow = 8
 
-// turnOf is how many messages one of several tracks and groups of a connection may hand on before the others have their turn.
+// turnOf is how many messages one of several tracks and groups of a connection may hand on before
+// the others have their turn.
 func (h *Hub) turnOf(c *conn, ack bool) int {
 	if c.places() == 1 {
 		return replaySlice

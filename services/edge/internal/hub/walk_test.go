@@ -13,8 +13,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// slicesOf takes the smallest slices of work until nothing is left, has seen look between them how far the work is, and fails where one slice does
-// more than most of it. It says how many there were.
+// slicesOf takes the smallest slices of work until nothing is left, has seen look between them how
+// far the work is, and fails where one slice does more than most of it. It says how many there
+// were.
 func slicesOf(t *testing.T, h *Hub, most int, what string, left func() int) (n int) {
 	t.Helper()
 	for more := true; more; n++ {
@@ -53,7 +54,8 @@ func (a *asker) feed(t *testing.T, c *conn, ft wirev1.FrameType, m proto.Message
 	a.h.Feed(c.slot, frameOf(t, ft, m), 1)
 }
 
-// Once the first positions of a session's subscription are stored it is answered, and its topics go on some at a time.
+// Once the first positions of a session's subscription are stored it is answered, and its topics go
+// on some at a time.
 func TestSubscriptionOfASessionIsLetOutInSlices(t *testing.T) {
 	const topics = 1000
 	a := newAsker(topics)
@@ -78,7 +80,8 @@ func TestSubscriptionOfASessionIsLetOutInSlices(t *testing.T) {
 	}
 }
 
-// A filter of a session with many topics and many other filters is matched some at a time. What another filter wants stays as it is.
+// A filter of a session with many topics and many other filters is matched some at a time. What
+// another filter wants stays as it is.
 func TestFilterOfASessionIsDroppedInSlices(t *testing.T) {
 	const topics, filters = 300, 400
 	for _, other := range []string{"room/#", ""} {
@@ -113,7 +116,8 @@ func TestFilterOfASessionIsDroppedInSlices(t *testing.T) {
 	}
 }
 
-// Positions are checked some at a time, and one that is wrong ends the subscription as if it had been the only one: what it shares goes on.
+// Positions are checked some at a time, and one that is wrong ends the subscription as if it had
+// been the only one: what it shares goes on.
 func TestPositionsAreCheckedInSlices(t *testing.T) {
 	const topics = 1000
 	for _, bad := range []string{"", "room/+", "talk/1"} {
@@ -147,7 +151,8 @@ func TestPositionsAreCheckedInSlices(t *testing.T) {
 	}
 }
 
-// A subscription that ends while it begins leaves nothing behind: tracks that it would have shared go on, and the session has its positions again.
+// A subscription that ends while it begins leaves nothing behind: tracks that it would have shared
+// go on, and the session has its positions again.
 func TestSubscriptionThatEndsWhileItBegins(t *testing.T) {
 	const topics = 200
 	for slices := 1; ; slices++ {
@@ -374,7 +379,8 @@ func TestManyGroupsArePausedInSlices(t *testing.T) {
 	}
 }
 
-// Whatever a group's member was assigned and has not left is not sent once it has left, however much that is.
+// Whatever a group's member was assigned and has not left is not sent once it has left, however
+// much that is.
 func TestNothingOfAGroupIsSentAfterItWasLeft(t *testing.T) {
 	const each = 500
 	h, mesh, c := memberships(t, 1, each)

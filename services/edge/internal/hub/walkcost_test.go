@@ -23,7 +23,8 @@ const (
 	walkedSubs  = 64
 )
 
-// newWalked makes one with a track of its own at room/1 (ACKed), a plain one at room/2, a member with messages that were sent and that wait, and many subscriptions.
+// newWalked makes one with a track of its own at room/1 (ACKed), a plain one at room/2, a member
+// with messages that were sent and that wait, and many subscriptions.
 func newWalked(t *testing.T) *walked {
 	t.Helper()
 	mesh := &teller{}
@@ -83,8 +84,9 @@ func (w *walked) at(name string) *track {
 	return nil
 }
 
-// Whoever has many items in a queue, a window or a list has each walk over them count for the slice that it is a part of: otherwise one client's long lists would keep
-// its whole loop busy. No walk counts for much more than it is, or others would wait for nothing.
+// Whoever has many items in a queue, a window or a list has each walk over them count for the slice
+// that it is a part of: otherwise one client's long lists would keep its whole loop busy. No walk
+// counts for much more than it is, or others would wait for nothing.
 func TestEachWalkCounts(t *testing.T) {
 	last := func(w *walked) *item { return w.c.out.at(w.c.out.n - 1) }
 	for what, one := range map[string]struct {

@@ -10,8 +10,9 @@ import (
 // maxWhere is the most bytes of a content filter.
 const maxWhere = 4 << 10
 
-// A content filter is compiled and evaluated off the loops: a message comes with what each program that is in use for its topic says of it. A subscription with a
-// filter names itself in its messages, and so has a track of its own or its session's.
+// A content filter is compiled and evaluated off the loops: a message comes with what each program
+// that is in use for its topic says of it. A subscription with a filter names itself in its
+// messages, and so has a track of its own or its session's.
 
 // filter has the mesh compile the subscription's content filter; it joins after that.
 func (h *Hub) filter(s *sub, m *wirev1.Subscribe) {
@@ -55,7 +56,7 @@ const (
 	unjudged // it came before the filter; the log's reader judges it again
 )
 
-// judge says whether any of the track's subscriptions wants a message.
+// judge reports whether any of the track's subscriptions wants a message.
 func (h *Hub) judge(t *track, m *exchange.Message) verdict {
 	if t.kind == kindPlain {
 		return passes
@@ -85,7 +86,8 @@ func (s *sub) judge(v *exchange.Verdicts) verdict {
 	return unjudged
 }
 
-// wanting are the client's numbers of the subscriptions that want a message, which one of them does.
+// wanting are the client's numbers of the subscriptions that want a message, which one of them
+// does.
 func (t *track) wanting(dst []uint32, m *exchange.Message) []uint32 {
 	v := m.Verdicts.Load()
 	if t.first.open && t.first.judge(v) == passes {

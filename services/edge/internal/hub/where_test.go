@@ -31,7 +31,8 @@ func TestOnlyWhatPassesComes(t *testing.T) {
 	}
 }
 
-// A subscription without a filter has everything beside one with a filter, and who wants a message is said.
+// A subscription without a filter has everything beside one with a filter, and who wants a message
+// is said.
 func TestFiltersAreOfTheirSubscriptions(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.connect(&wirev1.Hello{})
@@ -119,7 +120,8 @@ func TestUnjudgedMessagesAreRead(t *testing.T) {
 	c.expect("Progress room/1 1..1 FILTERED", "room/1/2 subs=[1]")
 }
 
-// CONFLATE counts what passes alone: a message that is filtered takes nobody's place, and what is told stays in order.
+// CONFLATE counts what passes alone: a message that is filtered takes nobody's place, and what is
+// told stays in order.
 func TestConflateComesAfterTheFilter(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.connect(&wirev1.Hello{})
@@ -136,7 +138,8 @@ func TestConflateComesAfterTheFilter(t *testing.T) {
 	c.expect("Progress room/1 8..9 FILTERED")
 }
 
-// Whatever is published, however slow the client is and wherever it began, it sees exactly what passes, in order, and every other seq in a Progress.
+// Whatever is published, however slow the client is and wherever it began, it sees exactly what
+// passes, in order, and every other seq in a Progress.
 func TestFilteredSubscribersSeeWhatPasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: 16})

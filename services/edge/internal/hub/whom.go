@@ -2,7 +2,8 @@ package hub
 
 import "strings"
 
-// clientUser is in front of a client's id in the name of the user that it is while nobody proves who they are.
+// clientUser is in front of a client's id in the name of the user that it is while nobody proves
+// who they are.
 const clientUser = "client:"
 
 // backendUser is the same for a backend that a router connects for.
@@ -27,7 +28,7 @@ func whomOf(clientID, user string) whom {
 	return w
 }
 
-// has says whether a connection is one of them: open, or with a session that is being attached.
+// has reports whether a connection is one of them: open, or with a session that is being attached.
 func (w *whom) has(c *conn) bool {
 	if c.state != stateOpen && c.state != stateWaiting {
 		return false

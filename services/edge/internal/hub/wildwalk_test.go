@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
 )
 
-// wildCrowd is n connections with one filter each, of which some end in the same places of two lists.
+// wildCrowd is n connections with one filter each, of which some end in the same places of two
+// lists.
 func wildCrowd(t *testing.T, n int) (h *Hub, slots []uint32) {
 	t.Helper()
 	mesh := &many{}
@@ -34,8 +35,9 @@ func wildCrowd(t *testing.T, n int) (h *Hub, slots []uint32) {
 	return h, slots
 }
 
-// Connections come and go while a message walks over the subscriptions of the filters that match it: those that stay get it once, whether the topic
-// is new or ephemeral, and a Count under way counts each of them.
+// Connections come and go while a message walks over the subscriptions of the filters that match
+// it: those that stay get it once, whether the topic is new or ephemeral, and a Count under way
+// counts each of them.
 func TestWildcardsAreWalkedWhileTheyComeAndGo(t *testing.T) {
 	const n = 600
 	for seed := range uint64(6) {
@@ -79,7 +81,8 @@ func TestWildcardsAreWalkedWhileTheyComeAndGo(t *testing.T) {
 	}
 }
 
-// All who had the filters in hand end in the middle of a walk, and others subscribe to filters that take their places in memory.
+// All who had the filters in hand end in the middle of a walk, and others subscribe to filters that
+// take their places in memory.
 func TestFiltersThatEndInTheMiddleOfTheirWalk(t *testing.T) {
 	for steps := range 12 {
 		h, slots := wildCrowd(t, 4)
@@ -131,7 +134,8 @@ func TestCountOfWildcardsIsSliced(t *testing.T) {
 	}
 }
 
-// Where a connection has many filters, placing a subscription with many topics among them is cut by how many are matched.
+// Where a connection has many filters, placing a subscription with many topics among them is cut by
+// how many are matched.
 func TestMatchingFiltersIsCounted(t *testing.T) {
 	const topics, filters = 100, 900
 	mesh := &many{heads: 0}

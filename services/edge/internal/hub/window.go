@@ -7,8 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// window holds a track's messages from when they are queued until they are ACKed, in seq order. It is borrowed from the hub while
-// there are any.
+// window holds a track's messages from when they are queued until they are ACKed, in seq order. It
+// is borrowed from the hub while there are any.
 type window struct {
 	entries []entry
 	head    int
@@ -150,10 +150,11 @@ func (h *Hub) killAgain(t *track, seq uint64) {
 	h.looked(int(c.out.n))
 }
 
-// follows says whether it matters to the track when its messages leave.
+// follows reports whether it matters to the track when its messages leave.
 func (t *track) follows() bool { return t.ack || t.cur != nil || t.latest != nil }
 
-// sent is told when the bytes of a message of a track have left for the kernel: the ACK timer starts.
+// sent is told when the bytes of a message of a track have left for the kernel: the ACK timer
+// starts.
 func (h *Hub) sent(c *conn, t *track, m *exchange.Message) {
 	if m.Seq == 0 {
 		return
@@ -181,7 +182,8 @@ func (h *Hub) sent(c *conn, t *track, m *exchange.Message) {
 	h.wheel.Sooner(c.slot, e.due)
 }
 
-// overdue does what must happen to a message that was not ACKed in time, or whose Nack's delay is over.
+// overdue does what must happen to a message that was not ACKed in time, or whose Nack's delay is
+// over.
 func (h *Hub) overdue(t *track, e *entry) {
 	p, c := h.policy(t.topic), t.c
 	attempts := uint32(e.attempt) + 1
@@ -220,7 +222,8 @@ func (h *Hub) park(t *track, e *entry, attempts uint32) {
 	h.leaves(t, e)
 }
 
-// dropWindow lets go of everything un-ACKed. How often a session's were attempted is kept in its cursor.
+// dropWindow lets go of everything un-ACKed. How often a session's were attempted is kept in its
+// cursor.
 func (h *Hub) dropWindow(t *track) {
 	w := t.win
 	if w == nil {
@@ -253,7 +256,8 @@ func (h *Hub) noteAttempts(t *track, e *entry) {
 	t.cur.Attempted(e.seq, n)
 }
 
-// forgetOldWindow lets go of what an epoch that is over left un-ACKed; what is queued still goes out.
+// forgetOldWindow lets go of what an epoch that is over left un-ACKed; what is queued still goes
+// out.
 func (h *Hub) forgetOldWindow(t *track) {
 	if t.win != nil {
 		h.dropWindow(t)

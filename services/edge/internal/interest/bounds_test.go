@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What was wanted and is not any more costs nothing: no memory, no part of a snapshot, no bytes that are counted.
+// What was wanted and is not any more costs nothing: no memory, no part of a snapshot, no bytes
+// that are counted.
 func TestLeavingFreesEverything(t *testing.T) {
 	table := New("e", 1)
 	for round := range 3 {
@@ -50,7 +51,8 @@ func TestPlacesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A gate lets each join go once: when its version is applied, or else when its time is over; the lowest versions first.
+// A gate lets each join go once: when its version is applied, or else when its time is over; the
+// lowest versions first.
 func TestGateAgreesWithAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var g Gate
@@ -105,7 +107,8 @@ func TestGateAgreesWithAList(t *testing.T) {
 	})
 }
 
-// What an announcement or a part of a snapshot may hold it holds, to the byte, and no more: routers are not sent more of them than there must be.
+// What an announcement or a part of a snapshot may hold it holds, to the byte, and no more: routers
+// are not sent more of them than there must be.
 func TestPartsAreFull(t *testing.T) {
 	table := New("e", 1)
 	const size = 256 // of a filter with what protobuf adds
@@ -129,7 +132,8 @@ func TestPartsAreFull(t *testing.T) {
 	}
 }
 
-// Longer names that take the places of shorter ones while a snapshot is taken take no room in it from what was announced before.
+// Longer names that take the places of shorter ones while a snapshot is taken take no room in it
+// from what was announced before.
 func TestWhatComesLaterTakesNoRoomInASnapshot(t *testing.T) {
 	table := New("e", 1)
 	for i := range 3000 {

@@ -19,7 +19,8 @@ type Wait struct {
 	Limit  int
 }
 
-// Gate holds joins back until every live router has applied the version that announced their filter. It is not safe for concurrent use.
+// Gate holds joins back until every live router has applied the version that announced their
+// filter. It is not safe for concurrent use.
 type Gate struct {
 	order   []*held // by time
 	version byVersion

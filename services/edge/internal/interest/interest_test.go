@@ -77,7 +77,8 @@ func TestLargeChangesComeInParts(t *testing.T) {
 	}
 }
 
-// A router that applies every announcement holds what the digest and a snapshot say, whatever joins and leaves were.
+// A router that applies every announcement holds what the digest and a snapshot say, whatever joins
+// and leaves were.
 func TestAnnouncementsDigestAndSnapshotAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table := New("e", 1)
@@ -161,7 +162,8 @@ func allParts(s *Snapshot) (parts []*meshv1.EdgeSnapshot) {
 	return parts
 }
 
-// Whoever applies the announcements after a snapshot's version to it has what is announced, however much changed between its parts.
+// Whoever applies the announcements after a snapshot's version to it has what is announced, however
+// much changed between its parts.
 func TestASnapshotMayBeTakenWhileTheTableChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table := New("e", 1)
@@ -191,7 +193,8 @@ func TestASnapshotMayBeTakenWhileTheTableChanges(t *testing.T) {
 				held[f] = true
 			}
 			from, count := rapid.IntRange(0, 5000).Draw(t, "from"), rapid.IntRange(0, 2000).Draw(t, "count")
-			for range rapid.IntRange(0, 2).Draw(t, "times") { // twice: away, and back under a later version
+			for range rapid.IntRange(0, 2).Draw(t, "times") {
+				// twice: away, and back under a later version
 				for i := from; i < from+count; i++ {
 					flip(i)
 				}

@@ -2,8 +2,9 @@ package interest
 
 const slabChunk = 1 << 10
 
-// slab holds filters in places that don't move, in the order in which they came: whoever walks over all of them finds neighbours, and their names,
-// beside each other in memory. The zero slab is empty.
+// slab holds filters in places that don't move, in the order in which they came: whoever walks over
+// all of them finds neighbours, and their names, beside each other in memory. The zero slab is
+// empty.
 type slab struct {
 	chunks []*[slabChunk]filter
 	end    uint32 // places that were ever taken

@@ -8,20 +8,23 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// snapshotPart is the most bytes of filters in a part of a snapshot: little enough to be put together in a millisecond or two.
+// snapshotPart is the most bytes of filters in a part of a snapshot: little enough to be put
+// together in a millisecond or two.
 const snapshotPart = 256 << 10
 
 // filtersField is the number of filters in meshv1.EdgeSnapshot.
 const filtersField = 6
 
-// Snapshot is everything that was announced when it began, a part at a time, while the table goes on changing. What was announced since may be missing
-// and what was taken back may be missing too: whoever reads a snapshot of version v applies the announcements after v to it, and has the same as who
-// applied all of them. It ends with the table, or with whoever holds it.
+// Snapshot is everything that was announced when it began, a part at a time, while the table goes
+// on changing. What was announced since may be missing and what was taken back may be missing too:
+// whoever reads a snapshot of version v applies the announcements after v to it, and has the same
+// as who applied all of them. It ends with the table, or with whoever holds it.
 type Snapshot struct {
 	table       *Table
 	version     uint64
 	part, parts int
-	// A filter keeps its place, so that one which is there all the time is met once. Who took over the place of another was announced later.
+	// A filter keeps its place, so that one which is there all the time is met once. Who took over
+	// the place of another was announced later.
 	at, end uint32
 }
 
@@ -29,11 +32,13 @@ type Snapshot struct {
 func (t *Table) Snapshot() *Snapshot {
 	return &Snapshot{
 		table: t, version: t.version, end: t.slab.end,
-		parts: t.bytes/(snapshotPart-topic.MaxLen-filterOverhead) + 1, // none but the last is emptier
+		// none but the last is emptier
+		parts: t.bytes/(snapshotPart-topic.MaxLen-filterOverhead) + 1,
 	}
 }
 
-// Next appends the next part to dst, as an encoded meshv1.EdgeSnapshot; nil after the last. There is at least one.
+// Next appends the next part to dst, as an encoded meshv1.EdgeSnapshot; nil after the last. There
+// is at least one.
 func (s *Snapshot) Next(dst []byte) []byte {
 	if s.part == s.parts {
 		return nil
@@ -45,7 +50,8 @@ func (s *Snapshot) Next(dst []byte) []byte {
 		return nil
 	}
 	s.part++
-	// The filters by hand: protobuf would walk over the names twice, and they are not in the processor's caches.
+	// The filters by hand: protobuf would walk over the names twice, and they are not in the
+	// processor's caches.
 	for room := snapshotPart; s.at < min(s.end, s.table.slab.end); s.at++ {
 		f := s.table.slab.at(s.at)
 		if f.announced == 0 || f.announced > s.version {

@@ -1,5 +1,6 @@
-// Package interest counts what the loops of an edge want, and says what routers have to be told about it. It does no I/O: joins, leaves and
-// the time are put in; announcements, digests and snapshots come out.
+// Package interest counts what the loops of an edge want, and says what routers have to be told
+// about it. It does no I/O: joins, leaves and the time are put in; announcements, digests and
+// snapshots come out.
 package interest
 
 import (
@@ -13,10 +14,12 @@ import (
 // Coalesce is how long a change may wait for others to be announced with it.
 const Coalesce = 2 * time.Millisecond
 
-// maxPart is the most bytes of filters in one announcement or part of a snapshot; NATS takes twice that.
+// maxPart is the most bytes of filters in one announcement or part of a snapshot; NATS takes twice
+// that.
 const maxPart = 512 << 10
 
-// filterOverhead is what protobuf adds to a filter of at most 255 bytes: a tag and two bytes of length.
+// filterOverhead is what protobuf adds to a filter of at most 255 bytes: a tag and two bytes of
+// length.
 const filterOverhead = 3
 
 // Table of an edge's interest. It is not safe for concurrent use.
@@ -70,7 +73,8 @@ func (t *Table) Join(now time.Time, loop int, f string) (first bool) {
 	return e.joins[loop] == 1
 }
 
-// Leave ends a join of f by loop; last says that the loop has none left. Without a join nothing happens.
+// Leave ends a join of f by loop; last says that the loop has none left. Without a join nothing
+// happens.
 func (t *Table) Leave(now time.Time, loop int, f string) (last bool) {
 	i, ok := t.index[f]
 	if !ok {
@@ -153,7 +157,8 @@ func (t *Table) forget(i uint32, e *filter) {
 	}
 }
 
-// Announced is the version that routers must have applied to know f; 0 where it was not announced yet.
+// Announced is the version that routers must have applied to know f; 0 where it was not announced
+// yet.
 func (t *Table) Announced(f string) uint64 {
 	if i, ok := t.index[f]; ok {
 		return t.slab.at(i).announced

@@ -8,21 +8,23 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// mostTurned is how many refused connections a loop keeps until they have read why. Those beyond are cut off: who comes in a flood gets no more of the
-// edge than a descriptor for a moment.
+// mostTurned is how many refused connections a loop keeps until they have read why. Those beyond
+// are cut off: who comes in a flood gets no more of the edge than a descriptor for a moment.
 const mostTurned = 1024
 
 // marks of a connection.
 type marks uint8
 
 const (
-	counted   marks = 1 << iota // by the door
-	turned                      // refused by the door, and among loop.turned
-	fromProxy                   // comes from one that may send a PROXY header, and has sent nothing yet but a part of that
-	begun                       // its first byte has come
+	counted marks = 1 << iota // by the door
+	turned                    // refused by the door, and among loop.turned
+	// comes from one that may send a PROXY header, and has sent nothing yet but a part of that
+	fromProxy
+	begun // its first byte has come
 )
 
-// accept takes connections from the kernel, as many as the edge takes in a second. What is left waits there, in the listener's backlog.
+// accept takes connections from the kernel, as many as the edge takes in a second. What is left
+// waits there, in the listener's backlog.
 func (l *Loop) accept() (something bool) {
 	for n := 0; l.accepts && n < acceptBudget; n++ {
 		something = true
@@ -47,7 +49,8 @@ func (l *Loop) accept() (something bool) {
 	return something
 }
 
-// acceptLater has the next tick look at the listener, and not before: who comes meanwhile wakes the loop for nothing.
+// acceptLater has the next tick look at the listener, and not before: who comes meanwhile wakes the
+// loop for nothing.
 func (l *Loop) acceptLater() { l.accepts, l.waits = false, true }
 
 // acceptAgain is called by each tick.

@@ -51,7 +51,8 @@ func closedFor(why wirev1.Code) func(Stats) uint64 {
 	return func(s Stats) uint64 { return s.Closes[why] }
 }
 
-// fill takes n connections, checks that the next ones are refused with the code, and that one may come once one has gone.
+// fill takes n connections, checks that the next ones are refused with the code, and that one may
+// come once one has gone.
 func fill(t *testing.T, loops []*Loop, n int, want wirev1.Code) {
 	t.Helper()
 	var in []*client

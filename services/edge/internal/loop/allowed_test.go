@@ -21,11 +21,13 @@ import (
 	"testing"
 )
 
-// onLoop are the packages whose code runs on an event loop. What they call is theirs, or in allowed. netpoll is not among them, for it takes locks and starts
-// goroutines: loops call it where there is no epoll.
+// onLoop are the packages whose code runs on an event loop. What they call is theirs, or in
+// allowed. netpoll is not among them, for it takes locks and starts goroutines: loops call it where
+// there is no epoll.
 var onLoop = []string{"hub", "loop", "poll", "uring", "wheel", "mailbox", "slab", "cursor", "eventring", "admission", "proxyproto", "rtt", "budget", "record"}
 
-// offLoop are functions of these packages that other goroutines call: before the loop runs, after it, or beside it.
+// offLoop are functions of these packages that other goroutines call: before the loop runs, after
+// it, or beside it.
 var offLoop = []string{
 	"loop.New", "loop.NewAll", "loop.open", "loop.Start", "loop.pin", "loop.Stop", "loop.Check", "loop.LastTurn", "loop.Stats",
 	"loop.openPollers", "loop.newLoop", "loop.ParsePoller", "loop.Chosen",
@@ -43,8 +45,9 @@ var forbidden = []string{
 
 type listed struct{ ImportPath, Dir, Export string }
 
-// TestOnlyWhatIsAllowedIsCalledOnALoop reads the code that runs on event loops, resolves every use of something of another package, and
-// compares it with testdata/allowed.txt. Nothing there may wait, lock, log, look up, or take long.
+// TestOnlyWhatIsAllowedIsCalledOnALoop reads the code that runs on event loops, resolves every use
+// of something of another package, and compares it with testdata/allowed.txt. Nothing there may
+// wait, lock, log, look up, or take long.
 func TestOnlyWhatIsAllowedIsCalledOnALoop(t *testing.T) {
 	raw, err := os.ReadFile("testdata/allowed.txt")
 	if err != nil {
@@ -212,7 +215,8 @@ func (c *checker) decl(d ast.Decl, info *types.Info) {
 	})
 }
 
-// use notes a function or variable of a package that is not onLoop. What generated code and the seam offer is plain data.
+// use notes a function or variable of a package that is not onLoop. What generated code and the
+// seam offer is plain data.
 func (c *checker) use(id *ast.Ident, o types.Object) {
 	if o == nil || o.Pkg() == nil {
 		return

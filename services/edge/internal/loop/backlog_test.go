@@ -19,7 +19,8 @@ func block(t *testing.T, l *Loop) (held <-chan struct{}, release func()) {
 	return is, func() { close(resume) }
 }
 
-// Who waits in the listener's backlog when a stop begins, whole turns' worth of them and with a Hello already sent, is told to go and not reset.
+// Who waits in the listener's backlog when a stop begins, whole turns' worth of them and with a
+// Hello already sent, is told to go and not reset.
 func TestTheBacklogIsToldToGo(t *testing.T) {
 	l, _ := run(t, Limits{})
 	first, release := block(t, l)

@@ -16,10 +16,12 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// patience with what comes at once on a machine that has nothing else to do. It says only that something never comes.
+// patience with what comes at once on a machine that has nothing else to do. It says only that
+// something never comes.
 const patience = time.Minute
 
-// patiently is the policy of a topic with all its time-outs out of reach of a machine that stands still for a while.
+// patiently is the policy of a topic with all its time-outs out of reach of a machine that stands
+// still for a while.
 func patiently() func(topic string) *policy.Policy {
 	all := policy.Builtin()
 	for _, ns := range all {
@@ -86,7 +88,8 @@ func (c *client) write(b []byte) {
 	}
 }
 
-// arrived waits until the loop, whose turns are the test's, has something to read from the client: what a client has written is on its way for a moment.
+// arrived waits until the loop, whose turns are the test's, has something to read from the client:
+// what a client has written is on its way for a moment.
 func (c *client) arrived(l *Loop) {
 	c.t.Helper()
 	me := c.LocalAddr().(*net.TCPAddr).Port
@@ -152,7 +155,8 @@ func (c *client) message() *wirev1.Message {
 	return &m
 }
 
-// frame takes the next frame. The word of a topic's epoch is passed over: the tests of the hub look at it.
+// frame takes the next frame. The word of a topic's epoch is passed over: the tests of the hub look
+// at it.
 func (c *client) frame() (wirev1.FrameType, []byte, error) {
 	for {
 		ft, body, err := wire.Read(c, nil, wire.MaxBody)
@@ -171,8 +175,9 @@ func codeOf(ft wirev1.FrameType, body []byte) wirev1.Code {
 	return e.GetCode()
 }
 
-// refusal is the Error that a connection is ended with; false where it was cut off instead, which happens on a machine that stands still for longer than
-// a closing connection has for its last bytes.
+// refusal is the Error that a connection is ended with; false where it was cut off instead, which
+// happens on a machine that stands still for longer than a closing connection has for its last
+// bytes.
 func (c *client) refusal() (e *wirev1.Error, whole bool) {
 	c.t.Helper()
 	ft, body, err := c.frame()

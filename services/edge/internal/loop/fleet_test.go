@@ -19,7 +19,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// everyone is a topic that all users have; each has one of its own too, and every payload of all is different in every place.
+// everyone is a topic that all users have; each has one of its own too, and every payload of all is
+// different in every place.
 const everyone = "room/all"
 
 // fleet is a loop whose turns are the test's, and users on real sockets.
@@ -37,7 +38,8 @@ type fleet struct {
 func newFleet(t *rapid.T, sender func() (poll.Sender, error)) *fleet {
 	f := &fleet{T: t, sent: map[string][]string{}, room: make([]byte, 100_000)}
 	f.mesh = meshtest.New(func(e exchange.Event) { f.l.Post(e) })
-	// Queues are short, so that messages are dropped out of their middle, and connections read on from the log.
+	// Queues are short, so that messages are dropped out of their middle, and connections read on
+	// from the log.
 	lim := Limits{QueueMessages: 12, QueueBytes: 128 << 10, ReadBytes: 64 << 10, HandshakeTimeout: time.Hour}
 	l, err := New(Config{EdgeID: "edge", Mesh: f.mesh, PolicyFor: patiently(), ListenAddr: "127.0.0.1:0", Poller: testPoller, Limits: lim})
 	if err != nil {
@@ -53,7 +55,8 @@ func newFleet(t *rapid.T, sender func() (poll.Sender, error)) *fleet {
 	return f
 }
 
-// guest is one connection, and what it must be sent next. Sockets' buffers are small, so that the edge's writes are partial.
+// guest is one connection, and what it must be sent next. Sockets' buffers are small, so that the
+// edge's writes are partial.
 type guest struct {
 	f    *fleet
 	n    int
@@ -68,7 +71,8 @@ type guest struct {
 
 func (u *guest) own() string { return fmt.Sprintf("user/%d/inbox", u.n) }
 
-// arrive connects a user: plain, with ACKs, or with ACKs from the beginning of the log, which gets frames with fields of its own.
+// arrive connects a user: plain, with ACKs, or with ACKs from the beginning of the log, which gets
+// frames with fields of its own.
 func (f *fleet) arrive() {
 	at := f.l.poller.Addr().Addr().As4()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
@@ -150,7 +154,8 @@ func payload(topic string, seq, size int) string {
 	return string(b)
 }
 
-// read takes at most so many bytes that have come, and looks at the frames they complete. False once there are none.
+// read takes at most so many bytes that have come, and looks at the frames they complete. False
+// once there are none.
 func (u *guest) read(most int) bool {
 	n, err := unix.Read(u.fd, u.f.room[:most])
 	if errors.Is(err, unix.EAGAIN) {
@@ -304,9 +309,11 @@ func (f *fleet) end() {
 	_ = f.l.poller.Close()
 }
 
-// Distinct payloads for each user, users that are killed in the middle of a frame, that read slowly or not at all, writes that are partial, and sends
-// that the kernel completes late and out of order: no byte of another frame reaches anyone, nobody who stays misses a message, and once all are gone
-// no reference to a frame or to the hub's memory is left. Builds that scribble over what is freed (-race, -tags scribble) show the rest.
+// Distinct payloads for each user, users that are killed in the middle of a frame, that read slowly
+// or not at all, writes that are partial, and sends that the kernel completes late and out of
+// order: no byte of another frame reaches anyone, nobody who stays misses a message, and once all
+// are gone no reference to a frame or to the hub's memory is left. Builds that scribble over what
+// is freed (-race, -tags scribble) show the rest.
 func TestNoByteOfARecycledFrameReachesAClient(t *testing.T) {
 	senders := map[string]func(t *rapid.T) func() (poll.Sender, error){
 		"write": func(*rapid.T) func() (poll.Sender, error) {

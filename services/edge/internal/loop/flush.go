@@ -15,8 +15,9 @@ type sending struct {
 	frames int
 }
 
-// flush sends what is owed to connections, one send each, and ends those that are done. Who was read in this turn comes first, so
-// that no answer waits for a broadcast, then who has a long queue, which may overflow; the others take their turns.
+// flush sends what is owed to connections, one send each, and ends those that are done. Who was
+// read in this turn comes first, so that no answer waits for a broadcast, then who has a long
+// queue, which may overflow; the others take their turns.
 func (l *Loop) flush() (something bool) {
 	l.slots = l.hub.Dirty(l.slots[:0])
 	for _, slot := range l.slots {
@@ -43,8 +44,9 @@ func (l *Loop) flush() (something bool) {
 	return len(l.slots) > 0
 }
 
-// gather gives the sender what connections are owed, as many as it takes, and says how many it has looked at. Until the sender
-// has flushed nothing else is done with the hub. A slot may come twice: the second time it is not flushing any more.
+// gather gives the sender what connections are owed, as many as it takes, and says how many it has
+// looked at. Until the sender has flushed nothing else is done with the hub. A slot may come twice:
+// the second time it is not flushing any more.
 func (l *Loop) gather(slots []uint32) (n int) {
 	for ; n < len(slots) && !l.sender.Full(); n++ {
 		p := l.peers.get(slots[n])

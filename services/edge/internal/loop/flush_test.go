@@ -177,7 +177,8 @@ type user struct {
 	r    *rand.Rand
 }
 
-// once is the life of one connection; it says how many messages came. Nothing of another user may be among them.
+// once is the life of one connection; it says how many messages came. Nothing of another user may
+// be among them.
 func (u *user) once(stop <-chan struct{}) (n int, err error) {
 	c, err := net.Dial("tcp", u.l.Addr())
 	if err != nil {

@@ -67,7 +67,8 @@ func TestNonsenseInsteadOfTLS(t *testing.T) {
 	}
 }
 
-// stall makes clients that stop in the middle of shaking hands: one with a part of its first record, one that does not answer.
+// stall makes clients that stop in the middle of shaking hands: one with a part of its first
+// record, one that does not answer.
 func stall(g *guarded) (half, mute *client) {
 	first := make([]byte, 64<<10)
 	ours, theirs := net.Pipe()
@@ -112,7 +113,8 @@ func TestTooManyHandshakes(t *testing.T) {
 	}
 	_ = c.Close()
 	eventually(t, "refused", func() bool { return g.Stats().Closes[wirev1.Code_CODE_OVERLOADED] == 1 && g.pool.Stats().Refused == 1 })
-	old.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1}) // those that are there do not notice
+	// those that are there do not notice
+	old.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1})
 	old.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
 	_ = mute.Close()
 	eventually(t, "it is gone", func() bool { return g.pool.Stats().UnderWay == 0 })

@@ -8,7 +8,8 @@ func (l *Loop) path(slot uint32) rtt.Path {
 	return rtt.Path{RTT: us, Unsent: unsent}
 }
 
-// heed tells the hub where the loop is late with the tick that was due when the turn began, whether it has come now or is still behind other events.
+// heed tells the hub where the loop is late with the tick that was due when the turn began, whether
+// it has come now or is still behind other events.
 func (l *Loop) heed(due int64) {
 	if due != 0 && l.clock.at-due > int64(rtt.TooLate) {
 		l.hub.Late()

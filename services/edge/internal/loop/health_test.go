@@ -112,7 +112,8 @@ func (c *traveller) frames(pongs chan<- uint64) {
 	}
 }
 
-// travel sends Pings, several at a time, and reports each round trip, until the connection ends. Once 64 in a row were quick the road becomes slow.
+// travel sends Pings, several at a time, and reports each round trip, until the connection ends.
+// Once 64 in a row were quick the road becomes slow.
 func (c *traveller) travel(r *road, slow time.Duration) {
 	began, pongs, quick := time.Now(), make(chan uint64, 1024), 0
 	go c.frames(pongs)
@@ -134,7 +135,8 @@ func (c *traveller) travel(r *road, slow time.Duration) {
 	}
 }
 
-// A connection whose way has become slow is closed, over real sockets, and one beside it whose way has not stays.
+// A connection whose way has become slow is closed, over real sockets, and one beside it whose way
+// has not stays.
 func TestConnectionOnASlowRoadIsClosed(t *testing.T) {
 	l, _ := byHandIn(t, Config{Send: poll.ModeAuto, Unhealthy: rtt.Close})
 	r := newRoad(t, l.Addr())

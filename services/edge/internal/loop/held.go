@@ -5,7 +5,8 @@ import "time"
 // Held says what held the loop up when its lag was last above 50 ms.
 type Held struct {
 	Lag time.Duration
-	// Part of a turn that took longest since the tick before, and how long. Where that explains little of the lag, the loop was not run.
+	// Part of a turn that took longest since the tick before, and how long. Where that explains
+	// little of the lag, the loop was not run.
 	Part string
 	Took time.Duration
 }
@@ -22,7 +23,8 @@ const (
 	partCloses = "closes"
 )
 
-// clock takes the time of a turn's parts. It is read once for each part that had something to do; the others take what the last reading was.
+// clock takes the time of a turn's parts. It is read once for each part that had something to do;
+// the others take what the last reading was.
 type clock struct {
 	at      int64 // the last reading: when the part in hand began
 	goes    bool  // the last turn went over into this one
@@ -37,7 +39,8 @@ func (l *Loop) begins() {
 	}
 }
 
-// did says that a part of the turn is over, and the next one begins. A part that had nothing to do took no time.
+// did says that a part of the turn is over, and the next one begins. A part that had nothing to do
+// took no time.
 func (l *Loop) did(part string, something bool) {
 	if something {
 		l.clock.took(part, l.now())

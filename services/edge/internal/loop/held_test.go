@@ -7,7 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// What held a loop up for more than 50 ms is known by its part of the turn; what was before the last tick is not named.
+// What held a loop up for more than 50 ms is known by its part of the turn; what was before the
+// last tick is not named.
 func TestWhatHeldALoopUpIsNamed(t *testing.T) {
 	l, _ := byHand(t, poll.ModeWrite)
 	takes := func(part string, d time.Duration) {
@@ -35,7 +36,8 @@ func TestWhatHeldALoopUpIsNamed(t *testing.T) {
 	}
 }
 
-// Where turns follow one another, the end of one is where the next begins; where the loop has waited, the wait is nobody's.
+// Where turns follow one another, the end of one is where the next begins; where the loop has
+// waited, the wait is nobody's.
 func TestWaitingHoldsNothingUp(t *testing.T) {
 	l, _ := byHand(t, poll.ModeWrite)
 	for l.turn() {
@@ -52,8 +54,9 @@ func TestWaitingHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// An operator who sets the host's clock, or a time server that steps it, neither makes an edge unready that turns nor hides a loop that does not: readiness compares
-// monotonic readings. A time without one would be compared with the wall.
+// An operator who sets the host's clock, or a time server that steps it, neither makes an edge
+// unready that turns nor hides a loop that does not: readiness compares monotonic readings. A time
+// without one would be compared with the wall.
 func TestReadinessDoesNotFollowTheHostsClock(t *testing.T) {
 	l, _ := byHand(t, poll.ModeWrite)
 	for _, when := range []string{"made", "turned"} {

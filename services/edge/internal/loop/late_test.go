@@ -9,8 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// lateSender sends as a kernel may that was given a batch: nothing before Flush, then the sockets in any order, of each as much or as little as it
-// likes.
+// lateSender sends as a kernel may that was given a batch: nothing before Flush, then the sockets
+// in any order, of each as much or as little as it likes.
 type lateSender struct {
 	rand    *rand.Rand
 	sends   []lateSend
@@ -46,7 +46,8 @@ func (s *lateSender) send(one *lateSend) poll.Result {
 	for _, b := range one.pieces {
 		all = append(all, b...)
 	}
-	if len(all) > 0 && s.rand.IntN(3) == 0 { // a part: never nothing, for that a socket must be full
+	if len(all) > 0 && s.rand.IntN(3) == 0 {
+		// a part: never nothing, for that a socket must be full
 		all = all[:1+s.rand.IntN(len(all))]
 	}
 	n, err := unix.Write(one.fd, all)

@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// A client that waited for a loop that was held up, and left, may have its session elsewhere by now: that Hello must not take it away from there.
+// A client that waited for a loop that was held up, and left, may have its session elsewhere by
+// now: that Hello must not take it away from there.
 func TestAHelloWhoseClientLeftTakesNoSession(t *testing.T) {
 	hello := &wirev1.Hello{Version: 1, ClientId: "ann", Session: "s"}
 	l, _ := byHand(t, poll.ModeAuto)

@@ -1,6 +1,7 @@
-// Package loop runs one event loop of the edge: a goroutine, a poller with a listener, and the hub that decides. It moves bytes between
-// sockets and the hub and never waits for anything but its sockets. While there is something to do the goroutine keeps its thread; once there is
-// not it waits in Go's own poller (see poll.Epoll), and may go on in another.
+// Package loop runs one event loop of the edge: a goroutine, a poller with a listener, and the hub
+// that decides. It moves bytes between sockets and the hub and never waits for anything but its
+// sockets. While there is something to do the goroutine keeps its thread; once there is not it
+// waits in Go's own poller (see poll.Epoll), and may go on in another.
 package loop
 
 import (
@@ -41,7 +42,8 @@ type Config struct {
 	Unknown func() *code.Error
 	Refuses func(filter string) *code.Error
 	Limits  Limits
-	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil: the same.
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil:
+	// the same.
 	Clock func(time.Time) time.Time
 	// Redeem is hub.Config's.
 	Redeem func(ticket []byte, now uint64) bool
@@ -51,7 +53,8 @@ type Config struct {
 	ListenAddr string
 	// Buffers of subscribers' sockets.
 	Buffers poll.Buffers
-	// QueueMemory is what the queues of all loops together may hold, and the kernel for stuck sockets; 0: the limits' for each loop.
+	// QueueMemory is what the queues of all loops together may hold, and the kernel for stuck
+	// sockets; 0: the limits' for each loop.
 	QueueMemory int
 	budget      *budget.Share
 	// Poller says who tells what happens to sockets; "" is auto.
@@ -60,7 +63,8 @@ type Config struct {
 	Send SendMode
 	// Events takes what happens on each loop, by its index; empty: nobody wants it.
 	Events []*eventring.Ring
-	// CPUs to pin loops to, each loop with a thread of its own: loop i to the i-th, around again where there are more loops. Empty: not pinned.
+	// CPUs to pin loops to, each loop with a thread of its own: loop i to the i-th, around again
+	// where there are more loops. Empty: not pinned.
 	CPUs []int
 	// Rates of each connection but those of backends.
 	Rates Rates
@@ -70,7 +74,8 @@ type Config struct {
 	Handshakes *handshake.Pool
 	// TLSOnly refuses clients without TLS, but for routers with a ticket.
 	TLSOnly bool
-	// ShedLag is how late the loop may be for a second before it refuses newcomers; 0: it never does.
+	// ShedLag is how late the loop may be for a second before it refuses newcomers; 0: it never
+	// does.
 	ShedLag time.Duration
 	// Unhealthy is what becomes of links that are; "" is off.
 	Unhealthy rtt.Mode
@@ -78,7 +83,8 @@ type Config struct {
 	Mailbox mailbox.Bounds
 }
 
-// Loop is a lifecycle.Part and an exchange.Loop. It owns its goroutine, its descriptors and its connections.
+// Loop is a lifecycle.Part and an exchange.Loop. It owns its goroutine, its descriptors and its
+// connections.
 type Loop struct {
 	cfg      Config
 	poller   poll.Poller
@@ -104,7 +110,8 @@ func New(cfg Config) (*Loop, error) {
 	return all[0], nil
 }
 
-// NewAll makes n loops that share a port; they differ in their index. It binds the port, so that Addr is known; connections are taken from Start on.
+// NewAll makes n loops that share a port; they differ in their index. It binds the port, so that
+// Addr is known; connections are taken from Start on.
 func NewAll(cfg Config, n int) ([]*Loop, error) {
 	now := time.Now() // what is shared by the loops needs one clock
 	pollers, err := openPollers(cfg.Poller, cfg.ListenAddr, cfg.Buffers, n)
@@ -225,5 +232,6 @@ func (l *Loop) Check() error {
 	return nil
 }
 
-// LastTurn is when the loop turned last. It turns at least every 100 ms. The time has a monotonic reading: how long ago that was does not depend on the host's clock.
+// LastTurn is when the loop turned last. It turns at least every 100 ms. The time has a monotonic
+// reading: how long ago that was does not depend on the host's clock.
 func (l *Loop) LastTurn() time.Time { return l.started.Add(time.Duration(l.lastTurn.Load())) }

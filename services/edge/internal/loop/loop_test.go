@@ -349,7 +349,8 @@ func redeliveryAndSession(t *testing.T, send SendMode) {
 	if !w.GetResumed() || !s.GetRecovered() {
 		t.Fatalf("%v %v", w, s)
 	}
-	if m := c.message(); m.GetSeq() != 1 || m.GetAttempt() < 2 { // more, if the end of the first connection took its time
+	if m := c.message(); m.GetSeq() != 1 || m.GetAttempt() < 2 {
+		// more, if the end of the first connection took its time
 		t.Fatalf("Message %v", m)
 	}
 	c.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: 2, Through: true}}})

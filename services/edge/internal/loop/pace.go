@@ -7,8 +7,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Rates are what one client may send in a second, beside its share of the loop; a second's worth may come at once. Who is above is not read until it is
-// below: its socket fills, and TCP holds it back. Who stays above for Patience is closed.
+// Rates are what one client may send in a second, beside its share of the loop; a second's worth
+// may come at once. Who is above is not read until it is below: its socket fills, and TCP holds it
+// back. Who stays above for Patience is closed.
 type Rates struct {
 	Frames   int           // 0: no limit
 	Bytes    int           // 0: no limit
@@ -56,7 +57,8 @@ func (l *Loop) charge(slot uint32, frames, bytes int) {
 	}
 }
 
-// tooMuch says whether the connection is above its rates. If so it is not read before the next tick, or closed.
+// tooMuch reports whether the connection is above its rates. If so it is not read before the next
+// tick, or closed.
 func (l *Loop) tooMuch(slot uint32, p *peer) bool {
 	pc := l.paceOf(slot)
 	if pc == nil {
@@ -88,7 +90,8 @@ func (l *Loop) unpause() {
 	l.paused = l.goOnWith(l.paused)
 }
 
-// readRoom is where a connection is read to: no more of it than its bucket has in an eighth of a second.
+// readRoom is where a connection is read to: no more of it than its bucket has in an eighth of a
+// second.
 func (l *Loop) readRoom() []byte {
 	if r := l.cfg.Rates.Bytes; r > 0 {
 		return l.buf[:min(len(l.buf), max(r/8, kib))]

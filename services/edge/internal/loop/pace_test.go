@@ -30,7 +30,8 @@ func paced(t *testing.T, r Rates) (l *Loop, fast, neighbour *client, pass func(t
 
 var ping = &wirev1.Ping{SentAt: 1}
 
-// Who sends too many frames is read no faster than it may be, while its neighbour is as ever, and is closed once it has done so for too long.
+// Who sends too many frames is read no faster than it may be, while its neighbour is as ever, and
+// is closed once it has done so for too long.
 func TestFramesOfAClientHaveARate(t *testing.T) {
 	l, fast, neighbour, pass := paced(t, Rates{Frames: 100, Patience: 10 * time.Second})
 	fast.write(bytes.Repeat(frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, ping), 3000))
@@ -71,7 +72,8 @@ func TestFramesOfAClientHaveARate(t *testing.T) {
 	}
 }
 
-// A long frame comes as slowly as it may, and whole: neither the time for frames nor silence counts meanwhile.
+// A long frame comes as slowly as it may, and whole: neither the time for frames nor silence counts
+// meanwhile.
 func TestBytesOfAClientHaveARate(t *testing.T) {
 	l, fast, _, pass := paced(t, Rates{Bytes: 16 << 10, Patience: time.Hour})
 	const size = 1 << 20 // a minute's worth

@@ -44,7 +44,8 @@ func TestFramesThatDripInAreClosed(t *testing.T) {
 	}
 }
 
-// However many connections begin frames, what is kept of these is bounded: who has sent much is closed, who has sent little is not.
+// However many connections begin frames, what is kept of these is bounded: who has sent much is
+// closed, who has sent little is not.
 func TestPartsOfFramesAreBounded(t *testing.T) {
 	l, _ := byHand(t, poll.ModeWrite)
 	const most, size = 160 << 10, 90 << 10

@@ -31,7 +31,8 @@ type peer struct {
 	ending    bool   // nothing is read or sent any more; closes ends the socket
 }
 
-// peerMore is what few connections have at a time, but for those with TLS. It is written through peers.more alone: without any it is noPeerMore.
+// peerMore is what few connections have at a time, but for those with TLS. It is written through
+// peers.more alone: without any it is noPeerMore.
 type peerMore struct {
 	rest   *rest   // nil: none
 	secure *secure // nil: what the socket carries is frames
@@ -46,19 +47,22 @@ func (p *peer) vacant() peer {
 	return peer{peerMore: noPeerMore, fd: noSocket, reading: p.reading, deferred: p.deferred, flushing: p.flushing, stuck: p.stuck}
 }
 
-// open says whether the slot has a connection that goes on.
+// open reports whether the slot has a connection that goes on.
 func (p *peer) open() bool { return p.fd >= 0 && !p.ending }
 
-// rest is what was read of a connection and is not handled yet: a frame that has not come whole, or frames that wait.
+// rest is what was read of a connection and is not handled yet: a frame that has not come whole, or
+// frames that wait.
 type rest struct{ bytes []byte }
 
 // noFrameRoom refuses who has sent much of a frame that has not come whole.
 var noFrameRoom = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge has no room for parts of frames")
 
 const (
-	// smallRest is what each connection may have of a frame that has not come whole, however many have.
+	// smallRest is what each connection may have of a frame that has not come whole, however many
+	// have.
 	smallRest = 16 << 10
-	// lingerKiB is how much of what a closing connection still sends is read, so that its last words are not lost to a reset.
+	// lingerKiB is how much of what a closing connection still sends is read, so that its last
+	// words are not lost to a reset.
 	lingerKiB = 8 << 10
 )
 
@@ -230,7 +234,8 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 	}
 }
 
-// take handles what was read, or with nil what is left of before. False where reading must not go on now.
+// take handles what was read, or with nil what is left of before. False where reading must not go
+// on now.
 func (l *Loop) take(slot uint32, p *peer, fresh []byte) bool {
 	if p.marks&begun == 0 && len(fresh) > 0 {
 		p.marks |= begun
@@ -293,7 +298,8 @@ func (l *Loop) discard(slot uint32, p *peer) {
 	l.wantRead(slot, p)
 }
 
-// sayGoodbye ends the edge's side; the peer's last bytes are read for a while, so that it gets ours.
+// sayGoodbye ends the edge's side; the peer's last bytes are read for a while, so that it gets
+// ours.
 func (l *Loop) sayGoodbye(slot uint32, p *peer) {
 	p.shut = true
 	if poll.EndWrites(int(p.fd)) != nil {
@@ -304,8 +310,9 @@ func (l *Loop) sayGoodbye(slot uint32, p *peer) {
 	l.wantRead(slot, p)
 }
 
-// end begins a connection's end, which has one order: the topic table (here, and in slices where it is in many topics), the wheel, the poller, the
-// descriptor, the generation. So no part ever names a descriptor or a slot that is already somebody else's.
+// end begins a connection's end, which has one order: the topic table (here, and in slices where it
+// is in many topics), the wheel, the poller, the descriptor, the generation. So no part ever names
+// a descriptor or a slot that is already somebody else's.
 func (l *Loop) end(slot uint32, p *peer) {
 	if p.ending {
 		return
@@ -316,7 +323,8 @@ func (l *Loop) end(slot uint32, p *peer) {
 	l.hub.Gone(slot)
 }
 
-// closes ends the sockets of connections that the hub has taken out of topics and off the wheel. It is a turn's last part: no send is under way.
+// closes ends the sockets of connections that the hub has taken out of topics and off the wheel. It
+// is a turn's last part: no send is under way.
 func (l *Loop) closes() (something bool) {
 	l.slots = l.hub.Over(l.slots[:0], closeBudget)
 	for _, slot := range l.slots {

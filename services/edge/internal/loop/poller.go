@@ -14,7 +14,8 @@ type PollerKind string
 const (
 	PollerAuto  PollerKind = "auto"  // PollerEpoll where the system has it
 	PollerEpoll PollerKind = "epoll" // Linux's
-	PollerNet   PollerKind = "net"   // Go's own, which every system has: slower, a goroutine for each connection
+	// Go's own, which every system has: slower, a goroutine for each connection
+	PollerNet PollerKind = "net"
 )
 
 // openPollers makes pollers of n loops that share addr.

@@ -8,8 +8,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// prompt is a netpoll.Poller for loops whose turns are a test's. That one's goroutines tell of an event a moment after it, for which such a test doesn't wait; so
-// Events asks the kernel too. An event that comes twice does no harm.
+// prompt is a netpoll.Poller for loops whose turns are a test's. That one's goroutines tell of an
+// event a moment after it, for which such a test doesn't wait; so Events asks the kernel too. An
+// event that comes twice does no harm.
 type prompt struct {
 	poll.Poller
 	watched map[int]poll.Event // slots and generations by descriptor

@@ -10,8 +10,9 @@ import (
 
 var badHeader = code.New(wirev1.Code_CODE_BAD_FRAME, "the header of the PROXY protocol is malformed")
 
-// unwrap takes the header off what a proxy sends first, before anything else looks at it, and has the door judge whom it names. behind is what comes after the
-// header, and lies in fresh; ok is false where the header has not come whole, or says what ends the connection.
+// unwrap takes the header off what a proxy sends first, before anything else looks at it, and has
+// the door judge whom it names. behind is what comes after the header, and lies in fresh; ok is
+// false where the header has not come whole, or says what ends the connection.
 func (l *Loop) unwrap(slot uint32, p *peer, fresh []byte) (behind []byte, ok bool) {
 	b := fresh
 	if p.rest != nil {

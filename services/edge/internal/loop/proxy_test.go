@@ -20,7 +20,8 @@ const (
 	local2   = "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"
 )
 
-// A proxy's clients are counted by their own addresses, however headers are torn and merged with what follows.
+// A proxy's clients are counted by their own addresses, however headers are torn and merged with
+// what follows.
 func TestProxiesSayWhoseConnectionsTheyAre(t *testing.T) {
 	l, _ := byHandBehind(t, admission.Limits{AddressConnections: 1, Proxies: loopback})
 	hello := frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})

@@ -3,7 +3,8 @@ package loop
 import "github.com/pushmesh/pushmesh/services/edge/internal/record"
 
 const (
-	// sealMost is how many bytes of frames are sealed for a connection in a flush: some 40 µs of work.
+	// sealMost is how many bytes of frames are sealed for a connection in a flush: some 40 µs of
+	// work.
 	sealMost = 4 * record.MaxPlain
 	// sealRoom is what they come to.
 	sealRoom = sealMost + (sealMost/record.MaxPlain+1)*record.Overhead
@@ -28,7 +29,8 @@ func (s *sealer) plain() []byte {
 	return s.opened
 }
 
-// gatherSealed gives the sender what a connection with TLS is owed: the ciphertext that its socket has not taken, or else its frames, sealed together.
+// gatherSealed gives the sender what a connection with TLS is owed: the ciphertext that its socket
+// has not taken, or else its frames, sealed together.
 func (l *Loop) gatherSealed(slot uint32, p *peer) {
 	s := p.secure
 	b := sending{slot: slot, sealed: s.out}
@@ -50,8 +52,9 @@ func (l *Loop) gatherSealed(slot uint32, p *peer) {
 	l.batch = append(l.batch, b)
 }
 
-// seal seals frames that the connection is owed, sealMost at most, and says how many bytes of them. The hub is told once the batch has been sent: what it
-// gathered for others lies in its hands until then.
+// seal seals frames that the connection is owed, sealMost at most, and says how many bytes of them.
+// The hub is told once the batch has been sent: what it gathered for others lies in its hands until
+// then.
 func (l *Loop) seal(slot uint32, p *peer) (sealed []byte, frames int) {
 	l.pieces = l.hub.Gather(slot, l.pieces[:0])
 	all := l.frames[:0]
@@ -101,7 +104,7 @@ func (l *Loop) sealLater() {
 	l.later = l.later[:0]
 }
 
-// saidBye says whether the connection may be shut; one with TLS is owed a close_notify before.
+// saidBye reports whether the connection may be shut; one with TLS is owed a close_notify before.
 func (l *Loop) saidBye(slot uint32, p *peer) bool {
 	s := p.secure
 	if s != nil && s.hand != nil {

@@ -49,7 +49,8 @@ func TestTornRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsBehindHelloWaitForTheSession has what a client sends at once, in records of their own, wait until its session is there, in order.
+// TestRecordsBehindHelloWaitForTheSession has what a client sends at once, in records of their own,
+// wait until its session is there, in order.
 func TestRecordsBehindHelloWaitForTheSession(t *testing.T) {
 	g := guard(t, handshake.Config{}, Config{})
 	g.mesh.Hold()
@@ -103,7 +104,8 @@ func slowReaderOverTLS(t *testing.T, send SendMode) {
 	g.closed(wirev1.Code_CODE_OK, 2)
 }
 
-// TestCiphertextIsBounded has a client that reads nothing be owed ciphertext: what it is owed stays bounded, and all of it is counted off in the end.
+// TestCiphertextIsBounded has a client that reads nothing be owed ciphertext: what it is owed stays
+// bounded, and all of it is counted off in the end.
 func TestCiphertextIsBounded(t *testing.T) {
 	g := guard(t, handshake.Config{}, Config{Limits: Limits{QueueBytes: 64 << 10, QueueMessages: 4}})
 	c := g.dial(g.client())

@@ -12,25 +12,28 @@ import (
 const (
 	// recordHandshake is what a TLS client begins with.
 	recordHandshake = 0x16
-	// handshakeAhead is how many bytes a client may send ahead of its handshake before it is not read any more.
+	// handshakeAhead is how many bytes a client may send ahead of its handshake before it is not
+	// read any more.
 	handshakeAhead = 64 << 10
 	// shakenCost of a step of a handshake, in deliveries.
 	shakenCost = 4
 )
 
-// secure is the TLS of a connection: hands are being shaken, or conn opens and seals records. An idle one has no buffer of its own.
+// secure is the TLS of a connection: hands are being shaken, or conn opens and seals records. An
+// idle one has no buffer of its own.
 type secure struct {
 	hand *handshake.Handshake // nil: not begun, or over
 	conn *record.Conn         // nil: hands are not shaken
-	in   []byte               // read and not opened: a record that has not come whole, or records that wait
-	out  []byte               // ciphertext that the socket has not taken
-	bye  bool                 // nothing is sealed any more
+	// read and not opened: a record that has not come whole, or records that wait
+	in  []byte
+	out []byte // ciphertext that the socket has not taken
+	bye bool   // nothing is sealed any more
 }
 
 // full says that a handshake has more to go on with than it may have.
 func (s *secure) full() bool { return s.hand != nil && s.hand.Waiting() > handshakeAhead }
 
-// owes says whether something is to be sent: frames, where they can be sealed, or ciphertext.
+// owes reports whether something is to be sent: frames, where they can be sealed, or ciphertext.
 func (s *secure) owes(frames bool) bool { return len(s.out) > 0 || frames && s.seals() }
 
 func (s *secure) seals() bool { return s.conn != nil && !s.bye }
@@ -91,7 +94,8 @@ func (l *Loop) open(slot uint32, p *peer, sealed []byte) bool {
 	return l.feed(slot, p, l.opened[:n])
 }
 
-// shake goes on with a handshake: it begins with the first record that has come whole, so that who sends a part of it has no goroutine.
+// shake goes on with a handshake: it begins with the first record that has come whole, so that who
+// sends a part of it has no goroutine.
 func (l *Loop) shake(slot uint32, p *peer, fresh []byte) {
 	s := p.secure
 	l.spend(p, max(len(fresh)/kib, 1))
@@ -154,7 +158,8 @@ func (l *Loop) unsecure(slot uint32, p *peer) {
 	l.hub.Sealed(slot, 0)
 }
 
-// putSealed writes b behind the first n bytes of what was read and not opened. It counts as parts of frames do.
+// putSealed writes b behind the first n bytes of what was read and not opened. It counts as parts
+// of frames do.
 func (s *peers) putSealed(x *secure, n int, b []byte) {
 	s.kept -= cap(x.in)
 	if x.in = append(x.in[:n], b...); len(x.in) == 0 {

@@ -164,7 +164,8 @@ func TestRefusalOverTLS(t *testing.T) {
 	g := guard(t, handshake.Config{}, Config{})
 	c := g.dial(g.client())
 	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 9})
-	// Behind the Error there is a close_notify: without it the client would be told of an unexpected end.
+	// Behind the Error there is a close_notify: without it the client would be told of an
+	// unexpected end.
 	if e, whole := c.refusal(); whole && e.GetCode() != wirev1.Code_CODE_UNSUPPORTED {
 		t.Fatalf("got %v", e)
 	}
@@ -180,7 +181,8 @@ func TestTLSWhereThereIsNone(t *testing.T) {
 	eventually(t, "counted", func() bool { return l.Stats().Closes[wirev1.Code_CODE_UNSUPPORTED] == 1 })
 }
 
-// HTTP that comes to the port of TLS is told that in the push protocol, and who has TLS does not notice.
+// HTTP that comes to the port of TLS is told that in the push protocol, and who has TLS does not
+// notice.
 func TestPlainHTTPBesideTLS(t *testing.T) {
 	g := guard(t, handshake.Config{}, Config{TLSOnly: true})
 	old := g.dial(g.client())

@@ -10,7 +10,8 @@ import (
 // SendMode is how a loop sends.
 type SendMode = poll.Mode
 
-// openSender makes what the loop sends with. why says what speaks against io_uring where it was not asked for.
+// openSender makes what the loop sends with. why says what speaks against io_uring where it was not
+// asked for.
 func openSender(mode SendMode) (s poll.Sender, why, err error) {
 	if mode == poll.ModeWrite {
 		return poll.NewWriter(), nil, nil
@@ -36,5 +37,6 @@ func ParseSendMode(s string) (SendMode, error) {
 	return "", fmt.Errorf("--send %q: want auto, uring or write", s)
 }
 
-// SendMode is how the loop sends once it was started, and why not through io_uring where that was left to it.
+// SendMode is how the loop sends once it was started, and why not through io_uring where that was
+// left to it.
 func (l *Loop) SendMode() (mode SendMode, why error) { return l.Stats().SendMode, l.noRing }

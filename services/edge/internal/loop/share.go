@@ -2,16 +2,18 @@ package loop
 
 import "time"
 
-// Each connection has a share of its loop: as many frames and as many KiB in a millisecond. Without that, one that floods would have its loop handle frames
-// on a whole core, and its neighbours wait for a loop that never sleeps. Who has used its share is not read for the rest of the millisecond: then its socket fills,
-// and TCP holds its client back.
+// Each connection has a share of its loop: as many frames and as many KiB in a millisecond. Without
+// that, one that floods would have its loop handle frames on a whole core, and its neighbours wait
+// for a loop that never sleeps. Who has used its share is not read for the rest of the millisecond:
+// then its socket fills, and TCP holds its client back.
 const (
 	share  = feedBudget
 	period = int64(time.Millisecond)
 	kib    = 1 << 10
 )
 
-// periodAt numbers periods; numbers come again after a minute, which at worst has a connection wait for one.
+// periodAt numbers periods; numbers come again after a minute, which at worst has a connection wait
+// for one.
 func periodAt(now int64) uint16 { return uint16(now / period) }
 
 // left is what the connection has of its share.
@@ -25,7 +27,8 @@ func (l *Loop) left(p *peer) int {
 // spend takes n off its share, of which there is something left.
 func (l *Loop) spend(p *peer, n int) { p.spent += uint8(min(n, share)) }
 
-// goOn has a connection read in the next turn, where there may be more of it, or in the next period. What happens to its socket meanwhile is noted, as ever.
+// goOn has a connection read in the next turn, where there may be more of it, or in the next
+// period. What happens to its socket meanwhile is noted, as ever.
 func (l *Loop) goOn(slot uint32, p *peer) {
 	switch {
 	case p.deferred || !p.readable && !p.fed:
@@ -44,7 +47,8 @@ func (l *Loop) goOn(slot uint32, p *peer) {
 // release goes on with those that were put off.
 func (l *Loop) release() { l.deferred = l.goOnWith(l.deferred) }
 
-// goOnWith has connections read again. One that has ended meanwhile, or whose slot is another's now, finds nothing to read.
+// goOnWith has connections read again. One that has ended meanwhile, or whose slot is another's
+// now, finds nothing to read.
 func (l *Loop) goOnWith(slots []uint32) []uint32 {
 	for _, slot := range slots {
 		p := l.peers.get(slot)

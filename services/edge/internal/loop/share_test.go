@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// flooding has a connection that has sent so many Pings with one write, and one that has sent nothing, on a loop where a period lasts until next is called.
+// flooding has a connection that has sent so many Pings with one write, and one that has sent
+// nothing, on a loop where a period lasts until next is called.
 func flooding(t *testing.T, pings int) (l *Loop, flood, neighbour *client, next func()) {
 	t.Helper()
 	l, _ = byHand(t, poll.ModeWrite)
@@ -82,7 +83,8 @@ func TestConnectionsEndWhilePutOff(t *testing.T) {
 	l, flood, neighbour, next := flooding(t, 2*share)
 	turnUntil(t, l, "it is put off", func() bool { return len(l.deferred) == 1 })
 	slot := l.deferred[0]
-	_ = flood.Conn.(interface{ SetLinger(sec int) error }).SetLinger(0) // a reset: nothing is left to read
+	// a reset: nothing is left to read
+	_ = flood.Conn.(interface{ SetLinger(sec int) error }).SetLinger(0)
 	_ = flood.Close()
 	turnUntil(t, l, "it is gone", func() bool { return l.hub.Stats().Connections == 1 })
 	c := dial(t, l)

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// shedSamples of lag decide, those of the last second: a single pause, however long, is one of them and sheds nothing.
+// shedSamples of lag decide, those of the last second: a single pause, however long, is one of them
+// and sheds nothing.
 const shedSamples = 10
 
-// shed says whether the loop is late for so long that it refuses newcomers, before these make it later still for those that it has.
+// shed reports whether the loop is late for so long that it refuses newcomers, before these make it
+// later still for those that it has.
 type shed struct {
 	limit  time.Duration // 0: never
 	recent [shedSamples]time.Duration
@@ -16,7 +18,8 @@ type shed struct {
 	on     bool
 }
 
-// add takes a sample. Shedding begins where the median is above the limit, and ends where it is below half of it.
+// add takes a sample. Shedding begins where the median is above the limit, and ends where it is
+// below half of it.
 func (s *shed) add(lag time.Duration) {
 	if s.limit <= 0 {
 		return

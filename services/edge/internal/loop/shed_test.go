@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// Shedding begins once half of the last second was above the limit, goes on between the limit and half of it, and ends below that.
+// Shedding begins once half of the last second was above the limit, goes on between the limit and
+// half of it, and ends below that.
 func TestShedding(t *testing.T) {
 	const limit = 100 * time.Millisecond
 	s := shed{limit: limit}
@@ -41,7 +42,8 @@ func TestShedding(t *testing.T) {
 	samples("without a limit", 100, time.Hour, false)
 }
 
-// A loop that is late answers what it has, and newcomers with OVERLOADED; once it is not, it takes them.
+// A loop that is late answers what it has, and newcomers with OVERLOADED; once it is not, it takes
+// them.
 func TestLateLoopRefusesNewcomers(t *testing.T) {
 	l, mesh := byHand(t, poll.ModeWrite)
 	l.shed.limit = time.Second

@@ -23,11 +23,13 @@ import (
 
 // Where connections come from.
 var (
-	crowd    = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("127.0.0.1")} // the last is a proxy
+	// the last is a proxy
+	crowd    = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("127.0.0.1")}
 	friendly = netip.MustParseAddr("198.51.100.1")
 )
 
-// siege is a loop on pairs of sockets, with turns and time in the test's hands, hostile clients, and one that behaves.
+// siege is a loop on pairs of sockets, with turns and time in the test's hands, hostile clients,
+// and one that behaves.
 type siege struct {
 	*rapid.T
 	l         *Loop
@@ -256,8 +258,9 @@ func (s *siege) newcomer() {
 	}
 }
 
-// besieged: whatever clients send, in whatever pieces and order, however they leave: the loop comes to rest, whom it closes it tells why, one that behaves is
-// served as ever, and in the end nothing is left of them.
+// besieged: whatever clients send, in whatever pieces and order, however they leave: the loop comes
+// to rest, whom it closes it tells why, one that behaves is served as ever, and in the end nothing
+// is left of them.
 func besieged(t *rapid.T) {
 	s := newSiege(t)
 	defer func() {
@@ -297,7 +300,8 @@ func besieged(t *rapid.T) {
 		case 8:
 			u.close()
 		case 9:
-			passes(s.l, time.Duration(rapid.IntRange(0, 20_000).Draw(t, "ms"))*time.Millisecond) // together less than the neighbour may be silent
+			// together less than the neighbour may be silent
+			passes(s.l, time.Duration(rapid.IntRange(0, 20_000).Draw(t, "ms"))*time.Millisecond)
 		case 10:
 			s.mesh.Hold()
 		case 11:
@@ -429,7 +433,8 @@ func (p *pairs) Events(dst []poll.Event) (all []poll.Event, full bool, err error
 	if _, err := unix.Poll(fds, 0); err != nil {
 		return dst, true, nil //nolint:nilerr // interrupted: the next turn asks again
 	}
-	slices.SortFunc(fds, func(a, b unix.PollFd) int { return int(a.Fd - b.Fd) }) // so that a failure is found again
+	// so that a failure is found again
+	slices.SortFunc(fds, func(a, b unix.PollFd) int { return int(a.Fd - b.Fd) })
 	for _, f := range fds {
 		e, fd := p.watched[int(f.Fd)], int(f.Fd)
 		e.Readable, e.HungUp, e.Broken = f.Revents&unix.POLLIN != 0, f.Revents&unix.POLLRDHUP != 0, f.Revents&(unix.POLLERR|unix.POLLHUP) != 0

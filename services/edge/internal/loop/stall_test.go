@@ -9,8 +9,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// A client that does what costs much: it subscribes to a filter that very many topics match, gets a message of each, ACKs half of them, breaks off, comes
-// back to its session, and unsubscribes. Each of these takes many turns, and a neighbour's Ping is answered in every one of them.
+// A client that does what costs much: it subscribes to a filter that very many topics match, gets a
+// message of each, ACKs half of them, breaks off, comes back to its session, and unsubscribes. Each
+// of these takes many turns, and a neighbour's Ping is answered in every one of them.
 func TestNeighboursAreAnsweredBetweenTheSlicesOfOne(t *testing.T) {
 	const topics = 4000
 	l, mesh := byHand(t, poll.ModeWrite, Limits{WildcardTopics: topics, QueueMessages: topics})

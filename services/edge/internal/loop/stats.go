@@ -16,24 +16,29 @@ type Stats struct {
 	Shedding bool
 	Sheds    uint64
 
-	Turns       uint64
-	Accepts     uint64
-	AcceptFull  uint64 // times that no descriptor was left for a connection
-	AcceptWaits uint64 // times that connections were left to the kernel until the next tick, because as many came as the edge takes in a second
+	Turns      uint64
+	Accepts    uint64
+	AcceptFull uint64 // times that no descriptor was left for a connection
+	// times that connections were left to the kernel until the next tick, because as many came as
+	// the edge takes in a second
+	AcceptWaits uint64
 	// ProxyHeaders counts headers of the PROXY protocol that were read.
 	ProxyHeaders uint64
 	// NoDescriptors says that the last try met that.
 	NoDescriptors bool
-	// AddressRefusals counts connections refused because of their address; LastRefused is the last one's, and RefusedFor why.
+	// AddressRefusals counts connections refused because of their address; LastRefused is the last
+	// one's, and RefusedFor why.
 	AddressRefusals uint64
 	LastRefused     netip.Addr
 	RefusedFor      wirev1.Code
 
-	Reads       uint64
-	ReadBytes   uint64
-	Deferred    uint64 // times that reading a connection was put off, because it had used its share
-	Paced       uint64 // times that a connection was not read until the next tick, because it had sent more than it may in a second
-	FrameMemory int64  // bytes kept of frames that have not come whole
+	Reads     uint64
+	ReadBytes uint64
+	Deferred  uint64 // times that reading a connection was put off, because it had used its share
+	// times that a connection was not read until the next tick, because it had sent more than it
+	// may in a second
+	Paced       uint64
+	FrameMemory int64 // bytes kept of frames that have not come whole
 	Writes      uint64
 	WriteBytes  uint64
 	StaleEvents uint64 // events for connections that were gone

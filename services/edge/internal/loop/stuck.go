@@ -8,12 +8,14 @@ import (
 // measureBudget is how many stuck sockets are measured in a tick: one call of the kernel each.
 const measureBudget = 64
 
-// held is what the kernel has for a socket, and how much its peer has acknowledged: a slow client moves that, though the kernel takes nothing more for it.
+// held is what the kernel has for a socket, and how much its peer has acknowledged: a slow client
+// moves that, though the kernel takes nothing more for it.
 func (l *Loop) held(p *peer) hub.Held {
 	return hub.Held{Memory: poll.Held(int(p.fd)), Taken: l.info.Taken(int(p.fd))}
 }
 
-// watchStuck has a socket measured again, in turns with others, for as long as the kernel takes nothing for it.
+// watchStuck has a socket measured again, in turns with others, for as long as the kernel takes
+// nothing for it.
 func (l *Loop) watchStuck(slot uint32, p *peer) {
 	if !p.stuck {
 		p.stuck = true
@@ -21,7 +23,8 @@ func (l *Loop) watchStuck(slot uint32, p *peer) {
 	}
 }
 
-// measure tells the hub what the kernel holds by now for some of the sockets that are stuck, and forgets those that are not.
+// measure tells the hub what the kernel holds by now for some of the sockets that are stuck, and
+// forgets those that are not.
 func (l *Loop) measure() {
 	for range min(len(l.stuck), measureBudget) {
 		if l.stuckAt >= len(l.stuck) {
@@ -43,7 +46,8 @@ func (l *Loop) measure() {
 	}
 }
 
-// reset ends a connection whose peer has not taken its last words in time: the kernel forgets them too.
+// reset ends a connection whose peer has not taken its last words in time: the kernel forgets them
+// too.
 func (l *Loop) reset(slot uint32, p *peer) {
 	if poll.Reset(int(p.fd)) != nil {
 		l.stats.PollErrors++

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// What the kernel holds for a socket that takes nothing counts for the budget until it takes something, or ends.
+// What the kernel holds for a socket that takes nothing counts for the budget until it takes
+// something, or ends.
 func TestKernelMemoryOfStuckSocketsCounts(t *testing.T) {
 	for _, send := range []SendMode{poll.ModeUring, poll.ModeWrite} {
 		t.Run(string(send), func(t *testing.T) {
@@ -47,7 +48,8 @@ func TestKernelMemoryOfStuckSocketsCounts(t *testing.T) {
 	}
 }
 
-// The kernel of stuck sockets alone is more than the budget: those that hold the most of it lose their connections, and give the memory back at once.
+// The kernel of stuck sockets alone is more than the budget: those that hold the most of it lose
+// their connections, and give the memory back at once.
 func TestKernelMemoryBeyondTheBudgetIsGivenBack(t *testing.T) {
 	const budget = 8 << 20
 	l, mesh := runSending(t, Limits{QueueMemory: budget}, poll.ModeAuto)

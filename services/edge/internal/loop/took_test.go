@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// A client that pings and reads nothing is closed, and its socket reset, on a real socket with either way of sending.
+// A client that pings and reads nothing is closed, and its socket reset, on a real socket with
+// either way of sending.
 func TestAClientThatReadsNothingIsClosed(t *testing.T) {
 	for _, send := range []SendMode{poll.ModeUring, poll.ModeWrite} {
 		t.Run(string(send), func(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
 )
 
-// A turn's parts come in one order, each with a budget: poll (events, then connections to accept), reads, mailbox and what waits in the hub, timers,
-// flush, closes. What is left over waits for the next turn, which then does not wait.
+// A turn's parts come in one order, each with a budget: poll (events, then connections to accept),
+// reads, mailbox and what waits in the hub, timers, flush, closes. What is left over waits for the
+// next turn, which then does not wait.
 const (
 	pollEvents   = 512
 	acceptBudget = 64
@@ -18,11 +19,11 @@ const (
 	mailBudget   = 1024  // deliveries or about as much
 	workBudget   = 16384 // deliveries or about as much, if partTime allows
 	tickBudget   = 512   // connections
-	// flushBudget, of connections beside those that were read. Where there is more to send than the kernel takes, a connection gets
-	// workBudget/flushBudget messages with a write.
+	// flushBudget, of connections beside those that were read. Where there is more to send than the
+	// kernel takes, a connection gets workBudget/flushBudget messages with a write.
 	flushBudget = 128
-	// feedBudget, of frames of one connection, or of what is about as much: one that floods makes a turn some ten microseconds longer, and not every turn
-	// (share.go).
+	// feedBudget, of frames of one connection, or of what is about as much: one that floods makes a
+	// turn some ten microseconds longer, and not every turn (share.go).
 	feedBudget  = 64
 	closeBudget = 64 // sockets: closing one may take the kernel 10 µs
 	readSize    = 64 << 10
@@ -96,7 +97,8 @@ func (l *Loop) run() {
 	}
 }
 
-// turn is one round, in this order: poll, reads, mailbox, timers, flush, closes. It says whether something was left over.
+// turn is one round, in this order: poll, reads, mailbox, timers, flush, closes. It reports whether
+// something was left over.
 func (l *Loop) turn() (more bool) {
 	l.begins()
 	due := l.tickDue

@@ -17,8 +17,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// The order of a turn's parts is what the rest relies on: answers leave in the turn that reads the question, and no send is under way
-// where sockets are closed.
+// The order of a turn's parts is what the rest relies on: answers leave in the turn that reads the
+// question, and no send is under way where sockets are closed.
 func TestTurnKeepsItsOrder(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "turn.go", nil, 0)
 	if err != nil {
@@ -41,8 +41,10 @@ func TestTurnKeepsItsOrder(t *testing.T) {
 		return false
 	})
 	want := []string{
-		"poll", "setTime", "heed", "accept", "read", "takeMail", "work", "Relieve", "timers", "resume", "setTime", "flush", "closes", // the parts
-		"Draining", "stopListening", "Drained", "publishStats", "Busy", "Empty", // whether it goes on
+		// the parts
+		"poll", "setTime", "heed", "accept", "read", "takeMail", "work", "Relieve", "timers", "resume", "setTime", "flush", "closes",
+		// whether it goes on
+		"Draining", "stopListening", "Drained", "publishStats", "Busy", "Empty",
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("a turn calls\n%v, want\n%v", got, want)
@@ -114,7 +116,8 @@ func TestEachPartOfATurnHasItsBudget(t *testing.T) {
 	}
 }
 
-// What takes its time is cut off by the clock before its budget is spent, and goes on in the next turn.
+// What takes its time is cut off by the clock before its budget is spent, and goes on in the next
+// turn.
 func TestEachPartOfATurnHasItsTime(t *testing.T) {
 	const conns = 4 * readSlice
 	l, mesh := byHand(t, poll.ModeWrite)
@@ -144,7 +147,7 @@ func TestEachPartOfATurnHasItsTime(t *testing.T) {
 	turnUntil(t, l, "all is done", func() bool { return !l.hub.Busy() })
 }
 
-// isOpen says whether the process has the descriptor.
+// isOpen reports whether the process has the descriptor.
 func isOpen(fd int) bool {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	return err == nil
@@ -156,7 +159,8 @@ func TestConnectionEndsInOneOrder(t *testing.T) {
 	const slot = 0
 	p := l.peers.get(slot)
 	fd, gen := int(p.fd), p.gen
-	// A second name of the socket keeps the kernel from forgetting it as soon as fd is closed: only Drop ends its events then.
+	// A second name of the socket keeps the kernel from forgetting it as soon as fd is closed: only
+	// Drop ends its events then.
 	twin, err := unix.Dup(fd)
 	if err != nil {
 		t.Fatal(err)
@@ -214,8 +218,9 @@ func TestStaleEventIsACountedNoOp(t *testing.T) {
 	c.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
 }
 
-// Connections that break while the kernel has their sends keep descriptor and slot until the flush is through: whoever comes meanwhile gets others, and
-// not a byte of what was meant for those before.
+// Connections that break while the kernel has their sends keep descriptor and slot until the flush
+// is through: whoever comes meanwhile gets others, and not a byte of what was meant for those
+// before.
 func TestDescriptorsOutliveTheFlush(t *testing.T) {
 	eachSender(t, func(t *testing.T, send SendMode) {
 		l, mesh := byHand(t, send)
@@ -228,7 +233,8 @@ func TestDescriptorsOutliveTheFlush(t *testing.T) {
 		l.takeMail()
 		l.hub.Work(workBudget)
 		for _, c := range all[:32] {
-			_ = c.Conn.(interface{ SetLinger(sec int) error }).SetLinger(0) // a reset, so that sends fail
+			// a reset, so that sends fail
+			_ = c.Conn.(interface{ SetLinger(sec int) error }).SetLinger(0)
 			_ = c.Close()
 		}
 		late := dial(t, l)
@@ -256,6 +262,7 @@ func TestDescriptorsOutliveTheFlush(t *testing.T) {
 		}
 		late.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})
 		turnUntil(t, l, "the newcomer said hello", func() bool { return l.hub.Frames() == 2*64+1 && !l.turn() })
-		late.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{}) // before which nothing came
+		// before which nothing came
+		late.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
 	})
 }

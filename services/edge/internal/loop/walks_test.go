@@ -18,8 +18,10 @@ var walkers = []string{
 	"slices.Sort", "slices.Clone", "maps.Clone", "maps.Copy", "maps.DeleteFunc",
 }
 
-// TestEveryWalkOnALoopHasItsBound finds every function of what an event loop decides with that goes over something, and compares with testdata/walks.txt, which says
-// of each what keeps it short: nothing that grows with subscribers, subscriptions or backlog is done in one go. Whoever adds a loop says so there.
+// TestEveryWalkOnALoopHasItsBound finds every function of what an event loop decides with that goes
+// over something, and compares with testdata/walks.txt, which says of each what keeps it short:
+// nothing that grows with subscribers, subscriptions or backlog is done in one go. Whoever adds a
+// loop says so there.
 func TestEveryWalkOnALoopHasItsBound(t *testing.T) {
 	raw, err := os.ReadFile("testdata/walks.txt")
 	if err != nil {

@@ -2,8 +2,10 @@ package loop
 
 import "time"
 
-// partTime is about how long the hub may work in a turn, and how long connections may be read: whoever sent a Ping meanwhile waits for the rest of this
-// turn and for the next one. Caches that are warm do workBudget in that time; what a large fan-out finds in memory takes several times as long.
+// partTime is about how long the hub may work in a turn, and how long connections may be read:
+// whoever sent a Ping meanwhile waits for the rest of this turn and for the next one. Caches that
+// are warm do workBudget in that time; what a large fan-out finds in memory takes several times as
+// long.
 const partTime = 500 * time.Microsecond
 
 const (

@@ -8,7 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// BenchmarkThroughput is items per second through one box, from so many goroutines to the one that takes.
+// BenchmarkThroughput is items per second through one box, from so many goroutines to the one that
+// takes.
 func BenchmarkThroughput(b *testing.B) {
 	for _, senders := range []int{1, 2, 8} {
 		b.Run(fmt.Sprintf("%d senders", senders), func(b *testing.B) {

@@ -1,5 +1,5 @@
-// Package mailbox carries events from any goroutine to one event loop. Putting never blocks and takes
-// no lock; what is at the bound is refused.
+// Package mailbox carries events from any goroutine to one event loop. Putting never blocks and
+// takes no lock; what is at the bound is refused.
 package mailbox
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// Bounds of a mailbox. Batches of messages are bounded on their own, so that other events always have room:
-// those are answers to what the loop asked for, or rare.
+// Bounds of a mailbox. Batches of messages are bounded on their own, so that other events always
+// have room: those are answers to what the loop asked for, or rare.
 type Bounds struct {
 	Batches int64 // exchange.Live events
 	Bytes   int64 // bytes of their frames
@@ -27,9 +27,10 @@ type Box struct {
 }
 
 type node struct {
-	event  exchange.Event
-	next   *node
-	others int64 // events other than batches, from here on: counted with the same atomic operation that puts
+	event exchange.Event
+	next  *node
+	// events other than batches, from here on: counted with the same atomic operation that puts
+	others int64
 }
 
 // New makes a box. wake is called, by the goroutine that puts, when the box was empty.
@@ -69,7 +70,8 @@ func (b *Box) admit(live exchange.Live) bool {
 		b.batches.Add(-1)
 		return false
 	}
-	// The sum may pass the bound by one batch, so that a batch of any size gets through an empty box.
+	// The sum may pass the bound by one batch, so that a batch of any size gets through an empty
+	// box.
 	if size := Size(live); b.bytes.Add(size)-size >= b.bounds.Bytes {
 		b.bytes.Add(-size)
 		b.batches.Add(-1)
@@ -93,7 +95,8 @@ func (b *Box) Done(live exchange.Live) {
 	b.bytes.Add(-Size(live))
 }
 
-// Take appends everything that was put to dst, the oldest first. Events other than batches give their room back at once.
+// Take appends everything that was put to dst, the oldest first. Events other than batches give
+// their room back at once.
 func (b *Box) Take(dst []exchange.Event) []exchange.Event {
 	at := len(dst)
 	for n := b.head.Swap(nil); n != nil; n = n.next {
@@ -105,7 +108,7 @@ func (b *Box) Take(dst []exchange.Event) []exchange.Event {
 	return dst
 }
 
-// Empty says whether nothing waits to be taken.
+// Empty reports whether nothing waits to be taken.
 func (b *Box) Empty() bool { return b.head.Load() == nil }
 
 // Refused counts what Put refused.

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 )
 
-// announce tells routers what changed. A lost announcement is found by the next digest, which repairs it.
+// announce tells routers what changed. A lost announcement is found by the next digest, which
+// repairs it.
 func (m *Mesh) announce() {
 	for _, a := range m.table.Announce() {
 		m.publishTo(bus.EdgeAnnounce, a)
@@ -49,7 +50,8 @@ func (m *Mesh) publishTo(subject string, msg proto.Message) {
 	m.publishData(subject, data)
 }
 
-// publishData counts what could not be sent: without NATS nobody is told; the digests after its return repair that.
+// publishData counts what could not be sent: without NATS nobody is told; the digests after its
+// return repair that.
 func (m *Mesh) publishData(subject string, data []byte) {
 	if m.cfg.Bus.Publish(subject, data) != nil {
 		m.stats.Unsent.Add(1)

@@ -33,7 +33,8 @@ func (l *loop) expiries(topic string) (out []uint64) {
 	return out
 }
 
-// Broadcasts and frames for the edge come on two subjects, and stay in the order in which the router sent them.
+// Broadcasts and frames for the edge come on two subjects, and stay in the order in which the
+// router sent them.
 func TestBothWaysAreOneOrder(t *testing.T) {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1)
@@ -83,7 +84,8 @@ func TestALostBroadcastIsRepaired(t *testing.T) {
 	waitLive(t, loops[0], "room/1", "1 2 3 4 5")
 }
 
-// What an edge makes for a message does not depend on how many there are: a frame of 64 costs a few pieces of memory.
+// What an edge makes for a message does not depend on how many there are: a frame of 64 costs a few
+// pieces of memory.
 func TestAFrameMakesLittleGarbage(t *testing.T) {
 	m := New(Config{ID: "e", Incarnation: 1, Bus: bus.New(bus.Config{}), Durable: durable, Connections: func() int { return 0 }, Log: quiet})
 	l := &loop{forget: true}

@@ -13,16 +13,18 @@ import (
 // checkRetry is the pause after the store could not answer.
 const checkRetry = 500 * time.Millisecond
 
-// While what routers send may not come, because there is no NATS, no router, or one fell silent within doubtFor and may go on storing
-// messages without being heard, heads are compared every apartEvery; seldom enough, though, that a fifth of the time goes into it at most.
+// While what routers send may not come, because there is no NATS, no router, or one fell silent
+// within doubtFor and may go on storing messages without being heard, heads are compared every
+// apartEvery; seldom enough, though, that a fifth of the time goes into it at most.
 const (
 	apartEvery = time.Second
 	doubtFor   = 10 * time.Second
 )
 
-// check compares the heads of durable topics with the stores. The topics of an owner are compared together, in a lane of their own, and so are filters, which need
-// every owner: who is slow or away holds up its own. In a lane one comparison runs at a time; topics that come meanwhile are compared after it, because the heads may
-// have been read before.
+// check compares the heads of durable topics with the stores. The topics of an owner are compared
+// together, in a lane of their own, and so are filters, which need every owner: who is slow or away
+// holds up its own. In a lane one comparison runs at a time; topics that come meanwhile are
+// compared after it, because the heads may have been read before.
 type check struct {
 	all       bool
 	topics    map[string]bool
@@ -140,7 +142,8 @@ func (m *Mesh) split() {
 	})
 }
 
-// handOut gives each lane its part. all: that is all there is for it; patient: a lane that was compared a moment ago may wait.
+// handOut gives each lane its part. all: that is all there is for it; patient: a lane that was
+// compared a moment ago may wait.
 func (m *Mesh) handOut(parts map[string][]string, all, patient bool) {
 	if all && !patient { // what is retried for an owner is among the parts, or not wanted any more
 		for _, l := range m.check.lanes {
@@ -225,7 +228,8 @@ func (m *Mesh) compared(heads []exchange.Head, err error) {
 	}
 }
 
-// based notes that the topics of filters are all known now, where they were not when these were joined.
+// based notes that the topics of filters are all known now, where they were not when these were
+// joined.
 func (m *Mesh) based(filters, tooMany []string) {
 	for _, f := range filters {
 		if !m.feed.IsBased(f) && !slices.Contains(tooMany, f) {

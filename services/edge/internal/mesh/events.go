@@ -5,8 +5,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// wantEvents tells loops which kinds of events somebody wants: subscribers, as routers say, or the log, where policies make them durable. While no
-// router says anything, what was wanted last is wanted on.
+// wantEvents tells loops which kinds of events somebody wants: subscribers, as routers say, or the
+// log, where policies make them durable. While no router says anything, what was wanted last is
+// wanted on.
 func (m *Mesh) wantEvents() {
 	if m.cfg.Teller == nil {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/where"
 )
 
-// filtersWaiting bounds the content filters that wait to be compiled: one goroutine does, which takes milliseconds for long ones.
+// filtersWaiting bounds the content filters that wait to be compiled: one goroutine does, which
+// takes milliseconds for long ones.
 const filtersWaiting = 16_384
 
 // Filter has a content filter compiled.
@@ -35,8 +36,9 @@ const (
 	rangesBytes    = 64 << 20
 )
 
-// take has the feed put messages of one topic in order: at once, or once they are judged where somebody filters the topic. What follows such messages waits
-// for them, whether it still has to be judged or not.
+// take has the feed put messages of one topic in order: at once, or once they are judged where
+// somebody filters the topic. What follows such messages waits for them, whether it still has to be
+// judged or not.
 func (m *Mesh) take(msgs []*exchange.Message) {
 	topic := msgs[0].Topic
 	if !m.wheres.Wants(topic) && !m.judging.Busy(topic) {
@@ -63,7 +65,8 @@ func (m *Mesh) ordered(msgs []*exchange.Message) {
 	}
 }
 
-// findUnjudged has a durable topic's head compared that lost messages, once nothing of it waits any more: until then what follows shows the hole.
+// findUnjudged has a durable topic's head compared that lost messages, once nothing of it waits any
+// more: until then what follows shows the hole.
 func (m *Mesh) findUnjudged(topic string) {
 	if m.unjudged[topic] && !m.judging.Busy(topic) {
 		delete(m.unjudged, topic)
@@ -71,7 +74,8 @@ func (m *Mesh) findUnjudged(topic string) {
 	}
 }
 
-// judgeRange calls done in the mesh's goroutine once what was read is judged; with an error where too much waits for that.
+// judgeRange calls done in the mesh's goroutine once what was read is judged; with an error where
+// too much waits for that.
 func (m *Mesh) judgeRange(r exchange.Range, done func(exchange.Range)) {
 	if m.wheres.Judged(r.Messages) {
 		m.ops.Do(func() { done(r) })

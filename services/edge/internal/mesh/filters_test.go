@@ -57,8 +57,9 @@ func sequence(to int) string {
 // withBudget lets filters take as long as they like.
 func withBudget(c *Config) { c.FilterBudget = 1 << 30 }
 
-// What no filter may see is not delayed by what others' filters take, and neither is what is cheap: it comes before the flood is through. A machine that
-// stands still may show it late; the best of some rounds counts.
+// What no filter may see is not delayed by what others' filters take, and neither is what is cheap:
+// it comes before the flood is through. A machine that stands still may show it late; the best of
+// some rounds counts.
 func TestDearFiltersDelayTheirTopicAlone(t *testing.T) {
 	const flood, rounds = 60, 10
 	w := newWorld(t)
@@ -97,7 +98,8 @@ func TestDearFiltersDelayTheirTopicAlone(t *testing.T) {
 	}
 }
 
-// A topic's messages stay in order while its first filter comes and its last goes, and those that were sent without being judged are not overtaken by any.
+// A topic's messages stay in order while its first filter comes and its last goes, and those that
+// were sent without being judged are not overtaken by any.
 func TestFiltersThatComeAndGoKeepTheOrder(t *testing.T) {
 	const steps, each = 30, 10
 	w := newWorld(t)
@@ -140,7 +142,8 @@ func TestFiltersThatComeAndGoKeepTheOrder(t *testing.T) {
 	})
 }
 
-// Beyond the bound messages are dropped and counted. What was durable of them is read from the log: nothing is missing, and all is in order and judged.
+// Beyond the bound messages are dropped and counted. What was durable of them is read from the log:
+// nothing is missing, and all is in order and judged.
 func TestMessagesBeyondTheFiltersQueueAreRepaired(t *testing.T) {
 	const flood = 100
 	w := newWorld(t)
@@ -180,7 +183,8 @@ func TestMessagesBeyondTheFiltersQueueAreRepaired(t *testing.T) {
 	}
 }
 
-// Where the last messages of a durable topic are dropped nothing shows the hole but the head, which is compared at once.
+// Where the last messages of a durable topic are dropped nothing shows the hole but the head, which
+// is compared at once.
 func TestTheLastMessagesBeyondTheFiltersQueueAreFound(t *testing.T) {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1, withBudget, func(c *Config) { c.Judging = where.StageConfig{Messages: 1} })

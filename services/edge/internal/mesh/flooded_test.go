@@ -13,8 +13,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
 
-// What NATS brings to an edge that is too slow for it is dropped at a bound and counted OVERLOADED. What was durable in it is read from the log, in order and
-// once; what was ephemeral is lost, and nothing of that is out of order.
+// What NATS brings to an edge that is too slow for it is dropped at a bound and counted OVERLOADED.
+// What was durable in it is read from the log, in order and once; what was ephemeral is lost, and
+// nothing of that is out of order.
 func TestFramesBeyondTheInboxAreCountedAndRepaired(t *testing.T) {
 	const waiting, frames = 16, 400
 	w := newWorld(t)

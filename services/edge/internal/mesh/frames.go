@@ -17,7 +17,8 @@ import (
 // owingEvery is how often a loop is offered again what it had no room for.
 const owingEvery = 5 * time.Millisecond
 
-// framesAtATime are taken before what they brought is handed on: a loop is woken once for all that is at hand.
+// framesAtATime are taken before what they brought is handed on: a loop is woken once for all that
+// is at hand.
 const framesAtATime = 16
 
 // decoder is what receive uses again and again.
@@ -101,7 +102,8 @@ func (m *Mesh) broadcast(f *routers.Frame) {
 	m.missed(f, v.Missed)
 }
 
-// deliver encodes what the frame brings, for all subscribers of the edge, and has the feed put it in order, after it was judged where there are content filters. Of a broadcast what nobody wants
+// deliver encodes what the frame brings, for all subscribers of the edge, and has the feed put it
+// in order, after it was judged where there are content filters. Of a broadcast what nobody wants
 // here is let go before it costs anything.
 func (m *Mesh) deliver(f *routers.Frame) {
 	d := &m.decoder

@@ -13,8 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/interest"
 )
 
-// After a connection to NATS routers may exist that were not heard yet: they beat every 500 ms, and at once after applying an announcement,
-// so that the others are heard soon after the first.
+// After a connection to NATS routers may exist that were not heard yet: they beat every 500 ms, and
+// at once after applying an announcement, so that the others are heard soon after the first.
 const (
 	routerGrace = 700 * time.Millisecond
 	othersGrace = 150 * time.Millisecond
@@ -30,14 +30,16 @@ func (m *Mesh) unheard() bool {
 	return m.now.Before(m.othersUntil) || m.routers.Len() == 0 && m.now.Before(m.graceUntil)
 }
 
-// Sizes of a question about heads, and how many of them are asked at a time because of joins: of one owner, and of filters.
+// Sizes of a question about heads, and how many of them are asked at a time because of joins: of
+// one owner, and of filters.
 const (
 	topicsAtATime  = 4096
 	filtersAtATime = 256
 	asksAtATime    = 4
 )
 
-// joinsOfOneOwner is how many joins may wait for one owner, so that there is room for those of others.
+// joinsOfOneOwner is how many joins may wait for one owner, so that there is room for those of
+// others.
 const joinsOfOneOwner = joinsWaiting / 2
 
 // laggingMost bounds the filters kept of joins that were answered late.
@@ -116,14 +118,15 @@ func (m *Mesh) late() {
 	}
 }
 
-// lag is a filter whose join was answered before every live router had applied the version that announced it: what such a
-// router routed meanwhile did not come here.
+// lag is a filter whose join was answered before every live router had applied the version that
+// announced it: what such a router routed meanwhile did not come here.
 type lag struct {
 	version uint64
 	filter  string
 }
 
-// caughtUp has the topics of late filters compared, once every live router has applied their versions.
+// caughtUp has the topics of late filters compared, once every live router has applied their
+// versions.
 func (m *Mesh) caughtUp() {
 	applied, _ := m.routers.Applied()
 	for len(m.lagging) > 0 && m.lagging[0].version <= applied {
@@ -139,7 +142,8 @@ func (m *Mesh) caughtUp() {
 	}
 }
 
-// pass answers a join whose interest is known to routers, or has heads read for it first. The feed needs these too, once for a topic or filter.
+// pass answers a join whose interest is known to routers, or has heads read for it first. The feed
+// needs these too, once for a topic or filter.
 func (m *Mesh) pass(w interest.Wait) {
 	switch {
 	case topic.IsFilter(w.Filter):
@@ -173,7 +177,8 @@ func (m *Mesh) answer(w interest.Wait, heads []exchange.Head, err error) {
 	m.Post(w.Conn.Loop, exchange.Joined{Conn: w.Conn, Sub: w.Sub, Heads: heads, Err: err})
 }
 
-// askHeads asks the stores for those who wait, as long as few questions of an owner are under way: whoever comes meanwhile is asked for together.
+// askHeads asks the stores for those who wait, as long as few questions of an owner are under way:
+// whoever comes meanwhile is asked for together.
 func (m *Mesh) askHeads() {
 	m.joins.overdue(m.now)
 	for _, qs := range m.joins.topics {
@@ -187,7 +192,8 @@ func (m *Mesh) askHeads() {
 	}
 }
 
-// ask runs f, which may block, beside the mesh's goroutine, and then in it what f returns: the answer to q.
+// ask runs f, which may block, beside the mesh's goroutine, and then in it what f returns: the
+// answer to q.
 func (m *Mesh) ask(q *question, f func(ctx context.Context) func()) {
 	m.group.Go("edge-mesh-heads", func(ctx context.Context) {
 		then := f(ctx)
@@ -236,7 +242,8 @@ func (m *Mesh) topicsAnswered(waits map[string][]interest.Wait, heads []exchange
 	}
 }
 
-// answerHeads answers a join for which heads were read. One that did not ask for them does not fail with them.
+// answerHeads answers a join for which heads were read. One that did not ask for them does not fail
+// with them.
 func (m *Mesh) answerHeads(w interest.Wait, heads []exchange.Head, err error) {
 	switch {
 	case !w.Heads:

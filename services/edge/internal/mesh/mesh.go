@@ -1,4 +1,5 @@
-// Package mesh is an edge's side of everything beyond its loops: it implements exchange.Mesh but for Ranks and Claims, with NATS, the routers and the store behind it.
+// Package mesh is an edge's side of everything beyond its loops: it implements exchange.Mesh but
+// for Ranks and Claims, with NATS, the routers and the store behind it.
 package mesh
 
 import (
@@ -36,7 +37,8 @@ type Store interface {
 	history.Store
 	sessions.Store
 	groups.Store
-	// OwnerOf is the address of the store that owns a shard, as far as is known; "" where none does. It must not block.
+	// OwnerOf is the address of the store that owns a shard, as far as is known; "" where none
+	// does. It must not block.
 	OwnerOf(shard int) string
 }
 
@@ -47,16 +49,20 @@ type Config struct {
 	Incarnation uint64
 	Bus         *bus.Bus
 	Store       Store
-	// Durable says whether the policy of a topic makes it durable. It is called by several goroutines.
+	// Durable reports whether the policy of a topic makes it durable. It is called by several
+	// goroutines.
 	Durable func(topic string) bool
-	// DurableAny says whether a filter may match a topic that is durable. It is called by the mesh's goroutine.
+	// DurableAny reports whether a filter may match a topic that is durable. It is called by the
+	// mesh's goroutine.
 	DurableAny func(filter string) bool
-	// MaxAttempts is how often a message of a topic is delivered to a group before it is a dead letter. It is called by the groups' goroutine.
+	// MaxAttempts is how often a message of a topic is delivered to a group before it is a dead
+	// letter. It is called by the groups' goroutine.
 	MaxAttempts func(topic string) uint32
-	// Ticket gives a router what it shows in Hello when it connects for a backend, and where it connects to; nil: not now. It may be called by several
-	// goroutines at once.
+	// Ticket gives a router what it shows in Hello when it connects for a backend, and where it
+	// connects to; nil: not now. It may be called by several goroutines at once.
 	Ticket func(router string) (ticket []byte, address string)
-	// DurableEvents are the kinds of events that are wanted whoever listens. It is called by the mesh's goroutine.
+	// DurableEvents are the kinds of events that are wanted whoever listens. It is called by the
+	// mesh's goroutine.
 	DurableEvents func() events.Mask
 	// Teller has what happens on loops published; nil: nobody is told.
 	Teller *teller.Teller
@@ -64,23 +70,28 @@ type Config struct {
 	Addresses []string
 	// Connections of the edge now.
 	Connections func() int
-	// About fills in what a digest says of the process; nil: nothing. It is called by the mesh's goroutine.
+	// About fills in what a digest says of the process; nil: nothing. It is called by the mesh's
+	// goroutine.
 	About  func(*meshv1.EdgeDigest)
 	Log    *slog.Logger
 	Tracer trace.Tracer
 	// Traced says that spans go somewhere: then every message's traceparent is looked up.
 	Traced bool
-	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil: the same.
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil:
+	// the same.
 	Clock func(time.Time) time.Time
-	// FramesWaiting of routers, at most, or about 64 MiB; beyond, they are dropped and heads are compared. 0: 65,536.
+	// FramesWaiting of routers, at most, or about 64 MiB; beyond, they are dropped and heads are
+	// compared. 0: 65,536.
 	FramesWaiting int
 	// ReadsAtATime bounds the reads of logs for subscribers that catch up, of each store; 0: 16.
 	ReadsAtATime int
 	// Feed bounds what the feed holds; its Loops and Durable are set by the mesh.
 	Feed feed.Config
-	// BackstopEvery is how often the heads of all durable topics are compared whatever happens; 0: 25 s, so that none waits longer than 30 s.
+	// BackstopEvery is how often the heads of all durable topics are compared whatever happens; 0:
+	// 25 s, so that none waits longer than 30 s.
 	BackstopEvery time.Duration
-	// FilterBudget is what all content filters of a topic may take for one message, as estimated; 0: 200 µs.
+	// FilterBudget is what all content filters of a topic may take for one message, as estimated;
+	// 0: 200 µs.
 	FilterBudget time.Duration
 	// Judging bounds what waits for the verdicts of content filters.
 	Judging where.StageConfig
@@ -102,8 +113,8 @@ const (
 	tick        = 100 * time.Millisecond
 )
 
-// Mesh is a lifecycle.Part. One goroutine owns the table of interest, the routers and the feed; others wait for the store.
-// Its exchange.Mesh methods may be called once SetLoops was.
+// Mesh is a lifecycle.Part. One goroutine owns the table of interest, the routers and the feed;
+// others wait for the store. Its exchange.Mesh methods may be called once SetLoops was.
 type Mesh struct {
 	cfg   Config
 	loops []*outlet
@@ -152,7 +163,8 @@ type Mesh struct {
 	unjudged    map[string]bool    // topics that lost messages for which judging had no room
 	draining    bool
 	leaving     bool
-	// Kinds of events that routers want, that policies make durable, and that loops know to be wanted.
+	// Kinds of events that routers want, that policies make durable, and that loops know to be
+	// wanted.
 	wanted, durable, told events.Mask
 
 	wantedNow atomic.Uint32 // told, for others
@@ -236,7 +248,8 @@ func (m *Mesh) Start(ctx context.Context) error {
 		}
 	}
 	var err error
-	// One inbox, so that what is for this edge and what is for every edge stay in the order in which a router sent it.
+	// One inbox, so that what is for this edge and what is for every edge stay in the order in
+	// which a router sent it.
 	if m.inbox, err = m.cfg.Bus.Listen(cmp.Or(m.cfg.FramesWaiting, framesWaiting), bus.EdgeFrames(m.cfg.ID), bus.EveryEdgeFrames); err != nil {
 		return err
 	}
@@ -265,7 +278,8 @@ func (m *Mesh) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the mesh: cursors that wait are written first, as far as ctx allows, and routers are told.
+// Stop ends the mesh: cursors that wait are written first, as far as ctx allows, and routers are
+// told.
 func (m *Mesh) Stop(ctx context.Context) error {
 	errs := []error{m.groups.Stop(ctx), m.sessions.Stop(ctx), m.publish.Stop(ctx)}
 	if m.cfg.Teller != nil { // while frames still tell of routers
@@ -282,7 +296,8 @@ func (m *Mesh) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Drain tells routers that the edge is about to leave, and hands over the groups that are dispatched here.
+// Drain tells routers that the edge is about to leave, and hands over the groups that are
+// dispatched here.
 func (m *Mesh) Drain(ctx context.Context) {
 	m.groups.Drain(ctx)
 	m.do(ctx, func() {
@@ -336,7 +351,8 @@ func (m *Mesh) run(ctx context.Context) {
 			m.now, set = time.Now(), time.Time{}
 		}
 		m.advance()
-		// A timer that comes too early costs a turn; one set anew for every frame costs each of them some.
+		// A timer that comes too early costs a turn; one set anew for every frame costs each of
+		// them some.
 		if next := m.next(); set.IsZero() || next.Before(set) {
 			timer.Reset(max(time.Until(next), 0))
 			set = next
@@ -386,7 +402,8 @@ func (m *Mesh) clock() {
 	m.stats.Filters.Store(int64(m.table.Len()))
 }
 
-// clockDue is when clock has something to look at: with the next digest where nothing waits, for wakes are what an edge with idle connections pays for.
+// clockDue is when clock has something to look at: with the next digest where nothing waits, for
+// wakes are what an edge with idle connections pays for.
 func (m *Mesh) clockDue() time.Time {
 	due := m.nextDigest
 	if m.gate.Len() > 0 || len(m.lagging) > 0 || m.check.wanted() || m.check.waits() || m.unheard() {

@@ -7,8 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// What an edge takes in: a router's batches of 64 messages of 256 B in 16 topics, over NATS, ordered, and posted to two loops. Router and
-// NATS server share the machine.
+// What an edge takes in: a router's batches of 64 messages of 256 B in 16 topics, over NATS,
+// ordered, and posted to two loops. Router and NATS server share the machine.
 func BenchmarkFrames(b *testing.B) {
 	w := newWorld(b)
 	m, loops := w.edge("e1", 2)

@@ -60,7 +60,8 @@ func TestJoinThatIsLeftAtOnceIsAnsweredToo(t *testing.T) {
 	}
 }
 
-// unstored are the first messages of a topic as a router sends them. No log has them, so that they come by NATS or not at all.
+// unstored are the first messages of a topic as a router sends them. No log has them, so that they
+// come by NATS or not at all.
 func unstored(t testing.TB, topic string, n int) (all []*meshv1.Delivery) {
 	t.Helper()
 	for seq := range uint64(n) {
@@ -115,7 +116,8 @@ func TestLaggingRouterDelaysAJoinByItsPatienceAlone(t *testing.T) {
 		if lagged == 1 && d >= interest.Patience/2 {
 			break
 		}
-		// A machine that stood still has the router seem silent, for which nobody waits, or the patience begin before the join.
+		// A machine that stood still has the router seem silent, for which nobody waits, or the
+		// patience begin before the join.
 		if lagged > 1 || len(filters) == 10 {
 			t.Fatalf("answered after %v, %d laggards", d, lagged)
 		}
@@ -285,7 +287,8 @@ func TestEdgeWorksWithoutNATS(t *testing.T) {
 	waitLive(t, loops[0], "room/1", "")
 }
 
-// What is stored while there is no NATS comes to those who had subscribed before, again and again, without a backstop.
+// What is stored while there is no NATS comes to those who had subscribed before, again and again,
+// without a backstop.
 func TestHeadsAreFollowedWithoutNATS(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -401,7 +404,8 @@ func TestReadsAreSharedAndServedFromRecentMessages(t *testing.T) {
 		if w.store.Calls("ReadLog") == before {
 			break
 		}
-		if tries == 10 { // one may be a repair's, where the router's frames were slower than a check
+		if tries == 10 {
+			// one may be a repair's, where the router's frames were slower than a check
 			t.Fatal("the log is read")
 		}
 	}
@@ -423,7 +427,8 @@ func TestClientsMessagesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// keepTheirOrder is false where the machine stood still for so long that the router seemed to be away.
+// keepTheirOrder is false where the machine stood still for so long that the router seemed to be
+// away.
 func keepTheirOrder(t *testing.T) bool {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1)
@@ -461,7 +466,8 @@ func TestDigestTellsOfDrainingAndLeaving(t *testing.T) {
 	})
 }
 
-// Subscribers at places of their own read on through a topic's log at their own paces: it is read about once for all of them.
+// Subscribers at places of their own read on through a topic's log at their own paces: it is read
+// about once for all of them.
 func TestALogIsReadOnceForAllWhoAreBehind(t *testing.T) {
 	w := newWorld(t)
 	const messages, readers, each = 2000, 50, 4000

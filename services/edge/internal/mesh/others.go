@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// silence is how long another edge, which tells of itself every second, may be unheard and is named to clients all the same.
+	// silence is how long another edge, which tells of itself every second, may be unheard and is
+	// named to clients all the same.
 	silence = 3 * time.Second
 	// mostOthers are known: ids come from outside.
 	mostOthers = 10_000
@@ -28,7 +29,8 @@ const (
 	chosenFor = 500 * time.Millisecond
 )
 
-// others are the edges beside this one, by what they say of themselves: where clients may go that are sent away. Whoever asks does not wait.
+// others are the edges beside this one, by what they say of themselves: where clients may go that
+// are sent away. Whoever asks does not wait.
 type others struct {
 	self string
 	// began is this edge's incarnation.
@@ -71,7 +73,7 @@ func (o *others) hear(data []byte, now time.Time) {
 	}
 }
 
-// take says whether anything is new.
+// take reports whether anything is new.
 func (o *others) take(d *meshv1.EdgeDigest, now time.Time) bool {
 	id := d.GetEdgeId()
 	if id == o.self {
@@ -83,14 +85,16 @@ func (o *others) take(d *meshv1.EdgeDigest, now time.Time) bool {
 	after := other{d.GetEdgeIncarnation(), d.GetPublicAddress(), now, d.GetDraining() || d.GetLeaving() || d.GetNotReady()}
 	switch {
 	case bus.CheckID(id) != nil:
-	case another && o.past.Late(now, id, d.GetEdgeIncarnation(), !known || now.Sub(before.at) > silence, silence): // said late by a process that was there before
+	case another && o.past.Late(now, id, d.GetEdgeIncarnation(), !known || now.Sub(before.at) > silence, silence):
+		// said late by a process that was there before
 	case d.GetPublicAddress() == "":
 		delete(o.known, id)
 	case known || len(o.known) < mostOthers:
 		if known && another {
 			o.past.Replaced(now, id, before.incarnation)
 		}
-		// One that leaves is kept for as long as silence, so that an address that the operator named is not named either.
+		// One that leaves is kept for as long as silence, so that an address that the operator
+		// named is not named either.
 		o.known[id] = after
 		return before.address != after.address || before.goes != after.goes
 	}
@@ -147,5 +151,6 @@ func (o *others) choose(now time.Time) {
 	o.named.Store(&here)
 }
 
-// Others is where clients may go that are sent away; none: it is not known. It does not wait, and what it returns is not to be changed.
+// Others is where clients may go that are sent away; none: it is not known. It does not wait, and
+// what it returns is not to be changed.
 func (m *Mesh) Others() []string { return *m.others.named.Load() }

@@ -93,7 +93,8 @@ func TestSomeOfManyAreNamed(t *testing.T) {
 	}
 }
 
-// An edge that hears another with its own id says so while it does, and a straggler of the process before it is no such edge.
+// An edge that hears another with its own id says so while it does, and a straggler of the process
+// before it is no such edge.
 func TestAnEdgeHearsThatAnotherHasItsID(t *testing.T) {
 	now := time.Unix(1000, 0)
 	o := newOthers("self", 7, nil, quiet)

@@ -8,8 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// outlet is the way to one loop. What is no Live and finds the mailbox full waits here, in order: answers are bounded by what
-// the loop itself asked for, so this is too.
+// outlet is the way to one loop. What is no Live and finds the mailbox full waits here, in order:
+// answers are bounded by what the loop itself asked for, so this is too.
 type outlet struct {
 	loop exchange.Loop
 
@@ -39,7 +39,7 @@ func (o *outlet) live(run []*exchange.Message) bool {
 	return len(o.backlog) == 0 && o.loop.Post(exchange.Live{Messages: run})
 }
 
-// retry says whether something still waits.
+// retry reports whether something still waits.
 func (o *outlet) retry() (more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,7 +53,8 @@ func (o *outlet) retry() (more bool) {
 	return len(o.backlog) > 0
 }
 
-// drainOutlets offers again what loops had no room for. It sleeps while nothing waits: an idle edge has no use for 500 looks a second.
+// drainOutlets offers again what loops had no room for. It sleeps while nothing waits: an idle edge
+// has no use for 500 looks a second.
 func (m *Mesh) drainOutlets(ctx context.Context) {
 	const again = 2 * time.Millisecond
 	later := time.NewTimer(0)

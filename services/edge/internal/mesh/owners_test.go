@@ -14,8 +14,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// partly is a store of which every other shard is another owner's. Once that is away, it is not known who it is, or whatever it is asked has no answer before the
-// test ends, however short its caller's patience is.
+// partly is a store of which every other shard is another owner's. Once that is away, it is not
+// known who it is, or whatever it is asked has no answer before the test ends, however short its
+// caller's patience is.
 type partly struct {
 	Store
 	away   atomic.Bool
@@ -110,7 +111,8 @@ func together(m *Mesh, f func()) {
 	close(gate)
 }
 
-// Whatever is asked of an owner that is away, or that nobody knows: what belongs to others goes on meanwhile.
+// Whatever is asked of an owner that is away, or that nobody knows: what belongs to others goes on
+// meanwhile.
 func TestAnOwnerThatIsAwayHoldsUpItsOwnAlone(t *testing.T) {
 	for _, nobody := range []bool{false, true} {
 		t.Run(map[bool]string{false: "hangs", true: "nobody owns"}[nobody], func(t *testing.T) {
@@ -178,7 +180,8 @@ func TestAnOwnerThatIsAwayHoldsUpItsOwnAlone(t *testing.T) {
 			for i, name := range held {
 				m.Save(conn(2, uint32(i)), 5, &meshv1.SessionWrite{User: "u", Name: name, Generation: generations[name], Cursors: []*meshv1.SessionCursor{{Topic: "t", Floor: 1}}}, true)
 				if i < len(held)-1 {
-					_, _ = m.sessions.Holder(t.Context(), "u", name) // each is taken up, and begun, alone
+					// each is taken up, and begun, alone
+					_, _ = m.sessions.Holder(t.Context(), "u", name)
 				}
 			}
 			if s := next[exchange.Saved](t, loops[2]); s.Err != nil || s.Conn != conn(2, uint32(len(held)-1)) {

@@ -16,7 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// Bounds of what routers may watch here. A subscription with wildcards is compared with every filter that is a topic.
+// Bounds of what routers may watch here. A subscription with wildcards is compared with every
+// filter that is a topic.
 const (
 	presenceFilters = 1024
 	presenceWatches = 16_384
@@ -93,7 +94,8 @@ func (m *Mesh) reportMembers() {
 	}
 }
 
-// listMembers asks every loop. It answers nothing but the whole: who is missing from a page would be passed over for good.
+// listMembers asks every loop. It answers nothing but the whole: who is missing from a page would
+// be passed over for good.
 func (m *Mesh) listMembers(ctx context.Context, l *meshv1.ListMembers) (*meshv1.MemberPage, error) {
 	if err := topic.Check(l.GetTopic()); err != nil {
 		return nil, err

@@ -11,8 +11,9 @@ import (
 // holdBack is how long a question about a name holds the next one about it back at most.
 const holdBack = 100 * time.Millisecond
 
-// questions are joins that wait for heads, by what they joined. A head must be read after the join came, so that one which comes while its topic is
-// being asked about needs another question. It waits for the end of the first: thousands that join a topic together share a few questions.
+// questions are joins that wait for heads, by what they joined. A head must be read after the join
+// came, so that one which comes while its topic is being asked about needs another question. It
+// waits for the end of the first: thousands that join a topic together share a few questions.
 type questions struct {
 	waits map[string][]interest.Wait // to be asked about
 	asked map[string]*question       // names that are being asked about, and held back
@@ -25,8 +26,9 @@ type question struct {
 	of    *questions
 	waits map[string][]interest.Wait // whom it answers
 	later map[string][]interest.Wait // who came since
-	until time.Time                  // when it stops holding back: the store may take long about another topic of it
-	holds bool                       // back
+	// when it stops holding back: the store may take long about another topic of it
+	until time.Time
+	holds bool // back
 }
 
 func newQuestions() questions {
@@ -60,8 +62,9 @@ func (q *question) release() {
 	q.later = nil
 }
 
-// joins wait for heads. Those of topics are kept apart by the store that owns the topic's shard, "" where none does: nobody waits for an owner that is not the
-// topic's own. Those of filters need every owner.
+// joins wait for heads. Those of topics are kept apart by the store that owns the topic's shard, ""
+// where none does: nobody waits for an owner that is not the topic's own. Those of filters need
+// every owner.
 type joins struct {
 	topics  map[string]*questions
 	filters questions

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/history"
 )
 
-// nearEnough is how far behind the beginning of a read under way another may begin that waits for it: it is mostly answered by the same range.
+// nearEnough is how far behind the beginning of a read under way another may begin that waits for
+// it: it is mostly answered by the same range.
 const nearEnough = 4096
 
 // want is a read that a loop asked for.
@@ -35,7 +36,8 @@ type flight struct {
 	later []want
 }
 
-// Read answers from the recent messages, from what was read a moment ago, with what is being read, else from the log.
+// Read answers from the recent messages, from what was read a moment ago, with what is being read,
+// else from the log.
 func (m *Mesh) Read(loop uint16, topic string, epoch, from, to uint64, maxBytes int) {
 	w := want{loop, topic, epoch, max(from, 1), to, maxBytes}
 	if !m.ops.TryDo(4*readsWaiting, func() { m.read(w) }) {
@@ -80,7 +82,8 @@ func (m *Mesh) fetch(w want, done func(exchange.Range)) {
 	m.resumes.Read(k, func(r exchange.Range) { m.judgeRange(r, done) })
 }
 
-// landed answers who asked, and has the others look again. Where nothing came that could help them they get the same answer.
+// landed answers who asked, and has the others look again. Where nothing came that could help them
+// they get the same answer.
 func (m *Mesh) landed(f *flight, r exchange.Range) {
 	c := &m.catchup
 	flights := slices.DeleteFunc(c.flights[f.topic], func(o *flight) bool { return o == f })
@@ -100,7 +103,8 @@ func (m *Mesh) landed(f *flight, r exchange.Range) {
 	}
 }
 
-// hand posts a range, after its messages were judged by all content filters there are by now: it may have been read before some of them.
+// hand posts a range, after its messages were judged by all content filters there are by now: it
+// may have been read before some of them.
 func (m *Mesh) hand(w want, r exchange.Range) {
 	if m.wheres.Judged(r.Messages) {
 		m.post(w, r)

@@ -19,7 +19,8 @@ import (
 // requestTimeout bounds how long loops have to answer; who asked waits about as long.
 const requestTimeout = 450 * time.Millisecond
 
-// requestsAtATime bounds the requests being answered; beyond it they are dropped, and whoever asked gives up by its own time.
+// requestsAtATime bounds the requests being answered; beyond it they are dropped, and whoever asked
+// gives up by its own time.
 const requestsAtATime = 64
 
 // request answers a router or another edge. It runs in the goroutine of the NATS subscription.
@@ -197,7 +198,8 @@ func (m *Mesh) askToYield(ctx context.Context, edge, user, name string) bool {
 	return yielded
 }
 
-// tellOver tells another edge that holds of a session under older generations are over. An edge that is not there needs to be told no more.
+// tellOver tells another edge that holds of a session under older generations are over. An edge
+// that is not there needs to be told no more.
 func (m *Mesh) tellOver(ctx context.Context, edge, user, name string, generation uint64) (told bool) {
 	if bus.CheckID(edge) != nil {
 		return true

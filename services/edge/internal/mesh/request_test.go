@@ -85,7 +85,8 @@ func TestEveryLoopIsAskedAndSummedUp(t *testing.T) {
 	}
 }
 
-// moves attaches a session at one edge and then at another, and has the first one store a position when it is asked to yield.
+// moves attaches a session at one edge and then at another, and has the first one store a position
+// when it is asked to yield.
 func moves(t *testing.T, from, to *Mesh, old, l *loop, name string) (first, second exchange.Attached, yielded bool) {
 	t.Helper()
 	from.Attach(conn(0, 1), "u", name, 0, 1)
@@ -128,7 +129,8 @@ func TestSessionIsYieldedToAnotherEdge(t *testing.T) {
 			t.Fatalf("asked to yield: %v, %+v", yielded, second)
 		}
 	}
-	// An edge that NATS does not reach keeps nobody waiting, and learns of its loss by its next write.
+	// An edge that NATS does not reach keeps nobody waiting, and learns of its loss by its next
+	// write.
 	w.nats.Down()
 	m1.Attach(conn(0, 3), "u", name, 0, 3)
 	if third := next[exchange.Attached](t, loops1[0]); third.Err != nil || third.Generation <= second.Generation {
@@ -222,7 +224,8 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// A router asks how much waits for a session's connection. An edge that does not have it says nothing, and who asks goes on without.
+// A router asks how much waits for a session's connection. An edge that does not have it says
+// nothing, and who asks goes on without.
 func TestDepthOfASessionsQueue(t *testing.T) {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 2)

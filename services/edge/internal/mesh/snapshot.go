@@ -22,7 +22,8 @@ type sending struct {
 	end   context.CancelFunc
 }
 
-// snapshot sends a router everything, as of the last announcement. What it was being sent before is left off: it asked again.
+// snapshot sends a router everything, as of the last announcement. What it was being sent before is
+// left off: it asked again.
 func (m *Mesh) snapshot(router string) {
 	last, ok := m.snapshots[router]
 	if bus.CheckID(router) != nil || ok && m.now.Sub(last.began) < snapshotEvery {
@@ -59,8 +60,9 @@ func (m *Mesh) snapshot(router string) {
 	})
 }
 
-// sendParts sends one part after the other, each once the router has taken in the one before, so that neither NATS nor the router has
-// more waiting than that. The mesh's goroutine puts the next part together meanwhile, in between of what else it does.
+// sendParts sends one part after the other, each once the router has taken in the one before, so
+// that neither NATS nor the router has more waiting than that. The mesh's goroutine puts the next
+// part together meanwhile, in between of what else it does.
 func (m *Mesh) sendParts(ctx context.Context, subject string, s *interest.Snapshot, part []byte) error {
 	next := make(chan []byte, 1)
 	var spare []byte

@@ -10,8 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
 
-// An edge that takes in nothing for a while lets go of frames once more than 64 MiB wait, and counts them. What was durable in them is read
-// from the log, in order and once.
+// An edge that takes in nothing for a while lets go of frames once more than 64 MiB wait, and
+// counts them. What was durable in them is read from the log, in order and once.
 func TestAnEdgeThatStoodStillLetsGo(t *testing.T) {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1)

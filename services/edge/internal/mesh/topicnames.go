@@ -3,7 +3,8 @@ package mesh
 // namesKept bounds each of the two generations of names.
 const namesKept = 8192
 
-// topicNames has a string for every topic that came lately, so that a message of a topic that had one before makes none.
+// topicNames has a string for every topic that came lately, so that a message of a topic that had
+// one before makes none.
 type topicNames struct {
 	young, old map[string]string
 }

@@ -1,4 +1,5 @@
-// Package meshtest is a mesh in memory for tests of event loops: logs, sessions and interest, with a switch for each thing that can go wrong.
+// Package meshtest is a mesh in memory for tests of event loops: logs, sessions and interest, with
+// a switch for each thing that can go wrong.
 package meshtest
 
 import (
@@ -177,7 +178,8 @@ func (m *Mesh) CloseStore(closed bool) {
 	m.closed = closed
 }
 
-// Away makes the owner of one topic's shard one that answers no reads, or brings it back. Other topics are another's.
+// Away makes the owner of one topic's shard one that answers no reads, or brings it back. Other
+// topics are another's.
 func (m *Mesh) Away(name string, away bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -47,7 +47,8 @@ func (m *Mesh) Rankings() []*exchange.Ranking {
 	return asked
 }
 
-// Answer a ranking: score says what a message is worth to a profile, and whether the policy's filter lets it pass.
+// Answer a ranking: score says what a message is worth to a profile, and whether the policy's
+// filter lets it pass.
 func (m *Mesh) Answer(r *exchange.Ranking, score func(*exchange.Profile, *exchange.Message) (float64, bool)) {
 	out := exchange.Ranked{Serial: r.Serial}
 	for _, one := range r.Members {

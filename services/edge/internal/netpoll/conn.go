@@ -32,8 +32,10 @@ var watching, waiting = labels("edge-socket"), labels("edge-stuck-socket")
 // Add implements poll.Poller: a goroutine watches the socket until Drop.
 func (p *Poller) Add(fd int, slot, gen uint32) error {
 	c := &conn{slot: slot, gen: gen, file: os.NewFile(uintptr(fd), "subscriber")}
-	p.conns[fd] = c                                         // whatever becomes of it, Drop closes the file
-	if err := c.file.SetDeadline(time.Time{}); err != nil { // refused where Go's poller did not take the descriptor
+	// whatever becomes of it, Drop closes the file
+	p.conns[fd] = c
+	if err := c.file.SetDeadline(time.Time{}); err != nil {
+		// refused where Go's poller did not take the descriptor
 		return fmt.Errorf("netpoll: %w", err)
 	}
 	var err error
@@ -42,7 +44,8 @@ func (p *Poller) Add(fd int, slot, gen uint32) error {
 	}
 	go func() {
 		pprof.SetGoroutineLabels(watching)
-		// The first call comes at once: there may be something that came before Go's poller knew the socket. Each other one is an edge.
+		// The first call comes at once: there may be something that came before Go's poller knew
+		// the socket. Each other one is an edge.
 		_ = c.raw.Read(func(fd uintptr) bool {
 			fault, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
 			p.tell(c, news{readable: true, broken: err != nil || fault != 0})
@@ -99,7 +102,8 @@ func (p *Poller) tell(c *conn, n news) {
 	p.wake()
 }
 
-// event is what the loop is told. Whether the peer has ended Go's poller does not say, so the loop reads until there is no more.
+// event is what the loop is told. Whether the peer has ended Go's poller does not say, so the loop
+// reads until there is no more.
 func (c *conn) event() poll.Event {
 	if c.news.writable {
 		c.stuck = false

@@ -16,7 +16,8 @@ import (
 // mostCallers is how many accepted connections may wait for one loop; then the kernel holds them.
 const mostCallers = 64
 
-// door is the listener of an edge: who comes is dealt to the loops that listen, in turns. Loops and a goroutine of its own deal.
+// door is the listener of an edge: who comes is dealt to the loops that listen, in turns. Loops and
+// a goroutine of its own deal.
 type door struct {
 	addr netip.AddrPort
 
@@ -86,8 +87,8 @@ func (d *door) listen() error {
 	return nil
 }
 
-// deal takes from the kernel who waits there, until an error says why no more. It ends early, and without one, where every loop has enough to accept:
-// each of them goes on with it.
+// deal takes from the kernel who waits there, until an error says why no more. It ends early, and
+// without one, where every loop has enough to accept: each of them goes on with it.
 func (d *door) deal() error {
 	for len(d.open) > 0 {
 		p := d.nextWithRoom()
@@ -115,7 +116,8 @@ func (d *door) nextWithRoom() *Poller {
 	return nil
 }
 
-// accept is a poller's Accept. Who waits in the kernel is dealt first, so that a loop that finds nobody has seen all who came before.
+// accept is a poller's Accept. Who waits in the kernel is dealt first, so that a loop that finds
+// nobody has seen all who came before.
 func (d *door) accept(p *Poller) (fd int, from netip.Addr, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +167,8 @@ func (d *door) leave(p *Poller) {
 	}
 }
 
-// pass gives those that p has not accepted to the others. Where there are none they are cut off, as the kernel does with who waits at a socket that is closed.
+// pass gives those that p has not accepted to the others. Where there are none they are cut off, as
+// the kernel does with who waits at a socket that is closed.
 func (d *door) pass(p *Poller) {
 	for i, c := range p.callers {
 		if len(d.open) == 0 {

@@ -29,8 +29,8 @@ func doors(t *testing.T, n int) []poll.Poller {
 	return all
 }
 
-// acceptAll takes who is dealt to a poller, until nobody is: want of them, for whom it waits, because the kernel may show a listener a moment later who
-// has called.
+// acceptAll takes who is dealt to a poller, until nobody is: want of them, for whom it waits,
+// because the kernel may show a listener a moment later who has called.
 func acceptAll(t *testing.T, p poll.Poller, want int) (n int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -63,7 +63,8 @@ func TestCallersAreDealtInTurns(t *testing.T) {
 	}
 }
 
-// A loop that does not accept holds nobody up but those who were dealt to it, and once all have enough the kernel holds who comes.
+// A loop that does not accept holds nobody up but those who were dealt to it, and once all have
+// enough the kernel holds who comes.
 func TestALoopThatAcceptsNobodyHasABound(t *testing.T) {
 	all := doors(t, 2)
 	for range 3 * mostCallers {

@@ -1,5 +1,7 @@
-// Package netpoll is the poll.Poller for systems without epoll: Go's own poller waits for sockets, with a small goroutine for each. Reads, sends and all
-// state stay with the loop. It is slower, costs some KiB for a connection, and takes a lock for a few instructions where epoll's takes none.
+// Package netpoll is the poll.Poller for systems without epoll: Go's own poller waits for sockets,
+// with a small goroutine for each. Reads, sends and all state stay with the loop. It is slower,
+// costs some KiB for a connection, and takes a lock for a few instructions where epoll's takes
+// none.
 package netpoll
 
 import (

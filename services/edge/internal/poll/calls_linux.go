@@ -37,7 +37,8 @@ type Info struct {
 	size uint32
 }
 
-// Path is the smoothed round trip in microseconds, and how many bytes the kernel has not sent yet; both 0 where it does not say.
+// Path is the smoothed round trip in microseconds, and how many bytes the kernel has not sent yet;
+// both 0 where it does not say.
 func (i *Info) Path(fd int) (rtt, unsent uint32) {
 	if !i.read(fd) {
 		return 0, 0
@@ -81,8 +82,8 @@ const (
 	memFields  = 9
 )
 
-// Held is how much memory the kernel has for what a socket was sent and has not read, and for what it was given and the peer has not acknowledged; its own
-// bookkeeping counts. 0: it does not say.
+// Held is how much memory the kernel has for what a socket was sent and has not read, and for what
+// it was given and the peer has not acknowledged; its own bookkeeping counts. 0: it does not say.
 func Held(fd int) int {
 	var info [memFields]uint32
 	size := uint32(unsafe.Sizeof(info))

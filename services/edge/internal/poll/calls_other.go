@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendFlags of every send: a full socket says so at once. A closed one raises a signal, which Go's runtime ignores for sockets.
+// sendFlags of every send: a full socket says so at once. A closed one raises a signal, which Go's
+// runtime ignores for sockets.
 const sendFlags = unix.MSG_DONTWAIT
 
 func accept(listener int) (fd int, from netip.Addr, errno unix.Errno) {
@@ -46,10 +47,12 @@ func read(fd int, b []byte) (int, unix.Errno) {
 // Info is room for what the kernel tells of a connection: here, nothing.
 type Info struct{}
 
-// Path is the smoothed round trip in microseconds, and how many bytes the kernel has not sent yet; both 0 where it does not say.
+// Path is the smoothed round trip in microseconds, and how many bytes the kernel has not sent yet;
+// both 0 where it does not say.
 func (i *Info) Path(int) (rtt, unsent uint32) { return 0, 0 }
 
-// Taken is 0: this system does not say it, so that a socket counts as taking something only once it takes bytes of the edge again.
+// Taken is 0: this system does not say it, so that a socket counts as taking something only once it
+// takes bytes of the edge again.
 func (i *Info) Taken(int) uint64 { return 0 }
 
 func (w *Writer) send(fd int) (int, unix.Errno) {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUs are those that this process may run on, by the affinity mask of a thread that is not pinned. A cgroup's cpuset is part of it.
+// CPUs are those that this process may run on, by the affinity mask of a thread that is not pinned.
+// A cgroup's cpuset is part of it.
 func CPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -34,7 +35,8 @@ func Pin(cpu int) (undo func(), err error) {
 		return nil, fmt.Errorf("CPU %d: %w", cpu, os.NewSyscallError("sched_setaffinity", err))
 	}
 	return func() {
-		// A goroutine that ends locked takes its thread along, but not the process's first thread, which would stay pinned.
+		// A goroutine that ends locked takes its thread along, but not the process's first thread,
+		// which would stay pinned.
 		if unix.SchedSetaffinity(0, &before) == nil {
 			runtime.UnlockOSThread()
 		}

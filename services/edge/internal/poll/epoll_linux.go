@@ -14,14 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HasEpoll says whether this system does.
+// HasEpoll reports whether this system does.
 const HasEpoll = true
 
-// Epoll is the Poller that is an epoll instance, with a listener and timerfds of its own. One goroutine runs it.
+// Epoll is the Poller that is an epoll instance, with a listener and timerfds of its own. One
+// goroutine runs it.
 //
-// It waits where Go's own poller waits: the epoll descriptor is itself one that can be polled. A thread blocked in a system call of its own
-// would keep the runtime's monitor awake, which looks thousands of times a second whether the thread's processor is to be taken away, and that costs
-// an edge with idle connections more than the connections do. For the same reason nothing that can't block tells the scheduler of its system call.
+// It waits where Go's own poller waits: the epoll descriptor is itself one that can be polled. A
+// thread blocked in a system call of its own would keep the runtime's monitor awake, which looks
+// thousands of times a second whether the thread's processor is to be taken away, and that costs an
+// edge with idle connections more than the connections do. For the same reason nothing that can't
+// block tells the scheduler of its system call.
 type Epoll struct {
 	fd     int
 	file   *os.File // of fd: Go's poller knows it
@@ -60,7 +63,8 @@ func (p *Epoll) open() (err error) {
 	if p.conn, err = p.file.SyscallConn(); err != nil {
 		return err
 	}
-	if err := p.file.SetReadDeadline(time.Time{}); err != nil { // refused where Go's poller did not take the descriptor
+	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
+		// refused where Go's poller did not take the descriptor
 		return err
 	}
 	if p.alarm, err = newTimer(); err != nil {
@@ -139,8 +143,9 @@ func (p *Epoll) control(op uintptr, fd int) error {
 // past is a deadline that is over: who waits for a descriptor with it waits no longer.
 var past = time.Unix(1, 0)
 
-// Wake implements Poller. That the deadline of the epoll descriptor is over has the scheduler go on with the loop's goroutine, with no system call
-// in between: next on the processor of who called, where that has nothing more to do.
+// Wake implements Poller. That the deadline of the epoll descriptor is over has the scheduler go on
+// with the loop's goroutine, with no system call in between: next on the processor of who called,
+// where that has nothing more to do.
 func (p *Epoll) Wake() {
 	if p.woken.CompareAndSwap(false, true) {
 		_ = p.file.SetReadDeadline(past) // once it is closed nobody is to be woken
@@ -151,7 +156,8 @@ func (p *Epoll) Wake() {
 func (p *Epoll) Run(turn func() Next) error {
 	p.next = Park
 	for {
-		// The first call comes without waiting, and each other one when Go's poller has seen something since the call before it began.
+		// The first call comes without waiting, and each other one when Go's poller has seen
+		// something since the call before it began.
 		err := p.conn.Read(func(uintptr) (done bool) {
 			for p.next = turn(); p.next == Again; {
 				p.next = turn()
@@ -172,8 +178,8 @@ func (p *Epoll) Run(turn func() Next) error {
 	}
 }
 
-// heed notes a Wake. In this order: who calls Wake afterwards ends the next wait, and what was put before a call that found another one pending is
-// there for the turn that is about to begin.
+// heed notes a Wake. In this order: who calls Wake afterwards ends the next wait, and what was put
+// before a call that found another one pending is there for the turn that is about to begin.
 func (p *Epoll) heed() error {
 	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("poll: %w", err)
@@ -216,8 +222,9 @@ func (p *Epoll) Events(dst []Event) (all []Event, full bool, err error) {
 	return dst, n == len(p.raw), nil
 }
 
-// wait never blocks. Yet among turns that follow each other without a pause it lets the scheduler know: a loop that has much to do must have the
-// runtime's monitor awake, or who shares its processor waits for a timer of the monitor.
+// wait never blocks. Yet among turns that follow each other without a pause it lets the scheduler
+// know: a loop that has much to do must have the runtime's monitor awake, or who shares its
+// processor waits for a timer of the monitor.
 func (p *Epoll) wait() (n int, errno unix.Errno) {
 	call := unix.RawSyscall6
 	if p.next == Again {

@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// HasEpoll says whether this system does.
+// HasEpoll reports whether this system does.
 const HasEpoll = false
 
 // OpenEpoll is an error: this system has no epoll.

@@ -9,12 +9,13 @@ import (
 
 // Sender sends what sockets are owed, many at a time. It belongs to one goroutine.
 type Sender interface {
-	// Add takes what pieces hold, in order, for a socket. A socket comes once a batch; the pieces must stay as they are, and
-	// referenced, until Flush. Pieces beyond MaxPieces are left.
+	// Add takes what pieces hold, in order, for a socket. A socket comes once a batch; the pieces
+	// must stay as they are, and referenced, until Flush. Pieces beyond MaxPieces are left.
 	Add(fd int, pieces [][]byte)
 	// Full says that no more can be added before Flush.
 	Full() bool
-	// Flush ends the batch, with a result for each Add in order. They are good until the next Add. Nothing is under way then.
+	// Flush ends the batch, with a result for each Add in order. They are good until the next Add.
+	// Nothing is under way then.
 	Flush() []Result
 	// Mode is how it sends now.
 	Mode() Mode
@@ -75,7 +76,8 @@ func (w *Writer) Mode() Mode { return ModeWrite }
 // Close implements Sender.
 func (w *Writer) Close() error { return nil }
 
-// Write sends once, what pieces hold in order, and says how many bytes were taken. Pieces beyond MaxPieces are left.
+// Write sends once, what pieces hold in order, and says how many bytes were taken. Pieces beyond
+// MaxPieces are left.
 func (w *Writer) Write(fd int, pieces [][]byte) (int, error) {
 	w.iov = w.iov[:0]
 	for _, b := range pieces {

@@ -14,8 +14,9 @@ import (
 // backlog is what the kernel may hold for accept; it lowers this to net.core.somaxconn.
 const backlog = 4096
 
-// Bind makes a TCP socket of its own for addr that shares the port with others of this process (SO_REUSEPORT), and says which
-// address it has. It takes connections once Listen was called; they have its buffers.
+// Bind makes a TCP socket of its own for addr that shares the port with others of this process
+// (SO_REUSEPORT), and says which address it has. It takes connections once Listen was called; they
+// have its buffers.
 func Bind(ctx context.Context, addr string, b Buffers) (fd int, bound netip.AddrPort, err error) {
 	at, err := resolve(ctx, addr)
 	if err != nil {
@@ -35,8 +36,9 @@ func bind(fd int, sa unix.Sockaddr, b Buffers) (bound netip.AddrPort, err error)
 	for _, option := range []struct{ level, name int }{
 		{unix.SOL_SOCKET, unix.SO_REUSEADDR},
 		{unix.SOL_SOCKET, unix.SO_REUSEPORT},
-		// A connection is told what it is owed in one write each turn: nothing is gained by waiting for more. Linux has accepted
-		// sockets take this over from the listener, which saves a system call for each.
+		// A connection is told what it is owed in one write each turn: nothing is gained by waiting
+		// for more. Linux has accepted sockets take this over from the listener, which saves a
+		// system call for each.
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY},
 	} {
 		if err := unix.SetsockoptInt(fd, option.level, option.name, 1); err != nil {

@@ -1,5 +1,6 @@
-// Package proxyproto reads the header with which a proxy says, at the beginning of a connection, for whom it connects: the PROXY protocol, versions 1
-// and 2 (https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt).
+// Package proxyproto reads the header with which a proxy says, at the beginning of a connection,
+// for whom it connects: the PROXY protocol, versions 1 and 2
+// (https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt).
 package proxyproto
 
 import (
@@ -9,7 +10,8 @@ import (
 	"net/netip"
 )
 
-// MaxHeader is how long a header may be with all it says beside addresses (TLVs), which are passed over.
+// MaxHeader is how long a header may be with all it says beside addresses (TLVs), which are passed
+// over.
 const MaxHeader = 4096
 
 var (
@@ -28,8 +30,9 @@ const (
 // maxLine is the longest header of version 1, with its end.
 const maxLine = 107
 
-// Read reads the header that b begins with, n bytes of it. client is who has connected to the proxy; it is not valid where the header doesn't say: the proxy
-// itself connects, to see how the server is, or for a client of another kind.
+// Read reads the header that b begins with, n bytes of it. client is who has connected to the
+// proxy; it is not valid where the header doesn't say: the proxy itself connects, to see how the
+// server is, or for a client of another kind.
 func Read(b []byte) (client netip.Addr, n int, err error) {
 	switch {
 	case starts(b, signature2):
@@ -40,16 +43,17 @@ func Read(b []byte) (client netip.Addr, n int, err error) {
 	return client, 0, ErrBad
 }
 
-// Begins says whether a connection that begins with the byte sends a header.
+// Begins reports whether a connection that begins with the byte sends a header.
 func Begins(first byte) bool { return first == signature1[0] || first == signature2[0] }
 
-// starts says whether b starts with a signature, as far as it has come.
+// starts reports whether b starts with a signature, as far as it has come.
 func starts(b []byte, signature string) bool {
 	n := min(len(b), len(signature))
 	return string(b[:n]) == signature[:n]
 }
 
-// read1 reads a line: PROXY TCP4|TCP6 client server client-port server-port, or PROXY UNKNOWN and anything.
+// read1 reads a line: PROXY TCP4|TCP6 client server client-port server-port, or PROXY UNKNOWN and
+// anything.
 func read1(b []byte) (client netip.Addr, n int, err error) {
 	end := bytes.IndexByte(b[:min(len(b), maxLine)], '\n')
 	switch {
@@ -83,7 +87,7 @@ func next(line []byte) (word, rest []byte) {
 	return word, rest
 }
 
-// port says whether b is 0 to 65535, without leading zeros.
+// port reports whether b is 0 to 65535, without leading zeros.
 func port(b []byte) bool {
 	if len(b) == 0 || len(b) > 5 || b[0] == '0' && len(b) > 1 {
 		return false
@@ -98,7 +102,8 @@ func port(b []byte) bool {
 	return v <= 0xffff
 }
 
-// fixed2 is the part of a header of version 2 that has one length: signature, version and command, family and protocol, length of the rest.
+// fixed2 is the part of a header of version 2 that has one length: signature, version and command,
+// family and protocol, length of the rest.
 const fixed2 = len(signature2) + 4
 
 // Values of the bytes behind the signature.

@@ -114,7 +114,8 @@ func TestHeadersAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// FuzzRead: whatever comes, Read says one of three things, and more bytes change nothing of what it has said.
+// FuzzRead: whatever comes, Read says one of three things, and more bytes change nothing of what it
+// has said.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("PROXY TCP4 192.0.2.1 10.0.0.1 56324 7400\r\nbehind"))
 	f.Add([]byte("PROXY UNKNOWN\r\n"))

@@ -19,7 +19,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// sized is a message that counts as so many bytes: its topic, payload, a header, and what every message costs.
+// sized is a message that counts as so many bytes: its topic, payload, a header, and what every
+// message costs.
 func sized(n int) *meshv1.ClientPublish_Item {
 	it := &meshv1.ClientPublish_Item{Topic: strings.Repeat("t", 100), Headers: map[string]string{strings.Repeat("k", 30): strings.Repeat("v", 20)}}
 	it.Payload = shared[:n-perItemOverhead-100-50]
@@ -29,7 +30,8 @@ func sized(n int) *meshv1.ClientPublish_Item {
 // shared is the payload of messages that nobody reads.
 var shared = make([]byte, 2<<20)
 
-// However many connections publish, so many requests are under way and no more, one for each connection; whoever waits has its turn, and its messages stay in order.
+// However many connections publish, so many requests are under way and no more, one for each
+// connection; whoever waits has its turn, and its messages stay in order.
 func TestRequestsAtATime(t *testing.T) {
 	in(t, func(t *testing.T, b *bench) {
 		var under, most atomic.Int32
@@ -74,7 +76,8 @@ func TestRequestsAtATime(t *testing.T) {
 	})
 }
 
-// A request takes as many messages as have room in it, by all that they have: topics, headers and payloads.
+// A request takes as many messages as have room in it, by all that they have: topics, headers and
+// payloads.
 func TestBytesOfARequest(t *testing.T) {
 	for more, want := range map[int]string{0: "[1 2]", 1: "[1 1 1]"} {
 		in(t, func(t *testing.T, b *bench) {
@@ -91,7 +94,8 @@ func TestBytesOfARequest(t *testing.T) {
 	}
 }
 
-// What waits is bounded, in number and in bytes: at the bound a message is taken, the next one is refused with a time to come back, and what was answered makes room.
+// What waits is bounded, in number and in bytes: at the bound a message is taken, the next one is
+// refused with a time to come back, and what was answered makes room.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	for name, x := range map[string]struct{ n, size int }{"messages": {itemsWaiting, 300}, "bytes": {bytesWaiting / (128 << 10), 128 << 10}} {
 		in(t, func(t *testing.T, b *bench) {

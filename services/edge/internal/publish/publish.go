@@ -1,5 +1,6 @@
-// Package publish carries what clients publish to a router. Each connection's messages go to one router, one request at a time, so that
-// their order holds; where the router goes, to another one (request.go).
+// Package publish carries what clients publish to a router. Each connection's messages go to one
+// router, one request at a time, so that their order holds; where the router goes, to another one
+// (request.go).
 package publish
 
 import (
@@ -22,7 +23,8 @@ const (
 	bytesWaiting    = 64 << 20
 	itemsInARequest = 128
 	bytesInARequest = 512 << 10 // a larger item goes alone
-	// requestsAtATime is far above what routers need: those of clients that are beyond their limits take up to a second each, and others must not wait for them.
+	// requestsAtATime is far above what routers need: those of clients that are beyond their limits
+	// take up to a second each, and others must not wait for them.
 	requestsAtATime = 4096
 	perItemOverhead = 64
 )
@@ -34,7 +36,7 @@ type Config struct {
 	Request func(ctx context.Context, subject string, data []byte) ([]byte, error)
 	// Routers that are alive.
 	Routers func() []routers.Live
-	// Durable says whether a topic has a log, which knows messages by their dedupe_key.
+	// Durable reports whether a topic has a log, which knows messages by their dedupe_key.
 	Durable func(topic string) bool
 	// Post hands an event to a loop.
 	Post func(loop uint16, e exchange.Event)
@@ -52,8 +54,8 @@ type Publisher struct {
 	busy  int
 
 	items, bytes atomic.Int64
-	// Published messages by outcome: Sent ones were answered by a router, Refused ones found too much waiting (OVERLOADED),
-	// Unavailable ones no router or no answer.
+	// Published messages by outcome: Sent ones were answered by a router, Refused ones found too
+	// much waiting (OVERLOADED), Unavailable ones no router or no answer.
 	Sent, Refused, Unavailable atomic.Uint64
 }
 

@@ -28,7 +28,8 @@ type bench struct {
 	ids      map[uint32]uint32
 	routers  []routers.Live
 	request  func(items int) (int, error)
-	by       func(ctx context.Context, subject string, req *meshv1.ClientPublish) ([]*meshv1.ClientPublishReply_Result, error) // nil: request answers
+	// nil: request answers
+	by func(ctx context.Context, subject string, req *meshv1.ClientPublish) ([]*meshv1.ClientPublishReply_Result, error)
 }
 
 func in(t *testing.T, f func(t *testing.T, b *bench)) {

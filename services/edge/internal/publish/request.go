@@ -19,7 +19,8 @@ import (
 const (
 	// requestTimeout is for all routers that are asked, one after the other.
 	requestTimeout = 5 * time.Second
-	// lookEvery is how often it is looked whether a router that has not answered yet is still there.
+	// lookEvery is how often it is looked whether a router that has not answered yet is still
+	// there.
 	lookEvery  = 100 * time.Millisecond
 	retryAfter = 500 * time.Millisecond
 )
@@ -27,9 +28,11 @@ const (
 // errGone says that the router went while it was asked.
 var errGone = code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the router went before it answered: it may have been published")
 
-// request asks a router, and answers for every item whatever comes back. Where the router is not there, drains or goes, another one is asked for what
-// is sure to be published once all the same: what the first one did not take, and what a log knows by its key. They stand in the same order in each
-// request, so that their order in the log is that of the first request or of the second, which is the same.
+// request asks a router, and answers for every item whatever comes back. Where the router is not
+// there, drains or goes, another one is asked for what is sure to be published once all the same:
+// what the first one did not take, and what a log knows by its key. They stand in the same order in
+// each request, so that their order in the log is that of the first request or of the second, which
+// is the same.
 func (p *Publisher) request(ctx context.Context, conn exchange.Conn, batch []item) []*meshv1.ClientPublishReply_Result {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -96,7 +99,8 @@ func (p *Publisher) settle(r *round, results []*meshv1.ClientPublishReply_Result
 	r.open = left
 }
 
-// failOnce fails what may have been published and can't be published again: it is not known. Others stay open.
+// failOnce fails what may have been published and can't be published again: it is not known. Others
+// stay open.
 func (p *Publisher) failOnce(r *round) {
 	var left []int
 	for _, place := range r.open {

@@ -41,8 +41,9 @@ func names(req *meshv1.ClientPublish) string {
 	return strings.Join(all, " ")
 }
 
-// A router that goes while it is asked: another one is asked, as soon as that is known, for what a log knows by its key. Of the rest nobody can say
-// whether it was published. Another life of the same router is another router.
+// A router that goes while it is asked: another one is asked, as soon as that is known, for what a
+// log knows by its key. Of the rest nobody can report whether it was published. Another life of the
+// same router is another router.
 func TestAnotherRouterIsAskedWhereOneGoes(t *testing.T) {
 	for name, then := range map[string][]routers.Live{
 		"another router": live("r2"),
@@ -109,7 +110,8 @@ func TestWhatNobodyKnowsIsNotRepeated(t *testing.T) {
 	})
 }
 
-// What a router did not take, since it is not there or stops, another one gets, key or not, in the same order.
+// What a router did not take, since it is not there or stops, another one gets, key or not, in the
+// same order.
 func TestWhatWasNotTakenGoesToAnotherRouter(t *testing.T) {
 	draining := &meshv1.ClientPublishReply_Result{Code: wirev1.Code_CODE_DRAINING, Error: "stops"}
 	for name, first := range map[string]func(n int) (results, error){

@@ -28,8 +28,9 @@ const (
 // maxNames that candidates share.
 const maxNames = 4096
 
-// converter makes candidates of messages. What a scorer would refuse, and a whole job with it, is left out: values that are not finite, texts that are not UTF-8,
-// vectors of too many dimensions, times that no Timestamp has.
+// converter makes candidates of messages. What a scorer would refuse, and a whole job with it, is
+// left out: values that are not finite, texts that are not UTF-8, vectors of too many dimensions,
+// times that no Timestamp has.
 type converter struct {
 	needs score.Needs
 	names map[string]string // of features and headers, which messages of a topic share
@@ -39,7 +40,8 @@ type converter struct {
 // perCandidate is what one is encoded besides what it carries, at most.
 const perCandidate = 32
 
-// fill makes out, which is empty, the candidate of a message. The candidate refers to the message's payload.
+// fill makes out, which is empty, the candidate of a message. The candidate refers to the message's
+// payload.
 func (c *converter) fill(out *pushmeshv1.Candidate, m *exchange.Message) {
 	n := &c.needs
 	c.bytes += perCandidate
@@ -134,7 +136,7 @@ func (c *converter) name(b []byte) (string, bool) {
 	return s, true
 }
 
-// finite says whether a vector can be scored.
+// finite reports whether a vector can be scored.
 func finite(v []float32) bool {
 	for _, x := range v {
 		if x-x != 0 {
@@ -174,7 +176,8 @@ func uuid(b []byte) string {
 	return string(text[:])
 }
 
-// dimensions is the length that most vectors of candidates have, of those that equally many have the shortest; 0: none has any.
+// dimensions is the length that most vectors of candidates have, of those that equally many have
+// the shortest; 0: none has any.
 func dimensions(candidates []pushmeshv1.Candidate) int {
 	counts, best := map[int]int{}, 0
 	for i := range candidates {

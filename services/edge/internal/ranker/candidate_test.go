@@ -48,7 +48,8 @@ func TestCandidateHasWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// Whatever proto.Unmarshal reads, a candidate has, but for what a scorer would refuse; what it does not read does no harm, and is something that can be sent on.
+// Whatever proto.Unmarshal reads, a candidate has, but for what a scorer would refuse; what it does
+// not read does no harm, and is something that can be sent on.
 func FuzzCandidate(f *testing.F) {
 	body, err := wire.Body(&wirev1.Message{Payload: []byte("{}"), PublishedAt: 5, Id: make([]byte, 16), Headers: map[string]string{"a": "b"}, Priority: 3})
 	if err != nil {

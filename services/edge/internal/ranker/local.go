@@ -50,7 +50,8 @@ func (k *ranking) job(p part) (*score.Job, error) {
 	return j, nil
 }
 
-// withVector gives one of the profiles a vector of zeros where none has any, since an embedding scorer wants one: it stands for none.
+// withVector gives one of the profiles a vector of zeros where none has any, since an embedding
+// scorer wants one: it stands for none.
 func (k *ranking) withVector(profiles []score.Profile) {
 	if k.asked.Policy.Rank.GetEmbedding() == nil {
 		return

@@ -11,9 +11,11 @@ import (
 // Bounds of a part of a ranking, which is a job of its own.
 const (
 	partMembers = 1000
-	// partCost of what is shipped, in steps of score.Unit: 25 ms of a worker, so that several share a large ranking.
+	// partCost of what is shipped, in steps of score.Unit: 25 ms of a worker, so that several share
+	// a large ranking.
 	partCost = 1_000_000
-	// partPairs of a message and a member that a model scores: what that costs is not known here, some microseconds each.
+	// partPairs of a message and a member that a model scores: what that costs is not known here,
+	// some microseconds each.
 	partPairs = 20_000
 )
 

@@ -15,7 +15,8 @@ const (
 	someMembers  = 64
 )
 
-// preparation is a cpupool.Task: messages become candidates, once for all members, and members that would get the same become one.
+// preparation is a cpupool.Task: messages become candidates, once for all members, and members that
+// would get the same become one.
 type preparation struct {
 	k      *ranking
 	all    []pushmeshv1.Candidate

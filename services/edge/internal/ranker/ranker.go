@@ -1,5 +1,7 @@
-// Package ranker implements exchange.Ranks: it gathers candidates for their windows, and has rankings scored, those of little work here, in a pool of its own beside
-// the event loops, and the others by the compute tier. A ranking is answered once, at its deadline at the latest, whatever becomes of it.
+// Package ranker implements exchange.Ranks: it gathers candidates for their windows, and has
+// rankings scored, those of little work here, in a pool of its own beside the event loops, and the
+// others by the compute tier. A ranking is answered once, at its deadline at the latest, whatever
+// becomes of it.
 package ranker
 
 import (
@@ -23,10 +25,12 @@ import (
 
 // Bounds of what is under way.
 const (
-	// maxRankings at a time, and maxBytes that they hold beside the messages. More are OVERLOADED at once.
+	// maxRankings at a time, and maxBytes that they hold beside the messages. More are OVERLOADED
+	// at once.
 	maxRankings = 4096
 	maxBytes    = 128 << 20
-	// maxCost of what the pool has, in steps of score.Unit: half a second of a core. What alone is more is not scored here.
+	// maxCost of what the pool has, in steps of score.Unit: half a second of a core. What alone is
+	// more is not scored here.
 	maxCost = 20_000_000
 	// shortCost is about what fits into a slice.
 	shortCost  = 20_000
@@ -37,7 +41,7 @@ const (
 // Compute is what a ranker asks of compute nodes.
 type Compute interface {
 	Do(ctx context.Context, job *meshv1.RankJobRequest) (*meshv1.RankJobResponse, error)
-	// Worthwhile says whether work is enough to ship a job of so many bytes.
+	// Worthwhile reports whether work is enough to ship a job of so many bytes.
 	Worthwhile(work time.Duration, bytes int) bool
 }
 
@@ -53,8 +57,8 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Ranker is a lifecycle.Part. It owns the goroutine of the windows, one that takes rankings from stage to stage, a pool, and a goroutine for each job under way at
-// compute nodes.
+// Ranker is a lifecycle.Part. It owns the goroutine of the windows, one that takes rankings from
+// stage to stage, a pool, and a goroutine for each job under way at compute nodes.
 type Ranker struct {
 	cfg      Config
 	group    *lifecycle.Group
@@ -104,7 +108,8 @@ func (r *Ranker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all windows, answers what is under way UNAVAILABLE, and ends the goroutines. What is asked after that is answered alike.
+// Stop ends all windows, answers what is under way UNAVAILABLE, and ends the goroutines. What is
+// asked after that is answered alike.
 func (r *Ranker) Stop(ctx context.Context) error {
 	err := r.group.Stop(ctx)
 	r.mu.Lock()
@@ -128,7 +133,8 @@ func (r *Ranker) Rank(asked *exchange.Ranking) {
 		return
 	}
 	k.ctx, k.cancel = context.WithDeadline(r.group.Context(), k.began.Add(asked.Policy.RankDeadline()))
-	context.AfterFunc(k.ctx, func() { k.fail(context.Cause(k.ctx)) }) // for nothing where it was answered
+	// for nothing where it was answered
+	context.AfterFunc(k.ctx, func() { k.fail(context.Cause(k.ctx)) })
 	r.stages.Do(k.prepare)
 }
 
@@ -149,7 +155,8 @@ func (r *Ranker) hold(k *ranking, bytes int) bool {
 	return true
 }
 
-// more has a ranking hold more bytes, unless these are too many. One that was answered holds nothing.
+// more has a ranking hold more bytes, unless these are too many. One that was answered holds
+// nothing.
 func (r *Ranker) more(k *ranking, bytes int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -62,7 +62,8 @@ func TestNothingToRank(t *testing.T) {
 	}
 }
 
-// Vectors of other lengths than most, or of what is no number, count as none, and nobody's ranking fails of them.
+// Vectors of other lengths than most, or of what is no number, count as none, and nobody's ranking
+// fails of them.
 func TestVectorsOfOtherLengths(t *testing.T) {
 	vector := func(v ...float32) *exchange.Message {
 		return message(t, &wirev1.Message{}, &meshv1.MessageFeatures{Vector: v})
@@ -89,7 +90,8 @@ func TestVectorsOfOtherLengths(t *testing.T) {
 				t.Errorf("%s: member %d: %v", name, i, b)
 			}
 		}
-		for _, messages := range [][]*exchange.Message{priced(t, 1, 2), {vector(1, 2)}} { // nobody has a vector that counts
+		for _, messages := range [][]*exchange.Message{priced(t, 1, 2), {vector(1, 2)}} {
+			// nobody has a vector that counts
 			r.Rank(&exchange.Ranking{Policy: ranks(p, long), Messages: messages, Members: everybody(2)})
 			if got := l.ranked(t); got.Err != nil || len(got.Members[1].Best) != len(messages) {
 				t.Errorf("%s: %+v", name, got)
@@ -148,7 +150,8 @@ func TestWhereARankingIsScored(t *testing.T) {
 	}
 }
 
-// random rankings are ranked alike here and by a node, in one part or several, and as each member's would be alone.
+// random rankings are ranked alike here and by a node, in one part or several, and as each member's
+// would be alone.
 func TestTheSameHereAndShipped(t *testing.T) {
 	n := newNode(t)
 	local, atEdge := start(t, nil)
@@ -232,10 +235,12 @@ func TestFailures(t *testing.T) {
 	infinite := &pushmeshv1.RankPolicy{Expression: &pushmeshv1.ExpressionScorer{Expression: "1.0 / features.none"}}
 	here, l3 := start(t, nil)
 	here.Rank(&exchange.Ranking{Policy: ranks(infinite, long), Messages: priced(t, 1), Members: everybody(1)})
-	if e := l3.ranked(t); e.Err != nil || len(e.Members) != 1 || len(e.Members[0].Best) != 0 { // what has no score is among nobody's best
+	if e := l3.ranked(t); e.Err != nil || len(e.Members) != 1 || len(e.Members[0].Best) != 0 {
+		// what has no score is among nobody's best
 		t.Error(e)
 	}
-	here.Rank(&exchange.Ranking{Policy: ranks(byPrice(), long), Messages: []*exchange.Message{nil}, Members: everybody(1)}) // panics
+	// panics
+	here.Rank(&exchange.Ranking{Policy: ranks(byPrice(), long), Messages: []*exchange.Message{nil}, Members: everybody(1)})
 	if c := code.Of(l3.ranked(t).Err); c != wirev1.Code_CODE_INTERNAL {
 		t.Error(c)
 	}
@@ -249,7 +254,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A ranking that is too much is refused, here where there is no node, and so is one beyond what may be under way.
+// A ranking that is too much is refused, here where there is no node, and so is one beyond what may
+// be under way.
 func TestTooMuch(t *testing.T) {
 	r, l := start(t, nil)
 	members := everybody(1000)

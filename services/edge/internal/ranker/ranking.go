@@ -20,8 +20,9 @@ const (
 	perMember  = 128
 )
 
-// ranking is one under way. Its stages are prepare (in the pool), place, and score (in the pool) or ship; between them the ranker's goroutine has it. Whoever is first
-// answers it: the last stage, one that fails, or the end of ctx.
+// ranking is one under way. Its stages are prepare (in the pool), place, and score (in the pool) or
+// ship; between them the ranker's goroutine has it. Whoever is first answers it: the last stage,
+// one that fails, or the end of ctx.
 type ranking struct {
 	r      *Ranker
 	asked  *exchange.Ranking

@@ -29,7 +29,8 @@ func (k *ranking) ship() {
 	}
 }
 
-// shippedPart takes the answer of one part. The last one answers the ranking; one that failed, for all.
+// shippedPart takes the answer of one part. The last one answers the ranking; one that failed, for
+// all.
 func (k *ranking) shippedPart(p part, resp *meshv1.RankJobResponse, err error) {
 	if err == nil {
 		err = k.take(p, resp)

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// hand seals a client's records by hand, for crypto/tls sends no KeyUpdate: RFC 8446, sections 5.2 and 7.2, for TLS_AES_128_GCM_SHA256.
+// hand seals a client's records by hand, for crypto/tls sends no KeyUpdate: RFC 8446, sections 5.2
+// and 7.2, for TLS_AES_128_GCM_SHA256.
 type hand struct {
 	t      *testing.T
 	secret []byte

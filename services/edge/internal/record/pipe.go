@@ -5,14 +5,16 @@ import (
 	"time"
 )
 
-// pipe is the net.Conn that crypto/tls reads and writes. It never holds more than the record in hand, so that crypto/tls keeps no bytes of the next one.
+// pipe is the net.Conn that crypto/tls reads and writes. It never holds more than the record in
+// hand, so that crypto/tls keeps no bytes of the next one.
 type pipe struct {
 	in     []byte // of the record in hand
 	out    []byte // written, and not taken
 	source Source // nil: the handshake is over
 }
 
-// nothing says that no record is in hand. That crypto/tls takes it for temporary keeps the connection going.
+// nothing says that no record is in hand. That crypto/tls takes it for temporary keeps the
+// connection going.
 type nothing struct{}
 
 var errNothing net.Error = nothing{}

@@ -1,6 +1,7 @@
-// Package record is the record layer of one TLS connection on an event loop: crypto/tls, which waits for its socket, over a transport that never does.
-// A handshake takes its records from whoever gives them and may wait; once it is over, the loop hands in one whole record at a time and
-// takes what was in it, and has what a connection is owed sealed.
+// Package record is the record layer of one TLS connection on an event loop: crypto/tls, which
+// waits for its socket, over a transport that never does. A handshake takes its records from
+// whoever gives them and may wait; once it is over, the loop hands in one whole record at a time
+// and takes what was in it, and has what a connection is owed sealed.
 package record
 
 import (
@@ -14,7 +15,8 @@ const (
 	headerSize = 5
 	// MaxPlain is the most that one record holds.
 	MaxPlain = 16 << 10
-	// maxSealed is the most that follows a record's header: TLS 1.2 allows 2,048 more bytes than there are inside.
+	// maxSealed is the most that follows a record's header: TLS 1.2 allows 2,048 more bytes than
+	// there are inside.
 	maxSealed = MaxPlain + 2048
 	// Overhead is the most that sealing adds to a record of the cipher suites that Prepare allows.
 	Overhead = headerSize + 8 + 16 + 1
@@ -24,19 +26,21 @@ const (
 func Prepare(cfg *tls.Config) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.CipherSuites = suites
-	cfg.DynamicRecordSizingDisabled = true // what a turn owes a connection is one record of up to 16 KiB, from the first on
+	// what a turn owes a connection is one record of up to 16 KiB, from the first on
+	cfg.DynamicRecordSizingDisabled = true
 	return cfg
 }
 
-// suites are the cipher suites of TLS 1.2 that are offered: those that seal in one pass, with keys that are forgotten. TLS 1.3 has no others.
+// suites are the cipher suites of TLS 1.2 that are offered: those that seal in one pass, with keys
+// that are forgotten. TLS 1.3 has no others.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// Whole says how many bytes the record has that b begins with; 0: it has not come whole. One that is too long, or of no version of TLS, counts as whole:
-// crypto/tls says what is wrong with it.
+// Whole says how many bytes the record has that b begins with; 0: it has not come whole. One that
+// is too long, or of no version of TLS, counts as whole: crypto/tls says what is wrong with it.
 func Whole(b []byte) int {
 	if len(b) < headerSize {
 		return 0
@@ -51,10 +55,12 @@ func Whole(b []byte) int {
 	return headerSize + n
 }
 
-// Source gives a handshake the client's next record, which is good until it is asked again. sent is what the client must have before it answers; nil: nothing.
+// Source gives a handshake the client's next record, which is good until it is asked again. sent is
+// what the client must have before it answers; nil: nothing.
 type Source func(sent []byte) (record []byte, err error)
 
-// Conn is the server's end of one connection. One goroutine at a time uses it: who shakes hands, then the loop.
+// Conn is the server's end of one connection. One goroutine at a time uses it: who shakes hands,
+// then the loop.
 type Conn struct {
 	pipe pipe
 	tls  *tls.Conn
@@ -67,7 +73,8 @@ func Server(cfg *tls.Config, source Source) *Conn {
 	return c
 }
 
-// Handshake shakes hands, waiting for source. sent is what the client is still to be sent, an alert where it failed.
+// Handshake shakes hands, waiting for source. sent is what the client is still to be sent, an alert
+// where it failed.
 func (c *Conn) Handshake() (sent []byte, err error) {
 	err = c.tls.Handshake()
 	sent = c.pipe.out
@@ -81,8 +88,9 @@ func (c *Conn) State() tls.ConnectionState { return c.tls.ConnectionState() }
 // ErrEnded says that the client has ended the connection, with a close_notify or an alert.
 var ErrEnded = errors.New("record: the client has ended the connection")
 
-// Open takes one whole record and puts what was in it, n bytes, into plain, which has room for MaxPlain. Answers to it (an alert, a new key) are
-// appended to out. After an error the connection is over.
+// Open takes one whole record and puts what was in it, n bytes, into plain, which has room for
+// MaxPlain. Answers to it (an alert, a new key) are appended to out. After an error the connection
+// is over.
 func (c *Conn) Open(plain, record, out []byte) (n int, sealed []byte, err error) {
 	c.pipe.in, c.pipe.out = record, out
 	n, err = c.tls.Read(plain)

@@ -34,7 +34,8 @@ func certificate(tb testing.TB) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// ends is a connection whose hands are shaken: the server's end, and a client that talks through memory.
+// ends is a connection whose hands are shaken: the server's end, and a client that talks through
+// memory.
 type ends struct {
 	tb     testing.TB
 	server *Conn
@@ -71,7 +72,8 @@ func (m *memory) record() []byte {
 	return r
 }
 
-// shake makes both ends. The client's turn is whenever the server waits, so that nothing runs at the same time.
+// shake makes both ends. The client's turn is whenever the server waits, so that nothing runs at
+// the same time.
 func shake(tb testing.TB, cert tls.Certificate, version uint16) *ends {
 	tb.Helper()
 	return shakeWith(tb, cert, version, nil)
@@ -228,7 +230,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// idleBudget is the heap of one connection that has shaken hands and is idle: 7,321 bytes with TLS 1.3 and Go 1.26.
+// idleBudget is the heap of one connection that has shaken hands and is idle: 7,321 bytes with TLS
+// 1.3 and Go 1.26.
 const idleBudget = 8 << 10
 
 func TestAnIdleConnectionIsSmall(t *testing.T) {
@@ -263,7 +266,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// FuzzOpen has records torn out, doubled, cut and changed. Whatever comes, what is opened is a beginning of what was sealed, and an error is the last word.
+// FuzzOpen has records torn out, doubled, cut and changed. Whatever comes, what is opened is a
+// beginning of what was sealed, and an error is the last word.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte{0, 0, 0}, uint8(3))
 	f.Add([]byte{1, 7, 200}, uint8(5))

@@ -75,8 +75,9 @@ func TestABroadcastIsNoSignOfLife(t *testing.T) {
 	}
 }
 
-// A router sends a producer's messages to one topic both ways, at random. On the way frames are lost, doubled, and one subject overtakes the
-// other. What is delivered is in order and comes once, and whatever is missing is known with the next frame for the edge.
+// A router sends a producer's messages to one topic both ways, at random. On the way frames are
+// lost, doubled, and one subject overtakes the other. What is delivered is in order and comes once,
+// and whatever is missing is known with the next frame for the edge.
 func TestNothingIsMissedUnnoticed(t *testing.T) {
 	for seed := range uint64(300) {
 		schedule(t, seed)

@@ -8,7 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/events"
 )
 
-// Frame is a meshv1.RouterFrame, decoded without copies: everything lies in the data, and is valid as long as that is not changed.
+// Frame is a meshv1.RouterFrame, decoded without copies: everything lies in the data, and is valid
+// as long as that is not changed.
 type Frame struct {
 	Router                       []byte
 	Incarnation, EdgeIncarnation uint64
@@ -16,9 +17,11 @@ type Frame struct {
 	Deliveries                   []Delivery
 	CheckTopics                  []string
 	WantSnapshot, Leaving        bool
-	// Broadcast is the number of a frame for every edge, 0 of one for this edge; that names the LastBroadcast.
+	// Broadcast is the number of a frame for every edge, 0 of one for this edge; that names the
+	// LastBroadcast.
 	Broadcast, LastBroadcast uint64
-	// Events are the kinds that the router knows to be wanted, and Told; 0: it says nothing about them.
+	// Events are the kinds that the router knows to be wanted, and Told; 0: it says nothing about
+	// them.
 	Events events.Mask
 }
 
@@ -102,7 +105,8 @@ const (
 	otherField
 )
 
-// next reads a field: its number as a varint or fixed64, or its value. n is below 0 where there is none.
+// next reads a field: its number as a varint or fixed64, or its value. n is below 0 where there is
+// none.
 func next(data []byte) (field, number uint64, value []byte, n int) {
 	num, kind, tag := protowire.ConsumeTag(data)
 	if tag < 0 {

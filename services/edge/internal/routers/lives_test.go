@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A router with a fixed id whose clock went back is a new process like any other, and stays so however long it lives.
+// A router with a fixed id whose clock went back is a new process like any other, and stays so
+// however long it lives.
 func TestARouterMayRestartWithAnyIncarnation(t *testing.T) {
 	s := New(edge)
 	s.Take(start, decoded(batch("r", 1_700_000_000_000_000, 9)), 0)
@@ -50,7 +51,8 @@ func TestWhatFollowsAGoodbyeIsDropped(t *testing.T) {
 	}
 }
 
-// Of two routers with one id the one that came last is heard, and they don't take turns. When it ends, the other is heard again.
+// Of two routers with one id the one that came last is heard, and they don't take turns. When it
+// ends, the other is heard again.
 func TestOfTwoRoutersWithOneIDOneIsHeard(t *testing.T) {
 	s := New(edge)
 	now := start

@@ -1,5 +1,5 @@
-// Package routers knows which routers are alive and whether everything they sent has come. It does no I/O: frames and the time are
-// put in, and what follows from them comes out.
+// Package routers knows which routers are alive and whether everything they sent has come. It does
+// no I/O: frames and the time are put in, and what follows from them comes out.
 package routers
 
 import (
@@ -22,15 +22,18 @@ const (
 	Hole        Reason = "hole"
 	Incarnation Reason = "incarnation"
 	Silent      Reason = "silent"
-	// Learned says that a router did not know all of the edge's interest, and does now: it may have routed past the edge.
+	// Learned says that a router did not know all of the edge's interest, and does now: it may have
+	// routed past the edge.
 	Learned Reason = "learned"
 )
 
 // Verdict about a frame.
 type Verdict struct {
-	// Foreign frames are meant for another incarnation of this edge, or come from an earlier one of the router: drop them.
+	// Foreign frames are meant for another incarnation of this edge, or come from an earlier one of
+	// the router: drop them.
 	Foreign bool
-	// Repeated deliveries came before, or so late that others came before them: drop those, the rest of the frame counts.
+	// Repeated deliveries came before, or so late that others came before them: drop those, the
+	// rest of the frame counts.
 	Repeated bool
 	// Missed says why deliveries may have been missed.
 	Missed Reason
@@ -54,11 +57,13 @@ type Set struct {
 	live            map[string]*router
 	// past are the processes that are over: what they say late counts for nothing.
 	past incarnation.Memory
-	// left are the ids of routers that said goodbye or fell silent, so that their return is told from a first appearance. Bounded by maxLeft.
+	// left are the ids of routers that said goodbye or fell silent, so that their return is told
+	// from a first appearance. Bounded by maxLeft.
 	left map[string]struct{}
 }
 
-// maxLeft bounds the memory of routers that are gone; beyond it all are forgotten, which costs a comparison of heads at most.
+// maxLeft bounds the memory of routers that are gone; beyond it all are forgotten, which costs a
+// comparison of heads at most.
 const maxLeft = 1024
 
 // New makes a set for an edge of this incarnation.
@@ -82,8 +87,8 @@ func (s *Set) Take(now time.Time, f *Frame, version uint64) Verdict {
 			v.Missed = Incarnation // it was away: what it sent meanwhile may be lost
 			delete(s.left, string(f.Router))
 		}
-		// What it broadcast before its first frame for this edge was not meant for it: nothing that the edge announced had been applied, or
-		// coming to know it is a reason to compare.
+		// What it broadcast before its first frame for this edge was not meant for it: nothing that
+		// the edge announced had been applied, or coming to know it is a reason to compare.
 		r = &router{incarnation: f.Incarnation, missing: version, broadcast: f.LastBroadcast}
 		if v.Missed != "" {
 			r.n = f.N
@@ -118,7 +123,8 @@ func (s *Set) Take(now time.Time, f *Frame, version uint64) Verdict {
 	return v
 }
 
-// late reports whether a frame is of a process of the router that is over. r is the one that lives; nil: none.
+// late reports whether a frame is of a process of the router that is over. r is the one that lives;
+// nil: none.
 func (s *Set) late(now time.Time, r *router, f *Frame) bool {
 	if r != nil && r.incarnation == f.Incarnation {
 		return false
@@ -127,8 +133,9 @@ func (s *Set) late(now time.Time, r *router, f *Frame) bool {
 	return s.past.Late(now, string(f.Router), f.Incarnation, alone, SilentAfter)
 }
 
-// number compares the frame's n with the batches that came, and the broadcasts with the last before it. A lower n says that the router dropped this
-// edge and took it up again. The connection keeps the order of frames and broadcasts, so what is not in order is not in time either.
+// number compares the frame's n with the batches that came, and the broadcasts with the last before
+// it. A lower n says that the router dropped this edge and took it up again. The connection keeps
+// the order of frames and broadcasts, so what is not in order is not in time either.
 func (r *router) number(f *Frame) (missed Reason, repeated bool) {
 	expected, batch := r.n, len(f.Deliveries) > 0 || len(f.CheckTopics) > 0
 	if batch {
@@ -147,7 +154,8 @@ func (r *router) number(f *Frame) (missed Reason, repeated bool) {
 	return missed, repeated
 }
 
-// Broadcast notes a frame for every edge. It is no sign that the router knows this one: only frames for it say that the router is alive.
+// Broadcast notes a frame for every edge. It is no sign that the router knows this one: only frames
+// for it say that the router is alive.
 func (s *Set) Broadcast(now time.Time, f *Frame) Verdict {
 	r := s.live[string(f.Router)]
 	switch {
@@ -168,7 +176,8 @@ func (s *Set) Broadcast(now time.Time, f *Frame) Verdict {
 	return v
 }
 
-// apply notes what the router knows, and says whether it has just come to know all that it should.
+// apply notes what the router knows, and reports whether it has just come to know all that it
+// should.
 func (r *router) apply(applied, version uint64) (learned bool) {
 	if applied < r.applied { // it forgot this edge, and learns its interest anew
 		r.missing = version
@@ -181,7 +190,8 @@ func (r *router) apply(applied, version uint64) (learned bool) {
 	return true
 }
 
-// Doubt has every live router say anew that it knows version: what the edge announced may not have come.
+// Doubt has every live router say anew that it knows version: what the edge announced may not have
+// come.
 func (s *Set) Doubt(version uint64) {
 	for _, r := range s.live {
 		r.missing = version
@@ -201,7 +211,8 @@ func (s *Set) Expire(now time.Time) int {
 	return n
 }
 
-// NextSilent is when Expire drops the first of them, unless it is heard before; false where none is alive.
+// NextSilent is when Expire drops the first of them, unless it is heard before; false where none is
+// alive.
 func (s *Set) NextSilent() (at time.Time, ok bool) {
 	for _, r := range s.live {
 		if due := r.seen.Add(SilentAfter); !ok || due.Before(at) {
@@ -222,7 +233,8 @@ func (s *Set) drop(id string) {
 // Len is the number of live routers.
 func (s *Set) Len() int { return len(s.live) }
 
-// Applied is the version that every live router has applied; any is false where there is no live router.
+// Applied is the version that every live router has applied; any is false where there is no live
+// router.
 func (s *Set) Applied() (version uint64, any bool) {
 	version = ^uint64(0)
 	for _, r := range s.live {
@@ -265,7 +277,8 @@ func (s *Set) Live() []Live {
 	return all
 }
 
-// Pick chooses one of ids for key: the same one for as long as it is among them (rendezvous hashing). "" of none.
+// Pick chooses one of ids for key: the same one for as long as it is among them (rendezvous
+// hashing). "" of none.
 func Pick(ids []string, key uint64) string {
 	best, high := "", uint64(0)
 	for _, id := range ids {

@@ -2,18 +2,21 @@ package rtt
 
 import "github.com/pushmesh/pushmesh/services/edge/internal/slab"
 
-// Link is what a connection carries of its round trips. Those of most are calm, all of the last 64, and then this is all there is: how many there were, and the
-// last two. Of the others it is the number of a record. Zero is a new connection's.
+// Link is what a connection carries of its round trips. Those of most are calm, all of the last 64,
+// and then this is all there is: how many there were, and the last two. Of the others it is the
+// number of a record. Zero is a new connection's.
 type Link uint32
 
 const (
-	recorded Link = 1 << 31 // the low bits are the number of a record; else the count, the last but one and the last sample
-	queued   Link = 1 << 30 // the answer to the last heartbeat had to wait behind what the edge had to send
-	number   Link = queued - 1
+	// the low bits are the number of a record; else the count, the last but one and the last sample
+	recorded Link = 1 << 31
+	// the answer to the last heartbeat had to wait behind what the edge had to send
+	queued Link = 1 << 30
+	number Link = queued - 1
 )
 
-// Queued notes whether the answer to this heartbeat waits behind a queue of the edge's, and says whether that to the last one did: the client's report of a
-// heartbeat comes with the next one.
+// Queued notes whether the answer to this heartbeat waits behind a queue of the edge's, and says
+// whether that to the last one did: the client's report of a heartbeat comes with the next one.
 func (l *Link) Queued(now bool) (before bool) {
 	before = *l&queued != 0
 	*l &^= queued
@@ -31,7 +34,8 @@ func (l Link) count() int          { return int(l >> 16 & 127) }
 func (l Link) last() quantum       { return quantum(l) }
 func (l Link) lastButOne() quantum { return quantum(l >> 8) }
 
-// record is of a link with a round trip that was not calm among its last 64. Its free ones are linked by smoothed.
+// record is of a link with a round trip that was not calm among its last 64. Its free ones are
+// linked by smoothed.
 type record struct {
 	window   [windowSize]quantum
 	smoothed uint32 // by the kernel, in microseconds, as of the last heartbeat; 0: calm
@@ -70,11 +74,12 @@ const (
 	StillSick                // unhealthy, and was so before
 )
 
-// Unhealthy says whether the link is.
+// Unhealthy reports whether the link is.
 func (v Verdict) Unhealthy() bool { return v >= Turned }
 
-// Judge takes the round trip that a client reports with a heartbeat (0: none) and the smoothed one of the kernel (0: unknown), in microseconds. The sample is
-// the greater of what these say: a client can't hide what the kernel sees.
+// Judge takes the round trip that a client reports with a heartbeat (0: none) and the smoothed one
+// of the kernel (0: unknown), in microseconds. The sample is the greater of what these say: a
+// client can't hide what the kernel sees.
 func (b *Book) Judge(l *Link, reported, smoothed uint32) (sample uint32, v Verdict) {
 	if reported == 0 && smoothed == 0 {
 		return 0, Unknown
@@ -139,7 +144,8 @@ func (b *Book) Forget(l *Link) {
 
 func (b *Book) record(l Link) *record { return b.records.At(int(l & number)) }
 
-// open begins the record of a link that was calm. Of its window all are below calm, so that it hardly matters which they were: the last two stand for them.
+// open begins the record of a link that was calm. Of its window all are below calm, so that it
+// hardly matters which they were: the last two stand for them.
 func (b *Book) open(l *Link) {
 	n := uint32(b.records.Len())
 	if b.free != 0 {

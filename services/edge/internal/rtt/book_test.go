@@ -63,7 +63,8 @@ func TestQuantumIsWithinAThirtySecond(t *testing.T) {
 	}
 }
 
-// Of links whose round trips are calm nothing is kept, and yet the rule is the one that keeps everything.
+// Of links whose round trips are calm nothing is kept, and yet the rule is the one that keeps
+// everything.
 func TestCalmLinksAreJudgedExactlyWithoutARecord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b Book
@@ -84,7 +85,8 @@ func TestCalmLinksAreJudgedExactlyWithoutARecord(t *testing.T) {
 	})
 }
 
-// A link with a record is judged as by the exact rule but for samples within 4 % of the limit, which is what quanta cost.
+// A link with a record is judged as by the exact rule but for samples within 4 % of the limit,
+// which is what quanta cost.
 func TestRecordedLinksAreJudgedAsTheRuleSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b Book
@@ -106,7 +108,8 @@ func TestRecordedLinksAreJudgedAsTheRuleSays(t *testing.T) {
 	})
 }
 
-// Whatever comes: a record is there while one of the last 64 was not calm, numbers add up, and nothing is left of links that end.
+// Whatever comes: a record is there while one of the last 64 was not calm, numbers add up, and
+// nothing is left of links that end.
 func TestRecordsComeAndGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b Book
@@ -179,7 +182,8 @@ func (s *smoother) add(us uint32) uint32 {
 	return uint32(*s)
 }
 
-// The tail that one long round trip leaves in the kernel's estimate is not taken for round trips that were long.
+// The tail that one long round trip leaves in the kernel's estimate is not taken for round trips
+// that were long.
 func TestTheKernelsTailIsNoSpike(t *testing.T) {
 	var b Book
 	var l Link
@@ -240,7 +244,8 @@ func TestQueuedIsKeptWhateverBecomesOfTheLink(t *testing.T) {
 	}
 }
 
-// FuzzReports has clients and kernels say anything: the verdict follows the sample, and the book stays in order.
+// FuzzReports has clients and kernels say anything: the verdict follows the sample, and the book
+// stays in order.
 func FuzzReports(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -23,18 +23,21 @@ var reasonNames = [Reasons]string{"", "report", "lag", "together", "cap"}
 func (r Reason) String() string { return reasonNames[r] }
 
 const (
-	// TooLate is how late a loop may be without being what a round trip waited for: an eighth of the shortest spike.
+	// TooLate is how late a loop may be without being what a round trip waited for: an eighth of
+	// the shortest spike.
 	TooLate = 100 * time.Millisecond
 	lateFor = 10 * time.Second
-	// Who suffers from one cause is noticed within a heartbeat, for each has its own time: twice the default one.
+	// Who suffers from one cause is noticed within a heartbeat, for each has its own time: twice
+	// the default one.
 	togetherFor  = time.Minute
 	togetherStep = togetherFor / 12
 	cappedFor    = 10 * time.Second
 	cappedStep   = cappedFor / 10
 )
 
-// Gate says whether an unhealthy connection may be closed. The loops of an edge share it, without a lock; their times are nanoseconds from about the same
-// point. With several loops at once it may refuse one more than it has to, and never allows one more.
+// Gate reports whether an unhealthy connection may be closed. The loops of an edge share it,
+// without a lock; their times are nanoseconds from about the same point. With several loops at once
+// it may refuse one more than it has to, and never allows one more.
 type Gate struct {
 	connections []held // by loop
 	lateUntil   atomic.Int64
@@ -76,7 +79,8 @@ func (g *Gate) Close(now int64) Reason {
 	for i := range g.connections {
 		all += g.connections[i].n.Load()
 	}
-	if n := g.turned.sum(now); n > 1 && n*100 > all*5 { // one alone is not together with others, however few there are
+	if n := g.turned.sum(now); n > 1 && n*100 > all*5 {
+		// one alone is not together with others, however few there are
 		return Together
 	}
 	// Taken first, then looked at.
@@ -90,8 +94,9 @@ func (g *Gate) Close(now int64) Reason {
 
 // recent counts what happened lately, by parts of time.
 type recent struct {
-	step  int64
-	parts []atomic.Uint64 // the number of the part of time in the high half, the count in the low one
+	step int64
+	// the number of the part of time in the high half, the count in the low one
+	parts []atomic.Uint64
 }
 
 func newRecent(step time.Duration, parts int) recent {

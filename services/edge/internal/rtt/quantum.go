@@ -2,8 +2,9 @@ package rtt
 
 import "math/bits"
 
-// quantum is a round trip in a byte: four bits of mantissa behind a leading one, four of exponent, in units of 64 µs. It is within 1/32 of what it stands
-// for, or 32 µs below a millisecond, and the greatest stands for all from 32 s on.
+// quantum is a round trip in a byte: four bits of mantissa behind a leading one, four of exponent,
+// in units of 64 µs. It is within 1/32 of what it stands for, or 32 µs below a millisecond, and the
+// greatest stands for all from 32 s on.
 type quantum uint8
 
 const (

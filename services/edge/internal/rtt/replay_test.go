@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// rule says with each heartbeat whether the connection is to be closed; then the client comes back, on another connection.
+// rule says with each heartbeat whether the connection is to be closed; then the client comes back,
+// on another connection.
 type rule func() func(reported, smoothed uint32) bool
 
 func ours() func(reported, smoothed uint32) bool {
@@ -45,7 +46,8 @@ func play(us []uint32, of rule, reports bool) (closed []int) {
 	return closed
 }
 
-// Links that are only slow, or only now and then, are closed at least 60 % less often than by a limit of a second.
+// Links that are only slow, or only now and then, are closed at least 60 % less often than by a
+// limit of a second.
 func TestReplayedTracesHaveFewFalseKicks(t *testing.T) {
 	const clients, day = 16, 24 * hour
 	t.Log("kicks of healthy clients a client and day:   a second  three in a row  this rule  by the kernel alone")
@@ -75,7 +77,8 @@ func TestReplayedTracesHaveFewFalseKicks(t *testing.T) {
 
 func per(n, clients int) float64 { return float64(n) / float64(clients) }
 
-// A link that is ill for good is found within mostBeats heartbeats, whatever it was before; where clients report nothing, within mostUnreported.
+// A link that is ill for good is found within mostBeats heartbeats, whatever it was before; where
+// clients report nothing, within mostUnreported.
 func TestIllLinksAreFound(t *testing.T) {
 	const clients, before, after, mostBeats, mostUnreported = 16, 3 * hour, hour, 4, 10
 	for k, kind := range kinds {
@@ -101,7 +104,8 @@ func TestIllLinksAreFound(t *testing.T) {
 	}
 }
 
-// What is kept of a link, and the quanta that it is kept in, hardly change what the rule finds with everything kept.
+// What is kept of a link, and the quanta that it is kept in, hardly change what the rule finds with
+// everything kept.
 func TestRecordsJudgeReplayedTracesAsTheRuleDoes(t *testing.T) {
 	const clients, day = 8, 24 * hour
 	for k, kind := range kinds {

@@ -1,9 +1,11 @@
-// Package rtt judges the health of links by their round trips. It has no socket and no clock: what each heartbeat tells of a link comes in, and whether the
-// link is unhealthy goes out. Book keeps what is known of the links of one event loop; Gate, which the loops of an edge share, says whether a connection may
-// be closed for it.
+// Package rtt judges the health of links by their round trips. It has no socket and no clock: what
+// each heartbeat tells of a link comes in, and whether the link is unhealthy goes out. Book keeps
+// what is known of the links of one event loop; Gate, which the loops of an edge share, says
+// whether a connection may be closed for it.
 //
-// A round trip is a spike where it is beyond mean + 3 sigma of the window before it, of 64 samples, and beyond 800 ms; until there are 16 samples, beyond 2 s.
-// Spikes stay out of the window. A link is unhealthy from the third spike in a row on, until a round trip that is none.
+// A round trip is a spike where it is beyond mean + 3 sigma of the window before it, of 64 samples,
+// and beyond 800 ms; until there are 16 samples, beyond 2 s. Spikes stay out of the window. A link
+// is unhealthy from the third spike in a row on, until a round trip that is none.
 package rtt
 
 import (
@@ -40,22 +42,26 @@ const (
 	floor = 800_000   // µs
 	// inARow spikes make a link unhealthy.
 	inARow = 3
-	// calm is a round trip that can't raise the limit above floor: of values between 0 and m, mean + 3 sigma is at most m × (1/2 + √10/2), which is 2.08 m
-	// (with a share of p at m and the rest at 0 it is m × (p + 3 √(p(1-p)))). A window of nothing else need not be kept.
+	// calm is a round trip that can't raise the limit above floor: of values between 0 and m, mean
+	// + 3 sigma is at most m × (1/2 + √10/2), which is 2.08 m (with a share of p at m and the rest
+	// at 0 it is m × (p + 3 √(p(1-p)))). A window of nothing else need not be kept.
 	calm = 375_000 // µs
 )
 
 // Path is what the kernel knows of a connection.
 type Path struct {
-	// RTT is the round trip in microseconds, smoothed as TCP does it: an eighth of each new one. 0: unknown.
+	// RTT is the round trip in microseconds, smoothed as TCP does it: an eighth of each new one. 0:
+	// unknown.
 	RTT uint32
 	// Unsent bytes that the kernel has not sent yet.
 	Unsent uint32
 }
 
-// fresh is what the round trips since the last heartbeat were at least, in microseconds, by how the smoothed one went from before to now: one that has
-// risen is below their average, and of one that falls, where there was one round trip (of an idle connection, which has a Pong for each heartbeat, there
-// is), that one can be told. Without this, the tail of one long round trip would look like many.
+// fresh is what the round trips since the last heartbeat were at least, in microseconds, by how the
+// smoothed one went from before to now: one that has risen is below their average, and of one that
+// falls, where there was one round trip (of an idle connection, which has a Pong for each
+// heartbeat, there is), that one can be told. Without this, the tail of one long round trip would
+// look like many.
 func fresh(before, now uint32) uint32 {
 	one := 8*int64(now) - 7*int64(before)
 	return uint32(min(max(one, 0), int64(now)))

@@ -5,16 +5,20 @@ import (
 	"math/rand/v2"
 )
 
-// A trace is what the heartbeats of one client meet, one each 30 s, in microseconds. Each kind is a model of a network, with what is known of it:
+// A trace is what the heartbeats of one client meet, one each 30 s, in microseconds. Each kind is a
+// model of a network, with what is known of it:
 //
-//   - cellular: a radio that idles between heartbeats (its tail is some 10 s) has to be promoted for each: 50 to 300 ms with LTE, 1 to 2.5 s with 3G. Handovers
-//     and lost coverage hold packets back for hundreds of milliseconds to tens of seconds, after which they come.
-//   - bufferbloat: an upload that fills a modem's queue adds hundreds of milliseconds to more than a second for as long as it lasts, and the queue goes up
-//     and down with TCP's window.
+//   - cellular: a radio that idles between heartbeats (its tail is some 10 s) has to be promoted
+//     for each: 50 to 300 ms with LTE, 1 to 2.5 s with 3G. Handovers and lost coverage hold packets
+//     back for hundreds of milliseconds to tens of seconds, after which they come.
+//   - bufferbloat: an upload that fills a modem's queue adds hundreds of milliseconds to more than
+//     a second for as long as it lasts, and the queue goes up and down with TCP's window.
 //   - Wi-Fi: power saving adds up to a beacon interval or three, roaming takes a second or some.
-//   - satellites: 600 ms by the speed of light for geostationary ones, and a bulk transfer of a neighbour's on top; 40 ms for low ones, with outages of seconds.
+//   - satellites: 600 ms by the speed of light for geostationary ones, and a bulk transfer of a
+//     neighbour's on top; 40 ms for low ones, with outages of seconds.
 //
-// None of these is better on another connection, so that closing one is a mistake. Ill ones are those of illFrom.
+// None of these is better on another connection, so that closing one is a mistake. Ill ones are
+// those of illFrom.
 type kind struct {
 	name string
 	next func(*rand.Rand) func() float64 // milliseconds
@@ -123,7 +127,8 @@ var kinds = []kind{
 	}},
 }
 
-// illFrom has the link be ill from a heartbeat on: each round trip takes seconds more, as where packets come through by the third or fourth retransmission.
+// illFrom has the link be ill from a heartbeat on: each round trip takes seconds more, as where
+// packets come through by the third or fourth retransmission.
 func illFrom(r *rand.Rand, healthy func() float64, at int) func() float64 {
 	n := 0
 	return func() float64 {

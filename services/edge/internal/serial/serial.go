@@ -1,4 +1,5 @@
-// Package serial runs functions one after another in one goroutine, which thereby owns whatever they touch.
+// Package serial runs functions one after another in one goroutine, which thereby owns whatever
+// they touch.
 package serial
 
 import (
@@ -7,8 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// Queue of functions for one goroutine. Do never blocks and never refuses: its callers bound what they put in (by the
-// subscriptions and connections that may exist) and refuse beyond that themselves, with TryDo or a count of their own.
+// Queue of functions for one goroutine. Do never blocks and never refuses: its callers bound what
+// they put in (by the subscriptions and connections that may exist) and refuse beyond that
+// themselves, with TryDo or a count of their own.
 type Queue struct {
 	ready chan struct{} // holds one token while there is something to run
 

@@ -18,8 +18,9 @@ func outage(b *bench, generation uint64, d time.Duration) {
 	pass(d)
 }
 
-// What a session ACKed while its store was away is written before its next connection to this edge attaches, however the store comes back: the attach would make it
-// void, and all of it would come again.
+// What a session ACKed while its store was away is written before its next connection to this edge
+// attaches, however the store comes back: the attach would make it void, and all of it would come
+// again.
 func TestNoAttachOvertakesWhatWaitsHere(t *testing.T) {
 	for _, back := range []time.Duration{0, 400 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond, 1300 * time.Millisecond, 2 * time.Second} {
 		t.Run(fmt.Sprint("the store is back after ", back), func(t *testing.T) {
@@ -47,7 +48,8 @@ func TestNoAttachOvertakesWhatWaitsHere(t *testing.T) {
 	}
 }
 
-// An edge that is asked to yield a session writes at once what its store would not take before: who asked has reached that store, and waits half a second.
+// An edge that is asked to yield a session writes at once what its store would not take before: who
+// asked has reached that store, and waits half a second.
 func TestWhoYieldsWritesWhatWaitedAtOnce(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)
@@ -65,7 +67,8 @@ func TestWhoYieldsWritesWhatWaitedAtOnce(t *testing.T) {
 	})
 }
 
-// Where a session's writes fail and nothing else does, its next connection is not kept waiting for ever.
+// Where a session's writes fail and nothing else does, its next connection is not kept waiting for
+// ever.
 func TestAnAttachDoesNotWaitForEverForAWrite(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)
@@ -84,7 +87,8 @@ func TestAnAttachDoesNotWaitForEverForAWrite(t *testing.T) {
 	})
 }
 
-// A session's ACKs are stored once its store answers for a second and a half in one piece, however long it was away and however often it came back for less.
+// A session's ACKs are stored once its store answers for a second and a half in one piece, however
+// long it was away and however often it came back for less.
 func TestAnAckIsStoredOnceTheStoreIsThere(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, 5 * time.Second, time.Minute, time.Hour} {
 		in(t, func(b *bench) {

@@ -22,10 +22,12 @@ type attach struct {
 	givenUp      atomic.Bool // the connection is gone
 }
 
-// attachTimeout bounds one question to the store, attachPauses lie between attempts: a takeover of shards takes a few seconds.
+// attachTimeout bounds one question to the store, attachPauses lie between attempts: a takeover of
+// shards takes a few seconds.
 const attachTimeout = 5 * time.Second
 
-// owedPatience is how long an attach waits for what the same session has to write here. The store that does not take it is not likely to attach it.
+// owedPatience is how long an attach waits for what the same session has to write here. The store
+// that does not take it is not likely to attach it.
 const owedPatience = 3 * time.Second
 
 var attachPauses = []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second}
@@ -48,7 +50,8 @@ func (s *Sessions) Attach(conn exchange.Conn, user, name string, ttl uint32, con
 	}
 }
 
-// begin asks the holder on this edge to yield, else looks for one elsewhere; then the session is raised.
+// begin asks the holder on this edge to yield, else looks for one elsewhere; then the session is
+// raised.
 func (s *Sessions) begin(one *session) {
 	a := one.attaches[0]
 	if !one.held {
@@ -59,8 +62,9 @@ func (s *Sessions) begin(one *session) {
 	s.yieldHere(one, a, s.awaitEnd(one), 0)
 }
 
-// yieldHere waits for the hold's end, then raises the session. A holder has yieldPatience. Positions that the store did not take yet would be void with the
-// attach, and what was ACKed come again: they have owedPatience.
+// yieldHere waits for the hold's end, then raises the session. A holder has yieldPatience.
+// Positions that the store did not take yet would be void with the attach, and what was ACKed come
+// again: they have owedPatience.
 func (s *Sessions) yieldHere(one *session, a *attach, freed chan struct{}, waited time.Duration) {
 	s.group.Go("edge-sessions-yield", func(ctx context.Context) {
 		patience := time.NewTimer(yieldPatience)
@@ -105,7 +109,8 @@ func (s *Sessions) raise(one *session, a *attach, elsewhere bool) {
 	})
 }
 
-// ownersKept is how many owners' slots are kept; beyond, those of owners that have nothing to do are forgotten.
+// ownersKept is how many owners' slots are kept; beyond, those of owners that have nothing to do
+// are forgotten.
 const ownersKept = 256
 
 // slotsOf are for the attaches of one owner's sessions.
@@ -164,8 +169,9 @@ func (s *Sessions) attached(one *session, a *attach, resp *meshv1.AttachSessionR
 	s.forget(one)
 }
 
-// hold makes a the holder; an older one that did not yield in time, here or elsewhere, has lost it. Two edges may both have found nobody to ask, and
-// have been given the session one after the other: the store tells the second one of the first, which is told at once, maybe before its own answer.
+// hold makes a the holder; an older one that did not yield in time, here or elsewhere, has lost it.
+// Two edges may both have found nobody to ask, and have been given the session one after the other:
+// the store tells the second one of the first, which is told at once, maybe before its own answer.
 func (s *Sessions) hold(one *session, a *attach, resp *meshv1.AttachSessionResponse) {
 	if one.held {
 		s.lost(one, errTakenOver)
@@ -191,7 +197,8 @@ func (s *Sessions) hold(one *session, a *attach, resp *meshv1.AttachSessionRespo
 	})
 }
 
-// overPauses lie between attempts to tell an edge that it has lost a session; each takes yieldPatience at most.
+// overPauses lie between attempts to tell an edge that it has lost a session; each takes
+// yieldPatience at most.
 var overPauses = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 8 * time.Second}
 
 // tellOver tells the edge that held a session before that its hold is over.
@@ -224,8 +231,9 @@ func (s *Sessions) tellOver(edge string, k key, generation uint64) {
 	})
 }
 
-// Over ends the hold of a session here, and those that attaches under way will end in, where their generation is older than this one: the store has
-// given the session to another edge since, or (with NOT_FOUND) has deleted it. Nothing of them is written.
+// Over ends the hold of a session here, and those that attaches under way will end in, where their
+// generation is older than this one: the store has given the session to another edge since, or
+// (with NOT_FOUND) has deleted it. Nothing of them is written.
 func (s *Sessions) Over(user, name string, generation uint64, why wirev1.Code) {
 	s.ops.Do(func() {
 		one := s.all[key{user, name}]
@@ -255,7 +263,8 @@ func byTopic(all []*meshv1.SessionCursor) map[string]*meshv1.SessionCursor {
 	return cursors
 }
 
-// Hold makes conn the holder of a session that was attached otherwise, under a generation. Who held it here has lost it.
+// Hold makes conn the holder of a session that was attached otherwise, under a generation. Who held
+// it here has lost it.
 func (s *Sessions) Hold(conn exchange.Conn, user, name string, generation uint64) {
 	s.ops.Do(func() {
 		one := s.get(key{user, name})

@@ -18,12 +18,14 @@ const (
 	bytesInABatch  = 1 << 20
 	writeTimeout   = 5 * time.Second
 	firstPause     = 250 * time.Millisecond
-	// usualPause bounds the pause between tries of one session's write: so long, and the time of a write, a store must answer in one piece to have all that waits.
-	// Where very many sessions wait, triesASecond bounds all of theirs, and longestPause the pause.
+	// usualPause bounds the pause between tries of one session's write: so long, and the time of a
+	// write, a store must answer in one piece to have all that waits. Where very many sessions
+	// wait, triesASecond bounds all of theirs, and longestPause the pause.
 	usualPause   = time.Second
 	triesASecond = 25_000
 	longestPause = 4 * time.Second
-	// triesOfRefs is how often a write is tried before those who wait for it are told of the trouble. It is tried on after that.
+	// triesOfRefs is how often a write is tried before those who wait for it are told of the
+	// trouble. It is tried on after that.
 	triesOfRefs = 4
 )
 

@@ -66,7 +66,8 @@ func detach(generation, floor uint64) *meshv1.SessionWrite {
 	return w
 }
 
-// Who has taken a session over may save, its predecessors may not, and the one after it takes it over likewise. Where all are of one edge no other is told.
+// Who has taken a session over may save, its predecessors may not, and the one after it takes it
+// over likewise. Where all are of one edge no other is told.
 func TestASessionGoesFromHandToHand(t *testing.T) {
 	in(t, func(b *bench) {
 		b.attach(1)
@@ -176,7 +177,8 @@ func TestAConflictIsTriedAgain(t *testing.T) {
 	})
 }
 
-// slow is a store whose answers to writes and attaches are let go by the test, and which knows how many are under way.
+// slow is a store whose answers to writes and attaches are let go by the test, and which knows how
+// many are under way.
 type slow struct {
 	Store
 	*bench
@@ -219,14 +221,16 @@ func slowStore(b *bench) *slow {
 	return s
 }
 
-// An owner that doesn't answer has 64 attaches and 4 writes of an edge at once, the others of its own wait, and those of other owners don't.
+// An owner that doesn't answer has 64 attaches and 4 writes of an edge at once, the others of its
+// own wait, and those of other owners don't.
 func TestASlowOwnerHoldsUpItsOwn(t *testing.T) {
 	in(t, func(b *bench) {
 		s := slowStore(b)
 		for i := range uint32(attachesAtATime + 10) {
 			b.Attach(conn(i), "slow", fmt.Sprint(i), 0, uint64(i))
 		}
-		for i := range uint32(ownersKept + 20) { // more owners than are kept: the busy one is not forgotten
+		for i := range uint32(ownersKept + 20) {
+			// more owners than are kept: the busy one is not forgotten
 			user := fmt.Sprint("quick", i)
 			b.Attach(conn(1000), user, "s", 0, uint64(i))
 			if e := (<-b.events).(exchange.Attached); e.Err != nil || e.Conn != conn(1000) {
@@ -271,7 +275,8 @@ func TestASlowOwnerHoldsUpItsOwn(t *testing.T) {
 		for range 10 {
 			select {
 			case s.let <- struct{}{}:
-			case <-time.After(time.Second): // fewer requests than sessions: those that waited share one
+			case <-time.After(time.Second):
+				// fewer requests than sessions: those that waited share one
 			}
 		}
 		synctest.Wait()
@@ -312,7 +317,8 @@ func TestAWriteIsBoundedInBytes(t *testing.T) {
 	})
 }
 
-// A store that is away is asked after 250 ms, then half as often each time, every second at last; who waits for an answer is told after the fourth.
+// A store that is away is asked after 250 ms, then half as often each time, every second at last;
+// who waits for an answer is told after the fourth.
 func TestAStoreThatIsAwayIsAskedLessAndLess(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)
@@ -353,7 +359,8 @@ func (s storeFunc) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsReq
 	return s.Store.WriteCursors(ctx, req)
 }
 
-// What came while a write was under way that failed counts with it: together they are bounded, at once.
+// What came while a write was under way that failed counts with it: together they are bounded, at
+// once.
 func TestWhatFailedCountsWithWhatCameSince(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)
@@ -428,7 +435,8 @@ func TestSessionsThatOweNothingCostNothing(t *testing.T) {
 	})
 }
 
-// Where very many edges are to be told that they lost a session the next one is not: it learns it when it writes.
+// Where very many edges are to be told that they lost a session the next one is not: it learns it
+// when it writes.
 func TestEdgesToBeToldAreBounded(t *testing.T) {
 	in(t, func(b *bench) {
 		for range tellsAtATime {

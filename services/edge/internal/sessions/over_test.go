@@ -63,7 +63,8 @@ func TestWhoLostASessionBeforeItsAnswerCame(t *testing.T) {
 // Whom the store names as the holder before is told, again and again where it can't be reached.
 func TestTheHolderBeforeIsTold(t *testing.T) {
 	in(t, func(b *bench) {
-		b.raising = func() { b.set(func() { b.holder, b.generation = "e2", 4 }) } // it has attached between the question and the attach
+		// it has attached between the question and the attach
+		b.raising = func() { b.set(func() { b.holder, b.generation = "e2", 4 }) }
 		b.set(func() { b.deaf = 3 })
 		b.attach(1)
 		pass(time.Minute)
@@ -85,7 +86,8 @@ func TestTheHolderBeforeIsTold(t *testing.T) {
 	})
 }
 
-// A session that is deleted is no takeover: its holder is told so, at once or with the write that finds out.
+// A session that is deleted is no takeover: its holder is told so, at once or with the write that
+// finds out.
 func TestTheHolderOfADeletedSessionIsTold(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)
@@ -153,8 +155,9 @@ func (s *shared) WriteCursors(_ context.Context, req *meshv1.WriteCursorsRequest
 	return resp, nil
 }
 
-// Connections of one session that say Hello at several edges within milliseconds, and then are silent: whoever comes first, and whatever is late, one
-// keeps it, the one that the store knows, and every other one is told.
+// Connections of one session that say Hello at several edges within milliseconds, and then are
+// silent: whoever comes first, and whatever is late, one keeps it, the one that the store knows,
+// and every other one is told.
 func TestOneOfManyEdgesKeepsASession(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) { keepOne(t, seed) })

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// pending is what waits to be written for one session: many Saves merged, of which the last word on each topic and filter counts.
+// pending is what waits to be written for one session: many Saves merged, of which the last word on
+// each topic and filter counts.
 type pending struct {
 	generation uint64
 	cursors    map[string]*meshv1.SessionCursor // nil: to be removed

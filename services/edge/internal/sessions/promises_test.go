@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// A session that was attached elsewhere in the process is held like any: it is found, yields, and is lost to the next.
+// A session that was attached elsewhere in the process is held like any: it is found, yields, and
+// is lost to the next.
 func TestHeldUnderAnAttachOfAnother(t *testing.T) {
 	in(t, func(b *bench) {
 		holder := func() (uint32, bool) {
@@ -74,7 +75,8 @@ func (a *asked) AttachSession(_ context.Context, req *meshv1.AttachSessionReques
 	return a.answer(a.n)
 }
 
-// The store is asked again where that can help, for about two seconds, and once where it can't. What it tells of cursors and filters is handed on.
+// The store is asked again where that can help, for about two seconds, and once where it can't.
+// What it tells of cursors and filters is handed on.
 func TestTheStoreIsAskedAgainWhereThatHelps(t *testing.T) {
 	for _, c := range []struct {
 		why   wirev1.Code
@@ -131,7 +133,8 @@ func TestOnlyTheHolderGivesUp(t *testing.T) {
 	})
 }
 
-// Flush has everything written at once that waits, and returns when it is stored, or its time is over.
+// Flush has everything written at once that waits, and returns when it is stored, or its time is
+// over.
 func TestFlushWaitsForTheStore(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)
@@ -162,7 +165,8 @@ func TestFlushWaitsForTheStore(t *testing.T) {
 	})
 }
 
-// A busy session whose writes grow beyond the bound is written at once, not cut off; a store that answers of fewer writes than it got is asked again.
+// A busy session whose writes grow beyond the bound is written at once, not cut off; a store that
+// answers of fewer writes than it got is asked again.
 func TestABusySessionIsWrittenAtOnce(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)

@@ -1,5 +1,5 @@
-// Package sessions holds the durable sessions of an edge's connections: who has one, taking it over from its older holder, and writing
-// cursors, many at a time.
+// Package sessions holds the durable sessions of an edge's connections: who has one, taking it over
+// from its older holder, and writing cursors, many at a time.
 package sessions
 
 import (
@@ -30,11 +30,13 @@ type Config struct {
 	Store Store
 	// Post hands an event to a loop.
 	Post func(loop uint16, e exchange.Event)
-	// Owner is the store that has a session, as far as is known; nil: one has all. Sessions are kept apart by it: an owner that is slow or away holds up its own.
+	// Owner is the store that has a session, as far as is known; nil: one has all. Sessions are
+	// kept apart by it: an owner that is slow or away holds up its own.
 	Owner func(user, name string) string
-	// Yield asks another edge to give a session up, and says whether it did.
+	// Yield asks another edge to give a session up, and reports whether it did.
 	Yield func(ctx context.Context, edge, user, name string) bool
-	// Over tells another edge that holds of a session under generations older than this one are over, and says whether there is nothing more to tell it.
+	// Over tells another edge that holds of a session under generations older than this one are
+	// over, and reports whether there is nothing more to tell it.
 	Over func(ctx context.Context, edge, user, name string, generation uint64) bool
 	Log  *slog.Logger
 	// FlushEvery is how long a write may wait for others; 0: 1 s.
@@ -48,10 +50,13 @@ const (
 	tellsAtATime    = 1024
 	yieldPatience   = 500 * time.Millisecond
 	scanEvery       = 50 * time.Millisecond
-	maxPending      = 1 << 20 // bytes of one session that can't be stored; beyond, its hold ends: that costs redelivery, no loss
+	// bytes of one session that can't be stored; beyond, its hold ends: that costs redelivery, no
+	// loss
+	maxPending = 1 << 20
 )
 
-// Sessions is a lifecycle.Part; its methods never block but for Flush, Yield and Stop. One goroutine owns everything.
+// Sessions is a lifecycle.Part; its methods never block but for Flush, Yield and Stop. One
+// goroutine owns everything.
 type Sessions struct {
 	cfg   Config
 	ops   *serial.Queue
@@ -67,13 +72,16 @@ type Sessions struct {
 
 	// Held sessions now.
 	Held atomic.Int64
-	// Written writes, Stale ones that a newer holder made void, and Failed ones that are tried again.
+	// Written writes, Stale ones that a newer holder made void, and Failed ones that are tried
+	// again.
 	Written, Stale, Failed atomic.Uint64
-	// Overflowed writes were dropped at a bound, Rejected ones because the store refused them for good.
+	// Overflowed writes were dropped at a bound, Rejected ones because the store refused them for
+	// good.
 	Overflowed, Rejected atomic.Uint64
 	// Attaches and TakenOver sessions.
 	Attaches, TakenOver atomic.Uint64
-	// Untold edges could not be told that they have lost a session: its connection learns it with its next write.
+	// Untold edges could not be told that they have lost a session: its connection learns it with
+	// its next write.
 	Untold atomic.Uint64
 }
 
@@ -93,7 +101,8 @@ type session struct {
 	writing  bool
 	freed    map[chan struct{}]bool // closed when the hold ends: somebody waits for it
 
-	// void says that holds under older generations than this one are over, as another edge or a router said, and why. An attach under way may end in one.
+	// void says that holds under older generations than this one are over, as another edge or a
+	// router said, and why. An attach under way may end in one.
 	void uint64
 	why  error
 }
@@ -157,7 +166,8 @@ func (s *Sessions) get(k key) *session {
 	return one
 }
 
-// forget drops a session of which nothing is left to do. Where it is not held, nothing waits to be written.
+// forget drops a session of which nothing is left to do. Where it is not held, nothing waits to be
+// written.
 func (s *Sessions) forget(one *session) {
 	if !one.held && len(one.attaches) == 0 && !one.writing {
 		delete(s.all, one.key)
@@ -215,8 +225,9 @@ func (s *Sessions) bound(one *session) {
 	s.cutOff(one, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "the store is away and too much waits for it"))
 }
 
-// cutOff ends a hold of which a part can't be stored. The holder's later positions would count it as stored, dead letters too, so none of them may be: all that is
-// left to write is that nobody holds the session, and who attaches next begins where it was.
+// cutOff ends a hold of which a part can't be stored. The holder's later positions would count it
+// as stored, dead letters too, so none of them may be: all that is left to write is that nobody
+// holds the session, and who attaches next begins where it was.
 func (s *Sessions) cutOff(one *session, why error) {
 	p := one.pending
 	s.answer(p.refs, why)
@@ -250,7 +261,8 @@ func (s *Sessions) end(one *session) {
 	one.freed = nil
 }
 
-// awaitEnd returns what is closed when the hold ends. What waits to be written is written at once, though the store did not take it before.
+// awaitEnd returns what is closed when the hold ends. What waits to be written is written at once,
+// though the store did not take it before.
 func (s *Sessions) awaitEnd(one *session) (freed chan struct{}) {
 	freed = make(chan struct{})
 	if one.freed == nil {

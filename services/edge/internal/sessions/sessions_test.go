@@ -33,7 +33,8 @@ type bench struct {
 	raising    func() // nil: nothing; done before a session is raised
 	over       []string
 	writeTime  time.Duration // that a write takes
-	deaf       int           // so many times other edges can't be told that they have lost a session
+	// so many times other edges can't be told that they have lost a session
+	deaf int
 }
 
 // in runs a test with a started bench.
@@ -308,7 +309,8 @@ func TestStoreAwayKeepsCursorsAndTellsThoseWhoWait(t *testing.T) {
 	})
 }
 
-// Dead letters that can't be stored are not dropped with the positions behind them kept: the hold ends, and the session stays where it was.
+// Dead letters that can't be stored are not dropped with the positions behind them kept: the hold
+// ends, and the session stays where it was.
 func TestWhatCannotBeStoredIsBounded(t *testing.T) {
 	for _, detach := range []bool{false, true} {
 		t.Run(fmt.Sprint("detach ", detach), func(t *testing.T) {
@@ -440,7 +442,8 @@ func drawWrite(t *rapid.T, i int) *meshv1.SessionWrite {
 	return w
 }
 
-// Whatever is merged in whatever parts, the result of writing it is that of writing every part in turn.
+// Whatever is merged in whatever parts, the result of writing it is that of writing every part in
+// turn.
 func TestMergingIsWritingInTurn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		one, two := newStored(), newStored()
@@ -477,7 +480,8 @@ func TestMergingIsWritingInTurn(t *testing.T) {
 	})
 }
 
-// However often the store fails: in the end it has what was saved, in the order in which it was, dead letters too, and everybody who waits has one answer.
+// However often the store fails: in the end it has what was saved, in the order in which it was,
+// dead letters too, and everybody who waits has one answer.
 func TestWhateverFailsTheStoreGetsWhatWasSaved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(rt, "writes")

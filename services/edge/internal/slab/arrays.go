@@ -11,12 +11,14 @@ import (
 
 const (
 	wordSize = int(unsafe.Sizeof(uintptr(0)))
-	// regionBytes is how much is mapped for arrays at a time; pages are the kernel's until they are touched.
+	// regionBytes is how much is mapped for arrays at a time; pages are the kernel's until they are
+	// touched.
 	regionBytes = 1 << 20
 	arrayKinds  = 28
 )
 
-// Arrays is the memory of Lists: arrays of 2 to the n pointers, off the heap. It belongs to one goroutine.
+// Arrays is the memory of Lists: arrays of 2 to the n pointers, off the heap. It belongs to one
+// goroutine.
 type Arrays struct {
 	regions []*region
 	left    []byte                     // of the last region

@@ -6,9 +6,10 @@ import (
 	"unsafe"
 )
 
-// List is a list of pointers into slabs and pools, itself where the collector does not look; it may lie in a slab. One pointer is kept in place, up
-// to pageItems lie in an array that doubles, more in pages of that many: growing never copies more than a page, or the directory of the pages.
-// Its memory comes from the Arrays that every change is given, always the same.
+// List is a list of pointers into slabs and pools, itself where the collector does not look; it may
+// lie in a slab. One pointer is kept in place, up to pageItems lie in an array that doubles, more
+// in pages of that many: growing never copies more than a page, or the directory of the pages. Its
+// memory comes from the Arrays that every change is given, always the same.
 type List[T any] struct {
 	at    unsafe.Pointer // the one pointer, the array, or the directory
 	n     uint32
@@ -20,7 +21,8 @@ const (
 	pageItems = 1 << pageKind
 )
 
-// shape says that at has room for 1<<kind pointers, and how many pages they point to, 0 where there are none.
+// shape says that at has room for 1<<kind pointers, and how many pages they point to, 0 where there
+// are none.
 type shape uint32
 
 const shapePages = 8 // the bits of pages begin here
@@ -93,7 +95,8 @@ func (l *List[T]) addPage(a *Arrays) {
 	l.shape = shapeOf(kind, pages+1)
 }
 
-// Pop takes the last one away; memory goes back when a page and a half, or three quarters of the array, are not needed.
+// Pop takes the last one away; memory goes back when a page and a half, or three quarters of the
+// array, are not needed.
 func (l *List[T]) Pop(a *Arrays) {
 	l.n--
 	n, pages := int(l.n), l.shape.pages()
@@ -111,7 +114,8 @@ func (l *List[T]) Pop(a *Arrays) {
 	}
 }
 
-// Take takes the i-th away. The last one has its place then, and is given back, or nil where it was the last itself.
+// Take takes the i-th away. The last one has its place then, and is given back, or nil where it was
+// the last itself.
 func (l *List[T]) Take(a *Arrays, i int) (moved *T) {
 	if last := int(l.n) - 1; i != last {
 		moved = l.At(last)

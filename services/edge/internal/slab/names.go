@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// Names finds values by their name, as a map would, where the collector does not look. It grows and shrinks by one bucket at a time (Litwin's
-// linear hashing), so that no call takes long. A value is linked into its bucket through itself.
+// Names finds values by their name, as a map would, where the collector does not look. It grows and
+// shrinks by one bucket at a time (Litwin's linear hashing), so that no call takes long. A value is
+// linked into its bucket through itself.
 type Names[T any, P named[T]] struct {
 	seed    maphash.Seed
 	arrays  *Arrays

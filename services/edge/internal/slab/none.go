@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// None makes a zero value that stands for "has none" and must never be written to. Builds that scribble keep it on a page that can't be written,
-// so that a write ends the test; others save the system call.
+// None makes a zero value that stands for "has none" and must never be written to. Builds that
+// scribble keep it on a page that can't be written, so that a write ends the test; others save the
+// system call.
 func None[T any]() *T {
 	if !Scribbles {
 		return new(T)

@@ -1,7 +1,7 @@
 package slab
 
-// Pool is a slab for values that hold what the collector must see. Its places are never given back, so that a value of a Slab may
-// point to them. It belongs to one goroutine.
+// Pool is a slab for values that hold what the collector must see. Its places are never given back,
+// so that a value of a Slab may point to them. It belongs to one goroutine.
 type Pool[T any] struct {
 	chunks []*[poolItems]T
 	next   int

@@ -1,8 +1,10 @@
-// Package slab keeps what a loop has very many of (connections, subscriptions, positions) in memory that the garbage collector neither
-// walks nor counts: a million of them cost it nothing, and the heap is not allowed to grow by as much again.
+// Package slab keeps what a loop has very many of (connections, subscriptions, positions) in memory
+// that the garbage collector neither walks nor counts: a million of them cost it nothing, and the
+// heap is not allowed to grow by as much again.
 //
-// What lies in a slab may point to things of slabs and pools of the same owner, which are never moved and given back to the system only with
-// their owner. It must not hold the last pointer to anything else.
+// What lies in a slab may point to things of slabs and pools of the same owner, which are never
+// moved and given back to the system only with their owner. It must not hold the last pointer to
+// anything else.
 package slab
 
 import (
@@ -22,7 +24,8 @@ type Slab[T any] struct {
 	taken  int
 }
 
-// chunkItems is how many values are mapped at a time; pages are the kernel's until they are touched.
+// chunkItems is how many values are mapped at a time; pages are the kernel's until they are
+// touched.
 const chunkItems = 1024
 
 type chunk[T any] struct{ items []T }
@@ -86,7 +89,8 @@ func newChunk[T any]() *chunk[T] {
 	return c
 }
 
-// check refuses types that hold what only the collector can keep: slices, maps, interfaces, functions and channels.
+// check refuses types that hold what only the collector can keep: slices, maps, interfaces,
+// functions and channels.
 func check[T any]() {
 	if t := reflect.TypeFor[T](); !fits(t) {
 		panic(fmt.Sprintf("slab: %v holds what the collector must see", t))

@@ -1,4 +1,5 @@
-// Package teller takes what happened on the event loops out of their rings, makes events of it, and has them published.
+// Package teller takes what happened on the event loops out of their rings, makes events of it, and
+// has them published.
 package teller
 
 import (
@@ -92,7 +93,8 @@ func (t *Teller) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop tells of what has happened until now, as far as that can be done within two seconds. No loop runs any more.
+// Stop tells of what has happened until now, as far as that can be done within two seconds. No loop
+// runs any more.
 func (t *Teller) Stop(ctx context.Context) error {
 	if t.group == nil {
 		return nil

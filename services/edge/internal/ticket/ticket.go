@@ -1,5 +1,6 @@
-// Package ticket lets routers connect to an edge on behalf of backends: a ticket is given over NATS, which only the mesh's own processes reach, and
-// shown in Hello, once, by the router that it was given to.
+// Package ticket lets routers connect to an edge on behalf of backends: a ticket is given over
+// NATS, which only the mesh's own processes reach, and shown in Hello, once, by the router that it
+// was given to.
 package ticket
 
 import (
@@ -21,8 +22,8 @@ const (
 	tries = 8
 )
 
-// Book holds the tickets given and not used yet. The zero Book is empty and ready; it is safe for concurrent use and takes no lock, so that event
-// loops may redeem.
+// Book holds the tickets given and not used yet. The zero Book is empty and ready; it is safe for
+// concurrent use and takes no lock, so that event loops may redeem.
 type Book struct {
 	given [places]atomic.Pointer[ticket]
 }
@@ -33,7 +34,8 @@ type ticket struct {
 	expires uint64 // Unix time in microseconds
 }
 
-// Issue makes a ticket for a router; now is Unix time in microseconds. nil: too many are not used yet.
+// Issue makes a ticket for a router; now is Unix time in microseconds. nil: too many are not used
+// yet.
 func (b *Book) Issue(router string, now uint64) []byte {
 	for range tries {
 		t := &ticket{router: router, expires: now + uint64(Valid.Microseconds())}
@@ -50,8 +52,8 @@ func (b *Book) Issue(router string, now uint64) []byte {
 	return nil
 }
 
-// Redeem says whether shown, as Hello has it, is a ticket and the id of the router that it was given to. No second call says so again; one with
-// another router's id leaves the ticket good.
+// Redeem reports whether shown, as Hello has it, is a ticket and the id of the router that it was
+// given to. No second call says so again; one with another router's id leaves the ticket good.
 func (b *Book) Redeem(shown []byte, now uint64) bool {
 	if len(shown) <= Size {
 		return false

@@ -1,4 +1,5 @@
-// Package uring sends to many sockets with one system call, through io_uring (Linux 5.18 and later, where it is allowed).
+// Package uring sends to many sockets with one system call, through io_uring (Linux 5.18 and later,
+// where it is allowed).
 package uring
 
 import (
@@ -85,7 +86,8 @@ func setup(entries uint32, p *params) (int, unix.Errno) {
 	return int(fd), errno
 }
 
-// enter is a full system call to the runtime, which may give the loop's processor to others: a thousand sends take milliseconds.
+// enter is a full system call to the runtime, which may give the loop's processor to others: a
+// thousand sends take milliseconds.
 func enter(fd int, submit, wait uint32, flags uintptr) (int, unix.Errno) {
 	n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), uintptr(wait), flags, 0, 0)
 	return int(n), errno

@@ -21,7 +21,8 @@ func spent(b *testing.B) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// BenchmarkSend sends to a thousand connections. Time holds what their readers take too: look at cpu-ns/send.
+// BenchmarkSend sends to a thousand connections. Time holds what their readers take too: look at
+// cpu-ns/send.
 func BenchmarkSend(b *testing.B) {
 	const conns, size = 1000, 160
 	var fds, peers []int

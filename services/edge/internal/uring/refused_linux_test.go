@@ -11,8 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// refusing runs f in a thread of its own whose system calls of one number the kernel refuses with EPERM from refuse on, as the runtime of a container
-// does. The thread ends with f.
+// refusing runs f in a thread of its own whose system calls of one number the kernel refuses with
+// EPERM from refuse on, as the runtime of a container does. The thread ends with f.
 func refusing(t *testing.T, number uint32, f func(refuse func() error) error) {
 	t.Helper()
 	done := make(chan error)
@@ -37,7 +37,8 @@ func refusing(t *testing.T, number uint32, f func(refuse func() error) error) {
 	}
 }
 
-// A kernel that makes no ring, or makes one and lets nothing be done with it, is found out when the sender is made.
+// A kernel that makes no ring, or makes one and lets nothing be done with it, is found out when the
+// sender is made.
 func TestRingThatIsRefusedAtStart(t *testing.T) {
 	for _, number := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER} {
 		refusing(t, number, func(refuse func() error) error {

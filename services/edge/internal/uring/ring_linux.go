@@ -24,8 +24,9 @@ type ring struct {
 	tail       uint32 // of the submissions made so far
 }
 
-// setups are tried in order: the first one keeps the kernel from interrupting a thread, and needs Linux 5.19. None binds the ring to one
-// thread: a loop goes on in whichever Go's scheduler wakes it.
+// setups are tried in order: the first one keeps the kernel from interrupting a thread, and needs
+// Linux 5.19. None binds the ring to one thread: a loop goes on in whichever Go's scheduler wakes
+// it.
 var setups = []uint32{
 	setupSubmitAll | setupCQSize | setupCoopTaskrun,
 	setupSubmitAll | setupCQSize,
@@ -104,8 +105,9 @@ func (r *ring) push(e sqe) {
 	r.tail++
 }
 
-// submit hands n submissions over and gives each completion to done; all are complete once it returns without an error. Else
-// untaken says how many of the last ones the kernel has not looked at, and the ring must be closed: it still holds them.
+// submit hands n submissions over and gives each completion to done; all are complete once it
+// returns without an error. Else untaken says how many of the last ones the kernel has not looked
+// at, and the ring must be closed: it still holds them.
 func (r *ring) submit(n uint32, done func(userData uint64, res int32)) (untaken uint32, err error) {
 	atomic.StoreUint32(r.sqTail, r.tail)
 	untaken = n

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// batch is how many sends the kernel is given at once. 64 to 256 cost the same, 1,024 more: requests leave the caches.
+	// batch is how many sends the kernel is given at once. 64 to 256 cost the same, 1,024 more:
+	// requests leave the caches.
 	batch = 256
 
 	// pieces is how many a batch may have where sockets are owed more than one.
@@ -24,8 +25,8 @@ const (
 
 // Sender is a poll.Sender. One goroutine makes it, uses it and closes it.
 //
-// The kernel looks at nothing but in Flush, and is done when Flush returns: Go's memory is lent to it as by any system call, and
-// Go's collector does not move what is on the heap.
+// The kernel looks at nothing but in Flush, and is done when Flush returns: Go's memory is lent to
+// it as by any system call, and Go's collector does not move what is on the heap.
 type Sender struct {
 	ring    *ring // nil once it has failed: then plain writes do
 	iovs    []unix.Iovec
@@ -61,7 +62,8 @@ func New() (*Sender, error) {
 	return s, nil
 }
 
-// try sends through a pair of sockets: a filter of system calls may let a ring be made and nothing be done with it.
+// try sends through a pair of sockets: a filter of system calls may let a ring be made and nothing
+// be done with it.
 func (s *Sender) try() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -97,7 +99,8 @@ func (s *Sender) Mode() poll.Mode {
 // Full implements poll.Sender.
 func (s *Sender) Full() bool { return len(s.sends) == batch || s.vectors+poll.MaxPieces > pieces }
 
-// errLost says that the kernel took a send and the ring failed before it answered: how much was sent nobody knows.
+// errLost says that the kernel took a send and the ring failed before it answered: how much was
+// sent nobody knows.
 var errLost = errors.New("uring: the ring failed with a send under way")
 
 // Add implements poll.Sender.
@@ -172,7 +175,8 @@ func (s *Sender) done() []poll.Result {
 
 func (s *Sender) completed(i uint64, res int32) { s.results[i] = poll.ResultOf(res) }
 
-// fail ends the ring: plain writes do from now on, and for the last of the batch, which the kernel has not looked at.
+// fail ends the ring: plain writes do from now on, and for the last of the batch, which the kernel
+// has not looked at.
 func (s *Sender) fail(untaken uint32) {
 	_ = s.Close()
 	for i := len(s.sends) - 1; i >= 0 && untaken > 0; i-- {

@@ -13,8 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
 )
 
-// senders runs a test with every kind of sender: plain writes, a ring, and a ring that fails as the test
-// begins. Where the kernel allows no ring, New must say why.
+// senders runs a test with every kind of sender: plain writes, a ring, and a ring that fails as the
+// test begins. Where the kernel allows no ring, New must say why.
 func senders(t *testing.T, test func(t *testing.T, s poll.Sender)) {
 	on := func(name string, open func(t *testing.T) poll.Sender) {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,8 @@ func loopback(t testing.TB) (a, b int) {
 	return a, b
 }
 
-// wait waits until there is something to read or to accept: over loopback it may come a moment after it was sent.
+// wait waits until there is something to read or to accept: over loopback it may come a moment
+// after it was sent.
 func wait(t testing.TB, fd int) {
 	t.Helper()
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
@@ -271,8 +272,8 @@ func (x *stream) pieces(r *rand.Rand) (bufs [][]byte) {
 	return bufs
 }
 
-// Thousands of sockets with little room, some never read for a while, get their own bytes and no others, in order; what was
-// given to the sender is scribbled over as soon as Flush returns.
+// Thousands of sockets with little room, some never read for a while, get their own bytes and no
+// others, in order; what was given to the sender is scribbled over as soon as Flush returns.
 func TestStreamsStayApart(t *testing.T) {
 	senders(t, func(t *testing.T, s poll.Sender) {
 		const sockets, numbers = 2000, 1500
@@ -382,7 +383,8 @@ func TestRingThatFailsIsSeenInTheMode(t *testing.T) {
 	}
 }
 
-// What the kernel took of a failing ring and never answered is an error; what it did not take goes out.
+// What the kernel took of a failing ring and never answered is an error; what it did not take goes
+// out.
 func TestSendsThatAreLostEndTheirConnections(t *testing.T) {
 	if allowed() != nil {
 		return // senders has looked at why

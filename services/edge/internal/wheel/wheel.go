@@ -1,12 +1,14 @@
-// Package wheel is a coarse timing wheel: one due time per numbered owner, no timer and no allocation
-// for each. A time is kept to within one tick, never early.
+// Package wheel is a coarse timing wheel: one due time per numbered owner, no timer and no
+// allocation for each. A time is kept to within one tick, never early.
 package wheel
 
 import "github.com/pushmesh/pushmesh/services/edge/internal/slab"
 
-const buckets = 512 // a power of two; times further away than this many ticks stay for another round
+// a power of two; times further away than this many ticks stay for another round
+const buckets = 512
 
-// Wheel is used by one goroutine. Owners are small numbers (slots of a slab); times are nanoseconds from any fixed point.
+// Wheel is used by one goroutine. Owners are small numbers (slots of a slab); times are nanoseconds
+// from any fixed point.
 type Wheel struct {
 	tick  int64
 	now   uint32 // the last tick that was taken
@@ -72,8 +74,9 @@ func (w *Wheel) Clear(owner uint32) {
 	*n = node{}
 }
 
-// Advance fires what is due until that has cost budget, as fire says, and says whether more is due already. An owner that fires
-// is off the wheel. One that was cleared after it came due may still fire: fire looks at its own deadlines.
+// Advance fires what is due until that has cost budget, as fire says, and reports whether more is
+// due already. An owner that fires is off the wheel. One that was cleared after it came due may
+// still fire: fire looks at its own deadlines.
 func (w *Wheel) Advance(now int64, budget int, fire func(owner uint32) (cost int)) (more bool) {
 	for budget > 0 {
 		if len(w.due) == 0 && !w.collect(now) {
@@ -93,7 +96,8 @@ func (w *Wheel) Advance(now int64, budget int, fire func(owner uint32) (cost int
 // collectMost is how many owners are looked at before some of them are fired.
 const collectMost = 64
 
-// collect takes owners of the next tick that has any, some of them at a time; false where time has not come that far.
+// collect takes owners of the next tick that has any, some of them at a time; false where time has
+// not come that far.
 func (w *Wheel) collect(now int64) bool {
 	for w.at == 0 {
 		if int64(w.now) >= now/w.tick {

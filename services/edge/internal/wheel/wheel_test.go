@@ -6,7 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The wheel agrees with a plain map of due ticks: nobody fires early, and nobody later than a tick after.
+// The wheel agrees with a plain map of due ticks: nobody fires early, and nobody later than a tick
+// after.
 func TestWheelAgreesWithMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const tick = 10
@@ -64,7 +65,8 @@ func TestAdvanceKeepsItsBudget(t *testing.T) {
 	}
 }
 
-// Owners that come due together are looked at some at a time, whatever becomes of the others meanwhile.
+// Owners that come due together are looked at some at a time, whatever becomes of the others
+// meanwhile.
 func TestManyOwnersOfOneTickAreTakenInParts(t *testing.T) {
 	const owners = 10 * collectMost
 	w := New(1)

@@ -12,7 +12,7 @@ import (
 // inputs are used again: what they hold of a payload's JSON is large.
 var inputs = sync.Pool{New: func() any { return new(expr.Input) }}
 
-// Judged says whether every message was judged by all programs that are in use for its topic.
+// Judged reports whether every message was judged by all programs that are in use for its topic.
 func (r *Registry) Judged(messages []*exchange.Message) bool {
 	for _, m := range messages {
 		if s := r.of(m.Topic); s != nil && !m.Verdicts.Load().Covers(s.ids) {

@@ -1,5 +1,6 @@
-// Package where judges messages by the content filters of subscriptions (Subscribe.where): once for each message and each distinct expression, whoever
-// subscribes, and never on an event loop. What came out goes with the message as its Verdicts.
+// Package where judges messages by the content filters of subscriptions (Subscribe.where): once for
+// each message and each distinct expression, whoever subscribes, and never on an event loop. What
+// came out goes with the message as its Verdicts.
 package where
 
 import (
@@ -17,14 +18,16 @@ import (
 
 // Bounds of what an edge evaluates.
 const (
-	// maxPrograms are distinct expressions in use, maxTexts bytes of them together: a program of 4 KiB holds about 200 KiB.
+	// maxPrograms are distinct expressions in use, maxTexts bytes of them together: a program of 4
+	// KiB holds about 200 KiB.
 	maxPrograms = 10_000
 	maxTexts    = 4 << 20
 	// maxCost of one evaluation; beyond it the filter is false.
 	maxCost = 5000
 	// perProgram is what is charged for each program besides its evaluation.
 	perProgram = 50 * time.Nanosecond
-	// overrun is how many budgets the evaluations of one message may really cost: estimates are for texts and lists of usual sizes.
+	// overrun is how many budgets the evaluations of one message may really cost: estimates are for
+	// texts and lists of usual sizes.
 	overrun = 5
 	// maxSets bounds the topics whose programs are remembered.
 	maxSets = 4096
@@ -77,7 +80,8 @@ type Registry struct {
 type Stats struct {
 	// Programs and Subscriptions in use.
 	Programs, Subscriptions atomic.Int64
-	// Evaluations, of which Undefined had no value and Failed exceeded their cost or the message's: false all the same. Refused filters.
+	// Evaluations, of which Undefined had no value and Failed exceeded their cost or the message's:
+	// false all the same. Refused filters.
 	Evaluations, Undefined, Failed, Refused atomic.Uint64
 }
 
@@ -95,8 +99,8 @@ func New(budget time.Duration) *Registry {
 // Stats of the registry.
 func (r *Registry) Stats() *Stats { return &r.stats }
 
-// Add has messages of filter's topics judged by an expression from now on, and returns its number. It takes milliseconds for long expressions. Errors are those of
-// exchange.Filtered.
+// Add has messages of filter's topics judged by an expression from now on, and returns its number.
+// It takes milliseconds for long expressions. Errors are those of exchange.Filtered.
 func (r *Registry) Add(key Key, filter, text string) (uint32, error) {
 	id, err := r.add(key, filter, text)
 	if err != nil {
@@ -135,7 +139,8 @@ func (r *Registry) add(key Key, filter, text string) (uint32, error) {
 // retryAfter is told to who is refused: other filters may go.
 const retryAfter = 5 * time.Second
 
-// unknown are names of an Input that differ between subscribers, or with time, or that are for candidates.
+// unknown are names of an Input that differ between subscribers, or with time, or that are for
+// candidates.
 var unknown = []string{"profile", "age", "now", "id"}
 
 func compile(text string) (*expr.Program, error) {
@@ -153,7 +158,8 @@ func compile(text string) (*expr.Program, error) {
 
 // with is the most that programs take for one message of a topic that filter matches, p among them.
 //
-// A topic's programs are those of its own filter and of wildcards that match it. Whichever of these came last saw all the others here, so that no topic is ever above the budget.
+// A topic's programs are those of its own filter and of wildcards that match it. Whichever of these
+// came last saw all the others here, so that no topic is ever above the budget.
 func (r *Registry) with(filter string, p *program) time.Duration {
 	if !topic.IsFilter(filter) {
 		own, seen := r.filters[filter], map[*program]bool{p: true}

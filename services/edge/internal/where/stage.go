@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// turn is how long a worker stays with one topic before the next one has its turn, but for the message that it is at.
+// turn is how long a worker stays with one topic before the next one has its turn, but for the
+// message that it is at.
 const turn = 250 * time.Microsecond
 
 // Bounds of a Stage, unless others are set.
@@ -22,16 +23,17 @@ const (
 	messageBytes = 256
 )
 
-// StageConfig bounds a Stage; zero values: 16,384 messages and 32 MiB, and half as many workers as there are cores.
+// StageConfig bounds a Stage; zero values: 16,384 messages and 32 MiB, and half as many workers as
+// there are cores.
 type StageConfig struct {
 	Messages, Bytes, Workers int
 }
 
-// Stage judges messages off the goroutines of those who have them. What is put in for a topic is judged, and done, in that order; topics take turns. It is safe
-// for concurrent use.
+// Stage judges messages off the goroutines of those who have them. What is put in for a topic is
+// judged, and done, in that order; topics take turns. It is safe for concurrent use.
 //
-// It is bounded, by messages and bytes: a topic may have as much waiting as there is room left. So one topic has half of it at most, two have a third
-// each, and another finds room whoever floods.
+// It is bounded, by messages and bytes: a topic may have as much waiting as there is room left. So
+// one topic has half of it at most, two have a third each, and another finds room whoever floods.
 type Stage struct {
 	registry *Registry
 	cfg      StageConfig
@@ -46,7 +48,8 @@ type Stage struct {
 
 // StageStats may be read at any time.
 type StageStats struct {
-	// Messages that wait for their verdict, or for who put them in to take them back, and Bytes of them.
+	// Messages that wait for their verdict, or for who put them in to take them back, and Bytes of
+	// them.
 	Messages, Bytes atomic.Int64
 	// Full are messages that were refused for their number, NoMemory for their bytes.
 	Full, NoMemory atomic.Uint64
@@ -88,7 +91,8 @@ func (s *Stage) Workers() int { return s.cfg.Workers }
 // Stats of the stage.
 func (s *Stage) Stats() *StageStats { return &s.stats }
 
-// Busy says whether something was put in for a topic that is not released yet: what comes after it has to be put in too.
+// Busy reports whether something was put in for a topic that is not released yet: what comes after
+// it has to be put in too.
 func (s *Stage) Busy(topic string) bool {
 	if s.stats.Messages.Load() == 0 {
 		return false
@@ -98,8 +102,9 @@ func (s *Stage) Busy(topic string) bool {
 	return s.lanes[topic] != nil
 }
 
-// Put has messages of one topic judged. A worker calls done after that, which must not block; whoever has taken them over then releases them. Where there is
-// no room, it returns why, QUEUE_FULL or MEMORY_BUDGET, and done is not called.
+// Put has messages of one topic judged. A worker calls done after that, which must not block;
+// whoever has taken them over then releases them. Where there is no room, it returns why,
+// QUEUE_FULL or MEMORY_BUDGET, and done is not called.
 func (s *Stage) Put(topic string, messages []*exchange.Message, done func()) wirev1.Code {
 	n, size := len(messages), sizeOf(messages)
 	s.mu.Lock()
@@ -161,7 +166,8 @@ func (s *Stage) Serve(ctx context.Context) {
 			return
 		}
 		s.serve(l)
-		runtime.Gosched() // who waits for a core, a loop say, does not wait for a whole slice of the scheduler's
+		// who waits for a core, a loop say, does not wait for a whole slice of the scheduler's
+		runtime.Gosched()
 	}
 }
 

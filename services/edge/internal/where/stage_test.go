@@ -97,7 +97,8 @@ func TestATopicsMessagesStayInOrder(t *testing.T) {
 		wg.Go(func() { s.Serve(ctx) })
 	}
 	defer func() { cancel(); wg.Wait() }()
-	next := make([]int, topics) // each touched by one worker at a time: the race detector sees where not
+	// each touched by one worker at a time: the race detector sees where not
+	next := make([]int, topics)
 	all := make(chan struct{}, topics*each)
 	for n := range each {
 		for i := range topics {
@@ -151,7 +152,8 @@ func TestDearTopicsWaitForThemselves(t *testing.T) {
 	}
 }
 
-// One topic has half of the room at most, two have a third each, so that another finds some; what finds none is refused and counted.
+// One topic has half of the room at most, two have a third each, so that another finds some; what
+// finds none is refused and counted.
 func TestAStageIsBounded(t *testing.T) {
 	s := newStaged(t, New(0), StageConfig{Messages: 120})
 	fill := func(topic string) (n int) {

@@ -6,15 +6,16 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 )
 
-// wanted are the topics and filters whose messages are judged. It has a lock of its own, which nobody holds for long: who asks for each message must not wait for
-// the programs of a topic to be gathered, or its time to be added up.
+// wanted are the topics and filters whose messages are judged. It has a lock of its own, which
+// nobody holds for long: who asks for each message must not wait for the programs of a topic to be
+// gathered, or its time to be added up.
 type wanted struct {
 	mu    sync.RWMutex
 	exact map[string]bool
 	wild  topic.Index[struct{}]
 }
 
-// Wants says whether a topic has content filters.
+// Wants reports whether a topic has content filters.
 func (r *Registry) Wants(name string) bool {
 	if r.stats.Subscriptions.Load() == 0 {
 		return false

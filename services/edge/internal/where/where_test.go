@@ -88,7 +88,8 @@ func TestExpressionsAreRefused(t *testing.T) {
 	}
 }
 
-// What is made to be slow is not: the evaluations of one message end within a bound, whatever it is.
+// What is made to be slow is not: the evaluations of one message end within a bound, whatever it
+// is.
 func TestEvaluationsEnd(t *testing.T) {
 	r := New(time.Second)
 	var ids []uint32
@@ -130,7 +131,8 @@ func TestEvaluationsEnd(t *testing.T) {
 	}
 }
 
-// However many filters there are, a topic's take no more than the budget, and who would exceed it is refused.
+// However many filters there are, a topic's take no more than the budget, and who would exceed it
+// is refused.
 func TestTopicsHaveABudget(t *testing.T) {
 	const budget = 20 * time.Microsecond
 	r := New(budget)
@@ -164,7 +166,8 @@ func estimated(s *set) (sum time.Duration) {
 	return sum
 }
 
-// Whoever comes and goes, no topic is above the budget, every message has exactly the programs whose filters match, and nothing is left at the end.
+// Whoever comes and goes, no topic is above the budget, every message has exactly the programs
+// whose filters match, and nothing is left at the end.
 func TestRegistryIsTheSumOfItsSubscriptions(t *testing.T) {
 	filters := []string{"a", "a/b", "a/c", "a/+", "+/b", "#", "a/#", "b/#", "+"}
 	texts := []string{"true", "payload > 1", "payload > 2", "headers.x == 'y'", "payload.list.exists(x, x > 2)", "topic == 'a'"}

@@ -1,4 +1,5 @@
-// Package admission refuses, early and with a time to come back, what a producer sends beyond its share. It never makes anybody wait.
+// Package admission refuses, early and with a time to come back, what a producer sends beyond its
+// share. It never makes anybody wait.
 package admission
 
 import (
@@ -22,7 +23,8 @@ type Limits struct {
 	Rate, InFlight int
 }
 
-// Config of Admission. Limits of producers and Overall are the mesh's: each live router enforces its share.
+// Config of Admission. Limits of producers and Overall are the mesh's: each live router enforces
+// its share.
 type Config struct {
 	// Producer holds for each producer, unless a namespace's policy says otherwise.
 	Producer Limits
@@ -30,8 +32,9 @@ type Config struct {
 	Overall Limits
 	// MaxBytes of messages in work in this router; 0: no limit.
 	MaxBytes int
-	// Store says whether a durable message for a topic may go on, and how much waits for the topic's store; Edges the same of any message, for the
-	// way to edges. Pressure is 0 where nothing waits and 1 where all that may. nil: it always may.
+	// Store reports whether a durable message for a topic may go on, and how much waits for the
+	// topic's store; Edges the same of any message, for the way to edges. Pressure is 0 where
+	// nothing waits and 1 where all that may. nil: it always may.
 	Store func(topic string, priority uint32) (pressure float64, ok bool)
 	Edges func(priority uint32) (pressure float64, ok bool)
 	// Lag is the pressure of what this router has no time for (shed.Passes).
@@ -97,7 +100,8 @@ func New(cfg Config) *Admission {
 	return a
 }
 
-// Share says how many routers live now, this one included: limits are divided by that from the next message on.
+// Share says how many routers live now, this one included: limits are divided by that from the next
+// message on.
 func (a *Admission) Share(routers int) {
 	a.routers.Store(int64(max(routers, 1)))
 	if a.overall != nil {
@@ -137,7 +141,8 @@ func (a *Admission) Limits(p *policy.Policy) Limits {
 
 // Ask is what wants to be taken into work.
 type Ask struct {
-	// Producer that is held to its limits; "": the message is committed already, and nobody's limits refuse it.
+	// Producer that is held to its limits; "": the message is committed already, and nobody's
+	// limits refuse it.
 	Producer string
 	// Policy of the namespace; nil: of none in particular.
 	Policy *policy.Policy
@@ -148,7 +153,8 @@ type Ask struct {
 	Priority uint32
 	// Messages of one call, and the bytes that each takes up.
 	Messages, Bytes int
-	// Patient: where nothing but the producer's own limits is in the way, it comes again. Admit then says Later, counts nothing and charges nothing.
+	// Patient: where nothing but the producer's own limits is in the way, it comes again. Admit
+	// then says Later, counts nothing and charges nothing.
 	Patient bool
 }
 
@@ -169,8 +175,8 @@ type Slot struct {
 	n, bytes int64 // bytes of each
 }
 
-// Admit takes all messages of q into work, or refuses all of them. A call with more messages than the bucket holds is let in when there is any
-// token at all, and paid off afterwards.
+// Admit takes all messages of q into work, or refuses all of them. A call with more messages than
+// the bucket holds is let in when there is any token at all, and paid off afterwards.
 func (a *Admission) Admit(now time.Time, q Ask) (Slot, error) {
 	s, why, err := a.admit(now, &q)
 	if err != nil && q.Patient && (why == byProducerRate || why == byProducerInFlight) {
@@ -254,7 +260,8 @@ func (b *budget) enter(now time.Time, n int) (reason, *code.Error) {
 	return 0, nil
 }
 
-// within adds n unless something is in flight and the limit would be passed: one call with many topics may always go alone.
+// within adds n unless something is in flight and the limit would be passed: one call with many
+// topics may always go alone.
 func within(inFlight *atomic.Int64, n, limit int64) bool {
 	if now := inFlight.Add(n); limit > 0 && now > limit && now > n {
 		inFlight.Add(-n)

@@ -50,7 +50,8 @@ func (s *stripe) put(k key, limits Limits) *budget {
 	return b
 }
 
-// shared is the budget of all producers that there was no room for. Its key is no producer's: names are not empty.
+// shared is the budget of all producers that there was no room for. Its key is no producer's: names
+// are not empty.
 func (s *stripe) shared(limits Limits) *budget {
 	if b := s.budgets[key{}]; b != nil {
 		return b

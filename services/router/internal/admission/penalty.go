@@ -9,9 +9,11 @@ import (
 )
 
 const (
-	// forgiven is how many refusals a second, and at once, every producer has free: one that waits when it is told to needs few.
+	// forgiven is how many refusals a second, and at once, every producer has free: one that waits
+	// when it is told to needs few.
 	forgiven = 100
-	// A producer that has used them up, and comes nevertheless, is kept waiting for so long with each further refusal.
+	// A producer that has used them up, and comes nevertheless, is kept waiting for so long with
+	// each further refusal.
 	leastPenalty = 10 * time.Millisecond
 	mostPenalty  = 250 * time.Millisecond
 )
@@ -25,7 +27,8 @@ func (a *Admission) refuse(now time.Time, producer string, n int, why reason, er
 	return err
 }
 
-// Stored refuses a durable message of a call that was admitted without its topic, where the topic's store can't keep up.
+// Stored refuses a durable message of a call that was admitted without its topic, where the topic's
+// store can't keep up.
 func (a *Admission) Stored(now time.Time, q Ask) error {
 	if why, err := a.stored(q.Topic, q.priority()); err != nil {
 		return a.refuse(now, q.Producer, q.Messages, why, err)
@@ -33,13 +36,15 @@ func (a *Admission) Stored(now time.Time, q Ask) error {
 	return nil
 }
 
-// Penalty is how long a producer that was just refused is to be kept waiting: not read from, or not answered. It is 0 unless the producer goes
-// on sending what is refused, so that its refusals can't cost more than a share of what it may send.
+// Penalty is how long a producer that was just refused is to be kept waiting: not read from, or not
+// answered. It is 0 unless the producer goes on sending what is refused, so that its refusals can't
+// cost more than a share of what it may send.
 func (a *Admission) Penalty(now time.Time, producer string) time.Duration {
 	return a.budget(now, producer, nil).owes(now)
 }
 
-// charge takes n refusals from those that are forgiven: as many a second as the producer may send messages, and two windows at once.
+// charge takes n refusals from those that are forgiven: as many a second as the producer may send
+// messages, and two windows at once.
 func (b *budget) charge(now time.Time, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

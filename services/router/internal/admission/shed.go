@@ -72,8 +72,8 @@ func (q *Ask) priority() uint32 {
 	return q.Priority
 }
 
-// shed refuses by priority where something can't keep up. A durable message needs its store, every one the way to edges, and room and time in this
-// router.
+// shed refuses by priority where something can't keep up. A durable message needs its store, every
+// one the way to edges, and room and time in this router.
 func (a *Admission) shed(q *Ask) (reason, *code.Error) {
 	priority := q.priority()
 	if pressure := a.Lag(); !shed.Passes(pressure, priority, q.Topic) {
@@ -114,8 +114,9 @@ func (a *Admission) stored(topic string, priority uint32) (reason, *code.Error) 
 	return 0, nil
 }
 
-// Lag is the pressure of what this router has no time for (shed.Passes). It costs next to nothing, so that it can be asked before anything else is
-// done with a message; RefuseLate is told of those that were refused so.
+// Lag is the pressure of what this router has no time for (shed.Passes). It costs next to nothing,
+// so that it can be asked before anything else is done with a message; RefuseLate is told of those
+// that were refused so.
 func (a *Admission) Lag() float64 {
 	if a.cfg.Lag == nil {
 		return 0

@@ -213,7 +213,8 @@ func TestSharesFollowTheRouters(t *testing.T) {
 func TestOnlyWhoIgnoresRefusalsIsKeptWaiting(t *testing.T) {
 	a := New(Config{Producer: Limits{Rate: 100, InFlight: 10}})
 	now := start
-	// A producer that waits as it is told is never kept waiting, however much it would like to send.
+	// A producer that waits as it is told is never kept waiting, however much it would like to
+	// send.
 	for range 2000 {
 		s, err := a.Admit(now, ask("polite", nil, 1))
 		s.Release()
@@ -226,7 +227,8 @@ func TestOnlyWhoIgnoresRefusalsIsKeptWaiting(t *testing.T) {
 		}
 		now = now.Add(code.From(err).RetryAfter)
 	}
-	// One that sends all the time is read from slower and slower, until its refusals come no faster than they are forgiven.
+	// One that sends all the time is read from slower and slower, until its refusals come no faster
+	// than they are forgiven.
 	refusals, kept := 0, time.Duration(0)
 	for end := now.Add(10 * time.Second); now.Before(end); now = now.Add(100 * time.Microsecond) {
 		s, err := a.Admit(now, ask("rude", nil, 1))

@@ -5,8 +5,9 @@ import "time"
 // spare is how full of work a router may be that takes what can wait.
 const spare = 0.5
 
-// AdmitSpare takes work that can wait: half of what may be in work, and half of what the bucket of messages a second holds at most, must be free.
-// So it is refused before anything else; q names a priority, and no producer.
+// AdmitSpare takes work that can wait: half of what may be in work, and half of what the bucket of
+// messages a second holds at most, must be free. So it is refused before anything else; q names a
+// priority, and no producer.
 func (a *Admission) AdmitSpare(now time.Time, q Ask) (Slot, error) {
 	if pressure := a.crowd(); pressure > spare || a.overall != nil && a.overall.TokensAt(now) < spare*float64(a.overall.Burst()) {
 		return Slot{}, a.refuse(now, "", q.Messages, byWork, overloaded(max(pressure, spare), "this router has no room to spare"))

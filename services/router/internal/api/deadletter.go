@@ -136,7 +136,8 @@ func (d *DeadLetter) Discard(ctx context.Context, req *pushmeshv1.DeadLetterServ
 	return out, nil
 }
 
-// each calls do with pages of the letters that are meant: those of ids that there are, or those of a filter that came before the call.
+// each calls do with pages of the letters that are meant: those of ids that there are, or those of
+// a filter that came before the call.
 func (d *DeadLetter) each(ctx context.Context, ids []uint64, filter string, do func([]*meshv1.DeadLetter) error) error {
 	switch {
 	case (len(ids) == 0) == (filter == ""):
@@ -188,7 +189,8 @@ func above(ids []uint64, last uint64) (rest []uint64) {
 	return rest
 }
 
-// until leaves out what came after a time, so that letters that come back as fast as they are replayed keep no call going for ever.
+// until leaves out what came after a time, so that letters that come back as fast as they are
+// replayed keep no call going for ever.
 func until(page []*meshv1.DeadLetter, at uint64) (kept []*meshv1.DeadLetter) {
 	for _, l := range page {
 		if l.GetAt() <= at {

@@ -1,4 +1,5 @@
-// Package api serves the gRPC services that look at the mesh and change it: history, sessions, namespaces, presence, ranking.
+// Package api serves the gRPC services that look at the mesh and change it: history, sessions,
+// namespaces, presence, ranking.
 package api
 
 import (
@@ -27,8 +28,8 @@ type Requester interface {
 // askTimeout is how long an edge has to answer.
 const askTimeout = 500 * time.Millisecond
 
-// askEdges asks each edge what request says for it, all at once. It hands the answers to take, one at a time, and
-// returns how many did not answer in time.
+// askEdges asks each edge what request says for it, all at once. It hands the answers to take, one
+// at a time, and returns how many did not answer in time.
 func askEdges(ctx context.Context, via Requester, requests map[interest.Edge]*meshv1.EdgeRequest, take func(interest.Edge, *meshv1.EdgeReply)) (silent uint32) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

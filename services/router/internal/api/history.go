@@ -23,7 +23,8 @@ type Log interface {
 
 const (
 	maxHeadTopics = 10_000
-	// historyBatch is about how many bytes of payloads one ReadResponse holds: a message more is still below gRPC's 4 MiB.
+	// historyBatch is about how many bytes of payloads one ReadResponse holds: a message more is
+	// still below gRPC's 4 MiB.
 	historyBatch = 512 << 10
 )
 

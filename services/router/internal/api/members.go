@@ -86,7 +86,8 @@ type listing struct {
 	resp  *pushmeshv1.PresenceServiceListResponse
 }
 
-// ask asks the first of those edges that are left, and takes what they answer in their order, until the page is full.
+// ask asks the first of those edges that are left, and takes what they answer in their order, until
+// the page is full.
 func (l *listing) ask(ctx context.Context, at place, left []interest.Edge) {
 	edges := left[:min(len(left), edgesAtATime)]
 	requests, pages := map[interest.Edge]*meshv1.EdgeRequest{}, map[interest.Edge]*meshv1.MemberPage{}

@@ -52,7 +52,8 @@ func (m *Mesh) Nodes(ctx context.Context, _ *pushmeshv1.MeshServiceNodesRequest)
 	return &pushmeshv1.MeshServiceNodesResponse{Nodes: all, RouterId: self.GetId(), Clock: self.GetClock(), MeshName: mesh.Name, MeshId: mesh.ID}, nil
 }
 
-// describe asks every compute node who it is, all at once. One that does not answer is listed with the reason.
+// describe asks every compute node who it is, all at once. One that does not answer is listed with
+// the reason.
 func (m *Mesh) describe(ctx context.Context) []*pushmeshv1.Node {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -50,7 +50,8 @@ func (r *Rank) ListModels(ctx context.Context, req *pushmeshv1.ListModelsRequest
 	return resp, nil
 }
 
-// DeleteModel implements RankService. A policy that is put at the same moment may name what is deleted: its rankings are refused then (NOT_FOUND).
+// DeleteModel implements RankService. A policy that is put at the same moment may name what is
+// deleted: its rankings are refused then (NOT_FOUND).
 func (r *Rank) DeleteModel(ctx context.Context, req *pushmeshv1.DeleteModelRequest) (*pushmeshv1.DeleteModelResponse, error) {
 	if err := score.CheckModelName(req.GetName()); err != nil {
 		return nil, err
@@ -74,7 +75,8 @@ func (r *Rank) DeleteModel(ctx context.Context, req *pushmeshv1.DeleteModelReque
 	return &pushmeshv1.DeleteModelResponse{}, nil
 }
 
-// RollBack implements RankService. Where it ends with an error, some namespaces may have been put back: it can be called again.
+// RollBack implements RankService. Where it ends with an error, some namespaces may have been put
+// back: it can be called again.
 func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*pushmeshv1.RollBackResponse, error) {
 	if err := score.CheckModelName(req.GetName()); err != nil {
 		return nil, err
@@ -92,7 +94,8 @@ func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*
 		back := proto.CloneOf(ns)
 		m = back.GetPolicy().GetRank().GetModel()
 		m.NextVersion, m.NextShare = 0, 0
-		// Whether the version that it pins is there is not asked: what fails is taken out all the same.
+		// Whether the version that it pins is there is not asked: what fails is taken out all the
+		// same.
 		now, err := r.namespaces.put(ctx, back)
 		if err != nil {
 			return nil, err

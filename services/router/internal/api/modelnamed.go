@@ -15,8 +15,9 @@ type ModelLister interface {
 	ListModels(ctx context.Context, req *meshv1.StoreServiceListModelsRequest) (*meshv1.StoreServiceListModelsResponse, error)
 }
 
-// modelsThere is NOT_FOUND where a policy's scorer, which may be nil, names a model or a version that there is not. A version that is deleted at the same
-// moment may pass: rankings by it are NOT_FOUND then.
+// modelsThere is NOT_FOUND where a policy's scorer, which may be nil, names a model or a version
+// that there is not. A version that is deleted at the same moment may pass: rankings by it are
+// NOT_FOUND then.
 func (n *Namespace) modelsThere(ctx context.Context, s *pushmeshv1.ModelScorer) error {
 	if s == nil {
 		return nil

@@ -24,7 +24,8 @@ const (
 	maxModelPart = 1 << 20
 	// maxModelComment is the most bytes of a comment.
 	maxModelComment = 1024
-	// modelsAtOnce are received, parsed and stored, each with its file in memory; modelsWaiting more wait, for modelWait at most.
+	// modelsAtOnce are received, parsed and stored, each with its file in memory; modelsWaiting
+	// more wait, for modelWait at most.
 	modelsAtOnce  = 2
 	modelsWaiting = 8
 	modelWait     = 10 * time.Second
@@ -111,7 +112,8 @@ func checkModel(first *pushmeshv1.PutModelRequest) error {
 	return nil
 }
 
-// received is the file of a stream, whole. Whoever takes longer than patience to send it is EXPIRED: the end of the call ends the goroutine.
+// received is the file of a stream, whole. Whoever takes longer than patience to send it is
+// EXPIRED: the end of the call ends the goroutine.
 func received(stream modelStream, first *pushmeshv1.PutModelRequest, patience time.Duration) ([]byte, error) {
 	type result struct {
 		file []byte
@@ -153,7 +155,8 @@ func receive(stream modelStream, req *pushmeshv1.PutModelRequest) (file []byte, 
 	return file, nil
 }
 
-// parsed is the model of a file. A parser that panics is a fault of this program, and shall not end the router.
+// parsed is the model of a file. A parser that panics is a fault of this program, and shall not end
+// the router.
 func parsed(file []byte, first *pushmeshv1.PutModelRequest) (m *trees.Model, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -27,10 +27,12 @@ type Namespace struct {
 	settle Settle
 }
 
-// Settle waits until nodes (bus.Node) and this router go by a version of the namespaces, and returns those that don't in time.
+// Settle waits until nodes (bus.Node) and this router go by a version of the namespaces, and
+// returns those that don't in time.
 type Settle func(ctx context.Context, version uint64, nodes []string) (lagging []string)
 
-// NewNamespace makes the service. models are those that policies may name; nodes are those that must go by a change, besides this router.
+// NewNamespace makes the service. models are those that policies may name; nodes are those that
+// must go by a change, besides this router.
 func NewNamespace(store NamespaceStore, models ModelLister, nodes Nodes, settle Settle) *Namespace {
 	return &Namespace{store: store, models: models, nodes: nodes, settle: settle}
 }
@@ -115,7 +117,8 @@ func (n *Namespace) Delete(ctx context.Context, req *pushmeshv1.NamespaceService
 		return nil, code.From(err)
 	}
 	lagging := n.live()
-	if all, err := n.store.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{}); err == nil { // otherwise it is deleted, and nobody was asked
+	if all, err := n.store.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{}); err == nil {
+		// otherwise it is deleted, and nobody was asked
 		lagging = n.settle(ctx, all.GetVersion(), lagging)
 	}
 	return &pushmeshv1.NamespaceServiceDeleteResponse{Lagging: lagging}, nil

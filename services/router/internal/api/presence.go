@@ -82,7 +82,8 @@ func (p *Presence) known() error {
 	return nil
 }
 
-// membersOfResponse is how many members or changes one message of a Watch carries: well below 4 MiB, which gRPC clients take by default.
+// membersOfResponse is how many members or changes one message of a Watch carries: well below 4
+// MiB, which gRPC clients take by default.
 const membersOfResponse = 1000
 
 // Watch implements PresenceService.

@@ -15,7 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Rank is pushmesh.v1.RankService: it hands jobs to the compute tier, and keeps models in the store.
+// Rank is pushmesh.v1.RankService: it hands jobs to the compute tier, and keeps models in the
+// store.
 type Rank struct {
 	pushmeshv1.UnimplementedRankServiceServer
 	compute    *computeclient.Client
@@ -52,8 +53,10 @@ func (r *Rank) Rank(ctx context.Context, req *pushmeshv1.RankRequest) (*pushmesh
 	return resp.GetRank(), nil
 }
 
-// filled has the scorer of the rank policy that a request names, where it has none of its own, and with it the policy's filter and diversify where it has
-// none of its own either. One with a scorer of its own names no namespace: compute takes those that do for the namespace's calls. The request is not changed.
+// filled has the scorer of the rank policy that a request names, where it has none of its own, and
+// with it the policy's filter and diversify where it has none of its own either. One with a scorer
+// of its own names no namespace: compute takes those that do for the namespace's calls. The request
+// is not changed.
 func (r *Rank) filled(req *pushmeshv1.RankRequest) (*pushmeshv1.RankRequest, error) {
 	prefix := req.GetNamespace()
 	full := &pushmeshv1.RankRequest{

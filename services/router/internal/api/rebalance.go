@@ -19,8 +19,9 @@ const (
 // Homes says where subscribers are (switchboard.Switchboard).
 type Homes interface{ Homes() []interest.Home }
 
-// Rebalance implements MeshService. Where the edge does not answer in time the call fails, retryable: whether it heard is not known then, and asking
-// again does no harm but that some more may be told to go.
+// Rebalance implements MeshService. Where the edge does not answer in time the call fails,
+// retryable: whether it heard is not known then, and asking again does no harm but that some more
+// may be told to go.
 func (m *Mesh) Rebalance(ctx context.Context, req *pushmeshv1.RebalanceRequest) (*pushmeshv1.RebalanceResponse, error) {
 	within := defaultWithin
 	if d := req.GetWithin().AsDuration(); d != 0 {

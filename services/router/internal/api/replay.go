@@ -30,8 +30,8 @@ type receiver chan replayed
 
 func (r receiver) Published(ref uint64, res *publish.Result) { r <- replayed{ref, res} }
 
-// replay publishes letters and says which are published; failures go to out. Letters of one topic keep their order only where none has to be
-// tried again.
+// replay publishes letters and says which are published; failures go to out. Letters of one topic
+// keep their order only where none has to be tried again.
 func (d *DeadLetter) replay(ctx context.Context, page []*meshv1.DeadLetter, out *pushmeshv1.DeadLetterServiceReplayResponse) (done []uint64, err error) {
 	results := make(receiver, replaysAtATime)
 	fail := func(l *meshv1.DeadLetter, why *code.Error) {

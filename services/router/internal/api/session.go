@@ -64,7 +64,8 @@ func (s *Session) List(ctx context.Context, req *pushmeshv1.SessionServiceListRe
 	return &pushmeshv1.SessionServiceListResponse{Sessions: resp.GetSessions(), NextPageToken: resp.GetNextPageToken()}, nil
 }
 
-// Get implements SessionService. Heads are those of now, and read after the cursors: what is published or ACKed in between counts as lag.
+// Get implements SessionService. Heads are those of now, and read after the cursors: what is
+// published or ACKed in between counts as lag.
 func (s *Session) Get(ctx context.Context, req *pushmeshv1.SessionServiceGetRequest) (*pushmeshv1.SessionServiceGetResponse, error) {
 	resp, err := s.store.GetSession(ctx, &meshv1.GetSessionRequest{User: req.GetUser(), Name: req.GetName()})
 	if err != nil {
@@ -99,7 +100,8 @@ func (s *Session) Get(ctx context.Context, req *pushmeshv1.SessionServiceGetRequ
 	return &pushmeshv1.SessionServiceGetResponse{Session: session}, nil
 }
 
-// depth fills in what waits at the session's edge. An edge that does not answer is no reason to tell nothing.
+// depth fills in what waits at the session's edge. An edge that does not answer is no reason to
+// tell nothing.
 func (s *Session) depth(ctx context.Context, session *pushmeshv1.Session) {
 	if bus.CheckID(session.GetEdge()) != nil {
 		return
@@ -131,7 +133,8 @@ func cursor(c *meshv1.SessionCursor, head *meshv1.Head) *pushmeshv1.Cursor {
 	return out
 }
 
-// Delete implements SessionService. Its holder is told; one whose edge does not answer learns it with its next write.
+// Delete implements SessionService. Its holder is told; one whose edge does not answer learns it
+// with its next write.
 func (s *Session) Delete(ctx context.Context, req *pushmeshv1.SessionServiceDeleteRequest) (*pushmeshv1.SessionServiceDeleteResponse, error) {
 	deleted, err := s.store.DeleteSession(ctx, &meshv1.DeleteSessionRequest{User: req.GetUser(), Name: req.GetName()})
 	if err != nil {
@@ -148,7 +151,8 @@ func (s *Session) Delete(ctx context.Context, req *pushmeshv1.SessionServiceDele
 // deletedTries is how often an edge that does not answer is told that a session was deleted.
 const deletedTries = 3
 
-// tellDeleted tells the edge that held a session that it is gone. The session is deleted whatever becomes of that.
+// tellDeleted tells the edge that held a session that it is gone. The session is deleted whatever
+// becomes of that.
 func (s *Session) tellDeleted(ctx context.Context, edge string, y *meshv1.YieldSession) {
 	for range deletedTries {
 		once, cancel := context.WithTimeout(ctx, askTimeout)
@@ -160,7 +164,8 @@ func (s *Session) tellDeleted(ctx context.Context, edge string, y *meshv1.YieldS
 	}
 }
 
-// Disconnect implements SessionService: every live edge is asked. A router that does not know them all refuses, retryable. Where one does not answer the call fails, retryable, since connections
+// Disconnect implements SessionService: every live edge is asked. A router that does not know them
+// all refuses, retryable. Where one does not answer the call fails, retryable, since connections
 // may be left.
 func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequest) (*pushmeshv1.DisconnectResponse, error) {
 	if req.GetClientId() == "" && req.GetUser() == "" {
@@ -179,7 +184,8 @@ func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequ
 	return resp, err
 }
 
-// SetProfile implements SessionService. As Disconnect, it refuses or fails, retryable, where connections may be left.
+// SetProfile implements SessionService. As Disconnect, it refuses or fails, retryable, where
+// connections may be left.
 func (s *Session) SetProfile(ctx context.Context, req *pushmeshv1.SetProfileRequest) (*pushmeshv1.SetProfileResponse, error) {
 	if req.GetClientId() == "" && req.GetUser() == "" {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id or user is needed")
@@ -194,8 +200,8 @@ func (s *Session) SetProfile(ctx context.Context, req *pushmeshv1.SetProfileRequ
 	return resp, err
 }
 
-// everyEdge asks every live edge and hands take the answers, one at a time. Where they are not all known, or one does not answer, it is an error,
-// retryable, that tells the risk.
+// everyEdge asks every live edge and hands take the answers, one at a time. Where they are not all
+// known, or one does not answer, it is an error, retryable, that tells the risk.
 func (s *Session) everyEdge(ctx context.Context, ask *meshv1.EdgeRequest, take func(*meshv1.EdgeReply), risk string) error {
 	if err := s.edges.Check(); err != nil {
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, askTimeout, "not every edge is known yet: "+err.Error())

@@ -1,8 +1,8 @@
 // Package appender has durable messages appended by the stores that own their shards.
 //
-// There is one ordered stream to each owner. Items of one topic never overtake each other: while items of a shard are
-// unanswered on one stream, no later item of the shard goes to another (lane). Nothing here waits for a store: what can't be
-// appended now is refused, retryable.
+// There is one ordered stream to each owner. Items of one topic never overtake each other: while
+// items of a shard are unanswered on one stream, no later item of the shard goes to another (lane).
+// Nothing here waits for a store: what can't be appended now is refused, retryable.
 package appender
 
 import (
@@ -40,7 +40,8 @@ type Config struct {
 	Timeout time.Duration
 	// MoveWait is how long items wait for the owner map to learn of a move: 500 ms.
 	MoveWait time.Duration
-	// MaxWait is how long items should wait for a store's answer at most: what Admits refuses keeps them from waiting longer. 50 ms.
+	// MaxWait is how long items should wait for a store's answer at most: what Admits refuses keeps
+	// them from waiting longer. 50 ms.
 	MaxWait  time.Duration
 	Registry prometheus.Registerer
 }
@@ -58,8 +59,9 @@ const (
 	itemOverhead = 512
 )
 
-// Sink gets the result of an item, once. unknown says that the message may be in the log although res.Code is not OK. It is called
-// without locks, results of one topic one after the other in the order of the log, but for items that had to be sent twice; it must not block.
+// Sink gets the result of an item, once. unknown says that the message may be in the log although
+// res.Code is not OK. It is called without locks, results of one topic one after the other in the
+// order of the log, but for items that had to be sent twice; it must not block.
 type Sink interface {
 	Appended(res *meshv1.AppendResult, unknown bool)
 }
@@ -68,9 +70,11 @@ type Sink interface {
 type Item struct {
 	Req  *meshv1.AppendItem
 	Sink Sink
-	// At is when its producer's call came, for how long stores take; zero: it is not counted for that.
+	// At is when its producer's call came, for how long stores take; zero: it is not counted for
+	// that.
 	At time.Time
-	// Since is from when on the outcome of a producer's number is unknown: its item tells the store for how long; zero: it has no number.
+	// Since is from when on the outcome of a producer's number is unknown: its item tells the store
+	// for how long; zero: it has no number.
 	Since time.Time
 
 	lane    *lane
@@ -80,11 +84,12 @@ type Item struct {
 	retried bool
 }
 
-// mayRepeat says whether the store recognises a second append of the item.
+// mayRepeat reports whether the store recognises a second append of the item.
 func (it *Item) mayRepeat() bool { return it.Req.GetDedupeKey() != "" || it.Req.GetProducerSeq() != 0 }
 
-// isOwn says that what the store calls a duplicate is this very item, which was sent twice: message ids are made for each publish. Its
-// producer published it once, and takes a number that is called a duplicate at the first try for one used by another message.
+// isOwn says that what the store calls a duplicate is this very item, which was sent twice: message
+// ids are made for each publish. Its producer published it once, and takes a number that is called
+// a duplicate at the first try for one used by another message.
 func (it *Item) isOwn(res *meshv1.AppendResult) bool {
 	return it.retried && res.GetDuplicate() && res.GetSeq() != 0 && bytes.Equal(res.GetMessageId(), it.Req.GetMessageId())
 }
@@ -167,7 +172,8 @@ func (a *Appender) Stop(ctx context.Context) error {
 // InFlight is how many items are unanswered.
 func (a *Appender) InFlight() int { return int(a.items.Load()) }
 
-// Submit takes an item; its Sink gets the result. An error says that it was not taken, and the Sink hears nothing.
+// Submit takes an item; its Sink gets the result. An error says that it was not taken, and the Sink
+// hears nothing.
 func (a *Appender) Submit(it *Item) error {
 	it.size = len(it.Req.GetBody()) + itemOverhead
 	items, bytes := a.items.Add(1), a.bytes.Add(int64(it.size))
@@ -232,7 +238,8 @@ func (a *Appender) park(l *lane) {
 	}
 }
 
-// watch moves parked lanes when owners change, gives up on those that waited too long, and breaks streams that hang.
+// watch moves parked lanes when owners change, gives up on those that waited too long, and breaks
+// streams that hang.
 func (a *Appender) watch(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()

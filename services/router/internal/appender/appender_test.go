@@ -18,7 +18,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// shared is the log that two fake stores append to; who owns all shards is what truth says, and what the map says may lag.
+// shared is the log that two fake stores append to; who owns all shards is what truth says, and
+// what the map says may lag.
 type shared struct {
 	mu      sync.Mutex
 	topics  map[string][]uint64             // refs of the test in log order
@@ -262,7 +263,8 @@ func start(t *testing.T, cfg Config) *Appender {
 	return a
 }
 
-// An item says for how long its number's outcome is unknown when it is sent, the time that it waited here included.
+// An item says for how long its number's outcome is unknown when it is sent, the time that it
+// waited here included.
 func TestNumbersSayForHowLongTheyAreUnknown(t *testing.T) {
 	s := newStream(New(Config{Owners: newShared("a")}), "a", nil)
 	now := time.Now()
@@ -454,8 +456,8 @@ func TestAnOwnerThatHangsDoesNotHoldUpItsSuccessor(t *testing.T) {
 	}
 }
 
-// A store that answers nothing, and that nobody succeeds, is waited for no longer than it takes to know; then what is published is refused at once,
-// until it answers again.
+// A store that answers nothing, and that nobody succeeds, is waited for no longer than it takes to
+// know; then what is published is refused at once, until it answers again.
 func TestASilentOwnerIsRefusedFor(t *testing.T) {
 	w := newShared("a")
 	w.stores["a"].set(func(s *store) { s.hang = true })
@@ -496,8 +498,9 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// Owners move, maps lag and streams break at random: every item is answered once, the log keeps the order in which items of a topic were
-// submitted, results come in the log's order, and what a key protects is there once.
+// Owners move, maps lag and streams break at random: every item is answered once, the log keeps the
+// order in which items of a topic were submitted, results come in the log's order, and what a key
+// protects is there once.
 func TestOrderSurvivesEverything(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -558,7 +561,8 @@ func TestOrderSurvivesEverything(t *testing.T) {
 
 func verify(t *testing.T, w *shared, sinks []*sink, order map[string]*results) {
 	t.Helper()
-	retried := map[uint64]bool{} // an item sent again may stand behind one that was sent after its first try
+	// an item sent again may stand behind one that was sent after its first try
+	retried := map[uint64]bool{}
 	for _, s := range sinks {
 		retried[s.it.Req.GetPublishedAt()] = s.it.retried
 	}

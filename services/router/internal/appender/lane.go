@@ -13,8 +13,9 @@ import (
 // maxMoves bounds how often an item that was never sent looks for another owner.
 const maxMoves = 3
 
-// lane keeps the items of one shard in order across owners. Its unanswered items are all on one stream; when the owner changes, later
-// items are held until the last of them is answered, and follow then with those that the old owner did not take.
+// lane keeps the items of one shard in order across owners. Its unanswered items are all on one
+// stream; when the owner changes, later items are held until the last of them is answered, and
+// follow then with those that the old owner did not take.
 type lane struct {
 	appender *Appender
 	shard    int
@@ -58,7 +59,8 @@ func (l *lane) submit(it *Item) error {
 	return nil
 }
 
-// put sends the first of a lane's items to a stream. A stream that broke meanwhile is given another try by a new one. l.mu is held.
+// put sends the first of a lane's items to a stream. A stream that broke meanwhile is given another
+// try by a new one. l.mu is held.
 func (l *lane) put(addr string, stub meshv1.StoreServiceClient, it *Item) bool {
 	for range 2 {
 		s := l.appender.to(addr, stub)
@@ -78,7 +80,8 @@ func (l *lane) put(addr string, stub meshv1.StoreServiceClient, it *Item) bool {
 	return false
 }
 
-// answered takes an item's result. The sink hears it before the lane may move: so results of a topic keep the log's order.
+// answered takes an item's result. The sink hears it before the lane may move: so results of a
+// topic keep the log's order.
 func (l *lane) answered(it *Item, res *meshv1.AppendResult) {
 	conflict := res.GetCode() == wirev1.Code_CODE_CONFLICT
 	if conflict {
@@ -149,8 +152,8 @@ func (l *lane) broke(items []*Item, sent func(*Item) bool) {
 	}
 }
 
-// move sends what is held to the present owner. It returns false where the owner map is not up to date yet; with
-// giveUp, and where there is no owner, what is held is refused.
+// move sends what is held to the present owner. It returns false where the owner map is not up to
+// date yet; with giveUp, and where there is no owner, what is held is refused.
 func (l *lane) move(giveUp bool) bool {
 	l.mu.Lock()
 	addr, stub, err := l.appender.cfg.Owners.Owner(l.shard)
@@ -179,6 +182,7 @@ func (l *lane) move(giveUp bool) bool {
 	return true
 }
 
-// overtaken says that sending it now would turn the order round: the owner refused it, and took a later one since it had become the
-// owner again. An item whose outcome is unknown is most likely in its right place already.
+// overtaken says that sending it now would turn the order round: the owner refused it, and took a
+// later one since it had become the owner again. An item whose outcome is unknown is most likely in
+// its right place already.
 func (l *lane) overtaken(it *Item) bool { return !it.retried && it.order < l.taken }

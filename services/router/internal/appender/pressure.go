@@ -20,8 +20,8 @@ const (
 	stallAfter = 20
 )
 
-// meter finds how many items may wait for one store so that they wait for maxWait: by Little's law, as many as it answers in that time. It
-// does no I/O, and is not safe for concurrent use.
+// meter finds how many items may wait for one store so that they wait for maxWait: by Little's law,
+// as many as it answers in that time. It does no I/O, and is not safe for concurrent use.
 type meter struct {
 	maxWait time.Duration
 	most    int // the limit while the store is quick
@@ -43,8 +43,8 @@ func (m *meter) took(now time.Time, items int, first time.Time) {
 	}
 }
 
-// look is called every few milliseconds, and returns the limit. While answers come within a quarter of maxWait, nothing is known of what the
-// store could do, and the limit grows.
+// look is called every few milliseconds, and returns the limit. While answers come within a quarter
+// of maxWait, nothing is known of what the store could do, and the limit grows.
 func (m *meter) look(now time.Time) int {
 	if m.limit == 0 {
 		m.limit, m.looked = float64(m.most), now
@@ -90,8 +90,9 @@ func (s *stream) measure(now time.Time) {
 	s.load.silence.Store(math.Float64bits(float64(silent) / float64(stallAfter*s.meter.maxWait)))
 }
 
-// Admits says whether a message of a priority may be submitted for a topic, or is to be refused because what is before it at the topic's store,
-// or in this appender, can't be stored in time. It takes no lock. The pressure is 0 where nothing waits and 1 where all that may.
+// Admits reports whether a message of a priority may be submitted for a topic, or is to be refused
+// because what is before it at the topic's store, or in this appender, can't be stored in time. It
+// takes no lock. The pressure is 0 where nothing waits and 1 where all that may.
 func (a *Appender) Admits(name string, priority uint32) (pressure float64, ok bool) {
 	all := max(float64(a.items.Load())/float64(a.cfg.MaxItems), float64(a.bytes.Load())/float64(a.cfg.MaxBytes))
 	if !a.gate.Admits(all, priority) {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// play is a stream whose store answers capacity items a second, in groups, each after delay at least. It is a story in steps of a millisecond.
+// play is a stream whose store answers capacity items a second, in groups, each after delay at
+// least. It is a story in steps of a millisecond.
 type play struct {
 	s        *stream
 	now      time.Time
@@ -26,7 +27,8 @@ func newPlay(capacity float64, delay time.Duration) *play {
 	return &play{s: s, now: time.Unix(1_000_000, 0), capacity: capacity, delay: delay}
 }
 
-// offer lets so many items a second arrive, of all priorities alike, for a time. What was counted before is forgotten.
+// offer lets so many items a second arrive, of all priorities alike, for a time. What was counted
+// before is forgotten.
 func (p *play) offer(perSecond float64, d time.Duration) {
 	p.taken, p.refused, p.done, p.slowest = [10]int{}, [10]int{}, 0, 0
 	for end := p.now.Add(d); p.now.Before(end); {
@@ -131,7 +133,8 @@ func TestAStoreThatGetsSlowerIsGivenLess(t *testing.T) {
 	}
 }
 
-// A commit that takes longer than things should wait does not choke the store: it gets what it needs to be busy.
+// A commit that takes longer than things should wait does not choke the store: it gets what it
+// needs to be busy.
 func TestASlowDiskIsNotOverload(t *testing.T) {
 	p := newPlay(40_000, 80*time.Millisecond)
 	p.offer(5000, 2*time.Second)

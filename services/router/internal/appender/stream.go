@@ -23,7 +23,8 @@ const (
 	maxRequestBytes = 1 << 20
 )
 
-// stream is the one Append call to an owner. Two goroutines own it: run sends, receive takes answers.
+// stream is the one Append call to an owner. Two goroutines own it: run sends, receive takes
+// answers.
 type stream struct {
 	appender *Appender
 	addr     string
@@ -91,7 +92,8 @@ func (s *stream) run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
-		runtime.Gosched() // whoever fills the queue may have more at hand: larger requests are cheaper
+		// whoever fills the queue may have more at hand: larger requests are cheaper
+		runtime.Gosched()
 		for s.take(req) {
 			if call.Send(req) != nil {
 				return
@@ -129,8 +131,8 @@ func (s *stream) take(req *meshv1.AppendRequest) bool {
 	return n > 0
 }
 
-// ago is how many milliseconds have passed since a time, by the clock that says more: one stands still while the machine sleeps, the other one
-// may be set. Less than a second is not said.
+// ago is how many milliseconds have passed since a time, by the clock that says more: one stands
+// still while the machine sleeps, the other one may be set. Less than a second is not said.
 func ago(now, since time.Time) uint64 {
 	if since.IsZero() {
 		return 0
@@ -184,8 +186,9 @@ func (s *stream) match(dst []*Item, results []*meshv1.AppendResult) []*Item {
 	return dst
 }
 
-// check breaks the stream if it owes answers and gives none: for long, or for a while, where its store answers nothing else either, or its shards
-// went to another owner. An owner that was fenced because it hangs would hold up its successor's items otherwise.
+// check breaks the stream if it owes answers and gives none: for long, or for a while, where its
+// store answers nothing else either, or its shards went to another owner. An owner that was fenced
+// because it hangs would hold up its successor's items otherwise.
 func (s *stream) check(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +202,8 @@ func (s *stream) check(now time.Time) {
 	}
 }
 
-// replaced says whether another store owns what this one owes an answer for. One item speaks for all: shards of a store that
-// hangs are taken together. s.mu is held.
+// replaced reports whether another store owns what this one owes an answer for. One item speaks for
+// all: shards of a store that hangs are taken together. s.mu is held.
 func (s *stream) replaced() bool {
 	for _, it := range s.sent {
 		addr, _, err := s.appender.cfg.Owners.Owner(it.lane.shard)

@@ -1,4 +1,5 @@
-// Package claims serves pushmesh.v1.ClaimService: backends claim resources, by single calls or by watching.
+// Package claims serves pushmesh.v1.ClaimService: backends claim resources, by single calls or by
+// watching.
 package claims
 
 import (
@@ -24,7 +25,8 @@ type Config struct {
 	Stores      *storeclient.Client
 	// Caller names who calls, for the limits.
 	Caller func(context.Context) string
-	// MaxPerCaller is how many calls and watches one caller may have under way, MaxWatches how many watches all have together.
+	// MaxPerCaller is how many calls and watches one caller may have under way, MaxWatches how many
+	// watches all have together.
 	MaxPerCaller, MaxWatches int
 	// Client has settings of its own; its node, stores and what it tells are filled in.
 	Client   claimclient.Config

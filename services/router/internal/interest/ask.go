@@ -8,7 +8,8 @@ type turns struct {
 	line  []*edge
 }
 
-// ask wants a snapshot of e, and says so unless that was just done, or others come first: who stands in the line is asked in its turn, and so is whoever did not answer.
+// ask wants a snapshot of e, and says so unless that was just done, or others come first: who
+// stands in the line is asked in its turn, and so is whoever did not answer.
 func (t *Table) ask(now time.Time, e *edge) {
 	if e.want && now.Sub(e.asked) < askAgain {
 		return

@@ -2,8 +2,9 @@ package interest
 
 import "github.com/pushmesh/pushmesh/internal/events"
 
-// batch is a part of a snapshot, sorted by where its topics go: one that is added alone waits for memory twice, for its part and for its entry. Of
-// those that come together the processor fetches several entries at once.
+// batch is a part of a snapshot, sorted by where its topics go: one that is added alone waits for
+// memory twice, for its part and for its entry. Of those that come together the processor fetches
+// several entries at once.
 type batch struct {
 	keys   []key
 	sorted []key
@@ -55,7 +56,8 @@ func (b *batch) sort() {
 	}
 }
 
-// addAll adds s to the sets of topics, and says how many it was not in, and the sum of their hashes.
+// addAll adds s to the sets of topics, and says how many it was not in, and the sum of their
+// hashes.
 func (p *part) addAll(keys []key, s slot, expected int) (n, sum uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -38,7 +38,8 @@ func TestABatchIsAsOneByOne(t *testing.T) {
 	})
 }
 
-// Where the number of topics is known before they come, tables grow in few steps to what is needed, and not beyond.
+// Where the number of topics is known before they come, tables grow in few steps to what is needed,
+// and not beyond.
 func TestTablesGrowToWhatIsExpected(t *testing.T) {
 	const n = parts * 200
 	s := begin(t)

@@ -6,8 +6,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// Meet takes note of an edge that is about to be heard. Whoever looks topics up beside that calls it first, and does what Joined asks for
-// before the edge can be found.
+// Meet takes note of an edge that is about to be heard. Whoever looks topics up beside that calls
+// it first, and does what Joined asks for before the edge can be found.
 func (t *Table) Meet(now time.Time, id string, incarnation uint64) { t.meet(now, id, incarnation) }
 
 // meet finds the edge that speaks; nil where it is one that was replaced or took its leave.
@@ -80,12 +80,14 @@ func (t *Table) Announce(now time.Time, a *meshv1.EdgeAnnounce) {
 	if e == nil || a.GetVersion() == 0 {
 		return
 	}
-	if e.active == nil && a.GetVersion() == 1 { // the first word of this life: before it there was nothing
+	if e.active == nil && a.GetVersion() == 1 {
+		// the first word of this life: before it there was nothing
 		if v := t.newView(0); v != nil {
 			t.begin(e, v)
 		}
 	}
-	if v := e.active; v != nil && !e.want && len(e.pending) == 0 && a.GetVersion() == v.version+1 { // as nearly always
+	if v := e.active; v != nil && !e.want && len(e.pending) == 0 && a.GetVersion() == v.version+1 {
+		// as nearly always
 		t.apply(v, a)
 		t.answer(e)
 		return
@@ -102,7 +104,8 @@ func (e *edge) hold(a *meshv1.EdgeAnnounce) {
 	}
 	size := len(a.GetAdd()) + len(a.GetRemove())
 	if len(e.pending) >= maxPending || e.pendingFilters+size > maxPendingFilters {
-		e.pending, e.pendingFilters, e.highest = nil, 0, 0 // the gap that this makes asks for a snapshot
+		// the gap that this makes asks for a snapshot
+		e.pending, e.pendingFilters, e.highest = nil, 0, 0
 	}
 	if e.pending == nil {
 		e.pending = map[uint64]*meshv1.EdgeAnnounce{}
@@ -189,7 +192,8 @@ func (t *Table) Digest(now time.Time, d *meshv1.EdgeDigest) {
 	}
 }
 
-// leave drops an edge that says goodbye. Another process of its id, which began before or after it, is another matter.
+// leave drops an edge that says goodbye. Another process of its id, which began before or after it,
+// is another matter.
 func (t *Table) leave(now time.Time, d *meshv1.EdgeDigest) {
 	if e := t.edges[d.GetEdgeId()]; e != nil && e.Incarnation == d.GetEdgeIncarnation() {
 		t.drop(e, false)
@@ -197,8 +201,8 @@ func (t *Table) leave(now time.Time, d *meshv1.EdgeDigest) {
 	t.past.Left(now, d.GetEdgeId(), d.GetEdgeIncarnation())
 }
 
-// Snapshot takes in one part of an edge's whole interest. Only one that was asked for counts: another's versions say nothing
-// about what is pending.
+// Snapshot takes in one part of an edge's whole interest. Only one that was asked for counts:
+// another's versions say nothing about what is pending.
 func (t *Table) Snapshot(now time.Time, s *meshv1.EdgeSnapshot) {
 	e := t.meet(now, s.GetEdgeId(), s.GetEdgeIncarnation())
 	if e == nil || !e.want || s.GetPart() >= s.GetParts() || s.GetParts() > maxSnapshotParts {
@@ -229,7 +233,8 @@ func (t *Table) Snapshot(now time.Time, s *meshv1.EdgeSnapshot) {
 	}
 }
 
-// complete puts the snapshot in the place of the present view, unless that is newer and what lies between is unknown.
+// complete puts the snapshot in the place of the present view, unless that is newer and what lies
+// between is unknown.
 func (t *Table) complete(now time.Time, e *edge) {
 	v := e.staging.view
 	t.catchUp(e, v)

@@ -97,7 +97,8 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkInterest is what a full table does: a topic's lookup, alone and beside announcements, and those.
+// BenchmarkInterest is what a full table does: a topic's lookup, alone and beside announcements,
+// and those.
 func BenchmarkInterest(b *testing.B) {
 	topics := benchTopics(b)
 	table := &Table{}
@@ -206,7 +207,8 @@ func lookups(b *testing.B, table *Table, names []string, want int) {
 	}
 }
 
-// churn adds and removes topics beside those that are there until it is stopped, a million a second where the machine bears it, and says how many.
+// churn adds and removes topics beside those that are there until it is stopped, a million a second
+// where the machine bears it, and says how many.
 func churn(table *Table, edge string, version *uint64, topics int, stop <-chan struct{}) (n int) {
 	const perSecond = 1_000_000
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -236,7 +238,8 @@ func churn(table *Table, edge string, version *uint64, topics int, stop <-chan s
 	}
 }
 
-// BenchmarkSnapshot is a new router's: every topic in parts of two edges' snapshots, decoded, while another goroutine looks topics up.
+// BenchmarkSnapshot is a new router's: every topic in parts of two edges' snapshots, decoded, while
+// another goroutine looks topics up.
 func BenchmarkSnapshot(b *testing.B) {
 	topics := benchTopics(b)
 	const perPart = 12_000

@@ -11,8 +11,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// The index of nodes holds what a plain map would, whatever was put and dropped, and however often it grew and shrank. Hashes fall together as badly as can be:
-// three homes, and the last of the table that goes on at its beginning.
+// The index of nodes holds what a plain map would, whatever was put and dropped, and however often
+// it grew and shrank. Hashes fall together as badly as can be: three homes, and the last of the
+// table that goes on at its beginning.
 func TestWildPartAgreesWithAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p wildPart
@@ -53,8 +54,9 @@ func TestWildPartAgreesWithAMap(t *testing.T) {
 	})
 }
 
-// A place among those that are asked is free again as soon as its edge has left, or is no longer needed, or says nothing: others have it at the next tick, and nobody is passed
-// over for ever. One whose interest was found to be known meanwhile is not asked at all.
+// A place among those that are asked is free again as soon as its edge has left, or is no longer
+// needed, or says nothing: others have it at the next tick, and nobody is passed over for ever. One
+// whose interest was found to be known meanwhile is not asked at all.
 func TestPlacesOfThoseWhoNeedNothingAreFree(t *testing.T) {
 	for name, end := range map[string]func(s *story, edge string){
 		"they left": func(s *story, edge string) {
@@ -110,7 +112,8 @@ func TestPlacesOfThoseWhoNeedNothingAreFree(t *testing.T) {
 	}
 }
 
-// An announcement that closes a gap brings those with it that came before their time, also where a digest has found nothing missing meanwhile.
+// An announcement that closes a gap brings those with it that came before their time, also where a
+// digest has found nothing missing meanwhile.
 func TestWhatCameTooEarlyFollowsWhatItWaitedFor(t *testing.T) {
 	s := begin(t)
 	s.announce("a", 1, 1, "x")
@@ -125,8 +128,8 @@ func TestWhatCameTooEarlyFollowsWhatItWaitedFor(t *testing.T) {
 	}
 }
 
-// What is held for an edge goes as soon as nothing may need it: announcements that the snapshot on its way contains with its first part, and a snapshot with the digest
-// that makes it needless.
+// What is held for an edge goes as soon as nothing may need it: announcements that the snapshot on
+// its way contains with its first part, and a snapshot with the digest that makes it needless.
 func TestNothingIsHeldForNothing(t *testing.T) {
 	s := begin(t)
 	s.digest("a", 1, 1, "x")
@@ -152,7 +155,8 @@ func TestNothingIsHeldForNothing(t *testing.T) {
 	}
 }
 
-// A snapshot has as many parts as it says, one at least and no more than are allowed; anything else is nonsense, and passed over.
+// A snapshot has as many parts as it says, one at least and no more than are allowed; anything else
+// is nonsense, and passed over.
 func TestPartsOfASnapshot(t *testing.T) {
 	for _, c := range []struct {
 		part, parts uint32
@@ -175,7 +179,8 @@ func TestPartsOfASnapshot(t *testing.T) {
 	}
 }
 
-// A suspicion ends with its reason: once the edges speak again, or are given up, the router is ready, and a later suspicion takes its own time.
+// A suspicion ends with its reason: once the edges speak again, or are given up, the router is
+// ready, and a later suspicion takes its own time.
 func TestASuspicionEndsWithItsReason(t *testing.T) {
 	speak := func(s *story, d time.Duration, edges ...string) {
 		for end := s.now.Add(d); s.now.Before(end); {

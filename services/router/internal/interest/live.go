@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// live says which slots count, and whose they are. Looking up takes no lock here: a lookup that a replacement ran beside is done again.
+// live says which slots count, and whose they are. Looking up takes no lock here: a lookup that a
+// replacement ran beside is done again.
 type live struct {
 	peers atomic.Pointer[[]atomic.Pointer[Peer]] // by slot; nil: not live
 	turn  atomic.Uint64                          // odd while one view replaces another
@@ -44,9 +45,10 @@ func (l *live) replace(old, by slot, peer *Peer) {
 	l.turn.Add(1)
 }
 
-// Lookup appends the edges that want topic, each once, and no others but in one case: where very many filters nearly match, all edges with
-// wildcards are taken, for whom it costs less to ignore a message than for this router to be sure. It allocates nothing where dst has room, and may
-// be called beside everything else. The topic must be valid.
+// Lookup appends the edges that want topic, each once, and no others but in one case: where very
+// many filters nearly match, all edges with wildcards are taken, for whom it costs less to ignore a
+// message than for this router to be sure. It allocates nothing where dst has room, and may be
+// called beside everything else. The topic must be valid.
 func (t *Table) Lookup(dst []*Peer, topic string) []*Peer {
 	g := gathering{dst: dst}
 	for {
@@ -86,8 +88,8 @@ func (t *Table) gather(g *gathering, topic string) {
 // few is up to how many slots are compared with each other; for more there is a bitmap.
 const few = 16
 
-// gathering is the result of a lookup as it comes together. A slot is looked at while a lock of where it stood is held, so that it is not
-// another's yet.
+// gathering is the result of a lookup as it comes together. A slot is looked at while a lock of
+// where it stood is held, so that it is not another's yet.
 type gathering struct {
 	dst   []*Peer
 	live  []atomic.Pointer[Peer]
@@ -125,7 +127,7 @@ func (g *gathering) add(s slot) {
 	g.dst = append(g.dst, peer)
 }
 
-// first says whether s is there for the first time.
+// first reports whether s is there for the first time.
 func (g *gathering) first(s slot) bool {
 	if g.more == nil {
 		if slices.Contains(g.slots[:g.n], s) {

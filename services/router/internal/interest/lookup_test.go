@@ -21,8 +21,8 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Whoever wants a topic all the time is found by every lookup, and found once, while their tables are replaced by snapshots, other edges come and go, and
-// the table grows and is swept.
+// Whoever wants a topic all the time is found by every lookup, and found once, while their tables
+// are replaced by snapshots, other edges come and go, and the table grows and is swept.
 func TestLookupsBesideChangesMissNobody(t *testing.T) {
 	var table Table
 	keep := []string{"keep/exact", "keep/+"}

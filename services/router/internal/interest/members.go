@@ -5,8 +5,9 @@ type slot uint16
 
 const maxSlots = 1<<15 - 1
 
-// members is a set of slots: up to four inline (16 bits each, 0: free), or, with the top bit set, an index into the lists of its
-// sets. Most topics are wanted by one or two edges, so that the set costs 8 bytes.
+// members is a set of slots: up to four inline (16 bits each, 0: free), or, with the top bit set,
+// an index into the lists of its sets. Most topics are wanted by one or two edges, so that the set
+// costs 8 bytes.
 type members uint64
 
 const spilled members = 1 << 63

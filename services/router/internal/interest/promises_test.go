@@ -8,7 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// An edge that wants a topic by its name and by wildcards is found once, however many edges there are.
+// An edge that wants a topic by its name and by wildcards is found once, however many edges there
+// are.
 func TestManyEdgesAreFoundOnce(t *testing.T) {
 	for _, edges := range []int{1, few - 1, few, few + 1, 4 * few, 200} {
 		s := begin(t)
@@ -27,13 +28,15 @@ func TestManyEdgesAreFoundOnce(t *testing.T) {
 		if len(seen) != edges {
 			t.Errorf("%d of %d edges are found", len(seen), edges)
 		}
-		if again := s.table.Lookup(nil, "x/y"); len(again) != edges { // nothing of the lookup before is left
+		if again := s.table.Lookup(nil, "x/y"); len(again) != edges {
+			// nothing of the lookup before is left
 			t.Errorf("%d edges: then %d are found", edges, len(again))
 		}
 	}
 }
 
-// Once ready, a router stays so when edges come whose interest it has still to learn: that is the edge's matter.
+// Once ready, a router stays so when edges come whose interest it has still to learn: that is the
+// edge's matter.
 func TestAnEdgeThatComesLeavesTheRouterReady(t *testing.T) {
 	s := begin(t)
 	s.announce("a", 1, 1, "x")
@@ -77,7 +80,8 @@ func TestRestartsLeaveNothing(t *testing.T) {
 	s.expect("x", "a.2000")
 }
 
-// What an edge announces while its snapshot is missing is bounded, by number and by filters; beyond, a newer snapshot has it all.
+// What an edge announces while its snapshot is missing is bounded, by number and by filters;
+// beyond, a newer snapshot has it all.
 func TestPendingAnnouncementsAreBounded(t *testing.T) {
 	for name, filters := range map[string]int{"many small": 1, "few large": 1 << 15} {
 		s := begin(t)
@@ -123,7 +127,8 @@ func TestPendingAnnouncementsEndWithTheSnapshot(t *testing.T) {
 	s.expect("t9", "a.1")
 }
 
-// A digest that is ahead of the announcements, and stays so, has a snapshot asked for; one that agrees with what is known has none.
+// A digest that is ahead of the announcements, and stays so, has a snapshot asked for; one that
+// agrees with what is known has none.
 func TestADigestAheadIsWaitedForABit(t *testing.T) {
 	s := begin(t)
 	s.announce("a", 1, 1, "x")
@@ -184,7 +189,8 @@ func TestASnapshotThatNobodyAskedForIsPassedOver(t *testing.T) {
 	s.expect("y", "b.1")
 }
 
-// A part that is lost spoils its snapshot: what is left of it is not used, and another one is asked for.
+// A part that is lost spoils its snapshot: what is left of it is not used, and another one is asked
+// for.
 func TestALostPartSpoilsTheSnapshot(t *testing.T) {
 	s := begin(t)
 	s.digest("a", 1, 1, "x")
@@ -220,7 +226,8 @@ func TestALateWordBringsNobodyBack(t *testing.T) {
 	}
 }
 
-// However many edges must be asked at once, few are at a time, each gets its turn, and one that never answers holds nobody up.
+// However many edges must be asked at once, few are at a time, each gets its turn, and one that
+// never answers holds nobody up.
 func TestSnapshotsComeInTurns(t *testing.T) {
 	const edges = 50
 	s := begin(t)

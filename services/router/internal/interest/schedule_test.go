@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// model is an edge as it ought to be: it answers wishes for snapshots, digests every second, and its words go through a bad network.
+// model is an edge as it ought to be: it answers wishes for snapshots, digests every second, and
+// its words go through a bad network.
 type model struct {
 	id          string
 	incarnation uint64
@@ -38,8 +39,9 @@ type world struct {
 	wire  []proto.Message
 	bad   bool // the network loses, doubles and reorders
 	life  uint64
-	// newest is the latest life of each edge that the table heard. straggled: then it heard the first words of an earlier one, which it can only take
-	// for a new process, until that is silent.
+	// newest is the latest life of each edge that the table heard. straggled: then it heard the
+	// first words of an earlier one, which it can only take for a new process, until that is
+	// silent.
 	newest    map[string]uint64
 	straggled bool
 }
@@ -103,7 +105,8 @@ func (w *world) snapshot(e *model) {
 	}
 }
 
-// part sends the next part of a snapshot, as edges do: of what is announced now, what was when the snapshot began.
+// part sends the next part of a snapshot, as edges do: of what is announced now, what was when the
+// snapshot began.
 func (w *world) part(e *model) {
 	const parts = 3
 	if e.sending == nil {
@@ -172,7 +175,8 @@ func (w *world) settle() {
 	}
 }
 
-// verifyLookups compares with what the edges that live want; those that died unseen may still be there.
+// verifyLookups compares with what the edges that live want; those that died unseen may still be
+// there.
 func (w *world) verifyLookups() {
 	for _, topic := range []string{"a", "a/b", "a/b/c", "b", "c", "c/b", "$x/y"} {
 		var want Table
@@ -213,8 +217,9 @@ func names(t *Table, topic string) []string {
 	return list
 }
 
-// Whatever the network did before, and whichever edges were killed in the middle of what, the table is right two digest periods after it is good again;
-// and after SilentAfter besides, where the words of a dead process came after those of the next.
+// Whatever the network did before, and whichever edges were killed in the middle of what, the table
+// is right two digest periods after it is good again; and after SilentAfter besides, where the
+// words of a dead process came after those of the next.
 func TestConvergesWithinTwoDigestPeriods(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, now: zero, edges: map[string]*model{}, newest: map[string]uint64{}, bad: true}

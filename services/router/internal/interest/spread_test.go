@@ -8,8 +8,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// A name is looked for near where it belongs: places are spread over the whole of a table, and so few are looked at. Tables whose names fall together have lookups, on
-// the path of every message, walk over thousands.
+// A name is looked for near where it belongs: places are spread over the whole of a table, and so
+// few are looked at. Tables whose names fall together have lookups, on the path of every message,
+// walk over thousands.
 func TestNamesAreSpread(t *testing.T) {
 	const n = 5000
 	var p part
@@ -55,8 +56,9 @@ func TestNamesAreSpread(t *testing.T) {
 	}
 }
 
-// Who gets the place of an edge that is gone inherits nothing of it: not its topics, not its filters, and no messages of those topics that so many filters nearly match that
-// every edge with wildcards gets them.
+// Who gets the place of an edge that is gone inherits nothing of it: not its topics, not its
+// filters, and no messages of those topics that so many filters nearly match that every edge with
+// wildcards gets them.
 func TestWhoFollowsInAPlaceInheritsNothing(t *testing.T) {
 	s := begin(t)
 	s.announce("a", 1, 1, "x", "y/+", "#")
@@ -102,7 +104,8 @@ func TestRemovalsOfWhatIsNotThere(t *testing.T) {
 	s.expect("y/1", "b.1")
 }
 
-// A goodbye is of the process that says it: one that comes late, of a process before, or early, of one that nobody has heard, drops nobody else.
+// A goodbye is of the process that says it: one that comes late, of a process before, or early, of
+// one that nobody has heard, drops nobody else.
 func TestAGoodbyeIsOfItsProcess(t *testing.T) {
 	s := begin(t)
 	s.announce("a", 2, 1, "x")
@@ -115,7 +118,8 @@ func TestAGoodbyeIsOfItsProcess(t *testing.T) {
 	s.expect("x")
 }
 
-// Parts of two snapshots make none: what belongs to another version, or to one of other parts, is passed over.
+// Parts of two snapshots make none: what belongs to another version, or to one of other parts, is
+// passed over.
 func TestPartsOfOtherSnapshots(t *testing.T) {
 	s := begin(t)
 	s.digest("a", 1, 5, "x", "y")
@@ -160,7 +164,8 @@ func TestWhatIsKnownOfEdges(t *testing.T) {
 	}
 }
 
-// A new router listens for exactly so long before it is ready, from its first connection on, and each way of not being ready says what is missing.
+// A new router listens for exactly so long before it is ready, from its first connection on, and
+// each way of not being ready says what is missing.
 func TestARouterListensFirst(t *testing.T) {
 	s := begin(t)
 	if err := s.table.Ready(s.now); err == nil {

@@ -62,7 +62,7 @@ func (s *story) part(edge string, incarnation, version uint64, part, parts uint3
 	s.take()
 }
 
-// wants says whether a snapshot of edge was asked for since the last call of wants or answered.
+// wants reports whether a snapshot of edge was asked for since the last call of wants or answered.
 func (s *story) wants(edge string) bool {
 	want := slices.ContainsFunc(s.events, func(e Event) bool { return e.Peer.ID == edge && e.Want })
 	s.events = nil

@@ -1,7 +1,9 @@
-// Package interest is the router's table of which edges want which topics, kept from what edges announce.
+// Package interest is the router's table of which edges want which topics, kept from what edges
+// announce.
 //
-// It has no I/O: what edges say and the time are inputs, what has to be answered is an output (Take). The caller serialises
-// everything but Lookup, which may run beside anything and waits for nothing that takes long. The other readers may run beside each other.
+// It has no I/O: what edges say and the time are inputs, what has to be answered is an output
+// (Take). The caller serialises everything but Lookup, which may run beside anything and waits for
+// nothing that takes long. The other readers may run beside each other.
 package interest
 
 import (
@@ -15,29 +17,34 @@ import (
 const (
 	// SilentAfter is how long an edge may say nothing before it is dropped.
 	SilentAfter = 3 * time.Second
-	// SuspectFor is how long the router keeps silent edges when a third or more went silent together, while its own
-	// connection works. After that they are gone, and it was not the router.
+	// SuspectFor is how long the router keeps silent edges when a third or more went silent
+	// together, while its own connection works. After that they are gone, and it was not the
+	// router.
 	SuspectFor = 10 * time.Second
-	// Hearing is how long a new router listens for digests before it can be ready: a digest period and some.
+	// Hearing is how long a new router listens for digests before it can be ready: a digest period
+	// and some.
 	Hearing = 1200 * time.Millisecond
 	// askAgain is when a snapshot is asked for again if nothing of it came.
 	askAgain = 500 * time.Millisecond
-	// behindFor is how long a digest may be ahead of the announcements, which come on another subject.
+	// behindFor is how long a digest may be ahead of the announcements, which come on another
+	// subject.
 	behindFor = 200 * time.Millisecond
 )
 
-// Bounds of what is kept of one edge while a snapshot is on its way; beyond, another snapshot is asked for.
+// Bounds of what is kept of one edge while a snapshot is on its way; beyond, another snapshot is
+// asked for.
 const (
 	maxPending        = 1 << 16
 	maxPendingFilters = 1 << 20
 	maxSnapshotParts  = 1 << 14
 )
 
-// maxExpected is how many topics memory is prepared for at most; it is never more than four times what there is.
+// maxExpected is how many topics memory is prepared for at most; it is never more than four times
+// what there is.
 const maxExpected = 1 << 30
 
-// maxAsked is how many edges are asked for snapshots at a time: what they send goes through one connection, which is cut where it can't be read
-// as fast.
+// maxAsked is how many edges are asked for snapshots at a time: what they send goes through one
+// connection, which is cut where it can't be read as fast.
 const maxAsked = 4
 
 // Edge names one life of an edge process.
@@ -46,10 +53,12 @@ type Edge struct {
 	Incarnation uint64
 }
 
-// Peer is one life of an edge as lookups find it: the same pointer from its Joined to its Left, and no other life's ever.
+// Peer is one life of an edge as lookups find it: the same pointer from its Joined to its Left, and
+// no other life's ever.
 type Peer struct {
 	Edge
-	// Outlet is the caller's own, such as a queue. It is set at Joined, before anyone can find the peer, and not changed after that.
+	// Outlet is the caller's own, such as a queue. It is set at Joined, before anyone can find the
+	// peer, and not changed after that.
 	Outlet any
 }
 
@@ -105,7 +114,8 @@ type edge struct {
 	*Peer
 	heard  time.Time
 	active *view // nil: nothing known yet
-	// pending holds announcements that can't be applied yet, and, while a snapshot is wanted, those that it may not contain.
+	// pending holds announcements that can't be applied yet, and, while a snapshot is wanted, those
+	// that it may not contain.
 	pending        map[uint64]*meshv1.EdgeAnnounce
 	pendingFilters int
 	highest        uint64 // version among them, or of one that was

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Tick does what time brings; it is called every 100 ms or so. connected says whether the router can hear edges at all: while it can't,
-// no edge counts as silent.
+// Tick does what time brings; it is called every 100 ms or so. connected reports whether the router
+// can hear edges at all: while it can't, no edge counts as silent.
 func (t *Table) Tick(now time.Time, connected bool) {
 	if !connected {
 		t.connectedAt, t.suspectSince = time.Time{}, time.Time{}
@@ -47,7 +47,8 @@ func (t *Table) chase(now time.Time, e *edge) {
 	}
 }
 
-// silence drops edges that say nothing, unless there are so many that the router itself may be the one that is cut off.
+// silence drops edges that say nothing, unless there are so many that the router itself may be the
+// one that is cut off.
 func (t *Table) silence(now time.Time) {
 	var silent []*edge
 	for _, e := range t.edges {
@@ -72,8 +73,8 @@ func (t *Table) silence(now time.Time) {
 	}
 }
 
-// Ready is nil once the table of every live edge is there. Later only a suspicion against itself, or having no connection, makes the router
-// unready: an edge that comes anew is the edge's matter.
+// Ready is nil once the table of every live edge is there. Later only a suspicion against itself,
+// or having no connection, makes the router unready: an edge that comes anew is the edge's matter.
 func (t *Table) Ready(now time.Time) error {
 	if t.connectedAt.IsZero() {
 		return errors.New("hears no edges: not connected")

@@ -9,8 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// key stands for a name: nobody ever asks the table for a name back, so it keeps 128 bits of hashes instead. Among ten million
-// names two share a key with a probability of 10⁻²⁵.
+// key stands for a name: nobody ever asks the table for a name back, so it keeps 128 bits of hashes
+// instead. Among ten million names two share a key with a probability of 10⁻²⁵.
 type key struct {
 	sum   uint64 // XXH64, of which digests are made
 	keyed uint64 // secret, so that nobody can choose names that fall together
@@ -20,17 +20,20 @@ var seed = maphash.MakeSeed()
 
 func keyOf(name string) key { return key{xxhash.Sum64String(name), maphash.String(seed, name)} }
 
-// The topics are spread over parts by their keys. Each has a lock and a table of its own, so that growing one, or
-// sweeping it, takes some 100 µs with ten million topics, and holds up who looks into this part alone.
+// The topics are spread over parts by their keys. Each has a lock and a table of its own, so that
+// growing one, or sweeping it, takes some 100 µs with ten million topics, and holds up who looks
+// into this part alone.
 const (
 	partBits = 10
 	parts    = 1 << partBits
 )
 
-// topics maps exact topics to the slots that want them. Changes are serialised by the caller; reads may run beside them.
+// topics maps exact topics to the slots that want them. Changes are serialised by the caller; reads
+// may run beside them.
 type topics struct {
 	part [parts]part
-	// expected is how many topics a part will hold as far as is known: it grows towards that in few steps.
+	// expected is how many topics a part will hold as far as is known: it grows towards that in few
+	// steps.
 	expected int
 }
 
@@ -41,7 +44,8 @@ func (t *topics) of(k key) *part { return &t.part[partOfKey(k)] }
 // expect that there will be n topics in all.
 func (t *topics) expect(n int) {
 	each := n / parts
-	t.expected = each + 4*int(math.Sqrt(float64(each))) // hashes don't spread more unevenly than that
+	// hashes don't spread more unevenly than that
+	t.expected = each + 4*int(math.Sqrt(float64(each)))
 }
 
 // add puts s into the set of a topic; false where it was there.
@@ -56,7 +60,8 @@ func (t *topics) add(k key, s slot) bool {
 // remove takes s from the set of a topic; false where it was not there.
 func (t *topics) remove(k key, s slot) bool { return t.of(k).remove(k, s) }
 
-// part is a hash table with linear probing and no pointers in it: the garbage collector has nothing to look at.
+// part is a hash table with linear probing and no pointers in it: the garbage collector has nothing
+// to look at.
 type part struct {
 	mu      sync.RWMutex
 	entries []entry // three quarters full at most
@@ -90,8 +95,9 @@ func (p *part) find(k key) (at int, ok bool) {
 	return at, false
 }
 
-// room grows the part where n more entries need it: by a third, or up to fourfold towards what is expected. The steps are quarters of that, so
-// that all tables on the way there take a third of the last one's memory together.
+// room grows the part where n more entries need it: by a third, or up to fourfold towards what is
+// expected. The steps are quarters of that, so that all tables on the way there take a third of the
+// last one's memory together.
 func (p *part) room(n, expected int) {
 	if n += p.n; n*4 <= len(p.entries)*3 {
 		return
@@ -144,7 +150,8 @@ func (p *part) remove(k key, s slot) bool {
 	return n > 0
 }
 
-// free closes the hole at an entry that nobody wants any more: what was pushed beyond it moves back.
+// free closes the hole at an entry that nobody wants any more: what was pushed beyond it moves
+// back.
 func (p *part) free(hole int) {
 	p.n--
 	size := len(p.entries)

@@ -6,8 +6,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A part holds what a plain map would, whatever was added, removed and swept, and however often it grew and shrank. Names fall
-// together as badly as can be: three homes, and the last of the table that goes on at its beginning.
+// A part holds what a plain map would, whatever was added, removed and swept, and however often it
+// grew and shrank. Names fall together as badly as can be: three homes, and the last of the table
+// that goes on at its beginning.
 func TestPartAgreesWithAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p part

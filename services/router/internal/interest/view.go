@@ -7,8 +7,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// view is one picture of an edge's interest: the present one, or one that a snapshot builds. Its topics and
-// filters stand in the table under its slot, so that replacing a picture costs no second copy of the names.
+// view is one picture of an edge's interest: the present one, or one that a snapshot builds. Its
+// topics and filters stand in the table under its slot, so that replacing a picture costs no second
+// copy of the names.
 type view struct {
 	slot    slot
 	version uint64
@@ -75,8 +76,8 @@ func (t *Table) remove(v *view, filter string) {
 	v.hash -= k.sum
 }
 
-// wildcard says whether filter belongs in the index of wildcards. What is no valid filter is kept like a topic: it matches
-// nothing that is published, and the edge's digest still agrees.
+// wildcard reports whether filter belongs in the index of wildcards. What is no valid filter is
+// kept like a topic: it matches nothing that is published, and the edge's digest still agrees.
 func wildcard(filter string) bool {
 	return (strings.IndexByte(filter, '+') >= 0 || strings.IndexByte(filter, '#') >= 0) && topic.CheckFilter(filter) == nil
 }
@@ -98,8 +99,9 @@ func (t *Table) retire(v *view) {
 	t.dead = append(t.dead, v)
 }
 
-// Sweep frees one part's entries of edges that are gone; false where nothing is left to do. It is apart from Tick, so that other
-// changes can go in between: with ten million topics a part takes some 100 µs.
+// Sweep frees one part's entries of edges that are gone; false where nothing is left to do. It is
+// apart from Tick, so that other changes can go in between: with ten million topics a part takes
+// some 100 µs.
 func (t *Table) Sweep() bool {
 	if len(t.dead) == 0 {
 		return false

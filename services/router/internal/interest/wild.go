@@ -9,8 +9,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// wild maps filters with wildcards to the slots that want them: a tree by levels, whose nodes and the table that finds a node's child have
-// no pointers in them. Changes are serialised by the caller; matches may run beside them, and wait for one change at most.
+// wild maps filters with wildcards to the slots that want them: a tree by levels, whose nodes and
+// the table that finds a node's child have no pointers in them. Changes are serialised by the
+// caller; matches may run beside them, and wait for one change at most.
 type wild struct {
 	mu     sync.RWMutex
 	chunks [][]node // by id; node 0 is the root
@@ -44,8 +45,9 @@ func levelOf(text string) level {
 	return level{maphash.String(seed, text), uint32(xxhash.Sum64String(text))}
 }
 
-// A match that met maxVisits nodes of the tree takes every edge with wildcards instead of going on: a topic of n levels can meet 2ⁿ where someone made
-// filters for it. Filters in use meet a few dozen.
+// A match that met maxVisits nodes of the tree takes every edge with wildcards instead of going on:
+// a topic of n levels can meet 2ⁿ where someone made filters for it. Filters in use meet a few
+// dozen.
 const maxVisits = 512
 
 func (w *wild) at(id uint32) *node { return &w.chunks[id/chunkNodes][id%chunkNodes] }

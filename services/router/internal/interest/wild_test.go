@@ -19,7 +19,8 @@ func genFilter(t *rapid.T) string {
 	return strings.Join(levels, "/")
 }
 
-// The index agrees with topic.Match, whatever was added, removed and swept before, and nothing is left once nobody wants anything.
+// The index agrees with topic.Match, whatever was added, removed and swept before, and nothing is
+// left once nobody wants anything.
 func TestWildAgreesWithMatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table Table
@@ -113,7 +114,8 @@ func refsOf(w *wild) (n int) {
 	return n
 }
 
-// Filters made so that a topic's match meets 2ⁿ nodes cost no more than maxVisits of them: then whoever has wildcards gets the message.
+// Filters made so that a topic's match meets 2ⁿ nodes cost no more than maxVisits of them: then
+// whoever has wildcards gets the message.
 func TestAHostileMixIsBounded(t *testing.T) {
 	s := begin(t)
 	s.announce("far", 1, 1, "elsewhere/#")
@@ -124,7 +126,8 @@ func TestAHostileMixIsBounded(t *testing.T) {
 	s.expect("b")
 }
 
-// hostile is every choice of "a" and "+" for each of so many levels, below something of which only the last level differs.
+// hostile is every choice of "a" and "+" for each of so many levels, below something of which only
+// the last level differs.
 func hostile(levels int) []string {
 	list := []string{"+/a"}
 	for n := range 1 << levels {

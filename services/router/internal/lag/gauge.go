@@ -1,7 +1,8 @@
-// Package lag measures how late a router is with what reaches it, and says what it should refuse so that this stays short.
+// Package lag measures how late a router is with what reaches it, and says what it should refuse so
+// that this stays short.
 //
-// No other signal sees a router that has too little CPU: where messages need neither a store nor much memory, they wait in buffers of sockets and
-// streams, before anything counts them.
+// No other signal sees a router that has too little CPU: where messages need neither a store nor
+// much memory, they wait in buffers of sockets and streams, before anything counts them.
 package lag
 
 import (
@@ -10,27 +11,35 @@ import (
 )
 
 const (
-	// window is how many samples are looked at together while nothing is refused. Three quarters must be late: a burst, a garbage collection or a
-	// single late wake-up make few samples late; where nearly all are, work is waiting all the time.
+	// window is how many samples are looked at together while nothing is refused. Three quarters
+	// must be late: a burst, a garbage collection or a single late wake-up make few samples late;
+	// where nearly all are, work is waiting all the time.
 	window = 16
-	// recent is how many are looked at while something is: what has been refused meanwhile shows in the newest ones alone.
+	// recent is how many are looked at while something is: what has been refused meanwhile shows in
+	// the newest ones alone.
 	recent = 4
-	// gain is how fast the integral changes, a second, while the lag is twice what it should be; or none at all, downwards.
+	// gain is how fast the integral changes, a second, while the lag is twice what it should be; or
+	// none at all, downwards.
 	gain = 0.3
-	// damping is what such a lag adds at once, and what its absence takes away: without it pressure would swing around what is right.
+	// damping is what such a lag adds at once, and what its absence takes away: without it pressure
+	// would swing around what is right.
 	damping = 0.05
-	// worst is how far above the aim a lag counts, as a multiple of it: so pressure rises from nothing to everything within half a second.
+	// worst is how far above the aim a lag counts, as a multiple of it: so pressure rises from
+	// nothing to everything within half a second.
 	worst = 4
 	// ground is where pressure begins: below 0.5 nothing is refused.
 	ground = 0.48
-	// longest time that one sample stands for. A process that was stopped knows nothing of what happened meanwhile.
+	// longest time that one sample stands for. A process that was stopped knows nothing of what
+	// happened meanwhile.
 	longest = 50 * time.Millisecond
 )
 
-// Gauge turns samples of lag into pressure. It does no I/O, takes time as an input, and is not safe for concurrent use.
+// Gauge turns samples of lag into pressure. It does no I/O, takes time as an input, and is not safe
+// for concurrent use.
 //
-// Pressure is that of a controller with an integral: it rises while the lag is above the aim and falls while it is below, so that it comes to rest
-// where just so much is refused that the lag is the aim.
+// Pressure is that of a controller with an integral: it rises while the lag is above the aim and
+// falls while it is below, so that it comes to rest where just so much is refused that the lag is
+// the aim.
 type Gauge struct {
 	aim      time.Duration
 	samples  [window]time.Duration

@@ -30,8 +30,8 @@ func (f *feed) add(n int, late time.Duration) {
 	}
 }
 
-// However late some samples are, nothing is refused as long as a few of any that follow each other are in time: bursts, collections of garbage,
-// single late wake-ups.
+// However late some samples are, nothing is refused as long as a few of any that follow each other
+// are in time: bursts, collections of garbage, single late wake-ups.
 func TestACalmRouterRefusesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFeed()
@@ -81,7 +81,8 @@ func TestPressureIsBounded(t *testing.T) {
 	})
 }
 
-// play is a router that does one thing after the other: what came in waits until it is its turn, and is refused or taken only then.
+// play is a router that does one thing after the other: what came in waits until it is its turn,
+// and is refused or taken only then.
 type play struct {
 	g               *Gauge
 	take, refuse    time.Duration // what a message costs
@@ -100,7 +101,8 @@ func newPlay(take time.Duration) *play {
 	return &play{g: NewGauge(most), take: take, refuse: take / 16, now: start, next: start}
 }
 
-// offer lets so many messages a second come for a time, of all priorities alike. What was counted before is forgotten.
+// offer lets so many messages a second come for a time, of all priorities alike. What was counted
+// before is forgotten.
 func (p *play) offer(perSecond float64, d time.Duration) {
 	p.taken, p.refused, p.waits, p.least, p.greatest = [10]int{}, [10]int{}, nil, 1, 0
 	came := p.now
@@ -187,7 +189,8 @@ func overload(t *testing.T, take time.Duration) {
 		t.Errorf("waited %v at first", d)
 	}
 	p.offer(3*capacity, 2*time.Second)
-	// Three times as many messages cost 3/16 of the time if all are refused: what is left is what can be taken.
+	// Three times as many messages cost 3/16 of the time if all are refused: what is left is what
+	// can be taken.
 	if n := float64(sum(p.taken)); n < 0.95*0.86*capacity*2 {
 		t.Errorf("%.0f taken of %.0f that could be", n, 2*0.86*capacity)
 	}

@@ -20,8 +20,9 @@ const (
 	often  = 4 * time.Millisecond
 )
 
-// Probe samples the lag: it writes a byte into a pipe when that is due, and looks how late the goroutine runs that waits for it, as readers of
-// producers' connections wait. That counts whatever delays them: the scheduler of Go, that of the system, and who else needs the CPU. A sample is
+// Probe samples the lag: it writes a byte into a pipe when that is due, and looks how late the
+// goroutine runs that waits for it, as readers of producers' connections wait. That counts whatever
+// delays them: the scheduler of Go, that of the system, and who else needs the CPU. A sample is
 // that, or how long requests waited on average that were received already, whichever is longer.
 //
 // It is a lifecycle.Part with two goroutines, and safe for concurrent use.
@@ -38,7 +39,8 @@ type Probe struct {
 	due   time.Time // when the byte under way had to be written; zero: none is
 }
 
-// NewProbe makes a probe that has messages refused so that the lag stays below most; 0: it refuses nothing, and does not look.
+// NewProbe makes a probe that has messages refused so that the lag stays below most; 0: it refuses
+// nothing, and does not look.
 func NewProbe(most time.Duration, reg prometheus.Registerer) *Probe {
 	p := &Probe{}
 	if most > 0 {
@@ -96,7 +98,8 @@ func (p *Probe) beat(ctx context.Context) {
 	}
 }
 
-// begin writes a byte that was due. Where one is under way still, it is as late as it is by now: samples don't become rare where each takes long.
+// begin writes a byte that was due. Where one is under way still, it is as late as it is by now:
+// samples don't become rare where each takes long.
 func (p *Probe) begin(due time.Time) (next time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,13 +140,14 @@ func (p *Probe) take() {
 	p.lag.Store(int64(p.gauge.Lag()))
 }
 
-// Waited says that a request had been received for so long when its turn came. Where a few producers send more than there is time for, that is where
-// it waits, and no goroutine does. It takes no lock.
+// Waited says that a request had been received for so long when its turn came. Where a few
+// producers send more than there is time for, that is where it waits, and no goroutine does. It
+// takes no lock.
 func (p *Probe) Waited(d time.Duration) {
 	p.waits.Add(int64(d))
 	p.waiters.Add(1)
 }
 
-// Pressure is 0 while this router is in time, 0.5 where it should refuse the lowest priority and 1 where it should refuse everything (shed.Passes).
-// It takes no lock.
+// Pressure is 0 while this router is in time, 0.5 where it should refuse the lowest priority and 1
+// where it should refuse everything (shed.Passes). It takes no lock.
 func (p *Probe) Pressure() float64 { return math.Float64frombits(p.pressure.Load()) }

@@ -37,7 +37,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// More goroutines than CPUs that never wait make this process late; the probe says so, and that it is over.
+// More goroutines than CPUs that never wait make this process late; the probe says so, and that it
+// is over.
 func TestAProbeSeesThatGoroutinesWait(t *testing.T) {
 	p := started(t, time.Millisecond)
 	stop := make(chan struct{})
@@ -56,7 +57,8 @@ func TestAProbeSeesThatGoroutinesWait(t *testing.T) {
 		return p.Pressure() >= 0.5
 	})
 	close(stop)
-	// How late the machine makes an idle process is not this test's matter: a probe that is content with a second is.
+	// How late the machine makes an idle process is not this test's matter: a probe that is content
+	// with a second is.
 	calm := started(t, time.Second)
 	until(t, "samples", func() bool { return calm.lag.Load() > 0 })
 	if pressure := calm.Pressure(); pressure != 0 {

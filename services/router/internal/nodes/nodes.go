@@ -1,5 +1,5 @@
-// Package nodes is what a router knows of the mesh's nodes: what they say of themselves over NATS, and for a while which of them fell silent without a
-// word.
+// Package nodes is what a router knows of the mesh's nodes: what they say of themselves over NATS,
+// and for a while which of them fell silent without a word.
 package nodes
 
 import (
@@ -22,8 +22,8 @@ import (
 const (
 	// silence is how long a node that beats every second or more often may be unheard.
 	silence = 3 * time.Second
-	// memory is for how long one that fell silent without a word is listed, with that as its problem: whoever looks for what is wrong asks later than
-	// silence.
+	// memory is for how long one that fell silent without a word is listed, with that as its
+	// problem: whoever looks for what is wrong asks later than silence.
 	memory = 5 * time.Minute
 	// most is how many nodes are kept: ids come from outside.
 	most = 10_000
@@ -93,7 +93,8 @@ func (r *Registry) unsubscribe() {
 	r.leave = nil
 }
 
-// decoding makes a handler of messages of one kind. What can't be read is counted by the tables that live by it.
+// decoding makes a handler of messages of one kind. What can't be read is counted by the tables
+// that live by it.
 func decoding[M any, P interface {
 	*M
 	proto.Message
@@ -109,7 +110,8 @@ func decoding[M any, P interface {
 	}
 }
 
-// take puts the newest word of a node in place of the last. What a former process of the same name says late counts for nothing.
+// take puts the newest word of a node in place of the last. What a former process of the same name
+// says late counts for nothing.
 func (r *Registry) take(n *pushmeshv1.Node, left bool) {
 	now, k := r.now(), key{n.GetTier(), n.GetId()}
 	n.HeardAt = uint64(now.UnixMicro())
@@ -150,7 +152,8 @@ func (r *Registry) sweep(now time.Time) bool {
 	return len(r.nodes) < most
 }
 
-// List is every node that is heard and, with a problem, every one that fell silent without a word, by tier and id. The nodes are the caller's to read.
+// List is every node that is heard and, with a problem, every one that fell silent without a word,
+// by tier and id. The nodes are the caller's to read.
 func (r *Registry) List() []*pushmeshv1.Node {
 	now := r.now()
 	r.mu.Lock()
@@ -168,7 +171,8 @@ func (r *Registry) List() []*pushmeshv1.Node {
 		if quiet <= silence {
 			continue
 		}
-		// One that drained has stopped as planned; one whose address another has was started again under another name.
+		// One that drained has stopped as planned; one whose address another has was started again
+		// under another name.
 		if quiet > memory || h.node.GetDraining() || taken[key{k.tier, h.node.GetHttpAddress()}] {
 			delete(r.nodes, k)
 			continue
@@ -217,7 +221,8 @@ func router(b *meshv1.RouterBeat) (n *pushmeshv1.Node, left bool) {
 	}, b.GetLeaving()
 }
 
-// store is not gone when it is leaving: a store whose database is away says so too, since it owns nothing then.
+// store is not gone when it is leaving: a store whose database is away says so too, since it owns
+// nothing then.
 func store(b *meshv1.StoreBeat) (n *pushmeshv1.Node, left bool) {
 	return &pushmeshv1.Node{
 		Tier: pushmeshv1.Tier_TIER_STORE, Id: b.GetStoreId(), Incarnation: b.GetStoreIncarnation(), Version: b.GetProgram(),

@@ -74,12 +74,16 @@ func TestNodesComeAndGo(t *testing.T) {
 	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "s", StoreIncarnation: 7})
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 2})
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 9})
-	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 5}) // restarted, with a lower number
+	// restarted, with a lower number
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 5})
 	w.expect(t, "TIER_EDGE a 5", "TIER_EDGE b 2", "TIER_STORE s 7")
 
-	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 9})                // late
-	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 9, Leaving: true}) // likewise
-	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 3})                // restarted
+	// late
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 9})
+	// likewise
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 9, Leaving: true})
+	// restarted
+	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 3})
 	w.expect(t, "TIER_EDGE a 5", "TIER_EDGE b 3", "TIER_STORE s 7")
 
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a", EdgeIncarnation: 5, Leaving: true})
@@ -89,7 +93,8 @@ func TestNodesComeAndGo(t *testing.T) {
 	w.expect(t, "TIER_EDGE b 3", "TIER_STORE s 7")
 
 	w.now = w.now.Add(silence)
-	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "s", StoreIncarnation: 7, Leaving: true}) // its database is away
+	// its database is away
+	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "s", StoreIncarnation: 7, Leaving: true})
 	w.expect(t, "TIER_EDGE b 3", "TIER_STORE s 7")
 	w.now = w.now.Add(1)
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 1})
@@ -111,7 +116,8 @@ func TestWhoFellSilentIsRemembered(t *testing.T) {
 	}
 	w.now = w.now.Add(2 * time.Minute)
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "new", HttpAddress: "b:7480"})
-	w.bus.say(t, bus.RouterBeat, &meshv1.RouterBeat{RouterId: "r", HttpAddress: "a:7480"}) // another tier's
+	// another tier's
+	w.bus.say(t, bus.RouterBeat, &meshv1.RouterBeat{RouterId: "r", HttpAddress: "a:7480"})
 	w.expect(t, "TIER_EDGE dead 0 not heard for 2m0s", "TIER_EDGE new 0", "TIER_ROUTER r 0")
 	if n := w.List()[0]; n.GetReady() != pushmeshv1.Ready_READY_NO || n.GetHttpAddress() != "a:7480" {
 		t.Errorf("it is said to be %v", n)

@@ -16,7 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
-// wire is a NATS connection as edges see it: whatever its subject, a frame stands behind those that were published before.
+// wire is a NATS connection as edges see it: whatever its subject, a frame stands behind those that
+// were published before.
 type wire struct {
 	mu     sync.Mutex
 	frames []sent
@@ -118,8 +119,8 @@ func TestABroadcastThatIsNotSentUsesItsNumber(t *testing.T) {
 	})
 }
 
-// Topics change between the two ways at random, with Seal in between; batches get lost; the sender is held up. What an edge gets of a topic
-// is in order, and every loss shows in the numbers.
+// Topics change between the two ways at random, with Seal in between; batches get lost; the sender
+// is held up. What an edge gets of a topic is in order, and every loss shows in the numbers.
 func TestOrderHoldsWhereTopicsChangeTheirWay(t *testing.T) {
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) { changeWays(t, seed) })
@@ -224,7 +225,8 @@ func (s *sink) await(n int) {
 	}
 }
 
-// A message for an edge makes nothing, whether it leaves alone or in a batch, for one edge or for all.
+// A message for an edge makes nothing, whether it leaves alone or in a batch, for one edge or for
+// all.
 func TestADeliveryMakesNoGarbage(t *testing.T) {
 	s := &sink{}
 	s.more.L = &s.mu

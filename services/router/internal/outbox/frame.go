@@ -7,8 +7,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
-// A RouterFrame is put together from deliveries that were encoded once, however many edges get them, and a trailer
-// per frame: protobuf lets fields come in any order. The numbers are those of pushmesh/internal/v1/mesh.proto.
+// A RouterFrame is put together from deliveries that were encoded once, however many edges get
+// them, and a trailer per frame: protobuf lets fields come in any order. The numbers are those of
+// pushmesh/internal/v1/mesh.proto.
 
 // Delivery is one message for an edge. It mirrors meshv1.Delivery.
 type Delivery struct {

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// line is what the sender has to do, in order: every batch of every queue, as they were begun. So of two messages that were put one after
-// the other, into whichever queues, the first leaves first, unless the second joined a batch that was begun before the first one's: what
-// may not happen where a topic changes between queues, which seal prevents.
+// line is what the sender has to do, in order: every batch of every queue, as they were begun. So
+// of two messages that were put one after the other, into whichever queues, the first leaves first,
+// unless the second joined a batch that was begun before the first one's: what may not happen where
+// a topic changes between queues, which seal prevents.
 type line struct {
 	wake chan struct{} // 1: there is something to do
 
@@ -53,14 +54,16 @@ func (l *line) uncork() (put int64) {
 	return l.quiet.Swap(0)
 }
 
-// begun adds the batch that q has begun. The caller holds q.mu, so that batches of one queue stand in their order.
+// begun adds the batch that q has begun. The caller holds q.mu, so that batches of one queue stand
+// in their order.
 func (l *line) begun(q *Queue) {
 	l.mu.Lock()
 	l.batches = append(l.batches, q)
 	l.mu.Unlock()
 }
 
-// next takes the queue whose oldest batch is to be sent; nil where none waits. asked says that edges have to hear something, and is not said again.
+// next takes the queue whose oldest batch is to be sent; nil where none waits. asked says that
+// edges have to hear something, and is not said again.
 func (l *line) next() (q *Queue, asked bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +109,8 @@ func (l *line) again() {
 	l.signal()
 }
 
-// answers calls due for every edge that asked, and keeps those for which it says how long to wait. It returns the shortest wait; 0: none waits.
+// answers calls due for every edge that asked, and keeps those for which it says how long to wait.
+// It returns the shortest wait; 0: none waits.
 func (l *line) answers(due func(*Queue) time.Duration) (wait time.Duration) {
 	l.mu.Lock()
 	all := l.asking

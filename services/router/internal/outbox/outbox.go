@@ -1,10 +1,13 @@
-// Package outbox sends each edge what is for it: numbered batches of deliveries, answers to announcements, and beats.
+// Package outbox sends each edge what is for it: numbered batches of deliveries, answers to
+// announcements, and beats.
 //
-// Batches of one (router incarnation, edge incarnation) are numbered from 1 without a hole. A batch that could not be sent
-// uses its number nevertheless, and beats name the last number: so the edge learns of every loss within a beat.
+// Batches of one (router incarnation, edge incarnation) are numbered from 1 without a hole. A batch
+// that could not be sent uses its number nevertheless, and beats name the last number: so the edge
+// learns of every loss within a beat.
 //
-// What most edges want goes to all of them in one frame on a subject that every edge hears. These broadcasts are numbered from 1 for each
-// incarnation of the router, and every frame to a single edge names the last broadcast before it: so a lost one shows like a lost batch.
+// What most edges want goes to all of them in one frame on a subject that every edge hears. These
+// broadcasts are numbered from 1 for each incarnation of the router, and every frame to a single
+// edge names the last broadcast before it: so a lost one shows like a lost batch.
 package outbox
 
 import (
@@ -22,7 +25,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/shed"
 )
 
-// Publisher is what the outbox needs of NATS. Publish may block while the connection's buffer is full; data may be reused afterwards.
+// Publisher is what the outbox needs of NATS. Publish may block while the connection's buffer is
+// full; data may be reused afterwards.
 type Publisher interface {
 	Publish(subject string, data []byte) error
 }
@@ -34,20 +38,24 @@ type Config struct {
 	Bus         Publisher
 	// QueueBytes that may wait for one edge; 0: 32 MiB. Beyond it deliveries become holes.
 	QueueBytes int
-	// TotalBytes that may wait for all edges together; 0: 256 MiB. Beyond it, too, deliveries become holes.
+	// TotalBytes that may wait for all edges together; 0: 256 MiB. Beyond it, too, deliveries
+	// become holes.
 	TotalBytes int
 	Registry   prometheus.Registerer
 }
 
-// Outbox has a queue for every edge, one for all of them together, and one goroutine that sends what nobody sends who has put it. It is safe for concurrent use.
+// Outbox has a queue for every edge, one for all of them together, and one goroutine that sends
+// what nobody sends who has put it. It is safe for concurrent use.
 type Outbox struct {
 	cfg     Config
 	metrics *metrics
 	group   *lifecycle.Group
 	line    line
 	all     *Queue
-	sending sync.Mutex // held by whoever takes batches out of the line and sends them: in that order they go on the wire
-	casts   uint64     // number of the last broadcast; sending guards it
+	// held by whoever takes batches out of the line and sends them: in that order they go on the
+	// wire
+	sending sync.Mutex
+	casts   uint64 // number of the last broadcast; sending guards it
 	ended   chan struct{}
 	total   total
 	gate    shed.Gate
@@ -92,8 +100,8 @@ func (o *Outbox) newQueue(e interest.Edge, subject string, n uint64) *Queue {
 	return &Queue{line: &o.line, edge: e, subject: subject, most: o.cfg.QueueBytes, n: n, total: &o.total}
 }
 
-// Open begins with an edge and returns its queue; nil once the router left. One that was closed in the same life goes on with its numbers, one of
-// which is left out: it missed something.
+// Open begins with an edge and returns its queue; nil once the router left. One that was closed in
+// the same life goes on with its numbers, one of which is left out: it missed something.
 func (o *Outbox) Open(e interest.Edge) *Queue {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -139,13 +147,16 @@ func (o *Outbox) Close(e interest.Edge) {
 	o.closed[e.ID] = ended{e.Incarnation, n}
 }
 
-// Broadcast queues a delivery for every edge there is, whether it wants the topic or not. It never blocks; false where it became a hole.
+// Broadcast queues a delivery for every edge there is, whether it wants the topic or not. It never
+// blocks; false where it became a hole.
 func (o *Outbox) Broadcast(encoded []byte) bool { return o.all.put(encoded) }
 
-// Cork says that the caller is about to put several things, one right after the other: they leave together. Each call is paired with one Uncork.
+// Cork says that the caller is about to put several things, one right after the other: they leave
+// together. Each call is paired with one Uncork.
 func (o *Outbox) Cork() { o.line.cork() }
 
-// Uncork ends a Cork. Where that was little and nobody sends, the caller hands over itself what it has put: it may wait while NATS takes no more.
+// Uncork ends a Cork. Where that was little and nobody sends, the caller hands over itself what it
+// has put: it may wait while NATS takes no more.
 func (o *Outbox) Uncork() {
 	if o.line.uncork() > passedPut {
 		o.line.signal()
@@ -154,8 +165,8 @@ func (o *Outbox) Uncork() {
 	o.pass()
 }
 
-// Seal has whatever is put from now on leave behind what was put before, also where the one is for an edge and the other for every edge. It is
-// called between the two where a topic changes its way.
+// Seal has whatever is put from now on leave behind what was put before, also where the one is for
+// an edge and the other for every edge. It is called between the two where a topic changes its way.
 func (o *Outbox) Seal() {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -180,7 +191,8 @@ func (o *Outbox) Beat(now time.Time) {
 	}
 }
 
-// WantEvents tells every edge, with its next frames, which kinds of events somebody wants; where that has changed, soon.
+// WantEvents tells every edge, with its next frames, which kinds of events somebody wants; where
+// that has changed, soon.
 func (o *Outbox) WantEvents(kinds events.Mask) {
 	if o.events.Swap(uint32(kinds)) == uint32(kinds) {
 		return

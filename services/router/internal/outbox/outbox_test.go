@@ -331,7 +331,8 @@ func TestAnEdgeThatIsGoneGetsNothing(t *testing.T) {
 	})
 }
 
-// An edge that was silent for a while may still be the same: a number twice would look to it like a batch it had.
+// An edge that was silent for a while may still be the same: a number twice would look to it like a
+// batch it had.
 func TestAnEdgeThatComesBackHasItsNumbersGoOn(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		for range 3 {

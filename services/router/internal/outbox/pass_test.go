@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Who uncorks hands over what was put, before Uncork returns: no other goroutine gets a chance here.
+// Who uncorks hands over what was put, before Uncork returns: no other goroutine gets a chance
+// here.
 func TestWhoUncorksSends(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		synctest.Wait() // the sender sleeps
@@ -22,7 +23,8 @@ func TestWhoUncorksSends(t *testing.T) {
 	})
 }
 
-// Who uncorks while somebody sends does not wait, and what was put leaves behind what is being sent.
+// Who uncorks while somebody sends does not wait, and what was put leaves behind what is being
+// sent.
 func TestWhoUncorksDoesNotWaitForTheSender(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		hold := make(chan struct{})
@@ -44,7 +46,8 @@ func TestWhoUncorksDoesNotWaitForTheSender(t *testing.T) {
 	})
 }
 
-// One who is held up while he sends leaves the rest to the sender: nobody's message waits for a wake that does not come.
+// One who is held up while he sends leaves the rest to the sender: nobody's message waits for a
+// wake that does not come.
 func TestNothingIsLeftBehindByWhoSent(t *testing.T) {
 	in(t, 0, func(n *nats, o *Outbox) {
 		synctest.Wait()

@@ -26,9 +26,10 @@ func (o *Outbox) measure() {
 	o.total.room.Store(min(int64(len(o.queues))*int64(o.cfg.QueueBytes), o.total.most))
 }
 
-// Admits says whether a message of a priority may be sent to edges, or is to be refused because too much waits for all of them together, or to
-// be broadcast. One slow edge alone refuses nothing: its deliveries become holes. The pressure is 0 where nothing waits and 1 where all that may.
-// It takes no lock.
+// Admits reports whether a message of a priority may be sent to edges, or is to be refused because
+// too much waits for all of them together, or to be broadcast. One slow edge alone refuses nothing:
+// its deliveries become holes. The pressure is 0 where nothing waits and 1 where all that may. It
+// takes no lock.
 func (o *Outbox) Admits(priority uint32) (pressure float64, ok bool) {
 	if room := o.total.room.Load(); room > 0 {
 		pressure = max(float64(o.total.waiting.Load())/float64(room), float64(o.total.broadcasts.Load())/float64(o.cfg.QueueBytes))

@@ -70,7 +70,8 @@ func TestTheTotalIsBoundedToo(t *testing.T) {
 	})
 }
 
-// What waits to be broadcast is pressure by itself, however many edges there are, and beyond its bound becomes a hole that is counted.
+// What waits to be broadcast is pressure by itself, however many edges there are, and beyond its
+// bound becomes a hole that is counted.
 func TestBroadcastsThatWaitArePressure(t *testing.T) {
 	in(t, 10_000, func(n *nats, o *Outbox) {
 		for _, e := range edges(7) {
@@ -103,7 +104,8 @@ func TestBroadcastsThatWaitArePressure(t *testing.T) {
 		if got := testutil.ToFloat64(o.metrics.holes.WithLabelValues("QUEUE_FULL")); got != 1 {
 			t.Errorf("%v holes counted", got)
 		}
-		if got := n.last(); got.GetN() != 1 || got.GetLastBroadcast() != 3 { // the two that waited left as one; the hole has a number, too
+		if got := n.last(); got.GetN() != 1 || got.GetLastBroadcast() != 3 {
+			// the two that waited left as one; the hole has a number, too
 			t.Errorf("the edge is told of broadcast %d with batch %d", got.GetLastBroadcast(), got.GetN())
 		}
 	})

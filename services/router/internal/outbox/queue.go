@@ -11,12 +11,13 @@ import (
 const (
 	// maxBatch is where a batch is full, in bytes; one delivery may be longer.
 	maxBatch = 512 << 10
-	// corkedMost is how many things put wake the sender although more are about to come. To publish a message takes a router about 3 µs, so that none waits
-	// for longer than 200 µs.
+	// corkedMost is how many things put wake the sender although more are about to come. To publish
+	// a message takes a router about 3 µs, so that none waits for longer than 200 µs.
 	corkedMost = 64
 	// answerEvery is how long answers to announcements gather.
 	answerEvery = 5 * time.Millisecond
-	// beatEvery is when an edge that got no frame gets a beat. Beat is called every 100 ms: the promise is 500 ms.
+	// beatEvery is when an edge that got no frame gets a beat. Beat is called every 100 ms: the
+	// promise is 500 ms.
 	beatEvery = 350 * time.Millisecond
 )
 
@@ -27,13 +28,16 @@ type batch struct {
 	hole  bool
 }
 
-// Queue holds what one edge has to get, or what all have to. The outbox's sender takes out; everybody else only puts in.
+// Queue holds what one edge has to get, or what all have to. The outbox's sender takes out;
+// everybody else only puts in.
 //
-// The rule of batching: a batch begins with the first thing put where none is open, and takes its place in the line at once. So with an
-// idle sender it leaves straight away, with a single message in it, and while the sender is busy with batches before it, it grows, to
-// maxBatch at most. No message waits by the clock for others that may come: batches get as large as the load makes them, and the wait
-// is what handing over the batches before it takes. Only somebody who has more messages at hand corks the outbox: then an idle sender is
-// woken once they are put, or for every corkedMost of them.
+// The rule of batching: a batch begins with the first thing put where none is open, and takes its
+// place in the line at once. So with an idle sender it leaves straight away, with a single message
+// in it, and while the sender is busy with batches before it, it grows, to maxBatch at most. No
+// message waits by the clock for others that may come: batches get as large as the load makes them,
+// and the wait is what handing over the batches before it takes. Only somebody who has more
+// messages at hand corks the outbox: then an idle sender is woken once they are put, or for every
+// corkedMost of them.
 type Queue struct {
 	line    *line
 	edge    interest.Edge // the zero Edge: everyone
@@ -56,13 +60,16 @@ type Queue struct {
 	n       uint64    // of the last batch
 }
 
-// Deliver queues a delivery that AppendDelivery encoded. It never blocks; false where it became a hole.
+// Deliver queues a delivery that AppendDelivery encoded. It never blocks; false where it became a
+// hole.
 func (q *Queue) Deliver(encoded []byte) bool { return q != nil && q.put(encoded) }
 
-// Check tells the edge to compare a topic's head with the store. Like a delivery it is part of a numbered batch.
+// Check tells the edge to compare a topic's head with the store. Like a delivery it is part of a
+// numbered batch.
 func (q *Queue) Check(topic string) bool { return q != nil && q.put(appendCheck(nil, topic)) }
 
-// Answer says to the edge, within milliseconds, which version was applied, and whether a snapshot is wanted.
+// Answer says to the edge, within milliseconds, which version was applied, and whether a snapshot
+// is wanted.
 func (q *Queue) Answer(applied uint64, want bool) {
 	if q == nil {
 		return
@@ -79,8 +86,8 @@ func (q *Queue) Answer(applied uint64, want bool) {
 	}
 }
 
-// put adds encoded fields of a frame to the batch that waits; false where the queue is full, and the number
-// of a hole tells the edge so.
+// put adds encoded fields of a frame to the batch that waits; false where the queue is full, and
+// the number of a hole tells the edge so.
 func (q *Queue) put(data []byte) bool {
 	q.mu.Lock()
 	ok, begun := q.add(data)

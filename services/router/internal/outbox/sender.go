@@ -8,8 +8,9 @@ import (
 	"github.com/pushmesh/pushmesh/internal/events"
 )
 
-// run sends what is due until the router left. It is one goroutine for all edges: they share a connection, which takes one frame after the
-// other anyway, and so the order of batches is the order on the wire.
+// run sends what is due until the router left. It is one goroutine for all edges: they share a
+// connection, which takes one frame after the other anyway, and so the order of batches is the
+// order on the wire.
 func (o *Outbox) run(ctx context.Context) {
 	defer close(o.ended)
 	for {
@@ -25,13 +26,15 @@ func (o *Outbox) run(ctx context.Context) {
 	}
 }
 
-// passedPut is how many things put are worth a goroutine of their own: batches of who has more at hand grow while it sends.
+// passedPut is how many things put are worth a goroutine of their own: batches of who has more at
+// hand grow while it sends.
 const passedPut = 8
 
 // passedMost batches are sent by one who has put some of them; others may have put more.
 const passedMost = 8
 
-// pass sends what waits, unless somebody does already, who is told. It spares a message the way over another goroutine, which is a wake more.
+// pass sends what waits, unless somebody does already, who is told. It spares a message the way
+// over another goroutine, which is a wake more.
 func (o *Outbox) pass() {
 	if o.sending.TryLock() {
 		for range passedMost {
@@ -55,7 +58,8 @@ func (o *Outbox) sendNext(now time.Time, q *Queue) {
 	}
 }
 
-// turn sends all batches, and answers in between. It says how long the next answer waits; 0: none does.
+// turn sends all batches, and answers in between. It says how long the next answer waits; 0: none
+// does.
 func (o *Outbox) turn() (wait time.Duration) {
 	o.sending.Lock()
 	defer o.sending.Unlock()
@@ -105,8 +109,8 @@ func (o *Outbox) farewell() {
 	}
 }
 
-// send hands one frame to NATS. A batch that it refuses has used its number all the same: the edge sees the hole
-// with the next frame that arrives, and looks at the log.
+// send hands one frame to NATS. A batch that it refuses has used its number all the same: the edge
+// sees the hole with the next frame that arrives, and looks at the log.
 func (o *Outbox) send(q *Queue, d *due) {
 	if q == o.all {
 		o.casts = d.n

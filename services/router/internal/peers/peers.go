@@ -36,15 +36,17 @@ type Config struct {
 	// Addresses of the gRPC API and of health and metrics; asked once, at Start.
 	Addresses func() (grpc, http string)
 	Bus       Bus
-	// Ready says whether this router is; nil: it is. It must not block.
+	// Ready reports whether this router is; nil: it is. It must not block.
 	Ready func() bool
-	// Changed is told how many routers live whenever who lives changed, at Start first. It must not block.
+	// Changed is told how many routers live whenever who lives changed, at Start first. It must not
+	// block.
 	Changed  func(live int)
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 }
 
-// Peers beats for this router and hears the others. It is a lifecycle.Part, whose one goroutine owns the set; Routers is safe for concurrent use.
+// Peers beats for this router and hears the others. It is a lifecycle.Part, whose one goroutine
+// owns the set; Routers is safe for concurrent use.
 type Peers struct {
 	cfg   Config
 	beats chan *meshv1.RouterBeat

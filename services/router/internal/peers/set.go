@@ -1,4 +1,5 @@
-// Package peers knows which routers are alive: each beats over NATS, and hears the others and itself.
+// Package peers knows which routers are alive: each beats over NATS, and hears the others and
+// itself.
 package peers
 
 import (
@@ -16,7 +17,8 @@ const (
 	beatEvery = 500 * time.Millisecond
 	// goneAfter is how long a router may be silent.
 	goneAfter = 3 * time.Second
-	// deafAfter is how long a router may not hear itself before it takes what it does not hear from others for its own trouble.
+	// deafAfter is how long a router may not hear itself before it takes what it does not hear from
+	// others for its own trouble.
 	deafAfter = 3 * beatEvery
 	// most is how many routers are known; what others say is not heard.
 	most = 1024
@@ -33,15 +35,18 @@ type Router struct {
 	Version string
 }
 
-// Set is the routers that live. It does no I/O and is not safe for concurrent use; the zero Set is not usable.
+// Set is the routers that live. It does no I/O and is not safe for concurrent use; the zero Set is
+// not usable.
 //
-// A router hears its own beats as others do. While it does not, whether because NATS is away, because it was cut off, or because the
-// process stood still, it can't tell who is silent: the set stays as it is, and everybody has a full goneAfter from when it hears itself again.
+// A router hears its own beats as others do. While it does not, whether because NATS is away,
+// because it was cut off, or because the process stood still, it can't tell who is silent: the set
+// stays as it is, and everybody has a full goneAfter from when it hears itself again.
 type Set struct {
-	self    Router
-	others  map[string]*other
-	past    incarnation.Memory // processes of routers that are over, and others that have this one's id
-	heard   time.Time          // when it heard itself
+	self   Router
+	others map[string]*other
+	// processes of routers that are over, and others that have this one's id
+	past    incarnation.Memory
+	heard   time.Time // when it heard itself
 	changed bool
 }
 
@@ -55,7 +60,7 @@ func NewSet(now time.Time, self Router) *Set {
 	return &Set{self: self, others: map[string]*other{}, heard: now, changed: true}
 }
 
-// Hear takes a beat in. It says whether a router has begun that may not know this one yet.
+// Hear takes a beat in. It reports whether a router has begun that may not know this one yet.
 func (s *Set) Hear(now time.Time, m *meshv1.RouterBeat) (begun bool) {
 	id, life := m.GetRouterId(), m.GetRouterIncarnation()
 	if id == s.self.ID {
@@ -69,7 +74,8 @@ func (s *Set) Hear(now time.Time, m *meshv1.RouterBeat) (begun bool) {
 	was := s.others[id]
 	another := was == nil || was.Incarnation != life
 	switch {
-	case another && s.past.Late(now, id, life, was == nil || now.Sub(was.heard) > goneAfter, goneAfter): // said by a process before
+	case another && s.past.Late(now, id, life, was == nil || now.Sub(was.heard) > goneAfter, goneAfter):
+		// said by a process before
 		return false
 	case m.GetLeaving():
 		s.past.Left(now, id, life)
@@ -118,7 +124,7 @@ func (s *Set) Tick(now time.Time) {
 	}
 }
 
-// Changed says whether Live may say something else than when it was asked the last time.
+// Changed reports whether Live may say something else than when it was asked the last time.
 func (s *Set) Changed() bool {
 	defer func() { s.changed = false }()
 	return s.changed

@@ -15,14 +15,17 @@ import (
 const (
 	// maxRequests of edges may wait to be taken in.
 	maxRequests = 16 << 10
-	// patience is how long a request's messages wait for their producer's own limits before they are refused. A client's whole window of 64, sent
-	// at once, is let in within that where its share of the rate is 64 a second or more; and it is well below what an edge waits for an answer.
+	// patience is how long a request's messages wait for their producer's own limits before they
+	// are refused. A client's whole window of 64, sent at once, is let in within that where its
+	// share of the rate is 64 a second or more; and it is well below what an edge waits for an
+	// answer.
 	patience = time.Second
 	// mostPatient bytes of requests may wait so; those beyond are refused at once.
 	mostPatient = 64 << 20
 )
 
-// Clients takes what edges' clients publish, over NATS. It is a lifecycle.Part; the bus and the appender must be started before it.
+// Clients takes what edges' clients publish, over NATS. It is a lifecycle.Part; the bus and the
+// appender must be started before it.
 type Clients struct {
 	requests
 	patient atomic.Int64 // bytes of requests that wait for their producers' limits

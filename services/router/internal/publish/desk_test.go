@@ -20,7 +20,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
 )
 
-// desk is a publisher with a store of a test behind it. "orders" is durable, "open" too and takes clients' messages, "live" is ephemeral.
+// desk is a publisher with a store of a test behind it. "orders" is durable, "open" too and takes
+// clients' messages, "live" is ephemeral.
 type desk struct {
 	*Publisher
 	store  *shelf
@@ -71,9 +72,10 @@ func (j *journal) taken() (routed []*outbox.Delivery, checked []string) {
 // shelf is the only store. It answers each append at once, as answer says.
 type shelf struct {
 	meshv1.StoreServiceClient
-	mu     sync.Mutex
-	items  []*meshv1.AppendItem
-	answer func(it *meshv1.AppendItem) *meshv1.AppendResult // nil: OK with the next seq; nil result: never
+	mu    sync.Mutex
+	items []*meshv1.AppendItem
+	// nil: OK with the next seq; nil result: never
+	answer func(it *meshv1.AppendItem) *meshv1.AppendResult
 	gone   bool
 	line   *line
 	came   chan struct{} // 1: something came

@@ -24,7 +24,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 )
 
-// What a producer says of a message is what the store is asked to keep, and what subscribers are sent; nothing is made up, and nothing is left out.
+// What a producer says of a message is what the store is asked to keep, and what subscribers are
+// sent; nothing is made up, and nothing is left out.
 func TestADurableMessageIsStoredAsItWasPublished(t *testing.T) {
 	d := open(t, admission.Limits{})
 	id, transaction := bytes.Repeat([]byte{7}, 16), bytes.Repeat([]byte{9}, 16)
@@ -96,7 +97,8 @@ func TestADurableMessageIsStoredAsItWasPublished(t *testing.T) {
 		if r.Topic != "orders/1" || r.Seq != res.Seq || r.Epoch != 3 || !bytes.Equal(r.Body, got.GetBody()) {
 			t.Errorf("%s: routed %+v", name, r)
 		}
-		if name == "later and short" { // the store found that its time has passed: its ttl runs from the append
+		if name == "later and short" {
+			// the store found that its time has passed: its ttl runs from the append
 			if least := uint64(before.Add(time.Minute).UnixMicro()); r.ExpiresAt < least || r.ExpiresAt > uint64(time.Now().Add(time.Minute).UnixMicro()) {
 				t.Errorf("%s: expires at %d, want %d or soon after", name, r.ExpiresAt, least)
 			}
@@ -106,7 +108,8 @@ func TestADurableMessageIsStoredAsItWasPublished(t *testing.T) {
 	}
 }
 
-// The store is told for how long the outcome of a number is unknown, so that it can tell whether it would remember it.
+// The store is told for how long the outcome of a number is unknown, so that it can tell whether it
+// would remember it.
 func TestForHowLongANumberIsUnknown(t *testing.T) {
 	d := open(t, admission.Limits{})
 	for ago, want := range map[uint64]uint64{0: 0, 60_000: 60_000, 1 << 62: maxSentMsAgo} {
@@ -119,8 +122,9 @@ func TestForHowLongANumberIsUnknown(t *testing.T) {
 	}
 }
 
-// What the store answers is what the producer is told. Only what was appended now is routed: what was published before is read where it stands, what is kept for
-// later and what was refused is not sent at all; and where nobody knows, edges look.
+// What the store answers is what the producer is told. Only what was appended now is routed: what
+// was published before is read where it stands, what is kept for later and what was refused is not
+// sent at all; and where nobody knows, edges look.
 func TestTheStoresAnswerIsTheProducers(t *testing.T) {
 	d := open(t, admission.Limits{InFlight: 1})
 	first := bytes.Repeat([]byte{1}, 16)
@@ -163,7 +167,8 @@ func TestTheStoresAnswerIsTheProducers(t *testing.T) {
 	}
 }
 
-// However a message ends, what it took of its producer's limits is given back: a producer with one message at a time can go on.
+// However a message ends, what it took of its producer's limits is given back: a producer with one
+// message at a time can go on.
 func TestWhateverBecomesOfAMessageTheNextOneIsLetIn(t *testing.T) {
 	d := open(t, admission.Limits{InFlight: 1})
 	long := strings.Repeat("x", 300)
@@ -219,7 +224,8 @@ func TestWhateverBecomesOfAMessageTheNextOneIsLetIn(t *testing.T) {
 	d.store.release(t, "orders/last")
 }
 
-// An ephemeral message is sent to who is there now, is never stored, and is refused, to come again, where nobody could get it.
+// An ephemeral message is sent to who is there now, is never stored, and is refused, to come again,
+// where nobody could get it.
 func TestEphemeralMessages(t *testing.T) {
 	d := open(t, admission.Limits{})
 	ttl := &pushmeshv1.PublishRequest{Topic: "live/1", Ttl: durationpb.New(time.Minute)}
@@ -245,7 +251,8 @@ func TestEphemeralMessages(t *testing.T) {
 		t.Errorf("without an edge: %+v", res)
 	}
 	d.routes.away = nil
-	// What a transaction wrote is sent once: what may have been sent before is not sent again, as no log could tell.
+	// What a transaction wrote is sent once: what may have been sent before is not sent again, as
+	// no log could tell.
 	id := bytes.Repeat([]byte{3}, 16)
 	for repeated, want := range map[bool]int{false: 1, true: 0} {
 		d.routes.taken()
@@ -256,7 +263,8 @@ func TestEphemeralMessages(t *testing.T) {
 	}
 }
 
-// One payload for many topics: each has its result in its place, all have one id, and one that is refused does not hold up the others.
+// One payload for many topics: each has its result in its place, all have one id, and one that is
+// refused does not hold up the others.
 func TestManyTopics(t *testing.T) {
 	d := open(t, admission.Limits{Rate: 100, InFlight: 50})
 	d.store.answers(func(it *meshv1.AppendItem) *meshv1.AppendResult {
@@ -291,7 +299,8 @@ func TestManyTopics(t *testing.T) {
 		t.Errorf("routed to %v", to)
 	}
 
-	// Beside a message that has no answer yet, a namespace whose part is too much for its producer is refused as a whole, by name, and what was refused says so.
+	// Beside a message that has no answer yet, a namespace whose part is too much for its producer
+	// is refused as a whole, by name, and what was refused says so.
 	for i := range 60 {
 		topics = append(topics[:i], fmt.Sprintf("orders/%d", i))
 	}
@@ -310,7 +319,8 @@ func TestManyTopics(t *testing.T) {
 			t.Fatalf("%s: %v", topics[i], r)
 		}
 	}
-	// All that was let in is given back: the whole of it is let in again, as the producer's rate allows.
+	// All that was let in is given back: the whole of it is let in again, as the producer's rate
+	// allows.
 	w = make(waiter, 1)
 	d.store.release(t, "open/1")
 	d.routes.taken()
@@ -321,7 +331,8 @@ func TestManyTopics(t *testing.T) {
 	}
 }
 
-// A durable topic whose store can't keep up is refused alone, and costs nothing that it was let in for; what an ephemeral one needs is another matter.
+// A durable topic whose store can't keep up is refused alone, and costs nothing that it was let in
+// for; what an ephemeral one needs is another matter.
 func TestATopicWhoseStoreIsBusyIsRefusedAlone(t *testing.T) {
 	d := open(t, admission.Limits{})
 	d.cfg.Admission = admission.New(admission.Config{Producer: admission.Limits{InFlight: 3}, Store: func(topic string, _ uint32) (float64, bool) {
@@ -470,7 +481,8 @@ func TestBoundsOfAMessage(t *testing.T) {
 	}
 }
 
-// A dead letter that is replayed is the message that it was: its bytes, its id, its time and its trace, once.
+// A dead letter that is replayed is the message that it was: its bytes, its id, its time and its
+// trace, once.
 func TestADeadLetterIsReplayedAsItWas(t *testing.T) {
 	d := open(t, admission.Limits{InFlight: 1})
 	m := &wirev1.Message{Payload: []byte("x"), Id: bytes.Repeat([]byte{5}, 16), PublishedAt: 17, Traceparent: parent}
@@ -524,7 +536,8 @@ func TestADeadLetterIsReplayedAsItWas(t *testing.T) {
 	}
 }
 
-// A code that a newer store may answer with, and this router does not know, is counted as what it is to producers: a fault of the mesh.
+// A code that a newer store may answer with, and this router does not know, is counted as what it
+// is to producers: a fault of the mesh.
 func TestAnUnknownCodeIsCounted(t *testing.T) {
 	p, _ := newPublisher(noop.NewTracerProvider())
 	p.cfg.Policies = fixed{policy.NewTable(nil)}

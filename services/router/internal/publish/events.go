@@ -20,11 +20,12 @@ import (
 // eventRequests may wait to be taken in. Each source has one under way.
 const eventRequests = 4096
 
-// Events takes what happened in the mesh from edges and stores, over NATS, and publishes it. It is a lifecycle.Part; the bus and the appender
-// must be started before it.
+// Events takes what happened in the mesh from edges and stores, over NATS, and publishes it. It is
+// a lifecycle.Part; the bus and the appender must be started before it.
 type Events struct{ requests }
 
-// NewEvents makes the part for one router. It takes what is sent to any router once ready says nil; edges, which know it, ask it before.
+// NewEvents makes the part for one router. It takes what is sent to any router once ready says nil;
+// edges, which know it, ask it before.
 func NewEvents(p *Publisher, b *bus.Bus, routerID string, ready func() error) *Events {
 	e := &Events{requests{
 		publisher: p, bus: b, name: "events", own: bus.RouterEvents(routerID), shared: bus.EventPublish, ready: ready,
@@ -34,7 +35,8 @@ func NewEvents(p *Publisher, b *bus.Bus, routerID string, ready func() error) *E
 	return e
 }
 
-// Take publishes the events of one meshv1.EventPublish, and has respond called with a meshv1.ClientPublishReply.
+// Take publishes the events of one meshv1.EventPublish, and has respond called with a
+// meshv1.ClientPublishReply.
 func (e *Events) Take(data []byte, respond func([]byte) error) {
 	var in meshv1.EventPublish
 	if err := proto.Unmarshal(data, &in); err != nil || len(in.GetItems()) == 0 {
@@ -57,7 +59,8 @@ func (e *Events) Take(data []byte, respond func([]byte) error) {
 	}
 }
 
-// tell publishes an event: a message of the mesh's own. Nobody's limits hold it but a part of those of all together.
+// tell publishes an event: a message of the mesh's own. Nobody's limits hold it but a part of those
+// of all together.
 func (p *Publisher) tell(topic string, event []byte, key string, ref uint64, to Receiver) {
 	now := time.Now()
 	pol := p.cfg.Policies.Table().For(topic)

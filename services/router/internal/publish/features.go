@@ -16,7 +16,8 @@ func checkFeatures(m *pushmeshv1.PublishRequest) error {
 	return nil
 }
 
-// encodeFeatures makes Message.mesh; nil where there is nothing for it. Equal features have equal bytes.
+// encodeFeatures makes Message.mesh; nil where there is nothing for it. Equal features have equal
+// bytes.
 func encodeFeatures(m *pushmeshv1.PublishRequest) ([]byte, error) {
 	if len(m.GetFeatures()) == 0 && len(m.GetVector()) == 0 {
 		return nil, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// ids makes message ids: UUIDs of version 7, so that later ones are greater to the millisecond. Randomness is taken from the system for 64 at
-// a time.
+// ids makes message ids: UUIDs of version 7, so that later ones are greater to the millisecond.
+// Randomness is taken from the system for 64 at a time.
 type ids struct{ random sync.Pool }
 
 const idsAtOnce = 64

@@ -19,7 +19,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 )
 
-// asked is what a backend sends: one PublishStreamRequest, of which a Publish call has the message alone.
+// asked is what a backend sends: one PublishStreamRequest, of which a Publish call has the message
+// alone.
 type asked struct {
 	name string
 	req  *pushmeshv1.PublishStreamRequest
@@ -50,7 +51,8 @@ func askedModes() []asked {
 	}
 }
 
-// meansNothing says of a field without effect in a mode where docs/api.md says so, word for word; "" where it has one.
+// meansNothing says of a field without effect in a mode where docs/api.md says so, word for word;
+// "" where it has one.
 func meansNothing(mode, field string) string {
 	switch field {
 	case "producer_id", "producer_seq", "settled_seq", "sent_ms_ago":
@@ -64,8 +66,9 @@ func meansNothing(mode, field string) string {
 	return ""
 }
 
-// Nothing that a backend says of a message is ignored in silence: each field, of each kind of publishing, changes what is stored, delivered or answered, is
-// refused, or stands in docs/api.md as one that means nothing there.
+// Nothing that a backend says of a message is ignored in silence: each field, of each kind of
+// publishing, changes what is stored, delivered or answered, is refused, or stands in docs/api.md
+// as one that means nothing there.
 func TestNothingThatABackendSaysIsIgnored(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/api.md")
 	if err != nil {
@@ -151,7 +154,8 @@ func other(t *testing.T, m proto.Message, fd protoreflect.FieldDescriptor) {
 	}
 }
 
-// outcome is all that comes of a request: the answer, what the store is asked to keep, and what is routed.
+// outcome is all that comes of a request: the answer, what the store is asked to keep, and what is
+// routed.
 func outcome(t *testing.T, req *pushmeshv1.PublishStreamRequest) string {
 	t.Helper()
 	d := open(t, admission.Limits{})

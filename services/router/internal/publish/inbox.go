@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// maxWaiting requests of a stream, or about so many bytes, are taken out of gRPC's buffer before it is their turn; one always is.
+	// maxWaiting requests of a stream, or about so many bytes, are taken out of gRPC's buffer
+	// before it is their turn; one always is.
 	maxWaiting      = 4096
 	maxWaitingBytes = 1 << 20
 )
@@ -23,8 +24,8 @@ type arrival struct {
 	weight int // bytes
 }
 
-// inbox holds what a stream's client has sent until it is its turn. gRPC would hold it as well, but nobody could tell for how long. One goroutine
-// puts, another one takes.
+// inbox holds what a stream's client has sent until it is its turn. gRPC would hold it as well, but
+// nobody could tell for how long. One goroutine puts, another one takes.
 type inbox struct {
 	more chan struct{} // 1: there is something to take
 	room chan struct{} // 1: something was taken
@@ -36,7 +37,8 @@ type inbox struct {
 	end    error // after what is queued
 }
 
-// arrivals gives the requests of a stream in turn; where it matters how long they wait, an inbox takes them out of gRPC's hands at once.
+// arrivals gives the requests of a stream in turn; where it matters how long they wait, an inbox
+// takes them out of gRPC's hands at once.
 func (s *Service) arrivals(stream grpc.ServerStream) func() (arrival, error) {
 	if s.publisher.cfg.Waited == nil {
 		return func() (a arrival, err error) { return a, stream.RecvMsg(&a.frame) }
@@ -50,7 +52,8 @@ func newInbox() *inbox {
 	return &inbox{more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// receive puts what comes until the stream ends. It does nothing else, so that the queue stands where it is seen, and not in buffers before.
+// receive puts what comes until the stream ends. It does nothing else, so that the queue stands
+// where it is seen, and not in buffers before.
 func (b *inbox) receive(stream grpc.ServerStream) {
 	for {
 		a := arrival{}

@@ -68,7 +68,8 @@ func (p *Publisher) submit(j *job, began time.Time, m *Message, s *sealed, topic
 	}
 }
 
-// routeEphemeral refuses where no edge can be reached: what the table knows may be old by now, and there is no log to repair from.
+// routeEphemeral refuses where no edge can be reached: what the table knows may be old by now, and
+// there is no log to repair from.
 func (j *job) routeEphemeral() *Result {
 	p := j.publisher
 	if err := p.cfg.Routes.Reachable(); err != nil {
@@ -80,7 +81,8 @@ func (j *job) routeEphemeral() *Result {
 	return &Result{MessageID: j.sealed.id}
 }
 
-// Appended implements appender.Sink. Interest is looked up here, after the commit, and never before.
+// Appended implements appender.Sink. Interest is looked up here, after the commit, and never
+// before.
 func (j *job) Appended(res *meshv1.AppendResult, unknown bool) {
 	topic := j.append.GetTopic()
 	if unknown {
@@ -94,8 +96,8 @@ func (j *job) Appended(res *meshv1.AppendResult, unknown bool) {
 		return
 	case res.GetScheduled(): // the store routes it when it is due
 	case res.GetDuplicate():
-		// What the log has under that seq is the first publish, which this one need not equal byte for byte: edges that
-		// did not get it read it there.
+		// What the log has under that seq is the first publish, which this one need not equal byte
+		// for byte: edges that did not get it read it there.
 		j.publisher.cfg.Routes.CheckTopic(topic)
 	default:
 		j.publisher.cfg.Routes.Route(&outbox.Delivery{
@@ -109,7 +111,8 @@ func (j *job) Appended(res *meshv1.AppendResult, unknown bool) {
 	j.finish(&Result{MessageID: id, Seq: res.GetSeq(), Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Scheduled: res.GetScheduled()})
 }
 
-// expiresAt of what was appended now. Where the message was to be scheduled, for a time that had passed, its TTL runs from the append.
+// expiresAt of what was appended now. Where the message was to be scheduled, for a time that had
+// passed, its TTL runs from the append.
 func (j *job) expiresAt() uint64 {
 	if ttl := j.append.GetTtlUs(); ttl > 0 {
 		return uint64(j.publisher.cfg.Clock(time.Now()).UnixMicro()) + ttl

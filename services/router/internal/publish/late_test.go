@@ -33,8 +33,8 @@ func (o *once) RecvMsg(into any) error {
 	return come(into, req)
 }
 
-// Of a batch that comes to a router without time, each message is answered once, and the low ones are refused with a time to come back; a numbered one
-// stops those that follow it in its topic.
+// Of a batch that comes to a router without time, each message is answered once, and the low ones
+// are refused with a time to come back; a numbered one stops those that follow it in its topic.
 func TestALateRouterAnswersEachOfABatch(t *testing.T) {
 	p, r := newPublisher(noop.NewTracerProvider())
 	p.cfg.Admission = admission.New(admission.Config{Lag: func() float64 { return 0.75 }})
@@ -50,7 +50,8 @@ func TestALateRouterAnswersEachOfABatch(t *testing.T) {
 	}
 	item(0, 1)
 	item(9, 2)
-	stream.req.Batch = append(stream.req.Batch, &pushmeshv1.PublishStreamRequest_Item{Ref: 12}) // no message at all
+	// no message at all
+	stream.req.Batch = append(stream.req.Batch, &pushmeshv1.PublishStreamRequest_Item{Ref: 12})
 	out := newAnswers()
 	if err := s.read(stream, out); !errors.Is(err, io.EOF) {
 		t.Fatal(err)

@@ -10,12 +10,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 )
 
-// letterWindow is how long a replayed letter is recognised by its key, in seconds. It matters only where several replay one letter at a
-// time: the append that publishes a letter removes it.
+// letterWindow is how long a replayed letter is recognised by its key, in seconds. It matters only
+// where several replay one letter at a time: the append that publishes a letter removes it.
 const letterWindow = 24 * 3600
 
-// Replay publishes a dead letter, whose message is m, to the topic that it came from: its bytes as they are, with a new seq and no TTL. to is
-// told the result as of Publish.
+// Replay publishes a dead letter, whose message is m, to the topic that it came from: its bytes as
+// they are, with a new seq and no TTL. to is told the result as of Publish.
 func (p *Publisher) Replay(l *meshv1.DeadLetter, m *wirev1.Message, ref uint64, to Receiver) {
 	now := time.Now()
 	refuse := func(err error) {

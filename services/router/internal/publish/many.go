@@ -33,8 +33,8 @@ func (p *Publisher) stored(now time.Time, m *Message, pol *policy.Policy, topic 
 	return p.cfg.Admission.Stored(now, ask(m, pol, topic))
 }
 
-// publishMany publishes one payload to many topics, which share the message's id. Topics are admitted by namespace, all or none; one refused
-// has its reason in its result.
+// publishMany publishes one payload to many topics, which share the message's id. Topics are
+// admitted by namespace, all or none; one refused has its reason in its result.
 func (p *Publisher) publishMany(now time.Time, m *Message) (refused bool) {
 	topics := m.Request.GetTopics()
 	s := &sealed{}

@@ -46,7 +46,8 @@ func (m *metrics) published(began time.Time, c wirev1.Code) {
 	m.seconds.Observe(time.Since(began).Seconds())
 }
 
-// refused counts messages that were refused together, before any work on them began: how long that took is not observed.
+// refused counts messages that were refused together, before any work on them began: how long that
+// took is not observed.
 func (m *metrics) refused(c wirev1.Code, n int) { m.counter(c).Add(float64(n)) }
 
 func (m *metrics) counter(c wirev1.Code) prometheus.Counter {

@@ -11,14 +11,16 @@ import (
 )
 
 const (
-	// maxStopped is how many topics of a stream are remembered; of others the store says what is out of order.
+	// maxStopped is how many topics of a stream are remembered; of others the store says what is
+	// out of order.
 	maxStopped = 4096
 	// stoppedFor is how long: a producer may have gone on elsewhere meanwhile.
 	stoppedFor = 5 * time.Second
 )
 
-// order refuses, without asking the store, what follows a refused message in a numbered topic of a stream: the store would refuse it too, and
-// when messages are refused it has enough to do. It belongs to the stream's reader.
+// order refuses, without asking the store, what follows a refused message in a numbered topic of a
+// stream: the store would refuse it too, and when messages are refused it has enough to do. It
+// belongs to the stream's reader.
 type order struct {
 	id      []byte // of the producer
 	stopped map[string]stop
@@ -30,7 +32,8 @@ type stop struct {
 	until time.Time
 }
 
-// check refuses a number beyond one that was refused; the producer begins again with that one, or a lower one.
+// check refuses a number beyond one that was refused; the producer begins again with that one, or a
+// lower one.
 func (o *order) check(now time.Time, id []byte, topic string, seq uint64) error {
 	if seq == 0 {
 		return nil

@@ -21,21 +21,24 @@ type Written struct {
 	MessageID []byte
 	// KeySince is when it was written, Unix microseconds.
 	KeySince uint64
-	// Repeated says that it may have been published already. The log tells, for durable topics; on others it isn't published again.
+	// Repeated says that it may have been published already. The log tells, for durable topics; on
+	// others it isn't published again.
 	Repeated bool
 }
 
-// writtenWindow, in seconds, is how long the dedupe key of such a message is remembered: as long as any is, so that a store that comes back
-// within a day publishes nothing twice.
+// writtenWindow, in seconds, is how long the dedupe key of such a message is remembered: as long as
+// any is, so that a store that comes back within a day publishes nothing twice.
 const writtenWindow = 24 * 3600
 
 // outboxRequests may wait to be taken in: the one store that reads the outbox has one under way.
 const outboxRequests = 64
 
-// Outbox takes what transactions wrote, from the store that reads the outbox, over NATS; routers take turns. It is a lifecycle.Part.
+// Outbox takes what transactions wrote, from the store that reads the outbox, over NATS; routers
+// take turns. It is a lifecycle.Part.
 type Outbox struct{ requests }
 
-// NewOutbox makes the part. It takes messages once ready says nil: a router that knows no edge yet would route to nobody.
+// NewOutbox makes the part. It takes messages once ready says nil: a router that knows no edge yet
+// would route to nobody.
 func NewOutbox(p *Publisher, b *bus.Bus, ready func() error) *Outbox {
 	o := &Outbox{requests{
 		publisher: p, bus: b, name: "outbox", shared: bus.OutboxPublish, ready: ready, most: outboxRequests, replies: make(chan reply, outboxRequests),

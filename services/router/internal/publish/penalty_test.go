@@ -87,7 +87,8 @@ func readSlowly(t *testing.T, waited func(time.Duration), ahead int) {
 	})
 }
 
-// A user is held to one producer's limits on all connections together; without a user, each client is.
+// A user is held to one producer's limits on all connections together; without a user, each client
+// is.
 func TestClientsAreLimitedPerUser(t *testing.T) {
 	taking(t, admission.Limits{Rate: 100, InFlight: 10}, 1, func(c *taker) {
 		c.patient.Store(mostPatient) // nobody waits

@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// producer names who calls, for the limits: the certificate's name, else the token (hashed: it is a secret), else the host.
+// producer names who calls, for the limits: the certificate's name, else the token (hashed: it is a
+// secret), else the host.
 func producer(ctx context.Context) string {
 	p, _ := peer.FromContext(ctx)
 	if p != nil {
@@ -38,7 +39,8 @@ func producer(ctx context.Context) string {
 	return "host:" + host
 }
 
-// client names who publishes over an edge: the user, on however many connections, else the connection's client id.
+// client names who publishes over an edge: the user, on however many connections, else the
+// connection's client id.
 func client(it *meshv1.ClientPublish_Item) string {
 	if user := it.GetUser(); user != "" {
 		return "user:" + user
@@ -46,7 +48,8 @@ func client(it *meshv1.ClientPublish_Item) string {
 	return "client:" + it.GetClientId()
 }
 
-// from is the user whose message it is, as sessions name users: without authentication "client:" and the client id. It is never empty: that is a backend's.
+// from is the user whose message it is, as sessions name users: without authentication "client:"
+// and the client id. It is never empty: that is a backend's.
 func from(it *meshv1.ClientPublish_Item) string {
 	if user := it.GetUser(); user != "" {
 		return user

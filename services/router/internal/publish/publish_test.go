@@ -181,7 +181,8 @@ func FuzzClientPublish(f *testing.F) {
 		if proto.Unmarshal(data, &in) != nil || len(in.GetItems()) == 0 {
 			want = 0 // nobody can tell which client to answer
 		}
-		if got := len(c.replies); got != want { // the built-in namespaces take nothing from clients: all is answered at once
+		if got := len(c.replies); got != want {
+			// the built-in namespaces take nothing from clients: all is answered at once
 			t.Errorf("%d replies, want %d", got, want)
 		}
 	})
@@ -199,7 +200,8 @@ func BenchmarkPublishEphemeral(b *testing.B) {
 	}
 }
 
-// Before the router knows which topics are durable no message is answered OK: neither one that it would route without storing it, nor any other.
+// Before the router knows which topics are durable no message is answered OK: neither one that it
+// would route without storing it, nor any other.
 func TestNothingIsPublishedBeforeTheNamespacesAreKnown(t *testing.T) {
 	p, r := newPublisher(noop.NewTracerProvider())
 	p.cfg.Policies = fixed{policy.Unknown("not yet")}

@@ -1,5 +1,5 @@
-// Package publish takes messages from backends and from edges' clients: it checks and admits them, has durable ones appended,
-// and routes them to whoever wants them after the commit.
+// Package publish takes messages from backends and from edges' clients: it checks and admits them,
+// has durable ones appended, and routes them to whoever wants them after the commit.
 package publish
 
 import (
@@ -44,7 +44,8 @@ type Config struct {
 	Telemetry *telemetry.Telemetry
 	// Waited, if any, is told how long each request of a stream waited for its turn.
 	Waited func(time.Duration)
-	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil: the same.
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil:
+	// the same.
 	Clock func(time.Time) time.Time
 }
 
@@ -92,7 +93,8 @@ type Receiver interface {
 type Message struct {
 	// Context carries the span that the message belongs to.
 	Context context.Context
-	// Producer is who is held to the limits; From is the user who publishes over the edge, empty for backends.
+	// Producer is who is held to the limits; From is the user who publishes over the edge, empty
+	// for backends.
 	Producer, From string
 	// FromClient is true where only namespaces that allow it take the message.
 	FromClient  bool
@@ -109,7 +111,8 @@ type Message struct {
 	To      Receiver
 }
 
-// Publish takes a message; its Receiver is told the result, maybe before Publish returns. refused says that admission did not let it in.
+// Publish takes a message; its Receiver is told the result, maybe before Publish returns. refused
+// says that admission did not let it in.
 func (p *Publisher) Publish(m *Message) (refused bool) {
 	refused, _ = p.offer(time.Now(), m)
 	return refused
@@ -163,7 +166,8 @@ func ask(m *Message, pol *policy.Policy, topic string) admission.Ask {
 	return q
 }
 
-// weight is about what a message in work takes up: as it came, as it is stored, and what belongs to it.
+// weight is about what a message in work takes up: as it came, as it is stored, and what belongs to
+// it.
 func weight(payload int) int { return 1024 + 2*payload }
 
 // check refuses a topic, or the message there.
@@ -181,7 +185,8 @@ func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {
 	if m.Request.GetDeliverAt() != nil && !pol.Durable {
 		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "deliver_at: messages are scheduled for durable topics only, and namespace "+pol.Prefix+" is ephemeral")
 	}
-	if m.Request.GetDedupeKey() != "" && !pol.Durable && m.Written == nil { // what a transaction wrote has a key of its own
+	if m.Request.GetDedupeKey() != "" && !pol.Durable && m.Written == nil {
+		// what a transaction wrote has a key of its own
 		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "dedupe_key: namespace "+pol.Prefix+" is ephemeral, so that nothing remembers keys: leave it out")
 	}
 	return pol, checkPayload(pol, m.Request.GetPayload())
@@ -234,7 +239,8 @@ func (p *Publisher) name(m *Message, s *sealed) error {
 	return nil
 }
 
-// trace finds the message's trace, and opens the span from here to its routing where spans go somewhere.
+// trace finds the message's trace, and opens the span from here to its routing where spans go
+// somewhere.
 func (p *Publisher) trace(m *Message) (traceparent string, span trace.Span) {
 	ctx := m.Context
 	if tp := m.Request.GetTraceparent(); tp != "" {

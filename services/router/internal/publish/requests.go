@@ -12,18 +12,21 @@ import (
 // readyEvery is how often it is looked whether this router can be trusted with messages.
 const readyEvery = 50 * time.Millisecond
 
-// requests are taken over NATS, and their replies sent: at a subject of this router, at one that routers take turns at, or both. What takes
-// them embeds it. It is a lifecycle.Part; the bus and the appender must be started before it.
+// requests are taken over NATS, and their replies sent: at a subject of this router, at one that
+// routers take turns at, or both. What takes them embeds it. It is a lifecycle.Part; the bus and
+// the appender must be started before it.
 type requests struct {
 	publisher *Publisher
 	bus       *bus.Bus
 	name      string
 	// own subject, "": none.
 	own string
-	// shared subject, "": none. It is joined once ready says nil: a router that knows no edge yet would route to nobody.
+	// shared subject, "": none. It is joined once ready says nil: a router that knows no edge yet
+	// would route to nobody.
 	shared string
 	ready  func() error
-	// most requests may wait to be taken in, and as many replies to be sent: what is beyond is dropped, and who asked asks again or says so.
+	// most requests may wait to be taken in, and as many replies to be sent: what is beyond is
+	// dropped, and who asked asks again or says so.
 	most int
 	take func(data []byte, respond func([]byte) error)
 
@@ -67,7 +70,8 @@ func (r *requests) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case reply := <-r.replies:
-			_ = reply.respond(reply.data) // without NATS who asked hears nothing, as when the request is lost
+			// without NATS who asked hears nothing, as when the request is lost
+			_ = reply.respond(reply.data)
 			r.open.Add(-1)
 		case <-tick.C:
 			if r.share.Load() == nil && !r.draining.Load() && r.ready() == nil {

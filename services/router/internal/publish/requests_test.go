@@ -108,8 +108,9 @@ func (s *station) nobody(t *testing.T, subject string) {
 	}
 }
 
-// What a transaction wrote is published as it was written, under the id that the transaction was told and by the store's number; its ttl runs from when it was
-// written, and what came too late is not published.
+// What a transaction wrote is published as it was written, under the id that the transaction was
+// told and by the store's number; its ttl runs from when it was written, and what came too late is
+// not published.
 func TestATransactionsMessagesArePublishedAsWritten(t *testing.T) {
 	id, producer := bytes.Repeat([]byte{6}, 16), bytes.Repeat([]byte{8}, 16)
 	const now = 1_000_000_000
@@ -148,7 +149,8 @@ func TestATransactionsMessagesArePublishedAsWritten(t *testing.T) {
 	}
 }
 
-// Routers take turns at the outbox once they know edges: each item has its answer in its place. One that stops leaves the turns to others.
+// Routers take turns at the outbox once they know edges: each item has its answer in its place. One
+// that stops leaves the turns to others.
 func TestTheOutbox(t *testing.T) {
 	s := settle(t, admission.Limits{InFlight: 1})
 	var ready atomic.Bool
@@ -171,7 +173,8 @@ func TestTheOutbox(t *testing.T) {
 		{Topic: "orders/1", MessageId: id[:15], At: now},
 		{Topic: "orders/1", MessageId: id, At: now - 2_000_000, TtlUs: 1_000_000},
 		{Topic: "orders/1", MessageId: id, At: now - 2_000_000, TtlUs: 1_000_000, DeliverAt: now + 3_600_000_000},
-		{Topic: "live/1", MessageId: id, At: now, TtlUs: 3_600_000_000}, // and the limits of producers are not for what is committed
+		// and the limits of producers are not for what is committed
+		{Topic: "live/1", MessageId: id, At: now, TtlUs: 3_600_000_000},
 		{Topic: "live/2", MessageId: id, At: now, Repeated: true},
 	}}
 	results := s.ask(t, bus.OutboxPublish, req)
@@ -218,7 +221,8 @@ func TestARouterThatStopsDoesNotJoin(t *testing.T) {
 	s.nobody(t, bus.OutboxPublish)
 }
 
-// Stop waits for the replies to what was taken, so that nobody has to ask again; and no longer than it may.
+// Stop waits for the replies to what was taken, so that nobody has to ask again; and no longer than
+// it may.
 func TestWhatWasTakenIsAnsweredBeforeTheEnd(t *testing.T) {
 	s := settle(t, admission.Limits{})
 	c := NewClients(s.Publisher, s.bus, "r")
@@ -256,7 +260,8 @@ func TestWhatWasTakenIsAnsweredBeforeTheEnd(t *testing.T) {
 	_ = c.Stop(ctx)
 }
 
-// Clients' messages have the name of their user, or of their connection, and what each is told is in its place.
+// Clients' messages have the name of their user, or of their connection, and what each is told is
+// in its place.
 func TestClientsPublish(t *testing.T) {
 	s := settle(t, admission.Limits{})
 	c := NewClients(s.Publisher, s.bus, "r")
@@ -289,7 +294,8 @@ func TestClientsPublish(t *testing.T) {
 	}
 }
 
-// A client that sends more at once than its producer may have unanswered has all of it published, one after the other.
+// A client that sends more at once than its producer may have unanswered has all of it published,
+// one after the other.
 func TestClientsThatSendMuchAtOnceWait(t *testing.T) {
 	s := settle(t, admission.Limits{InFlight: 1})
 	c := NewClients(s.Publisher, s.bus, "r")
@@ -300,7 +306,8 @@ func TestClientsThatSendMuchAtOnceWait(t *testing.T) {
 	}
 	seqs := map[uint64]bool{}
 	for _, r := range s.ask(t, bus.RouterPublish("r"), req) {
-		if r.GetCode() != wirev1.Code_CODE_OK && r.GetCode() != wirev1.Code_CODE_RATE_LIMITED { // a machine that stands still for a second
+		if r.GetCode() != wirev1.Code_CODE_OK && r.GetCode() != wirev1.Code_CODE_RATE_LIMITED {
+			// a machine that stands still for a second
 			t.Errorf("%v", r)
 		}
 		seqs[r.GetSeq()] = true
@@ -313,7 +320,8 @@ func TestClientsThatSendMuchAtOnceWait(t *testing.T) {
 	}
 }
 
-// Events are published once under their own topics, whoever tells of them how often; nothing else can be published so.
+// Events are published once under their own topics, whoever tells of them how often; nothing else
+// can be published so.
 func TestEventsArePublished(t *testing.T) {
 	s := settle(t, admission.Limits{InFlight: 1})
 	e := NewEvents(s.Publisher, s.bus, "r", func() error { return nil })
@@ -363,7 +371,8 @@ func TestEventsArePublished(t *testing.T) {
 	s.nobody(t, bus.RouterEvents("r"))
 }
 
-// Where nobody takes replies as fast as they come, one is dropped rather than anything held up; and it is not waited for at the end.
+// Where nobody takes replies as fast as they come, one is dropped rather than anything held up; and
+// it is not waited for at the end.
 func TestRepliesThatNobodyTakesAreDropped(t *testing.T) {
 	p := open(t, admission.Limits{})
 	o := NewOutbox(p.Publisher, nil, nil)

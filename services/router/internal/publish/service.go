@@ -32,7 +32,8 @@ func NewService(p *Publisher, schedule Schedule) *Service {
 	return &Service{publisher: p, schedule: schedule, draining: make(chan struct{})}
 }
 
-// Drain refuses new messages (DRAINING) from now on; those under way are answered, then open streams end.
+// Drain refuses new messages (DRAINING) from now on; those under way are answered, then open
+// streams end.
 func (s *Service) Drain() {
 	if s.drained.CompareAndSwap(false, true) {
 		close(s.draining)
@@ -74,7 +75,8 @@ func (s *Service) Publish(ctx context.Context, req *pushmeshv1.PublishRequest) (
 	}
 }
 
-// penalty waits where a producer that was just refused goes on sending what is refused, and says whether it did. It must be the only thing that its caller holds up.
+// penalty waits where a producer that was just refused goes on sending what is refused, and says
+// whether it did. It must be the only thing that its caller holds up.
 func (s *Service) penalty(ctx context.Context, producer string) (waited bool) {
 	d := s.publisher.cfg.Admission.Penalty(time.Now(), producer)
 	if d == 0 {

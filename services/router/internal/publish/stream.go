@@ -19,15 +19,16 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/shed"
 )
 
-// Header metadata of PublishStream, by which a producer paces itself: how many messages it may have unanswered, and how many
-// it may send a second. Absent: no limit.
+// Header metadata of PublishStream, by which a producer paces itself: how many messages it may have
+// unanswered, and how many it may send a second. Absent: no limit.
 const (
 	HeaderInFlight = "pushmesh-in-flight"
 	HeaderRate     = "pushmesh-rate"
 )
 
 const (
-	// maxAnswers is how many answers may wait for a client that doesn't read them; beyond it the router doesn't read from the client.
+	// maxAnswers is how many answers may wait for a client that doesn't read them; beyond it the
+	// router doesn't read from the client.
 	maxAnswers = 16 << 10
 	// maxResults of one PublishStreamResponse.
 	maxResults = 8192
@@ -37,7 +38,8 @@ const (
 
 type publishStream = grpc.BidiStreamingServer[pushmeshv1.PublishStreamRequest, pushmeshv1.PublishStreamResponse]
 
-// PublishStream implements PublishService. One goroutine receives, one submits, and one sends answers.
+// PublishStream implements PublishService. One goroutine receives, one submits, and one sends
+// answers.
 func (s *Service) PublishStream(stream publishStream) error {
 	if s.drained.Load() {
 		return errDraining()
@@ -138,7 +140,9 @@ func (s *Service) read(stream grpc.ServerStream, out *answers) error {
 		s.publisher.cfg.Routes.Uncork()
 		out.uncork()
 		if len(req.GetBatch()) > 0 {
-			runtime.Gosched() // others have waited meanwhile, and on few cores a stream that always has more to read would have its turn for long
+			// others have waited meanwhile, and on few cores a stream that always has more to read
+			// would have its turn for long
+			runtime.Gosched()
 		}
 		if refused && s.penalty(ctx, m.Producer) {
 			held = time.Now()
@@ -153,8 +157,9 @@ func (s *Service) read(stream grpc.ServerStream, out *answers) error {
 	}
 }
 
-// open decodes a request except for those messages of a batch that the router has no time for: their refs are appended to late. A numbered one is
-// never among them: on its own way its followers stop as well.
+// open decodes a request except for those messages of a batch that the router has no time for:
+// their refs are appended to late. A numbered one is never among them: on its own way its followers
+// stop as well.
 func (s *Service) open(f *codec.Frame, req *pushmeshv1.PublishStreamRequest, late []uint64) ([]uint64, error) {
 	defer f.Free()
 	pressure := s.publisher.cfg.Admission.Lag()
@@ -251,7 +256,8 @@ func (a *answers) refuse(refs []uint64, res *Result) {
 	}
 }
 
-// cork says that messages are about to be taken one right after the other, many of which are answered at once.
+// cork says that messages are about to be taken one right after the other, many of which are
+// answered at once.
 func (a *answers) cork() {
 	a.mu.Lock()
 	a.corked = true
@@ -273,7 +279,7 @@ func (a *answers) finish() {
 	signal(a.wake)
 }
 
-// room waits while too many answers are unsent, and says whether it had to.
+// room waits while too many answers are unsent, and reports whether it had to.
 func (a *answers) room(ctx context.Context) (waited bool, err error) {
 	for {
 		a.mu.Lock()
@@ -291,7 +297,8 @@ func (a *answers) room(ctx context.Context) (waited bool, err error) {
 	}
 }
 
-// take moves up to maxResults answers into resp, and all refusals into refused; done says that nothing more will come.
+// take moves up to maxResults answers into resp, and all refusals into refused; done says that
+// nothing more will come.
 func (a *answers) take(resp *pushmeshv1.PublishStreamResponse, refused []codec.Encoded) (_ []codec.Encoded, done bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

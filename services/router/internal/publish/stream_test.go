@@ -108,7 +108,8 @@ func (c *conversation) hear(n int) (all []*pushmeshv1.PublishStreamResponse_Resu
 	return all
 }
 
-// A stream tells the producer its pace, and answers each message once, whether it came alone or in a batch; what is answered last is answered before the stream ends.
+// A stream tells the producer its pace, and answers each message once, whether it came alone or in
+// a batch; what is answered last is answered before the stream ends.
 func TestAStreamAnswersEveryMessage(t *testing.T) {
 	d := open(t, admission.Limits{Rate: 2000, InFlight: 700})
 	_, client := dial(t, d)
@@ -198,7 +199,8 @@ func TestAStreamWithoutLimits(t *testing.T) {
 	}
 }
 
-// Behind a numbered message that was refused for its producer's limits, its followers are refused as well, until it comes again.
+// Behind a numbered message that was refused for its producer's limits, its followers are refused
+// as well, until it comes again.
 func TestAStreamKeepsTheOrderOfWhatItRefuses(t *testing.T) {
 	d := open(t, admission.Limits{InFlight: 1})
 	_, client := dial(t, d)
@@ -241,8 +243,8 @@ func TestAStreamKeepsTheOrderOfWhatItRefuses(t *testing.T) {
 	}
 }
 
-// A router that stops takes nothing more: what comes on an open stream is answered so, then the stream says so and ends, and new calls are refused. What was taken
-// before is answered.
+// A router that stops takes nothing more: what comes on an open stream is answered so, then the
+// stream says so and ends, and new calls are refused. What was taken before is answered.
 func TestARouterThatStopsAnswersWhatItTook(t *testing.T) {
 	d := open(t, admission.Limits{})
 	s, client := dial(t, d)
@@ -304,8 +306,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// A trace that the call itself belongs to comes before the one that its message names; and a stream is one trace for all its messages where its producer says so, and
-// none otherwise.
+// A trace that the call itself belongs to comes before the one that its message names; and a stream
+// is one trace for all its messages where its producer says so, and none otherwise.
 func TestWhoseTraceCounts(t *testing.T) {
 	d := open(t, admission.Limits{})
 	s := NewService(d.Publisher, nil)
@@ -348,7 +350,8 @@ func (a *answers) owes() bool {
 	return a.owed > 0
 }
 
-// A client that reads no answers is not read from: what it is owed is bounded. It goes on where it was once it reads.
+// A client that reads no answers is not read from: what it is owed is bounded. It goes on where it
+// was once it reads.
 func TestAClientThatReadsNothingIsNotRead(t *testing.T) {
 	out := newAnswers()
 	if waited, err := out.room(t.Context()); waited || err != nil {
@@ -461,7 +464,8 @@ func (r *reader) Send(resp *pushmeshv1.PublishStreamResponse) error {
 	return nil
 }
 
-// While messages of one request are taken, their answers are sent by 64; the last ones go when all are taken.
+// While messages of one request are taken, their answers are sent by 64; the last ones go when all
+// are taken.
 func TestAnswersOfARequestGoTogether(t *testing.T) {
 	out := newAnswers()
 	woken := func() bool {
@@ -503,7 +507,8 @@ func TestAnswersOfARequestGoTogether(t *testing.T) {
 	}
 }
 
-// A router knows how long requests wait for their turn, but for those that their own client held up.
+// A router knows how long requests wait for their turn, but for those that their own client held
+// up.
 func TestHowLongRequestsWaitIsKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits admission.Limits
@@ -566,7 +571,8 @@ func (p *paced) RecvMsg(into any) error {
 	return come(into, &pushmeshv1.PublishStreamRequest{Message: &pushmeshv1.PublishRequest{Topic: "live/1"}})
 }
 
-// Limits are per producer, so who it is must not depend on how it comes: the port of its host is no part of it, and neither is a token that is none.
+// Limits are per producer, so who it is must not depend on how it comes: the port of its host is no
+// part of it, and neither is a token that is none.
 func TestProducersWithoutAName(t *testing.T) {
 	at := func(addr net.Addr, md ...string) context.Context {
 		return metadata.NewIncomingContext(peer.NewContext(t.Context(), &peer.Peer{Addr: addr}), metadata.Pairs(md...))

@@ -10,10 +10,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 )
 
-// turn is one request of an edge: messages of one connection, let in one after the other. An edge sends what a client has sent, up to its
-// publish_window, which knows nothing of what this router lets one producer have unanswered: so a turn pauses where the producer's own limits are in the
-// way, and goes on as answers make room. Its client waits meanwhile, since the edge has one request of a connection under way. What is refused is refused
-// alone: the rest is let in as it can be, in the order in which it was sent.
+// turn is one request of an edge: messages of one connection, let in one after the other. An edge
+// sends what a client has sent, up to its publish_window, which knows nothing of what this router
+// lets one producer have unanswered: so a turn pauses where the producer's own limits are in the
+// way, and goes on as answers make room. Its client waits meanwhile, since the edge has one request
+// of a connection under way. What is refused is refused alone: the rest is let in as it can be, in
+// the order in which it was sent.
 //
 // One goroutine at a time runs it: the subscription's, and after a pause the one of Clients.
 type turn struct {
@@ -98,8 +100,9 @@ func (t *turn) pause(later *admission.Later, answered int64) {
 	time.AfterFunc(wait, func() { t.proceed(state) })
 }
 
-// end lets the reply go; where the client goes on sending what is refused, late, as a producer's call is answered (Service.penalty). It costs its
-// connection alone, of which no other request is under way.
+// end lets the reply go; where the client goes on sending what is refused, late, as a producer's
+// call is answered (Service.penalty). It costs its connection alone, of which no other request is
+// under way.
 func (t *turn) end() {
 	if !t.refused {
 		t.to.release()

@@ -88,8 +88,8 @@ func (c *taker) oks(all []*meshv1.ClientPublishReply_Result) (ok int) {
 	return ok
 }
 
-// A client that keeps to its window is held to its producer's limits by waiting, not by refusals, however many routers share them. Two and
-// three of them leave it a burst below the window.
+// A client that keeps to its window is held to its producer's limits by waiting, not by refusals,
+// however many routers share them. Two and three of them leave it a burst below the window.
 func TestAWindowIsLetInWhole(t *testing.T) {
 	const window = 64
 	for _, routers := range []int{1, 2, 3, 10} {
@@ -114,7 +114,8 @@ func TestAWindowIsLetInWhole(t *testing.T) {
 	}
 }
 
-// Where waiting would take too long, the rest is refused at once; and it does not count as patience what others use up.
+// Where waiting would take too long, the rest is refused at once; and it does not count as patience
+// what others use up.
 func TestPatienceEnds(t *testing.T) {
 	taking(t, admission.Limits{Rate: 10, InFlight: 50}, 1, func(c *taker) {
 		all, took := c.ask("", "a", "open/1", 64)
@@ -140,7 +141,8 @@ func TestPatienceEnds(t *testing.T) {
 // mostPenaltyHere is how late an answer may be beside.
 const mostPenaltyHere = 250 * time.Millisecond
 
-// A producer's messages unanswered: a turn pauses until one of its own is answered, or for a moment where they are of another connection.
+// A producer's messages unanswered: a turn pauses until one of its own is answered, or for a moment
+// where they are of another connection.
 func TestATurnPausesForItsOwn(t *testing.T) {
 	taking(t, admission.Limits{InFlight: 4}, 1, func(c *taker) {
 		pol := &policy.Policy{}
@@ -186,8 +188,8 @@ func TestARefusalRefusesOneMessage(t *testing.T) {
 	})
 }
 
-// A client that goes on sending what is refused is answered late, as a producer's calls are: it can't have more refused than twice what it may
-// send. Another client isn't.
+// A client that goes on sending what is refused is answered late, as a producer's calls are: it
+// can't have more refused than twice what it may send. Another client isn't.
 func TestAClientThatIgnoresRefusalsIsAnsweredLate(t *testing.T) {
 	taking(t, admission.Limits{Rate: 10, InFlight: 10}, 1, func(c *taker) {
 		c.patient.Store(mostPatient) // so that all of it is refusals
@@ -199,7 +201,8 @@ func TestAClientThatIgnoresRefusalsIsAnsweredLate(t *testing.T) {
 			refused += len(all) - c.oks(all)
 			<-time.After(time.Millisecond) // over NATS
 		}
-		// Each further request is held for a quarter of a second; without a penalty it would be 64 a millisecond.
+		// Each further request is held for a quarter of a second; without a penalty it would be 64
+		// a millisecond.
 		if most := 64 * int(during/leastHold) * 2; refused > most || last < leastHold {
 			t.Errorf("%d refusals in %v, at most %d; the last answer took %v", refused, during, most, last)
 		}

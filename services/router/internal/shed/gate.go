@@ -12,8 +12,9 @@ import (
 // Priorities there are, 0 to 9.
 const Priorities = 10
 
-// Messages of a priority are refused once the pressure reaches 0.5 (priority 0) to 0.95 (priority 9), and taken again when it has fallen by slack:
-// otherwise every message that is done would let one in, and each priority would come and go with it.
+// Messages of a priority are refused once the pressure reaches 0.5 (priority 0) to 0.95 (priority
+// 9), and taken again when it has fallen by slack: otherwise every message that is done would let
+// one in, and each priority would come and go with it.
 const (
 	first = 0.5
 	step  = 0.05
@@ -36,7 +37,8 @@ func next(level int32, pressure float64) int32 {
 // Gate remembers which priorities are refused. It is safe for concurrent use, and takes no lock.
 type Gate struct{ level atomic.Int32 }
 
-// Admits says whether a message of a priority may pass under a pressure: 0 is none, 1 as much as there may be.
+// Admits reports whether a message of a priority may pass under a pressure: 0 is none, 1 as much as
+// there may be.
 func (g *Gate) Admits(pressure float64, priority uint32) bool {
 	was := g.level.Load()
 	level := next(was, pressure)
@@ -51,13 +53,15 @@ func (g *Gate) Level() int { return int(g.level.Load()) }
 
 var seed = maphash.MakeSeed()
 
-// Passes is a gate without memory, for a pressure that is smooth by itself. Between two priorities it is the topic that decides: the same ones
-// are refused as long as the pressure stays, so that a producer's numbered messages don't begin anew with every other one.
+// Passes is a gate without memory, for a pressure that is smooth by itself. Between two priorities
+// it is the topic that decides: the same ones are refused as long as the pressure stays, so that a
+// producer's numbered messages don't begin anew with every other one.
 func Passes[T string | []byte](pressure float64, priority uint32, topic T) bool {
 	if !Any(pressure) {
 		return true
 	}
-	share := (pressure-first)/step - float64(min(priority, Priorities-1)) // of the topics that is refused
+	// of the topics that is refused
+	share := (pressure-first)/step - float64(min(priority, Priorities-1))
 	if share <= 0 || share >= 1 {
 		return share <= 0
 	}
@@ -75,7 +79,7 @@ func hash[T string | []byte](topic T) uint64 {
 	return 0
 }
 
-// Any says whether a pressure refuses anything.
+// Any reports whether a pressure refuses anything.
 func Any(pressure float64) bool { return pressure >= first }
 
 // What a refusal tells to wait.
@@ -84,8 +88,9 @@ const (
 	longest  = 2 * time.Second
 )
 
-// Wait is when to come back under a pressure: 50 ms at the least that refuses, 2 s at the most, and up to a half more or less by chance, so that
-// those who were refused together don't come back together.
+// Wait is when to come back under a pressure: 50 ms at the least that refuses, 2 s at the most, and
+// up to a half more or less by chance, so that those who were refused together don't come back
+// together.
 func Wait(pressure float64) time.Duration {
 	over := min(max((pressure-first)/(1-first), 0), 1)
 	wait := float64(shortest) * math.Pow(float64(longest)/float64(shortest), over)

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Between two priorities a share of the topics passes that shrinks with the pressure, and those that pass a higher one pass a lower one too.
+// Between two priorities a share of the topics passes that shrinks with the pressure, and those
+// that pass a higher one pass a lower one too.
 func TestTopicsOfOnePriorityAreRefusedLittleByLittle(t *testing.T) {
 	passing := func(pressure float64, priority uint32) map[string]bool {
 		all := map[string]bool{}

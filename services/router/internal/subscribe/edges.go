@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// askTimeout is how long an edge has to give a ticket, dialTimeout how long it has to take the connection.
+	// askTimeout is how long an edge has to give a ticket, dialTimeout how long it has to take the
+	// connection.
 	askTimeout  = 500 * time.Millisecond
 	dialTimeout = 5 * time.Second
 	// tries of one stream before it is refused.
@@ -29,8 +30,9 @@ const (
 	maxPause   = time.Second
 )
 
-// order puts edges into the order in which they are tried: at random, but of the first two the one with fewer connections goes first. So load is
-// spread although counts are a second old. Those that are about to stop are left out; those that send clients away are the last resort.
+// order puts edges into the order in which they are tried: at random, but of the first two the one
+// with fewer connections goes first. So load is spread although counts are a second old. Those that
+// are about to stop are left out; those that send clients away are the last resort.
 func order(homes []interest.Home, sends func(interest.Edge) bool) []interest.Home {
 	var out, last []interest.Home
 	for _, h := range homes {
@@ -54,7 +56,8 @@ func spread(homes []interest.Home) []interest.Home {
 	return homes
 }
 
-// connect finds an edge for the stream: one round over the edges for a new one; a stream that moves is patient.
+// connect finds an edge for the stream: one round over the edges for a new one; a stream that moves
+// is patient.
 func (s *stream) connect(ctx context.Context) (*link, error) {
 	moving := s.moved != nil
 	until := time.Now().Add(moveWithin)
@@ -80,7 +83,7 @@ func (s *stream) connect(ctx context.Context) (*link, error) {
 	}
 }
 
-// elsewhere says whether another edge may take the stream that this one did not.
+// elsewhere reports whether another edge may take the stream that this one did not.
 func elsewhere(c wirev1.Code) bool { return code.Retryable(c) }
 
 func wait(ctx context.Context, d time.Duration) bool {
@@ -116,7 +119,8 @@ func (s *stream) open(ctx context.Context, edge string) (*link, error) {
 	}
 	if err != nil {
 		l.close()
-		if code.Of(err) == wirev1.Code_CODE_UNAUTHENTICATED { // the ticket's time was over, say: nothing that the backend can help
+		if code.Of(err) == wirev1.Code_CODE_UNAUTHENTICATED {
+			// the ticket's time was over, say: nothing that the backend can help
 			err = code.New(wirev1.Code_CODE_UNAVAILABLE, err.Error())
 		}
 		return nil, err

@@ -6,7 +6,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// events is a SubscribeResponse that grows, in its encoded form: a frame's body is a SubscribeEvent's field of the frame's number.
+// events is a SubscribeResponse that grows, in its encoded form: a frame's body is a
+// SubscribeEvent's field of the frame's number.
 type events struct {
 	buf      []byte
 	messages int

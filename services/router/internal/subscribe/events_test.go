@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// impossible are frames that no stream can bring about: what a client can't ask for, and what would answer it.
+// impossible are frames that no stream can bring about: what a client can't ask for, and what would
+// answer it.
 var impossible = map[wirev1.FrameType]string{
 	wirev1.FrameType_FRAME_TYPE_UNSPECIFIED:   "no frame",
 	wirev1.FrameType_FRAME_TYPE_PUBLISH:       "backends publish with PublishService",
@@ -25,7 +26,8 @@ var impossible = map[wirev1.FrameType]string{
 	wirev1.FrameType_FRAME_TYPE_REFRESHED:     "the answer",
 }
 
-// Every frame of the protocol is a request or an event under its number and as its message, or impossible.
+// Every frame of the protocol is a request or an event under its number and as its message, or
+// impossible.
 func TestEveryFrameIsTranslatedOrImpossible(t *testing.T) {
 	requests := (&pushmeshv1.SubscribeRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("request").Fields()
 	events := (&pushmeshv1.SubscribeEvent{}).ProtoReflect().Descriptor().Oneofs().ByName("event").Fields()
@@ -51,7 +53,8 @@ func TestEveryFrameIsTranslatedOrImpossible(t *testing.T) {
 	}
 }
 
-// The bytes of a frame become those of an event: whatever the edge says, the backend gets the same message.
+// The bytes of a frame become those of an event: whatever the edge says, the backend gets the same
+// message.
 func TestEventsAreTheFrames(t *testing.T) {
 	fields := (&pushmeshv1.SubscribeEvent{}).ProtoReflect().Descriptor().Oneofs().ByName("event").Fields()
 	rapid.Check(t, func(t *rapid.T) {

@@ -22,7 +22,8 @@ const (
 	heartbeat = 5 * time.Second
 )
 
-// link is a connection to an edge. One goroutine reads it; anybody writes through up, whose goroutine sends.
+// link is a connection to an edge. One goroutine reads it; anybody writes through up, whose
+// goroutine sends.
 type link struct {
 	conn     net.Conn
 	edge     interest.Edge
@@ -41,7 +42,8 @@ func newLink(conn net.Conn, silent time.Duration) *link {
 	return &link{conn: conn, br: bufio.NewReaderSize(patient{conn, silent}, readBuffer), up: newUpward(conn, silent)}
 }
 
-// patient reads with a patience for each read. A reader that waits for its own side, and not for the edge, is not judged.
+// patient reads with a patience for each read. A reader that waits for its own side, and not for
+// the edge, is not judged.
 type patient struct {
 	net.Conn
 	silent time.Duration
@@ -153,7 +155,7 @@ func (l *link) read() (wirev1.FrameType, []byte, error) {
 	return t, l.body, err
 }
 
-// more says whether next has a whole frame without waiting.
+// more reports whether next has a whole frame without waiting.
 func (l *link) more() bool {
 	ready, err := l.br.Peek(min(l.br.Buffered(), l.skip+wire.HeaderSize))
 	if err != nil || len(ready) < l.skip+wire.HeaderSize {
@@ -163,7 +165,8 @@ func (l *link) more() bool {
 	return l.br.Buffered() >= l.skip+wire.HeaderSize+n
 }
 
-// finish sends what waits and says that nothing follows: the edge takes the last ACKs in, and hangs up.
+// finish sends what waits and says that nothing follows: the edge takes the last ACKs in, and hangs
+// up.
 func (l *link) finish() {
 	if !l.up.finish() {
 		l.close()

@@ -10,8 +10,9 @@ func fromSession(id uint32, filter string) *wirev1.Subscribe {
 	return &wirev1.Subscribe{Id: id, Filter: filter, Ack: true, Start: wirev1.Start_START_SESSION}
 }
 
-// A stream with move goes on with another edge as the same client: what is subscribed is asked for again, what is being left is left again, and what
-// was ACKed for the edge before is not taken for an ACK of what the new one sends.
+// A stream with move goes on with another edge as the same client: what is subscribed is asked for
+// again, what is being left is left again, and what was ACKed for the edge before is not taken for
+// an ACK of what the new one sends.
 func TestAStreamMoves(t *testing.T) {
 	w := newWorld(t, nil)
 	first := w.edge("e1")
@@ -30,7 +31,8 @@ func TestAStreamMoves(t *testing.T) {
 	c.send(unsubscribe(4))
 	p.expect(frameUnsubscribe, &wirev1.Unsubscribe{})
 	p.expect(frameUnsubscribe, &wirev1.Unsubscribe{})
-	p.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: 3}) // c was left, d is not yet
+	// c was left, d is not yet
+	p.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: 3})
 	c.must()
 
 	first.stop()
@@ -70,7 +72,8 @@ func TestAStreamMoves(t *testing.T) {
 	c.ends(wirev1.Code_CODE_INVALID_ARGUMENT)
 }
 
-// A planned stop of the edge is not told: what is un-ACKed has until reconnect_after_ms, then the stream goes on elsewhere.
+// A planned stop of the edge is not told: what is un-ACKed has until reconnect_after_ms, then the
+// stream goes on elsewhere.
 func TestAStreamMovesAtGoAway(t *testing.T) {
 	w := newWorld(t, nil)
 	first := w.edge("e1")

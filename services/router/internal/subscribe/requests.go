@@ -22,7 +22,8 @@ type kept struct {
 	leaving bool // Unsubscribe was sent, and is not answered
 }
 
-// take hands requests to the edge until the client sends no more. It reads nothing while there is no edge, or while too much waits for it.
+// take hands requests to the edge until the client sends no more. It reads nothing while there is
+// no edge, or while too much waits for it.
 func (s *stream) take() error {
 	for {
 		req, err := s.rpc.Recv()
@@ -100,8 +101,9 @@ func (s *stream) hand(l *link, req *pushmeshv1.SubscribeRequest) error {
 	return invalid("a request is empty, or of a kind that this router does not know")
 }
 
-// about says whether n ACKs or a NACK are about the present connection. Handed to another than the one they are about, "all up to" could cover what
-// was never handled: a Nack is known to the edge that it was sent to alone.
+// about reports whether n ACKs or a NACK are about the present connection. Handed to another than
+// the one they are about, "all up to" could cover what was never handled: a Nack is known to the
+// edge that it was sent to alone.
 func (s *stream) about(l *link, req *pushmeshv1.SubscribeRequest, n int) (bool, error) {
 	switch c := req.GetConnection(); {
 	case c == 0 && s.move:
@@ -129,7 +131,8 @@ func (s *stream) keep(m *wirev1.Subscribe) error {
 	switch {
 	case m.GetStart() != wirev1.Start_START_SESSION && m.GetGroup() == "":
 		return invalid("with move, a subscription starts from its session or is of a group")
-	case s.kept[m.GetId()] != nil: // an edge's refusal of this one could not be told from one of the other
+	case s.kept[m.GetId()] != nil:
+		// an edge's refusal of this one could not be told from one of the other
 		return invalid("the id %d is in use", m.GetId())
 	}
 	k := &kept{request: m, size: proto.Size(m)}

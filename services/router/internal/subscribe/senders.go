@@ -8,13 +8,14 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
-// sendsFor is how long an edge that told a stream to go is the last choice: as long as a rebalance takes unless it is told otherwise. By then counts of
-// connections say where there is room.
+// sendsFor is how long an edge that told a stream to go is the last choice: as long as a rebalance
+// takes unless it is told otherwise. By then counts of connections say where there is room.
 const sendsFor = 30 * time.Second
 
-// senders are the edges that send clients away. A client on TCP goes to the addresses that GoAway names, which are of other edges; for a backend's
-// stream, the same or one that is opened anew, the router remembers. An edge that was started again is another one. Its size is that of the
-// edges that said GoAway within sendsFor.
+// senders are the edges that send clients away. A client on TCP goes to the addresses that GoAway
+// names, which are of other edges; for a backend's stream, the same or one that is opened anew, the
+// router remembers. An edge that was started again is another one. Its size is that of the edges
+// that said GoAway within sendsFor.
 type senders struct {
 	mu    sync.Mutex
 	until map[interest.Edge]time.Time

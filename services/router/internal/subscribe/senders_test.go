@@ -11,7 +11,8 @@ import (
 
 func nobody(interest.Edge) bool { return false }
 
-// An edge that sends clients away is the last choice for a while, however few connections it has, and not after that; nor is its next life.
+// An edge that sends clients away is the last choice for a while, however few connections it has,
+// and not after that; nor is its next life.
 func TestEdgesThatSendClientsAwayComeLast(t *testing.T) {
 	home := func(id string, connections uint32) interest.Home {
 		return interest.Home{Edge: interest.Edge{ID: id, Incarnation: 1}, Connections: connections}
@@ -53,8 +54,9 @@ func TestEdgesThatSendClientsAwayComeLast(t *testing.T) {
 	}
 }
 
-// A stream that a share of an edge's connections is handed on with goes on at another edge, although the one that sent it away goes on taking
-// connections and has the fewest. So does a stream that its backend opens anew.
+// A stream that a share of an edge's connections is handed on with goes on at another edge,
+// although the one that sent it away goes on taking connections and has the fewest. So does a
+// stream that its backend opens anew.
 func TestAStreamSentAwayDoesNotComeBack(t *testing.T) {
 	for _, move := range []bool{true, false} {
 		t.Run(fmt.Sprint("move ", move), func(t *testing.T) {

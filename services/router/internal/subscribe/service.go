@@ -1,6 +1,7 @@
-// Package subscribe serves pushmesh.v1.SubscribeService. Each stream is bridged to an edge over the subscriber protocol, so that what a backend gets
-// is by construction what a TCP client gets: sessions, windows, redelivery, groups and all. Bodies of frames are copied, never decoded and encoded
-// again, but for the few that the router has a word in.
+// Package subscribe serves pushmesh.v1.SubscribeService. Each stream is bridged to an edge over the
+// subscriber protocol, so that what a backend gets is by construction what a TCP client gets:
+// sessions, windows, redelivery, groups and all. Bodies of frames are copied, never decoded and
+// encoded again, but for the few that the router has a word in.
 package subscribe
 
 import (
@@ -37,7 +38,8 @@ type Config struct {
 	Caller func(context.Context) string
 	// MaxStreams of all callers, and of each.
 	MaxStreams, MaxPerCaller int
-	// Silent is how long an edge, or a client that is to say hello, may say nothing; 0: 12.5 s, which is 2.5 heartbeats.
+	// Silent is how long an edge, or a client that is to say hello, may say nothing; 0: 12.5 s,
+	// which is 2.5 heartbeats.
 	Silent   time.Duration
 	Registry prometheus.Registerer
 }
@@ -67,7 +69,8 @@ func New(cfg Config) *Service {
 // retrySoon is when trying again may help where another router or edge will do.
 const retrySoon = 100 * time.Millisecond
 
-// Drain refuses new streams from now on, and ends those that there are with DRAINING once the ACKs on their way had time to arrive.
+// Drain refuses new streams from now on, and ends those that there are with DRAINING once the ACKs
+// on their way had time to arrive.
 func (s *Service) Drain() {
 	if s.drained.CompareAndSwap(false, true) {
 		close(s.draining)

@@ -27,8 +27,9 @@ const (
 
 type server = grpc.BidiStreamingServer[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]
 
-// stream is one subscriber. Its goroutines: serve's, which decides when it ends; take's, which reads requests; pump's, which connects to edges and
-// sends events; and one for what goes to the edge.
+// stream is one subscriber. Its goroutines: serve's, which decides when it ends; take's, which
+// reads requests; pump's, which connects to edges and sends events; and one for what goes to the
+// edge.
 type stream struct {
 	service *Service
 	rpc     server
@@ -162,7 +163,8 @@ func (s *stream) run(ctx context.Context) error {
 	}
 }
 
-// mayMove says whether another edge may go on after err: where the edge, and not the subscriber, is the reason.
+// mayMove reports whether another edge may go on after err: where the edge, and not the subscriber,
+// is the reason.
 func (s *stream) mayMove(err error) bool {
 	s.mu.Lock()
 	ending := s.ending
@@ -177,7 +179,8 @@ func (s *stream) mayMove(err error) bool {
 	return false
 }
 
-// begin makes l the stream's connection: it asks again for what was subscribed to, and lets requests through.
+// begin makes l the stream's connection: it asks again for what was subscribed to, and lets
+// requests through.
 func (s *stream) begin(ctx context.Context, l *link) error {
 	s.hello.ClientId = l.welcome.GetClientId() // the name stays, for the session is its
 	l.release = context.AfterFunc(ctx, l.close)
@@ -208,8 +211,8 @@ func (s *stream) lost(l *link) {
 	}
 }
 
-// pump sends what the edge says. While the client does not take it nothing is read from the edge: the connection's window then holds, and what the
-// subscription says about falling behind.
+// pump sends what the edge says. While the client does not take it nothing is read from the edge:
+// the connection's window then holds, and what the subscription says about falling behind.
 func (s *stream) pump(l *link) error {
 	for {
 		t, body, err := l.next()
@@ -268,13 +271,15 @@ func (s *stream) translate(l *link, t wirev1.FrameType, body []byte) error {
 	return nil
 }
 
-// goAway notes that the edge is about to hang up, and that it wants fewer connections. Its addresses are of edges, which backends don't connect to.
+// goAway notes that the edge is about to hang up, and that it wants fewer connections. Its
+// addresses are of edges, which backends don't connect to.
 func (s *stream) goAway(l *link, body []byte) error {
 	l.away, _ = reason(wirev1.FrameType_FRAME_TYPE_GO_AWAY, body)
 	l.away.RetryAfter = max(l.away.RetryAfter, retrySoon)
 	s.service.senders.note(l.edge, time.Now())
 	if s.move {
-		// What is un-ACKed has until then to be ACKed here; the rest comes again from the next edge.
+		// What is un-ACKed has until then to be ACKed here; the rest comes again from the next
+		// edge.
 		time.AfterFunc(l.away.RetryAfter, l.finish)
 		return nil
 	}

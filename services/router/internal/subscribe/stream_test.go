@@ -26,7 +26,8 @@ const (
 	frameUnsubscribe = wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE
 )
 
-// A whole conversation: requests reach the edge as they are, and what the edge says the backend, in order.
+// A whole conversation: requests reach the edge as they are, and what the edge says the backend, in
+// order.
 func TestAConversation(t *testing.T) {
 	w := newWorld(t, nil)
 	e := w.edge("e1")
@@ -140,7 +141,8 @@ func TestWrongRequestsEndTheStream(t *testing.T) {
 	}
 }
 
-// Where the connection ends, the stream ends with the edge's reason, and says whether to come back.
+// Where the connection ends, the stream ends with the edge's reason, and reports whether to come
+// back.
 func TestTheEdgesReasonsArePassedOn(t *testing.T) {
 	for _, want := range []wirev1.Code{wirev1.Code_CODE_SESSION_TAKEN_OVER, wirev1.Code_CODE_ACK_TIMEOUT, wirev1.Code_CODE_SLOW_CONSUMER, wirev1.Code_CODE_FORBIDDEN} {
 		for _, move := range []bool{false, true} { // none of these is the edge's own trouble
@@ -190,7 +192,8 @@ func TestTheEdgesReasonsArePassedOn(t *testing.T) {
 	})
 }
 
-// An edge that does not answer, refuses for now, or is about to stop is passed over for another one.
+// An edge that does not answer, refuses for now, or is about to stop is passed over for another
+// one.
 func TestAnotherEdgeIsTried(t *testing.T) {
 	w := newWorld(t, nil)
 	dead, full, late, good := w.edge("dead"), w.edge("full"), w.edge("late"), w.edge("good")
@@ -232,7 +235,8 @@ func TestFewConnectionsArePreferred(t *testing.T) {
 	}
 }
 
-// While the backend takes nothing the router reads nothing: what there is waits in sockets, and no more.
+// While the backend takes nothing the router reads nothing: what there is waits in sockets, and no
+// more.
 func TestASlowConsumerHoldsItsEdgeBack(t *testing.T) {
 	const n, size = 512, 64 << 10 // 32 MiB
 	w := newWorld(t, nil)

@@ -15,7 +15,8 @@ import (
 const (
 	// ackDelay is how long an ACK may wait for others to share a frame with.
 	ackDelay = 2 * time.Millisecond
-	// maxUpward is how many bytes may wait for an edge before the stream's requests are not read any further.
+	// maxUpward is how many bytes may wait for an edge before the stream's requests are not read
+	// any further.
 	maxUpward = 256 << 10
 	// entriesOfFrame bounds an Ack frame: 4,096 entries with the longest topics are about a MiB.
 	entriesOfFrame = 2048
@@ -23,7 +24,8 @@ const (
 	entrySize = 32
 )
 
-// upward is what goes to one edge. Its goroutine writes; ACKs are gathered meanwhile. Order is kept between ACKs and everything else.
+// upward is what goes to one edge. Its goroutine writes; ACKs are gathered meanwhile. Order is kept
+// between ACKs and everything else.
 type upward struct {
 	conn net.Conn
 	// silent is how long a write may take.
@@ -61,7 +63,8 @@ func newUpward(conn net.Conn, silent time.Duration) *upward {
 	}
 }
 
-// ack gathers entries. Of entries that mean all up to a seq the highest says it for all; single ones stay, for they also cover what was Nacked.
+// ack gathers entries. Of entries that mean all up to a seq the highest says it for all; single
+// ones stay, for they also cover what was Nacked.
 func (u *upward) ack(entries []*wirev1.Ack_Entry) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -117,17 +120,17 @@ func (u *upward) seal() error {
 	return nil
 }
 
-// full says whether too much waits; room is signalled when that may have changed.
+// full reports whether too much waits; room is signalled when that may have changed.
 func (u *upward) full() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return !u.failed && !u.finished && len(u.buf)+u.size > maxUpward
 }
 
-// own says whether a Pong answers one of the router's own Pings.
+// own reports whether a Pong answers one of the router's own Pings.
 func (u *upward) own(sentAt uint64) bool { return sentAt&^0xffffffff == u.mark }
 
-// finish has everything written that waits, takes nothing more, and says whether that went well.
+// finish has everything written that waits, takes nothing more, and reports whether that went well.
 func (u *upward) finish() bool {
 	u.mu.Lock()
 	u.finished = true
@@ -187,7 +190,7 @@ func (u *upward) ping() {
 	}
 }
 
-// write writes what waits and says whether that was the end.
+// write writes what waits and reports whether that was the end.
 func (u *upward) write() (over bool) {
 	u.mu.Lock()
 	err := u.seal()

@@ -179,7 +179,8 @@ func (r *running) value(name string) (sum float64) {
 	return sum
 }
 
-// What a store appended on its own reaches every edge that wants it, each message under its own number, and a doubtful topic is checked by those that
+// What a store appended on its own reaches every edge that wants it, each message under its own
+// number, and a doubtful topic is checked by those that
 // want it. A router takes part once its table can be trusted, no sooner.
 func TestWhatStoresAppendIsRouted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -242,7 +243,8 @@ func TestWhatStoresAppendIsRouted(t *testing.T) {
 	})
 }
 
-// A router that stops takes no more notices, hears no more edges, tells those it knows that it leaves, and waits until NATS has all of it.
+// A router that stops takes no more notices, hears no more edges, tells those it knows that it
+// leaves, and waits until NATS has all of it.
 func TestStopTellsTheEdges(t *testing.T) {
 	for _, connected := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -288,7 +290,8 @@ func TestARefusedSubscriptionIsNoStart(t *testing.T) {
 	}
 }
 
-// An edge that falls silent is told of as lost, with the connections that it had; one that said goodbye is not. Neither is routed to any more.
+// An edge that falls silent is told of as lost, with the connections that it had; one that said
+// goodbye is not. Neither is routed to any more.
 func TestSilentEdgesAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -345,8 +348,8 @@ func TestSilentEdgesAreLost(t *testing.T) {
 	})
 }
 
-// An edge whose digest differs is asked for what it wants, and what its snapshot says replaces what was known. Each part is answered, as the edge
-// waits for that.
+// An edge whose digest differs is asked for what it wants, and what its snapshot says replaces what
+// was known. Each part is answered, as the edge waits for that.
 func TestADigestThatDiffersBringsASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -394,7 +397,8 @@ func TestBadMessagesAreCounted(t *testing.T) {
 	})
 }
 
-// Edges learn which kinds of events anybody subscribes to, once the router knows what all edges want; before that, nothing is said.
+// Edges learn which kinds of events anybody subscribes to, once the router knows what all edges
+// want; before that, nothing is said.
 func TestEdgesLearnWhichEventsAreWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -414,12 +418,14 @@ func TestEdgesLearnWhichEventsAreWanted(t *testing.T) {
 	})
 }
 
-// Each copy is counted once: for each edge that a queue took it for, and for each edge that wants a broadcast.
+// Each copy is counted once: for each edge that a queue took it for, and for each edge that wants a
+// broadcast.
 func TestCopiesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		for i := range 4 {
-			r.wants(id(i), []string{"all", "some"}[:2-min(i/2, 1)]...) // all four want one, two the other
+			// all four want one, two the other
+			r.wants(id(i), []string{"all", "some"}[:2-min(i/2, 1)]...)
 		}
 		r.s.Route(&outbox.Delivery{Topic: "all", Body: []byte("x")})
 		if got := r.value("_deliveries_total"); got != 4 {
@@ -440,7 +446,8 @@ func TestCopiesAreCounted(t *testing.T) {
 	})
 }
 
-// An edge hears from a router at least every 500 ms, or it would take the router for gone and look at the log for nothing.
+// An edge hears from a router at least every 500 ms, or it would take the router for gone and look
+// at the log for nothing.
 func TestEdgesHearBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -478,7 +485,8 @@ func TestWhatAnEdgeWantedIsFreed(t *testing.T) {
 	})
 }
 
-// An edge has its queue before anybody can find it: what is routed while its first announcement is taken in reaches it.
+// An edge has its queue before anybody can find it: what is routed while its first announcement is
+// taken in reaches it.
 func TestAnEdgeThatIsFoundHasAQueue(t *testing.T) {
 	w := newWorld(t, 0)
 	routed := 0

@@ -9,13 +9,14 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// parts decodes parts of snapshots, one after the other, without memory for each name: with ten million topics that would be what a new router
-// does most.
+// parts decodes parts of snapshots, one after the other, without memory for each name: with ten
+// million topics that would be what a new router does most.
 type parts struct {
 	filters []string // used again for the next part
 }
 
-// Fields of meshv1.EdgeSnapshot as they stand before their values: the number, and how the value is encoded.
+// Fields of meshv1.EdgeSnapshot as they stand before their values: the number, and how the value is
+// encoded.
 const (
 	edgeID          = 1<<3 | protowire.Number(protowire.BytesType)
 	edgeIncarnation = 2<<3 | protowire.Number(protowire.Fixed64Type)
@@ -25,10 +26,12 @@ const (
 	filters         = 6<<3 | protowire.Number(protowire.BytesType)
 )
 
-// protowire reads numbers of up to 31 bits, and shifted by three those beyond 29 would pass for fields that they are not.
+// protowire reads numbers of up to 31 bits, and shifted by three those beyond 29 would pass for
+// fields that they are not.
 var errNumber = errors.New("a field number that protobuf doesn't have")
 
-// decode reads a part. It is valid until the next one is read, and its names lie in data, which nobody changes.
+// decode reads a part. It is valid until the next one is read, and its names lie in data, which
+// nobody changes.
 func (p *parts) decode(data []byte) (*meshv1.EdgeSnapshot, error) {
 	s := &meshv1.EdgeSnapshot{}
 	p.filters = p.filters[:0]

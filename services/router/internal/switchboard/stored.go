@@ -8,8 +8,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
 )
 
-// shareStored makes this router one of those that route what stores appended on their own. That waits until its table can be
-// trusted: a router that knows no edge yet would take notices and route them to nobody.
+// shareStored makes this router one of those that route what stores appended on their own. That
+// waits until its table can be trusted: a router that knows no edge yet would take notices and
+// route them to nobody.
 func (s *Switchboard) shareStored() {
 	if s.leaveStored != nil || s.Check() != nil {
 		return
@@ -22,8 +23,8 @@ func (s *Switchboard) shareStored() {
 	s.leaveStored = leave
 }
 
-// stored routes what a store appended without a router, as if this router had appended it: interest is looked up now, which is
-// after the commit.
+// stored routes what a store appended without a router, as if this router had appended it: interest
+// is looked up now, which is after the commit.
 func (s *Switchboard) stored(data []byte) {
 	var m meshv1.Stored
 	if proto.Unmarshal(data, &m) != nil {

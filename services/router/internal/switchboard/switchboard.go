@@ -1,4 +1,5 @@
-// Package switchboard connects the router with the edges over NATS: it hears what they want, and routes to those that want it.
+// Package switchboard connects the router with the edges over NATS: it hears what they want, and
+// routes to those that want it.
 package switchboard
 
 import (
@@ -41,13 +42,15 @@ type Config struct {
 	RouterID    string
 	Incarnation uint64
 	Bus         Bus
-	// BroadcastFrom is how many edges must want a topic, at least, for its messages to go out once for all edges; 2 at least.
+	// BroadcastFrom is how many edges must want a topic, at least, for its messages to go out once
+	// for all edges; 2 at least.
 	BroadcastFrom int
 	// QueueBytes that may wait for all edges together; 0: the outbox's own measure.
 	QueueBytes int
 	Log        *slog.Logger
 	Registry   prometheus.Registerer
-	// Lost is told of an edge that is gone without a goodbye, and how many connections it had. It must not block.
+	// Lost is told of an edge that is gone without a goodbye, and how many connections it had. It
+	// must not block.
 	Lost func(e interest.Edge, connections uint32)
 }
 
@@ -75,7 +78,8 @@ func New(cfg Config) *Switchboard {
 		out: outbox.New(outbox.Config{
 			RouterID: cfg.RouterID, Incarnation: cfg.Incarnation, Bus: cfg.Bus, TotalBytes: cfg.QueueBytes, Registry: cfg.Registry,
 		}),
-		table:   &interest.Table{}, // apart from everything else: its parts begin where cache lines do
+		// apart from everything else: its parts begin where cache lines do
+		table:   &interest.Table{},
 		scratch: sync.Pool{New: func() any { return new(scratch) }},
 	}
 	s.ways = newWays(cfg.BroadcastFrom, s.out.Seal)
@@ -220,7 +224,8 @@ func (s *Switchboard) act() {
 	}
 }
 
-// wantEvents tells edges which kinds of events somebody subscribes to, once the table says. s.mu is held.
+// wantEvents tells edges which kinds of events somebody subscribes to, once the table says. s.mu is
+// held.
 func (s *Switchboard) wantEvents(now time.Time) {
 	if s.table.Ready(now) == nil {
 		s.out.WantEvents(s.table.EventKinds() | events.Told)
@@ -233,8 +238,8 @@ type scratch struct {
 	encoded []byte
 }
 
-// Route queues d for every edge that wants its topic now, and says for how many. It never blocks. What one goroutine routes of a topic reaches each
-// edge in that order.
+// Route queues d for every edge that wants its topic now, and says for how many. It never blocks.
+// What one goroutine routes of a topic reaches each edge in that order.
 func (s *Switchboard) Route(d *outbox.Delivery) int {
 	b := s.scratch.Get().(*scratch)
 	defer s.scratch.Put(b)
@@ -265,12 +270,14 @@ func outlet(p *interest.Peer) *outbox.Queue {
 	return q
 }
 
-// Admits says whether a message of a priority may be routed, or is to be refused because edges can't be reached fast enough.
+// Admits reports whether a message of a priority may be routed, or is to be refused because edges
+// can't be reached fast enough.
 func (s *Switchboard) Admits(priority uint32) (pressure float64, ok bool) {
 	return s.out.Admits(priority)
 }
 
-// Cork says that several messages are about to be routed, without a wait in between: they leave together. Each call is paired with one Uncork.
+// Cork says that several messages are about to be routed, without a wait in between: they leave
+// together. Each call is paired with one Uncork.
 func (s *Switchboard) Cork() { s.out.Cork() }
 
 // Uncork ends a Cork.

@@ -14,11 +14,13 @@ const (
 	forgetEvery = 100
 )
 
-// ways knows which topics are broadcast: sent once for every edge, not once to each that wants them. What is put under one way while the topic
-// changes to the other would lose its order, so whoever puts holds the shard's lock for reading, and a change holds it alone.
+// ways knows which topics are broadcast: sent once for every edge, not once to each that wants
+// them. What is put under one way while the topic changes to the other would lose its order, so
+// whoever puts holds the shard's lock for reading, and a change holds it alone.
 type ways struct {
-	from  int          // edges that must want a topic, at least
-	seal  func()       // called at each change, between the last put of one way and the first of the other
+	from int // edges that must want a topic, at least
+	// called at each change, between the last put of one way and the first of the other
+	seal  func()
 	edges atomic.Int64 // live ones
 	seed  maphash.Seed
 	shard [wayShards]wayShard
@@ -62,8 +64,8 @@ func (s *wayShard) find(topic string) *wide {
 	return s.wide[topic]
 }
 
-// broadcast is the decision. Where the topic is broadcast already it stays so with fewer edges: subscribers that come and go do not make it
-// change to and fro.
+// broadcast is the decision. Where the topic is broadcast already it stays so with fewer edges:
+// subscribers that come and go do not make it change to and fro.
 func (w *ways) broadcast(already bool, wanted int) bool {
 	if already {
 		return wanted >= w.from-1 && wanted*2 >= int(w.edges.Load())

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A topic is broadcast from so many edges on, and from two thirds of them; it stays so down to one less, and half.
+// A topic is broadcast from so many edges on, and from two thirds of them; it stays so down to one
+// less, and half.
 func TestWhenATopicIsBroadcast(t *testing.T) {
 	for _, c := range []struct {
 		edges, wanted int
@@ -71,7 +72,8 @@ func TestBroadcastTopicsAreBounded(t *testing.T) {
 	})
 }
 
-// Batches are ended where a topic changes its way, and only there: between the last message of one way and the first of the other.
+// Batches are ended where a topic changes its way, and only there: between the last message of one
+// way and the first of the other.
 func TestAChangeOfTheWayEndsBatches(t *testing.T) {
 	seals := 0
 	w := newWays(3, func() { seals++ })

@@ -16,7 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
 )
 
-// wire is NATS as edges see it: frames in the order in which they were sent. Where it keeps none it counts.
+// wire is NATS as edges see it: frames in the order in which they were sent. Where it keeps none it
+// counts.
 type wire struct {
 	mu     sync.Mutex
 	frames []sent
@@ -161,8 +162,9 @@ func TestQuietTopicsAreForgotten(t *testing.T) {
 	w.end()
 }
 
-// Producers publish to topics, each of its own, while edges come, go and change their minds. Whoever wants a topic all the time gets all of it in
-// order, whichever way it went; durable or not makes no difference here.
+// Producers publish to topics, each of its own, while edges come, go and change their minds.
+// Whoever wants a topic all the time gets all of it in order, whichever way it went; durable or not
+// makes no difference here.
 func TestEachEdgeHearsAProducerInOrder(t *testing.T) {
 	for seed := range uint64(10) {
 		churn(t, seed)
@@ -246,8 +248,8 @@ func heard(t *testing.T, seed uint64, subject string, frames []sent) (n int) {
 	return n
 }
 
-// What a message costs on its way from Route into NATS does not grow with the edges: where a race detector does not have pools lose what they hold,
-// nothing is made at all.
+// What a message costs on its way from Route into NATS does not grow with the edges: where a race
+// detector does not have pools lose what they hold, nothing is made at all.
 func TestRouteMakesNoGarbage(t *testing.T) {
 	w := newWorld(t, 40)
 	w.wire.mu.Lock()

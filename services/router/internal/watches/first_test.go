@@ -45,8 +45,9 @@ func (lists) ListNamespaces(context.Context, *meshv1.ListNamespacesRequest) (*me
 	return &meshv1.ListNamespacesResponse{Version: 1, Namespaces: []*pushmeshv1.Namespace{{Prefix: "crew", Policy: &pushmeshv1.Policy{Presence: true}}}}, nil
 }
 
-// The first snapshot waits for an edge that is about to send its members, and for no longer than 30 s, whatever that edge says; for one
-// that says nothing it waits 2 s. It tells that the edge is missing, whose members are joins later.
+// The first snapshot waits for an edge that is about to send its members, and for no longer than 30
+// s, whatever that edge says; for one that says nothing it waits 2 s. It tells that the edge is
+// missing, whose members are joins later.
 func TestFirstSnapshotWaitsForEdgesThatAreHeard(t *testing.T) {
 	const never = time.Hour
 	for _, c := range []struct {

@@ -23,7 +23,8 @@ type Stream struct {
 	err   *code.Error
 }
 
-// Next waits for changes. What it gives in one call and the next is everything, in order; an error is the end.
+// Next waits for changes. What it gives in one call and the next is everything, in order; an error
+// is the end.
 func (s *Stream) Next(ctx context.Context) ([]*Change, error) {
 	for {
 		s.all.mu.Lock()
@@ -54,7 +55,8 @@ func (s *Stream) Close() {
 	w.send()
 }
 
-// push queues a change. A stream that takes none in time ends: it is told that it does not have everything, rather than little by little. w.mu is held.
+// push queues a change. A stream that takes none in time ends: it is told that it does not have
+// everything, rather than little by little. w.mu is held.
 func (w *Watches) push(s *Stream, c *Change) {
 	if len(s.queue) >= w.cfg.MaxQueued {
 		w.fail(s, code.Retry(wirev1.Code_CODE_SLOW_CONSUMER, time.Second, "too many changes wait for the caller: watch again"))

@@ -39,7 +39,8 @@ type held struct {
 	m    *presence.Member
 }
 
-// Take hands out the next n members, or as many as are left, and says whether these were the last. They are made here and not under the lock.
+// Take hands out the next n members, or as many as are left, and reports whether these were the
+// last. They are made here and not under the lock.
 func (s *Snapshot) Take(n int) (members []*pushmeshv1.Member, last bool) {
 	n = min(n, len(s.left))
 	for _, h := range s.left[:n] {
@@ -51,7 +52,8 @@ func (s *Snapshot) Take(n int) (members []*pushmeshv1.Member, last bool) {
 	return members, len(s.left) == 0
 }
 
-// Open begins a stream: the members now, and every change from there on. It waits for edges, for firstWithin after they were heard last. The stream must be closed.
+// Open begins a stream: the members now, and every change from there on. It waits for edges, for
+// firstWithin after they were heard last. The stream must be closed.
 func (w *Watches) Open(ctx context.Context, filter string) (*Snapshot, *Stream, error) {
 	x, err := w.enter(time.Now(), filter)
 	w.send()

@@ -1,4 +1,5 @@
-// Package watches follows the members of topics, for callers that are told of every join and leave. Streams of one filter share what edges report.
+// Package watches follows the members of topics, for callers that are told of every join and leave.
+// Streams of one filter share what edges report.
 package watches
 
 import (
@@ -22,8 +23,9 @@ import (
 
 const (
 	tickEvery = 100 * time.Millisecond
-	// firstWithin is how long the first snapshot of a filter waits for edges that say nothing, and firstAtMost for those that are about to send theirs: a
-	// million members may take seconds, and would be too many changes for a caller that had begun without them.
+	// firstWithin is how long the first snapshot of a filter waits for edges that say nothing, and
+	// firstAtMost for those that are about to send theirs: a million members may take seconds, and
+	// would be too many changes for a caller that had begun without them.
 	firstWithin = 2 * time.Second
 	firstAtMost = 30 * time.Second
 	// pending is how many frames of edges may wait.
@@ -52,7 +54,8 @@ type Config struct {
 	Registry                          prometheus.Registerer
 }
 
-// Watches is a lifecycle.Part, safe for concurrent use. The bus and the policies must be started before it.
+// Watches is a lifecycle.Part, safe for concurrent use. The bus and the policies must be started
+// before it.
 type Watches struct {
 	cfg     Config
 	metrics *metrics

@@ -1,8 +1,8 @@
-// Package backend is what the store tier asks of a database. There are two: Postgres and SQLite; both pass
-// the suite in backendtest.
+// Package backend is what the store tier asks of a database. There are two: Postgres and SQLite;
+// both pass the suite in backendtest.
 //
-// Times are Unix microseconds unless they are a time.Time. Every method is safe for concurrent use except those of a
-// Writer, which has one owner at a time.
+// Times are Unix microseconds unless they are a time.Time. Every method is safe for concurrent use
+// except those of a Writer, which has one owner at a time.
 package backend
 
 import "context"
@@ -19,26 +19,31 @@ type Backend interface {
 	Claims
 	Meshes
 
-	// OpenWriter makes a writer, with a connection of its own where the database has connections. It owns no shard yet.
+	// OpenWriter makes a writer, with a connection of its own where the database has connections.
+	// It owns no shard yet.
 	OpenWriter(ctx context.Context, owner Owner) (Writer, error)
 	// OpenWatch makes a watch over the stores that use this database.
 	OpenWatch(ctx context.Context, owner Owner) (Watch, error)
 	// Owners says who claimed which shards last and has not released them (it may be dead since).
 	Owners(ctx context.Context) ([]Ownership, error)
-	// Fence ends every writer and ClaimRun of one incarnation of a store: when it returns nil, none of them can commit any more and
-	// their shards can be claimed, and taken. Those that are gone are no error. It never touches another incarnation.
+	// Fence ends every writer and ClaimRun of one incarnation of a store: when it returns nil, none
+	// of them can commit any more and their shards can be claimed, and taken. Those that are gone
+	// are no error. It never touches another incarnation.
 	Fence(ctx context.Context, storeID string, incarnation uint64) error
-	// NewEpoch begins a new incarnation of every shard's log: heads fall back to 0 under the new epoch, which must
-	// be greater than the present ones (ErrConflict). No shard may be owned meanwhile (ErrConflict).
+	// NewEpoch begins a new incarnation of every shard's log: heads fall back to 0 under the new
+	// epoch, which must be greater than the present ones (ErrConflict). No shard may be owned
+	// meanwhile (ErrConflict).
 	NewEpoch(ctx context.Context, epoch uint64) error
 	// Time is the database's clock, in Unix microseconds.
 	Time(ctx context.Context) (uint64, error)
-	// Ping says whether the database answers; and, where it could not be written to before, whether it can again.
+	// Ping reports whether the database answers; and, where it could not be written to before,
+	// whether it can again.
 	Ping(ctx context.Context) error
-	// Away says at once, without asking the database, why appends would be refused now (a *code.Error with a time to come back); nil: it is
-	// tried.
+	// Away says at once, without asking the database, why appends would be refused now (a
+	// *code.Error with a time to come back); nil: it is tried.
 	Away() error
-	// Check names for people what is wrong with the database, as far as is known without asking it; nil: nothing.
+	// Check names for people what is wrong with the database, as far as is known without asking it;
+	// nil: nothing.
 	Check() error
 	// Close ends everything, open writers included.
 	Close() error
@@ -58,29 +63,35 @@ type Ownership struct {
 	Owner
 }
 
-// Writer appends to the shards that it owns. Exclusiveness is the database's: a shard is owned by one writer at a time, and what
-// proves it (the connection that appends) is what loses it. After ErrUnknown or ErrLost from any
-// method the writer is of no more use: Close it and open another.
+// Writer appends to the shards that it owns. Exclusiveness is the database's: a shard is owned by
+// one writer at a time, and what proves it (the connection that appends) is what loses it. After
+// ErrUnknown or ErrLost from any method the writer is of no more use: Close it and open another.
 type Writer interface {
-	// Claim takes those of shards that nobody owns, records the owner, and says which. All that this writer claimed before stay
-	// its own. It does not wait for shards held by others. Without shards it asks whether the writer is still good. Where it fails and the writer is not
-	// lost, nothing was claimed.
+	// Claim takes those of shards that nobody owns, records the owner, and says which. All that
+	// this writer claimed before stay its own. It does not wait for shards held by others. Without
+	// shards it asks whether the writer is still good. Where it fails and the writer is not lost,
+	// nothing was claimed.
 	Claim(ctx context.Context, shards []int) (got []int, err error)
-	// Load tells what is known of owned shards, all of it as of one moment: every shard, topic and producer as of the shard's last checkpoint, then, per
-	// shard in the order of commits, the runs of the last CoveredCommits that the checkpoint covers and those committed after it, then the marks
-	// committed after it. Epochs that are gone are left out, and so are producers from before their shard's Forgot; not those in runs and marks.
+	// Load tells what is known of owned shards, all of it as of one moment: every shard, topic and
+	// producer as of the shard's last checkpoint, then, per shard in the order of commits, the runs
+	// of the last CoveredCommits that the checkpoint covers and those committed after it, then the
+	// marks committed after it. Epochs that are gone are left out, and so are producers from before
+	// their shard's Forgot; not those in runs and marks.
 	Load(ctx context.Context, shards []int, into Loader) error
-	// Commit writes a batch in one transaction, durable when it returns nil. Its errors are ErrNotCommitted (the writer is still
-	// good), ErrLost (not committed, and never will be), ErrUnknown (ask Committed of a later writer that
-	// claimed the same shards).
+	// Commit writes a batch in one transaction, durable when it returns nil. Its errors are
+	// ErrNotCommitted (the writer is still good), ErrLost (not committed, and never will be),
+	// ErrUnknown (ask Committed of a later writer that claimed the same shards).
 	Commit(ctx context.Context, b *Batch) error
-	// Committed says whether a batch is in the database. The answer is final if this writer owns a shard of that batch (the connection
-	// that sent it is gone then), for an hour after it was sent.
+	// Committed reports whether a batch is in the database. The answer is final if this writer owns
+	// a shard of that batch (the connection that sent it is gone then), for an hour after it was
+	// sent.
 	Committed(ctx context.Context, id BatchID) (bool, error)
-	// Checkpoint stores states, so that Load need not look at commits up to theirs. It never lowers what is stored.
+	// Checkpoint stores states, so that Load need not look at commits up to theirs. It never lowers
+	// what is stored.
 	Checkpoint(ctx context.Context, c *Checkpoint) error
-	// Finder answers what an append needs to know, on what the writer has of its own: neither readers nor whoever else waits for the
-	// database hold an append up. It is asked about topics of owned shards.
+	// Finder answers what an append needs to know, on what the writer has of its own: neither
+	// readers nor whoever else waits for the database hold an append up. It is asked about topics
+	// of owned shards.
 	Finder
 	// Release gives shards back.
 	Release(ctx context.Context, shards []int) error
@@ -96,31 +107,36 @@ type Loader interface {
 	LoadShard(Shard)
 	LoadTopic(Topic)
 	LoadProducer(Producer)
-	// LoadCovered is told runs that the checkpoint covers, without Packed: a topic whose head is below one was not loaded as it was stored.
+	// LoadCovered is told runs that the checkpoint covers, without Packed: a topic whose head is
+	// below one was not loaded as it was stored.
 	LoadCovered(Run)
 	// LoadRun is told runs after the checkpoint.
 	LoadRun(Run)
-	// LoadMark is told marks after the checkpoint. What they moved is in no checkpoint: the next one has to have it before it covers them.
+	// LoadMark is told marks after the checkpoint. What they moved is in no checkpoint: the next
+	// one has to have it before it covers them.
 	LoadMark(Mark)
 }
 
 // Log reads what writers committed.
 type Log interface {
 	Finder
-	// Oldest answers each question, in order: the first run of the topic whose At is not before NotBefore, of those that end at From or later.
+	// Oldest answers each question, in order: the first run of the topic whose At is not before
+	// NotBefore, of those that end at From or later.
 	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
 }
 
 // Finder finds what writers committed.
 type Finder interface {
-	// ReadRuns visits, in order of seq, the runs of a topic that hold any seq of from to to (inclusive), until visit returns false. Runs
-	// whose slices were dropped are left out. Packed is visit's to keep.
+	// ReadRuns visits, in order of seq, the runs of a topic that hold any seq of from to to
+	// (inclusive), until visit returns false. Runs whose slices were dropped are left out. Packed
+	// is visit's to keep.
 	ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(Run) bool) error
 	// Keys finds those of hashes that were committed and whose Until is after now.
 	Keys(ctx context.Context, hashes []KeyHash, now uint64) ([]Key, error)
 }
 
-// OldestQuestion of Log.Oldest. From is what the answer was last: what is below was too old then already.
+// OldestQuestion of Log.Oldest. From is what the answer was last: what is below was too old then
+// already.
 type OldestQuestion struct {
 	Topic                  string
 	Epoch, NotBefore, From uint64
@@ -134,9 +150,10 @@ type Slices interface {
 	// MakeSlices makes the slices that commits need now and until at least one slice's width later.
 	// Commit never depends on it for correctness.
 	MakeSlices(ctx context.Context, now uint64) error
-	// DropSlices drops the slices whose End and Keep have passed, and old batch ids, and says how many slices. It gives up soon rather than
-	// make appends wait; the next call goes on.
+	// DropSlices drops the slices whose End and Keep have passed, and old batch ids, and says how
+	// many slices. It gives up soon rather than make appends wait; the next call goes on.
 	DropSlices(ctx context.Context, now uint64) (dropped int, err error)
-	// FoldCheckpoints puts checkpoints into an order in which they take little room and are loaded quickly, as FoldCursors does with cursors.
+	// FoldCheckpoints puts checkpoints into an order in which they take little room and are loaded
+	// quickly, as FoldCursors does with cursors.
 	FoldCheckpoints(ctx context.Context, how Fold) error
 }

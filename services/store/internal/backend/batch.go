@@ -28,7 +28,8 @@ type Batch struct {
 	Commits []Commit
 	Runs    []Run
 	Keys    []Key
-	// Marks move a producer's position where no record of Runs does: a message that was a duplicate by its key.
+	// Marks move a producer's position where no record of Runs does: a message that was a duplicate
+	// by its key.
 	Marks []Mark
 	// Scheduled are kept until a batch takes them away again by Removed.
 	Scheduled []Scheduled
@@ -45,7 +46,8 @@ type Commit struct {
 	Number uint64
 }
 
-// Run is a contiguous piece of one topic's log, written by one batch. Several runs of a batch may be of one topic.
+// Run is a contiguous piece of one topic's log, written by one batch. Several runs of a batch may
+// be of one topic.
 type Run struct {
 	Shard  int
 	Commit uint64
@@ -66,8 +68,8 @@ func (r *Run) Last() uint64 { return r.First + uint64(r.N) - 1 }
 // KeyHash stands for a topic and a dedupe key.
 type KeyHash [16]byte
 
-// Key is a dedupe key that was used, and what came of it. The same hash may be committed again once the earlier one's
-// Until has passed; the greatest Until counts.
+// Key is a dedupe key that was used, and what came of it. The same hash may be committed again once
+// the earlier one's Until has passed; the greatest Until counts.
 type Key struct {
 	Shard       int
 	Hash        KeyHash
@@ -82,7 +84,8 @@ type Key struct {
 // ProducerID of an ordered producer.
 type ProducerID [16]byte
 
-// Producer is the position of an ordered producer in one topic: the last number taken, and the seq that it got.
+// Producer is the position of an ordered producer in one topic: the last number taken, and the seq
+// that it got.
 type Producer struct {
 	Shard       int
 	Topic       string
@@ -98,8 +101,8 @@ type Mark struct {
 	Producer
 }
 
-// Shard is what is known of a shard: its base epoch, the last commit that the checkpoint covers, and the time from which on no position of a
-// producer was forgotten (0: none ever was).
+// Shard is what is known of a shard: its base epoch, the last commit that the checkpoint covers,
+// and the time from which on no position of a producer was forgotten (0: none ever was).
 type Shard struct {
 	Shard  int
 	Epoch  uint64
@@ -107,8 +110,8 @@ type Shard struct {
 	Forgot uint64
 }
 
-// Topic is what is known of a topic: its head, and the lowest seq that may be retained (never lowered; at least 1).
-// Topics nobody published to are not told.
+// Topic is what is known of a topic: its head, and the lowest seq that may be retained (never
+// lowered; at least 1). Topics nobody published to are not told.
 type Topic struct {
 	Shard        int
 	Topic        string
@@ -116,8 +119,9 @@ type Topic struct {
 	Head, Oldest uint64
 }
 
-// Checkpoint holds what changed since the last one. Shards.Commit is covered by Topics and Producers of this checkpoint and earlier ones, but for
-// positions of producers whose At is before the shard's Forgot: those are not loaded again, and are deleted some time.
+// Checkpoint holds what changed since the last one. Shards.Commit is covered by Topics and
+// Producers of this checkpoint and earlier ones, but for positions of producers whose At is before
+// the shard's Forgot: those are not loaded again, and are deleted some time.
 type Checkpoint struct {
 	Shards    []Shard
 	Topics    []Topic

@@ -5,7 +5,8 @@ import (
 	"errors"
 )
 
-// ErrFenced says that another run has taken shards of this one: nothing was done, and never will be.
+// ErrFenced says that another run has taken shards of this one: nothing was done, and never will
+// be.
 var ErrFenced = errors.New("another store has taken the claims")
 
 // ErrTaken says that another run has a shard.
@@ -14,7 +15,8 @@ var ErrTaken = errors.New("another store has the claims of a shard")
 // ClaimNumbers is how many numbers a ClaimRun has for a shard, from ClaimShard.Next on.
 const ClaimNumbers = 1 << 32
 
-// ClaimsLost is how many takes of a shard NewEpoch leaves room for: a database that was rewound doesn't know of its last ones, and no number may be given twice.
+// ClaimsLost is how many takes of a shard NewEpoch leaves room for: a database that was rewound
+// doesn't know of its last ones, and no number may be given twice.
 const ClaimsLost = 1 << 20
 
 // Claims keeps who holds and who waits for resources (package claims decides about that).
@@ -23,23 +25,28 @@ type Claims interface {
 	OpenClaims(ctx context.Context, owner Owner) (ClaimRun, error)
 }
 
-// ClaimRun is one store's right to change claims of the shards that it took. Exclusiveness is the database's: what a run does after another took any of its shards is
-// ErrFenced. It has one user at a time. After any error but ErrTaken it is of no more use: what became of the last Commit is what the next run of that shard loads, and
-// never changes afterwards.
+// ClaimRun is one store's right to change claims of the shards that it took. Exclusiveness is the
+// database's: what a run does after another took any of its shards is ErrFenced. It has one user at
+// a time. After any error but ErrTaken it is of no more use: what became of the last Commit is what
+// the next run of that shard loads, and never changes afterwards.
 type ClaimRun interface {
-	// Take takes shards and hands visit every place in them, shard by shard in the order of Seq, after nobody else can change them. Without force it is ErrTaken where
-	// another run has one of them, and nothing is taken; with force that run is fenced, with all that it has. Shards that the run has already are begun anew. taken is in the order of shards.
+	// Take takes shards and hands visit every place in them, shard by shard in the order of Seq,
+	// after nobody else can change them. Without force it is ErrTaken where another run has one of
+	// them, and nothing is taken; with force that run is fenced, with all that it has. Shards that
+	// the run has already are begun anew. taken is in the order of shards.
 	Take(ctx context.Context, shards []int, force bool, visit func(ClaimPlace)) (taken []ClaimShard, now uint64, err error)
 	// Give lets go of shards.
 	Give(ctx context.Context, shards []int) error
-	// Commit does all changes in one transaction, durable when it returns nil. Without changes it only proves that the run is not fenced. now is the database's time, in
-	// Unix microseconds, between the call and its return.
+	// Commit does all changes in one transaction, durable when it returns nil. Without changes it
+	// only proves that the run is not fenced. now is the database's time, in Unix microseconds,
+	// between the call and its return.
 	Commit(ctx context.Context, c *ClaimChanges) (now uint64, err error)
 	// Close ends the run and lets go of everything.
 	Close() error
 }
 
-// ClaimShard is a shard that was taken: numbers from Next to Next+ClaimNumbers-1 are the run's, none of them was used before.
+// ClaimShard is a shard that was taken: numbers from Next to Next+ClaimNumbers-1 are the run's,
+// none of them was used before.
 type ClaimShard struct {
 	Shard int
 	Next  uint64
@@ -51,7 +58,8 @@ type ClaimKey struct {
 	Seq   uint64
 }
 
-// ClaimPlace is an owner's place at a resource. Times are Unix microseconds of the database's clock, durations microseconds; 0 is none.
+// ClaimPlace is an owner's place at a resource. Times are Unix microseconds of the database's
+// clock, durations microseconds; 0 is none.
 type ClaimPlace struct {
 	ClaimKey
 	Resource, Owner string
@@ -64,7 +72,8 @@ type ClaimPlace struct {
 	JoinedAt, GrantedAt, ExpiresAt uint64
 	// OfferedUntil is when a grant passes on that nobody has taken up; 0: it is taken up.
 	OfferedUntil uint64
-	// Node, with its Incarnation, and Conn are where the owner is told; Node "": it polls, or GoneAt is when its connection ended. Bound as in meshv1.ClaimOp.
+	// Node, with its Incarnation, and Conn are where the owner is told; Node "": it polls, or
+	// GoneAt is when its connection ended. Bound as in meshv1.ClaimOp.
 	Node        string
 	Incarnation uint64
 	Conn        uint64

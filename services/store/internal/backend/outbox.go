@@ -9,32 +9,40 @@ import (
 // ErrHeld says that another store reads the outbox.
 var ErrHeld = errors.New("held by another store")
 
-// Outboxes is what a database may have besides: an outbox that applications write inside their own transactions. SQLite has none.
+// Outboxes is what a database may have besides: an outbox that applications write inside their own
+// transactions. SQLite has none.
 type Outboxes interface {
-	// OpenOutbox takes the right to read the outbox, with a connection of its own that holds it; ErrHeld where another one does.
+	// OpenOutbox takes the right to read the outbox, with a connection of its own that holds it;
+	// ErrHeld where another one does.
 	OpenOutbox(ctx context.Context, owner Owner) (Outbox, error)
 }
 
-// Outbox is the right to read, one at a time. It has one user. After any error it is of no more use: Close it and open another.
+// Outbox is the right to read, one at a time. It has one user. After any error it is of no more
+// use: Close it and open another.
 type Outbox interface {
-	// Pending lists, in the order in which they are to be published, at most limit rows of the batch under way; where there is none, it begins one
-	// with everything that was committed since the last. repeated says that an earlier holder began it: what became of its rows
-	// is not known.
+	// Pending lists, in the order in which they are to be published, at most limit rows of the
+	// batch under way; where there is none, it begins one with everything that was committed since
+	// the last. repeated says that an earlier holder began it: what became of its rows is not
+	// known.
 	Pending(ctx context.Context, limit int) (rows []OutboxEntry, repeated bool, err error)
 	// Rows in the order of ids, which Pending listed.
 	Rows(ctx context.Context, ids []int64) ([]OutboxRow, error)
-	// Settle notes that every row of the batch up to the id through is done with, some of them by a refusal; last ends the batch.
+	// Settle notes that every row of the batch up to the id through is done with, some of them by a
+	// refusal; last ends the batch.
 	Settle(ctx context.Context, through int64, last bool, refused []OutboxRefusal) error
-	// Park copies rows that Rows gave into a table of those that wait, each with its shard, and answers those that were not there yet.
+	// Park copies rows that Rows gave into a table of those that wait, each with its shard, and
+	// answers those that were not there yet.
 	Park(ctx context.Context, ids []int64, shards []int) (added []OutboxWaiting, err error)
 	// Waiting lists all that is parked.
 	Waiting(ctx context.Context) ([]OutboxWaiting, error)
-	// WaitingRows are the first rows of each of the shards, in the order of ids: at most each of one shard, and at most most rows and
-	// bytes of all, but for a row that is larger alone.
+	// WaitingRows are the first rows of each of the shards, in the order of ids: at most each of
+	// one shard, and at most most rows and bytes of all, but for a row that is larger alone.
 	WaitingRows(ctx context.Context, shards []int, each, most, bytes int) ([]OutboxRow, error)
-	// Unpark notes that parked rows, each with its shard, are done with, some of them by a refusal, and answers them.
+	// Unpark notes that parked rows, each with its shard, are done with, some of them by a refusal,
+	// and answers them.
 	Unpark(ctx context.Context, ids []int64, shards []int, refused []OutboxRefusal) (gone []OutboxWaiting, err error)
-	// Rotate begins the next table once the present one is old or large, if what lies in the next is settled and nobody uses it.
+	// Rotate begins the next table once the present one is old or large, if what lies in the next
+	// is settled and nobody uses it.
 	Rotate(ctx context.Context, older time.Duration, larger int64) (OutboxState, error)
 	// Close gives the right back.
 	Close() error

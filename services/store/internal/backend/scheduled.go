@@ -17,8 +17,9 @@ type ScheduledID struct {
 	MessageID [16]byte
 }
 
-// Scheduled is a message that waits until it is due. A batch brings it, and another one, of the owner of the same shard, takes it
-// away: the batch that appends it to its topic's log, or that of its cancellation. So it is appended once, whoever crashes when.
+// Scheduled is a message that waits until it is due. A batch brings it, and another one, of the
+// owner of the same shard, takes it away: the batch that appends it to its topic's log, or that of
+// its cancellation. So it is appended once, whoever crashes when.
 type Scheduled struct {
 	ScheduledID
 	Shard       int
@@ -32,7 +33,8 @@ type Scheduled struct {
 
 // Schedules reads what waits.
 type Schedules interface {
-	// ReadScheduled is the messages of shards that come after an id and are due at to at the latest, in order, limit at most.
+	// ReadScheduled is the messages of shards that come after an id and are due at to at the
+	// latest, in order, limit at most.
 	ReadScheduled(ctx context.Context, shards []int, after ScheduledID, to uint64, limit int) ([]Scheduled, error)
 	// FindScheduled by message id, without its body; ErrNotFound.
 	FindScheduled(ctx context.Context, messageID [16]byte) (Scheduled, error)

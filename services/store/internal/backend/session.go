@@ -8,32 +8,40 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Sessions are owned by (user, name). A detached session whose time is over counts as absent, deleted or not.
+// Sessions are owned by (user, name). A detached session whose time is over counts as absent,
+// deleted or not.
 type Sessions interface {
-	// AttachSession raises the generation (a new session's first one is now, so that a deleted session's holder can never
-	// write to its successor) and makes the caller the holder. peek only looks: generation, holder, cursors, filters; ErrNotFound
-	// is never returned, an absent session peeks as an empty answer. ttl_s 0 is 7 days.
+	// AttachSession raises the generation (a new session's first one is now, so that a deleted
+	// session's holder can never write to its successor) and makes the caller the holder. peek only
+	// looks: generation, holder, cursors, filters; ErrNotFound is never returned, an absent session
+	// peeks as an empty answer. ttl_s 0 is 7 days.
 	AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error)
-	// WriteCursors does every write, all in one transaction, and answers each with OK, SESSION_TAKEN_OVER (another generation holds it) or
-	// NOT_FOUND. Refused writes change nothing. A write that is sent while the session is being attached may be OK though AttachSession does not tell of
-	// it: later it is told, unless the new generation wrote of its topics. A write replaces the cursors of the topics named, and begins the TTL of a detached
-	// session anew. Dead letters go down with their write, once per (user, session, topic, epoch, seq), whichever write brings them.
+	// WriteCursors does every write, all in one transaction, and answers each with OK,
+	// SESSION_TAKEN_OVER (another generation holds it) or NOT_FOUND. Refused writes change nothing.
+	// A write that is sent while the session is being attached may be OK though AttachSession does
+	// not tell of it: later it is told, unless the new generation wrote of its topics. A write
+	// replaces the cursors of the topics named, and begins the TTL of a detached session anew. Dead
+	// letters go down with their write, once per (user, session, topic, epoch, seq), whichever
+	// write brings them.
 	WriteCursors(ctx context.Context, writes []*meshv1.SessionWrite, now uint64) ([]wirev1.Code, error)
-	// FoldCursors puts what WriteCursors wrote into an order in which it takes little room and is found quickly; nothing that can be asked
-	// changes. It is called every few seconds by one store, and may run for a minute.
+	// FoldCursors puts what WriteCursors wrote into an order in which it takes little room and is
+	// found quickly; nothing that can be asked changes. It is called every few seconds by one
+	// store, and may run for a minute.
 	FoldCursors(ctx context.Context, how Fold) error
-	// ListSessions without cursors, ordered by (user, name); user "": all. limit is at least 1. next "" says that it was the last page.
+	// ListSessions without cursors, ordered by (user, name); user "": all. limit is at least 1.
+	// next "" says that it was the last page.
 	ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error)
 	// GetSession with cursors (head and lag left 0); ErrNotFound.
 	GetSession(ctx context.Context, user, name string, now uint64) (*pushmeshv1.Session, error)
-	// DeleteSession with everything of it except its dead letters; ErrNotFound. It answers which edge held it ("": none), and its last generation.
+	// DeleteSession with everything of it except its dead letters; ErrNotFound. It answers which
+	// edge held it ("": none), and its last generation.
 	DeleteSession(ctx context.Context, user, name string) (edge string, generation uint64, err error)
 	// ExpireSessions deletes up to limit detached sessions whose time is over, and names them.
 	ExpireSessions(ctx context.Context, now uint64, limit int) (deleted []SessionKey, err error)
 	// SessionEdges names the edges that hold any session.
 	SessionEdges(ctx context.Context) ([]string, error)
-	// DetachEdge lets go of every session that an edge holds since before now; their TTL begins. Generations stay, so that a holder that lives
-	// after all can still write.
+	// DetachEdge lets go of every session that an edge holds since before now; their TTL begins.
+	// Generations stay, so that a holder that lives after all can still write.
 	DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error)
 }
 
@@ -64,14 +72,17 @@ type Namespaces interface {
 
 // DeadLetters that sessions gave up.
 type DeadLetters interface {
-	// ListDeadLetters with ids above after, ascending, whose topic matches filter ("": all). limit is at least 1.
+	// ListDeadLetters with ids above after, ascending, whose topic matches filter ("": all). limit
+	// is at least 1.
 	ListDeadLetters(ctx context.Context, filter string, after uint64, limit int) ([]*meshv1.DeadLetter, error)
 	// FindDeadLetters by id, ascending; those that are not there are left out.
 	FindDeadLetters(ctx context.Context, ids []uint64) ([]*meshv1.DeadLetter, error)
 	// DiscardDeadLetters deletes and says how many there were.
 	DiscardDeadLetters(ctx context.Context, ids []uint64) (int, error)
-	// UncopiedLetters with ids above after, ascending: those that no batch (Batch.Copied) and no MarkLettersCopied named.
+	// UncopiedLetters with ids above after, ascending: those that no batch (Batch.Copied) and no
+	// MarkLettersCopied named.
 	UncopiedLetters(ctx context.Context, after uint64, limit int) ([]*meshv1.DeadLetter, error)
-	// MarkLettersCopied has UncopiedLetters leave letters out; those that are not there are no error.
+	// MarkLettersCopied has UncopiedLetters leave letters out; those that are not there are no
+	// error.
 	MarkLettersCopied(ctx context.Context, ids []uint64) error
 }

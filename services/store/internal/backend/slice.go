@@ -56,8 +56,8 @@ func sliceOf(at uint64, width time.Duration) Slice {
 	return Slice{at - at%w, at - at%w + w}
 }
 
-// KeyClass says in which table a dedupe key lies. A key's slice is that of its Until, so that a slice can be dropped at
-// its End, and a lookup at a time looks at the slices that end after it.
+// KeyClass says in which table a dedupe key lies. A key's slice is that of its Until, so that a
+// slice can be dropped at its End, and a lookup at a time looks at the slices that end after it.
 type KeyClass uint8
 
 // Classes of keys by their window.

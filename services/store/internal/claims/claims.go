@@ -1,5 +1,5 @@
-// Package claims serves claims on resources: the lane, which owns the book of all places (package book) in the shards of this store, and the streams of nodes.
-// See docs/adr/0046-claims.md.
+// Package claims serves claims on resources: the lane, which owns the book of all places (package
+// book) in the shards of this store, and the streams of nodes. See docs/adr/0046-claims.md.
 package claims
 
 import (
@@ -21,7 +21,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
 )
 
-// forgivenAfter is when a process that another took the place of may come back, if that one has no stream any more.
+// forgivenAfter is when a process that another took the place of may come back, if that one has no
+// stream any more.
 const forgivenAfter = 5 * time.Second
 
 // Limits of a node's stream; 0: the default.
@@ -38,8 +39,9 @@ type Config struct {
 	// Away says at once why the database is not asked now; nil: it is.
 	Away  func() error
 	Owner backend.Owner
-	// Owned writes for each shard a number that is 0 where it is not this store's, and another one where it became so anew (shardlog.Log.Claims); Own is that
-	// of one shard. Sure says whether a shard is this store's for certain (shardlog.Log.Sure).
+	// Owned writes for each shard a number that is 0 where it is not this store's, and another one
+	// where it became so anew (shardlog.Log.Claims); Own is that of one shard. Sure reports whether
+	// a shard is this store's for certain (shardlog.Log.Sure).
 	Owned    func(dst []uint64)
 	Own      func(shard int) uint64
 	Sure     func(ctx context.Context, shard int) error
@@ -51,8 +53,10 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Lane is a lifecycle.Part. Its goroutine owns the book and the run in the database: it gathers operations of all nodes, what fell due and what became of
-// calls, has the book decide, commits, and only then answers and tells. Whatever fails, it forgets all and reads anew what the database has.
+// Lane is a lifecycle.Part. Its goroutine owns the book and the run in the database: it gathers
+// operations of all nodes, what fell due and what became of calls, has the book decide, commits,
+// and only then answers and tells. Whatever fails, it forgets all and reads anew what the database
+// has.
 type Lane struct {
 	cfg      Config
 	metrics  *metrics

@@ -60,7 +60,8 @@ func TestAcquireQueueReleasePush(t *testing.T) {
 	})
 }
 
-// Nothing is told before it is in the database, and nothing that may not be there is told as if it were.
+// Nothing is told before it is in the database, and nothing that may not be there is told as if it
+// were.
 func TestAnswersFollowTheCommit(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		t.Run(fmt.Sprint("committed=", done), func(t *testing.T) {
@@ -300,7 +301,8 @@ func TestSlowNode(t *testing.T) {
 			}
 			pass(100 * time.Millisecond) // a resource's changes are told ten times a second
 		}
-		// It counts as gone already, whatever its connection does: the grace of 10 s begins after 5 s.
+		// It counts as gone already, whatever its connection does: the grace of 10 s begins after 5
+		// s.
 		is(t, quick.do(op(check, "r/slow", "", 0)), held)
 		pass(16 * time.Second)
 		is(t, quick.do(op(check, "r/slow", "", 0)), free)
@@ -357,8 +359,8 @@ func TestOverload(t *testing.T) {
 	})
 }
 
-// A later stream of a node takes the place of the earlier one, which loses its connection there; one of an earlier life does not,
-// whatever its number.
+// A later stream of a node takes the place of the earlier one, which loses its connection there;
+// one of an earlier life does not, whatever its number.
 func TestStreamsOfANode(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := open(t, newDatabase(), "a", true)

@@ -18,9 +18,10 @@ const (
 
 var errBack = errors.New("the database's clock went back")
 
-// clock tells the database's time, in Unix microseconds, from what it answered and this process's monotonic clock. The host's wall clock has no part in it. It is
-// never ahead of the database, as far as answers show, and behind it by the shortest round trip at most: nothing ends before its time. It never goes
-// back, but after errBack.
+// clock tells the database's time, in Unix microseconds, from what it answered and this process's
+// monotonic clock. The host's wall clock has no part in it. It is never ahead of the database, as
+// far as answers show, and behind it by the shortest round trip at most: nothing ends before its
+// time. It never goes back, but after errBack.
 type clock struct {
 	began   time.Time // mono 0
 	samples []sample
@@ -50,7 +51,8 @@ func (c *clock) note(asked, answered time.Time, at uint64) error {
 	least, most := s.bounds(s.answered)
 	c.samples = slices.DeleteFunc(c.samples, func(old sample) bool {
 		a, b := old.bounds(s.answered)
-		return s.answered-old.answered > sampleAge || b < least || a > most // one of the clocks jumped since
+		// one of the clocks jumped since
+		return s.answered-old.answered > sampleAge || b < least || a > most
 	})
 	if len(c.samples) == samplesKept {
 		c.samples = slices.Delete(c.samples, 0, 1)

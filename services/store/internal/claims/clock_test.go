@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// The estimate is never ahead of the database, never goes back, and is behind by the shortest round trip of late at most, whatever the others took.
+// The estimate is never ahead of the database, never goes back, and is behind by the shortest round
+// trip of late at most, whatever the others took.
 func TestClock(t *testing.T) {
 	began := time.Now()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -32,7 +33,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// A database that goes on after a jump of its clock, or another one that took its place, is believed.
+// A database that goes on after a jump of its clock, or another one that took its place, is
+// believed.
 func TestClockJumps(t *testing.T) {
 	began := time.Now()
 	c := newClock(began)
@@ -73,7 +75,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// A quick answer is better than later slow ones, for as long as clocks can be trusted to keep step; what is kept of answers is bounded.
+// A quick answer is better than later slow ones, for as long as clocks can be trusted to keep step;
+// what is kept of answers is bounded.
 func TestAClockGoesByItsBestAnswer(t *testing.T) {
 	began := time.Now()
 	c := newClock(began)

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Each of many holds ends when it should by the database's clock, though commits take their time and nodes go on asking.
+// Each of many holds ends when it should by the database's clock, though commits take their time
+// and nodes go on asking.
 func TestExpiryOfMany(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 20_000

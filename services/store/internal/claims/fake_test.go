@@ -12,14 +12,16 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// database is a backend.Claims in memory, which can be told to fail. Its clock is a year ahead of this process's.
+// database is a backend.Claims in memory, which can be told to fail. Its clock is a year ahead of
+// this process's.
 type database struct {
 	mu    sync.Mutex
 	ahead time.Duration
 	rows  map[backend.ClaimKey]backend.ClaimPlace
 	owner [topic.Shards]*dbRun
 	next  [topic.Shards]uint64
-	// before and after are asked around every call ("open", "take", "give", "commit"); an error fails it, before or after it was done. They may block.
+	// before and after are asked around every call ("open", "take", "give", "commit"); an error
+	// fails it, before or after it was done. They may block.
 	before, after func(what string, by backend.Owner) error
 	commits       int
 	opens         int // runs that were begun, or tried to be

@@ -38,8 +38,8 @@ func listOf(name string) *meshv1.StoreServiceListClaimsRequest {
 	return &meshv1.StoreServiceListClaimsRequest{Resource: name}
 }
 
-// A list tells what is committed, once the database has said that this store may; who asks while that can't be said is told to come back, and so are more than 64
-// who wait.
+// A list tells what is committed, once the database has said that this store may; who asks while
+// that can't be said is told to come back, and so are more than 64 who wait.
 func TestListsFollowTheCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db := newDatabase()
@@ -162,7 +162,8 @@ func TestNodesTakeTurns(t *testing.T) {
 	})
 }
 
-// A store that does not know the policies serves nothing, and one that does not understand those of a namespace nothing there.
+// A store that does not know the policies serves nothing, and one that does not understand those of
+// a namespace nothing there.
 func TestNothingIsServedWithoutAPolicy(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db := newDatabase()
@@ -189,8 +190,8 @@ func TestNothingIsServedWithoutAPolicy(t *testing.T) {
 	})
 }
 
-// While a run can't be begun operations wait a little, and are refused after a second; tries grow rarer, up to one a second; and once all is well, the next
-// failure is mended as fast as the first.
+// While a run can't be begun operations wait a little, and are refused after a second; tries grow
+// rarer, up to one a second; and once all is well, the next failure is mended as fast as the first.
 func TestARunIsBegunAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db := newDatabase()
@@ -236,7 +237,8 @@ func TestARunIsBegunAnew(t *testing.T) {
 				t.Errorf("round %d: the next is refused after %s", round, waited)
 			}
 			pass(18 * time.Second)
-			if n := db.opened() - before; n < 22 || n > 27 { // seven in the first 1.3 s, then one a second
+			if n := db.opened() - before; n < 22 || n > 27 {
+				// seven in the first 1.3 s, then one a second
 				t.Errorf("round %d: %d tries in 20 s", round, n)
 			}
 			pass(3 * time.Second)
@@ -248,7 +250,8 @@ func TestARunIsBegunAnew(t *testing.T) {
 	})
 }
 
-// A store with nothing to do asks the database once a second whether its claims are still its own: one whose shards were taken meanwhile finds out.
+// A store with nothing to do asks the database once a second whether its claims are still its own:
+// one whose shards were taken meanwhile finds out.
 func TestAnIdleStoreFindsOutThatItIsFenced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db := newDatabase()
@@ -278,7 +281,8 @@ func TestAnIdleStoreFindsOutThatItIsFenced(t *testing.T) {
 	})
 }
 
-// Whoever half-closes gets all answers; a message of too many operations, and a node without a proper name, end the stream.
+// Whoever half-closes gets all answers; a message of too many operations, and a node without a
+// proper name, end the stream.
 func TestHowAStreamEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db := newDatabase()
@@ -333,7 +337,8 @@ func TestHowAStreamEnds(t *testing.T) {
 	})
 }
 
-// What operators see: who holds and who waits, how long commits and waits took, what ended and what was refused and why, and how often all was read anew.
+// What operators see: who holds and who waits, how long commits and waits took, what ended and what
+// was refused and why, and how often all was read anew.
 func TestClaimsAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, reg := newDatabase(), prometheus.NewRegistry()

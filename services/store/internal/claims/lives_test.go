@@ -8,8 +8,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A node whose process was started again has its streams, whatever the numbers of the two; the process before it does not get them back by
-// trying again, until the new one has had no stream for a while.
+// A node whose process was started again has its streams, whatever the numbers of the two; the
+// process before it does not get them back by trying again, until the new one has had no stream for
+// a while.
 func TestANodeMayRestartWithAnyIncarnation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := open(t, newDatabase(), "a", true)
@@ -33,7 +34,8 @@ func TestANodeMayRestartWithAnyIncarnation(t *testing.T) {
 		refusedStream()
 		after.cancel()
 		<-after.ended
-		back := s.node("edge:1", 1_700_000_000_000_000) // it lived all the while, and the other is gone
+		// it lived all the while, and the other is gone
+		back := s.node("edge:1", 1_700_000_000_000_000)
 		is(t, back.do(op(check, "r/2", "", 0)), free)
 	})
 }

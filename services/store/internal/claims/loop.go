@@ -13,7 +13,8 @@ import (
 const (
 	// look bounds how late it is noticed that a shard came or went.
 	look = 50 * time.Millisecond
-	// probeEvery is how often the database is asked for its time, and whether this run is good, while there is nothing to commit.
+	// probeEvery is how often the database is asked for its time, and whether this run is good,
+	// while there is nothing to commit.
 	probeEvery = time.Second
 	// stepOps operations, and stepDue places that fell due, go into one commit.
 	stepOps = 512
@@ -66,7 +67,8 @@ func (l *Lane) wait(ctx context.Context, pause time.Duration, since time.Time) {
 	}
 }
 
-// serve is one run in the database, until an error or the end; served: it has got as far as to serve.
+// serve is one run in the database, until an error or the end; served: it has got as far as to
+// serve.
 func (l *Lane) serve(ctx context.Context) (served bool, err error) {
 	if err := l.cfg.Away(); err != nil {
 		return false, err
@@ -114,7 +116,8 @@ func (l *Lane) open(ctx context.Context) error {
 	return l.commit(l.book.Take()) // what time is it?
 }
 
-// close ends the run and forgets everything. Nodes have to ask again: what was told to nobody is lost.
+// close ends the run and forgets everything. Nodes have to ask again: what was told to nobody is
+// lost.
 func (l *Lane) close(why error) {
 	if l.run == nil {
 		l.is(why)

@@ -33,7 +33,8 @@ func (l *Lane) Serve(to grpc.BidiStreamingServer[meshv1.StoreServiceClaimsReques
 	}
 	defer l.leave(s)
 	received := make(chan error, 1)
-	go func() { received <- l.receive(to, s, first) }() // ends with the stream, which ends when this function returns
+	// ends with the stream, which ends when this function returns
+	go func() { received <- l.receive(to, s, first) }()
 	return s.send(to, received)
 }
 
@@ -143,7 +144,7 @@ func (l *Lane) refusal(o *meshv1.ClaimOp, why *code.Error) word {
 	return word{result: &meshv1.ClaimResult{Ref: o.GetRef(), Code: why.Code, Error: why.Message, RetryAfterMs: uint32(why.RetryAfter.Milliseconds())}}
 }
 
-// sound says whether any database can keep the names of an operation.
+// sound reports whether any database can keep the names of an operation.
 func sound(o *meshv1.ClaimOp) bool {
 	return clean(o.GetResource()) && clean(o.GetOwner()) && clean(o.GetSuccessor())
 }

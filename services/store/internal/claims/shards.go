@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// firstGroup shards are taken at once, then as many as have about groupPlaces, judged by those before: everything else waits while they are read.
+	// firstGroup shards are taken at once, then as many as have about groupPlaces, judged by those
+	// before: everything else waits while they are read.
 	firstGroup  = 16
 	mostGroup   = 256
 	groupPlaces = 20_000
@@ -23,7 +24,8 @@ const (
 	fewNumbers = 1 << 20
 	// again stands for the number of a shard that has to be taken anew.
 	again = math.MaxUint64
-	// sureTimeout bounds the question whether a shard is this store's for certain; it is asked again.
+	// sureTimeout bounds the question whether a shard is this store's for certain; it is asked
+	// again.
 	sureTimeout = 20 * time.Millisecond
 )
 
@@ -40,7 +42,7 @@ type shards struct {
 	news   bool // parked operations should be looked at
 }
 
-// wanted says whether a shard is the log's and not yet the book's.
+// wanted reports whether a shard is the log's and not yet the book's.
 func (s *shards) wanted(n int) bool { return s.owned[n] != 0 && s.taken[n] != s.owned[n] }
 
 // group is what to take next, all of them politely or all by force.
@@ -63,7 +65,8 @@ func (s *shards) group(now time.Time) (shards []int, force bool) {
 	return shards, force
 }
 
-// follow gives back shards that the log has lost, and takes those that it has got, a group at a time; more: there is another.
+// follow gives back shards that the log has lost, and takes those that it has got, a group at a
+// time; more: there is another.
 func (l *Lane) follow(ctx context.Context) (more bool, err error) {
 	s := &l.shards
 	if now := time.Now(); now.Sub(s.looked) >= look {
@@ -123,7 +126,8 @@ func (l *Lane) give(ctx context.Context) error {
 	return l.run.Give(ctx, lost)
 }
 
-// sure says whether the log is sure of shards that are to be taken from another store. A store that hung finds out last that it lost them.
+// sure reports whether the log is sure of shards that are to be taken from another store. A store
+// that hung finds out last that it lost them.
 func (l *Lane) sure(ctx context.Context, group []int) bool {
 	ctx, cancel := context.WithTimeout(ctx, sureTimeout)
 	defer cancel()

@@ -8,8 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A group of shards to take is of those that are wanted and were not tried in this round: the first of them and, up to the size, all others that are to be taken
-// the same way; by force only what another store has kept for long enough.
+// A group of shards to take is of those that are wanted and were not tried in this round: the first
+// of them and, up to the size, all others that are to be taken the same way; by force only what
+// another store has kept for long enough.
 func TestAGroupOfShardsIsTakenOneWay(t *testing.T) {
 	now := time.Unix(1000, 0)
 	rapid.Check(t, func(t *rapid.T) {

@@ -25,7 +25,8 @@ func (l *Lane) meet(now uint64, b *batch) {
 	}
 }
 
-// commit puts a step into the database, and learns what time it is there. A planned stop does not cut it off.
+// commit puts a step into the database, and learns what time it is there. A planned stop does not
+// cut it off.
 func (l *Lane) commit(step *book.Step) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 const (
 	// maxOps of a message, and of what is sent in one.
 	maxOps = 1000
-	// DefaultUnanswered operations; further ones are answered OVERLOADED. With twice as many answers to be sent the stream is not read.
+	// DefaultUnanswered operations; further ones are answered OVERLOADED. With twice as many
+	// answers to be sent the stream is not read.
 	DefaultUnanswered = 100_000
 	// DefaultPushBytes that wait to be sent; beyond it the stream ends.
 	DefaultPushBytes = 16 << 20
@@ -35,7 +36,8 @@ type op struct {
 	at    time.Time // it came
 }
 
-// stream is what a node says and is told. Its handler's goroutine sends, another reads; the lane puts in what is to be sent and never waits.
+// stream is what a node says and is told. Its handler's goroutine sends, another reads; the lane
+// puts in what is to be sent and never waits.
 type stream struct {
 	node        string
 	incarnation uint64
@@ -69,7 +71,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// expect says whether one more operation may be taken.
+// expect reports whether one more operation may be taken.
 func (s *stream) expect() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +82,7 @@ func (s *stream) expect() bool {
 	return true
 }
 
-// full says whether the node should be read no further for now.
+// full reports whether the node should be read no further for now.
 func (s *stream) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +95,8 @@ type word struct {
 	push   *meshv1.ClaimPush
 }
 
-// put takes what is to be sent, in order; answered of it are answers to operations that were expected. False: it is too much, and the stream has failed.
+// put takes what is to be sent, in order; answered of it are answers to operations that were
+// expected. False: it is too much, and the stream has failed.
 func (s *stream) put(words []word, answered int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +123,8 @@ func (s *stream) put(words []word, answered int) bool {
 	return true
 }
 
-// forResults is the message that a further answer goes into: none with pushes, which would come behind it.
+// forResults is the message that a further answer goes into: none with pushes, which would come
+// behind it.
 func (s *stream) forResults() *meshv1.StoreServiceClaimsResponse {
 	if n := len(s.outs); n > 0 && len(s.outs[n-1].GetPushes()) == 0 && len(s.outs[n-1].GetResults()) < maxOps {
 		return s.outs[n-1]

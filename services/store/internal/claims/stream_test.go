@@ -18,8 +18,9 @@ func pushOf(conn uint64, owner string) word {
 	return word{push: &meshv1.ClaimPush{Conn: conn, Owner: owner, State: &wirev1.ClaimState{Resource: "r", Holder: "h"}}}
 }
 
-// A node reads what it is told in the order in which it happened: in a message answers come first. So a LOST that led to an answer is never behind it. And a message
-// holds as much as that and its bound allow.
+// A node reads what it is told in the order in which it happened: in a message answers come first.
+// So a LOST that led to an answer is never behind it. And a message holds as much as that and its
+// bound allow.
 func TestWhatANodeIsToldKeepsItsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStream("edge:1", 1, Limits{Unanswered: 10, PushBytes: 1 << 30})
@@ -167,7 +168,8 @@ func TestAStreamFailsAtOnce(t *testing.T) {
 	}
 }
 
-// What waits for a node that does not read is bounded by bytes: each push counts with its names. One that is beyond ends the stream, and the node asks for all.
+// What waits for a node that does not read is bounded by bytes: each push counts with its names.
+// One that is beyond ends the stream, and the node asks for all.
 func TestASlowStreamIsBoundedByBytes(t *testing.T) {
 	one := weight(pushOf(1, strings.Repeat("x", 100)).push)
 	if one < 160+102 || one != weight(pushOf(1, "").push)+100 {

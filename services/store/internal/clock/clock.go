@@ -1,6 +1,7 @@
-// Package clock tells the database's time, by which everything of a store happens: times of messages, retention, what falls due, what expires. It does not
-// follow a clock blindly. The database's and the host's clocks check each other: while they are apart, or the database's jumped, nothing is
-// deleted, for that would be for ever.
+// Package clock tells the database's time, by which everything of a store happens: times of
+// messages, retention, what falls due, what expires. It does not follow a clock blindly. The
+// database's and the host's clocks check each other: while they are apart, or the database's
+// jumped, nothing is deleted, for that would be for ever.
 package clock
 
 import (
@@ -21,7 +22,8 @@ const (
 	Limit = 10 * time.Second
 	// askEvery is the pace of asking the database.
 	askEvery = time.Second
-	// askTimeout bounds a question. An answer that took longer than slow says little about the time: it is taken only while nothing is known.
+	// askTimeout bounds a question. An answer that took longer than slow says little about the
+	// time: it is taken only while nothing is known.
 	askTimeout = 2 * time.Second
 	slow       = time.Second
 )
@@ -41,7 +43,8 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Clock is a lifecycle.Part that owns a goroutine. Between two answers, and while the database is away, it goes on by the monotonic clock.
+// Clock is a lifecycle.Part that owns a goroutine. Between two answers, and while the database is
+// away, it goes on by the monotonic clock.
 type Clock struct {
 	cfg   Config
 	begin time.Time // where monotonic times begin
@@ -68,7 +71,8 @@ func New(cfg Config) *Clock {
 	return c
 }
 
-// Set asks once, before anything else: an error says that the database was not reached, or that the clocks are apart; then which one is wrong is for people to say.
+// Set asks once, before anything else: an error says that the database was not reached, or that the
+// clocks are apart; then which one is wrong is for people to say.
 func (c *Clock) Set(ctx context.Context) error {
 	if err := c.ask(ctx); err != nil {
 		return err
@@ -89,7 +93,8 @@ func (c *Clock) Start(context.Context) error {
 			case <-ticker.C:
 			}
 			if err := c.ask(ctx); err != nil {
-				c.cfg.Log.Debug("the database's time", "error", err) // readiness names a database that is away
+				// readiness names a database that is away
+				c.cfg.Log.Debug("the database's time", "error", err)
 			}
 		}
 	})
@@ -136,7 +141,8 @@ func (c *Clock) ask(ctx context.Context) error {
 	return nil
 }
 
-// note takes in that the database's time was at, somewhen between two monotonic times, and the host's was host at the later one.
+// note takes in that the database's time was at, somewhen between two monotonic times, and the
+// host's was host at the later one.
 func (c *Clock) note(asked, answered, at, host int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +156,8 @@ func (c *Clock) note(asked, answered, at, host int64) {
 	}
 	was := c.doubt
 	switch {
-	case near(jump) || hostAgrees: // both clocks at once: this process stood still, or the clocks were set
+	case near(jump) || hostAgrees:
+		// both clocks at once: this process stood still, or the clocks were set
 		if c.known {
 			c.offset += jump
 		} else {

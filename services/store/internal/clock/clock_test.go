@@ -28,7 +28,8 @@ const year = 365 * 24 * time.Hour
 // ahead is how far the clock's time is ahead of the real one, to the nearest tenth of the limit.
 func ahead(c *Clock) time.Duration { return time.Until(c.Now()).Round(Limit / 10) }
 
-// Whatever one of two clocks does, time goes on as the database had it, and nothing is deleted while they disagree.
+// Whatever one of two clocks does, time goes on as the database had it, and nothing is deleted
+// while they disagree.
 func TestTwoClocksCheckEachOther(t *testing.T) {
 	for name, c := range map[string]struct {
 		move  func(*clocks)
@@ -71,7 +72,8 @@ func TestTwoClocksCheckEachOther(t *testing.T) {
 	}
 }
 
-// A store that starts while the clocks are apart says so, and which one is right is for people to say.
+// A store that starts while the clocks are apart says so, and which one is right is for people to
+// say.
 func TestNoStartWithClocksApart(t *testing.T) {
 	for _, x := range []*clocks{{host: year}, {host: -year}, {database: year}, {database: -time.Minute}} {
 		if err := x.make(false).Set(t.Context()); err == nil {
@@ -88,7 +90,8 @@ func TestNoStartWithClocksApart(t *testing.T) {
 	}
 }
 
-// A store starts beside a database of which every answer takes long. Later such an answer moves nothing.
+// A store starts beside a database of which every answer takes long. Later such an answer moves
+// nothing.
 func TestASlowDatabaseTellsTheTimeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var jump time.Duration

@@ -14,12 +14,14 @@ func (s *Set) OpenWriter(context.Context, backend.Owner) (backend.Writer, error)
 	return nil, errors.New("databases: a writer is of one database")
 }
 
-// OpenWatch is not for a set: stores are watched in each database, where one may be silent and another not.
+// OpenWatch is not for a set: stores are watched in each database, where one may be silent and
+// another not.
 func (s *Set) OpenWatch(context.Context, backend.Owner) (backend.Watch, error) {
 	return nil, errors.New("databases: a watch is of one database")
 }
 
-// Owners are those of each database's shards. One that is away is left out: its shards' owners can't be known, nor changed.
+// Owners are those of each database's shards. One that is away is left out: its shards' owners
+// can't be known, nor changed.
 func (s *Set) Owners(ctx context.Context) (all []backend.Ownership, err error) {
 	err = s.each(func(i int, db *postgres.DB) error {
 		some, err := db.Owners(ctx)
@@ -75,8 +77,9 @@ func (s *Set) FoldCheckpoints(ctx context.Context, how backend.Fold) error {
 // Check names what is wrong with any.
 func (s *Set) Check() error { return s.each(func(_ int, db *postgres.DB) error { return db.Check() }) }
 
-// Move moves a shard to the database of that name. Stores may run: they give the shard back, and its messages are refused, with a time to come
-// back, until it is where it shall be. A move that was interrupted is done again, to the same database or to another one.
+// Move moves a shard to the database of that name. Stores may run: they give the shard back, and
+// its messages are refused, with a time to come back, until it is where it shall be. A move that
+// was interrupted is done again, to the same database or to another one.
 func (s *Set) Move(ctx context.Context, shard int, to string) error {
 	at := -1
 	for i, name := range s.names {
@@ -112,8 +115,8 @@ func (s *Set) Move(ctx context.Context, shard int, to string) error {
 	})
 }
 
-// holder is the database that has a shard's data: the one that says so, or, where a move was interrupted before it was done, the one that the
-// map names.
+// holder is the database that has a shard's data: the one that says so, or, where a move was
+// interrupted before it was done, the one that the map names.
 func (s *Set) holder(ctx context.Context, shard int) (int, error) {
 	at := -1
 	err := s.each(func(i int, db *postgres.DB) error {

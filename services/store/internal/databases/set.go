@@ -1,5 +1,6 @@
-// Package databases makes one backend of several Postgres databases. The first, home, holds the map that says which shard lies where, and what
-// belongs to no shard: sessions, dead letters, namespaces, the outbox. Everything of a shard (its log, heads, producers, dedupe keys and
+// Package databases makes one backend of several Postgres databases. The first, home, holds the map
+// that says which shard lies where, and what belongs to no shard: sessions, dead letters,
+// namespaces, the outbox. Everything of a shard (its log, heads, producers, dedupe keys and
 // scheduled messages) is in the shard's database.
 package databases
 
@@ -25,7 +26,8 @@ import (
 // refreshEvery is how soon a change of the map is known.
 const refreshEvery = 250 * time.Millisecond
 
-// Set is a backend.Several, and a lifecycle.Part that follows the map. What it doesn't override is home's.
+// Set is a backend.Several, and a lifecycle.Part that follows the map. What it doesn't override is
+// home's.
 type Set struct {
 	*postgres.DB // home
 	names        []string
@@ -135,7 +137,8 @@ func (s *Set) Databases() []backend.Backend { return s.bases }
 // Place of a shard.
 func (s *Set) Place(shard int) int { return s.places.Load()[shard] }
 
-// of is the database of a topic. While its shard is on the move nobody owns it; who reads then finds what home has.
+// of is the database of a topic. While its shard is on the move nobody owns it; who reads then
+// finds what home has.
 func (s *Set) of(name string) *postgres.DB { return s.all[max(s.Place(topic.Shard(name)), 0)] }
 
 // each asks every database, and joins what went wrong.

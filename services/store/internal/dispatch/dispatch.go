@@ -1,4 +1,5 @@
-// Package dispatch appends messages that begin in the store, not at a router, and has a router deliver them after the commit.
+// Package dispatch appends messages that begin in the store, not at a router, and has a router
+// deliver them after the commit.
 package dispatch
 
 import (
@@ -33,11 +34,14 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Dispatcher is a lifecycle.Part, safe for concurrent use. It is to run longer than its log: what the log answers last is routed as well.
+// Dispatcher is a lifecycle.Part, safe for concurrent use. It is to run longer than its log: what
+// the log answers last is routed as well.
 //
-// The way of a message is "stored, now route it": it is appended like any other; once committed it goes over NATS to one live router
-// (bus.Stored), with seq and body, and that router sends it to the interested edges exactly as it sends what it appended itself. The
-// notice may be lost, like every delivery: edges compare heads (ARCHITECTURE.md, rule 2), so that it is late then and not lost.
+// The way of a message is "stored, now route it": it is appended like any other; once committed it
+// goes over NATS to one live router (bus.Stored), with seq and body, and that router sends it to
+// the interested edges exactly as it sends what it appended itself. The notice may be lost, like
+// every delivery: edges compare heads (ARCHITECTURE.md, rule 2), so that it is late then and not
+// lost.
 type Dispatcher struct {
 	cfg     Config
 	metrics *metrics
@@ -63,8 +67,8 @@ func (d *Dispatcher) Start(context.Context) error {
 // Stop tells of what is left, and ends.
 func (d *Dispatcher) Stop(ctx context.Context) error { return d.group.Stop(ctx) }
 
-// Append is shardlog.Log's: each item gets exactly one result at sink. What was committed is on its way to the edges by then, or soon.
-// Refs are the caller's, unique among these items.
+// Append is shardlog.Log's: each item gets exactly one result at sink. What was committed is on its
+// way to the edges by then, or soon. Refs are the caller's, unique among these items.
 func (d *Dispatcher) Append(items []*meshv1.AppendItem, sink shardlog.Sink) {
 	c := &call{d: d, sink: sink, items: make(map[uint64]*meshv1.AppendItem, len(items))}
 	for _, it := range items {
@@ -97,8 +101,8 @@ func (d *Dispatcher) committed(items map[uint64]*meshv1.AppendItem, rs []*meshv1
 		case r.GetCode() == wirev1.Code_CODE_OK && !r.GetDuplicate():
 			d.metrics.bounded(d.queue.put(item, r))
 		case r.GetCode() == wirev1.Code_CODE_OK, r.GetCode() == wirev1.Code_CODE_INTERNAL:
-			// The log has an earlier message under that seq, whose notice may have been lost with the store that sent it; or nobody
-			// knows whether the log has this one.
+			// The log has an earlier message under that seq, whose notice may have been lost with
+			// the store that sent it; or nobody knows whether the log has this one.
 			d.metrics.bounded(d.queue.check(item.GetTopic()))
 		}
 	}

@@ -58,8 +58,9 @@ func (c *count) Results(rs []*meshv1.AppendResult) {
 	c.results += len(rs)
 }
 
-// Whatever the log answers: what was committed is told once with its seq and body, what may be there already is told as a topic, what was
-// refused is not told, and no notice is too large for the bus.
+// Whatever the log answers: what was committed is told once with its seq and body, what may be
+// there already is told as a topic, what was refused is not told, and no notice is too large for
+// the bus.
 func TestWhatWasCommittedIsTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		heads := map[string]uint64{}
@@ -135,7 +136,8 @@ func TestWhatWasCommittedIsTold(t *testing.T) {
 	})
 }
 
-// Beyond the bounds topics are told instead of messages, and beyond those nothing: counted, and never more memory.
+// Beyond the bounds topics are told instead of messages, and beyond those nothing: counted, and
+// never more memory.
 func TestQueueIsBounded(t *testing.T) {
 	var q queue
 	for i := range maxMessages + 10 {

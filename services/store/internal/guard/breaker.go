@@ -10,7 +10,8 @@ const (
 	successesToClose = 2
 	// ProbeEvery is the least time between the beginnings of two probes.
 	ProbeEvery = 200 * time.Millisecond
-	// longestProbe is what ProbeEvery grows to, doubling, where a breaker opens again soon after it closed.
+	// longestProbe is what ProbeEvery grows to, doubling, where a breaker opens again soon after it
+	// closed.
 	longestProbe = 8 * ProbeEvery
 	// steady is how long a breaker must have been closed to begin with ProbeEvery again.
 	steady = 10 * time.Second
@@ -39,11 +40,13 @@ type Outcome int
 const (
 	// Answered by the database, whatever it said: an error of the statement itself is an answer.
 	Answered Outcome = iota
-	// Failed: no connection, no answer in time, or a server that says that it can't work (a full disk).
+	// Failed: no connection, no answer in time, or a server that says that it can't work (a full
+	// disk).
 	Failed
 	// Abandoned by the caller: says nothing about the database.
 	Abandoned
-	// Starved: the pool had no connection to give. That is back-pressure, and says nothing about the database either.
+	// Starved: the pool had no connection to give. That is back-pressure, and says nothing about
+	// the database either.
 	Starved
 )
 
@@ -53,9 +56,10 @@ type Pass struct {
 	probe      bool
 }
 
-// Breaker refuses while a database fails. It opens after failuresToOpen failures in a row; then it admits single probes until successesToClose of them
-// in a row have succeeded. Outcomes of what was admitted before it last changed don't count: they tell of the past. Time is passed in; it is
-// not safe for concurrent use. The zero value is closed.
+// Breaker refuses while a database fails. It opens after failuresToOpen failures in a row; then it
+// admits single probes until successesToClose of them in a row have succeeded. Outcomes of what was
+// admitted before it last changed don't count: they tell of the past. Time is passed in; it is not
+// safe for concurrent use. The zero value is closed.
 type Breaker struct {
 	state      State
 	generation uint64
@@ -73,7 +77,8 @@ func (b *Breaker) State() State { return b.state }
 // Opened is how often it opened.
 func (b *Breaker) Opened() uint64 { return b.opened }
 
-// Enter says whether something may be tried now; Leave must be called with the pass once that has ended.
+// Enter reports whether something may be tried now; Leave must be called with the pass once that
+// has ended.
 func (b *Breaker) Enter(now time.Time) (Pass, bool) {
 	if b.state == Closed {
 		return Pass{generation: b.generation}, true
@@ -127,7 +132,8 @@ func (b *Breaker) open(now time.Time) {
 	b.state, b.row, b.probed, b.probing = Open, 0, now, false
 }
 
-// Share of the full limit that may be used now: it grows from rampFrom to 1 after the breaker closed.
+// Share of the full limit that may be used now: it grows from rampFrom to 1 after the breaker
+// closed.
 func (b *Breaker) Share(now time.Time) float64 {
 	if b.closed.IsZero() {
 		return 1

@@ -25,7 +25,8 @@ func TestBreakerOpensAfterFailuresInARow(t *testing.T) {
 	p, _ := b.Enter(epoch)
 	b.Leave(p, Answered, epoch) // breaks the row
 	fails(t, &b, failuresToOpen-1, epoch)
-	for _, o := range []Outcome{Abandoned, Starved, Abandoned, Starved} { // say nothing about the database
+	for _, o := range []Outcome{Abandoned, Starved, Abandoned, Starved} {
+		// say nothing about the database
 		p, _ := b.Enter(epoch)
 		b.Leave(p, o, epoch)
 	}
@@ -139,8 +140,8 @@ func TestBreakerProbes(t *testing.T) {
 	})
 }
 
-// A database that answers every other probe for a while and fails under load does not make the breaker flap, and is
-// found again within seconds.
+// A database that answers every other probe for a while and fails under load does not make the
+// breaker flap, and is found again within seconds.
 func TestBreakerDoesNotFlap(t *testing.T) {
 	var b Breaker
 	now, until := epoch, epoch.Add(time.Minute)

@@ -1,5 +1,6 @@
-// Package guard stands between the store and its database. A circuit breaker refuses at once while the database fails, an adaptive limit lets no
-// more work through than gets done, and bulkheads keep one class of work from taking what another needs.
+// Package guard stands between the store and its database. A circuit breaker refuses at once while
+// the database fails, an adaptive limit lets no more work through than gets done, and bulkheads
+// keep one class of work from taking what another needs.
 package guard
 
 import (
@@ -18,8 +19,8 @@ type Class int
 
 // Classes.
 const (
-	// Vital work is what ownership and health ask of the pool. It has Reserved connections of its own, beyond the adaptive
-	// limit.
+	// Vital work is what ownership and health ask of the pool. It has Reserved connections of its
+	// own, beyond the adaptive limit.
 	Vital Class = iota
 	// Small statements: sessions, cursors, policies.
 	Small
@@ -39,7 +40,8 @@ const (
 	maxWaiting = 4096
 	// leastLimit of the adaptive limit: one read and one small statement.
 	leastLimit = 2
-	// impatient is the share of Config.Acquire that the first in line of a class may have waited before newcomers are refused at once.
+	// impatient is the share of Config.Acquire that the first in line of a class may have waited
+	// before newcomers are refused at once.
 	impatient = 5
 	// look is how often a waiter looks whether the limit has grown without anybody leaving.
 	look = 25 * time.Millisecond
@@ -49,8 +51,8 @@ const (
 type Config struct {
 	// Name of the database in errors.
 	Name string
-	// Conns is the size of the pool, Reads how many of them may read the log. Both are at least 1; Conns is more than Reserved unless it is very
-	// small: then vital work shares.
+	// Conns is the size of the pool, Reads how many of them may read the log. Both are at least 1;
+	// Conns is more than Reserved unless it is very small: then vital work shares.
 	Conns, Reads int
 	// Acquire is how long a caller waits for its turn.
 	Acquire time.Duration
@@ -68,7 +70,8 @@ type Gate struct {
 	breaker Breaker
 	limit   *Limit
 	rooms   [classes]room
-	// starved says that the pool had no connection to give in time, and none was given since; tried is when the last one tried meanwhile.
+	// starved says that the pool had no connection to give in time, and none was given since; tried
+	// is when the last one tried meanwhile.
 	starved bool
 	tried   time.Time
 	refused map[wirev1.Code]uint64
@@ -108,8 +111,9 @@ type Ticket struct {
 	begun time.Time
 }
 
-// Enter waits for a turn, ctx's end or Config.Acquire. What it refuses is a *code.Error with a time to come back: UNAVAILABLE while the database
-// fails, OVERLOADED where too much waits. Leave must be called once on the ticket.
+// Enter waits for a turn, ctx's end or Config.Acquire. What it refuses is a *code.Error with a time
+// to come back: UNAVAILABLE while the database fails, OVERLOADED where too much waits. Leave must
+// be called once on the ticket.
 func (g *Gate) Enter(ctx context.Context, class Class) (*Ticket, error) {
 	g.mu.Lock()
 	now := g.cfg.Now()
@@ -256,7 +260,7 @@ func (g *Gate) settle(w *waiter, err *code.Error, now time.Time) {
 	close(w.done)
 }
 
-// room says whether one more of a class may be at work. g.mu is held.
+// room reports whether one more of a class may be at work. g.mu is held.
 func (g *Gate) room(c Class, now time.Time) bool {
 	limit := g.allowed(now)
 	vital := g.rooms[Vital].busy
@@ -324,7 +328,8 @@ func verdict(w *waiter) error {
 	return nil
 }
 
-// giveUp takes a waiter out of the line. One that was admitted meanwhile goes on: why nil; or leaves at once: its caller has gone.
+// giveUp takes a waiter out of the line. One that was admitted meanwhile goes on: why nil; or
+// leaves at once: its caller has gone.
 func (g *Gate) giveUp(class Class, w *waiter, why error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -59,7 +59,8 @@ func TestBulkheads(t *testing.T) {
 		reads := fill(g, Reads)
 		small := fill(g, Small)
 		vital := fill(g, Vital)
-		if len(reads) != 6 || len(small) != 10 || len(vital) != Reserved { // 8 of 20 are 6 of the 16 that are not reserved
+		if len(reads) != 6 || len(small) != 10 || len(vital) != Reserved {
+			// 8 of 20 are 6 of the 16 that are not reserved
 			t.Fatalf("%d reads, %d small, %d vital", len(reads), len(small), len(vital))
 		}
 		for _, ticket := range small {

@@ -7,22 +7,23 @@ import (
 
 // Constants of the adaptive limit.
 const (
-	// leastWindow, leastSamples and twice the time that a piece of work takes must all be reached before a window is judged; one that
-	// takes longer than longestWindow is thrown away.
+	// leastWindow, leastSamples and twice the time that a piece of work takes must all be reached
+	// before a window is judged; one that takes longer than longestWindow is thrown away.
 	leastWindow   = 40 * time.Millisecond
 	leastSamples  = 32
 	longestWindow = 3 * time.Second
 	// probeShare of the limit is what a probe works with, once in probeAfter windows.
 	probeShare = 0.75
 	probeAfter = 20
-	// A probe says nothing any more once the limit has grown by more than outgrown of it (one at least), or come closer to the probe's
-	// concurrency than apart.
+	// A probe says nothing any more once the limit has grown by more than outgrown of it (one at
+	// least), or come closer to the probe's concurrency than apart.
 	outgrown = 0.08
 	apart    = 1.15
-	// busy is the share of the limit that must have been in use for a window to say anything about it.
+	// busy is the share of the limit that must have been in use for a window to say anything about
+	// it.
 	busy = 0.8
-	// Elasticities of goodput: above worthMore the limit grows by one, below worthLess it shrinks by one, below harmful at once by
-	// a fifth.
+	// Elasticities of goodput: above worthMore the limit grows by one, below worthLess it shrinks
+	// by one, below harmful at once by a fifth.
 	worthMore = 0.65
 	worthLess = 0.3
 	harmful   = -0.3
@@ -31,14 +32,16 @@ const (
 	hiccup   = time.Second
 )
 
-// Limit of concurrent work, fitted to what the database bears. In most windows of time the limit is used in full, in some (the probes)
-// a part of it. The two together give the elasticity of goodput e = d ln(goodput) / d ln(concurrency): 1 where more
-// work at a time gets as much more done, 0 where it only waits longer, below 0 where it gets in its own way. The limit climbs while e is near 1 and
-// falls while it is near 0, so that it stays at the knee, wherever that moves: no absolute latency is remembered, and
-// a database that becomes slower as a whole changes nothing.
+// Limit of concurrent work, fitted to what the database bears. In most windows of time the limit is
+// used in full, in some (the probes) a part of it. The two together give the elasticity of goodput
+// e = d ln(goodput) / d ln(concurrency): 1 where more work at a time gets as much more done, 0
+// where it only waits longer, below 0 where it gets in its own way. The limit climbs while e is
+// near 1 and falls while it is near 0, so that it stays at the knee, wherever that moves: no
+// absolute latency is remembered, and a database that becomes slower as a whole changes nothing.
 //
-// Goodput is the work answered, each class of work counted with its usual cost, so that a change of the mix is not taken for
-// a change of the database. Time is passed in; Limit is not safe for concurrent use.
+// Goodput is the work answered, each class of work counted with its usual cost, so that a change of
+// the mix is not taken for a change of the database. Time is passed in; Limit is not safe for
+// concurrent use.
 type Limit struct {
 	least, most float64
 	limit       float64
@@ -60,13 +63,15 @@ type window struct {
 	work    [classes]float64 // answered, by class
 }
 
-// measure is what a window found: how much was under way on average, and what was answered each second, by class.
+// measure is what a window found: how much was under way on average, and what was answered each
+// second, by class.
 type measure struct {
 	concurrency float64
 	rate        [classes]float64
 }
 
-// NewLimit begins at most: where little is done nothing is held back, and what is too much shows soon.
+// NewLimit begins at most: where little is done nothing is held back, and what is too much shows
+// soon.
 func NewLimit(least, most int) *Limit {
 	return &Limit{least: float64(least), most: float64(most), limit: float64(most)}
 }
@@ -79,7 +84,8 @@ func (l *Limit) Now() int {
 	return int(l.limit)
 }
 
-// Done notes that one piece of work of a class has ended, how long the database took for it, and whether it was answered.
+// Done notes that one piece of work of a class has ended, how long the database took for it, and
+// whether it was answered.
 func (l *Limit) Done(class Class, took time.Duration, answered bool, now time.Time) {
 	w := &l.window
 	if w.samples == 0 && w.begun.IsZero() {
@@ -122,7 +128,8 @@ func (l *Limit) measure(span time.Duration) (m measure) {
 	return m
 }
 
-// goodput is what was answered each second, counted in seconds of usual cost: with the same costs for all that is compared.
+// goodput is what was answered each second, counted in seconds of usual cost: with the same costs
+// for all that is compared.
 func (l *Limit) goodput(m measure) (sum float64) {
 	for class, rate := range m.rate {
 		sum += rate * l.cost[class]

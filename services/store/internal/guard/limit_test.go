@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// knee is a database that takes base for a statement while at most at work at a time, and gets in its own way beyond.
+// knee is a database that takes base for a statement while at most at work at a time, and gets in
+// its own way beyond.
 type knee struct {
 	base time.Duration
 	at   float64
@@ -80,7 +81,8 @@ func (s *simulation) run(db knee, span time.Duration, fixed int, adapt *Limit) (
 
 // best goodput of any fixed size, each second.
 func best(db knee, seed uint64) (goodput float64, size int) {
-	for n := int(db.at) - 1; n <= int(db.at)+2; n++ { // goodput rises up to the knee and falls from there
+	for n := int(db.at) - 1; n <= int(db.at)+2; n++ {
+		// goodput rises up to the knee and falls from there
 		s := simulation{rng: rand.New(rand.NewPCG(seed, 1))}
 		if got := float64(s.run(db, 2*time.Second, n, nil)) / 2; got > goodput {
 			goodput, size = got, n
@@ -119,7 +121,8 @@ func TestLimitFollowsOtherKnees(t *testing.T) {
 	}
 }
 
-// A machine that has other things to do now and then is no reason to do less. The time lost is a tenth.
+// A machine that has other things to do now and then is no reason to do less. The time lost is a
+// tenth.
 func TestLimitBearsHiccups(t *testing.T) {
 	limit := NewLimit(2, 32)
 	s := simulation{rng: rand.New(rand.NewPCG(4, 4)), hiccups: true}

@@ -1,4 +1,5 @@
-// Package housekeeping does what time asks for: slices made ahead and dropped, cursors folded, sessions expired, those of edges that are gone let go.
+// Package housekeeping does what time asks for: slices made ahead and dropped, cursors folded,
+// sessions expired, those of edges that are gone let go.
 package housekeeping
 
 import (
@@ -22,7 +23,8 @@ const (
 	slicesEvery   = time.Minute
 	sessionsEvery = 10 * time.Second
 	foldsEvery    = 5 * time.Second // or more often, where folds are
-	// edgeSilence is how long an edge may send no digest before the sessions it holds are let go; it sends one a second.
+	// edgeSilence is how long an edge may send no digest before the sessions it holds are let go;
+	// it sends one a second.
 	edgeSilence = time.Minute
 	// expireLimit bounds one transaction.
 	expireLimit = 500
@@ -44,16 +46,18 @@ type Config struct {
 	Backend Database
 	// Bus is nil where there is no NATS: then no edge is taken for gone.
 	Bus *bus.Bus
-	// Mine says whether this store is the one of all that keeps this database in order.
+	// Mine reports whether this store is the one of all that keeps this database in order.
 	Mine func() bool
 	// Ages says why the clock can't tell what is over: then nothing is deleted. nil: it can.
 	Ages func() error
-	// Expired is told of each session that expired, after the commit; it must not block. nil: nobody is.
+	// Expired is told of each session that expired, after the commit; it must not block. nil:
+	// nobody is.
 	Expired func(backend.SessionKey)
 	// Folds is how often the database folds; it is asked that often, or every 5 s. 0: every 5 s.
 	Folds time.Duration
 	Now   func() time.Time
-	// Steady is monotonic, for what is measured here: Now may step with the database's clock. nil: time.Now.
+	// Steady is monotonic, for what is measured here: Now may step with the database's clock. nil:
+	// time.Now.
 	Steady func() time.Time
 	Log    *slog.Logger
 	// Registry may be nil.

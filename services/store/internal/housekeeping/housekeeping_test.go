@@ -153,8 +153,9 @@ func TestSilentEdges(t *testing.T) {
 	}
 }
 
-// Whether an edge is silent is not told by the database's clock: one that was heard just now keeps its sessions when that clock is set ahead, and one that is
-// gone is let go also after it was set back.
+// Whether an edge is silent is not told by the database's clock: one that was heard just now keeps
+// its sessions when that clock is set ahead, and one that is gone is let go also after it was set
+// back.
 func TestAStepOfTheClockMakesNoEdgeSilent(t *testing.T) {
 	database, steady := time.Unix(1_000_000, 0), time.Unix(1000, 0)
 	k := keeper(&fake{}, func() time.Time { return database })

@@ -1,5 +1,6 @@
-// Package lease keeps who may act for a session alone, and until when. It lives in the memory of the shard's owner: what outlasts the owner is the session's
-// generation, which fences the writes of whoever acted before. Time is passed in, and monotonic.
+// Package lease keeps who may act for a session alone, and until when. It lives in the memory of
+// the shard's owner: what outlasts the owner is the session's generation, which fences the writes
+// of whoever acted before. Time is passed in, and monotonic.
 package lease
 
 import (
@@ -10,7 +11,8 @@ import (
 // Key of a session.
 type Key struct{ User, Name string }
 
-// keptFor is how long a lease that ran out is remembered: it tells one that nobody took from one that another owner may have granted.
+// keptFor is how long a lease that ran out is remembered: it tells one that nobody took from one
+// that another owner may have granted.
 const keptFor = time.Minute
 
 // sweepAt is how many leases make those that ran out long ago be looked for.
@@ -46,8 +48,9 @@ const (
 	Busy
 )
 
-// Begin asks for a lease. claim is that under which the shard is owned: what is known from an earlier one counts no more, since another owner may have
-// granted or lengthened leases in between. Held names the holder; Free names the generation of the last lease known here, 0 where none is.
+// Begin asks for a lease. claim is that under which the shard is owned: what is known from an
+// earlier one counts no more, since another owner may have granted or lengthened leases in between.
+// Held names the holder; Free names the generation of the last lease known here, 0 where none is.
 func (t *Table) Begin(now time.Time, k Key, edge string, claim uint64) (v Verdict, holder string, last uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +88,8 @@ func (t *Table) Abort(k Key) {
 	}
 }
 
-// Renew lengthens a lease; false where it is not known here under this claim and generation. One that ran out and that nobody took is good again.
+// Renew lengthens a lease; false where it is not known here under this claim and generation. One
+// that ran out and that nobody took is good again.
 func (t *Table) Renew(k Key, edge string, claim, generation uint64, until time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package letters copies dead letters to the topics that their namespaces name for them, so that they can be subscribed to.
+// Package letters copies dead letters to the topics that their namespaces name for them, so that
+// they can be subscribed to.
 package letters
 
 import (
@@ -20,7 +21,8 @@ import (
 )
 
 const (
-	// tick bounds how late a letter is found that another store took in, or that could not be copied before.
+	// tick bounds how late a letter is found that another store took in, or that could not be
+	// copied before.
 	tick = time.Second
 	// perPage letters are read, and appended together.
 	perPage = 64
@@ -42,18 +44,21 @@ type Config struct {
 	// Append appends and has the messages routed (dispatch.Dispatcher).
 	Append   func(items []*meshv1.AppendItem, sink shardlog.Sink)
 	Policies func() *policy.Table
-	// Apart says whether a shard's commits go to another database than the one with the letters, and so mark none there; nil: never.
+	// Apart reports whether a shard's commits go to another database than the one with the letters,
+	// and so mark none there; nil: never.
 	Apart func(shard int) bool
-	// Done is told of every letter that is copied, or is not to be, once that is stored; mostly once. It must not block. nil: nobody is.
+	// Done is told of every letter that is copied, or is not to be, once that is stored; mostly
+	// once. It must not block. nil: nobody is.
 	Done     func(*meshv1.DeadLetter)
 	Now      func() time.Time
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
 
-// Copier is a lifecycle.Part. Its goroutine copies the letters whose dead-letter topic is in a shard that this store owns, a page at a time.
-// The commit that appends a copy marks the letter. Where it can't (the shard is in another database, or a commit's outcome was unknown for a
-// while) the copy's dedupe key keeps it from being appended again, and the letter is marked afterwards.
+// Copier is a lifecycle.Part. Its goroutine copies the letters whose dead-letter topic is in a
+// shard that this store owns, a page at a time. The commit that appends a copy marks the letter.
+// Where it can't (the shard is in another database, or a commit's outcome was unknown for a while)
+// the copy's dedupe key keeps it from being appended again, and the letter is marked afterwards.
 type Copier struct {
 	cfg    Config
 	copies *prometheus.CounterVec
@@ -136,7 +141,7 @@ func (c *Copier) round(ctx context.Context) error {
 	}
 }
 
-// owns looks which shards are this store's, and says whether any is.
+// owns looks which shards are this store's, and reports whether any is.
 func (c *Copier) owns() bool {
 	c.cfg.Claims(c.claims)
 	for _, claim := range c.claims {
@@ -171,7 +176,8 @@ func (c *Copier) tell(page []*meshv1.DeadLetter, ids []uint64) {
 	}
 }
 
-// copy appends copies of letters, and says which letters the append marked, and which are done with but not marked.
+// copy appends copies of letters, and says which letters the append marked, and which are done with
+// but not marked.
 func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (marked, done []uint64) {
 	policies, now := c.cfg.Policies(), c.cfg.Now()
 	var items []*meshv1.AppendItem
@@ -181,7 +187,8 @@ func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (marked, d
 		}
 		item, why := copyOf(l, policies, now)
 		switch {
-		case why != wirev1.Code_CODE_OK && c.claims[topic.Shard(l.GetTopic())] == 0: // its owner says so
+		case why != wirev1.Code_CODE_OK && c.claims[topic.Shard(l.GetTopic())] == 0:
+			// its owner says so
 		case why != wirev1.Code_CODE_OK:
 			c.copies.WithLabelValues(code.Name(why)).Inc()
 			done = append(done, l.GetId())
@@ -207,7 +214,8 @@ func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (marked, d
 	return marked, done
 }
 
-// settled counts a result that is final; again: the letter is to be tried in another round, or by another store.
+// settled counts a result that is final; again: the letter is to be tried in another round, or by
+// another store.
 func (c *Copier) settled(r *meshv1.AppendResult) (again bool) {
 	if code.Retryable(r.GetCode()) || r.GetCode() == wirev1.Code_CODE_CONFLICT {
 		return true

@@ -32,11 +32,13 @@ const (
 	headerAt        = "dead-letter-at"         // Unix time in microseconds
 )
 
-// keyWindow is how long a copy is recognised by its key, in seconds: as long as it may take until a letter is marked that its append did not mark.
+// keyWindow is how long a copy is recognised by its key, in seconds: as long as it may take until a
+// letter is marked that its append did not mark.
 const keyWindow = 24 * 3600
 
-// copyOf makes the copy of a letter, or says why there shall be none: UNSUPPORTED, nothing durable would hold it, or it is a copy's own letter, which
-// would be copied in circles; INTERNAL, the letter can't be read. Copies of one letter differ in their time alone.
+// copyOf makes the copy of a letter, or says why there shall be none: UNSUPPORTED, nothing durable
+// would hold it, or it is a copy's own letter, which would be copied in circles; INTERNAL, the
+// letter can't be read. Copies of one letter differ in their time alone.
 func copyOf(l *meshv1.DeadLetter, policies *policy.Table, now time.Time) (*meshv1.AppendItem, wirev1.Code) {
 	to := target(l.GetTopic(), policies)
 	if to == "" {
@@ -91,7 +93,8 @@ func headers(l *meshv1.DeadLetter, m *wirev1.Message) map[string]string {
 	return all
 }
 
-// messageID is a UUIDv7 of the letter's time, the same whoever copies the letter: subscribers know a copy by it.
+// messageID is a UUIDv7 of the letter's time, the same whoever copies the letter: subscribers know
+// a copy by it.
 func messageID(l *meshv1.DeadLetter) (id [16]byte) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%d/%d/%d/%s/%s/%s", l.GetId(), l.GetAt(), l.GetEpoch(), l.GetSeq(), l.GetTopic(), l.GetUser(), l.GetSession()))
 	copy(id[:], sum[:])

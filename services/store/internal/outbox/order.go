@@ -9,11 +9,13 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// maxOrdered bounds the topics that one producer's numbers are kept for; beyond it a new one begins.
+// maxOrdered bounds the topics that one producer's numbers are kept for; beyond it a new one
+// begins.
 const maxOrdered = 10_000
 
-// order numbers the rows of topics that a request holds several of, as an ordered producer does: the store refuses a row whose predecessor it
-// refused. A row alone needs no number, since the next request waits for its answer.
+// order numbers the rows of topics that a request holds several of, as an ordered producer does:
+// the store refuses a row whose predecessor it refused. A row alone needs no number, since the next
+// request waits for its answer.
 type order struct {
 	producer []byte
 	next     map[string]uint64

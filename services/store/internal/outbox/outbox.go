@@ -1,5 +1,5 @@
-// Package outbox reads what applications published inside their own transactions and has routers publish it. One store of all does so at a
-// time; the right to it is the database's.
+// Package outbox reads what applications published inside their own transactions and has routers
+// publish it. One store of all does so at a time; the right to it is the database's.
 package outbox
 
 import (
@@ -15,14 +15,16 @@ import (
 )
 
 const (
-	// pollEvery is how often it is asked whether anything was committed; soon is when to ask again where something was.
+	// pollEvery is how often it is asked whether anything was committed; soon is when to ask again
+	// where something was.
 	pollEvery = 20 * time.Millisecond
 	soon      = 4 * time.Millisecond
 	// claimEvery is how often a store that may read tries to get the right.
 	claimEvery = 250 * time.Millisecond
 	// rotateEvery is how often it is looked whether a table has had its turn.
 	rotateEvery = time.Second
-	// A store that reads for one that should gives the right back after holding it for standIn, and tries again every standInEvery.
+	// A store that reads for one that should gives the right back after holding it for standIn, and
+	// tries again every standInEvery.
 	standIn      = 30 * time.Second
 	standInEvery = 5 * time.Second
 	// listed is how many rows of a batch are listed at a time.
@@ -33,16 +35,18 @@ const (
 type Config struct {
 	Database backend.Outboxes
 	Owner    backend.Owner
-	// Mine says whether this store should read: of several that think so, one gets the right.
+	// Mine reports whether this store should read: of several that think so, one gets the right.
 	Mine func() bool
-	// Able says whether routers can be reached now. A store that should read and can't leaves it to one that can.
+	// Able reports whether routers can be reached now. A store that should read and can't leaves it
+	// to one that can.
 	Able func() bool
 	// Request has one router of all publish.
 	Request func(ctx context.Context, subject string, data []byte) ([]byte, error)
 	// A table's turn ends when it is Older or Larger (bytes); 0: a minute, 16 MiB.
 	Older  time.Duration
 	Larger int64
-	// At most so many rows and bytes wait for shards that are away; 0: 100,000, 256 MiB. Beyond that all stands still.
+	// At most so many rows and bytes wait for shards that are away; 0: 100,000, 256 MiB. Beyond
+	// that all stands still.
 	MaxWaiting, MaxWaitingBytes int
 
 	Log      *slog.Logger
@@ -126,7 +130,8 @@ func (r *Reader) turn(ctx context.Context) time.Duration {
 	return pollEvery
 }
 
-// may reports whether this store shall read now: it should and can, or it stands in for one that can't. A connection is what trying costs, so that is done seldom.
+// may reports whether this store shall read now: it should and can, or it stands in for one that
+// can't. A connection is what trying costs, so that is done seldom.
 func (r *Reader) may(now time.Time) bool {
 	switch {
 	case !r.cfg.Able():
@@ -217,7 +222,8 @@ func (r *Reader) read(ctx context.Context) (some bool, err error) {
 	return some, err
 }
 
-// publish has rows published piece by piece. What takes part of a batch is noted on the way where it is long.
+// publish has rows published piece by piece. What takes part of a batch is noted on the way where
+// it is long.
 func (r *Reader) publish(ctx context.Context, rows []backend.OutboxEntry, repeated, last bool) error {
 	var refused []backend.OutboxRefusal
 	left := len(rows)

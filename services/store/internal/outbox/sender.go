@@ -38,7 +38,8 @@ type asker struct {
 	order   order
 }
 
-// sender has pieces of the outbox published, each before the next, so that the rows of a topic keep their order.
+// sender has pieces of the outbox published, each before the next, so that the rows of a topic keep
+// their order.
 type sender struct {
 	asker
 	outbox  backend.Outbox
@@ -56,8 +57,9 @@ type row struct {
 	refused  wirev1.Code // by the last answer
 }
 
-// send is done when every row is published, refused for good, or parked: those of shards that are away. As long as a router asks to come back for
-// another reason, it does, and where no more can be parked: rows are never given up, and none overtakes another one of its topic. It ends early where
+// send is done when every row is published, refused for good, or parked: those of shards that are
+// away. As long as a router asks to come back for another reason, it does, and where no more can be
+// parked: rows are never given up, and none overtakes another one of its topic. It ends early where
 // another store shall read.
 func (s *sender) send(ctx context.Context, ids []int64, repeated bool) (refused []backend.OutboxRefusal, err error) {
 	found, err := s.outbox.Rows(ctx, ids)
@@ -111,8 +113,9 @@ func (s *sender) send(ctx context.Context, ids []int64, repeated bool) (refused 
 // absence is since when shards have been refused as away.
 type absence map[int]time.Time
 
-// since takes the rows of an attempt that are to be sent again and returns which rows shall not hold the others up any longer: those of shards
-// that have been away for patience or, once others are known to be away, at all.
+// since takes the rows of an attempt that are to be sent again and returns which rows shall not
+// hold the others up any longer: those of shards that have been away for patience or, once others
+// are known to be away, at all.
 func (a absence) since(now time.Time, again []row, others bool) func(*row) bool {
 	out := map[int]bool{}
 	for _, r := range again {
@@ -128,7 +131,8 @@ func (a absence) since(now time.Time, again []row, others bool) func(*row) bool 
 	return func(r *row) bool { return out[topic.Shard(r.Topic)] }
 }
 
-// away reports whether a refusal may mean that a shard's owner or database is away, or that the shard moves.
+// away reports whether a refusal may mean that a shard's owner or database is away, or that the
+// shard moves.
 func away(c wirev1.Code) bool {
 	switch c {
 	case wirev1.Code_CODE_UNAVAILABLE, wirev1.Code_CODE_CONFLICT, wirev1.Code_CODE_EPOCH_CHANGED, wirev1.Code_CODE_INTERNAL:
@@ -197,7 +201,7 @@ func (s *asker) attempt(ctx context.Context, rows []row) (again []row, refused [
 	return again, refused, why
 }
 
-// passing says whether a refusal is one that passes.
+// passing reports whether a refusal is one that passes.
 func passing(c wirev1.Code) bool {
 	switch c {
 	case wirev1.Code_CODE_RATE_LIMITED, wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_DRAINING, wirev1.Code_CODE_UNAVAILABLE,

@@ -122,7 +122,8 @@ func (o *table) Rotate(context.Context, time.Duration, int64) (backend.OutboxSta
 
 func (o *table) Close() error { return nil }
 
-// mesh is a router with its stores, as far as the order and the keys of messages go, with faults that are drawn.
+// mesh is a router with its stores, as far as the order and the keys of messages go, with faults
+// that are drawn.
 type mesh struct {
 	t      *rapid.T
 	mu     sync.Mutex // a reader has several requests under way
@@ -192,8 +193,8 @@ func (m *mesh) publish(producer []byte, it *meshv1.OutboxPublish_Item) wirev1.Co
 	return wirev1.Code_CODE_OK
 }
 
-// Whatever a router refuses, and whichever answers are lost: each message is in its topic's log once, in order; what can't be published is
-// noted as refused.
+// Whatever a router refuses, and whichever answers are lost: each message is in its topic's log
+// once, in order; what can't be published is noted as refused.
 func TestEachIsPublishedOnceInOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := &table{}
@@ -256,8 +257,9 @@ func newMesh(t *rapid.T, faults []string) *mesh {
 	return &mesh{t: t, faults: faults, log: map[string][]string{}, keys: map[string]bool{}, seqs: map[string]uint64{}, fresh: map[string]bool{}}
 }
 
-// While a shard is away, others' messages are published within seconds, those before it in the outbox and those behind; its own wait, also over a change
-// of the reader, and come in order when it is back.
+// While a shard is away, others' messages are published within seconds, those before it in the
+// outbox and those behind; its own wait, also over a change of the reader, and come in order when
+// it is back.
 func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, m, gone := &table{}, newMesh(nil, nil), atomic.Bool{}
@@ -411,7 +413,8 @@ func (r *right) Close() error {
 	return nil
 }
 
-// The store that should read the outbox reaches no router: another one reads it within seconds, and gives it back when the first can again.
+// The store that should read the outbox reaches no router: another one reads it within seconds, and
+// gives it back when the first can again.
 func TestAnotherStoreReadsWhileTheFirstReachesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, able := &rights{}, true
@@ -438,8 +441,9 @@ func TestAnotherStoreReadsWhileTheFirstReachesNobody(t *testing.T) {
 	})
 }
 
-// The store that reads loses NATS while it sends, or is in a half of it without routers: what it has begun does not keep it, another store goes on with it
-// within seconds, and each message is published once.
+// The store that reads loses NATS while it sends, or is in a half of it without routers: what it
+// has begun does not keep it, another store goes on with it within seconds, and each message is
+// published once.
 func TestABatchUnderWayGoesToWhoReachesARouter(t *testing.T) {
 	for name, first := range map[string]struct{ mine, able bool }{
 		"NATS is away from the store that should read":   {mine: true},

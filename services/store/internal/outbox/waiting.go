@@ -11,12 +11,14 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// shardsAtOnce is how many shards one request takes waiting rows of, where these are known to be taken again.
+// shardsAtOnce is how many shards one request takes waiting rows of, where these are known to be
+// taken again.
 const shardsAtOnce = 16
 
-// waiting is what was parked: rows of shards whose owner or database is away. While a shard has any, its later rows are parked behind them. Shards
-// that refuse are probed with their first row each, those that take rows again send many; each kind has a request under way at a time, beside the
-// reader's goroutine. All else here is that goroutine's.
+// waiting is what was parked: rows of shards whose owner or database is away. While a shard has
+// any, its later rows are parked behind them. Shards that refuse are probed with their first row
+// each, those that take rows again send many; each kind has a request under way at a time, beside
+// the reader's goroutine. All else here is that goroutine's.
 type waiting struct {
 	outbox      backend.Outbox
 	metrics     *metrics
@@ -93,7 +95,8 @@ func (w *waiting) count(added []backend.OutboxWaiting) {
 
 func (w *waiting) holds(r *row) bool { return w.shards[topic.Shard(r.Topic)] != nil }
 
-// park takes those rows that which picks, all or none of them; left are the others. Where there is no room for them they are behind.
+// park takes those rows that which picks, all or none of them; left are the others. Where there is
+// no room for them they are behind.
 func (w *waiting) park(ctx context.Context, rows []row, which func(*row) bool) (left, behind []row, err error) {
 	size := 0
 	for _, r := range rows {
@@ -124,7 +127,8 @@ func (w *waiting) park(ctx context.Context, rows []row, which func(*row) bool) (
 	return left, nil, err
 }
 
-// stand notes whether rows had to be left where they are for want of room, so that nothing behind them is read.
+// stand notes whether rows had to be left where they are for want of room, so that nothing behind
+// them is read.
 func (w *waiting) stand(full bool) {
 	if full && !w.full {
 		w.log.Warn("no more can wait for shards that are away: what transactions publish stands still", "messages", w.rows, "bytes", w.bytes,

@@ -59,8 +59,8 @@ func kicked(t *testing.T, m *Manager) bool {
 	return n > 0
 }
 
-// A beat that brings news has every database looked at at once: a store that came, leaves, stays after all or began anew. One that says the same again, twice a second
-// from each store, has not.
+// A beat that brings news has every database looked at at once: a store that came, leaves, stays
+// after all or began anew. One that says the same again, twice a second from each store, has not.
 func TestNewsIsLookedAfterAtOnce(t *testing.T) {
 	m, shards, turn := among(t, &fakeWatch{}, &fakeWatch{})
 	turn()
@@ -90,7 +90,8 @@ func TestNewsIsLookedAfterAtOnce(t *testing.T) {
 			kicked(t, m)
 		}
 		share, leaving := m.wish()
-		if want := topic.Shards - (step.of-1)*topic.Shards/step.of; len(share) != want || leaving { // its id is the last
+		if want := topic.Shards - (step.of-1)*topic.Shards/step.of; len(share) != want || leaving {
+			// its id is the last
 			t.Errorf("%s: a share of %d shards, want %d of %d stores", step.what, len(share), want, step.of)
 		}
 		if !slices.Equal(share, shards.Owned()) {
@@ -109,7 +110,8 @@ func TestNewsIsLookedAfterAtOnce(t *testing.T) {
 	}
 }
 
-// Without NATS a store that is alone in its database does not share with whatever else is recorded there.
+// Without NATS a store that is alone in its database does not share with whatever else is recorded
+// there.
 func TestWithoutNATSAllIsItsOwn(t *testing.T) {
 	m, shards, turn := rig(t, &fakeWatch{view: view(pulse("a", "1"))})
 	turn()
@@ -119,7 +121,8 @@ func TestWithoutNATSAllIsItsOwn(t *testing.T) {
 	m.beat() // and has nobody to speak to
 }
 
-// A process that was replaced and speaks on for longer than silence, while its successor does not speak, is the store again.
+// A process that was replaced and speaks on for longer than silence, while its successor does not
+// speak, is the store again.
 func TestAProcessThatOutlivesItsSuccessorIsHeard(t *testing.T) {
 	m, _, turn := among(t, &fakeWatch{})
 	says(t, m, &meshv1.StoreBeat{StoreId: "a", StoreIncarnation: 1})
@@ -139,7 +142,8 @@ func TestAProcessThatOutlivesItsSuccessorIsHeard(t *testing.T) {
 	}
 }
 
-// Two stores with one id fence each other for ever. Each says so while the other speaks, and no longer; a predecessor's last words are not meant.
+// Two stores with one id fence each other for ever. Each says so while the other speaks, and no
+// longer; a predecessor's last words are not meant.
 func TestTwoStoresWithOneIDAreNamed(t *testing.T) {
 	m, _, turn := among(t, &fakeWatch{})
 	own := &meshv1.StoreBeat{StoreId: "me", StoreIncarnation: 5}
@@ -163,8 +167,8 @@ func TestTwoStoresWithOneIDAreNamed(t *testing.T) {
 	}
 }
 
-// Another store owns what a database has recorded for it, if that is the shard's database and the very run does something, there or over NATS. What was this store's own
-// is what it holds now.
+// Another store owns what a database has recorded for it, if that is the shard's database and the
+// very run does something, there or over NATS. What was this store's own is what it holds now.
 func TestWhoOwnsWhat(t *testing.T) {
 	v := backend.View{}
 	for i, id := range []string{"works", "works", "idle", "beats", "beats", "beat before", "me", "mover", "unknown"} {
@@ -209,7 +213,8 @@ func TestWhoOwnsWhat(t *testing.T) {
 	}
 }
 
-// Who takes part is what the first database says. While that is away the others say it, and while all are away it is what was seen last.
+// Who takes part is what the first database says. While that is away the others say it, and while
+// all are away it is what was seen last.
 func TestTheOtherDatabasesSayWhoTakesPartWhileTheFirstIsAway(t *testing.T) {
 	first, second := &fakeWatch{view: view(pulse("a", ""))}, &fakeWatch{view: view(pulse("a", ""), pulse("b", ""), pulse("c", ""))}
 	_, shards, turn := among(t, first, second)
@@ -253,8 +258,8 @@ func TestAStoreThatLeavesTakesNothing(t *testing.T) {
 	}
 }
 
-// Each silent run is fenced once and counted. Where a fence fails for another reason than that the run lives, the connection is of no more use, and the next look has
-// another.
+// Each silent run is fenced once and counted. Where a fence fails for another reason than that the
+// run lives, the connection is of no more use, and the next look has another.
 func TestAFenceThatFailsCostsTheConnection(t *testing.T) {
 	v := view(pulse("x", "7"), pulse("y", "8"))
 	db := &fakeWatch{view: v, fence: errors.New("cut")}
@@ -286,11 +291,13 @@ func TestAFenceThatFailsCostsTheConnection(t *testing.T) {
 	}
 }
 
-// A store that could not be fenced is named as long as that is so, in whatever database, and is not tried in vain.
+// A store that could not be fenced is named as long as that is so, in whatever database, and is not
+// tried in vain.
 func TestWhoCannotBeFencedIsNamed(t *testing.T) {
 	x := pulse("x", "7")
 	x.Unfenceable = "GRANT it"
-	first, second := &fakeWatch{view: view(x)}, &fakeWatch{view: view(pulse("y", "8"), pulse("x", "9"))} // x has a shard in each
+	// x has a shard in each
+	first, second := &fakeWatch{view: view(x)}, &fakeWatch{view: view(pulse("y", "8"), pulse("x", "9"))}
 	m, _, turn := rig(t, first, second)
 	for range 6 {
 		turn()
@@ -381,8 +388,9 @@ func (s *meeting) owns(t *testing.T, n int) {
 	}
 }
 
-// Stores that meet at NATS share at once, whatever the database shows; one that says goodbye, or has no database, leaves its share to the other. Each says of itself
-// who and where it is. One that stops does not beat any more, and gives its connection back.
+// Stores that meet at NATS share at once, whatever the database shows; one that says goodbye, or
+// has no database, leaves its share to the other. Each says of itself who and where it is. One that
+// stops does not beat any more, and gives its connection back.
 func TestStoresMeet(t *testing.T) {
 	nats := natsServer(t)
 	heard := make(chan *meshv1.StoreBeat, 1000)
@@ -418,7 +426,8 @@ func TestStoresMeet(t *testing.T) {
 	b := meet(t, nats.ClientURL(), "b")
 	a.owns(t, topic.Shards/2)
 	b.owns(t, topic.Shards/2)
-	meet(t, nats.ClientURL(), "c", func(s *meeting) { s.able = errors.New("away") }) // takes no part: a share of a third would show
+	// takes no part: a share of a third would show
+	meet(t, nats.ClientURL(), "c", func(s *meeting) { s.able = errors.New("away") })
 	if b := hear(t, heard, "c"); !b.GetLeaving() {
 		t.Errorf("a store without a database does not say that it takes no part: %v", b)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// eye looks at the stores in one database, through a watch that it owns. Its goroutine is the manager's.
+// eye looks at the stores in one database, through a watch that it owns. Its goroutine is the
+// manager's.
 type eye struct {
 	manager  *Manager
 	place    int
@@ -32,7 +33,8 @@ func (e *eye) turn(ctx context.Context) {
 	view, err := e.look(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			m.cfg.Log.Debug("stores can't be watched", "database", e.place, "error", err) // readiness names a database that is away
+			// readiness names a database that is away
+			m.cfg.Log.Debug("stores can't be watched", "database", e.place, "error", err)
 		}
 		e.close()
 	} else {
@@ -141,7 +143,8 @@ func (e *eye) owners(now time.Time, all map[int]backend.Owner) {
 	m := e.manager
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	lives := map[backend.RunID]bool{m.cfg.Owner.Run(): false} // what is this store's it knows better
+	// what is this store's it knows better
+	lives := map[backend.RunID]bool{m.cfg.Owner.Run(): false}
 	for _, o := range e.witness.owners {
 		if m.cfg.Place(o.Shard) != e.place {
 			continue

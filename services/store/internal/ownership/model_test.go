@@ -17,8 +17,9 @@ type looked struct {
 	runs         map[string]backend.Pulse
 }
 
-// idleFor is how long a run certainly did nothing, by the looks since it was seen first with its mark: from the end of that look to at.
-// Looks that took long, or came long after the one before, prove nothing about what was before them. False: the last look has not seen it.
+// idleFor is how long a run certainly did nothing, by the looks since it was seen first with its
+// mark: from the end of that look to at. Looks that took long, or came long after the one before,
+// prove nothing about what was before them. False: the last look has not seen it.
 func idleFor(looks []looked, id string, at time.Time) (time.Duration, bool) {
 	last := looks[len(looks)-1]
 	mark, here := last.runs[id]
@@ -37,8 +38,9 @@ func idleFor(looks []looked, id string, at time.Time) (time.Duration, bool) {
 	return at.Sub(looks[first].ended), true
 }
 
-// Whatever stores do and however long looks take: a run is fenced exactly if every look of the last two seconds has found it idle, and it holds something this
-// store wants; and it takes part as long as it did something within that time.
+// Whatever stores do and however long looks take: a run is fenced exactly if every look of the last
+// two seconds has found it idle, and it holds something this store wants; and it takes part as long
+// as it did something within that time.
 func TestAWitnessFencesWhomItSawDoNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pause := rapid.SampledFrom([]float64{0, 0.1, 0.5, 0.5, 0.5, 1, 1.5, 1.6})
@@ -102,8 +104,8 @@ func TestAWitnessFencesWhomItSawDoNothing(t *testing.T) {
 	})
 }
 
-// Connections that end for a moment start no new count: who comes back with the same mark has been silent since it was seen first, and who is away for longer than
-// silence is gone.
+// Connections that end for a moment start no new count: who comes back with the same mark has been
+// silent since it was seen first, and who is away for longer than silence is gone.
 func TestSilenceGoesOnWhileConnectionsAreAway(t *testing.T) {
 	everything, here := map[int]bool{0: true}, view(pulse("a", "1"))
 	away := here

@@ -62,7 +62,8 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Manager is a lifecycle.Part. It owns a goroutine that beats, one for each database that looks around there, and a subscription.
+// Manager is a lifecycle.Part. It owns a goroutine that beats, one for each database that looks
+// around there, and a subscription.
 type Manager struct {
 	cfg    Config
 	eyes   []*eye
@@ -70,12 +71,14 @@ type Manager struct {
 	leave  func()
 	fences prometheus.Counter
 
-	wishing sync.Mutex // around a share's computation and its wish, so that no older one comes later
-	last    []string   // the stores that lived when a database was seen last
+	// around a share's computation and its wish, so that no older one comes later
+	wishing sync.Mutex
+	last    []string // the stores that lived when a database was seen last
 
-	mu      sync.Mutex
-	beats   map[string]heard
-	past    incarnation.Memory // processes of stores that are over, and others that have this one's id
+	mu    sync.Mutex
+	beats map[string]heard
+	// processes of stores that are over, and others that have this one's id
+	past    incarnation.Memory
 	leaving bool
 	twin    bool // another store has this one's id
 }
@@ -196,7 +199,8 @@ func (m *Manager) hear(data []byte) {
 	}
 }
 
-// late reports whether b is of a process of its store that is over: the one that lives beats, too. m.mu is held.
+// late reports whether b is of a process of its store that is over: the one that lives beats, too.
+// m.mu is held.
 func (m *Manager) late(before heard, known bool, b *meshv1.StoreBeat) bool {
 	was, is, now := before.beat.GetStoreIncarnation(), b.GetStoreIncarnation(), m.cfg.Now()
 	if !known || was == is {
@@ -209,7 +213,8 @@ func (m *Manager) late(before heard, known bool, b *meshv1.StoreBeat) bool {
 	return false
 }
 
-// hearSelf notes a store that has this one's id and is another. Its last beats, where it is the process before this one, are no fault.
+// hearSelf notes a store that has this one's id and is another. Its last beats, where it is the
+// process before this one, are no fault.
 func (m *Manager) hearSelf(b *meshv1.StoreBeat) {
 	now, id := m.cfg.Now(), m.cfg.Owner.StoreID
 	m.mu.Lock()
@@ -237,7 +242,8 @@ func (m *Manager) CheckID() error {
 	return nil
 }
 
-// CheckFencing is nil unless there is a store that could not be fenced in a database, were it to hang.
+// CheckFencing is nil unless there is a store that could not be fenced in a database, were it to
+// hang.
 func (m *Manager) CheckFencing() error {
 	var all []string
 	for _, e := range m.eyes {
@@ -249,7 +255,8 @@ func (m *Manager) CheckFencing() error {
 	return errors.New(strings.Join(all, "; "))
 }
 
-// wish computes this store's share from what was seen and heard, and has the log want it; leaving: nothing is wished any more.
+// wish computes this store's share from what was seen and heard, and has the log want it; leaving:
+// nothing is wished any more.
 func (m *Manager) wish() (share []int, leaving bool) {
 	m.wishing.Lock()
 	defer m.wishing.Unlock()
@@ -269,12 +276,14 @@ func (m *Manager) wish() (share []int, leaving bool) {
 		ids = nil
 	}
 	share = Spread(append(ids, m.cfg.Owner.StoreID), m.cfg.Owner.StoreID)
-	m.cfg.Shards.Hold(m.last == nil) // who is there has to be known once; until then callers are told to come back
+	// who is there has to be known once; until then callers are told to come back
+	m.cfg.Shards.Hold(m.last == nil)
 	m.cfg.Shards.Want(share)
 	return share, false
 }
 
-// seen names the stores that live, as the first database has it, or, while it is away, the others; fresh: any of them answered lately.
+// seen names the stores that live, as the first database has it, or, while it is away, the others;
+// fresh: any of them answered lately.
 func (m *Manager) seen(now time.Time) (ids []string, fresh bool) {
 	for i, e := range m.eyes {
 		some, yes := e.living(now)
@@ -289,7 +298,8 @@ func (m *Manager) seen(now time.Time) (ids []string, fresh bool) {
 	return ids, fresh
 }
 
-// Owners says which store owns which shards: this one by what it holds, others by the databases' records, unless they are silent.
+// Owners says which store owns which shards: this one by what it holds, others by the databases'
+// records, unless they are silent.
 func (m *Manager) Owners() []*meshv1.OwnersResponse_Range {
 	now := m.cfg.Now()
 	owners := map[int]backend.Owner{}

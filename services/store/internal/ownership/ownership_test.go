@@ -19,7 +19,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Whatever stores there are, each shard is in one share, and the shares differ by one shard at most.
+// Whatever stores there are, each shard is in one share, and the shares differ by one shard at
+// most.
 func TestSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z]{1,8}`), 1, 20, rapid.ID).Draw(t, "ids")
@@ -114,7 +115,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// A process that was frozen between two looks, or whose look took long, begins anew: it has not seen that the others did nothing.
+// A process that was frozen between two looks, or whose look took long, begins anew: it has not
+// seen that the others did nothing.
 func TestAThawedWitnessBeginsAnew(t *testing.T) {
 	for name, looks := range map[string][][2]float64{
 		"frozen between looks":       {{0, 0}, {0.5, 0.5}, {60, 60}, {60.5, 60.5}},
@@ -139,8 +141,9 @@ func TestLiving(t *testing.T) {
 		"came":    {&meshv1.StoreBeat{}, now.Add(-time.Second)},
 		"quiet":   {&meshv1.StoreBeat{}, now.Add(-3 * time.Second)},
 		"leaving": {&meshv1.StoreBeat{Leaving: true}, now},
-		"stayed":  {&meshv1.StoreBeat{Leaving: true}, now.Add(-silence)}, // its goodbye is old, and the database sees it
-		"gone":    {&meshv1.StoreBeat{}, now.Add(-silence)},
+		// its goodbye is old, and the database sees it
+		"stayed": {&meshv1.StoreBeat{Leaving: true}, now.Add(-silence)},
+		"gone":   {&meshv1.StoreBeat{}, now.Add(-silence)},
 	}
 	got := living([]string{"seen", "quiet", "leaving", "stayed"}, beats, now)
 	if slices.Sort(got); !slices.Equal(got, []string{"came", "quiet", "seen", "stayed"}) {
@@ -234,7 +237,8 @@ func rig(t *testing.T, dbs ...*fakeWatch) (m *Manager, shards *fakeShards, turn 
 	}
 }
 
-// A store alone takes everything, fences whoever is recorded and silent, by the mark by which it was silent, and says what it owns.
+// A store alone takes everything, fences whoever is recorded and silent, by the mark by which it
+// was silent, and says what it owns.
 func TestAlone(t *testing.T) {
 	db := &fakeWatch{view: view(pulse("old", "7"))}
 	m, shards, turn := rig(t, db)
@@ -289,7 +293,8 @@ func TestEachDatabaseHasItsSilence(t *testing.T) {
 	one, two := &fakeWatch{view: view(pulse("even", "1"), pulse("odd", "1"))}, &fakeWatch{view: view(pulse("even", "1"), pulse("odd", "1"))}
 	m, _, turn := rig(t, one, two)
 	for i := range 6 {
-		one.view.Runs[1].Mark = fmt.Sprint(i) // "odd" works in the first, though its shard is in the second
+		// "odd" works in the first, though its shard is in the second
+		one.view.Runs[1].Mark = fmt.Sprint(i)
 		turn()
 	}
 	id := func(s string) backend.RunID { return backend.RunID{StoreID: s, Incarnation: 1} }
@@ -299,7 +304,8 @@ func TestEachDatabaseHasItsSilence(t *testing.T) {
 	if want := []suspect{{id("odd"), "1"}}; !slices.Equal(two.fenced[:1], want) {
 		t.Errorf("fenced in the second: %v", two.fenced)
 	}
-	two.alive = true // and one that does something at the last moment is not fenced: no more than asked
+	// and one that does something at the last moment is not fenced: no more than asked
+	two.alive = true
 	n := len(two.fenced)
 	turn()
 	if len(two.fenced) != n || m.eyes[1].watch == nil {

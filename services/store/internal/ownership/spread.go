@@ -1,5 +1,7 @@
-// Package ownership divides the shards among the stores that live: each takes its share of what nobody owns, and fences an owner that fell silent. The database decides who
-// lives and who is silent: all stores see the same one, also where NATS is away or in two halves. Beats over NATS are the fast hint that a store came, or leaves.
+// Package ownership divides the shards among the stores that live: each takes its share of what
+// nobody owns, and fences an owner that fell silent. The database decides who lives and who is
+// silent: all stores see the same one, also where NATS is away or in two halves. Beats over NATS
+// are the fast hint that a store came, or leaves.
 package ownership
 
 import (
@@ -11,8 +13,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Spread is the share of one store: the shards, in as many equal ranges as there are stores, go to the stores in the order of their
-// ids. Every store that sees the same ones comes to the same answer.
+// Spread is the share of one store: the shards, in as many equal ranges as there are stores, go to
+// the stores in the order of their ids. Every store that sees the same ones comes to the same
+// answer.
 func Spread(ids []string, me string) []int {
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
@@ -35,7 +38,8 @@ type heard struct {
 	at   time.Time
 }
 
-// living names the stores that take part: those that the database saw, and those heard within silence, less those that say that they leave.
+// living names the stores that take part: those that the database saw, and those heard within
+// silence, less those that say that they leave.
 func living(seen []string, beats map[string]heard, now time.Time) (ids []string) {
 	ids = slices.Clone(seen)
 	for id, h := range beats {

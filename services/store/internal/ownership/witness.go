@@ -6,12 +6,14 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// blind is how long the pause between two looks, or a look, may be: after a longer one nothing that was seen before counts, for this process may have been frozen, or the
-// database stood still for everybody.
+// blind is how long the pause between two looks, or a look, may be: after a longer one nothing that
+// was seen before counts, for this process may have been frozen, or the database stood still for
+// everybody.
 const blind = 3 * beatEvery
 
-// witness judges who is silent in one database. A run is silent when its mark stays the same in looks that follow each other closely, for as long as silence by this process's
-// monotonic clock. Nobody's clock of the day takes part, and neither does NATS.
+// witness judges who is silent in one database. A run is silent when its mark stays the same in
+// looks that follow each other closely, for as long as silence by this process's monotonic clock.
+// Nobody's clock of the day takes part, and neither does NATS.
 type witness struct {
 	owners []backend.Ownership
 	// begun and ended are of the last look; zero: there was none.
@@ -25,8 +27,8 @@ type sight struct {
 	since time.Time
 }
 
-// note takes what a look saw that began and ended then. A mark was read somewhere between the two, so silence is counted from the end of the first look that saw it to
-// the begin of the last.
+// note takes what a look saw that began and ended then. A mark was read somewhere between the two,
+// so silence is counted from the end of the first look that saw it to the begin of the last.
 func (w *witness) note(v backend.View, begun, ended time.Time) {
 	if begun.Sub(w.ended) > blind || ended.Sub(begun) > blind {
 		w.runs = map[backend.RunID]sight{}
@@ -41,7 +43,9 @@ func (w *witness) note(v backend.View, begun, ended time.Time) {
 		}
 		w.runs[p.RunID] = s
 	}
-	for id, s := range before { // its connections are gone: it may be back at once. Nobody is found silent by that: silence ends it
+	for id, s := range before {
+		// its connections are gone: it may be back at once. Nobody is found silent by that: silence
+		// ends it
 		if _, here := w.runs[id]; !here && ended.Sub(s.since) < silence {
 			w.runs[id] = s
 		}
@@ -73,8 +77,8 @@ type suspect struct {
 	mark string
 }
 
-// silent names the runs that hold up shards this store wants: they own them by the record, have connections, and did nothing for silence. mine are the shards
-// wanted in this database.
+// silent names the runs that hold up shards this store wants: they own them by the record, have
+// connections, and did nothing for silence. mine are the shards wanted in this database.
 func (w *witness) silent(me backend.RunID, mine map[int]bool) (over []suspect) {
 	named := map[backend.RunID]bool{me: true}
 	for _, o := range w.owners {

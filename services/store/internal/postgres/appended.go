@@ -13,8 +13,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// appended is a table of pages that only grows, in slices of ids: pages are packed into new ones, and now and then put into tables that have a row for
-// each thing. folded says below which id pages are void.
+// appended is a table of pages that only grows, in slices of ids: pages are packed into new ones,
+// and now and then put into tables that have a row for each thing. folded says below which id pages
+// are void.
 type appended struct {
 	table, sequence, folded string
 	lock                    int32 // second key of the advisory lock of who folds it
@@ -79,7 +80,8 @@ func voided(ctx context.Context, on rower) (map[string]uint64, error) {
 	return all, nil
 }
 
-// alone runs f on a connection of its own, with the right to fold, for as long as that takes. Where another has it, f is not run, or waited for.
+// alone runs f on a connection of its own, with the right to fold, for as long as that takes. Where
+// another has it, f is not run, or waited for.
 func (a appended) alone(ctx context.Context, d *DB, wait bool, f func(conn *pgx.Conn) error) error {
 	return d.do(ctx, func(_ context.Context, conn *pgxpool.Conn) (err error) {
 		mine := true
@@ -92,7 +94,8 @@ func (a appended) alone(ctx context.Context, d *DB, wait bool, f func(conn *pgx.
 		}
 		defer func() {
 			if _, unlockErr := conn.Exec(ctx, `SELECT pg_advisory_unlock($1, $2)`, int32(sliceLock), a.lock); unlockErr != nil {
-				err = errors.Join(err, unlockErr, conn.Conn().Close(context.WithoutCancel(ctx))) // it must not go back to the pool like this
+				// it must not go back to the pool like this
+				err = errors.Join(err, unlockErr, conn.Conn().Close(context.WithoutCancel(ctx)))
 			}
 		}()
 		return f(conn.Conn())
@@ -106,8 +109,9 @@ type rounds struct {
 	last           int64      // page of the last round
 }
 
-// due says whether there is reason to pack: most pages that no round has seen, or some and the last round was long ago; and whether there is something to
-// fold, which was last done that long ago, while no old snapshot keeps dead rows.
+// due reports whether there is reason to pack: most pages that no round has seen, or some and the
+// last round was long ago; and whether there is something to fold, which was last done that long
+// ago, while no old snapshot keeps dead rows.
 func (a appended) due(ctx context.Context, conn *pgx.Conn, r *rounds, most int, every time.Duration, now time.Time) (pack, fold bool, err error) {
 	var n int
 	var some bool
@@ -135,13 +139,15 @@ func (a appended) done(ctx context.Context, conn *pgx.Conn, r *rounds, fold bool
 	return nil
 }
 
-// cut names an id such that every page below it is committed or will never be, and every later page is above. Pages under way end first, and
-// who writes one waits for that. Where they take longer than cutTimeout: not now.
+// cut names an id such that every page below it is committed or will never be, and every later page
+// is above. Pages under way end first, and who writes one waits for that. Where they take longer
+// than cutTimeout: not now.
 func (a appended) cut(ctx context.Context, conn *pgx.Conn) (id int64, ok bool, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		b.Queue(fmt.Sprintf(`SET LOCAL lock_timeout = %d`, cutTimeout.Milliseconds()))
-		b.Queue(`SET LOCAL synchronous_commit = off`) // no fsync under the lock; what builds on the id is committed after it
+		// no fsync under the lock; what builds on the id is committed after it
+		b.Queue(`SET LOCAL synchronous_commit = off`)
 		b.Queue(`LOCK TABLE ONLY pushmesh.` + a.table + ` IN SHARE MODE`)
 		b.Queue(`SELECT nextval('pushmesh.` + a.sequence + `')`).QueryRow(func(row pgx.Row) error { return row.Scan(&id) })
 		return tx.SendBatch(ctx, &b).Close()
@@ -169,7 +175,8 @@ func (a appended) void(ctx context.Context, on execer, through int64) error {
 // oldSnapshot keeps the dead from being removed.
 const oldSnapshot = 30 * time.Second
 
-// fresh says whether no snapshot is old, as far as this role may see. Vacuum's own doesn't count.
+// fresh reports whether no snapshot is old, as far as this role may see. Vacuum's own doesn't
+// count.
 func fresh(ctx context.Context, conn *pgx.Conn) (yes bool, err error) {
 	err = conn.QueryRow(ctx, `SELECT NOT EXISTS (
 			SELECT FROM pg_stat_activity WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND xact_start < clock_timestamp() - $1::interval

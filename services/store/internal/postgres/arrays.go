@@ -6,8 +6,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// arrays encodes parameters that are arrays, in Postgres's binary form, one behind the other in memory that is used again. pgx would find the
-// way to encode each element by reflection and grow its memory with every batch.
+// arrays encodes parameters that are arrays, in Postgres's binary form, one behind the other in
+// memory that is used again. pgx would find the way to encode each element by reflection and grow
+// its memory with every batch.
 type arrays struct {
 	b     []byte
 	start []int // of each parameter

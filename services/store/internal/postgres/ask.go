@@ -23,8 +23,9 @@ func (d *DB) do(ctx context.Context, f func(ctx context.Context, conn *pgxpool.C
 	return d.as(ctx, guard.Small, f)
 }
 
-// as runs f on a connection of the pool, when the gate lets work of its class in, within Config.Patience. Where a connection turns out to be
-// broken (the server was restarted meanwhile) it runs f once more on a new one: whatever f does must bear that.
+// as runs f on a connection of the pool, when the gate lets work of its class in, within
+// Config.Patience. Where a connection turns out to be broken (the server was restarted meanwhile)
+// it runs f once more on a new one: whatever f does must bear that.
 func (d *DB) as(ctx context.Context, class guard.Class, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	ticket, err := d.gate.Enter(ctx, class)
 	if err != nil {
@@ -48,7 +49,8 @@ func (d *DB) as(ctx context.Context, class guard.Class, f func(ctx context.Conte
 	return err
 }
 
-// outcomeOf work on the database that ended with err. A caller that gives up soon says nothing about the database.
+// outcomeOf work on the database that ended with err. A caller that gives up soon says nothing
+// about the database.
 func (d *DB) outcomeOf(ctx context.Context, err error, took time.Duration) guard.Outcome {
 	switch {
 	case err == nil:
@@ -83,7 +85,8 @@ func (d *DB) onConn(ctx context.Context, patience time.Duration, f func(ctx cont
 	return f(run, conn)
 }
 
-// tx runs f in a transaction of the pool, again where the server gave it up in favour of another: f must bear that.
+// tx runs f in a transaction of the pool, again where the server gave it up in favour of another: f
+// must bear that.
 func (d *DB) tx(ctx context.Context, f func(ctx context.Context, tx pgx.Tx) error) error {
 	return d.txAs(ctx, guard.Small, f)
 }
@@ -126,7 +129,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "postgres does not answer"), err)
 }
 
-// away says whether err means that the database can't be reached or does not answer, as opposed to an answer that we don't like.
+// away reports whether err means that the database can't be reached or does not answer, as opposed
+// to an answer that we don't like.
 func away(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return fatal(pg)
@@ -142,8 +146,8 @@ func away(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
-// fatal says whether the server's error means that the connection, or the server, is no more: connection exceptions, shutdowns
-// and recovery, no room for another connection.
+// fatal reports whether the server's error means that the connection, or the server, is no more:
+// connection exceptions, shutdowns and recovery, no room for another connection.
 func fatal(pg *pgconn.PgError) bool {
 	switch pg.Code {
 	case "57P01", "57P02", "57P03", "57P04", "57P05", "53300", "25P03":
@@ -152,7 +156,8 @@ func fatal(pg *pgconn.PgError) bool {
 	return strings.HasPrefix(pg.Code, "08")
 }
 
-// exhausted says whether the server answered that it can't write: no disk left (disk_full), or the disk fails (io_error).
+// exhausted reports whether the server answered that it can't write: no disk left (disk_full), or
+// the disk fails (io_error).
 func exhausted(err error) bool {
 	c := pgCode(err)
 	return c == "53100" || c == "58030"

@@ -10,12 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// maxAttempts is how many connections are being made at a time, all of a store's together: a server that comes back has other things
-// to do than to greet everybody at once.
+// maxAttempts is how many connections are being made at a time, all of a store's together: a server
+// that comes back has other things to do than to greet everybody at once.
 const maxAttempts = 4
 
-// attempts bounds how many connections are being made: from dialling until the server has let us in, or the connection is
-// closed.
+// attempts bounds how many connections are being made: from dialling until the server has let us
+// in, or the connection is closed.
 type attempts struct{ slots chan struct{} }
 
 func newAttempts(n int) *attempts { return &attempts{make(chan struct{}, n)} }

@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
 )
 
-// BenchmarkCommit commits groups of 1,024 messages of 256 bytes, in runs of different lengths; one writer.
+// BenchmarkCommit commits groups of 1,024 messages of 256 bytes, in runs of different lengths; one
+// writer.
 func BenchmarkCommit(b *testing.B) {
 	for _, perRun := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("run=%d", perRun), func(b *testing.B) {

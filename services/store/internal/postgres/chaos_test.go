@@ -20,7 +20,8 @@ import (
 // healsWithin is how soon everything must work again by itself once Postgres does.
 const healsWithin = 5 * time.Second
 
-// soon runs an outage, which says how long after its end everything worked again. The machine may stand still meanwhile: the best of several counts.
+// soon runs an outage, which says how long after its end everything worked again. The machine may
+// stand still meanwhile: the best of several counts.
 func soon(t *testing.T, outage func() time.Duration) {
 	t.Helper()
 	best := time.Hour
@@ -93,7 +94,8 @@ func writerOf(ctx context.Context, d *DB, id string, shard int) (backend.Writer,
 	}
 }
 
-// appender appends one message after the other to shard 3, over whatever happens, and notes what was acknowledged.
+// appender appends one message after the other to shard 3, over whatever happens, and notes what
+// was acknowledged.
 type appender struct {
 	db *DB
 
@@ -144,7 +146,8 @@ func (a *appender) until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// run appends until ctx ends, as a store would: a writer that is lost is replaced, an unknown outcome is looked up.
+// run appends until ctx ends, as a store would: a writer that is lost is replaced, an unknown
+// outcome is looked up.
 func (a *appender) run(ctx context.Context) error {
 	var w backend.Writer
 	var h *heads
@@ -231,7 +234,8 @@ func complete(t *testing.T, d *DB, acked uint64) {
 	}
 }
 
-// refusedFast waits until reads are refused as UNAVAILABLE, with a time to come back, within a moment.
+// refusedFast waits until reads are refused as UNAVAILABLE, with a time to come back, within a
+// moment.
 func refusedFast(t *testing.T, d *DB) {
 	t.Helper()
 	deadline := time.Now().Add(backendtest.Patience)
@@ -352,7 +356,8 @@ func TestOwnershipIsTheBackends(t *testing.T) {
 	need(t, w2.Commit(ctx, batch(3, h.epoch[3], 2)))
 }
 
-// A connection that broke while it was idle is found out before a batch is sent: the outcome is clear.
+// A connection that broke while it was idle is found out before a batch is sent: the outcome is
+// clear.
 func TestABrokenIdleConnectionIsNoUnknownOutcome(t *testing.T) {
 	url := pgtest.URL(t)
 	d := open(t, url)

@@ -10,7 +10,8 @@ const insertCheckpoint = `INSERT INTO pushmesh.checkpoint (id, forget, topic_sha
 			producer_shards, producer_topics, producers, producer_seqs, producer_epochs, seqs, ats, shards, shard_epochs, covered, forgot)
 		VALUES (nextval('pushmesh.checkpoint_id'), 0, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
 
-// Checkpoint appends a row on the writer's own connection, so that only an owner can. Greatest values hold: nothing is read, nothing updated.
+// Checkpoint appends a row on the writer's own connection, so that only an owner can. Greatest
+// values hold: nothing is read, nothing updated.
 func (w *writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 	return w.use(ctx, w.db.stall(), func(ctx context.Context) error {
 		for _, s := range c.Shards {

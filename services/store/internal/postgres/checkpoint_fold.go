@@ -17,7 +17,8 @@ const (
 	checkpointParts = 16
 )
 
-// The newest of what lies in pages below an id, $1, of shards whose number leaves the rest $3 when divided by $2.
+// The newest of what lies in pages below an id, $1, of shards whose number leaves the rest $3 when
+// divided by $2.
 const (
 	newestTopics = `SELECT DISTINCT ON (shard, topic) shard, topic, epoch, max(head) AS head, max(oldest) AS oldest
 		FROM pushmesh.checkpoint_topic WHERE id < $1 AND shard % $2 = $3 GROUP BY shard, topic, epoch ORDER BY shard, topic, epoch DESC`
@@ -26,7 +27,8 @@ const (
 		ORDER BY shard, topic, producer, epoch DESC, producer_seq DESC`
 	newestShards = `SELECT DISTINCT ON (shard) shard, epoch, max(covered) AS covered, max(forgot) AS forgot
 		FROM pushmesh.checkpoint_shard WHERE id < $1 AND shard % $2 = $3 GROUP BY shard, epoch ORDER BY shard, epoch DESC`
-	// forgotten has for each shard, from 0 on, the time before which its positions are forgotten: an array, made once for a statement.
+	// forgotten has for each shard, from 0 on, the time before which its positions are forgotten:
+	// an array, made once for a statement.
 	forgotten = `(SELECT array_agg(greatest(s.forgot, g.forgot) ORDER BY s.shard) FROM pushmesh.shard AS s
 		LEFT JOIN (SELECT shard, max(forgot) AS forgot FROM pushmesh.checkpoint_shard GROUP BY shard) AS g USING (shard))`
 )
@@ -49,7 +51,8 @@ const (
 		WHERE m.shard = n.shard AND m.commit <= n.covered`
 )
 
-// Packing: into new pages of 500. A page has columns for all three kinds; those of the others are empty.
+// Packing: into new pages of 500. A page has columns for all three kinds; those of the others are
+// empty.
 const (
 	noTopics     = `'{}'::int[], '{}'::text[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
 	noProducers  = `'{}'::int[], '{}'::text[], '{}'::uuid[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
@@ -63,7 +66,8 @@ const (
 	packShards = nextPage + `0, ` + noTopics + `, ` + noProducers + `, coalesce(array_agg(shard), '{}'), coalesce(array_agg(epoch), '{}'), coalesce(array_agg(covered), '{}'), coalesce(array_agg(forgot), '{}') FROM (` + newestShards + `) AS n`
 )
 
-// FoldCheckpoints packs pages of checkpoints, and puts them into their tables where no old snapshot keeps dead rows. One store does it at a time.
+// FoldCheckpoints packs pages of checkpoints, and puts them into their tables where no old snapshot
+// keeps dead rows. One store does it at a time.
 func (d *DB) FoldCheckpoints(ctx context.Context, how backend.Fold) error {
 	// Who wants all of it does so for what comes next.
 	return checkpoints.alone(ctx, d, how == backend.FoldAll, func(conn *pgx.Conn) error {
@@ -100,12 +104,14 @@ func (d *DB) foldCheckpoints(ctx context.Context, conn *pgx.Conn, how backend.Fo
 	return checkpoints.done(ctx, conn, &d.tally, fold, now)
 }
 
-// foldPages goes by shards, a transaction each. Done again after an interruption it changes nothing twice.
+// foldPages goes by shards, a transaction each. Done again after an interruption it changes nothing
+// twice.
 func foldPages(ctx context.Context, conn *pgx.Conn, through int64) error {
 	for part := range checkpointParts {
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			var b pgx.Batch
-			for _, sql := range []string{foldTopics, foldProducers, foldShards, dropMarks} { // a shard's number once its topics are there
+			for _, sql := range []string{foldTopics, foldProducers, foldShards, dropMarks} {
+				// a shard's number once its topics are there
 				b.Queue(sql, through, checkpointParts, part)
 			}
 			return tx.SendBatch(ctx, &b).Close()
@@ -120,7 +126,8 @@ func foldPages(ctx context.Context, conn *pgx.Conn, through int64) error {
 	return checkpoints.void(ctx, conn, through)
 }
 
-// packPages writes the newest of all into new pages, in one transaction with what lets go of the others.
+// packPages writes the newest of all into new pages, in one transaction with what lets go of the
+// others.
 func (d *DB) packPages(ctx context.Context, conn *pgx.Conn, through int64) error {
 	return d.withSlices(ctx, func() error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {

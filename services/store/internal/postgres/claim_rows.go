@@ -13,7 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Statements that a run prepares when it begins. Each answers with one row if the run's row is still there, and otherwise does nothing.
+// Statements that a run prepares when it begins. Each answers with one row if the run's row is
+// still there, and otherwise does nothing.
 const (
 	changeClaims = "change_claims"
 	putClaims    = "put_claims"
@@ -25,7 +26,8 @@ const (
 // claimColumns in the order of claimRow.
 const claimColumns = `shard, seq, resource, owner, priority, token, ttl, joined_at, granted_at, expires_at, offered_until, node, incarnation, conn, bound, gone_at`
 
-// Parts of a commit. The row of the run is locked before anything is changed: who deletes it waits for this commit, and after that it is not found. The clock is read after the lock.
+// Parts of a commit. The row of the run is locked before anything is changed: who deletes it waits
+// for this commit, and after that it is not found. The clock is read after the lock.
 const (
 	claimMine = `WITH mine AS MATERIALIZED (SELECT id FROM pushmesh.claim_run WHERE id = $1 FOR KEY SHARE)`
 	claimPut  = `, put AS (INSERT INTO pushmesh.claim_place (` + claimColumns + `) SELECT * FROM unnest($2::int[], $3::bigint[], $4::bytea[], $5::bytea[], $6::smallint[], $7::bigint[],
@@ -43,7 +45,8 @@ func claimDelete(n int) string {
 		WHERE p.shard = k.shard AND p.seq = k.seq AND EXISTS (SELECT FROM mine))`, n, n+1)
 }
 
-// claimStatements by name. A commit that changes nothing locks and writes nothing: that the row was there while it ran is enough for what it answers.
+// claimStatements by name. A commit that changes nothing locks and writes nothing: that the row was
+// there while it ran is enough for what it answers.
 var claimStatements = map[string]string{
 	changeClaims: claimMine + claimPut + claimDelete(18) + ` SELECT ` + claimClock + ` FROM mine`,
 	putClaims:    claimMine + claimPut + ` SELECT ` + claimClock + ` FROM mine`,
@@ -107,7 +110,8 @@ func claimRow(v [][]byte) backend.ClaimPlace {
 	}
 }
 
-// load reads the places of shards, which are in order, and then proves that they were this run's all the time.
+// load reads the places of shards, which are in order, and then proves that they were this run's
+// all the time.
 func (r *claimRun) load(ctx context.Context, shards []int, visit func(backend.ClaimPlace)) (now uint64, err error) {
 	ranges := adjoining(shards)
 	limit, cancel := context.WithTimeout(ctx, bulkTimeout)
@@ -146,8 +150,10 @@ func adjoining(all []int) (ranges [][2]int) {
 // rowsPerLook is how many rows are read before the deadline is moved.
 const rowsPerLook = 1024
 
-// pipelined sends statements in one round trip and one transaction, and tells each row with the number of its statement. It has until ctx's deadline, and the server at most patience for
-// rowsPerLook rows: the connection's deadline does that, where pgx would start a goroutine each time. The connection is of no more use after an error.
+// pipelined sends statements in one round trip and one transaction, and tells each row with the
+// number of its statement. It has until ctx's deadline, and the server at most patience for
+// rowsPerLook rows: the connection's deadline does that, where pgx would start a goroutine each
+// time. The connection is of no more use after an error.
 func pipelined(ctx context.Context, conn *pgx.Conn, patience time.Duration, write func(*pgconn.Pipeline), row func(statement int, values [][]byte)) error {
 	raw := conn.PgConn().Conn()
 	extend := func() error {
@@ -160,7 +166,8 @@ func pipelined(ctx context.Context, conn *pgx.Conn, patience time.Duration, writ
 	if err := extend(); err != nil {
 		return err
 	}
-	defer func() { _ = raw.SetDeadline(time.Time{}) }() // one that can't be set is closed, and the next use says so
+	// one that can't be set is closed, and the next use says so
+	defer func() { _ = raw.SetDeadline(time.Time{}) }()
 	p := conn.PgConn().StartPipeline(context.Background())
 	write(p)
 	if err := p.Sync(); err != nil {

@@ -18,11 +18,13 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// claimLock is how long a take waits for another run's commit under way before it ends that run's backend. Nothing keeps a commit: it is one statement that waits for
-// nobody but who deletes its run; but a server may be slow, and a store may be frozen between two parts of what it sends.
+// claimLock is how long a take waits for another run's commit under way before it ends that run's
+// backend. Nothing keeps a commit: it is one statement that waits for nobody but who deletes its
+// run; but a server may be slow, and a store may be frozen between two parts of what it sends.
 const claimLock = 500 * time.Millisecond
 
-// claimRun is a row of pushmesh.claim_run and the connection that it commits on. Its backend is recorded as one of the store's writers, so that fencing the store ends it.
+// claimRun is a row of pushmesh.claim_run and the connection that it commits on. Its backend is
+// recorded as one of the store's writers, so that fencing the store ends it.
 type claimRun struct {
 	db      *DB
 	conn    *pgx.Conn
@@ -35,7 +37,8 @@ type claimRun struct {
 	arrays arrays // of the commit being sent
 }
 
-// OpenClaims makes a connection for a run and records it. Runs whose backends are gone are forgotten.
+// OpenClaims makes a connection for a run and records it. Runs whose backends are gone are
+// forgotten.
 func (d *DB) OpenClaims(ctx context.Context, owner backend.Owner) (backend.ClaimRun, error) {
 	if err := d.Away(); err != nil {
 		return nil, err
@@ -100,7 +103,8 @@ func (r *claimRun) begin(ctx context.Context, owner backend.Owner) (err error) {
 	return nil
 }
 
-// Take gives the shards to this run in one statement, and then reads their places: from then on nobody else can change them.
+// Take gives the shards to this run in one statement, and then reads their places: from then on
+// nobody else can change them.
 func (r *claimRun) Take(ctx context.Context, shards []int, force bool, visit func(backend.ClaimPlace)) (taken []backend.ClaimShard, now uint64, err error) {
 	shards = slices.Compact(slices.Sorted(slices.Values(shards)))
 	err = r.use(ctx, func() error {
@@ -115,7 +119,8 @@ func (r *claimRun) Take(ctx context.Context, shards []int, force bool, visit fun
 	return taken, now, nil
 }
 
-// take ends the backends of runs that don't let go, and tries again, for as long as the database has patience.
+// take ends the backends of runs that don't let go, and tries again, for as long as the database
+// has patience.
 func (r *claimRun) take(ctx context.Context, shards []int, force bool) ([]backend.ClaimShard, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*r.db.cfg.Patience)
 	defer cancel()
@@ -258,7 +263,8 @@ func (r *claimRun) use(ctx context.Context, f func() error) error {
 	return notClaimed(err)
 }
 
-// lose gives the run up. r.mu is held. Its backend may live on for a while: the next run of this store ends it.
+// lose gives the run up. r.mu is held. Its backend may live on for a while: the next run of this
+// store ends it.
 func (r *claimRun) lose() {
 	r.failed = true
 	ctx, cancel := context.WithCancel(context.Background())

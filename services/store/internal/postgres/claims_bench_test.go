@@ -27,7 +27,8 @@ func backendCPU(b *testing.B, pid int32) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// BenchmarkClaimCommit commits n changed places at a time, in turn: n places begin to wait, are granted, and end. 100 commits between two looks at the server's clock would be too few.
+// BenchmarkClaimCommit commits n changed places at a time, in turn: n places begin to wait, are
+// granted, and end. 100 commits between two looks at the server's clock would be too few.
 func BenchmarkClaimCommit(b *testing.B) {
 	for _, n := range []int{0, 1, 32, 256} {
 		b.Run(fmt.Sprintf("places=%d", n), func(b *testing.B) {

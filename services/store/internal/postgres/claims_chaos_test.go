@@ -16,8 +16,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
-// counting is what stores do that count together: the only place of shard 3 has the last number as its owner. Each number is a commit: were two runs good at the same time,
-// both would be told that they had made the same number; were a commit lost, a later take would find less.
+// counting is what stores do that count together: the only place of shard 3 has the last number as
+// its owner. Each number is a commit: were two runs good at the same time, both would be told that
+// they had made the same number; were a commit lost, a later take would find less.
 type counting struct {
 	mu      sync.Mutex
 	by      map[int]string // who was told of a number
@@ -68,7 +69,8 @@ func (c *counting) another(n int) func() bool {
 	return func() bool { return c.last >= from+n }
 }
 
-// count opens runs until ctx ends, takes the shard from whoever has it, and counts up to turn numbers.
+// count opens runs until ctx ends, takes the shard from whoever has it, and counts up to turn
+// numbers.
 func (c *counting) count(ctx context.Context, d *DB, id string, turn int) {
 	pause := time.NewTicker(2 * time.Millisecond)
 	defer pause.Stop()
@@ -156,7 +158,8 @@ func TestClaimsOverCrashesHangsAndTakes(t *testing.T) {
 	}
 	c.until(t, "numbers and takes by force", func() bool { return c.last >= 500 && c.fenced >= 5 })
 
-	for deadline := time.Now().Add(backendtest.Patience); ; { // one that ends between two commits of its run's last is no fault
+	for deadline := time.Now().Add(backendtest.Patience); ; {
+		// one that ends between two commits of its run's last is no fault
 		goesOn := c.another(20)
 		terminate(t, server.URL(), `application_name = 'pushmesh-claims'`)
 		c.until(t, "numbers after the end of a backend", goesOn)

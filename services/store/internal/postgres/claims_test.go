@@ -30,7 +30,8 @@ func claimsOf(t *testing.T, d *DB, id string, force bool) (*claimRun, uint64) {
 	return r, taken[0].Next
 }
 
-// terminate ends backends, by a condition on pg_stat_activity, and waits until they are gone. There must be one sooner or later.
+// terminate ends backends, by a condition on pg_stat_activity, and waits until they are gone. There
+// must be one sooner or later.
 func terminate(t *testing.T, url, which string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -48,7 +49,8 @@ func terminate(t *testing.T, url, which string) {
 	}
 }
 
-// A store that was frozen in the middle of what it says to the server leaves a transaction open, which would have the run for ever.
+// A store that was frozen in the middle of what it says to the server leaves a transaction open,
+// which would have the run for ever.
 func TestAFrozenStoresClaimsAreTaken(t *testing.T) {
 	url := pgtest.URL(t)
 	d := open(t, url)
@@ -76,7 +78,8 @@ func TestRunsOfClaimsThatAreOverAreForgotten(t *testing.T) {
 	need(t, err)
 	defer func() { need(t, live.Close()) }()
 	gone, _ := claimsOf(t, d, "gone", false)
-	execute(t, url, `UPDATE pushmesh.claim_run SET backend_start = backend_start - interval '1 s' WHERE store_id = 'gone'`) // what a later process with its pid would be
+	// what a later process with its pid would be
+	execute(t, url, `UPDATE pushmesh.claim_run SET backend_start = backend_start - interval '1 s' WHERE store_id = 'gone'`)
 	_, err = live.Commit(t.Context(), &backend.ClaimChanges{})
 	need(t, err)
 	_, _, err = live.Take(t.Context(), []int{3}, false, func(backend.ClaimPlace) {})

@@ -34,7 +34,8 @@ const (
 	insertKeys      = "insert_key_"
 )
 
-// prepared are the writer's statements by name. Arrays go down in one message and become rows there.
+// prepared are the writer's statements by name. Arrays go down in one message and become rows
+// there.
 var prepared = func() map[string]string {
 	sql := map[string]string{
 		insertBatch: `INSERT INTO pushmesh.batch (id, at) VALUES ($1, $2)`,
@@ -45,14 +46,16 @@ var prepared = func() map[string]string {
 		deleteScheduled: `DELETE FROM pushmesh.scheduled AS s USING unnest($1::bigint[], $2::uuid[]) AS gone (due, message_id)
 			WHERE s.due = gone.due AND s.message_id = gone.message_id AND s.due BETWEEN $3 AND $4`,
 		deleteLetters: `DELETE FROM pushmesh.dead_letter WHERE id = ANY($1::bigint[])`,
-		// A letter that somebody is removing is let be: an append never waits for that, and where it stays after all it is marked later.
+		// A letter that somebody is removing is let be: an append never waits for that, and where
+		// it stays after all it is marked later.
 		markLetters: `UPDATE pushmesh.dead_letter SET copied = true WHERE id IN (
 			SELECT id FROM pushmesh.dead_letter WHERE id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)`,
 	}
 	for c := range backend.Classes {
 		sql[insertRuns+c.String()] = `INSERT INTO pushmesh.log_` + c.String() + ` (shard, commit, topic, epoch, first_seq, last_seq, at, packed)
 			SELECT * FROM unnest($1::int[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[])`
-		// A batch of one run and nothing else: one statement without arrays takes the server two thirds of the time.
+		// A batch of one run and nothing else: one statement without arrays takes the server two
+		// thirds of the time.
 		sql[insertRun+c.String()] = `WITH named AS (INSERT INTO pushmesh.batch (id, at) VALUES ($9, $10))
 			INSERT INTO pushmesh.log_` + c.String() + ` (shard, commit, topic, epoch, first_seq, last_seq, at, packed)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
@@ -67,7 +70,8 @@ var prepared = func() map[string]string {
 // prepare has the server know statements by name, in one round trip.
 func prepare(ctx context.Context, conn *pgx.Conn, statements map[string]string) (err error) {
 	p := conn.PgConn().StartPipeline(ctx)
-	for _, name := range slices.Sorted(maps.Keys(statements)) { // in one order, so that a test can name what is sent
+	for _, name := range slices.Sorted(maps.Keys(statements)) {
+		// in one order, so that a test can name what is sent
 		p.SendPrepare(name, statements[name], nil)
 	}
 	if err := p.Sync(); err != nil {
@@ -84,7 +88,8 @@ func prepare(ctx context.Context, conn *pgx.Conn, statements map[string]string) 
 	return err
 }
 
-// Commit sends the whole transaction at once and waits for its end: one round trip, whatever the batch holds.
+// Commit sends the whole transaction at once and waits for its end: one round trip, whatever the
+// batch holds.
 func (w *writer) Commit(ctx context.Context, b *backend.Batch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,8 +136,8 @@ func (w *writer) commit(ctx context.Context, b *backend.Batch) error {
 		w.used = time.Now()
 		return nil
 	}
-	// All of it went out at once, so the server may have committed unless it said otherwise, on a connection that still
-	// stands: an error of severity ERROR ends the transaction.
+	// All of it went out at once, so the server may have committed unless it said otherwise, on a
+	// connection that still stands: an error of severity ERROR ends the transaction.
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if ok && pg.Severity == "ERROR" && !w.conn.IsClosed() && w.conn.PgConn().TxStatus() == idle {
 		return fmt.Errorf("%w: postgres: %w", backend.ErrNotCommitted, err)
@@ -145,8 +150,8 @@ func (w *writer) commit(ctx context.Context, b *backend.Batch) error {
 	return fmt.Errorf("%w: postgres: %w", backend.ErrUnknown, err)
 }
 
-// alive asks a connection that has been idle for a while whether it still stands: a write to one that broke meanwhile would seem to
-// succeed, and the outcome be unknown.
+// alive asks a connection that has been idle for a while whether it still stands: a write to one
+// that broke meanwhile would seem to succeed, and the outcome be unknown.
 func (w *writer) alive(ctx context.Context) error {
 	if time.Since(w.used) < idleBeforeCheck {
 		return nil
@@ -165,16 +170,18 @@ const idle = 'I'
 
 // send has one transaction executed. It returns once the server has said what became of it.
 //
-// Everything before a Sync is one transaction, which the server commits when it reaches that: no BEGIN and no COMMIT are needed,
-// and the answer to the Sync is the answer to the commit. ctx ends it by the connection's deadline: a commit under way is given up for
-// its time alone, and pgx would otherwise start a goroutine to wait for that each time.
+// Everything before a Sync is one transaction, which the server commits when it reaches that: no
+// BEGIN and no COMMIT are needed, and the answer to the Sync is the answer to the commit. ctx ends
+// it by the connection's deadline: a commit under way is given up for its time alone, and pgx would
+// otherwise start a goroutine to wait for that each time.
 func (w *writer) send(ctx context.Context, b *backend.Batch) error {
 	raw := w.conn.PgConn().Conn()
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := raw.SetDeadline(deadline); err != nil {
 			return err
 		}
-		defer func() { _ = raw.SetDeadline(time.Time{}) }() // one that can't be set is closed, and the next use says so
+		// one that can't be set is closed, and the next use says so
+		defer func() { _ = raw.SetDeadline(time.Time{}) }()
 	}
 	p := w.conn.PgConn().StartPipeline(context.Background())
 	w.write(p, b)
@@ -251,7 +258,7 @@ func (w *writer) write(p *pgconn.Pipeline, b *backend.Batch) {
 	execute(insertBatch, b.ID[:], binary.BigEndian.AppendUint64(nil, b.At))
 }
 
-// lone says whether a batch is one run and nothing else, as when messages come one at a time.
+// lone reports whether a batch is one run and nothing else, as when messages come one at a time.
 func lone(b *backend.Batch) bool {
 	return len(b.Runs) == 1 && len(b.Keys)+len(b.Marks)+len(b.Scheduled)+len(b.Removed)+len(b.Letters)+len(b.Copied) == 0
 }

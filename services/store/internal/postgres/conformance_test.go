@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
-// open has a database that is only slow answer in its own time: nothing but a broken connection is a fault.
+// open has a database that is only slow answer in its own time: nothing but a broken connection is
+// a fault.
 func open(t *testing.T, url string) *DB {
 	t.Helper()
 	return openWith(t, Config{URL: url, Patience: backendtest.Patience})

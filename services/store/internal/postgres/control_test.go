@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// control commits small rows beside a test, on a connection of its own, and notes the longest time that one took: how long the machine, its disk
-// or the server stood still at most, for whatever reason that is not the test's.
+// control commits small rows beside a test, on a connection of its own, and notes the longest time
+// that one took: how long the machine, its disk or the server stood still at most, for whatever
+// reason that is not the test's.
 type control struct{ longest atomic.Int64 }
 
 // stoodStill is what a control must have noticed for a scenario to be judged by another run of it.

@@ -13,8 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// pages is what the pages of the database say, by session. Pages never change, so that each is read once, and the list of those that there are
-// says what is missing: whoever wrote them, and whatever became of a store, what sync has seen is what the database holds.
+// pages is what the pages of the database say, by session. Pages never change, so that each is read
+// once, and the list of those that there are says what is missing: whoever wrote them, and whatever
+// became of a store, what sync has seen is what the database holds.
 type pages struct {
 	db *DB
 	// turn is had by who looks into the database; the others share what that found.
@@ -38,7 +39,8 @@ func newPages(d *DB) *pages {
 	return &pages{db: d, turn: make(chan struct{}, 1), read: map[int64]bool{}, cursors: map[sessionKey][]placed{}}
 }
 
-// sync brings it to what was committed when sync was called, or later. Callers at a time share one look.
+// sync brings it to what was committed when sync was called, or later. Callers at a time share one
+// look.
 func (p *pages) sync(ctx context.Context) error {
 	p.mu.Lock()
 	mine := p.begun + 1 // one that is under way began before
@@ -71,7 +73,8 @@ func (p *pages) sync(ctx context.Context) error {
 const (
 	// pagesAtATime bounds one question.
 	pagesAtATime = 128
-	// looks is how often what vanishes while it is read is asked for: the packed pages are there instead.
+	// looks is how often what vanishes while it is read is asked for: the packed pages are there
+	// instead.
 	looks = 10
 )
 
@@ -106,7 +109,8 @@ const (
 	easePause  = 20 * time.Millisecond
 )
 
-// ease reads what is missing a little at a time, and lets others look meanwhile: a sync after it finds little to read.
+// ease reads what is missing a little at a time, and lets others look meanwhile: a sync after it
+// finds little to read.
 func (p *pages) ease(ctx context.Context) error {
 	_, missing, err := p.list(ctx)
 	if err != nil {
@@ -174,7 +178,8 @@ func scanPage(row pgx.CollectableRow) (*stored, error) {
 	return s, err
 }
 
-// add takes a page in, unless it became void while it was read: what took its place need not say so. p.mu is held.
+// add takes a page in, unless it became void while it was read: what took its place need not say
+// so. p.mu is held.
 func (p *pages) add(s *stored) {
 	if p.read[s.id] || s.id < p.through {
 		return

@@ -12,15 +12,18 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// When pages are packed, and when what they say goes into pushmesh.cursor, where each cursor that moved costs a dead row.
+// When pages are packed, and when what they say goes into pushmesh.cursor, where each cursor that
+// moved costs a dead row.
 const (
 	packPages = 1000
 	packEvery = 30 * time.Second
 	foldEvery = 5 * time.Minute // where Config.Fold is not said
-	// foldMost cursors may lie in pages, which is memory of every store that resumes sessions: beyond, they are folded beside an old snapshot as well.
+	// foldMost cursors may lie in pages, which is memory of every store that resumes sessions:
+	// beyond, they are folded beside an old snapshot as well.
 	foldMost = 1_000_000
-	// cursorsInPage is the length of a packed page, packPause what lies between two; foldPart how many cursors one transaction folds, foldPause what lies
-	// between two. Appends share the CPU with them.
+	// cursorsInPage is the length of a packed page, packPause what lies between two; foldPart how
+	// many cursors one transaction folds, foldPause what lies between two. Appends share the CPU
+	// with them.
 	cursorsInPage = 2000
 	packPause     = 20 * time.Millisecond
 	foldPart      = 200
@@ -33,8 +36,8 @@ type folder struct {
 	packs, folds, forced atomic.Uint64
 }
 
-// FoldCursors packs pages, which is inserts alone; and where no old snapshot keeps dead rows, or too many cursors lie in pages, it puts them into
-// pushmesh.cursor. One store does it at a time.
+// FoldCursors packs pages, which is inserts alone; and where no old snapshot keeps dead rows, or
+// too many cursors lie in pages, it puts them into pushmesh.cursor. One store does it at a time.
 func (d *DB) FoldCursors(ctx context.Context, how backend.Fold) error {
 	return cursorPages.alone(ctx, d, false, func(conn *pgx.Conn) error {
 		d.folder.mu.Lock()
@@ -90,7 +93,8 @@ func (d *DB) foldCursors(ctx context.Context, conn *pgx.Conn, how backend.Fold) 
 	return d.pages.sync(ctx) // lets go of what is void
 }
 
-// pack writes cursors into pages of their own. Each says of itself that it is older than any page from through on.
+// pack writes cursors into pages of their own. Each says of itself that it is older than any page
+// from through on.
 func (d *DB) pack(ctx context.Context, conn *pgx.Conn, all []owned, through int64) error {
 	for part := range slices.Chunk(all, cursorsInPage) {
 		p := pageOf(part)
@@ -129,7 +133,8 @@ func pageOf(all []owned) *page {
 }
 
 const (
-	// foldCursors leaves out what belongs to a session that is gone, and keeps sessions from going meanwhile.
+	// foldCursors leaves out what belongs to a session that is gone, and keeps sessions from going
+	// meanwhile.
 	foldCursors = `INSERT INTO pushmesh.cursor AS c (user_id, name, topic, generation, version, epoch, floor, acked, tried, attempts)
 		SELECT e.user_id, e.name, e.topic, e.generation, e.version, e.epoch, e.floor, coalesce(nullif(split_part(e.lists, '|', 1), '')::bigint[], '{}'),
 			coalesce(nullif(split_part(e.lists, '|', 2), '')::bigint[], '{}'), coalesce(nullif(split_part(e.lists, '|', 3), '')::integer[], '{}')
@@ -146,7 +151,8 @@ const (
 		WHERE e.lists = '-' AND c.user_id = e.user_id AND c.name = e.name AND c.topic = e.topic AND (c.generation, c.version) < (e.generation, e.version)`
 )
 
-// foldAll brings pushmesh.cursor up to date, a little at a time. Done again after an interruption it changes nothing twice.
+// foldAll brings pushmesh.cursor up to date, a little at a time. Done again after an interruption
+// it changes nothing twice.
 func foldAll(ctx context.Context, conn *pgx.Conn, all []owned) error {
 	slices.SortFunc(all, inOrder)
 	for part := range slices.Chunk(all, foldPart) {

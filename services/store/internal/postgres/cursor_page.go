@@ -13,7 +13,8 @@ import (
 // sessionKey of a session.
 type sessionKey struct{ user, name string }
 
-// cursor is how far a session has come in a topic, as written under a generation. The greatest (generation, version) holds.
+// cursor is how far a session has come in a topic, as written under a generation. The greatest
+// (generation, version) holds.
 type cursor struct {
 	topic                      string
 	generation, version, epoch uint64
@@ -153,8 +154,9 @@ const (
 		VALUES (nextval('pushmesh.cursor_page_id'), $1, $2, $3, $4, $5, $6, $7)`
 	insertPacked = `INSERT INTO pushmesh.cursor_page (id, ` + pageColumns + `, version)
 		VALUES (nextval('pushmesh.cursor_page_id'), $1, $2, $3, $4, $5, $6, $7, $8)`
-	// insertHeld stores a page if every session in it is held under the generation named, else nothing. The question is a scalar one, so that it
-	// is always a look into the index for each cursor.
+	// insertHeld stores a page if every session in it is held under the generation named, else
+	// nothing. The question is a scalar one, so that it is always a look into the index for each
+	// cursor.
 	insertHeld = `INSERT INTO pushmesh.cursor_page (id, ` + pageColumns + `)
 		SELECT nextval('pushmesh.cursor_page_id'), $1, $2, $3, $4, $5, $6, $7 WHERE NOT EXISTS (
 			SELECT FROM unnest($1::text[], $2::text[], $3::bigint[]) AS w (user_id, name, generation) WHERE (

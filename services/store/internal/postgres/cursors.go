@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// cursorsOf a session that began under the generation born, by topic. Pages are asked before the table: what is folded meanwhile is in one of them.
+// cursorsOf a session that began under the generation born, by topic. Pages are asked before the
+// table: what is folded meanwhile is in one of them.
 func (d *DB) cursorsOf(ctx context.Context, user, name string, born uint64) ([]*meshv1.SessionCursor, error) {
 	if err := d.pages.sync(ctx); err != nil {
 		return nil, err
@@ -63,8 +64,9 @@ type effect struct {
 	filters map[string]bool // false: removed
 }
 
-// WriteCursors sends a page where there is nothing to be written but cursors of sessions that are held as the writes say, as nearly always. A session that
-// is attached elsewhere in that moment may find it or not; whatever its new holder writes counts for more.
+// WriteCursors sends a page where there is nothing to be written but cursors of sessions that are
+// held as the writes say, as nearly always. A session that is attached elsewhere in that moment may
+// find it or not; whatever its new holder writes counts for more.
 func (d *DB) WriteCursors(ctx context.Context, writes []*meshv1.SessionWrite, now uint64) (codes []wirev1.Code, err error) {
 	err = d.withSlices(ctx, func() error {
 		if slices.ContainsFunc(writes, func(w *meshv1.SessionWrite) bool { return !plain(w) }) {
@@ -85,7 +87,8 @@ func (d *DB) WriteCursors(ctx context.Context, writes []*meshv1.SessionWrite, no
 	return codes, nil
 }
 
-// plain writes only move cursors on. A removal that a new holder did not see would take a cursor from it that it builds on; one that is moved on comes again.
+// plain writes only move cursors on. A removal that a new holder did not see would take a cursor
+// from it that it builds on; one that is moved on comes again.
 func plain(w *meshv1.SessionWrite) bool {
 	return len(w.GetCursors()) > 0 && len(w.GetRemoveTopics())+len(w.GetAddFilters())+len(w.GetRemoveFilters())+len(w.GetDeadLetters()) == 0 && !w.GetDetach()
 }
@@ -104,7 +107,8 @@ func (d *DB) writePlain(ctx context.Context, writes []*meshv1.SessionWrite) (hel
 	return held, err
 }
 
-// writeLocked locks the sessions in the order of their keys, decides, and sends all changes at once.
+// writeLocked locks the sessions in the order of their keys, decides, and sends all changes at
+// once.
 func (d *DB) writeLocked(ctx context.Context, writes []*meshv1.SessionWrite, now uint64) (codes []wirev1.Code, err error) {
 	err = d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		effects, err := lockSessions(ctx, tx, writes, now)

@@ -21,7 +21,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/migrations"
 )
 
-// Several stores on one database, any of which may be asked, as after takeovers, while one or another folds all the time.
+// Several stores on one database, any of which may be asked, as after takeovers, while one or
+// another folds all the time.
 func TestCursorHistoryOfSeveralStores(t *testing.T) {
 	url := pgtest.URL(t)
 	stores := []*DB{open(t, url), open(t, url), open(t, url)}
@@ -93,7 +94,8 @@ func TestCursorsSurviveKills(t *testing.T) {
 	}
 	all.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			_ = d.FoldCursors(ctx, []backend.Fold{backend.FoldPack, backend.FoldPack, backend.FoldAll}[n%3]) // it may fail while there is no server
+			// it may fail while there is no server
+			_ = d.FoldCursors(ctx, []backend.Fold{backend.FoldPack, backend.FoldPack, backend.FoldAll}[n%3])
 		}
 	})
 	further := func() {
@@ -127,8 +129,8 @@ func TestCursorsSurviveKills(t *testing.T) {
 	}
 }
 
-// While an old snapshot keeps the dead, cursors kill no rows, however much is written, and however often it is packed: tables in which rows
-// would be replaced don't grow.
+// While an old snapshot keeps the dead, cursors kill no rows, however much is written, and however
+// often it is packed: tables in which rows would be replaced don't grow.
 func TestCursorsKillNoRows(t *testing.T) {
 	url := pgtest.URL(t)
 	d := open(t, url)
@@ -228,7 +230,8 @@ func TestCursorsMigrateUpAndDown(t *testing.T) {
 	}
 }
 
-// What else a write changes is decided with its session locked: a removal by the session's former holder must not take a cursor from the new one.
+// What else a write changes is decided with its session locked: a removal by the session's former
+// holder must not take a cursor from the new one.
 func TestOnlyCursorsAreWrittenWithoutALock(t *testing.T) {
 	cursor := []*meshv1.SessionCursor{{Topic: "room/a"}}
 	for name, c := range map[string]struct {

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// letterLock makes dead letters commit in the order of their ids, so that a reader who pages by id misses none.
+// letterLock makes dead letters commit in the order of their ids, so that a reader who pages by id
+// misses none.
 const letterLock = 0x7075736a
 
 // letterPage is how many letters are read at a time where a filter may leave some out.

@@ -25,7 +25,8 @@ func scanOwnership(row pgx.CollectableRow) (o backend.Ownership, err error) {
 	return o, err
 }
 
-// Fence terminates the backends of an incarnation and waits until they are gone: with them go their locks.
+// Fence terminates the backends of an incarnation and waits until they are gone: with them go their
+// locks.
 func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) error {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
@@ -61,8 +62,8 @@ func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) erro
 // endWithin is how long a new writer waits for the end of a lost one.
 const endWithin = 500 * time.Millisecond
 
-// endRemains terminates backends of writers that this process lost: their connections are closed on our side, but a server that
-// hung or a network that went away may not know yet.
+// endRemains terminates backends of writers that this process lost: their connections are closed on
+// our side, but a server that hung or a network that went away may not know yet.
 func (d *DB) endRemains(ctx context.Context, conn *pgx.Conn) error {
 	d.mu.Lock()
 	remains := slices.Clone(d.remains)
@@ -112,11 +113,13 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 	q.Queue(`UPDATE pushmesh.shard AS s SET epoch = $1,
 		covered = greatest(s.covered, (SELECT max(c.covered) FROM pushmesh.checkpoint_shard AS c WHERE c.shard = s.shard AND c.epoch = s.epoch),
 			(SELECT max(l.commit) FROM pushmesh.log AS l WHERE l.shard = s.shard))`, int64(epoch))
-	q.Queue(`UPDATE pushmesh.checkpoint_folded SET through = nextval('pushmesh.checkpoint_id')`) // nobody writes any
+	// nobody writes any
+	q.Queue(`UPDATE pushmesh.checkpoint_folded SET through = nextval('pushmesh.checkpoint_id')`)
 	q.Queue(`DELETE FROM pushmesh.topic`)
 	q.Queue(`DELETE FROM pushmesh.producer`)
 	q.Queue(`DELETE FROM pushmesh.mark`)
-	// Takes of shards for claims that the server knows nothing of, in what it lost, are left room for.
+	// Takes of shards for claims that the server knows nothing of, in what it lost, are left room
+	// for.
 	q.Queue(`DELETE FROM pushmesh.claim_run`)
 	q.Queue(`UPDATE pushmesh.claim_shard SET run = NULL, next = next + $1`, int64(backend.ClaimsLost*backend.ClaimNumbers))
 	q.Queue(acceptServer)

@@ -14,14 +14,16 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// The log of the tests below: so many topics with so many runs each, half of them in either of two slices.
+// The log of the tests below: so many topics with so many runs each, half of them in either of two
+// slices.
 const (
 	grownTopics = 8
 	grownRuns   = 25_000
 	grownPerRun = 5 // messages
 )
 
-// grown fills a log as fast as the server can and leaves it as it is then: nothing is analyzed or vacuumed.
+// grown fills a log as fast as the server can and leaves it as it is then: nothing is analyzed or
+// vacuumed.
 func grown(t *testing.T) (d *DB, first, second backend.Slice) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -78,7 +80,8 @@ func (c *cost) add(n node) {
 	c.passed += n.passed()
 }
 
-// explained executes a statement by the plan that the store's connections have for it, and says what that touched.
+// explained executes a statement by the plan that the store's connections have for it, and says
+// what that touched.
 func explained(ctx context.Context, t *testing.T, conn *pgx.Conn, sql string, args ...any) node {
 	t.Helper()
 	values := make([]string, len(args))
@@ -118,13 +121,15 @@ func (d *DB) costOf(t *testing.T, from, to uint64, most int) (c cost, runs int) 
 	return c, runs
 }
 
-// What a read touches follows from what it asks for: not from how much lies behind that in the log, though nobody told the planner of that.
+// What a read touches follows from what it asks for: not from how much lies behind that in the log,
+// though nobody told the planner of that.
 func TestWhatAReadTouchesDoesNotGrowWithTheLog(t *testing.T) {
 	d, _, _ := grown(t)
 	const head = grownRuns * grownPerRun
 	for _, c := range []struct {
 		messages, runs int
-		most           int // blocks: two for each slice that has nothing, and a few where the topic is
+		// blocks: two for each slice that has nothing, and a few where the topic is
+		most int
 	}{
 		{1, 1, 50},
 		{2, 1, 50},
@@ -144,10 +149,12 @@ func TestWhatAReadTouchesDoesNotGrowWithTheLog(t *testing.T) {
 	}
 }
 
-// The question for a topic's oldest message is asked again and again: it passes over what has become too old since then.
+// The question for a topic's oldest message is asked again and again: it passes over what has
+// become too old since then.
 func TestWhatTheOldestTouchesDoesNotGrowWithTheLog(t *testing.T) {
 	d, _, second := grown(t)
-	const run, since = grownRuns - 1000, 10 // the tenth run from this one on is the first that is retained
+	// the tenth run from this one on is the first that is retained
+	const run, since = grownRuns - 1000, 10
 	var got cost
 	need(t, d.do(t.Context(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		got.add(explained(ctx, t, conn.Conn(), oldestRuns, []string{"room/3"}, []int64{1}, []int64{int64(second.Start) + run + since}, []int64{run*grownPerRun + 1}))

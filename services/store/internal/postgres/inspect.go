@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
-// inspected are the settings that an installation is judged by. What a server does not know is left out.
+// inspected are the settings that an installation is judged by. What a server does not know is left
+// out.
 var inspected = []string{
 	"server_version", "synchronous_commit", "fsync", "full_page_writes", "wal_level", "max_connections", "superuser_reserved_connections",
 	"min_wal_size", "max_wal_size", "wal_recycle", "autovacuum", "track_commit_timestamp", "synchronous_standby_names", "shared_buffers",

@@ -10,11 +10,13 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// stall is how long the next row may take where there may be millions of them: a database that hangs must be noticed.
+// stall is how long the next row may take where there may be millions of them: a database that
+// hangs must be noticed.
 func (d *DB) stall() time.Duration { return 5 * d.cfg.Patience }
 
-// Load reads on the writer's own connection, all of it from one snapshot: a fold that commits between two statements moves what the earlier one did not
-// see yet to where the later one doesn't look any more.
+// Load reads on the writer's own connection, all of it from one snapshot: a fold that commits
+// between two statements moves what the earlier one did not see yet to where the later one doesn't
+// look any more.
 func (w *writer) Load(ctx context.Context, shards []int, into backend.Loader) error {
 	return w.use(ctx, bulkTimeout, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -78,7 +80,8 @@ type loading struct {
 	into    backend.Loader
 }
 
-// all begins with a lock, before the snapshot is taken: a slice of pages that are folded meanwhile is not dropped, though the snapshot needs it.
+// all begins with a lock, before the snapshot is taken: a slice of pages that are folded meanwhile
+// is not dropped, though the snapshot needs it.
 func (l *loading) all(ctx context.Context) error {
 	if _, err := l.on.Exec(ctx, `LOCK TABLE ONLY pushmesh.checkpoint IN ACCESS SHARE MODE`); err != nil {
 		return err
@@ -175,8 +178,8 @@ func eachProducer(rows pgx.Rows, err error, columns []any, visit func(backend.Pr
 	})
 }
 
-// loadRuns reads what no checkpoint covers, and before it the last commits that one does: what has to be in the checkpoint. Nothing of a takeover's log is
-// held in memory but the row at hand.
+// loadRuns reads what no checkpoint covers, and before it the last commits that one does: what has
+// to be in the checkpoint. Nothing of a takeover's log is held in memory but the row at hand.
 func (l *loading) loadRuns(ctx context.Context) error {
 	rows, err := l.on.Query(ctx, `
 		SELECT l.class, l.shard, l.commit, l.topic, l.epoch, l.first_seq, l.last_seq, l.at, CASE WHEN l.commit > c.covered THEN l.packed END, l.commit <= c.covered

@@ -34,7 +34,8 @@ func (l *loaded) LoadRun(r backend.Run) {
 	l.topics[r.Topic] = t
 }
 
-// Whatever statement of a load checkpoints are folded before, and their slices dropped: it sees all of them.
+// Whatever statement of a load checkpoints are folded before, and their slices dropped: it sees all
+// of them.
 func TestALoadBesideAFold(t *testing.T) {
 	wire := &pgtest.Wire{}
 	url := pgtest.URL(t)

@@ -155,8 +155,8 @@ func some(p *producers, n int) func() bool {
 	return func() bool { return p.codes[wirev1.Code_CODE_OK] >= before+n }
 }
 
-// pulse asks whether the database answers, as a store does all the time: writers that have connected and are refused appends would not find the end of
-// an outage by themselves.
+// pulse asks whether the database answers, as a store does all the time: writers that have
+// connected and are refused appends would not find the end of an outage by themselves.
 func pulse(t *testing.T, d *DB) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/migrations"
 )
 
-// schema is everything that lies in the schema pushmesh: relations with their columns, functions, indexes, constraints.
+// schema is everything that lies in the schema pushmesh: relations with their columns, functions,
+// indexes, constraints.
 func schema(t *testing.T, conn *pgx.Conn) (all []string) {
 	rows, err := conn.Query(t.Context(), `
 		SELECT 'column ' || c.relname || ' ' || c.relkind::text || ' ' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull
@@ -28,7 +29,8 @@ func schema(t *testing.T, conn *pgx.Conn) (all []string) {
 	return all
 }
 
-// Every migration can be taken back, which leaves what was there before, and made again, with what was there after.
+// Every migration can be taken back, which leaves what was there before, and made again, with what
+// was there after.
 func TestMigrationsUpAndDown(t *testing.T) {
 	url := pgtest.URL(t)
 	conn, err := pgx.Connect(t.Context(), url)

@@ -113,7 +113,8 @@ func changedModels(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// ListModels reads the revision and the set in one statement, which sees one moment and waits for no file that is being put.
+// ListModels reads the revision and the set in one statement, which sees one moment and waits for
+// no file that is being put.
 func (d *DB) ListModels(ctx context.Context, have uint64) (revision uint64, all []*pushmeshv1.Model, err error) {
 	err = d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		var r int64

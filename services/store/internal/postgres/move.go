@@ -12,8 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// shardTables hold a shard's data, by their columns; the rows of pushmesh.shard itself go last. Ids of batches stay: nobody asks for those of
-// a shard that was given back.
+// shardTables hold a shard's data, by their columns; the rows of pushmesh.shard itself go last. Ids
+// of batches stay: nobody asks for those of a shard that was given back.
 var shardTables = []struct{ table, columns string }{
 	{"topic", "shard, topic, epoch, head, oldest"},
 	{"producer", "shard, topic, producer, producer_seq, epoch, seq, at"},
@@ -28,9 +28,11 @@ var shardTables = []struct{ table, columns string }{
 	{"log_year", "epoch, first_seq, last_seq, commit, at, shard, topic, packed"},
 }
 
-// Move moves a shard's data to another database. It holds the shard's lock in both, so that nobody owns it meanwhile. The copy, and that the other
-// database holds it, are one transaction there, committed once both sides compare equal; before, this one gave it up. So
-// whenever a move ends, at most one of them holds the shard, and the same move can be done again. Forget is for what stays behind.
+// Move moves a shard's data to another database. It holds the shard's lock in both, so that nobody
+// owns it meanwhile. The copy, and that the other database holds it, are one transaction there,
+// committed once both sides compare equal; before, this one gave it up. So whenever a move ends, at
+// most one of them holds the shard, and the same move can be done again. Forget is for what stays
+// behind.
 func (d *DB) Move(ctx context.Context, to *DB, shard int) error {
 	src, err := d.seize(ctx, shard)
 	if err != nil {
@@ -85,7 +87,8 @@ func (d *DB) Forget(ctx context.Context, shard int) error {
 func (d *DB) seize(ctx context.Context, shard int) (*pgx.Conn, error) {
 	cfg := d.conns.Copy()
 	cfg.RuntimeParams["application_name"] = "pushmesh-move"
-	cfg.RuntimeParams["idle_in_transaction_session_timeout"] = "0" // one side waits while the other compares
+	// one side waits while the other compares
+	cfg.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
 	conn, err := pgx.ConnectConfig(ctx, d.session(cfg))
 	if err != nil {
 		return nil, fmt.Errorf("postgres: connect: %w", err)

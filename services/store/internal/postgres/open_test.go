@@ -85,7 +85,8 @@ func TestStoresMayStartTogether(t *testing.T) {
 				return
 			}
 			made := d.MakeSlices(ctx, now())
-			for ctx.Err() == nil && pgCode(made) == "55P03" { // others make them, and take their time: a store tries again as well
+			for ctx.Err() == nil && pgCode(made) == "55P03" {
+				// others make them, and take their time: a store tries again as well
 				made = d.MakeSlices(ctx, now())
 			}
 			if err := errors.Join(d.Ping(ctx), made, d.Close()); err != nil {

@@ -17,8 +17,9 @@ const outboxLock = 0x7075736b
 // outboxTables take turns.
 const outboxTables = 3
 
-// outbox reads on the connection whose backend holds the advisory lock: losing the connection is losing the right. It is recorded as one
-// of the store's writers, so that fencing the store ends it.
+// outbox reads on the connection whose backend holds the advisory lock: losing the connection is
+// losing the right. It is recorded as one of the store's writers, so that fencing the store ends
+// it.
 type outbox struct {
 	db      *DB
 	conn    *pgx.Conn
@@ -96,8 +97,9 @@ func (o *outbox) load(ctx context.Context) error {
 	return err
 }
 
-// adopt makes an outbox readable that was copied from another server (pg_dump): its transactions' ids mean nothing here. All that still lies in
-// it counts as not settled; dedupe keys know what was published.
+// adopt makes an outbox readable that was copied from another server (pg_dump): its transactions'
+// ids mean nothing here. All that still lies in it counts as not settled; dedupe keys know what was
+// published.
 func (o *outbox) adopt(ctx context.Context) error {
 	o.db.cfg.Log.Warn("the outbox comes from another server: all that it holds is published again, but for what dedupe keys know")
 	return pgx.BeginFunc(ctx, o.conn, func(tx pgx.Tx) error {

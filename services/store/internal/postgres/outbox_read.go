@@ -12,9 +12,10 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// What transactions wrote that the snapshot done ($1: its max, $2: those under way) does not see, and the snapshot open ($3; null:
-// the statement's own, which sees all that the statement sees) does. Each table's index on xid is asked twice; id + 0 and OFFSET keep the
-// planner from walking along the ids of what was settled long ago.
+// What transactions wrote that the snapshot done ($1: its max, $2: those under way) does not see,
+// and the snapshot open ($3; null: the statement's own, which sees all that the statement sees)
+// does. Each table's index on xid is asked twice; id + 0 and OFFSET keep the planner from walking
+// along the ids of what was settled long ago.
 var listOutbox = func() string {
 	var parts []string
 	for k := range outboxTables {
@@ -26,7 +27,8 @@ var listOutbox = func() string {
 	return `SELECT pg_current_snapshot()::text, o.id, o.size FROM (` + strings.Join(parts, " UNION ALL ") + `) AS o ORDER BY o.id LIMIT `
 }()
 
-// Pending lists first and then, where it begins a batch, notes so: a successor knows that rows may have been published.
+// Pending lists first and then, where it begins a batch, notes so: a successor knows that rows may
+// have been published.
 func (o *outbox) Pending(ctx context.Context, limit int) (rows []backend.OutboxEntry, repeated bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
 	defer cancel()
@@ -44,7 +46,8 @@ func (o *outbox) Pending(ctx context.Context, limit int) (rows []backend.OutboxE
 		if len(rows) > 0 {
 			return rows, o.inherited, nil
 		}
-		return nil, false, o.Settle(ctx, o.after, true, nil) // the last holder ended between the last row and its note
+		// the last holder ended between the last row and its note
+		return nil, false, o.Settle(ctx, o.after, true, nil)
 	}
 	if len(rows) > 0 {
 		o.open, o.after = now, 0

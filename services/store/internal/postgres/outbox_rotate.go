@@ -11,8 +11,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Rotate truncates the next table and gives it its turn. It is safe whatever transactions do meanwhile: under the exclusive lock nobody
-// writes to the table, and what it holds is looked at after the lock was given. The lock is never waited for.
+// Rotate truncates the next table and gives it its turn. It is safe whatever transactions do
+// meanwhile: under the exclusive lock nobody writes to the table, and what it holds is looked at
+// after the lock was given. The lock is never waited for.
 func (o *outbox) Rotate(ctx context.Context, older time.Duration, larger int64) (s backend.OutboxState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
 	defer cancel()

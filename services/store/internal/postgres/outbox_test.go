@@ -21,7 +21,8 @@ func withOutbox(t *testing.T) (*DB, string) {
 	t.Helper()
 	url := pgtest.URL(t)
 	d := open(t, url)
-	for k := range outboxTables { // a vacuum that happens to be there would keep a table from its turn
+	for k := range outboxTables {
+		// a vacuum that happens to be there would keep a table from its turn
 		execute(t, url, fmt.Sprintf(`ALTER TABLE pushmesh.outbox_%d SET (autovacuum_enabled = off)`, k),
 			fmt.Sprintf(`ALTER TABLE pushmesh.outbox_tick_%d SET (autovacuum_enabled = off)`, k))
 	}
@@ -159,7 +160,8 @@ func TestPublishIsGranted(t *testing.T) {
 	}
 }
 
-// One store reads; a frozen one is fenced with its writers, and its successor learns that a batch was begun.
+// One store reads; a frozen one is fenced with its writers, and its successor learns that a batch
+// was begun.
 func TestTheOutboxHasOneReader(t *testing.T) {
 	d, url := withOutbox(t)
 	conn := connectTo(t, url)
@@ -209,8 +211,8 @@ func rotate(t *testing.T, o backend.Outbox) backend.OutboxState {
 	return s
 }
 
-// Under a steady load the tables are as large as what a few turns bring. Someone who uses a table makes them grow, is named, and
-// loses nothing; afterwards they shrink.
+// Under a steady load the tables are as large as what a few turns bring. Someone who uses a table
+// makes them grow, is named, and loses nothing; afterwards they shrink.
 func TestTheOutboxDoesNotBloat(t *testing.T) {
 	d, url := withOutbox(t)
 	conn, reader := connectTo(t, url), connectTo(t, url)
@@ -258,12 +260,14 @@ func TestTheOutboxDoesNotBloat(t *testing.T) {
 	}
 }
 
-// Whichever table a transaction writes to, whenever it commits: a rotation never takes what was not read.
+// Whichever table a transaction writes to, whenever it commits: a rotation never takes what was not
+// read.
 func TestRotationTakesNothingUnread(t *testing.T) {
 	d, url := withOutbox(t)
 	old, other := connectTo(t, url), connectTo(t, url)
 	o := openOutbox(t, d, "a")
-	do(t, old, `BEGIN ISOLATION LEVEL REPEATABLE READ`, `SELECT 1 FROM pushmesh.shard`) // it will see the first table as the present one for ever
+	// it will see the first table as the present one for ever
+	do(t, old, `BEGIN ISOLATION LEVEL REPEATABLE READ`, `SELECT 1 FROM pushmesh.shard`)
 	do(t, other, publishX)
 	settle(t, o)
 	for range 2 {
@@ -330,7 +334,8 @@ func TestListingIsCheap(t *testing.T) {
 	need(t, o.Settle(t.Context(), entries[49_999].ID, true, nil))
 	const cheap = 20 * time.Millisecond
 	best, deadline := time.Hour, time.Now().Add(backendtest.Patience/4)
-	for tries := 0; tries < 20 || best > cheap && time.Now().Before(deadline); tries++ { // the machine may be busy: the best counts
+	for tries := 0; tries < 20 || best > cheap && time.Now().Before(deadline); tries++ {
+		// the machine may be busy: the best counts
 		do(t, conn, publishX)
 		began := time.Now()
 		if got := settle(t, o); len(got) != 1 {
@@ -344,8 +349,8 @@ func TestListingIsCheap(t *testing.T) {
 	}
 }
 
-// What is parked leaves the outbox and its tables' turns, comes in order for each shard within what is asked for, and is known to the next reader; what is
-// parked twice is there once.
+// What is parked leaves the outbox and its tables' turns, comes in order for each shard within what
+// is asked for, and is known to the next reader; what is parked twice is there once.
 func TestWhatWaitsInTheOutbox(t *testing.T) {
 	d, url := withOutbox(t)
 	conn := connectTo(t, url)

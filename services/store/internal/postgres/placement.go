@@ -20,8 +20,9 @@ type Placement struct {
 	Moving bool
 }
 
-// Register says which database of its mesh this is. The first time that one is opened as another than home, it gives up all shards, which must be
-// empty. A database that is known by another name is refused: connection strings were mixed up.
+// Register says which database of its mesh this is. The first time that one is opened as another
+// than home, it gives up all shards, which must be empty. A database that is known by another name
+// is refused: connection strings were mixed up.
 func (d *DB) Register(ctx context.Context, name string) error {
 	return d.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `LOCK TABLE pushmesh.database`); err != nil {
@@ -72,7 +73,7 @@ func (d *DB) Place(ctx context.Context, p Placement) error {
 	})
 }
 
-// Holds says whether a shard's data is here.
+// Holds reports whether a shard's data is here.
 func (d *DB) Holds(ctx context.Context, shard int) (held bool, err error) {
 	err = d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT held FROM pushmesh.shard WHERE shard = $1`, shard).Scan(&held)

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 )
 
-// What is asked all the time is answered from indexes in order, whatever the planner knows of slices that were made a moment ago.
+// What is asked all the time is answered from indexes in order, whatever the planner knows of
+// slices that were made a moment ago.
 func TestReadsAreAnsweredFromIndexesInOrder(t *testing.T) {
 	d := open(t, pgtest.URL(t))
 	need(t, d.MakeSlices(t.Context(), now()))

@@ -13,13 +13,16 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
-// Pool says how many connections there are beside those of the writers, and for what. Zero values stand for the defaults in brackets.
+// Pool says how many connections there are beside those of the writers, and for what. Zero values
+// stand for the defaults in brackets.
 type Pool struct {
-	// Min [2] connections are kept, Max [20] may be open, of which guard.Reserved are for what is vital.
+	// Min [2] connections are kept, Max [20] may be open, of which guard.Reserved are for what is
+	// vital.
 	Min, Max int
 	// Reads [4] of them may read the log at a time.
 	Reads int
-	// Idle [30 s] is how long a connection may be unused, Lifetime [30 min] how long it is used, 10 % more or less.
+	// Idle [30 s] is how long a connection may be unused, Lifetime [30 min] how long it is used, 10
+	// % more or less.
 	Idle, Lifetime time.Duration
 	// Check [15 s] is how often idle connections are looked after.
 	Check time.Duration
@@ -52,8 +55,8 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	pool.MaxConnIdleTime, pool.HealthCheckPeriod = p.Idle, p.Check
 	// pgx adds the jitter: from 10 % less to 10 % more.
 	pool.MaxConnLifetime, pool.MaxConnLifetimeJitter = p.Lifetime-p.Lifetime/10, p.Lifetime/5
-	// A question before each question would hang as long as the question itself; broken connections are all dropped at the
-	// first error instead.
+	// A question before each question would hang as long as the question itself; broken connections
+	// are all dropped at the first error instead.
 	pool.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	pool.ConnConfig.ConnectTimeout = cfg.Patience
 	params := pool.ConnConfig.RuntimeParams
@@ -64,8 +67,9 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	// A store that vanished without a word is noticed by the server, and its locks are given up.
 	params["tcp_keepalives_idle"], params["tcp_keepalives_interval"], params["tcp_keepalives_count"] = "2", "1", "3"
 	params["tcp_user_timeout"] = "5000"
-	// Every question has its index. Slices grow from nothing within minutes, so that what the planner knows of them is old: without these
-	// it would plan a scan of what was empty, keep that plan, or compile it. Planning over all slices each time costs more than reading.
+	// Every question has its index. Slices grow from nothing within minutes, so that what the
+	// planner knows of them is old: without these it would plan a scan of what was empty, keep that
+	// plan, or compile it. Planning over all slices each time costs more than reading.
 	params["enable_seqscan"], params["jit"], params["plan_cache_mode"] = "off", "off", "force_generic_plan"
 	params["idle_in_transaction_session_timeout"] = "10000"
 	// What a caller gave up ends on the server too, though the server may be busy with it.

@@ -19,12 +19,12 @@ import (
 var ErrPooled = errors.New("postgres: a pooler in transaction mode is between store and server, and no lock would be the store's: " +
 	"connect directly, or through a pooler in session mode (PgBouncer: pool_mode=session)")
 
-// poolerRounds is how often a connection is asked for its backend, with another one at work and without. A pooler that gives backends away in turn may by chance
-// give the same one again.
+// poolerRounds is how often a connection is asked for its backend, with another one at work and
+// without. A pooler that gives backends away in turn may by chance give the same one again.
 const poolerRounds = 4
 
-// between connects to find out whether a pooler is between, and refuses one in transaction mode. Nothing is set on the way: through such a pooler it would be set for
-// others.
+// between connects to find out whether a pooler is between, and refuses one in transaction mode.
+// Nothing is set on the way: through such a pooler it would be set for others.
 func (d *DB) between(ctx context.Context) error {
 	cfg := d.conns.Copy()
 	takeSettings(cfg)
@@ -44,9 +44,10 @@ func (d *DB) between(ctx context.Context) error {
 	return nil
 }
 
-// pooler finds out what is between conn and the server, with another connection for a moment: a pooler that gives backends away between transactions gives the
-// one that was used last, or the next, to whoever comes. A backend that is another one, or another connection's as well, is proof; nothing here depends on what
-// the pooler is called.
+// pooler finds out what is between conn and the server, with another connection for a moment: a
+// pooler that gives backends away between transactions gives the one that was used last, or the
+// next, to whoever comes. A backend that is another one, or another connection's as well, is proof;
+// nothing here depends on what the pooler is called.
 func (d *DB) pooler(ctx context.Context, conn *pgconn.PgConn) (meshv1.InspectedDatabase_Pooler, error) {
 	cfg := d.conns.Copy()
 	takeSettings(cfg)
@@ -65,7 +66,8 @@ func (d *DB) pooler(ctx context.Context, conn *pgconn.PgConn) (meshv1.InspectedD
 	}
 	for range rounds {
 		other, err := backendOf(ctx, busy.PgConn(), `BEGIN`)
-		if other == first || pgCode(err) == "08P01" { // protocol_violation: a pooler that knows no transactions
+		if other == first || pgCode(err) == "08P01" {
+			// protocol_violation: a pooler that knows no transactions
 			return meshv1.InspectedDatabase_POOLER_TRANSACTION, nil
 		}
 		if err != nil {
@@ -92,7 +94,8 @@ func (d *DB) pooler(ctx context.Context, conn *pgconn.PgConn) (meshv1.InspectedD
 	return meshv1.InspectedDatabase_POOLER_NONE, nil
 }
 
-// backendOf asks which of the server's processes works for a connection, after other statements. Prepared statements might be another backend's.
+// backendOf asks which of the server's processes works for a connection, after other statements.
+// Prepared statements might be another backend's.
 func backendOf(ctx context.Context, conn *pgconn.PgConn, before ...string) (uint32, error) {
 	all, err := conn.Exec(ctx, strings.Join(append(before, `SELECT pg_backend_pid()`), "; ")).ReadAll()
 	if err != nil {
@@ -102,7 +105,8 @@ func backendOf(ctx context.Context, conn *pgconn.PgConn, before ...string) (uint
 	return uint32(pid), err
 }
 
-// steady fails where a session's statements go to several backends. Who answers with the number that the connection was given at its start is the server.
+// steady fails where a session's statements go to several backends. Who answers with the number
+// that the connection was given at its start is the server.
 func (d *DB) steady(ctx context.Context, conn *pgx.Conn, pid int32) error {
 	if conn.PgConn().PID() == uint32(pid) {
 		return nil
@@ -114,10 +118,12 @@ func (d *DB) steady(ctx context.Context, conn *pgx.Conn, pid int32) error {
 	return err
 }
 
-// passed are the parameters that poolers take at the start of a connection. What else a session is set to, they refuse or ignore.
+// passed are the parameters that poolers take at the start of a connection. What else a session is
+// set to, they refuse or ignore.
 var passed = []string{"application_name", "client_encoding", "datestyle", "options", "standard_conforming_strings", "timezone"}
 
-// takeSettings takes out of cfg what a session is set to at its start, but for what poolers take, and returns it.
+// takeSettings takes out of cfg what a session is set to at its start, but for what poolers take,
+// and returns it.
 func takeSettings(cfg *pgx.ConnConfig) map[string]string {
 	others := map[string]string{}
 	for name, value := range cfg.RuntimeParams {
@@ -131,7 +137,8 @@ func takeSettings(cfg *pgx.ConnConfig) map[string]string {
 	return others
 }
 
-// session has connections of cfg set by statements, behind a pooler, what they set at their start otherwise.
+// session has connections of cfg set by statements, behind a pooler, what they set at their start
+// otherwise.
 func (d *DB) session(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	if !d.pooled {
 		return cfg

@@ -13,12 +13,14 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
-// ignoring has PgBouncer take what a session is set to at its start, and forget it: what operators do where it refuses connections for such.
+// ignoring has PgBouncer take what a session is set to at its start, and forget it: what operators
+// do where it refuses connections for such.
 const ignoring = "ignore_startup_parameters=enable_seqscan,jit,plan_cache_mode,lock_timeout,idle_in_transaction_session_timeout,client_connection_check_interval," +
 	"tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout"
 
-// Behind a pooler in transaction mode a lock is whose statement comes next: two stores could append to one shard. A store refuses to serve, whatever way the pooler gives
-// backends away, at once and before it has written or set anything.
+// Behind a pooler in transaction mode a lock is whose statement comes next: two stores could append
+// to one shard. A store refuses to serve, whatever way the pooler gives backends away, at once and
+// before it has written or set anything.
 func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -53,7 +55,8 @@ func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
 	}
 }
 
-// A pooler that comes between, or changes its mode, while a store runs costs it the right to append, not others their safety.
+// A pooler that comes between, or changes its mode, while a store runs costs it the right to
+// append, not others their safety.
 func TestAPoolerThatComesLaterIsRefused(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.URL(t)
@@ -74,8 +77,9 @@ func TestAPoolerThatComesLaterIsRefused(t *testing.T) {
 	}
 }
 
-// Through a pooler in session mode a store has what it has directly: settings of its sessions, locks, marks by which it is seen, and it can be fenced. Backends that a
-// store which died leaves to the pooler are nobody's.
+// Through a pooler in session mode a store has what it has directly: settings of its sessions,
+// locks, marks by which it is seen, and it can be fenced. Backends that a store which died leaves
+// to the pooler are nobody's.
 func TestAPoolerInSessionMode(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string][]string{"parameters are refused": nil, "parameters are accepted": {ignoring}} {

@@ -1,7 +1,9 @@
-// Package postgres is the store's backend for production: backend.Backend on PostgreSQL 14 or newer, through pgx.
+// Package postgres is the store's backend for production: backend.Backend on PostgreSQL 14 or
+// newer, through pgx.
 //
-// Reads and sessions go through a pool behind a guard.Gate. Each Writer has a connection of its own, whose backend holds an
-// advisory lock for every shard that the writer owns: when that connection is gone, so is the right to append.
+// Reads and sessions go through a pool behind a guard.Gate. Each Writer has a connection of its
+// own, whose backend holds an advisory lock for every shard that the writer owns: when that
+// connection is gone, so is the right to append.
 package postgres
 
 import (
@@ -31,24 +33,30 @@ import (
 const (
 	// patience is Config.Patience where it is not said.
 	patience = 2 * time.Second
-	// bulkTimeout bounds what reads a whole shard or waits for others: a takeover, a migration, a new epoch.
+	// bulkTimeout bounds what reads a whole shard or waits for others: a takeover, a migration, a
+	// new epoch.
 	bulkTimeout = 2 * time.Minute
 )
 
 // Config of a database.
 type Config struct {
-	// URL is a postgres:// one. A pooler in transaction mode in between is refused: locks belong to connections.
+	// URL is a postgres:// one. A pooler in transaction mode in between is refused: locks belong to
+	// connections.
 	URL string
-	// AllowNoFsync lets a server run with fsync or full_page_writes off, which may lose what was acknowledged.
+	// AllowNoFsync lets a server run with fsync or full_page_writes off, which may lose what was
+	// acknowledged.
 	AllowNoFsync bool
 	// TrustPromotion goes on with a promoted standby by itself: it was synchronous.
 	TrustPromotion bool
-	// Patience [2 s] is how long the server may take to connect, and how long for a statement: one that hangs is noticed within it.
+	// Patience [2 s] is how long the server may take to connect, and how long for a statement: one
+	// that hangs is noticed within it.
 	Patience time.Duration
-	// Fold [5 min] is how often what pages say goes into the tables that have a row for each cursor and topic.
+	// Fold [5 min] is how often what pages say goes into the tables that have a row for each cursor
+	// and topic.
 	Fold time.Duration
 	Pool Pool
-	// Dial makes the network's part of a connection; nil: TCP, or a Unix socket where the URL names one.
+	// Dial makes the network's part of a connection; nil: TCP, or a Unix socket where the URL names
+	// one.
 	Dial pgconn.DialFunc
 	Log  *slog.Logger
 	// Tracers and Registry may be nil.
@@ -79,8 +87,8 @@ type DB struct {
 
 var _ backend.Backend = (*DB)(nil)
 
-// Open connects, applies the migrations and checks that commits will be durable. Where no server answers it tries until ctx ends; a server
-// that must not be used is an error at once.
+// Open connects, applies the migrations and checks that commits will be durable. Where no server
+// answers it tries until ctx ends; a server that must not be used is an error at once.
 func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -154,7 +162,8 @@ func (d *DB) Time(ctx context.Context) (uint64, error) {
 	return uint64(all[0]), nil
 }
 
-// Ping says whether the database answers, and whether it can be written to again where it could not.
+// Ping reports whether the database answers, and whether it can be written to again where it could
+// not.
 func (d *DB) Ping(ctx context.Context) error {
 	return d.as(ctx, guard.Vital, func(ctx context.Context, conn *pgxpool.Conn) error {
 		full := d.full.Load()
@@ -170,7 +179,7 @@ func (d *DB) Ping(ctx context.Context) error {
 	})
 }
 
-// Full says whether nothing can be written, until Ping has written.
+// Full reports whether nothing can be written, until Ping has written.
 func (d *DB) Full() bool { return d.full.Load() != nil }
 
 func uuid() (id [16]byte) {
@@ -187,7 +196,8 @@ func (d *DB) Away() error {
 		return fmt.Errorf("%w: %w", code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "postgres can't be written to"), *full)
 	}
 	if time.Since(time.UnixMicro(d.committed.Load())) < recently {
-		return nil // what fails is the pool's, like statements that wait for a lock: commits get through
+		// what fails is the pool's, like statements that wait for a lock: commits get through
+		return nil
 	}
 	return d.gate.Away()
 }
@@ -200,7 +210,8 @@ func (d *DB) Check() error {
 	return d.gate.Check()
 }
 
-// noted tells the gate how a writer's statement ended; one that found no room on the disk stops all further ones until Ping has written.
+// noted tells the gate how a writer's statement ended; one that found no room on the disk stops all
+// further ones until Ping has written.
 func (d *DB) noted(ctx context.Context, err error, took time.Duration) {
 	if exhausted(err) {
 		d.full.Store(&err)

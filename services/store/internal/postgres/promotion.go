@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrRewound says that the server is not the one that the log was last written on, or is it no more: what was acknowledged may be missing.
+// ErrRewound says that the server is not the one that the log was last written on, or is it no
+// more: what was acknowledged may be missing.
 var ErrRewound = errors.New("postgres: the database was restored or promoted: what was acknowledged may be missing. " +
 	"Start one store with --new-epoch, or with --same-epoch if nothing was lost")
 

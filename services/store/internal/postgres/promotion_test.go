@@ -22,7 +22,8 @@ func claims(t *testing.T, d *DB) error {
 	return err
 }
 
-// A promoted server takes no appends until an operator says whether its log is whole; one that was only restarted or crashed does.
+// A promoted server takes no appends until an operator reports whether its log is whole; one that
+// was only restarted or crashed does.
 func TestAPromotedServerIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	server := pgtest.New(t)
@@ -68,7 +69,8 @@ func TestAPromotedServerIsNotTrusted(t *testing.T) {
 	}
 }
 
-// openingLast repeats what fails while connections to a server that has gone are found out, for a while.
+// openingLast repeats what fails while connections to a server that has gone are found out, for a
+// while.
 func openingLast(t *testing.T, f func() error) (err error) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -12,8 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/guard"
 )
 
-// A page of runs is read whole before visit sees it, so that a slow reader holds no connection: a page has few rows while they are
-// large and more while they are small.
+// A page of runs is read whole before visit sees it, so that a slow reader holds no connection: a
+// page has few rows while they are large and more while they are small.
 const (
 	firstPage   = 8
 	largestPage = 1024
@@ -21,8 +21,9 @@ const (
 	largePage   = 1 << 20   // bytes above which it has half as many
 )
 
-// readRuns ends with the limit: a plan made for a known one merges the slices' indexes and stops early. A run beyond the range is a row all the
-// same, without its content, and ends the read. As a condition, first_seq would have the index searched on to the topic's last run, in each slice.
+// readRuns ends with the limit: a plan made for a known one merges the slices' indexes and stops
+// early. A run beyond the range is a row all the same, without its content, and ends the read. As a
+// condition, first_seq would have the index searched on to the topic's last run, in each slice.
 const readRuns = `
 	SELECT class, shard, commit, topic, epoch, first_seq, last_seq, at, CASE WHEN first_seq <= $4 THEN packed END FROM pushmesh.log
 	WHERE topic = $1 AND epoch = $2 AND last_seq >= $3
@@ -84,7 +85,8 @@ func readRunsOn(ctx context.Context, lend on, topic string, epoch, from, to uint
 	return nil
 }
 
-// pageRows is how many rows a page has: limit, or less where the range has fewer messages. Powers of two, so that a connection has few statements to plan.
+// pageRows is how many rows a page has: limit, or less where the range has fewer messages. Powers
+// of two, so that a connection has few statements to plan.
 func pageRows(limit int, from, to uint64) int {
 	n := limit
 	for n > 1 && uint64(n/2) > to-from {
@@ -114,7 +116,8 @@ const oldestRuns = `
 		SELECT first_seq, at FROM pushmesh.log
 		WHERE topic = q.topic AND epoch = q.epoch AND last_seq >= q.low AND at >= q.since ORDER BY last_seq LIMIT 1) AS l`
 
-// Oldest asks one question for each topic, all in one statement; slices that ended before NotBefore are not looked at.
+// Oldest asks one question for each topic, all in one statement; slices that ended before NotBefore
+// are not looked at.
 func (d *DB) Oldest(ctx context.Context, questions []backend.OldestQuestion) ([]backend.OldestAnswer, error) {
 	answers := make([]backend.OldestAnswer, len(questions))
 	topics, epochs := make([]string, len(questions)), make([]int64, len(questions))

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// What a transaction that the server gave up in favour of another is tried again: maxRetries times, after pauses that grow from
-// retryPause, each anything from nothing to twice that, so that two that met don't meet again.
+// What a transaction that the server gave up in favour of another is tried again: maxRetries times,
+// after pauses that grow from retryPause, each anything from nothing to twice that, so that two
+// that met don't meet again.
 const (
 	maxRetries = 3
 	retryPause = 5 * time.Millisecond
 )
 
-// transient says whether the server rolled a transaction back only because of others that ran beside it: a serialization failure, a deadlock.
-// Nothing of it is there.
+// transient reports whether the server rolled a transaction back only because of others that ran
+// beside it: a serialization failure, a deadlock. Nothing of it is there.
 func transient(err error) bool {
 	switch pgCode(err) {
 	case "40001", "40P01":
@@ -25,7 +26,8 @@ func transient(err error) bool {
 
 // pause waits before the next try; false where ctx ended.
 func pause(ctx context.Context, tries int) bool {
-	timer := time.NewTimer(rand.N(2 * retryPause << tries)) // #nosec G404 -- nobody gains by guessing it
+	// #nosec G404 -- nobody gains by guessing it
+	timer := time.NewTimer(rand.N(2 * retryPause << tries))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// failing makes the first n inserts into a table fail with an error code. Sequences are not rolled back: they count the tries.
+// failing makes the first n inserts into a table fail with an error code. Sequences are not rolled
+// back: they count the tries.
 func failing(t *testing.T, url, table, sqlstate string, n int) (tries func() int) {
 	name := "tries_" + table
 	execute(t, url,
@@ -40,7 +41,8 @@ func rows(t *testing.T, url, table string) (n int) {
 	return n
 }
 
-// A batch that the server gave up in favour of another transaction is tried three times more, whole, and no further; anything else isn't.
+// A batch that the server gave up in favour of another transaction is tried three times more,
+// whole, and no further; anything else isn't.
 func TestCommitsThatLostAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	whole := pgtest.URL(t) // with slices; the others are copies

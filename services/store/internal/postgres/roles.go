@@ -2,12 +2,14 @@ package postgres
 
 import "fmt"
 
-// mayFence says in SQL whether the present role sees what backend a does, and may end it: a's role is r. A superuser's backends are a superuser's to end.
+// mayFence says in SQL whether the present role sees what backend a does, and may end it: a's role
+// is r. A superuser's backends are a superuser's to end.
 const mayFence = `(a.backend_start IS NOT NULL AND CASE WHEN r.rolsuper THEN (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
 	ELSE pg_has_role(r.oid, 'USAGE') OR pg_has_role('pg_signal_backend', 'USAGE') END)`
 
-// sameBackend says in SQL that backend a is the one on record as w. To a role that may not see a's activity its start is not told: then a store's backend with that pid
-// counts as the one that is looked for, so that what lives is not forgotten, and nobody else's does.
+// sameBackend says in SQL that backend a is the one on record as w. To a role that may not see a's
+// activity its start is not told: then a store's backend with that pid counts as the one that is
+// looked for, so that what lives is not forgotten, and nobody else's does.
 const sameBackend = `a.pid = w.pid AND (a.backend_start = w.backend_start
 	OR a.backend_start IS NULL AND a.datname = current_database() AND a.application_name LIKE 'pushmesh-%')`
 

@@ -39,7 +39,8 @@ func hasOf3(t *testing.T, w *writer, want ...int) {
 	}
 }
 
-// A role that owns nothing needs no more than docs/operations.md grants it: the schema, and what lies in it, becomes its own.
+// A role that owns nothing needs no more than docs/operations.md grants it: the schema, and what
+// lies in it, becomes its own.
 func TestAGrantedRoleIsEnough(t *testing.T) {
 	t.Parallel()
 	owned := pgtest.URL(t)
@@ -58,8 +59,9 @@ func TestAGrantedRoleIsEnough(t *testing.T) {
 	}
 }
 
-// Two stores with different roles: one that may not see the other's connections forgets nothing of it, and says what to grant, in place of being found out where the other one hangs.
-// With the grant it fences.
+// Two stores with different roles: one that may not see the other's connections forgets nothing of
+// it, and says what to grant, in place of being found out where the other one hangs. With the grant
+// it fences.
 func TestStoresOfTwoRoles(t *testing.T) {
 	t.Parallel()
 	first := pgtest.URL(t)
@@ -125,8 +127,9 @@ func TestASuperusersStore(t *testing.T) {
 	}
 }
 
-// Roles that log in and act as one other own everything together, and may not see their own connections without a grant: such a store is refused at its start, with the
-// grant that it needs, and works with it.
+// Roles that log in and act as one other own everything together, and may not see their own
+// connections without a grant: such a store is refused at its start, with the grant that it needs,
+// and works with it.
 func TestRolesThatActAsOne(t *testing.T) {
 	t.Parallel()
 	group := pgtest.URL(t)

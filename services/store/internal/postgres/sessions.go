@@ -38,7 +38,7 @@ func scanSession(row pgx.CollectableRow) (*session, error) {
 	return s, err
 }
 
-// over says whether nobody holds the session and its time has passed: it counts as absent.
+// over reports whether nobody holds the session and its time has passed: it counts as absent.
 func (s *session) over(now uint64) bool { return s.edge == "" && s.expiresAt <= now }
 
 func (s *session) public() *pushmeshv1.Session {
@@ -64,7 +64,8 @@ func getSession(ctx context.Context, tx pgx.Tx, user, name, lock string) (*sessi
 	return s, err
 }
 
-// AttachSession raises the generation under the row's lock, and then looks what the session had: whoever had it before can write no more.
+// AttachSession raises the generation under the row's lock, and then looks what the session had:
+// whoever had it before can write no more.
 func (d *DB) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error) {
 	var s *session // before; nil: there was none
 	var generation uint64
@@ -101,7 +102,8 @@ func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now
 	if req.GetTtlS() != 0 {
 		ttl = uint64(req.GetTtlS()) * uint64(time.Second.Microseconds())
 	}
-	// The row is made first, so that two attaches of a new session wait for each other. One made here is over at once.
+	// The row is made first, so that two attaches of a new session wait for each other. One made
+	// here is over at once.
 	if _, err := tx.Exec(ctx, `
 		INSERT INTO pushmesh.session (user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl)
 		VALUES ($1, $2, 0, '', 0, 0, 0, 0) ON CONFLICT DO NOTHING`, req.GetUser(), req.GetName()); err != nil {
@@ -111,7 +113,8 @@ func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now
 	if err != nil {
 		return nil, 0, err
 	}
-	// A new session's first generation is the time, so that it is above that of a deleted one of this name.
+	// A new session's first generation is the time, so that it is above that of a deleted one of
+	// this name.
 	generation = max(now, s.generation+1)
 	born := s.born
 	if s.over(now) {

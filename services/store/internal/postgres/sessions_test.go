@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Edges attach to one session at the same time: each gets a generation of its own, and the holder is who got the greatest.
+// Edges attach to one session at the same time: each gets a generation of its own, and the holder
+// is who got the greatest.
 func TestAttachesAtOnceGetGenerationsOfTheirOwn(t *testing.T) {
 	d := open(t, pgtest.URL(t))
 	at := now()
@@ -47,7 +48,8 @@ func TestAttachesAtOnceGetGenerationsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Writes of many sessions in different orders, with dead letters, wait for each other and never deadlock.
+// Writes of many sessions in different orders, with dead letters, wait for each other and never
+// deadlock.
 func TestCursorWritesOfTheSameSessionsAtOnce(t *testing.T) {
 	d := open(t, pgtest.URL(t))
 	const sessions = 8

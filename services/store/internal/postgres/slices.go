@@ -15,7 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// sliceLock is the first key of the advisory locks around slices: one store makes them at a time, one drops.
+// sliceLock is the first key of the advisory locks around slices: one store makes them at a time,
+// one drops.
 const (
 	sliceLock = 0x70757369
 	making    = 0
@@ -28,7 +29,8 @@ const (
 	batchKeep  = time.Hour
 )
 
-// scheduledKeep is long after the last insert into a slice of scheduled messages: that comes before they are due.
+// scheduledKeep is long after the last insert into a slice of scheduled messages: that comes before
+// they are due.
 const scheduledKeep = time.Hour
 
 // slice is one partition: [Start, End) of a table.
@@ -40,14 +42,16 @@ type slice struct {
 // name of the partition says its table and its start.
 func (s slice) name() string { return s.table + "_" + strconv.FormatUint(s.Start, 10) }
 
-// storage is how a partition lies on the disk. Runs of up to a page stay in their row: through TOAST, in pieces of 2 KB with an index of their
-// own, they would cost a tenth more (package shardlog keeps runs of small messages below a page).
+// storage is how a partition lies on the disk. Runs of up to a page stay in their row: through
+// TOAST, in pieces of 2 KB with an index of their own, they would cost a tenth more (package
+// shardlog keeps runs of small messages below a page).
 func (s slice) storage() string {
 	switch {
 	case strings.HasPrefix(s.table, "log_"):
 		return " WITH (toast_tuple_target = 8160)"
 	case s.table == cursorPages.table || s.table == checkpoints.table:
-		return " WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off)" // nothing dies in it, and it soon goes as a whole
+		// nothing dies in it, and it soon goes as a whole
+		return " WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off)"
 	}
 	return ""
 }
@@ -74,7 +78,8 @@ func (d *DB) MakeSlices(ctx context.Context, now uint64) error {
 	}
 	this := batchSlice(now)
 	add("batch", this, this.Next())
-	add("scheduled", backend.ScheduledSlice(now), backend.ScheduledSlice(now).Next()) // those further ahead when they are needed
+	// those further ahead when they are needed
+	add("scheduled", backend.ScheduledSlice(now), backend.ScheduledSlice(now).Next())
 	if err := d.makeSlices(ctx, want); err != nil {
 		return err
 	}
@@ -103,8 +108,8 @@ func (d *DB) slicesFor(ctx context.Context, b *backend.Batch) error {
 	return d.makeSlices(ctx, want)
 }
 
-// makeSlices makes those that are missing, each in a transaction of its own: on a slow disk all together may take longer than a statement
-// may. ATTACH PARTITION lets inserts and reads go on.
+// makeSlices makes those that are missing, each in a transaction of its own: on a slow disk all
+// together may take longer than a statement may. ATTACH PARTITION lets inserts and reads go on.
 func (d *DB) makeSlices(ctx context.Context, want []slice) error {
 	for len(want) > 0 {
 		var missing []slice
@@ -181,7 +186,8 @@ func partitions(ctx context.Context, tx interface {
 	return all, err
 }
 
-// over finds the slice of a partition's name, and whether nothing in it is needed at now, where pages below voided are void.
+// over finds the slice of a partition's name, and whether nothing in it is needed at now, where
+// pages below voided are void.
 func over(name string, now uint64, voided map[string]uint64) (s slice, yes bool) {
 	table, start, _ := cutLast(name)
 	at, err := strconv.ParseUint(start, 10, 64)
@@ -227,7 +233,8 @@ const dropTimeout = 100 * time.Millisecond
 // dropAllTimeout bounds one round of drops; the next goes on.
 const dropAllTimeout = 20 * time.Second
 
-// DropSlices takes old slices out of their tables and drops them. Whoever reads one makes it wait for the next call, never an append.
+// DropSlices takes old slices out of their tables and drops them. Whoever reads one makes it wait
+// for the next call, never an append.
 func (d *DB) DropSlices(ctx context.Context, now uint64) (dropped int, err error) {
 	err = d.do(ctx, func(_ context.Context, conn *pgxpool.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, dropAllTimeout)
@@ -246,7 +253,8 @@ func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64) (dropped int, e
 	defer func() {
 		_, resetErr := conn.Exec(ctx, fmt.Sprintf(`RESET lock_timeout; SELECT pg_advisory_unlock(%d, %d)`, sliceLock, dropping), pgx.QueryExecModeSimpleProtocol)
 		if resetErr != nil {
-			err = errors.Join(err, resetErr, conn.Close(ctx)) // it must not go back to the pool like this
+			// it must not go back to the pool like this
+			err = errors.Join(err, resetErr, conn.Close(ctx))
 		}
 	}()
 	if _, err := conn.Exec(ctx, fmt.Sprintf(`SET lock_timeout = %d`, dropTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -284,7 +292,8 @@ type dropper struct {
 	now     uint64
 	voided  map[string]uint64
 	dropped int
-	blocked map[string]bool // tables with a detachment that can't be ended now: they allow no second one
+	// tables with a detachment that can't be ended now: they allow no second one
+	blocked map[string]bool
 }
 
 func (r *dropper) drop(ctx context.Context, name string, st state) error {

@@ -32,8 +32,9 @@ func countSlices(t *testing.T, url string) (attachedN, other int) {
 	return attachedN, other
 }
 
-// Somebody reads the log for hours: appends go on, new slices come, and old ones go as soon as the reader has ended. That no append is delayed
-// is judged by cause, not by a clock: the server logs each wait for a lock of more than a millisecond, and no append has any.
+// Somebody reads the log for hours: appends go on, new slices come, and old ones go as soon as the
+// reader has ended. That no append is delayed is judged by cause, not by a clock: the server logs
+// each wait for a lock of more than a millisecond, and no append has any.
 func TestALongReaderDelaysNoAppend(t *testing.T) {
 	server := pgtest.New(t, "log_lock_waits=on", "deadlock_timeout=1ms", "log_line_prefix=<%a> ")
 	url := server.URL()
@@ -91,11 +92,13 @@ func TestALongReaderDelaysNoAppend(t *testing.T) {
 		}
 	}
 	need(t, tx.Rollback(t.Context()))
-	if err := <-done; err != nil && !errors.Is(err, backend.ErrNotCommitted) { // it may have given up
+	if err := <-done; err != nil && !errors.Is(err, backend.ErrNotCommitted) {
+		// it may have given up
 		t.Errorf("append behind a lock: %v", err)
 	}
 	dropped, leaving := 0, 1
-	for deadline := time.Now().Add(backendtest.Patience); leaving > 0 && time.Now().Before(deadline); { // it gives up soon: the next round goes on
+	for deadline := time.Now().Add(backendtest.Patience); leaving > 0 && time.Now().Before(deadline); {
+		// it gives up soon: the next round goes on
 		n, err := d.DropSlices(t.Context(), now())
 		need(t, err)
 		dropped += n
@@ -106,7 +109,8 @@ func TestALongReaderDelaysNoAppend(t *testing.T) {
 	}
 }
 
-// lockWaits are the lines of the server's log about waits of an application for tables and transactions.
+// lockWaits are the lines of the server's log about waits of an application for tables and
+// transactions.
 func lockWaits(t *testing.T, server *pgtest.Server, application string) (lines string) {
 	t.Helper()
 	text, err := server.Log()

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// snapshot is a pg_snapshot: it sees transactions below max that had ended, which are all but those under way.
+// snapshot is a pg_snapshot: it sees transactions below max that had ended, which are all but those
+// under way.
 type snapshot struct {
 	text     string
 	max      uint64

@@ -18,7 +18,8 @@ type process struct {
 // oldest version that has what we use: DETACH CONCURRENTLY, pg_terminate_backend with a timeout.
 const oldestVersion = 140000
 
-// sound finds every reason not to trust a server with what is acknowledged, and says which backend was asked.
+// sound finds every reason not to trust a server with what is acknowledged, and says which backend
+// was asked.
 func (d *DB) sound(ctx context.Context, conn *pgx.Conn) (process, error) {
 	var (
 		p             process

@@ -20,11 +20,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
-// atOnce is how soon a refusal must come once the state is known. The machine may be busy: the best of several counts.
+// atOnce is how soon a refusal must come once the state is known. The machine may be busy: the best
+// of several counts.
 const atOnce = 10 * time.Millisecond
 
-// under is a store's database and log in trouble: behind a proxy that counts connection attempts, with appends and small
-// statements under way all the time.
+// under is a store's database and log in trouble: behind a proxy that counts connection attempts,
+// with appends and small statements under way all the time.
 type under struct {
 	server *pgtest.Server
 	proxy  *pgtest.Proxy
@@ -73,7 +74,8 @@ func trouble(t *testing.T, cfg Config, changes ...func(*shardlog.Config)) *under
 	return u
 }
 
-// repeats appends what the database has to be asked about: dedupe keys that memory can't decide, and the first result of a number used again.
+// repeats appends what the database has to be asked about: dedupe keys that memory can't decide,
+// and the first result of a number used again.
 func (u *under) repeats(t *testing.T) {
 	t.Helper()
 	for i := range uint64(4) {
@@ -90,7 +92,8 @@ func (u *under) repeats(t *testing.T) {
 	}
 }
 
-// refused waits until small statements are refused at once, always with a code and a time to come back.
+// refused waits until small statements are refused at once, always with a code and a time to come
+// back.
 func (u *under) refused(t *testing.T, want wirev1.Code) {
 	t.Helper()
 	for deadline := time.Now().Add(backendtest.Patience); ; {
@@ -112,7 +115,8 @@ func (u *under) refused(t *testing.T, want wirev1.Code) {
 	}
 }
 
-// level waits until small statements and appends go on after the database is back, checks that it was not stormed, and says how long it took.
+// level waits until small statements and appends go on after the database is back, checks that it
+// was not stormed, and says how long it took.
 func (u *under) level(t *testing.T, since time.Time) time.Duration {
 	t.Helper()
 	before := u.asked.Load()
@@ -158,7 +162,8 @@ func TestTroubleEveryConnectionSleeps(t *testing.T) {
 	if err := u.db.Away(); err != nil {
 		t.Errorf("a full pool is taken for a fault: %v", err)
 	}
-	tried(t, func() error { // as soon as one has waited in vain for a connection, which takes a second
+	tried(t, func() error {
+		// as soon as one has waited in vain for a connection, which takes a second
 		if u.db.Check() == nil {
 			return errors.New("/readyz?verbose would say nothing")
 		}
@@ -233,7 +238,8 @@ func (u *under) appendsRefused(t *testing.T) {
 	}
 }
 
-// Callers that give up at any moment (waiting, connecting, in the middle of a statement or a stream) leak no connection.
+// Callers that give up at any moment (waiting, connecting, in the middle of a statement or a
+// stream) leak no connection.
 func TestGivingUpLeaksNoConnection(t *testing.T) {
 	url := pgtest.URL(t)
 	d, err := Open(t.Context(), Config{URL: url, Pool: Pool{Max: 6}, Patience: backendtest.Patience})
@@ -249,7 +255,8 @@ func TestGivingUpLeaksNoConnection(t *testing.T) {
 	for i := range 24 {
 		callers.Go(func() {
 			for j := range 25 {
-				patience := time.Duration((i*25+j)*7919%40_000) * time.Microsecond // up to 40 ms, in no order
+				// up to 40 ms, in no order
+				patience := time.Duration((i*25+j)*7919%40_000) * time.Microsecond
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				var err error
 				switch j % 4 {

@@ -54,15 +54,18 @@ func (s *strike) judge(x pgtest.Statement) pgtest.Fate {
 	return pgtest.Pass
 }
 
-// strikes are those at each point of a story that was counted: of statements that are repeated, the first time and the last.
+// strikes are those at each point of a story that was counted: of statements that are repeated, the
+// first time and the last.
 func (s *strike) strikes() (all []*strike) {
 	for _, fate := range pgtest.Fates {
 		for _, x := range s.order {
 			last := s.counts[x]
 			switch parsed := strings.HasPrefix(x.SQL, "parse: "); {
-			case parsed && fate != pgtest.Unsent: // what is only parsed has no effect that could be missed
+			case parsed && fate != pgtest.Unsent:
+				// what is only parsed has no effect that could be missed
 				continue
-			case x.SQL == "-- ping", fate == pgtest.Unheard: // as often as time allows; a wait of seconds each
+			case x.SQL == "-- ping", fate == pgtest.Unheard:
+				// as often as time allows; a wait of seconds each
 				last = 1
 			}
 			for _, n := range slices.Compact([]int{1, last}) {
@@ -73,7 +76,8 @@ func (s *strike) strikes() (all []*strike) {
 	return all
 }
 
-// story is what a store does with two shards of its own, while one statement fails: claims, loads, commits, checkpoints, a fold, and shards given back.
+// story is what a store does with two shards of its own, while one statement fails: claims, loads,
+// commits, checkpoints, a fold, and shards given back.
 type story struct {
 	url    string
 	owner  backend.Owner
@@ -85,14 +89,16 @@ type story struct {
 	log  *backendtest.Log
 }
 
-// Whatever statement of claims, loads, commits, checkpoints and folds fails, and however: all that was acknowledged is there, once and in order, whoever
-// has the shards next; and while they are had, everybody can see by whom.
+// Whatever statement of claims, loads, commits, checkpoints and folds fails, and however: all that
+// was acknowledged is there, once and in order, whoever has the shards next; and while they are
+// had, everybody can see by whom.
 func TestWhateverStatementFails(t *testing.T) {
 	t.Parallel()
 	migrated := pgtest.URL(t)
 	need(t, open(t, migrated).Close())
 	count := &strike{counts: map[pgtest.Statement]int{}}
-	// Nothing hangs here, and a slow machine is no fault: its consequences would be statements that no other telling has.
+	// Nothing hangs here, and a slow machine is no fault: its consequences would be statements that
+	// no other telling has.
 	newTelling(t, pgtest.Copy(t, migrated)).tell(t, count, backendtest.Patience)
 	strikes := count.strikes()
 	if len(strikes) < 100 {
@@ -115,7 +121,8 @@ func TestWhateverStatementFails(t *testing.T) {
 					t.Fatalf("%v the %d. time: %s on %s", s.fate, s.at.n, s.at.SQL, s.at.App)
 				}
 			}
-			if missed > len(strikes)/parts/2 { // which statement comes how often is a matter of time, too
+			if missed > len(strikes)/parts/2 {
+				// which statement comes how often is a matter of time, too
 				t.Errorf("%d of %d statements were not met", missed, len(strikes)/parts)
 			}
 		})
@@ -123,7 +130,8 @@ func TestWhateverStatementFails(t *testing.T) {
 	t.Logf("%d faults", len(strikes))
 }
 
-// sampled is a third of all strikes, at random, so that a run takes a minute; PUSHMESH_WALK=all takes all, PUSHMESH_WALK=N those of a run that printed N.
+// sampled is a third of all strikes, at random, so that a run takes a minute; PUSHMESH_WALK=all
+// takes all, PUSHMESH_WALK=N those of a run that printed N.
 func sampled(t *testing.T, all []*strike) []*strike {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -138,7 +146,8 @@ func sampled(t *testing.T, all []*strike) []*strike {
 	}
 	t.Logf("PUSHMESH_WALK=%d", seed)
 	chosen := slices.Clone(all)
-	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] }) // #nosec G404 -- repeatable
+	// #nosec G404 -- repeatable
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	return chosen[:len(chosen)/3]
 }
 
@@ -177,7 +186,8 @@ func (on *telling) tell(t *testing.T, fault *strike, patience time.Duration) {
 	wire.Judge(fault.judge)
 	s.begin(t)
 	wire.Judge(nil)
-	need(t, on.healthy.Fence(t.Context(), s.owner.StoreID, s.owner.Incarnation)) // what the end left behind
+	// what the end left behind
+	need(t, on.healthy.Fence(t.Context(), s.owner.StoreID, s.owner.Incarnation))
 	s.check(t, on.healthy)
 }
 
@@ -215,7 +225,8 @@ func (s *story) fold(ctx context.Context) (err error) {
 	return err
 }
 
-// owned waits for the shards, and until the locks and the record both name this store, once for each shard. A fault right after the claim may come between.
+// owned waits for the shards, and until the locks and the record both name this store, once for
+// each shard. A fault right after the claim may come between.
 func (s *story) owned(t *testing.T) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.url)
@@ -254,7 +265,8 @@ func tried(t *testing.T, f func() error) {
 	}
 }
 
-// publish has n messages acknowledged in each topic, in order, by an ordered producer in one topic of a shard and with dedupe keys in the other.
+// publish has n messages acknowledged in each topic, in order, by an ordered producer in one topic
+// of a shard and with dedupe keys in the other.
 func (s *story) publish(t *testing.T, n int) {
 	t.Helper()
 	for range n {
@@ -312,7 +324,8 @@ func (s *story) check(t *testing.T, d *DB) {
 	}
 }
 
-// A claim that failed halfway leaves nothing: not a lock, and no writer that believes in it; also where the shard's data is moved away meanwhile.
+// A claim that failed halfway leaves nothing: not a lock, and no writer that believes in it; also
+// where the shard's data is moved away meanwhile.
 func TestAClaimThatFailedHalfwayIsNotBelieved(t *testing.T) {
 	wire := &pgtest.Wire{}
 	url := pgtest.URL(t)

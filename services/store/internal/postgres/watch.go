@@ -12,8 +12,10 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// watch owns one connection. That it asks is its store's heartbeat: the server keeps for each backend when it began or ended something last, in its memory. So a
-// heartbeat writes nothing, and leaves nothing behind for a long reader to keep. It goes past the gate: load must not make a store look silent.
+// watch owns one connection. That it asks is its store's heartbeat: the server keeps for each
+// backend when it began or ended something last, in its memory. So a heartbeat writes nothing, and
+// leaves nothing behind for a long reader to keep. It goes past the gate: load must not make a
+// store look silent.
 type watch struct {
 	db      *DB
 	conn    *pgx.Conn
@@ -54,8 +56,9 @@ func (w *watch) begin(ctx context.Context, owner backend.Owner) error {
 	return w.conn.SendBatch(ctx, &b).Close()
 }
 
-// runs are the stores' runs with backends that live. A backend whose statement waits for its client has nothing to do for it: the client may be frozen. One whose state
-// may not be seen (a role without pg_read_all_stats looks at another role's, or track_activities is off) counts as busy.
+// runs are the stores' runs with backends that live. A backend whose statement waits for its client
+// has nothing to do for it: the client may be frozen. One whose state may not be seen (a role
+// without pg_read_all_stats looks at another role's, or track_activities is off) counts as busy.
 const runs = `
 	SELECT w.store_id, w.incarnation, string_agg(a.pid || '@' || coalesce(extract(epoch FROM a.state_change)::text, ''), ' ' ORDER BY a.pid) AS mark,
 		bool_or(a.state_change IS NULL OR a.state = 'active' AND a.wait_event_type IS DISTINCT FROM 'Client') AS busy,
@@ -94,7 +97,8 @@ func (w *watch) Look(ctx context.Context) (v backend.View, err error) {
 	return v, err
 }
 
-// Fence compares the mark in the statement that terminates: this process may have been frozen since it was read.
+// Fence compares the mark in the statement that terminates: this process may have been frozen since
+// it was read.
 func (w *watch) Fence(ctx context.Context, run backend.RunID, mark string) error {
 	alive := false
 	err := w.use(ctx, func(ctx context.Context) error {
@@ -132,7 +136,8 @@ func (w *watch) use(ctx context.Context, f func(ctx context.Context) error) erro
 	return nil
 }
 
-// Close closes the connection, at once where it hangs. Its backend may live on then: the next writer ends it.
+// Close closes the connection, at once where it hangs. Its backend may live on then: the next
+// writer ends it.
 func (w *watch) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -37,7 +37,8 @@ func still(t *testing.T, w backend.Watch, id backend.RunID) backend.Pulse {
 	}
 }
 
-// Whatever a run does moves its mark; one that does nothing keeps it, is fenced by it, and by no earlier one.
+// Whatever a run does moves its mark; one that does nothing keeps it, is fenced by it, and by no
+// earlier one.
 func TestAWatchSeesWhatRunsDo(t *testing.T) {
 	t.Parallel()
 	d := open(t, pgtest.URL(t))
@@ -85,7 +86,8 @@ func TestAWatchSeesWhatRunsDo(t *testing.T) {
 	need(t, mine.Fence(t.Context(), b.Run(), "")) // nobody left: no error
 }
 
-// A store whose statement the database works on is busy, and is not fenced; one that leaves the server waiting for it is not busy.
+// A store whose statement the database works on is busy, and is not fenced; one that leaves the
+// server waiting for it is not busy.
 func TestAWatchTellsWorkFromSilence(t *testing.T) {
 	t.Parallel()
 	d := open(t, pgtest.Superuser(t, pgtest.URL(t))) // who may turn track_activities off

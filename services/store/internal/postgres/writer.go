@@ -18,8 +18,9 @@ import (
 // lockClass is the first key of the advisory locks; the second is the shard.
 const lockClass = 0x70757368 // "push"
 
-// writer owns one connection, whose backend holds the advisory lock of every shard in owned. Losing the connection loses
-// them: nothing can be committed through it any more, which is why owned need not be checked against the database.
+// writer owns one connection, whose backend holds the advisory lock of every shard in owned. Losing
+// the connection loses them: nothing can be committed through it any more, which is why owned need
+// not be checked against the database.
 type writer struct {
 	db      *DB
 	owner   backend.Owner
@@ -62,7 +63,8 @@ func (d *DB) OpenWriter(ctx context.Context, owner backend.Owner) (backend.Write
 func (d *DB) openWriter(ctx context.Context, owner backend.Owner) (*writer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.Patience)
 	defer cancel()
-	// Whatever makes an append wait (a slice that is dropped) must give way: the batch is tried again.
+	// Whatever makes an append wait (a slice that is dropped) must give way: the batch is tried
+	// again.
 	conn, err := d.connect(ctx, "pushmesh-writer", time.Second)
 	if err != nil {
 		return nil, err
@@ -75,7 +77,8 @@ func (d *DB) openWriter(ctx context.Context, owner backend.Owner) (*writer, erro
 	return w, nil
 }
 
-// connect makes a connection beside the pool, for statements that wait so long for a lock; 0: as the server is set.
+// connect makes a connection beside the pool, for statements that wait so long for a lock; 0: as
+// the server is set.
 func (d *DB) connect(ctx context.Context, name string, lock time.Duration) (*pgx.Conn, error) {
 	cfg := d.conns.Copy()
 	cfg.RuntimeParams["application_name"] = name
@@ -89,8 +92,8 @@ func (d *DB) connect(ctx context.Context, name string, lock time.Duration) (*pgx
 	return conn, nil
 }
 
-// begin checks the server (another one may answer than at the start), records the writer, forgets those that are gone, and ends
-// what is left of writers that this store lost.
+// begin checks the server (another one may answer than at the start), records the writer, forgets
+// those that are gone, and ends what is left of writers that this store lost.
 func (w *writer) begin(ctx context.Context) (err error) {
 	if w.process, err = w.db.sound(ctx, w.conn); err != nil {
 		return err
@@ -112,18 +115,21 @@ func (w *writer) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// recordWriter replaces what is on record of a backend: behind a pooler it may have been that of a store that died.
+// recordWriter replaces what is on record of a backend: behind a pooler it may have been that of a
+// store that died.
 const recordWriter = `INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)
 	ON CONFLICT (pid, backend_start) DO UPDATE SET store_id = excluded.store_id, incarnation = excluded.incarnation`
 
-// record makes a backend one of a store's writers, which fencing the store ends, and forgets those that are gone.
+// record makes a backend one of a store's writers, which fencing the store ends, and forgets those
+// that are gone.
 func record(b *pgx.Batch, p process, owner backend.Owner) {
 	b.Queue(`DELETE FROM pushmesh.writer AS w WHERE NOT EXISTS (
 		SELECT FROM pg_stat_activity AS a WHERE ` + sameBackend + `)`)
 	b.Queue(recordWriter, p.pid, p.start, owner.StoreID, int64(owner.Incarnation))
 }
 
-// Claim takes the locks that are free. Without shards it is a question whether the connection still stands.
+// Claim takes the locks that are free. Without shards it is a question whether the connection still
+// stands.
 func (w *writer) Claim(ctx context.Context, shards []int) (got []int, err error) {
 	err = w.useWhole(ctx, w.db.cfg.Patience, func(ctx context.Context) error {
 		got, err = w.claim(ctx, shards)
@@ -132,8 +138,8 @@ func (w *writer) Claim(ctx context.Context, shards []int) (got []int, err error)
 	return got, err
 }
 
-// claimShards locks the shards whose data is here, and puts their owner on record in the same statement: whoever has a lock can be fenced, were it frozen
-// right after.
+// claimShards locks the shards whose data is here, and puts their owner on record in the same
+// statement: whoever has a lock can be fenced, were it frozen right after.
 const claimShards = `
 	WITH here AS MATERIALIZED (SELECT shard FROM pushmesh.shard WHERE shard = ANY($2) AND held),
 	locked AS MATERIALIZED (SELECT shard FROM here WHERE pg_try_advisory_lock($1, shard))
@@ -172,8 +178,8 @@ func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error)
 	return got, nil
 }
 
-// releaseMoved gives back, of shards just locked, those whose data was moved to another database before they were. It is asked after the lock: under it
-// nothing moves.
+// releaseMoved gives back, of shards just locked, those whose data was moved to another database
+// before they were. It is asked after the lock: under it nothing moves.
 func (w *writer) releaseMoved(ctx context.Context, locked []int32) error {
 	if len(locked) == 0 {
 		return nil
@@ -243,7 +249,8 @@ func (w *writer) Close() error {
 	return err
 }
 
-// use runs f, anything but a commit, on the writer's connection: where that breaks, the writer is lost.
+// use runs f, anything but a commit, on the writer's connection: where that breaks, the writer is
+// lost.
 func (w *writer) use(ctx context.Context, timeout time.Duration, f func(ctx context.Context) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -267,8 +274,8 @@ func (w *writer) use(ctx context.Context, timeout time.Duration, f func(ctx cont
 	return fmt.Errorf("postgres: %w", err)
 }
 
-// useWhole is use for what takes or gives rights in several statements: cut short by any error, what the writer has is not known any more. It is lost, and
-// its rights with its connection.
+// useWhole is use for what takes or gives rights in several statements: cut short by any error,
+// what the writer has is not known any more. It is lost, and its rights with its connection.
 func (w *writer) useWhole(ctx context.Context, timeout time.Duration, f func(ctx context.Context) error) error {
 	return w.use(ctx, timeout, func(ctx context.Context) error {
 		err := f(ctx)
@@ -290,7 +297,7 @@ func (w *writer) usable() error {
 	return nil
 }
 
-// broken says whether the connection can't be used any more after err.
+// broken reports whether the connection can't be used any more after err.
 func (w *writer) broken(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Severity != "ERROR" || w.conn.IsClosed()
@@ -298,7 +305,8 @@ func (w *writer) broken(err error) bool {
 	return w.conn.IsClosed() || away(err)
 }
 
-// lose gives the writer up. w.mu is held. Its backend may live on for a while, with locks: the next writer ends it.
+// lose gives the writer up. w.mu is held. Its backend may live on for a while, with locks: the next
+// writer ends it.
 func (w *writer) lose() {
 	if w.failed {
 		return
@@ -314,7 +322,7 @@ func (w *writer) lose() {
 	w.db.remains = append(w.db.remains, w.process)
 }
 
-// requires says whether the writer owns all of these shards.
+// requires reports whether the writer owns all of these shards.
 func (w *writer) requires(shards ...int) error {
 	for _, s := range shards {
 		if !w.owned[s] {

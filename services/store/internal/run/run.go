@@ -136,7 +136,8 @@ func packRecord(dst []byte, r *Record, base uint64, index map[[16]byte]uint64) [
 	return dst
 }
 
-// Each calls visit with every record of packed, in order, until it returns false. r.Body lies in packed and is valid as long as that; r is reused.
+// Each calls visit with every record of packed, in order, until it returns false. r.Body lies in
+// packed and is valid as long as that; r is reused.
 func Each(packed []byte, visit func(i int, r *Record) bool) error {
 	if len(packed) > MaxPacked {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrBad, len(packed), MaxPacked)

@@ -1,4 +1,5 @@
-// Package schedule appends messages when they fall due: those of the shards that this store owns, by this store's clock.
+// Package schedule appends messages when they fall due: those of the shards that this store owns,
+// by this store's clock.
 package schedule
 
 import (
@@ -25,7 +26,8 @@ const (
 	readRetry = 250 * time.Millisecond
 )
 
-// Claims says which shards are owned, by a number that is another one where a shard was owned anew (shardlog.Log.Claims).
+// Claims says which shards are owned, by a number that is another one where a shard was owned anew
+// (shardlog.Log.Claims).
 type Claims func(dst []uint64)
 
 // Config of a Schedule.
@@ -39,9 +41,10 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Schedule is a lifecycle.Part. One goroutine owns what waits: a heap of the messages due next, read from the database in the order in which
-// they are due, within bounds of number and bytes. A message leaves the database with the commit that appends it, so whatever is forgotten
-// here (a crash, a shard lost) is found there again, by whoever owns the shard then.
+// Schedule is a lifecycle.Part. One goroutine owns what waits: a heap of the messages due next,
+// read from the database in the order in which they are due, within bounds of number and bytes. A
+// message leaves the database with the commit that appends it, so whatever is forgotten here (a
+// crash, a shard lost) is found there again, by whoever owns the shard then.
 type Schedule struct {
 	cfg     Config
 	metrics *metrics
@@ -138,8 +141,8 @@ func (s *Schedule) turn(ctx context.Context) (more bool) {
 	return more
 }
 
-// own looks which shards are this store's. Where one was claimed, everything is read from the beginning: another store may have brought
-// or taken messages meanwhile.
+// own looks which shards are this store's. Where one was claimed, everything is read from the
+// beginning: another store may have brought or taken messages meanwhile.
 func (s *Schedule) own() {
 	s.before, s.claims = s.claims, s.before
 	s.cfg.Claims(s.claims)
@@ -184,8 +187,8 @@ func (s *Schedule) read(ctx context.Context) (more bool) {
 	return s.shelf.wants(s.micros(now.Add(horizon / 2)))
 }
 
-// take puts what was committed meanwhile on the shelf. It comes after read: what a read saw too late to see is told by Added, and what
-// both tell is held once.
+// take puts what was committed meanwhile on the shelf. It comes after read: what a read saw too
+// late to see is told by Added, and what both tell is held once.
 func (s *Schedule) take() {
 	s.mu.Lock()
 	fresh, missed := s.fresh, s.missed

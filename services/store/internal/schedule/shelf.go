@@ -61,7 +61,7 @@ func (s *shelf) drop(w *waiting) {
 	s.bytes -= len(w.Body)
 }
 
-// wants says whether to read on: there is room, and what is known does not reach to a time.
+// wants reports whether to read on: there is room, and what is known does not reach to a time.
 func (s *shelf) wants(to uint64) bool {
 	return s.through.Due < to && len(s.known) < mostHeld/2 && s.bytes < mostBytes/2
 }

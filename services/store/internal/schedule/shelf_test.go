@@ -67,8 +67,8 @@ func (d *database) append(items []*meshv1.AppendItem, sink shardlog.Sink) {
 	sink.Results(rs)
 }
 
-// Whatever order messages come in, shards change hands, the database fails and appends are refused: what is due is appended once, and never
-// before its time, as soon as nothing stands in the way.
+// Whatever order messages come in, shards change hands, the database fails and appends are refused:
+// what is due is appended once, and never before its time, as soon as nothing stands in the way.
 func TestWhatIsDueIsAppended(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		db := &database{rows: map[[16]byte]backend.Scheduled{}, appended: map[[16]byte]int{}}
@@ -132,7 +132,8 @@ func TestWhatIsDueIsAppended(t *testing.T) {
 	})
 }
 
-// More than may be held is left in the database, the latest first, and read when there is room again.
+// More than may be held is left in the database, the latest first, and read when there is room
+// again.
 func TestShelfIsBounded(t *testing.T) {
 	s := newShelf()
 	s.add(nil, 1, 1<<40)

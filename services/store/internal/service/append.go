@@ -23,7 +23,8 @@ const (
 func (s *Service) Append(stream grpc.BidiStreamingServer[meshv1.AppendRequest, meshv1.AppendResponse]) error {
 	a := &answers{changed: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	received := make(chan error, 1)
-	go func() { received <- s.receive(stream, a) }() // ends with the stream, which ends when this function returns
+	// ends with the stream, which ends when this function returns
+	go func() { received <- s.receive(stream, a) }()
 	return a.send(stream, received, s.ending)
 }
 

@@ -20,7 +20,8 @@ const busyAfter = 100 * time.Millisecond
 // renewWithin bounds one call of RenewLeases: edges ask thrice in a lease's time.
 const renewWithin = 700 * time.Millisecond
 
-// Leases run by the monotonic clock, as edges count them: the database's time may step, and then one session would have two holders, or a dead one for long.
+// Leases run by the monotonic clock, as edges count them: the database's time may step, and then
+// one session would have two holders, or a dead one for long.
 
 // attachLease attaches where no other edge has a lease that runs.
 func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
@@ -56,7 +57,8 @@ func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequ
 	return resp, nil
 }
 
-// RenewLeases keeps leases. What this owner does not know, an earlier owner of the shard may have granted: the generation says.
+// RenewLeases keeps leases. What this owner does not know, an earlier owner of the shard may have
+// granted: the generation says.
 func (s *Service) RenewLeases(ctx context.Context, req *meshv1.RenewLeasesRequest) (*meshv1.RenewLeasesResponse, error) {
 	length := time.Duration(req.GetLeaseMs()) * time.Millisecond
 	if length <= 0 || length > maxLease || req.GetEdgeId() == "" || len(req.GetLeases()) > maxPage {

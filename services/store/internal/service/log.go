@@ -10,7 +10,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
-// chunkBytes of bodies go into one response: with one body of the most bytes on top it stays below gRPC's limit of 4 MiB for all but the largest.
+// chunkBytes of bodies go into one response: with one body of the most bytes on top it stays below
+// gRPC's limit of 4 MiB for all but the largest.
 const chunkBytes = 768 << 10
 
 // ReadLog streams a range of a topic's log.

@@ -11,8 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
-// CancelScheduled withdraws a message of an owned shard. What is no longer in the schedule was appended or cancelled in the transaction that
-// took it out, and that left a key.
+// CancelScheduled withdraws a message of an owned shard. What is no longer in the schedule was
+// appended or cancelled in the transaction that took it out, and that left a key.
 func (s *Service) CancelScheduled(ctx context.Context, req *meshv1.StoreServiceCancelScheduledRequest) (*meshv1.StoreServiceCancelScheduledResponse, error) {
 	if len(req.GetMessageId()) != 16 {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "message_id has 16 bytes")

@@ -48,11 +48,13 @@ func (s *Service) AttachSession(ctx context.Context, req *meshv1.AttachSessionRe
 	return resp, s.refused(ctx, "attach session", err)
 }
 
-// surePatience is how long writes wait, all together, for the database to confirm that this store owns their shards.
+// surePatience is how long writes wait, all together, for the database to confirm that this store
+// owns their shards.
 const surePatience = time.Second
 
-// WriteCursors writes what is this store's to write; each other entry is answered with its own code. A store that hung may have been sent it before another one took
-// the shard, and wrote what the session's holder said since: it must not write this over that.
+// WriteCursors writes what is this store's to write; each other entry is answered with its own
+// code. A store that hung may have been sent it before another one took the shard, and wrote what
+// the session's holder said since: it must not write this over that.
 func (s *Service) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsRequest) (*meshv1.WriteCursorsResponse, error) {
 	codes := make([]wirev1.Code, len(req.GetWrites()))
 	var writes []*meshv1.SessionWrite
@@ -149,7 +151,8 @@ func (s *Service) ListDeadLetters(ctx context.Context, req *meshv1.ListDeadLette
 	return &meshv1.ListDeadLettersResponse{DeadLetters: fitting(found)}, nil
 }
 
-// fitting cuts a page so that it keeps below gRPC's limit of 4 MiB; the caller goes on after the last id.
+// fitting cuts a page so that it keeps below gRPC's limit of 4 MiB; the caller goes on after the
+// last id.
 func fitting(all []*meshv1.DeadLetter) []*meshv1.DeadLetter {
 	size := 0
 	for i, d := range all {

@@ -57,7 +57,8 @@ func TestItemsKeepTheirBounds(t *testing.T) {
 	}
 }
 
-// The database is asked for a key exactly where it may have been used before this store remembers all keys: an append waits for no question that can't matter.
+// The database is asked for a key exactly where it may have been used before this store remembers
+// all keys: an append waits for no question that can't matter.
 func TestTheDatabaseIsAskedForKeysThatMemoryMayNotHave(t *testing.T) {
 	table := policy.NewTable(nil) // rooms remember keys for two minutes
 	for name, c := range map[string]struct {
@@ -95,7 +96,8 @@ func TestTheDatabaseIsAskedForKeysThatMemoryMayNotHave(t *testing.T) {
 	}
 }
 
-// Keys are a topic's own, however names and keys are cut; and a scheduled message, an ordered one that is scheduled, and one with neither are each known by another.
+// Keys are a topic's own, however names and keys are cut; and a scheduled message, an ordered one
+// that is scheduled, and one with neither are each known by another.
 func TestKeysAreApart(t *testing.T) {
 	ordered := itemOf("room/1", 1, 7, "")
 	ordered.DeliverAt = noon
@@ -160,8 +162,8 @@ func TestTheKeyCacheIsBounded(t *testing.T) {
 	}
 }
 
-// A number without a position is taken exactly where, had it been published, its position would be here: sent after the last that was forgotten, as long as a message
-// may take included.
+// A number without a position is taken exactly where, had it been published, its position would be
+// here: sent after the last that was forgotten, as long as a message may take included.
 func TestWhetherAPositionWouldBeKnown(t *testing.T) {
 	const now, sent = noon, 5 * time.Second
 	forgot := noon - micros(sent+sentSlack)
@@ -189,7 +191,8 @@ func TestWhetherAPositionWouldBeKnown(t *testing.T) {
 	}
 }
 
-// What waits is bounded by bytes as by number, and so is a group; one larger than a group goes alone. What is taken makes room again.
+// What waits is bounded by bytes as by number, and so is a group; one larger than a group goes
+// alone. What is taken makes room again.
 func TestTheQueueIsBoundedByBytes(t *testing.T) {
 	l := newLane("0", Config{Backend: well{}, Metrics: NewMetrics(prometheus.NewRegistry())}, &pace{})
 	l.state, l.away, l.now = owning(), nil, time.Now
@@ -279,7 +282,8 @@ func (s *recorded) End(opts ...trace.SpanEndOption) {
 	s.ended, s.at = true, config.Timestamp()
 }
 
-// A message that is traced has a span of its append, from when it came to its answer, which fails where the append did; others have none.
+// A message that is traced has a span of its append, from when it came to its answer, which fails
+// where the append did; others have none.
 func TestAppendsAreTraced(t *testing.T) {
 	r := &recorder{}
 	l := newLane("0", Config{Backend: well{}, Metrics: NewMetrics(prometheus.NewRegistry()), Tracer: r, Now: func() time.Time { return time.Unix(20, 0) }}, &pace{})

@@ -20,7 +20,8 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// answers is a sink that keeps the results of one call of Append, in the order of its items, whose refs are their numbers.
+// answers is a sink that keeps the results of one call of Append, in the order of its items, whose
+// refs are their numbers.
 type answers struct {
 	mu   sync.Mutex
 	all  []*meshv1.AppendResult

@@ -12,12 +12,13 @@ const (
 	// checkpointEvery and checkpointAfter messages bound what a takeover has to read again.
 	checkpointEvery = 10 * time.Second
 	checkpointAfter = 100_000
-	// checkpointPart is how many states are stored between two commits: an append waits for that at most.
+	// checkpointPart is how many states are stored between two commits: an append waits for that at
+	// most.
 	checkpointPart = 500
 )
 
-// checkpointer stores heads and positions piece by piece. The shards' commit numbers, as they were when it began, go last:
-// what was appended since is read again at a takeover, which does no harm.
+// checkpointer stores heads and positions piece by piece. The shards' commit numbers, as they were
+// when it began, go last: what was appended since is read again at a takeover, which does no harm.
 type checkpointer struct {
 	messages int // since the last began
 	begunAt  time.Time
@@ -80,7 +81,8 @@ func (l *lane) storePart() {
 		part.Shards = c.rest.Shards
 		c.rest = nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout) // a stop does not cut it off
+	// a stop does not cut it off
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
 	err := l.writer.Checkpoint(ctx, part)
 	switch {
@@ -111,7 +113,8 @@ func (s *state) dirty() *backend.Checkpoint {
 			c.Topics = append(c.Topics, backend.Topic{Shard: t.shard, Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest})
 		}
 	}
-	for p := s.positions.newest; s.positions.dirty > 0; p = p.older { // those that changed were used last
+	for p := s.positions.newest; s.positions.dirty > 0; p = p.older {
+		// those that changed were used last
 		if p.dirty {
 			p.dirty = false
 			s.positions.dirty--
@@ -123,7 +126,8 @@ func (s *state) dirty() *backend.Checkpoint {
 	return c
 }
 
-// soil marks everything as changed: a checkpoint failed, and the next one must not leave out what this one held.
+// soil marks everything as changed: a checkpoint failed, and the next one must not leave out what
+// this one held.
 func (s *state) soil() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

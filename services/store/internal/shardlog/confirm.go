@@ -9,12 +9,15 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// What a store answers from memory is only true while the shard is its own, and a process that hung finds out last that another one took it. So a lane notes when
-// the database last answered on the connection that holds the locks, by the monotonic clock, and answers for as long afterwards as nobody can have taken them: who
-// fences a store must have seen nothing of what its connections do, these among them, for 2 s (package ownership).
+// What a store answers from memory is only true while the shard is its own, and a process that hung
+// finds out last that another one took it. So a lane notes when the database last answered on the
+// connection that holds the locks, by the monotonic clock, and answers for as long afterwards as
+// nobody can have taken them: who fences a store must have seen nothing of what its connections do,
+// these among them, for 2 s (package ownership).
 const confirmedFor = 1500 * time.Millisecond
 
-// confirmPatience is how long a question waits for the database's next answer. A lane that has nothing to do asks every tick.
+// confirmPatience is how long a question waits for the database's next answer. A lane that has
+// nothing to do asks every tick.
 const confirmPatience = time.Second
 
 var errUnconfirmed = code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database has not confirmed for a while that this store owns the shard")
@@ -38,7 +41,8 @@ func (l *lane) confirmed() bool {
 	return at != 0 && time.Since(started)-time.Duration(at) < confirmedFor
 }
 
-// sure waits until what the lane's memory says of its shards is known to be true, or they are known to be lost.
+// sure waits until what the lane's memory says of its shards is known to be true, or they are known
+// to be lost.
 func (l *lane) sure(ctx context.Context) error {
 	if l.confirmed() {
 		return nil
@@ -61,7 +65,8 @@ func (l *lane) sure(ctx context.Context) error {
 	}
 }
 
-// Sure says whether a shard is this store's now, as Owns does, and that no other may have taken it since that was found out last.
+// Sure reports whether a shard is this store's now, as Owns does, and that no other may have taken
+// it since that was found out last.
 func (g *Log) Sure(ctx context.Context, shard int) error {
 	if err := g.lane(shard).sure(ctx); err != nil {
 		return err
@@ -69,7 +74,8 @@ func (g *Log) Sure(ctx context.Context, shard int) error {
 	return g.Owns(shard)
 }
 
-// sureOf has the lanes of topics, and with filters all lanes that can be, sure of their shards; it returns those that are not.
+// sureOf has the lanes of topics, and with filters all lanes that can be, sure of their shards; it
+// returns those that are not.
 func (g *Log) sureOf(ctx context.Context, topics []string, filters bool) (unsure map[*lane]bool, err error) {
 	for _, name := range topics {
 		if err := g.lane(topic.Shard(name)).sure(ctx); err != nil {

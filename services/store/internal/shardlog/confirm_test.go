@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
-// A store that hung, and knows nothing since, answers for no head: neither by name nor by filter, nor for sessions. What the database says then, counts.
+// A store that hung, and knows nothing since, answers for no head: neither by name nor by filter,
+// nor for sessions. What the database says then, counts.
 func TestHeadsNeedALockThatIsConfirmed(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		t.Run(map[bool]string{false: "still owned", true: "lost"}[lost], func(t *testing.T) {
@@ -61,7 +62,8 @@ func TestHeadsNeedALockThatIsConfirmed(t *testing.T) {
 			switch err := <-asked; {
 			case lost && code.Of(err) != wirev1.Code_CODE_UNAVAILABLE:
 				t.Errorf("a shard that was lost: %v", err)
-			case !lost && err != nil && code.Of(err) != wirev1.Code_CODE_UNAVAILABLE: // late on a busy machine
+			case !lost && err != nil && code.Of(err) != wirev1.Code_CODE_UNAVAILABLE:
+				// late on a busy machine
 				t.Error(err)
 			}
 			if lost {

@@ -19,7 +19,8 @@ const (
 	unavailableRetry = 250 * time.Millisecond
 )
 
-// Sink takes the results of a caller's items. Results must not block. A sink is a pointer: it is known by its identity.
+// Sink takes the results of a caller's items. Results must not block. A sink is a pointer: it is
+// known by its identity.
 type Sink interface{ Results([]*meshv1.AppendResult) }
 
 // entry is an item on its way.
@@ -29,7 +30,8 @@ type entry struct {
 	shard int
 	key   backend.KeyHash // zero: none
 	at    time.Time
-	// cancels is the scheduled message that this entry withdraws, instead of bringing one; nil: none.
+	// cancels is the scheduled message that this entry withdraws, instead of bringing one; nil:
+	// none.
 	cancels *backend.ScheduledID
 }
 
@@ -51,7 +53,8 @@ func (e *entry) window(p *policy.Policy) time.Duration {
 	return p.DedupeWindow
 }
 
-// clocksApart is how far clocks of different machines may differ where a time of one is compared with that of another.
+// clocksApart is how far clocks of different machines may differ where a time of one is compared
+// with that of another.
 const clocksApart = time.Minute
 
 // keySpan is how long ago an entry's key may have been used.

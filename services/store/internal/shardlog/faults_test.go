@@ -45,8 +45,10 @@ type faulty struct {
 	commit func(w backend.Writer, b *backend.Batch) error // stands for one commit; nil: as usual
 	claim  func() error                                   // asked before each claim
 	keys   func() error                                   // asked before a question for keys
-	read   error                                          // what reading the log answers; nil: as usual
-	load   func(backend.Loader) backend.Loader            // stands between a load and who loads; nil: nothing
+	// what reading the log answers; nil: as usual
+	read error
+	// stands between a load and who loads; nil: nothing
+	load func(backend.Loader) backend.Loader
 }
 
 func (f *faulty) set(change func(f *faulty)) {
@@ -212,7 +214,8 @@ func TestDatabaseAway(t *testing.T) {
 		t.Errorf("a writer that was lost: %v", r)
 	}
 	best := time.Hour
-	for deadline := time.Now().Add(backendtest.Patience / 4); best > 10*time.Millisecond && time.Now().Before(deadline); { // the machine may be busy
+	for deadline := time.Now().Add(backendtest.Patience / 4); best > 10*time.Millisecond && time.Now().Before(deadline); {
+		// the machine may be busy
 		begun := time.Now()
 		r := l.Append(t, backendtest.Item("room/1", "x"))[0]
 		best = min(best, time.Since(begun))
@@ -266,8 +269,8 @@ func TestKeysCanNotBeAsked(t *testing.T) {
 	}
 }
 
-// A repeated number whose first result can't be read is refused: an OK without a seq would tell the producer that its topic is ephemeral,
-// and that it need not keep numbers.
+// A repeated number whose first result can't be read is refused: an OK without a seq would tell the
+// producer that its topic is ephemeral, and that it need not keep numbers.
 func TestFirstResultsCanNotBeRead(t *testing.T) {
 	l, f := start(t)
 	item := backendtest.Item("room/1", "x")
@@ -283,7 +286,8 @@ func TestFirstResultsCanNotBeRead(t *testing.T) {
 	}
 }
 
-// Memory decides about keys once the window since the claim is over; the database is not asked any more.
+// Memory decides about keys once the window since the claim is over; the database is not asked any
+// more.
 func TestKeysAreDecidedByMemory(t *testing.T) {
 	asked := 0
 	f := &faulty{Backend: open(t)}
@@ -310,7 +314,8 @@ func TestKeysAreDecidedByMemory(t *testing.T) {
 	}
 }
 
-// What waits is bounded; beyond it the refusal says when to come back. An ordered producer resends from there.
+// What waits is bounded; beyond it the refusal says when to come back. An ordered producer resends
+// from there.
 func TestOverload(t *testing.T) {
 	gate := backendtest.NewGate(open(t))
 	l := backendtest.OpenLog(t, gate, me, 1, backendtest.NewClock().Now)

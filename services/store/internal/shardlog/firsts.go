@@ -59,8 +59,9 @@ const (
 	searchSteps = 8
 )
 
-// findFirsts completes the results of duplicates by number: the record that the number got is in the log, not far below the producer's
-// last. One that isn't found (no longer retained, or a duplicate by its key) keeps seq 0: published, where is no longer known.
+// findFirsts completes the results of duplicates by number: the record that the number got is in
+// the log, not far below the producer's last. One that isn't found (no longer retained, or a
+// duplicate by its key) keeps seq 0: published, where is no longer known.
 func (l *lane) findFirsts(ctx context.Context, p *plan, group []*entry) error {
 	searches := map[producerKey]map[uint64][]*meshv1.AppendResult{}
 	for _, i := range p.asks {

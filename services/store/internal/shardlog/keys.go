@@ -10,11 +10,13 @@ import (
 const (
 	// keysPerGeneration bounds memory: about 100 bytes a key, two generations a lane.
 	keysPerGeneration = 250_000
-	// keyGeneration is how long a generation takes keys: longer than the usual window, so that most keys are decided by memory.
+	// keyGeneration is how long a generation takes keys: longer than the usual window, so that most
+	// keys are decided by memory.
 	keyGeneration = 5 * time.Minute
 )
 
-// hashKey stands for a topic and a dedupe key: 128 bits of SHA-256, so that no two publishes are taken for one by chance or on purpose.
+// hashKey stands for a topic and a dedupe key: 128 bits of SHA-256, so that no two publishes are
+// taken for one by chance or on purpose.
 func hashKey(topic, key string) (h backend.KeyHash) {
 	b := make([]byte, 0, 320)
 	b = append(b, topic...)
@@ -25,8 +27,8 @@ func hashKey(topic, key string) (h backend.KeyHash) {
 	return h
 }
 
-// keyCache remembers the keys used since a time, which moves up as memory is short or a generation is over. For what it doesn't
-// remember, the database is asked.
+// keyCache remembers the keys used since a time, which moves up as memory is short or a generation
+// is over. For what it doesn't remember, the database is asked.
 type keyCache struct {
 	now, before        map[backend.KeyHash]backend.Key
 	nowFrom, covers    uint64 // all keys used since covers are here
@@ -37,7 +39,7 @@ type keyCache struct {
 // since says that keys used before a time may not be here.
 func (c *keyCache) since(at uint64) { c.covers = max(c.covers, at) }
 
-// missing says whether a key with this window may have been used without being here.
+// missing reports whether a key with this window may have been used without being here.
 func (c *keyCache) missing(window time.Duration, now uint64) bool {
 	return now-min(now, micros(window)) < c.covers
 }

@@ -28,10 +28,12 @@ const (
 	maxBatchBytes  = 4 << 20
 )
 
-// tick is how often a lane that has nothing to do looks after its shards; a wish for other shards is seen at once.
+// tick is how often a lane that has nothing to do looks after its shards; a wish for other shards
+// is seen at once.
 const tick = 250 * time.Millisecond
 
-// lane owns one writer, the state of its shards, and the goroutine that appends. Callers reach it through the queue.
+// lane owns one writer, the state of its shards, and the goroutine that appends. Callers reach it
+// through the queue.
 type lane struct {
 	name     string
 	backend  backend.Backend
@@ -48,7 +50,8 @@ type lane struct {
 	pace      *pace
 
 	state *state
-	// confirmedAt is when the database was last asked something on the writer's connection that it answered, in nanoseconds since started; 0: never.
+	// confirmedAt is when the database was last asked something on the writer's connection that it
+	// answered, in nanoseconds since started; 0: never.
 	confirmedAt atomic.Int64
 	kick        chan struct{} // something is queued, or wanted changed
 
@@ -105,7 +108,8 @@ func (l *lane) submit(entries []*entry) {
 		l.bytes += e.size()
 	}
 	l.pace.taken(len(entries) - len(refused))
-	l.metrics.queued(l.name, len(l.queue)) // under the lock, so that no older depth overwrites a newer one
+	// under the lock, so that no older depth overwrites a newer one
+	l.metrics.queued(l.name, len(l.queue))
 	l.mu.Unlock()
 	l.wake()
 	if len(refused) > 0 {
@@ -226,7 +230,8 @@ func (l *lane) answer(entries []*entry, results []*meshv1.AppendResult) {
 	}
 	defer func() { l.traces.appended(entries, results, l.now()) }()
 	first := entries[0].sink
-	if !slices.ContainsFunc(entries, func(e *entry) bool { return e.sink != first }) { // as with a single router
+	if !slices.ContainsFunc(entries, func(e *entry) bool { return e.sink != first }) {
+		// as with a single router
 		first.Results(results)
 		return
 	}
@@ -243,7 +248,8 @@ func (l *lane) answer(entries []*entry, results []*meshv1.AppendResult) {
 	}
 }
 
-// run is the lane's goroutine. When ctx ends it finishes what is queued, gives the shards back and returns.
+// run is the lane's goroutine. When ctx ends it finishes what is queued, gives the shards back and
+// returns.
 func (l *lane) run(ctx context.Context) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -342,7 +348,8 @@ func (l *lane) failed(p *plan, group []*entry, why error) {
 // lose ends a writer that is of no more use, and forgets what it owned.
 func (l *lane) lose(why error) {
 	if l.writer == nil {
-		l.log.Debug("still no writer", "error", why) // each attempt of an outage: readiness says why
+		// each attempt of an outage: readiness says why
+		l.log.Debug("still no writer", "error", why)
 	} else {
 		l.log.Warn("the writer is lost", "error", why)
 		if err := l.writer.Close(); err != nil {

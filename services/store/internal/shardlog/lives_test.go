@@ -20,9 +20,10 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Whatever fails and whoever takes over when: each item is answered once; what is answered OK is in the log, once, at the seq that was answered, and what is
-// refused for now is not; numbers and keys are known to every store that comes after; without a fault nothing waits; and once the database is well again, so is
-// the log, with every connection that was lost given back.
+// Whatever fails and whoever takes over when: each item is answered once; what is answered OK is in
+// the log, once, at the seq that was answered, and what is refused for now is not; numbers and keys
+// are known to every store that comes after; without a fault nothing waits; and once the database
+// is well again, so is the log, with every connection that was lost given back.
 func TestWhateverFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(unhurried{t}, func(t *rapid.T) {
@@ -385,7 +386,9 @@ func (w *world) fault() {
 // heal waits as long as it may take until all is well again.
 func (w *world) heal() {
 	w.t.Helper()
-	pass(2 * tick) // a lane that was looked after just before a tick lets that one go by, and notices at the next what it lost
+	// a lane that was looked after just before a tick lets that one go by, and notices at the next
+	// what it lost
+	pass(2 * tick)
 	for range 40 {
 		if !slices.ContainsFunc(w.logs[:], func(l *Log) bool { return l.Check() != nil }) {
 			break

@@ -20,16 +20,19 @@ import (
 type Config struct {
 	Backend backend.Backend
 	Owner   backend.Owner
-	// Writers is how many lanes append side by side, in each database; a shard belongs to lane shard % Writers of its database.
+	// Writers is how many lanes append side by side, in each database; a shard belongs to lane
+	// shard % Writers of its database.
 	Writers int
-	// Stall is how long the database may take for one step before what waits behind it is refused; 0: DefaultStall.
+	// Stall is how long the database may take for one step before what waits behind it is refused;
+	// 0: DefaultStall.
 	Stall time.Duration
-	// Positions is how many positions of ordered producers a lane remembers, and PositionWindow how long each at least; 0: DefaultPositions and
-	// DefaultPositionWindow.
+	// Positions is how many positions of ordered producers a lane remembers, and PositionWindow how
+	// long each at least; 0: DefaultPositions and DefaultPositionWindow.
 	Positions      int
 	PositionWindow time.Duration
 	Policies       func() *policy.Table
-	// Known says why Policies are not those of the mesh yet: then nothing is taken. Ages says why the clock can't tell what is too old: then all is kept. nil: no reason.
+	// Known says why Policies are not those of the mesh yet: then nothing is taken. Ages says why
+	// the clock can't tell what is too old: then all is kept. nil: no reason.
 	Known, Ages func() error
 	// Now is the clock; nil: the real one.
 	Now     func() time.Time
@@ -40,7 +43,8 @@ type Config struct {
 	Scheduled func([]backend.Scheduled)
 }
 
-// Log is every shard that this store owns. It is a lifecycle.Part; it owns a goroutine and a writer for each lane.
+// Log is every shard that this store owns. It is a lifecycle.Part; it owns a goroutine and a writer
+// for each lane.
 type Log struct {
 	cfg   Config
 	lanes []*lane
@@ -123,7 +127,7 @@ func (g *Log) Want(shards []int) {
 	}
 }
 
-// Hold says whether no further shards may be claimed; what is owned stays.
+// Hold reports whether no further shards may be claimed; what is owned stays.
 func (g *Log) Hold(hold bool) {
 	for _, l := range g.lanes {
 		l.mu.Lock()
@@ -182,7 +186,8 @@ func (g *Log) Ready(ctx context.Context) error {
 // lane of a shard. One on the move has any: none owns it.
 func (g *Log) lane(shard int) *lane { return g.lanes[max(g.laneOf(shard), 0)] }
 
-// Append takes items of one caller; each gets exactly one result at sink, those of one topic in the order given.
+// Append takes items of one caller; each gets exactly one result at sink, those of one topic in the
+// order given.
 func (g *Log) Append(items []*meshv1.AppendItem, sink Sink) {
 	groups := make([][]*entry, len(g.lanes))
 	var bad []*meshv1.AppendResult

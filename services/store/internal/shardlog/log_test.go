@@ -21,7 +21,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
-// A repetition in the same group is answered with what becomes of the first: nothing is called published that was not committed.
+// A repetition in the same group is answered with what becomes of the first: nothing is called
+// published that was not committed.
 func TestARepetitionFailsWithItsFirst(t *testing.T) {
 	l, f := start(t)
 	keyed := func() *meshv1.AppendItem {
@@ -62,7 +63,8 @@ func TestARepetitionFailsWithItsFirst(t *testing.T) {
 	}
 }
 
-// A number that is repeated is answered with the very message that it got, however many others came since, and whichever of its group it was.
+// A number that is repeated is answered with the very message that it got, however many others came
+// since, and whichever of its group it was.
 func TestARepeatedNumberIsFoundFarBack(t *testing.T) {
 	l, _ := start(t)
 	const batch, n = 1000, 6000
@@ -82,7 +84,8 @@ func TestARepeatedNumberIsFoundFarBack(t *testing.T) {
 			}
 		}
 	}
-	for _, seq := range []uint64{n, n - 1, n - 700, n / 2, n - 4000, n - 4090} { // of 8,192 messages
+	for _, seq := range []uint64{n, n - 1, n - 700, n / 2, n - 4000, n - 4090} {
+		// of 8,192 messages
 		r := l.Append(t, number(1, "room/1", seq))[0]
 		want := first[seq]
 		if !r.GetDuplicate() || r.GetSeq() != want.GetSeq() || string(r.GetMessageId()) != string(want.GetMessageId()) || r.GetPublishedAt() != want.GetPublishedAt() {
@@ -116,7 +119,8 @@ func (a *asking) Away() error {
 	return a.Backend.Away()
 }
 
-// Heads are answered from memory: the database is asked for what is retained once after a takeover and once as the retention passes, and not again and again.
+// Heads are answered from memory: the database is asked for what is retained once after a takeover
+// and once as the retention passes, and not again and again.
 func TestHeadsAreAnsweredFromMemory(t *testing.T) {
 	db, clock := database(t), backendtest.NewClock()
 	var a *asking
@@ -171,7 +175,8 @@ func TestHeadsAreAnsweredFromMemory(t *testing.T) {
 	}
 }
 
-// After a restore topics begin anew under the new epoch: nothing of before is in their heads, and a reader that asks under the old one is told.
+// After a restore topics begin anew under the new epoch: nothing of before is in their heads, and a
+// reader that asks under the old one is told.
 func TestANewEpochBeginsEveryTopicAnew(t *testing.T) {
 	db := database(t)
 	b := db(t)
@@ -242,7 +247,8 @@ func (p *pair) Place(shard int) int {
 
 func (p *pair) Move(context.Context, []int, int) error { return nil }
 
-// Each shard is in its database, and what one of them is missing holds up nothing in the other. A shard that is on the move is nobody's for that time.
+// Each shard is in its database, and what one of them is missing holds up nothing in the other. A
+// shard that is on the move is nobody's for that time.
 func TestShardsLieInTheirDatabases(t *testing.T) {
 	even, odd := &faulty{Backend: open(t)}, &faulty{Backend: open(t)}
 	names := map[int]string{} // by shard
@@ -362,7 +368,8 @@ func TestCommitsAreCounted(t *testing.T) {
 	t.Error("groups are not measured")
 }
 
-// A lane that hears of other shards goes for them at once, not at its next look around; and what it gives back it forgets.
+// A lane that hears of other shards goes for them at once, not at its next look around; and what it
+// gives back it forgets.
 func TestAWishIsSeenAtOnce(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	l, _ := start(t, small(reg))
@@ -372,7 +379,8 @@ func TestAWishIsSeenAtOnce(t *testing.T) {
 		return counted(t, reg, "pushmesh_store_producer_positions", "0") == 2
 	})
 	best := time.Hour
-	for deadline := time.Now().Add(backendtest.Patience / 4); best > 60*time.Millisecond && time.Now().Before(deadline); { // the machine may be busy
+	for deadline := time.Now().Add(backendtest.Patience / 4); best > 60*time.Millisecond && time.Now().Before(deadline); {
+		// the machine may be busy
 		for _, wanted := range [][]int{nil, backendtest.AllShards()} {
 			begun := time.Now()
 			l.Want(wanted)

@@ -14,7 +14,8 @@ import (
 
 var errTest = errors.New("by the test")
 
-// memory is a database in memory that holds a log to what a backend is promised, and fails where a test says.
+// memory is a database in memory that holds a log to what a backend is promised, and fails where a
+// test says.
 type memory struct {
 	backend.Backend // what a log does not use
 
@@ -31,7 +32,8 @@ type memory struct {
 	owners    map[int]*memoryWriter
 	writers   []*memoryWriter
 	away      error
-	// before and after are asked around each call of a writer, by its name; an error is the answer. after: it was done. They may block.
+	// before and after are asked around each call of a writer, by its name; an error is the answer.
+	// after: it was done. They may block.
 	before, after func(call string) error
 	asked         map[string]int // calls
 	loaded        int            // runs that no checkpoint covered
@@ -100,7 +102,8 @@ func (w *memoryWriter) do(call string, f func() error) error {
 	m.mu.Lock()
 	m.asked[call]++
 	before, after := m.before, m.after
-	if (w.told || w.shut) && call != "release" { // which is how a load that failed ends, for whatever reason
+	if (w.told || w.shut) && call != "release" {
+		// which is how a load that failed ends, for whatever reason
 		m.complain("%s on a connection that is lost", call)
 	}
 	m.mu.Unlock()

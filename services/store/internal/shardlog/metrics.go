@@ -96,7 +96,8 @@ func (m *Metrics) answered(results []*meshv1.AppendResult) {
 	m.duplicates.Add(float64(duplicates))
 }
 
-// committed takes how long a group waited, counted from its first message, and how long its commit took.
+// committed takes how long a group waited, counted from its first message, and how long its commit
+// took.
 func (m *Metrics) committed(waited, took time.Duration, messages int, err error) {
 	m.wait.Observe(max(0, waited).Seconds())
 	m.seconds.Observe(took.Seconds())

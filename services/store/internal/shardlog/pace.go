@@ -11,7 +11,8 @@ const (
 	// paceMessages and paceBytes are read without a look at the appends.
 	paceMessages = 256
 	paceBytes    = 64 << 10
-	// paceWait is the longest that a reader steps back each time: readers go on, slowly, beside appends that never end.
+	// paceWait is the longest that a reader steps back each time: readers go on, slowly, beside
+	// appends that never end.
 	paceWait = 2 * time.Millisecond
 	paceLook = 200 * time.Microsecond
 	// paceLately is how long after an append readers leave processors free for the next one.
@@ -20,11 +21,12 @@ const (
 	paceRest = 10 * time.Millisecond
 )
 
-// pace lets appends go first: reading a long log keeps a processor busy, and an append needs one for moments, several times, until it is
-// answered. It is safe for concurrent use.
+// pace lets appends go first: reading a long log keeps a processor busy, and an append needs one
+// for moments, several times, until it is answered. It is safe for concurrent use.
 //
-// Appends come from the network, which Go looks at when a processor has nothing to run, or else every 10 ms. So readers, who always have something to
-// run, take half of the processors at most while there are appends: each rests in proportion to what it worked and to how many they are.
+// Appends come from the network, which Go looks at when a processor has nothing to run, or else
+// every 10 ms. So readers, who always have something to run, take half of the processors at most
+// while there are appends: each rests in proportion to what it worked and to how many they are.
 type pace struct {
 	unanswered atomic.Int64
 	readers    atomic.Int64
@@ -75,7 +77,8 @@ func (r *reader) read(ctx context.Context, messages, bytes int) {
 	r.since = time.Now()
 }
 
-// restAfter is how long one of several readers rests after work, so that together they keep half of the processors busy.
+// restAfter is how long one of several readers rests after work, so that together they keep half of
+// the processors busy.
 func restAfter(worked time.Duration, readers, processors int) time.Duration {
 	share := max(1, processors/2)
 	return min(worked*time.Duration(max(0, readers-share))/time.Duration(share), paceRest)

@@ -38,7 +38,8 @@ func TestReadersStepBackForAppends(t *testing.T) {
 	})
 }
 
-// Beside appends several readers take half of the processors, and all of them again once there are none.
+// Beside appends several readers take half of the processors, and all of them again once there are
+// none.
 func TestReadersRestBesideAppends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const readers = 64 // more than half of the processors

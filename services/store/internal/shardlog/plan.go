@@ -12,10 +12,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
 )
 
-// plan is what becomes of the entries of one group commit. It is made from the state without changing it; committed, it is applied.
+// plan is what becomes of the entries of one group commit. It is made from the state without
+// changing it; committed, it is applied.
 type plan struct {
 	batch *backend.Batch
-	// results by entry; those of entries whose append hangs on the commit hold what is answered once it succeeded.
+	// results by entry; those of entries whose append hangs on the commit hold what is answered
+	// once it succeeded.
 	results []*meshv1.AppendResult
 	// waits says which results hold only after the commit.
 	waits []bool
@@ -27,11 +29,12 @@ type plan struct {
 	scratch scratch
 }
 
-// unplaced are numbers without a position that were refused: their producer has its share, there is no room for anybody, or the position may have
-// been forgotten.
+// unplaced are numbers without a position that were refused: their producer has its share, there is
+// no room for anybody, or the position may have been forgotten.
 type unplaced struct{ share, full, forgotten int }
 
-// scratch is memory that one plan after the other uses; a plan holds on to it until its batch is committed and answered.
+// scratch is memory that one plan after the other uses; a plan holds on to it until its batch is
+// committed and answered.
 type scratch struct {
 	packed  []byte // of runs
 	growing []*growing
@@ -147,7 +150,8 @@ func (p *planner) decide(i int, e *entry) {
 	}
 }
 
-// inOrder says whether an ordered producer's number is the next one; if not, the entry is decided.
+// inOrder reports whether an ordered producer's number is the next one; if not, the entry is
+// decided.
 func (p *planner) inOrder(i int, e *entry, key producerKey) bool {
 	have, t := p.s.positions.by[key], p.positions[key]
 	if have == nil && t == nil {
@@ -182,8 +186,9 @@ func (p *planner) inOrder(i int, e *entry, key producerKey) bool {
 	return false
 }
 
-// begins says whether a number may be the first that is known of a producer in a topic: it follows what the producer has settled, it was not published
-// under a position that was forgotten since, and there is room. If not, the entry is decided.
+// begins reports whether a number may be the first that is known of a producer in a topic: it
+// follows what the producer has settled, it was not published under a position that was forgotten
+// since, and there is room. If not, the entry is decided.
 func (p *planner) begins(i int, e *entry, key producerKey) bool {
 	seq, next := e.item.GetProducerSeq(), e.item.GetSettledSeq()+1
 	if seq > next {
@@ -210,7 +215,7 @@ func (p *planner) begins(i int, e *entry, key producerKey) bool {
 	return false
 }
 
-// keyUsed says whether an entry's dedupe key was used, which tells what became of it.
+// keyUsed reports whether an entry's dedupe key was used, which tells what became of it.
 func (p *planner) keyUsed(e *entry) bool {
 	if !e.keyed() {
 		return false
@@ -338,11 +343,13 @@ func record(item *meshv1.AppendItem) run.Record {
 	return r
 }
 
-// pageBytes is what a row of the log has for the topic's name and its packed run on a page of Postgres (8,160 bytes, less 24 of the row's
-// header and what the other columns take). Beyond, a row is stored in pieces, which costs more; only large messages are worth it.
+// pageBytes is what a row of the log has for the topic's name and its packed run on a page of
+// Postgres (8,160 bytes, less 24 of the row's header and what the other columns take). Beyond, a
+// row is stored in pieces, which costs more; only large messages are worth it.
 const pageBytes = 8040
 
-// pack makes runs of each topic's records: of a page each, and none beyond the bounds of package run.
+// pack makes runs of each topic's records: of a page each, and none beyond the bounds of package
+// run.
 func (p *planner) pack() {
 	for _, g := range p.order {
 		class := backend.ClassFor(g.policy.Retention)

@@ -81,7 +81,8 @@ func (m *model) decide(item *meshv1.AppendItem) (wirev1.Code, uint64, bool) {
 	return wirev1.Code_CODE_OK, seq, known
 }
 
-// However items are cut into group commits, each is answered as if it had been alone, and the runs hold what was answered.
+// However items are cut into group commits, each is answered as if it had been alone, and the runs
+// hold what was answered.
 func TestPlansFollowTheModel(t *testing.T) {
 	table := policy.NewTable(nil)
 	rapid.Check(t, func(t *rapid.T) {
@@ -158,7 +159,8 @@ func checkBodies(t *rapid.T, p *plan, entries []*entry) {
 	}
 }
 
-// checkRuns says whether runs continue the heads without a hole, up to the heads after, and commits count.
+// checkRuns reports whether runs continue the heads without a hole, up to the heads after, and
+// commits count.
 func checkRuns(t *rapid.T, p *plan, before, after map[string]uint64, commits map[int]uint64) {
 	for _, c := range p.batch.Commits {
 		if c.Number != commits[c.Shard]+1 {
@@ -218,7 +220,8 @@ func TestPlanPutsRunsAndKeysWhereThePolicySays(t *testing.T) {
 	}
 }
 
-// What the log does with a message hangs on a policy that is not known: it is not taken. What withdraws a message is.
+// What the log does with a message hangs on a policy that is not known: it is not taken. What
+// withdraws a message is.
 func TestPlanRefusesWhatHasNoPolicy(t *testing.T) {
 	foreign := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "orders", NotUnderstood: "a field"}})
 	later := itemOf("orders/1", 0, 0, "")
@@ -248,7 +251,8 @@ func TestPlanRefusesWhatHasNoPolicy(t *testing.T) {
 	}
 }
 
-// Whoever has as many positions as are free gets no more, others do; and all that has a position goes on.
+// Whoever has as many positions as are free gets no more, others do; and all that has a position
+// goes on.
 func TestProducersHaveTheirShares(t *testing.T) {
 	s := owning()
 	s.positions.most = 6

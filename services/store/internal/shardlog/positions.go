@@ -12,15 +12,18 @@ import (
 )
 
 const (
-	// DefaultPositions is how many positions of ordered producers a lane remembers, of about 160 bytes and the topic's name each.
+	// DefaultPositions is how many positions of ordered producers a lane remembers, of about 160
+	// bytes and the topic's name each.
 	DefaultPositions = 500_000
-	// DefaultPositionWindow is how long a position is remembered after its last use however many there are. What is sent again comes within seconds
-	// of the first time, but for an outage; and while nothing is appended no position is forgotten. It is longer than sentSlack.
+	// DefaultPositionWindow is how long a position is remembered after its last use however many
+	// there are. What is sent again comes within seconds of the first time, but for an outage; and
+	// while nothing is appended no position is forgotten. It is longer than sentSlack.
 	DefaultPositionWindow = 5 * time.Minute
 	// positionsKept is how long one is remembered where there is room.
 	positionsKept = 8 * 24 * time.Hour
-	// sentSlack is more than a message takes from its producer to the log after it was said how long ago it was first sent: a process that stands still with
-	// one loses its connection after 40 s (gRPC's keepalives), and there are two on the way.
+	// sentSlack is more than a message takes from its producer to the log after it was said how
+	// long ago it was first sent: a process that stands still with one loses its connection after
+	// 40 s (gRPC's keepalives), and there are two on the way.
 	sentSlack = 2 * time.Minute
 	// forgetMost positions are forgotten between two commits at most; a commit adds fewer.
 	forgetMost = 2 * maxBatch
@@ -42,8 +45,9 @@ type position struct {
 	dirty        bool
 }
 
-// positions of a lane, in the order of their last use, so that forgetting takes no search. What was forgotten is remembered by its shard as a time
-// (shard.forgot): a number without a position that was first sent after it can't have been published.
+// positions of a lane, in the order of their last use, so that forgetting takes no search. What was
+// forgotten is remembered by its shard as a time (shard.forgot): a number without a position that
+// was first sent after it can't have been published.
 type positions struct {
 	most   int
 	window uint64 // microseconds
@@ -153,9 +157,10 @@ func (ps *positions) drop(gone func(shard int) bool) {
 // free is how many positions there is room for.
 func (ps *positions) free() int { return ps.most - len(ps.by) }
 
-// forget lets go of what was not used for positionsKept; and, where more than half of the room is taken, so many more included, of what was not used for
-// the window: the longest unused first, and at most so many. So what is only remembered because there is room leaves half of it free, and takes nothing of
-// a producer's share. Shards remember from when on nothing was forgotten.
+// forget lets go of what was not used for positionsKept; and, where more than half of the room is
+// taken, so many more included, of what was not used for the window: the longest unused first, and
+// at most so many. So what is only remembered because there is room leaves half of it free, and
+// takes nothing of a producer's share. Shards remember from when on nothing was forgotten.
 func (s *state) forget(now uint64, room, most int) (unused, crowded int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +184,8 @@ func (s *state) forget(now uint64, room, most int) (unused, crowded int) {
 	return unused, crowded
 }
 
-// known says whether the position of a number that was first sent so long ago, in milliseconds, would be here, had the number been published.
+// known reports whether the position of a number that was first sent so long ago, in milliseconds,
+// would be here, had the number been published.
 func (sh *shard) known(now, sentMsAgo uint64) bool {
 	span := min(sentMsAgo, uint64(positionsKept.Milliseconds())*2)*1000 + micros(sentSlack)
 	return sh.forgot == 0 || now-min(now, span) >= sh.forgot
@@ -194,8 +200,9 @@ const (
 	overFull
 )
 
-// room says whether a producer may have one more position, when so many of its own and of others are about to be added. A producer may have as many as are
-// free: so each has a share, whoever comes, and nobody uses up what others need.
+// room reports whether a producer may have one more position, when so many of its own and of others
+// are about to be added. A producer may have as many as are free: so each has a share, whoever
+// comes, and nobody uses up what others need.
 func (ps *positions) room(id backend.ProducerID, own, all int) crowding {
 	switch free := ps.free() - all; {
 	case free <= 0:

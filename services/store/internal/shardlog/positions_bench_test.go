@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// BenchmarkOrderedPlan decides and applies a group commit of 100 messages of one ordered producer: to 100 topics again and again, and to another topic each time.
+// BenchmarkOrderedPlan decides and applies a group commit of 100 messages of one ordered producer:
+// to 100 topics again and again, and to another topic each time.
 func BenchmarkOrderedPlan(b *testing.B) {
 	for _, c := range []struct {
 		name   string

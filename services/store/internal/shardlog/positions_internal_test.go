@@ -68,7 +68,8 @@ func TestPositionsLieInOrderOfUse(t *testing.T) {
 	}
 }
 
-// A clock that was ahead, here or at the store before, does not keep positions for as long as it was wrong.
+// A clock that was ahead, here or at the store before, does not keep positions for as long as it
+// was wrong.
 func TestPositionsFromTheFutureAreForgotten(t *testing.T) {
 	s, year, minute := owning(), micros(365*24*time.Hour), micros(time.Minute)
 	s.positions.most = 2
@@ -90,7 +91,8 @@ func TestPositionsFromTheFutureAreForgotten(t *testing.T) {
 	}
 }
 
-// Whatever is under way when a checkpoint of everything begins belongs to it; and one that failed leaves nothing out of the next.
+// Whatever is under way when a checkpoint of everything begins belongs to it; and one that failed
+// leaves nothing out of the next.
 func TestACheckpointOfEverythingHoldsEverything(t *testing.T) {
 	l := newLane("0", Config{Backend: well{}, Now: func() time.Time { return time.UnixMicro(int64(noon)) }, Metrics: NewMetrics(prometheus.NewRegistry())}, &pace{})
 	l.state = owning()

@@ -67,8 +67,10 @@ func counted(t *testing.T, r *prometheus.Registry, name, label string) float64 {
 	return 0
 }
 
-// A producer that publishes to another topic each time costs the mesh nothing but what it did within the window: hours later its messages are taken, and so are
-// those of a backend that starts anew, also after a takeover. What is sent again within the window gets its first result. Later nobody knows, and that is said.
+// A producer that publishes to another topic each time costs the mesh nothing but what it did
+// within the window: hours later its messages are taken, and so are those of a backend that starts
+// anew, also after a takeover. What is sent again within the window gets its first result. Later
+// nobody knows, and that is said.
 func TestDistinctTopicsForHours(t *testing.T) {
 	db, clock, r := database(t), backendtest.NewClock(), prometheus.NewRegistry()
 	b := db(t)
@@ -113,7 +115,8 @@ func TestDistinctTopicsForHours(t *testing.T) {
 	if got := counted(t, r, "pushmesh_store_producer_refusals_total", "forgotten"); got != 1 {
 		t.Errorf("%v refusals are counted, want 1", got)
 	}
-	for i, abrupt := range []bool{false, true} { // with a checkpoint of everything, and with what came since the last
+	for i, abrupt := range []bool{false, true} {
+		// with a checkpoint of everything, and with what came since the last
 		if !abrupt {
 			l.Close(t)
 		}
@@ -139,8 +142,8 @@ func TestDistinctTopicsForHours(t *testing.T) {
 	}
 }
 
-// Within the window nothing is forgotten. A producer that wants more than its share is refused, and told what to do; others are not, and it goes on as the
-// window passes.
+// Within the window nothing is forgotten. A producer that wants more than its share is refused, and
+// told what to do; others are not, and it goes on as the window passes.
 func TestAProducerBeyondItsShareHoldsUpNobody(t *testing.T) {
 	clock, r := backendtest.NewClock(), prometheus.NewRegistry()
 	l := backendtest.OpenLog(t, open(t), me, 1, clock.Now, small(r))
@@ -195,7 +198,8 @@ func TestNumbersOfOneTopicAreOnePosition(t *testing.T) {
 	}
 }
 
-// Numbers that a producer has given up, and says so, hold up nothing; one of them that comes late is not published.
+// Numbers that a producer has given up, and says so, hold up nothing; one of them that comes late
+// is not published.
 func TestSettledNumbersNeverCome(t *testing.T) {
 	l, _ := start(t)
 	if r := l.Append(t, number(1, "room/1", 1))[0]; r.GetSeq() != 1 {

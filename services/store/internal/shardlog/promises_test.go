@@ -23,7 +23,8 @@ import (
 // What callers of a log are promised, above the smallest backend.
 func TestTheLogKeepsItsPromises(t *testing.T) { backendtest.RunLog(t, database) }
 
-// What is no longer retained stays so: not even a store that takes over, under a policy that keeps messages for longer, has it again.
+// What is no longer retained stays so: not even a store that takes over, under a policy that keeps
+// messages for longer, has it again.
 func TestOldestNeverFalls(t *testing.T) {
 	db, clock := database(t), backendtest.NewClock()
 	var table atomic.Pointer[policy.Table]
@@ -63,7 +64,8 @@ func TestOldestNeverFalls(t *testing.T) {
 	}
 }
 
-// A lane that has nothing to append finds out that its connection is lost: it stops being ready, and takes its shards again when it can.
+// A lane that has nothing to append finds out that its connection is lost: it stops being ready,
+// and takes its shards again when it can.
 func TestASilentLaneNoticesThatItsConnectionIsLost(t *testing.T) {
 	l, f := start(t)
 	f.set(func(f *faulty) { f.away = errCut })
@@ -147,8 +149,8 @@ func (w *auditedWriter) Checkpoint(ctx context.Context, c *backend.Checkpoint) e
 	return err
 }
 
-// A takeover reads what came since the last checkpoint, which stores make every ten seconds and when they stop. What was appended in between is read again, all
-// of it.
+// A takeover reads what came since the last checkpoint, which stores make every ten seconds and
+// when they stop. What was appended in between is read again, all of it.
 func TestATakeoverReadsWhatNoCheckpointCovers(t *testing.T) {
 	const topics = 700 // more than one piece of a checkpoint
 	db, clock := database(t), backendtest.NewClock()

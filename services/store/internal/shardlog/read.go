@@ -13,18 +13,19 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
 )
 
-// oldestSlack bounds how late a passed retention is noticed: the smaller of this and a twentieth of it.
+// oldestSlack bounds how late a passed retention is noticed: the smaller of this and a twentieth of
+// it.
 const oldestSlack = 10 * time.Second
 
-// Heads answers for the topics named, which must be of owned shards, and for the owned ones that match a filter, each once. More than
-// limit matches (0: any number) are refused.
+// Heads answers for the topics named, which must be of owned shards, and for the owned ones that
+// match a filter, each once. More than limit matches (0: any number) are refused.
 func (g *Log) Heads(ctx context.Context, topics, filters []string, limit int) ([]*meshv1.Head, error) {
 	heads, _, err := g.Survey(ctx, topics, filters, limit)
 	return heads, err
 }
 
-// Survey answers as Heads does, and says which shards the filters were compared with: one that is not loaded has no matches, which does not mean
-// that it has no topics.
+// Survey answers as Heads does, and says which shards the filters were compared with: one that is
+// not loaded has no matches, which does not mean that it has no topics.
 func (g *Log) Survey(ctx context.Context, topics, filters []string, limit int) ([]*meshv1.Head, topic.ShardSet, error) {
 	unsure, err := g.sureOf(ctx, topics, len(filters) > 0)
 	if err != nil {
@@ -71,7 +72,7 @@ func (g *Log) Survey(ctx context.Context, topics, filters []string, limit int) (
 	return heads, shards, g.refresh(ctx, stale)
 }
 
-// head of a topic as memory has it; fresh says whether its oldest is.
+// head of a topic as memory has it; fresh reports whether its oldest is.
 func (g *Log) head(name string) (h *meshv1.Head, fresh bool, err error) {
 	n := topic.Shard(name)
 	l := g.lane(n)
@@ -99,7 +100,8 @@ func (l *lane) notOwned(shard int) error {
 	return code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard")
 }
 
-// ages reports whether it can be told what is too old. Oldest never falls: what is found too old once is so for ever.
+// ages reports whether it can be told what is too old. Oldest never falls: what is found too old
+// once is so for ever.
 func (g *Log) ages() bool { return g.cfg.Known() == nil && g.cfg.Ages() == nil }
 
 // notBefore is the time before which a topic's messages are no longer retained.
@@ -171,8 +173,8 @@ func (g *Log) refresh(ctx context.Context, stale []*meshv1.Head) error {
 	return nil
 }
 
-// retained takes an answer of the database into the head asked about and into the state. Oldest never falls, and never passes a message that is not too old: an answer
-// that says so is refused.
+// retained takes an answer of the database into the head asked about and into the state. Oldest
+// never falls, and never passes a message that is not too old: an answer that says so is refused.
 func (s *state) retained(h *meshv1.Head, a backend.OldestAnswer, notBefore uint64) error {
 	if a.Seq == 0 || a.Seq > h.GetHead() { // nothing was retained when the head was read
 		a = backend.OldestAnswer{Seq: h.GetHead() + 1}
@@ -197,8 +199,9 @@ type Position struct {
 	Epoch, Head, Oldest uint64
 }
 
-// Read visits the records of a topic from seq from to seq to (0: the head), as far as they are retained, until visit returns false. begin is told the
-// topic's position first. An epoch (not 0) that is not the present one is refused.
+// Read visits the records of a topic from seq from to seq to (0: the head), as far as they are
+// retained, until visit returns false. begin is told the topic's position first. An epoch (not 0)
+// that is not the present one is refused.
 func (g *Log) Read(ctx context.Context, name string, epoch, from, to uint64, begin func(Position) error, visit func(seq uint64, r *run.Record) bool) error {
 	heads, err := g.Heads(ctx, []string{name}, nil, 0)
 	if err != nil {
@@ -238,7 +241,7 @@ func (g *Log) Read(ctx context.Context, name string, epoch, from, to uint64, beg
 	return err
 }
 
-// Owns says whether a shard is this store's now; the error says who to ask.
+// Owns reports whether a shard is this store's now; the error says who to ask.
 func (g *Log) Owns(shard int) error {
 	l := g.lane(shard)
 	if l.state.owns(shard) {

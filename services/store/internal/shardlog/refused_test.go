@@ -44,7 +44,8 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// A shard whose loaded heads contradict the log is refused, and no other; once it is loaded whole, its seqs go on.
+// A shard whose loaded heads contradict the log is refused, and no other; once it is loaded whole,
+// its seqs go on.
 func TestAShardThatContradictsTheLogIsRefused(t *testing.T) {
 	const bad, good = "room/1", "room/2"
 	for name, c := range map[string]struct {
@@ -52,7 +53,8 @@ func TestAShardThatContradictsTheLogIsRefused(t *testing.T) {
 		load  forgetful
 	}{
 		"a head below what the checkpoint covers": {
-			func(t *testing.T, l *backendtest.Log, _ *faulty) { t.Helper(); l.Close(t) }, // with a checkpoint
+			// with a checkpoint
+			func(t *testing.T, l *backendtest.Log, _ *faulty) { t.Helper(); l.Close(t) },
 			forgetful{dropTopic: func(t backend.Topic) bool { return t.Topic == bad }},
 		},
 		"a run that is missing": {

@@ -13,21 +13,23 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// What a scheduled message became, appended or cancelled, is remembered under a key of its own: so it is appended once, and who cancels
-// it late learns that it is too late.
+// What a scheduled message became, appended or cancelled, is remembered under a key of its own: so
+// it is appended once, and who cancels it late learns that it is too late.
 const (
 	// scheduleWindow is how long that is.
 	scheduleWindow = 24 * time.Hour
-	// scheduleRereadWithin is more than the time between a message's being read from the schedule and its append. When it was read it was
-	// neither appended nor cancelled, and since then only this lane could do that: further back no key need be looked for.
+	// scheduleRereadWithin is more than the time between a message's being read from the schedule
+	// and its append. When it was read it was neither appended nor cancelled, and since then only
+	// this lane could do that: further back no key need be looked for.
 	scheduleRereadWithin = 2 * time.Minute
 )
 
 // ScheduleKey stands for what became of a scheduled message: of no topic, so it is no other key.
 func ScheduleKey(messageID [16]byte) backend.KeyHash { return hashKey("", string(messageID[:])) }
 
-// keyOf is the key by which an item is recognised; zero: none. An ordered producer's scheduled message, which leaves no record in the log by
-// which a repetition could be answered, gets one that is made of its number.
+// keyOf is the key by which an item is recognised; zero: none. An ordered producer's scheduled
+// message, which leaves no record in the log by which a repetition could be answered, gets one that
+// is made of its number.
 func keyOf(item *meshv1.AppendItem) backend.KeyHash {
 	switch {
 	case item.GetDue() != 0:
@@ -56,8 +58,8 @@ func (p *planner) schedule(i int, e *entry) {
 	p.use(i, e, e.window(p.policies.For(s.Topic)))
 }
 
-// fired takes a scheduled message that is appended out of the schedule, and a dead letter that is replayed from the others; one that is
-// copied it marks.
+// fired takes a scheduled message that is appended out of the schedule, and a dead letter that is
+// replayed from the others; one that is copied it marks.
 func (p *planner) fired(e *entry) {
 	if id := e.item.GetDeadLetter(); id != 0 {
 		p.batch.Letters = append(p.batch.Letters, id)
@@ -70,7 +72,8 @@ func (p *planner) fired(e *entry) {
 	}
 }
 
-// cancel takes a message out of the schedule that will not be appended any more: its key is used, without a seq.
+// cancel takes a message out of the schedule that will not be appended any more: its key is used,
+// without a seq.
 func (p *planner) cancel(i int, e *entry) {
 	p.commit(e.shard)
 	p.batch.Removed = append(p.batch.Removed, *e.cancels)
@@ -79,7 +82,8 @@ func (p *planner) cancel(i int, e *entry) {
 	p.use(i, e, scheduleWindow)
 }
 
-// reached is the seq of a producer's position: where its last message got none (it waits for its time), the one before it.
+// reached is the seq of a producer's position: where its last message got none (it waits for its
+// time), the one before it.
 func (s *state) reached(key producerKey, seq uint64) uint64 {
 	if have := s.positions.by[key]; seq == 0 && have != nil {
 		return have.seq
@@ -87,8 +91,9 @@ func (s *state) reached(key producerKey, seq uint64) uint64 {
 	return seq
 }
 
-// Cancel withdraws a scheduled message that was found in the database. The answer's seq is where it was appended; 0: it was cancelled, by this
-// call or an earlier one. Whatever the code, an error says that nothing is known.
+// Cancel withdraws a scheduled message that was found in the database. The answer's seq is where it
+// was appended; 0: it was cancelled, by this call or an earlier one. Whatever the code, an error
+// says that nothing is known.
 func (g *Log) Cancel(ctx context.Context, s *backend.Scheduled) (*meshv1.AppendResult, error) {
 	e := &entry{
 		item: &meshv1.AppendItem{Topic: s.Topic, MessageId: s.MessageID[:]}, shard: topic.Shard(s.Topic),
@@ -113,8 +118,8 @@ type once chan *meshv1.AppendResult
 
 func (o once) Results(rs []*meshv1.AppendResult) { o <- rs[0] }
 
-// Claims writes a number for each shard into dst, which has topic.Shards: 0, not owned; another number than before: owned anew, so that
-// another store may have owned it in between.
+// Claims writes a number for each shard into dst, which has topic.Shards: 0, not owned; another
+// number than before: owned anew, so that another store may have owned it in between.
 func (g *Log) Claims(dst []uint64) {
 	clear(dst)
 	for _, l := range g.lanes {

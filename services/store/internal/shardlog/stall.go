@@ -7,14 +7,16 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// DefaultStall is how long the database may take for a step of a lane before what waits behind it is refused instead.
+// DefaultStall is how long the database may take for a step of a lane before what waits behind it
+// is refused instead.
 const DefaultStall = time.Second
 
 var errStalled = code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database does not answer")
 
-// watch begins a step that waits for the database; end it with what it returns. While the step takes longer than the lane bears, what is
-// queued and what comes is refused at once, with a time to come back: none of it was sent to the database, so nothing is left to
-// guess. The step itself goes on to its own end.
+// watch begins a step that waits for the database; end it with what it returns. While the step
+// takes longer than the lane bears, what is queued and what comes is refused at once, with a time
+// to come back: none of it was sent to the database, so nothing is left to guess. The step itself
+// goes on to its own end.
 func (l *lane) watch() (end func()) {
 	l.mu.Lock()
 	l.step++

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
-// While a commit hangs, what comes after it is refused at once; what hangs gets the answer that is true.
+// While a commit hangs, what comes after it is refused at once; what hangs gets the answer that is
+// true.
 func TestAStalledCommitHoldsUpNobody(t *testing.T) {
 	l, f := start(t, backendtest.Stalling)
 	release := make(chan struct{})
@@ -31,7 +32,8 @@ func TestAStalledCommitHoldsUpNobody(t *testing.T) {
 		}
 	}
 	best := time.Hour
-	for deadline := time.Now().Add(backendtest.Patience / 4); best > 10*time.Millisecond && time.Now().Before(deadline); { // the machine may be busy
+	for deadline := time.Now().Add(backendtest.Patience / 4); best > 10*time.Millisecond && time.Now().Before(deadline); {
+		// the machine may be busy
 		begun := time.Now()
 		r := l.Append(t, backendtest.Item("room/2", "later"))[0]
 		best = min(best, time.Since(begun))

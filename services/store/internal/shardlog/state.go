@@ -1,5 +1,6 @@
-// Package shardlog decides what is appended where: it numbers messages, recognises what was published before, keeps the order of
-// ordered producers, and gathers the appends of all callers into group commits. It is the same above every backend.
+// Package shardlog decides what is appended where: it numbers messages, recognises what was
+// published before, keeps the order of ordered producers, and gathers the appends of all callers
+// into group commits. It is the same above every backend.
 package shardlog
 
 import (
@@ -12,8 +13,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
 )
 
-// state is what a lane knows of its shards: loaded when a shard is claimed, changed by its own commits alone. The lane's goroutine is the only
-// writer; shards and topics are also read by others, under mu.
+// state is what a lane knows of its shards: loaded when a shard is claimed, changed by its own
+// commits alone. The lane's goroutine is the only writer; shards and topics are also read by
+// others, under mu.
 type state struct {
 	mu     sync.RWMutex
 	shards map[int]*shard
@@ -28,7 +30,8 @@ type shard struct {
 	epoch  uint64
 	commit uint64
 	dirty  bool
-	// forgot is when the last position of a producer that was forgotten was used, and a microsecond more; 0: none was. The lane's own.
+	// forgot is when the last position of a producer that was forgotten was used, and a microsecond
+	// more; 0: none was. The lane's own.
 	forgot uint64
 	// claim tells this ownership of the shard from earlier ones.
 	claim uint64
@@ -39,7 +42,8 @@ type topicState struct {
 	shard int
 	epoch uint64
 	head  uint64
-	// oldest may still be retained, all below is not. oldestAt is the time of its run; 0: not known.
+	// oldest may still be retained, all below is not. oldestAt is the time of its run; 0: not
+	// known.
 	oldest, oldestAt uint64
 	dirty            bool
 }
@@ -48,7 +52,7 @@ func newState(positions int, window time.Duration) *state {
 	return &state{shards: map[int]*shard{}, topics: map[string]*topicState{}, positions: newPositions(positions, window)}
 }
 
-// owns says whether a shard is loaded.
+// owns reports whether a shard is loaded.
 func (s *state) owns(n int) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -89,7 +93,8 @@ func (s *state) drop(gone func(shard int) bool) {
 	s.positions.drop(gone)
 }
 
-// merge takes what was loaded of shards that were not owned before. Keys used before now are looked up in the database.
+// merge takes what was loaded of shards that were not owned before. Keys used before now are looked
+// up in the database.
 func (s *state) merge(loaded *state, now uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +110,8 @@ func (s *state) merge(loaded *state, now uint64) {
 	s.keys.since(now)
 }
 
-// loader fills a state from what a backend tells, and compares it with the log. bad are the shards that can't be as they are told: whoever went on with
-// one would give seqs twice.
+// loader fills a state from what a backend tells, and compares it with the log. bad are the shards
+// that can't be as they are told: whoever went on with one would give seqs twice.
 type loader struct {
 	*state
 	bad map[int]error
@@ -162,7 +167,8 @@ func (l *loader) LoadCovered(r backend.Run) {
 	}
 }
 
-// LoadRun brings heads and producers up to a run that no checkpoint covers. It begins where the topic ended, or before.
+// LoadRun brings heads and producers up to a run that no checkpoint covers. It begins where the
+// topic ended, or before.
 func (l *loader) LoadRun(r backend.Run) {
 	if head := l.headOf(r.Topic, r.Epoch); r.First-1 > head {
 		l.refuse(r.Shard, fmt.Errorf("topic %q has head %d, and the next run, of commit %d, begins at seq %d", r.Topic, head, r.Commit, r.First))

@@ -18,7 +18,8 @@ const (
 	commitTimeout = 10 * time.Second
 	// claimTimeout bounds claiming and loading shards.
 	claimTimeout = 60 * time.Second
-	// resolveFor is how long callers wait for the outcome of a commit that ended without an answer; then they are told that nobody knows.
+	// resolveFor is how long callers wait for the outcome of a commit that ended without an answer;
+	// then they are told that nobody knows.
 	resolveFor = 5 * time.Second
 	// resolvePause between tries to reach the database meanwhile.
 	resolvePause = 100 * time.Millisecond
@@ -62,7 +63,8 @@ func (l *lane) tend(ctx context.Context) {
 	l.checkpoint()
 }
 
-// claim opens the writer where there is none, gives back what is not wanted, claims and loads what is missing.
+// claim opens the writer where there is none, gives back what is not wanted, claims and loads what
+// is missing.
 func (l *lane) claim(ctx context.Context) error {
 	wanted, hold := l.wantedNow()
 	if l.writer == nil {
@@ -81,7 +83,8 @@ func (l *lane) claim(ctx context.Context) error {
 			return err
 		}
 	}
-	// Also where nothing is missing: it tells a silent lane that its connection, and with it its shards, are lost.
+	// Also where nothing is missing: it tells a silent lane that its connection, and with it its
+	// shards, are lost.
 	missing := without(wanted, owned)
 	if hold {
 		missing = nil
@@ -115,8 +118,8 @@ func (l *lane) claim(ctx context.Context) error {
 	return nil
 }
 
-// refuseShards gives back those whose state contradicts the log, and leaves the others. They are loaded again later: where the reason was how they were read,
-// they come back.
+// refuseShards gives back those whose state contradicts the log, and leaves the others. They are
+// loaded again later: where the reason was how they were read, they come back.
 func (l *lane) refuseShards(ctx context.Context, loaded *loader) error {
 	if len(loaded.bad) == 0 {
 		return nil
@@ -172,8 +175,8 @@ func (l *lane) giveBack(ctx context.Context, shards []int) error {
 	return l.release(ctx, shards)
 }
 
-// release gives back shards that the state does not have. Where that fails, they may still be held, and nothing here would give them back later: the end of the
-// connection frees them.
+// release gives back shards that the state does not have. Where that fails, they may still be held,
+// and nothing here would give them back later: the end of the connection frees them.
 func (l *lane) release(ctx context.Context, shards []int) error {
 	if err := l.writer.Release(ctx, shards); err != nil {
 		return fmt.Errorf("release: %w: %w", backend.ErrLost, err)
@@ -190,8 +193,9 @@ func without(all, some []int) (rest []int) {
 	return rest
 }
 
-// resolve finds out what became of a batch whose commit ended without an answer: the shards are claimed again, on another connection, so
-// that the old one can't commit any more; then the database is asked.
+// resolve finds out what became of a batch whose commit ended without an answer: the shards are
+// claimed again, on another connection, so that the old one can't commit any more; then the
+// database is asked.
 func (l *lane) resolve(ctx context.Context, p *plan, group []*entry, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveFor)
 	defer cancel()

@@ -23,7 +23,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// inBubble runs a test with a log on a database in memory that owns what it is told, by a clock that costs nothing.
+// inBubble runs a test with a log on a database in memory that owns what it is told, by a clock
+// that costs nothing.
 func inBubble(t *testing.T, changes []func(*Config), f func(t *testing.T, db *memory, l *Log, reg *prometheus.Registry)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,9 +63,11 @@ func hangs(call string, d time.Duration) func(string) error {
 	}
 }
 
-// A checkpoint that fails in the middle leaves nothing out of the next one, and covers nothing before all is stored; an append waits for a small part of it.
+// A checkpoint that fails in the middle leaves nothing out of the next one, and covers nothing
+// before all is stored; an append waits for a small part of it.
 func TestACheckpointMayFailAnywhere(t *testing.T) {
-	for _, size := range [][2]int{{600, 100}, {100, 600}, {500, 500}, {499, 2}, {700, 700}} { // of topics, and of those with a number
+	for _, size := range [][2]int{{600, 100}, {100, 600}, {500, 500}, {499, 2}, {700, 700}} {
+		// of topics, and of those with a number
 		for fails := range 4 {
 			t.Run(fmt.Sprint(size, fails), func(t *testing.T) {
 				inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
@@ -108,7 +111,8 @@ func TestACheckpointMayFailAnywhere(t *testing.T) {
 	}
 }
 
-// Many messages are reason enough for a checkpoint, however little time has passed: what a takeover reads stays bounded.
+// Many messages are reason enough for a checkpoint, however little time has passed: what a takeover
+// reads stays bounded.
 func TestMessagesMakeACheckpointDue(t *testing.T) {
 	c := &checkpointer{begunAt: time.Unix(1000, 0)}
 	for range checkpointAfter / 100 {
@@ -122,8 +126,9 @@ func TestMessagesMakeACheckpointDue(t *testing.T) {
 	}
 }
 
-// What a store answers from memory was confirmed less than 1.5 s ago. Whoever asks later has the database asked at once, and the answer as soon as it answers, by
-// whatever question; none within a second is a refusal that says to come back.
+// What a store answers from memory was confirmed less than 1.5 s ago. Whoever asks later has the
+// database asked at once, and the answer as soon as it answers, by whatever question; none within a
+// second is a refusal that says to come back.
 func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLane("0", Config{Backend: newMemory(), Metrics: NewMetrics(prometheus.NewRegistry()), Now: time.Now}, &pace{})
@@ -169,7 +174,8 @@ func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 	})
 }
 
-// A shard is this store's for certain only while that is confirmed; by name and by filter alike a lane that is not sure is left out.
+// A shard is this store's for certain only while that is confirmed; by name and by filter alike a
+// lane that is not sure is left out.
 func TestWhoIsNotSureSaysNothing(t *testing.T) {
 	inBubble(t, []func(*Config){func(cfg *Config) { cfg.Writers = 4 }}, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
 		l.Want(every())
@@ -224,8 +230,9 @@ func TestWhoIsNotSureSaysNothing(t *testing.T) {
 	})
 }
 
-// While a step takes too long what waits behind it is refused at its bound, and what comes then at once; the step itself gets its true answer, and what comes after is
-// taken. Steps that are slow one after the other refuse nothing.
+// While a step takes too long what waits behind it is refused at its bound, and what comes then at
+// once; the step itself gets its true answer, and what comes after is taken. Steps that are slow
+// one after the other refuse nothing.
 func TestAStallRefusesWhatWaits(t *testing.T) {
 	inBubble(t, []func(*Config){func(cfg *Config) { cfg.Stall = 0 }}, func(t *testing.T, db *memory, l *Log, reg *prometheus.Registry) {
 		l.Want(every())
@@ -275,7 +282,8 @@ func TestAStallRefusesWhatWaits(t *testing.T) {
 	})
 }
 
-// A store that holds back claims nothing, and says so, until it may; what it owns it keeps. Whoever waits for it to be ready does so until it is, or gives up.
+// A store that holds back claims nothing, and says so, until it may; what it owns it keeps. Whoever
+// waits for it to be ready does so until it is, or gives up.
 func TestAStoreHoldsBack(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
 		if err := l.Ready(t.Context()); err != nil || l.Check() != nil {
@@ -319,8 +327,9 @@ func TestAStoreHoldsBack(t *testing.T) {
 	})
 }
 
-// A shard that a store could neither load nor give back is free for the next store that wants it: whatever happens between the two, no shard stays locked by a
-// store that does not serve it, where nobody could publish until that store is restarted.
+// A shard that a store could neither load nor give back is free for the next store that wants it:
+// whatever happens between the two, no shard stays locked by a store that does not serve it, where
+// nobody could publish until that store is restarted.
 func TestAShardThatCouldNotBeGivenBackIsFree(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails []string // calls
@@ -360,7 +369,8 @@ func TestAShardThatCouldNotBeGivenBackIsFree(t *testing.T) {
 	}
 }
 
-// A commit whose outcome is not known is asked about for five seconds; then nobody knows, and that is said. Meanwhile it is asked again ten times a second.
+// A commit whose outcome is not known is asked about for five seconds; then nobody knows, and that
+// is said. Meanwhile it is asked again ten times a second.
 func TestAnUnknownOutcomeIsAskedForSoLong(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
 		l.Want(every())
@@ -380,7 +390,8 @@ func TestAnUnknownOutcomeIsAskedForSoLong(t *testing.T) {
 	})
 }
 
-// loseOutcome appends one item whose commit ends without an answer, and one that is out of order, with the database away from then on.
+// loseOutcome appends one item whose commit ends without an answer, and one that is out of order,
+// with the database away from then on.
 func loseOutcome(db *memory, l *Log, why error) *answers {
 	db.fail(func(c string) error {
 		if c == "open" || c == "claim" {
@@ -396,7 +407,8 @@ func loseOutcome(db *memory, l *Log, why error) *answers {
 	return appended(l, itemOf("room/1", 0, 0, ""), itemOf("room/1", 1, 2, ""))
 }
 
-// What is said to be away is said to be so at once, with the reason, and a lane that has no connection tries again every tick.
+// What is said to be away is said to be so at once, with the reason, and a lane that has no
+// connection tries again every tick.
 func TestAwayIsSaidAtOnce(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
 		down := func(c string) error {
@@ -436,13 +448,16 @@ func TestAwayIsSaidAtOnce(t *testing.T) {
 	})
 }
 
-// A number that is repeated is looked for as far back as there is a log, and no further than is said: each look makes an append wait.
+// A number that is repeated is looked for as far back as there is a log, and no further than is
+// said: each look makes an append wait.
 func TestHowFarBackANumberIsLookedFor(t *testing.T) {
-	for _, c := range [][2]int{{1, 1}, {searchSeqs, 1}, {searchSeqs + 1, 2}, {searchSeqs * 10, searchSteps}} { // messages, looks
+	for _, c := range [][2]int{{1, 1}, {searchSeqs, 1}, {searchSeqs + 1, 2}, {searchSeqs * 10, searchSteps}} {
+		// messages, looks
 		inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
 			l.Want(every())
 			synctest.Wait()
-			first, repeated := itemOf("room/1", 0, 0, "k"), itemOf("room/1", 1, 1, "k") // published under the key: no record has the number
+			// published under the key: no record has the number
+			first, repeated := itemOf("room/1", 0, 0, "k"), itemOf("room/1", 1, 1, "k")
 			items := []*meshv1.AppendItem{first, repeated}
 			for range c[0] - 2 {
 				items = append(items, itemOf("room/1", 0, 0, ""))
@@ -463,7 +478,8 @@ func TestHowFarBackANumberIsLookedFor(t *testing.T) {
 	}
 }
 
-// A lane packs one group after the other into the same memory, and keeps no body of what is answered.
+// A lane packs one group after the other into the same memory, and keeps no body of what is
+// answered.
 func TestALaneUsesItsMemoryAgain(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, _ *memory, l *Log, _ *prometheus.Registry) {
 		l.Want(every())
@@ -501,7 +517,8 @@ func TestALaneUsesItsMemoryAgain(t *testing.T) {
 	})
 }
 
-// That a message is no longer retained is noticed within ten seconds, or a twentieth of what is kept: until then heads are answered from memory, and then exactly.
+// That a message is no longer retained is noticed within ten seconds, or a twentieth of what is
+// kept: until then heads are answered from memory, and then exactly.
 func TestAPassedRetentionIsNoticedSoon(t *testing.T) {
 	for _, c := range []struct{ keep, slack time.Duration }{{24 * time.Hour, 10 * time.Second}, {200 * time.Second, 10 * time.Second}, {100 * time.Second, 5 * time.Second}} {
 		kept := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "room", Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(c.keep)}}})

@@ -28,7 +28,8 @@ const (
 // checkpointRows is how many rows go in one transaction: an append waits for at most one.
 const checkpointRows = 1000
 
-// Checkpoint stores states in several transactions, the shards' commit numbers in the last: cut short, it covers nothing new.
+// Checkpoint stores states in several transactions, the shards' commit numbers in the last: cut
+// short, it covers nothing new.
 func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 	for topics := c.Topics; len(topics) > 0; {
 		n := min(len(topics), checkpointRows)
@@ -64,7 +65,8 @@ func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 	})
 }
 
-// owned does each of n things in one transaction, while the shards that they concern are this writer's.
+// owned does each of n things in one transaction, while the shards that they concern are this
+// writer's.
 func (w *Writer) owned(ctx context.Context, n int, shard func(i int) int, do func(ctx context.Context, tx *sql.Tx, i int) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +85,8 @@ func (w *Writer) owned(ctx context.Context, n int, shard func(i int) int, do fun
 	})
 }
 
-// How positions that were forgotten are deleted: looked for beside the writer, now and then, and so many in one transaction.
+// How positions that were forgotten are deleted: looked for beside the writer, now and then, and so
+// many in one transaction.
 const (
 	sweepEvery = 10 * time.Minute
 	sweepRows  = 500
@@ -95,7 +98,8 @@ type sweeping struct {
 	at time.Time
 }
 
-// FoldCheckpoints deletes positions of producers that were forgotten; all else is replaced in place. One caller does it at a time.
+// FoldCheckpoints deletes positions of producers that were forgotten; all else is replaced in
+// place. One caller does it at a time.
 func (b *Backend) FoldCheckpoints(ctx context.Context, how backend.Fold) error {
 	if !b.swept.mu.TryLock() {
 		return nil

@@ -15,7 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// claimRun is a row of claim_run: whoever takes shards from it deletes that first, and every commit looks for it in its own transaction.
+// claimRun is a row of claim_run: whoever takes shards from it deletes that first, and every commit
+// looks for it in its own transaction.
 type claimRun struct {
 	b  *Backend
 	id int64
@@ -41,7 +42,8 @@ func (b *Backend) OpenClaims(ctx context.Context, owner backend.Owner) (backend.
 	return &claimRun{b: b, id: id}, nil
 }
 
-// Take takes shards in one transaction, and then reads their places: from then on nobody else can change them.
+// Take takes shards in one transaction, and then reads their places: from then on nobody else can
+// change them.
 func (r *claimRun) Take(ctx context.Context, shards []int, force bool, visit func(backend.ClaimPlace)) (taken []backend.ClaimShard, now uint64, err error) {
 	shards = slices.Compact(slices.Sorted(slices.Values(shards)))
 	err = r.use(ctx, func() error {
@@ -253,7 +255,8 @@ func (r *claimRun) Close() error {
 		return nil
 	}
 	r.ended = true
-	if err := r.forget(); err != nil && r.b.write.PingContext(context.Background()) == nil { // a file that is closed forgets it when it is opened
+	if err := r.forget(); err != nil && r.b.write.PingContext(context.Background()) == nil {
+		// a file that is closed forgets it when it is opened
 		return fmt.Errorf("sqlite: end a run of claims: %w", err)
 	}
 	return nil

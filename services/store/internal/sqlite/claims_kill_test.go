@@ -32,7 +32,8 @@ func counted(t *testing.T, r backend.ClaimRun) (n int, next uint64, last []backe
 	return n, taken[0].Next, last
 }
 
-// What a process that is killed was told to be committed of claims is there for the next one, which need not take it by force.
+// What a process that is killed was told to be committed of claims is there for the next one, which
+// need not take it by force.
 func TestClaimsOfTheKilled(t *testing.T) {
 	if path := os.Getenv(claimsEnv); path != "" {
 		countForEver(t, path)
@@ -60,7 +61,8 @@ func TestClaimsOfTheKilled(t *testing.T) {
 	}
 }
 
-// killedCounting runs a child until it has acknowledged 60 more, kills it, and says the last that was acknowledged.
+// killedCounting runs a child until it has acknowledged 60 more, kills it, and says the last that
+// was acknowledged.
 func killedCounting(t *testing.T, path string, from int) (acked int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestClaimsOfTheKilled$")

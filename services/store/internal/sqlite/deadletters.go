@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// ListDeadLetters whose topic matches a filter. It walks through the ids, so that a filter that matches little costs time, not memory.
+// ListDeadLetters whose topic matches a filter. It walks through the ids, so that a filter that
+// matches little costs time, not memory.
 func (b *Backend) ListDeadLetters(ctx context.Context, filter string, after uint64, limit int) (found []*meshv1.DeadLetter, err error) {
 	const page = 500
 	for {

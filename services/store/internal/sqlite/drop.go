@@ -52,8 +52,8 @@ func (b *Backend) MakeSlices(ctx context.Context, now uint64) error {
 	return err
 }
 
-// DropSlices drops what no retention needs any more. A big table is emptied in small pieces first: dropping it at once
-// would hold up appends.
+// DropSlices drops what no retention needs any more. A big table is emptied in small pieces first:
+// dropping it at once would hold up appends.
 func (b *Backend) DropSlices(ctx context.Context, now uint64) (dropped int, err error) {
 	deadline := time.Now().Add(dropTime)
 	if err := b.forgetBatches(ctx, now, deadline); err != nil {

@@ -50,7 +50,8 @@ func TestDropGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	dropped := 0
-	for deadline := time.Now().Add(2 * time.Minute); dropped == 0 && time.Now().Before(deadline); { // a busy machine may need several calls
+	for deadline := time.Now().Add(2 * time.Minute); dropped == 0 && time.Now().Before(deadline); {
+		// a busy machine may need several calls
 		n, err := b.DropSlices(ctx, at+uint64((2*time.Hour).Microseconds()))
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
 
-// A full disk is noticed by the commit that it fails; then appends are refused, and health says so, until there is room again.
+// A full disk is noticed by the commit that it fails; then appends are refused, and health says so,
+// until there is room again.
 func TestAFullDiskIsSaidAndHeals(t *testing.T) {
 	b, err := Open(context.Background(), filepath.Join(t.TempDir(), "store.db"))
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// rowsPerInsert bounds one INSERT: SQLite allows 32,766 parameters, and its parser's time grows with the rows.
+// rowsPerInsert bounds one INSERT: SQLite allows 32,766 parameters, and its parser's time grows
+// with the rows.
 const rowsPerInsert = 64
 
 // insert writes everything of a batch, and says which slices it had to make.

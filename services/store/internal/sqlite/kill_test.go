@@ -34,8 +34,9 @@ func openAt(t *testing.T, path string) *sqlite.Backend {
 
 var owner = backend.Owner{StoreID: "a", Incarnation: 7}
 
-// TestKilled appends in a child process that is killed with SIGKILL: what the child said was acknowledged is there when the file is opened
-// again, in order, without holes, and numbering goes on behind it.
+// TestKilled appends in a child process that is killed with SIGKILL: what the child said was
+// acknowledged is there when the file is opened again, in order, without holes, and numbering goes
+// on behind it.
 func TestKilled(t *testing.T) {
 	if path := os.Getenv(childEnv); path != "" {
 		appendForEver(t, path)
@@ -70,7 +71,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// killedChild runs a child until it has acknowledged enough, kills it, and says what was acknowledged.
+// killedChild runs a child until it has acknowledged enough, kills it, and says what was
+// acknowledged.
 func killedChild(t *testing.T, path string) map[string]int {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
@@ -91,7 +93,8 @@ func killedChild(t *testing.T, path string) map[string]int {
 			}
 		}
 		topic, seq, ok := strings.Cut(lines.Text(), " ")
-		if v, err := strconv.Atoi(seq); ok && err == nil && strings.HasPrefix(topic, "room/") { // a line may be cut
+		if v, err := strconv.Atoi(seq); ok && err == nil && strings.HasPrefix(topic, "room/") {
+			// a line may be cut
 			acknowledged[topic] = max(acknowledged[topic], v)
 		}
 	}
@@ -131,7 +134,8 @@ func appendForEver(t *testing.T, path string) {
 			items = append(items, item)
 		}
 		l.Log.Append(items, &printer{topics})
-		if n%64 == 0 { // stay below what may wait: the numbers in the bodies must be those of the log
+		if n%64 == 0 {
+			// stay below what may wait: the numbers in the bodies must be those of the log
 			l.Append(t, backendtest.Item("room/pause", "x"))
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Load tells what is known of shards. It asks for all shards at once and picks: a store of one file owns all or nearly all.
+// Load tells what is known of shards. It asks for all shards at once and picks: a store of one file
+// owns all or nearly all.
 func (w *Writer) Load(ctx context.Context, shards []int, into backend.Loader) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,7 +38,8 @@ func (w *Writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 	return nil
 }
 
-// loading is one Load. All of it is as of the moment of the first question in tx, when logs were the slices of the log.
+// loading is one Load. All of it is as of the moment of the first question in tx, when logs were
+// the slices of the log.
 type loading struct {
 	tx     *sql.Tx
 	logs   []sliceTable
@@ -129,7 +131,8 @@ func (l *loading) runs(ctx context.Context) error {
 	}
 	var all []coveredRun
 	for _, t := range l.logs {
-		// CROSS JOIN keeps the order: a look into the index for each shard, not a walk through the slice.
+		// CROSS JOIN keeps the order: a look into the index for each shard, not a walk through the
+		// slice.
 		query := fmt.Sprintf(`SELECT r.shard, r.commit_no, r.topic, r.epoch, r.first, r.last, r.at, %d, CASE WHEN r.commit_no > s.commit_no THEN r.packed END, r.commit_no <= s.commit_no
 			FROM shard s CROSS JOIN %s r ON r.shard = s.shard AND r.commit_no > s.commit_no - %d AND r.epoch = s.epoch`, t.class, t.name(), backend.CoveredCommits)
 		if err := l.query(ctx, query, func(rows *sql.Rows) error {

@@ -1,7 +1,9 @@
-// Package sqlite keeps the store's data in one SQLite file, for one process: development and small installations.
+// Package sqlite keeps the store's data in one SQLite file, for one process: development and small
+// installations.
 //
-// One connection writes (every commit is fsynced: synchronous=FULL), a few read. Log rows and dedupe keys lie in a table for
-// each slice of time, so that retention drops tables instead of searching for rows.
+// One connection writes (every commit is fsynced: synchronous=FULL), a few read. Log rows and
+// dedupe keys lie in a table for each slice of time, so that retention drops tables instead of
+// searching for rows.
 package sqlite
 
 import (
@@ -80,7 +82,8 @@ func (b *Backend) open(ctx context.Context, path string) error {
 	if err := seedShards(ctx, b.write, uint64(time.Now().UnixMicro())); err != nil {
 		return err
 	}
-	if _, err := b.write.ExecContext(ctx, "DELETE FROM claim_run"); err != nil { // of a process that is gone
+	if _, err := b.write.ExecContext(ctx, "DELETE FROM claim_run"); err != nil {
+		// of a process that is gone
 		return fmt.Errorf("sqlite: end runs of claims: %w", err)
 	}
 	return b.slices.load(ctx, b.write)

@@ -89,7 +89,8 @@ func (b *Backend) Fence(ctx context.Context, storeID string, incarnation uint64)
 	return nil
 }
 
-// NewEpoch begins a new incarnation of every shard's log. Takes of shards for claims that a restored file knows nothing of are left room for.
+// NewEpoch begins a new incarnation of every shard's log. Takes of shards for claims that a
+// restored file knows nothing of are left room for.
 func (b *Backend) NewEpoch(ctx context.Context, epoch uint64) error {
 	if b.owners.any() {
 		return fmt.Errorf("sqlite: %w: shards are owned", backend.ErrConflict)

@@ -11,7 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// pageRuns is how many runs one query reads: it bounds memory, and how long the read transaction keeps the WAL from being reset.
+// pageRuns is how many runs one query reads: it bounds memory, and how long the read transaction
+// keeps the WAL from being reset.
 const pageRuns = 16
 
 // ReadRuns visits the runs of a topic that hold any of the seqs.
@@ -36,8 +37,8 @@ func (b *Backend) ReadRuns(ctx context.Context, topic string, epoch, from, to ui
 	return nil
 }
 
-// readPage reads up to most runs that end at from or later. One beyond the range comes without its content: as a condition, first would have the
-// index searched on to the topic's last run.
+// readPage reads up to most runs that end at from or later. One beyond the range comes without its
+// content: as a condition, first would have the index searched on to the topic's last run.
 func (b *Backend) readPage(ctx context.Context, topic string, epoch, from, to uint64, most int) (page []backend.Run, err error) {
 	b.slices.mu.RLock()
 	defer b.slices.mu.RUnlock()

@@ -52,7 +52,8 @@ func (b *Backend) ReadScheduled(ctx context.Context, shards []int, after backend
 		}
 		of.WriteString(strconv.Itoa(s))
 	}
-	query := "SELECT " + scheduledColumns + ", body FROM scheduled WHERE (due, message_id) > (?1, ?2) AND due <= ?3 AND shard IN (" + of.String() + // #nosec G202 -- shards' numbers
+	// #nosec G202 -- shards' numbers
+	query := "SELECT " + scheduledColumns + ", body FROM scheduled WHERE (due, message_id) > (?1, ?2) AND due <= ?3 AND shard IN (" + of.String() +
 		") ORDER BY due, message_id LIMIT ?4"
 	rows, err := b.read.QueryContext(ctx, query, int64(after.Due), after.MessageID[:], int64(to), limit)
 	if err != nil {

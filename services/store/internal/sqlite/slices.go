@@ -42,8 +42,9 @@ func (s sliceTable) columns() int {
 	return 7
 }
 
-// verb: a key may come again in the same slice, once its time was over. OR ROLLBACK spares a log's rows the journal that SQLite keeps so
-// that it could undo one statement alone; a batch is undone whole.
+// verb: a key may come again in the same slice, once its time was over. OR ROLLBACK spares a log's
+// rows the journal that SQLite keeps so that it could undo one statement alone; a batch is undone
+// whole.
 func (s sliceTable) verb() string {
 	if s.kind == logKind {
 		return "INSERT OR ROLLBACK"
@@ -82,7 +83,8 @@ func makeSlice(ctx context.Context, tx *sql.Tx, s sliceTable) error {
 	return nil
 }
 
-// sliceSet is the set of tables that there are. Readers hold mu while they use a table's name, so that none is dropped under them.
+// sliceSet is the set of tables that there are. Readers hold mu while they use a table's name, so
+// that none is dropped under them.
 type sliceSet struct {
 	mu  sync.RWMutex
 	all []sliceTable

@@ -12,7 +12,8 @@ import (
 
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Database {
-		path := filepath.Join(t.TempDir(), "a ?#%20 b", "store.db") // nothing in a path may be taken for an option
+		// nothing in a path may be taken for an option
+		path := filepath.Join(t.TempDir(), "a ?#%20 b", "store.db")
 		return func(t *testing.T) backend.Backend {
 			b, err := Open(context.Background(), path)
 			if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// watch sees the writers of this process: no other one has the file. They live as long as it does, so nobody is silent.
+// watch sees the writers of this process: no other one has the file. They live as long as it does,
+// so nobody is silent.
 type watch struct{ backend *Backend }
 
 // OpenWatch needs no connection.

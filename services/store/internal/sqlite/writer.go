@@ -62,7 +62,7 @@ func (w *Writer) end() {
 	}
 }
 
-// check says whether the writer owns the shards. w.mu is held.
+// check reports whether the writer owns the shards. w.mu is held.
 func (w *Writer) check(shards ...int) error {
 	if w.ended {
 		return fmt.Errorf("sqlite: %w: the writer has ended", backend.ErrLost)
@@ -124,7 +124,7 @@ func (w *Writer) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64)
 	return w.b.Keys(ctx, hashes, now)
 }
 
-// Committed says whether a batch is in the database.
+// Committed reports whether a batch is in the database.
 func (w *Writer) Committed(ctx context.Context, id backend.BatchID) (bool, error) {
 	return w.b.committed(ctx, id)
 }

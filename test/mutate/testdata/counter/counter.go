@@ -1,4 +1,5 @@
-// Package counter is what the tests of the mutate command look at: its own tests notice some faults and not others.
+// Package counter is what the tests of the mutate command look at: its own tests notice some faults
+// and not others.
 package counter
 
 import "errors"

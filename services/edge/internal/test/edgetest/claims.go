@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// claims are held for as long as nobody ends them: the store's resources have one holder, a line and no clock.
+// claims are held for as long as nobody ends them: the store's resources have one holder, a line
+// and no clock.
 type claims struct {
 	mu        sync.Mutex
 	token     uint64

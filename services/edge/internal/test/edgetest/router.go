@@ -21,7 +21,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Router follows one edge's interest like a real one, beats, and sends what a test tells it to. It ends with the test.
+// Router follows one edge's interest like a real one, beats, and sends what a test tells it to. It
+// ends with the test.
 type Router struct {
 	t    testing.TB
 	id   string
@@ -249,7 +250,8 @@ func (r *Router) send(f *meshv1.RouterFrame) {
 	f.RouterId, f.RouterIncarnation, f.EdgeIncarnation = r.id, r.incarnation, r.edgeInc
 	f.AppliedVersion, f.WantSnapshot, f.LastBroadcast, f.Events = r.applied, r.want, r.casts, uint32(r.kinds|events.Told)
 	if data, err := proto.Marshal(f); err == nil {
-		_ = r.bus.Publish(bus.EdgeFrames(r.edge), data) // without a server it is lost, as a real router's is
+		// without a server it is lost, as a real router's is
+		_ = r.bus.Publish(bus.EdgeFrames(r.edge), data)
 	}
 }
 

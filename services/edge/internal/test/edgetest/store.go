@@ -1,5 +1,6 @@
-// Package edgetest stands in for the tiers around an edge in tests: a store in memory behind real gRPC, an in-process NATS server that can be
-// stopped and started, and a router that tests steer frame by frame.
+// Package edgetest stands in for the tiers around an edge in tests: a store in memory behind real
+// gRPC, an in-process NATS server that can be stopped and started, and a router that tests steer
+// frame by frame.
 package edgetest
 
 import (
@@ -311,7 +312,8 @@ func (s *Store) ListNamespaces(context.Context, *meshv1.ListNamespacesRequest) (
 	return &meshv1.ListNamespacesResponse{Version: 1, Namespaces: s.namespaces}, nil
 }
 
-// Patience of WaitFor, and of whatever else says only that something never came: far beyond what a busy machine brings about.
+// Patience of WaitFor, and of whatever else says only that something never came: far beyond what a
+// busy machine brings about.
 const Patience = time.Minute
 
 // WaitFor polls until f returns nil, and fails the test with its last error.

@@ -48,8 +48,9 @@ func AllShards() []int {
 	return all
 }
 
-// OpenLog starts a log on a backend that wants every shard, and stops it when the test ends, unless it was stopped. It takes no database for stalled
-// that the machine keeps from answering, unless a change of its settings says so.
+// OpenLog starts a log on a backend that wants every shard, and stops it when the test ends, unless
+// it was stopped. It takes no database for stalled that the machine keeps from answering, unless a
+// change of its settings says so.
 func OpenLog(t *testing.T, b backend.Backend, owner backend.Owner, writers int, now func() time.Time, changes ...func(*shardlog.Config)) *Log {
 	t.Helper()
 	return OpenLogOf(t, AllShards(), b, owner, writers, now, changes...)
@@ -82,7 +83,8 @@ type Log struct {
 	closing sync.Once
 }
 
-// Heads asks as callers do: again where the log isn't sure of its shards, which says no more than that the machine stood still.
+// Heads asks as callers do: again where the log isn't sure of its shards, which says no more than
+// that the machine stood still.
 func (l *Log) Heads(ctx context.Context, topics, filters []string, limit int) ([]*meshv1.Head, error) {
 	for {
 		heads, shards, err := l.Survey(ctx, topics, filters, limit)

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Checkpoints at random, with folds, restarts and takeovers between: what is loaded is the greatest of all that was stored, however it lies.
+// Checkpoints at random, with folds, restarts and takeovers between: what is loaded is the greatest
+// of all that was stored, however it lies.
 func testCheckpointHistory(t *testing.T, db Database) {
 	seed := rand.Uint64() // #nosec G404 -- printed, to run it again
 	t.Logf("seed %d", seed)

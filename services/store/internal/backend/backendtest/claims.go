@@ -116,7 +116,8 @@ func testClaimPlaces(t *testing.T, db Database) {
 	first.Token, first.Priority, first.Owner = 5, 9, "changed"
 	last := place(7, now.next[7], "last")
 	now.commit(backend.ClaimChanges{Put: []backend.ClaimPlace{last, first}, Delete: []backend.ClaimKey{full.ClaimKey, {Shard: 8, Seq: 999}, empty.ClaimKey}})
-	now.commit(backend.ClaimChanges{Delete: []backend.ClaimKey{full.ClaimKey}}) // it is gone already
+	// it is gone already
+	now.commit(backend.ClaimChanges{Delete: []backend.ClaimKey{full.ClaimKey}})
 	now.take(false, 7, 8, 1023)
 	now.want(first, last, small)
 	now.take(false, 8)
@@ -208,7 +209,8 @@ func testClaimsFenced(t *testing.T, db Database) {
 	}
 }
 
-// testClaimsRace takes shards from a run that commits all the time: what was answered nil is what the taker loads, what was not may be the last of it.
+// testClaimsRace takes shards from a run that commits all the time: what was answered nil is what
+// the taker loads, what was not may be the last of it.
 func testClaimsRace(t *testing.T, db Database) {
 	b := db(t)
 	defer closeNow(t, b)
@@ -226,7 +228,8 @@ func testClaimsRace(t *testing.T, db Database) {
 			for _, p := range had {
 				c.Delete = append(c.Delete, p.ClaimKey)
 			}
-			for n := uint64(0); ; n++ { // what is there is always one place in each shard, both of one number
+			for n := uint64(0); ; n++ {
+				// what is there is always one place in each shard, both of one number
 				seq1, seq2 := r.next[1]+n, r.next[2]+n
 				p1, p2 := place(1, seq1, fmt.Sprint(n)), place(2, seq2, fmt.Sprint(n))
 				c.Put = []backend.ClaimPlace{p1, p2}
@@ -265,7 +268,8 @@ func testClaimsClock(t *testing.T, db Database) {
 	r := openClaims(t, b, "a")
 	r.take(false, 1)
 	last := uint64(0)
-	for i := range 50 { // the database's host is this one, or the test could not say more than that it goes on
+	for i := range 50 {
+		// the database's host is this one, or the test could not say more than that it goes on
 		from := uint64(time.Now().UnixMicro())
 		c := backend.ClaimChanges{}
 		if i%2 == 0 {

@@ -25,7 +25,8 @@ func wantCursors(t *testing.T, b backend.Backend, user, name string, want ...*me
 	}
 }
 
-// What was written is found whichever fold lies between, and the last word counts, wherever the earlier ones lie.
+// What was written is found whichever fold lies between, and the last word counts, wherever the
+// earlier ones lie.
 func testCursorFolds(t *testing.T, db Database) {
 	b := db(t)
 	defer closeNow(t, b)
@@ -55,7 +56,8 @@ func testCursorFolds(t *testing.T, db Database) {
 	}
 }
 
-// A session of the same name has nothing of one that was deleted, or whose time was over, and what lies in order already of that one is gone too.
+// A session of the same name has nothing of one that was deleted, or whose time was over, and what
+// lies in order already of that one is gone too.
 func testCursorsOfTheDeleted(t *testing.T, db Database) {
 	b := db(t)
 	defer closeNow(t, b)
@@ -108,8 +110,8 @@ func (s *modelSession) list() (all []*meshv1.SessionCursor) {
 	return all
 }
 
-// CursorHistory does steps at random on what pick says, and compares with what should be: a reading tells exactly what was answered OK. restart opens the
-// database anew.
+// CursorHistory does steps at random on what pick says, and compares with what should be: a reading
+// tells exactly what was answered OK. restart opens the database anew.
 func CursorHistory(t *testing.T, steps int, pick func(*rand.Rand) backend.Backend, restart func()) {
 	seed := rand.Uint64() // #nosec G404 -- printed, to run it again
 	t.Logf("seed %d", seed)
@@ -158,7 +160,8 @@ func CursorHistory(t *testing.T, steps int, pick func(*rand.Rand) backend.Backen
 	}
 }
 
-// writeAtRandom writes of several sessions in one call, some of them twice, some under a stale generation.
+// writeAtRandom writes of several sessions in one call, some of them twice, some under a stale
+// generation.
 func writeAtRandom(t *testing.T, r *rand.Rand, b backend.Backend, all []*modelSession, at uint64) {
 	t.Helper()
 	var writes []*meshv1.SessionWrite

@@ -13,7 +13,8 @@ type Gate struct {
 	Leave   chan error
 }
 
-// NewGate makes a gate that every commit must pass: it sends on Entered, then takes from Leave; an error stands for the commit.
+// NewGate makes a gate that every commit must pass: it sends on Entered, then takes from Leave; an
+// error stands for the commit.
 func NewGate(b backend.Backend) *Gate {
 	return &Gate{Backend: b, Entered: make(chan int), Leave: make(chan error)}
 }

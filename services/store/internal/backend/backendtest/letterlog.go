@@ -29,7 +29,8 @@ func given(t *testing.T, name string, seq uint64, headers map[string]string) *me
 	return l
 }
 
-// testLettersAreReplayed appends what a dead letter held again: that letter is gone from the list with the append, and others stay.
+// testLettersAreReplayed appends what a dead letter held again: that letter is gone from the list
+// with the append, and others stay.
 func testLettersAreReplayed(t *testing.T, db Database) {
 	l, b := openLog(t, db, NewClock())
 	need(t, b.MakeSlices(within(t), begin))
@@ -59,7 +60,8 @@ func testLettersAreReplayed(t *testing.T, db Database) {
 	}
 }
 
-// copying runs a copier until stop is called; apart appends where no letter is marked by it, nil: to the log.
+// copying runs a copier until stop is called; apart appends where no letter is marked by it, nil:
+// to the log.
 func copying(t *testing.T, l *Log, of letters.Letters, apart func([]*meshv1.AppendItem, shardlog.Sink)) (c *letters.Copier, stop func()) {
 	t.Helper()
 	policies := policy.NewTable(nil)
@@ -93,7 +95,8 @@ func noneUncopied(t *testing.T, b backend.Backend, c *letters.Copier) {
 	}
 }
 
-// wantHeads waits until the log knows as much as that, as it learns of a commit a moment after the database has it, and fails where it has more.
+// wantHeads waits until the log knows as much as that, as it learns of a commit a moment after the
+// database has it, and fails where it has more.
 func wantHeads(t *testing.T, l *Log, want map[string]uint64) {
 	t.Helper()
 	topics := slices.Sorted(maps.Keys(want))
@@ -136,8 +139,8 @@ func (m *marking) MarkLettersCopied(ctx context.Context, ids []uint64) error {
 	return m.Backend.MarkLettersCopied(ctx, ids)
 }
 
-// Letters are copied each once, more than a page of them, and marked by the append itself; those of dead-letter topics and of copies are not
-// copied at all. After a takeover nothing is copied again.
+// Letters are copied each once, more than a page of them, and marked by the append itself; those of
+// dead-letter topics and of copies are not copied at all. After a takeover nothing is copied again.
 func testLettersAreCopied(t *testing.T, db Database) {
 	clock := NewClock()
 	l, b := openLog(t, db, clock)
@@ -173,8 +176,8 @@ func testLettersAreCopied(t *testing.T, db Database) {
 	wantHeads(t, second, map[string]uint64{"$dead/room": many + 1})
 }
 
-// Where an append can't mark the letter, since it is in another database, the letter is marked afterwards; and as often as that fails, nothing is
-// appended again.
+// Where an append can't mark the letter, since it is in another database, the letter is marked
+// afterwards; and as often as that fails, nothing is appended again.
 func testLettersAreMarkedLater(t *testing.T, db Database) {
 	clock := NewClock()
 	l, b := openLog(t, db, clock)

@@ -9,7 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// A letter is uncopied until a batch, or a mark, says that it is; a batch that is refused says nothing, and one that replays a letter removes it.
+// A letter is uncopied until a batch, or a mark, says that it is; a batch that is refused says
+// nothing, and one that replays a letter removes it.
 func testUncopiedLetters(t *testing.T, db Database) {
 	b := db(t)
 	need(t, b.MakeSlices(within(t), begin))

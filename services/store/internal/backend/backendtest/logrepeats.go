@@ -156,7 +156,8 @@ func testOrderedReopen(t *testing.T, db Database) {
 	}
 }
 
-// A new producer repeats, by dedupe key, what another one published: its numbers go on, and are known after a reopen.
+// A new producer repeats, by dedupe key, what another one published: its numbers go on, and are
+// known after a reopen.
 func testOrderedByKey(t *testing.T, db Database) {
 	l, b := openLog(t, db, NewClock())
 	both := func(producer byte, n uint64, key string) *meshv1.AppendItem {
@@ -184,8 +185,8 @@ func testOrderedByKey(t *testing.T, db Database) {
 	}
 }
 
-// A number that no record of the log holds (its message waits for its time, or was a duplicate by its key) is known to every later owner, whatever the owners in
-// between appended and stored.
+// A number that no record of the log holds (its message waits for its time, or was a duplicate by
+// its key) is known to every later owner, whatever the owners in between appended and stored.
 func testOrderedMarks(t *testing.T, db Database) {
 	clock := NewClock()
 	l, b := openLog(t, db, clock)

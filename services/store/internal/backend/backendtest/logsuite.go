@@ -230,7 +230,8 @@ func testHeads(t *testing.T, db Database) {
 	}
 }
 
-// Retention is logical: what is too old is not had any more, whether its slice is there or not; the head stays.
+// Retention is logical: what is too old is not had any more, whether its slice is there or not; the
+// head stays.
 func testRetention(t *testing.T, db Database) {
 	clock := NewClock()
 	l, b := openLog(t, db, clock)
@@ -275,7 +276,8 @@ func testRetention(t *testing.T, db Database) {
 	}
 }
 
-// What is found too old is so for ever. So nothing is while the namespaces are not known, or the clock is in doubt; and nothing is taken, for its retention is decided then.
+// What is found too old is so for ever. So nothing is while the namespaces are not known, or the
+// clock is in doubt; and nothing is taken, for its retention is decided then.
 func testKeepsInDoubt(t *testing.T, db Database) {
 	clock := NewClock()
 	b := db(t)

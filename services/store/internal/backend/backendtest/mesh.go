@@ -8,7 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// A database keeps the first mesh that it is given until it is moved, which takes that nobody owns a shard.
+// A database keeps the first mesh that it is given until it is moved, which takes that nobody owns
+// a shard.
 func testMesh(t *testing.T, db Database) {
 	first := meshid.Mesh{Name: "main", ID: "00000000-0000-4000-8000-00000000000a"}
 	second := meshid.Mesh{Name: "other", ID: "00000000-0000-4000-8000-00000000000b"}

@@ -139,7 +139,8 @@ func testNewEpoch(t *testing.T, db Database) {
 	if len(s.topics) != 0 || len(s.runs) != 0 {
 		t.Errorf("of the old epoch: %v %v", s.topics, s.runs)
 	}
-	// Commit numbers go on, or begin again where the backend says so; what Load says is what counts.
+	// Commit numbers go on, or begin again where the backend says so; what Load says is what
+	// counts.
 	need(t, w.Commit(within(t), oneRun(1, s.shards[1].Commit+1, epoch+10, "x", 1, 1, begin, backend.Day)))
 	if got := firsts(t, b, "x", epoch+10, 1, 9, 9); !slices.Equal(got, []uint64{1}) {
 		t.Errorf("log of the new epoch: %v", got)

@@ -32,7 +32,8 @@ type numbered struct {
 	seqs    map[uint64]uint64 // of the numbers that were taken
 }
 
-// history is a log with producers that lose answers, and the model of what it may do: all numbers that were ever taken.
+// history is a log with producers that lose answers, and the model of what it may do: all numbers
+// that were ever taken.
 type history struct {
 	t     *testing.T
 	r     *rand.Rand
@@ -46,9 +47,10 @@ type history struct {
 	takes map[string]int       // messages by topic
 }
 
-// testOrderedHistory has ordered producers publish to more topics than the log remembers, lose answers, send again soon or late, and go on where they were silent,
-// with folds, stops and crashes between. Nothing is in a log twice; within the window a repetition gets its first result; later it gets that or is refused;
-// and what is in order is taken as long as there is room.
+// testOrderedHistory has ordered producers publish to more topics than the log remembers, lose
+// answers, send again soon or late, and go on where they were silent, with folds, stops and crashes
+// between. Nothing is in a log twice; within the window a repetition gets its first result; later
+// it gets that or is refused; and what is in order is taken as long as there is room.
 func testOrderedHistory(t *testing.T, db Database) {
 	seed := rand.Uint64() // #nosec G404 -- printed, to run it again
 	t.Logf("seed %d", seed)
@@ -130,7 +132,8 @@ func (h *history) publish() {
 		} else {
 			at.pending = append(at.pending, sentNumber{n, h.clock.Now()})
 		}
-	case c == wirev1.Code_CODE_OUT_OF_ORDER && len(at.pending) > 0: // what is before it may have been forgotten
+	case c == wirev1.Code_CODE_OUT_OF_ORDER && len(at.pending) > 0:
+		// what is before it may have been forgotten
 	default:
 		h.t.Fatalf("%s %d, new: %v", topic, n, r)
 	}

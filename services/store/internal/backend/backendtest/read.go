@@ -143,7 +143,8 @@ func testKeys(t *testing.T, db Database) {
 	if again, err := b.Keys(within(t), all[2:3], after(3*time.Minute)); err != nil || len(again) != 1 || again[0].Seq != 44 {
 		t.Errorf("a key used again: %v %v", again, err)
 	}
-	for ctx := within(t); ; { // it gives up soon rather than hold up anybody: the next round goes on
+	for ctx := within(t); ; {
+		// it gives up soon rather than hold up anybody: the next round goes on
 		_, err := b.DropSlices(ctx, after(time.Hour))
 		need(t, err)
 		got, err := b.Keys(ctx, all, begin)
@@ -218,7 +219,8 @@ func testDropSlices(t *testing.T, db Database) {
 		{9 * 24 * time.Hour, nil},
 	} {
 		dropped := 0
-		for ctx := within(t); ; { // it gives up soon rather than hold up anybody: the next round goes on
+		for ctx := within(t); ; {
+			// it gives up soon rather than hold up anybody: the next round goes on
 			n, err := b.DropSlices(ctx, after(c.at))
 			need(t, err)
 			dropped += n

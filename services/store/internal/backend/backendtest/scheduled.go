@@ -18,7 +18,8 @@ func waiting(shard int, due uint64, id byte, topic string) backend.Scheduled {
 	}
 }
 
-// What a batch schedules is there for the next owner, up to a year ahead, in order; what a batch removes is gone, with that batch.
+// What a batch schedules is there for the next owner, up to a year ahead, in order; what a batch
+// removes is gone, with that batch.
 func testScheduled(t *testing.T, db Database) {
 	b := db(t)
 	need(t, b.MakeSlices(within(t), begin))

@@ -57,8 +57,8 @@ func (l *Log) holds(t *testing.T, topic string, n int) []string {
 	}
 }
 
-// A message is kept until its time and appended then, with its TTL running from then; what is due is appended at once, and what was scheduled
-// twice under one key or number is scheduled once.
+// A message is kept until its time and appended then, with its TTL running from then; what is due
+// is appended at once, and what was scheduled twice under one key or number is scheduled once.
 func testScheduleFires(t *testing.T, db Database) {
 	clock := NewClock()
 	b := db(t)
@@ -119,7 +119,8 @@ func testScheduleFires(t *testing.T, db Database) {
 	}
 }
 
-// Who takes a shard over appends what is due, also what fell due while nobody owned it, and nothing that was appended before.
+// Who takes a shard over appends what is due, also what fell due while nobody owned it, and nothing
+// that was appended before.
 func testScheduleTakeover(t *testing.T, db Database) {
 	clock := NewClock()
 	b := db(t)
@@ -164,7 +165,8 @@ func testScheduleTakeover(t *testing.T, db Database) {
 	}
 }
 
-// A cancelled message is not appended, an appended one is not cancelled, and who does both at once gets one of the two.
+// A cancelled message is not appended, an appended one is not cancelled, and who does both at once
+// gets one of the two.
 func testScheduleCancel(t *testing.T, db Database) {
 	clock := NewClock()
 	b := db(t)

@@ -70,8 +70,9 @@ var backendTests = []suiteTest{
 	{"Mesh", testMesh},
 }
 
-// Run runs the suite. fresh makes a new, migrated, empty database for each test; what Database returned was closed by the
-// test, or is closed by t.Cleanup of fresh's own (closing twice must be allowed).
+// Run runs the suite. fresh makes a new, migrated, empty database for each test; what Database
+// returned was closed by the test, or is closed by t.Cleanup of fresh's own (closing twice must be
+// allowed).
 func Run(t *testing.T, fresh func(t *testing.T) Database) {
 	runAll(t, slices.Concat(backendTests, logTests), fresh)
 }

@@ -9,7 +9,8 @@ import (
 // errNumbers: the shard is to be taken again (Book.Low).
 var errNumbers = code.New(wirev1.Code_CODE_UNAVAILABLE, "the shard's numbers are used up")
 
-// acquire is ACQUIRE. Who has a place has it; a newcomer is granted what is free where nobody waits, or joins its priority's line.
+// acquire is ACQUIRE. Who has a place has it; a newcomer is granted what is free where nobody
+// waits, or joins its priority's line.
 func (b *Book) acquire(s *shard, r *resource, p *place, op *Op, now uint64) (*wirev1.ClaimState, error) {
 	if p != nil {
 		b.takeUp(p, op, now)
@@ -61,7 +62,8 @@ func (b *Book) admit(p *place) {
 	b.moved(p.r)
 }
 
-// enter grants to a newcomer what is free: it is taken up, since the answer tells it. With a call to make before, it waits for that. Otherwise it joins the line.
+// enter grants to a newcomer what is free: it is taken up, since the answer tells it. With a call
+// to make before, it waits for that. Otherwise it joins the line.
 func (b *Book) enter(p *place, now uint64) {
 	r := p.r
 	switch {

@@ -7,7 +7,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Apply does an operation: the step has its answer. CONFLICT: the shard of its resource was not loaded.
+// Apply does an operation: the step has its answer. CONFLICT: the shard of its resource was not
+// loaded.
 func (b *Book) Apply(now uint64, op Op) {
 	b.now = now
 	st, err := b.apply(now, &op)
@@ -57,7 +58,8 @@ func (b *Book) apply(now uint64, op *Op) (*wirev1.ClaimState, error) {
 	return b.state(r, p, op, now), nil // CHECK
 }
 
-// own is the place of an operation's owner, after all that is over at the resource has ended; nil: it has none.
+// own is the place of an operation's owner, after all that is over at the resource has ended; nil:
+// it has none.
 func (b *Book) own(r *resource, op *Op, now uint64) *place {
 	if r == nil {
 		return nil
@@ -85,8 +87,9 @@ func (b *Book) state(r *resource, p *place, op *Op, now uint64) *wirev1.ClaimSta
 	return st
 }
 
-// heard of an owner: its place, if it has one, is told to the connection of the operation. Without one a tie stays as it is; but who asks for a place whose connection is gone has
-// come back to poll.
+// heard of an owner: its place, if it has one, is told to the connection of the operation. Without
+// one a tie stays as it is; but who asks for a place whose connection is gone has come back to
+// poll.
 func (b *Book) heard(p *place, op *Op, now uint64) {
 	if p == nil {
 		return
@@ -102,7 +105,8 @@ func (b *Book) heard(p *place, op *Op, now uint64) {
 	b.arm(p)
 }
 
-// unanswered is heard, of an owner whose answer does not tell of its place: a tie that is new is pushed the position.
+// unanswered is heard, of an owner whose answer does not tell of its place: a tie that is new is
+// pushed the position.
 func (b *Book) unanswered(p *place, op *Op, now uint64) {
 	b.heard(p, op, now)
 	if p != nil && p.node != nil && !p.holds() && p.told == 0 {

@@ -15,7 +15,8 @@ import (
 
 const benchNow = 1e15
 
-// crowd is a book with a resource that one holds and n wait for, each told over a connection of its own.
+// crowd is a book with a resource that one holds and n wait for, each told over a connection of its
+// own.
 func crowd(n int) *Book {
 	rules := &policy.Claims{
 		Holders: 1, MaxWaiting: policy.MaxClaimWaiting, TTL: time.Hour, MaxTTL: time.Hour, Grace: time.Hour, WaitTTL: time.Hour, OfferTTL: time.Hour,
@@ -36,7 +37,8 @@ func opOf(kind meshv1.ClaimOp_Kind, i int) Op {
 	return Op{Node: "edge:1", Incarnation: 1, ClaimOp: &meshv1.ClaimOp{Kind: kind, Resource: "r", Owner: fmt.Sprint("owner-", i), Conn: uint64(i) + 1, Bound: true}}
 }
 
-// What an arrival, a departure from the middle, and a hand-over cost must not depend on how many wait.
+// What an arrival, a departure from the middle, and a hand-over cost must not depend on how many
+// wait.
 func BenchmarkLine(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("join and leave the end/%d", n), func(b *testing.B) {

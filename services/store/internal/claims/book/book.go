@@ -1,8 +1,11 @@
-// Package book decides who holds and who waits for resources (ADR 0046): a state machine without I/O, clock or goroutine. Operations, ends of calls, nodes that come and go and the time
-// go in; answers, changes of the database, pushes and calls to make come out with Take. What the database has after a step is all that a book needs to go on from there (Load).
+// Package book decides who holds and who waits for resources (ADR 0046): a state machine without
+// I/O, clock or goroutine. Operations, ends of calls, nodes that come and go and the time go in;
+// answers, changes of the database, pushes and calls to make come out with Take. What the database
+// has after a step is all that a book needs to go on from there (Load).
 //
-// A resource has places: owners that hold it, owners for whom it is prepared, and the line. Whatever happens at a resource, what ended until then ends first, and what got free goes to who is
-// next, in the same step.
+// A resource has places: owners that hold it, owners for whom it is prepared, and the line.
+// Whatever happens at a resource, what ended until then ends first, and what got free goes to who
+// is next, in the same step.
 package book
 
 import (
@@ -25,13 +28,15 @@ const (
 type Config struct {
 	// Rules of a resource at this moment; never nil.
 	Rules func(resource string) *policy.Claims
-	// Places, and watches of a resource by a node, that there may be: DefaultPlaces of each. More are OVERLOADED.
+	// Places, and watches of a resource by a node, that there may be: DefaultPlaces of each. More
+	// are OVERLOADED.
 	Places, Watches int
 	// NodeGone is how long a node may be without a stream, DefaultNodeGone.
 	NodeGone time.Duration
 }
 
-// Book has the claims of the shards that were loaded. It has one user at a time. Times (now) are Unix microseconds of the database's clock and never go back.
+// Book has the claims of the shards that were loaded. It has one user at a time. Times (now) are
+// Unix microseconds of the database's clock and never go back.
 type Book struct {
 	cfg    Config
 	now    uint64
@@ -56,8 +61,10 @@ func New(cfg Config) *Book {
 	return &Book{cfg: cfg, shards: map[int]*shard{}, nodes: map[string][]*node{}, step: &Step{}}
 }
 
-// Load begins a shard with the places that the database has, in the order of Seq. Who waits was heard of now, nodes without a stream have NodeGone from now on to come, grants have
-// that and OfferTTL to be taken up, and what was being prepared is prepared anew. What is free or has ended is for Advance.
+// Load begins a shard with the places that the database has, in the order of Seq. Who waits was
+// heard of now, nodes without a stream have NodeGone from now on to come, grants have that and
+// OfferTTL to be taken up, and what was being prepared is prepared anew. What is free or has ended
+// is for Advance.
 func (b *Book) Load(now uint64, taken backend.ClaimShard, places iter.Seq[backend.ClaimPlace]) {
 	b.Drop(taken.Shard)
 	b.now = now
@@ -123,7 +130,8 @@ func (b *Book) Drop(n int) {
 	b.step.Prepare = slices.DeleteFunc(b.step.Prepare, func(a Prepare) bool { return a.Key.Shard == n })
 }
 
-// Low are the shards that have less than so many numbers left: they are to be taken and loaded again.
+// Low are the shards that have less than so many numbers left: they are to be taken and loaded
+// again.
 func (b *Book) Low(numbers uint64) (shards []int) {
 	for n, s := range b.shards {
 		if s.most-s.next < numbers {

@@ -182,7 +182,8 @@ func TestExpiry(t *testing.T) {
 	d.is(d.do(renew, "a", token(a.Token)), isGranted)
 	d.advance(time.Second - time.Microsecond)
 	d.is(d.do(check_, "a"), isGranted)
-	// Its time is over, but nobody has called Advance: the renewal is late all the same, and b is next.
+	// Its time is over, but nobody has called Advance: the renewal is late all the same, and b is
+	// next.
 	d.now++
 	d.refused(d.do(renew, "a", token(a.Token)), wirev1.Code_CODE_NOT_HELD)
 	if len(d.got.Pushes) != 1 || d.got.Pushes[0].GetState().GetState() != isGranted || d.got.Pushes[0].Conn != 7 || d.got.Pushes[0].Node != "edge:1" {

@@ -62,7 +62,8 @@ func checkTTL(op *Op) error {
 	return nil
 }
 
-// checkMaxTTL is apart, since an owner that has a place already may repeat what was right when it came.
+// checkMaxTTL is apart, since an owner that has a place already may repeat what was right when it
+// came.
 func checkMaxTTL(op *Op, c *policy.Claims) error {
 	if ttl := milliseconds(op.GetTtlMs()); ttl > c.MaxTTL {
 		return invalid("ttl %v is more than %v", ttl, c.MaxTTL)

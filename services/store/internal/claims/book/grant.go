@@ -7,16 +7,19 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// prepared is one for whom a resource is got ready. It waits, keeps its turn whoever comes, and nobody else gets its slot.
+// prepared is one for whom a resource is got ready. It waits, keeps its turn whoever comes, and
+// nobody else gets its slot.
 type prepared struct {
 	token uint64
-	// p is nil where the place has ended. Its slot stays taken until the call ends, so that no two of them get the same slot of a resource ready.
+	// p is nil where the place has ended. Its slot stays taken until the call ends, so that no two
+	// of them get the same slot of a resource ready.
 	p *place
 	// done: the call went well, and grants with smaller tokens are to come first.
 	done bool
 }
 
-// fill gives what is free to those who are next. While somebody is prepared without need (the policy has changed) nobody goes ahead with a greater token.
+// fill gives what is free to those who are next. While somebody is prepared without need (the
+// policy has changed) nobody goes ahead with a greater token.
 func (b *Book) fill(r *resource, now uint64) {
 	b.offerPrepared(r, now)
 	for r.room() > 0 && r.inLine() > 0 && !r.shard.short() {
@@ -51,7 +54,8 @@ func (b *Book) prepare(p *place) {
 	b.moved(r)
 }
 
-// Prepared says how the call for one ended. One who has left since, or whose shard was dropped, is nobody.
+// Prepared says how the call for one ended. One who has left since, or whose shard was dropped, is
+// nobody.
 func (b *Book) Prepared(now uint64, key backend.ClaimKey, token uint64, ok bool) {
 	b.now = now
 	s := b.shards[key.Shard]

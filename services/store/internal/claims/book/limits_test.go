@@ -103,7 +103,8 @@ func TestWhatIsWithinBoundsIsTaken(t *testing.T) {
 	d := newDesk(t)
 	a := d.is(d.do(acquire, long, func(op *Op) { op.TtlMs, op.Priority = 3_600_000, 9 }), isGranted)
 	d.is(d.do(renew, long, token(a.Token), func(op *Op) { op.TtlMs = 1000 }), isGranted)
-	for _, kind := range []meshv1.ClaimOp_Kind{check_, watch_, unwatch} { // who only looks needs no name
+	for _, kind := range []meshv1.ClaimOp_Kind{check_, watch_, unwatch} {
+		// who only looks needs no name
 		d.is(d.do(kind, "", conn(1)), isHeld)
 	}
 	other := strings.Repeat("y", 255)
@@ -144,7 +145,8 @@ func TestWhatIsBeyondBoundsIsRefused(t *testing.T) {
 	}
 }
 
-// The very last numbers of a shard are a place and its hold; with one less nobody comes, and a shard is low before that.
+// The very last numbers of a shard are a place and its hold; with one less nobody comes, and a
+// shard is low before that.
 func TestTheLastNumbers(t *testing.T) {
 	d := newDesk(t)
 	s := d.b.shards[shardOf("r")]
@@ -163,7 +165,8 @@ func TestTheLastNumbers(t *testing.T) {
 	d.is(d.do(check_, "a"), isGranted) // what could not be done changed nothing
 }
 
-// Who is turned away is told when it may help to come back: when the first hold ends, within a third of wait_ttl, and never at once.
+// Who is turned away is told when it may help to come back: when the first hold ends, within a
+// third of wait_ttl, and never at once.
 func TestWhenToComeBack(t *testing.T) {
 	for _, c := range []struct {
 		left time.Duration // of the first hold
@@ -204,7 +207,8 @@ func TestWhenToComeBack(t *testing.T) {
 	}
 }
 
-// An owner without a node behind it polls, whatever else it says of its connection; it is told how often.
+// An owner without a node behind it polls, whatever else it says of its connection; it is told how
+// often.
 func TestWhoHasNoNodePolls(t *testing.T) {
 	d := newDesk(t)
 	d.is(d.do(acquire, "a"), isGranted)
@@ -247,7 +251,8 @@ func TestAStepWithAnythingIsNotEmpty(t *testing.T) {
 	}
 }
 
-// A shard that another store has taken is nothing to this one: what was about to be written, called or told of it is not, and nothing is waited for.
+// A shard that another store has taken is nothing to this one: what was about to be written, called
+// or told of it is not, and nothing is waited for.
 func TestNothingIsLeftOfADroppedShard(t *testing.T) {
 	d := newDesk(t)
 	d.b.NodeUp(d.now, "edge:1", 1)

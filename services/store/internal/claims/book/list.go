@@ -18,8 +18,8 @@ const (
 	largestScan              = 20_000
 )
 
-// List is a page of who holds and who waits, as of now: like an answer it may be told when what was done before is committed. CONFLICT: the resource's shard, or the first, was not
-// loaded.
+// List is a page of who holds and who waits, as of now: like an answer it may be told when what was
+// done before is committed. CONFLICT: the resource's shard, or the first, was not loaded.
 func (b *Book) List(req *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreServiceListClaimsResponse, error) {
 	from, err := parseMark(req.GetAfter())
 	if err != nil {
@@ -56,7 +56,8 @@ func (b *Book) List(req *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreSer
 // mark is the last place that a page has, by what it keeps while it is where it is.
 type mark struct {
 	resource string
-	// stage, and in it the token of a hold or of a preparation, or the priority and the number of one in line.
+	// stage, and in it the token of a hold or of a preparation, or the priority and the number of
+	// one in line.
 	stage, priority uint8
 	number          uint64
 }

@@ -65,7 +65,8 @@ func pages(t *testing.T, b *Book, req *meshv1.StoreServiceListClaimsRequest) (go
 	return nil
 }
 
-// However large pages are, and wherever they end, a list has everybody once, those of a resource in their order; and so it has with a prefix, and for one resource.
+// However large pages are, and wherever they end, a list has everybody once, those of a resource in
+// their order; and so it has with a prefix, and for one resource.
 func TestAListHasEverybodyOnce(t *testing.T) {
 	for name, change := range map[string]func(*policy.Claims){
 		"held": func(*policy.Claims) {}, "prepared": func(c *policy.Claims) { c.Prepare = &policy.Prepare{Group: "r"} },
@@ -94,7 +95,8 @@ func TestAListHasEverybodyOnce(t *testing.T) {
 	}
 }
 
-// A list that looks for a prefix looks at so many resources before it says where to go on: it holds up nothing.
+// A list that looks for a prefix looks at so many resources before it says where to go on: it holds
+// up nothing.
 func TestAListLooksAtSoManyResources(t *testing.T) {
 	b, _ := listing(t, largestScan/4, func(*policy.Claims) {})
 	rounds := 0
@@ -143,7 +145,8 @@ func TestAListOfNonsenseIsRefused(t *testing.T) {
 	}
 }
 
-// A shard that is taken again begins with what the database has, and nothing of before: no place, watch or call of its former life counts or is told.
+// A shard that is taken again begins with what the database has, and nothing of before: no place,
+// watch or call of its former life counts or is told.
 func TestAShardThatIsTakenAgainBeginsAnew(t *testing.T) {
 	d := newDesk(t)
 	d.is(d.do(acquire, "a"), isGranted)

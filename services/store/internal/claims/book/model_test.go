@@ -28,8 +28,9 @@ type model struct {
 }
 
 type mPlace struct {
-	resource, owner                                      string
-	came, got                                            uint64 // in the order of all arrivals and grants; got 0: it waits
+	resource, owner string
+	// in the order of all arrivals and grants; got 0: it waits
+	came, got                                            uint64
 	token, ttl                                           uint64
 	priority                                             int
 	joined, granted, expires, offered, gone, heard, conn uint64

@@ -15,7 +15,7 @@ type node struct {
 
 func (n *node) timer() *int32 { return &n.timerAt }
 
-// is says whether an operation comes from it.
+// is reports whether an operation comes from it.
 func (n *node) is(op *Op) bool {
 	return n.name == op.Node && n.incarnation == op.Incarnation
 }
@@ -32,7 +32,8 @@ func (b *Book) node(name string, incarnation uint64) *node {
 	return n
 }
 
-// goneAt is when a node without a stream is gone: at once where another process of its name has one.
+// goneAt is when a node without a stream is gone: at once where another process of its name has
+// one.
 func (b *Book) goneAt(n *node) uint64 {
 	for _, other := range b.nodes[n.name] {
 		if other.up && other != n {
@@ -42,7 +43,8 @@ func (b *Book) goneAt(n *node) uint64 {
 	return later(b.now, b.cfg.NodeGone)
 }
 
-// NodeUp notes that a node has a stream. The ties of its other lives are cut: who calls keeps streams of earlier ones away.
+// NodeUp notes that a node has a stream. The ties of its other lives are cut: who calls keeps
+// streams of earlier ones away.
 func (b *Book) NodeUp(now uint64, name string, incarnation uint64) {
 	b.now = now
 	up := b.node(name, incarnation)
@@ -56,7 +58,8 @@ func (b *Book) NodeUp(now uint64, name string, incarnation uint64) {
 	b.leaves.drop(up)
 }
 
-// NodeDown says that a node has no stream any more. It is gone after NodeGone, unless it comes again before.
+// NodeDown says that a node has no stream any more. It is gone after NodeGone, unless it comes
+// again before.
 func (b *Book) NodeDown(now uint64, name string) {
 	b.now = now
 	for _, n := range b.nodes[name] {
@@ -67,7 +70,8 @@ func (b *Book) NodeDown(now uint64, name string) {
 	}
 }
 
-// leave cuts ties of a node that is gone, at most so many, and returns how many. The last one ends the node.
+// leave cuts ties of a node that is gone, at most so many, and returns how many. The last one ends
+// the node.
 func (b *Book) leave(n *node, now uint64, most int) int {
 	done := 0
 	for ; len(n.ties) > 0 && done < most; done++ {
@@ -125,7 +129,8 @@ func (b *Book) cut(p *place) {
 	}
 }
 
-// untie says that the connection that a place was told to is gone. A subscriber has the policy's grace then, who polls and waits wait_ttl.
+// untie says that the connection that a place was told to is gone. A subscriber has the policy's
+// grace then, who polls and waits wait_ttl.
 func (b *Book) untie(p *place, now uint64) {
 	bound := p.bound
 	b.cut(p)

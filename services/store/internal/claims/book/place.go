@@ -9,10 +9,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// successor is the priority of one who was named to have a resource next and can't have it at once: before all who came by themselves, and durable like theirs.
+// successor is the priority of one who was named to have a resource next and can't have it at once:
+// before all who came by themselves, and durable like theirs.
 const successor = policy.MaxPriority + 1
 
-// place of an owner at a resource. Times are Unix microseconds, durations microseconds, and 0 is none, as in a backend.ClaimPlace.
+// place of an owner at a resource. Times are Unix microseconds, durations microseconds, and 0 is
+// none, as in a backend.ClaimPlace.
 type place struct {
 	r     *resource
 	owner string
@@ -22,12 +24,14 @@ type place struct {
 	// ttl as asked for; 0: the policy's.
 	ttl                                           uint64
 	joined, granted, expires, offered, gone, conn uint64
-	node                                          *node  // of its tie; nil: none
-	heard                                         uint64 // from its owner, where it waits without a tie
-	slot, timerAt, tieAt                          int32  // of the line, of the timers, of the node's ties
-	told                                          uint32 // position its tie was told last
-	priority                                      uint8
-	bound, preparing, dirty, stored, ended        bool
+	node                                          *node // of its tie; nil: none
+	// from its owner, where it waits without a tie
+	heard uint64
+	// of the line, of the timers, of the node's ties
+	slot, timerAt, tieAt                   int32
+	told                                   uint32 // position its tie was told last
+	priority                               uint8
+	bound, preparing, dirty, stored, ended bool
 }
 
 // Slot is the line's.
@@ -50,7 +54,8 @@ func (p *place) row() backend.ClaimPlace {
 	return row
 }
 
-// end is when a place ends by itself, and why. It depends on the policy of the moment, and is later when its owner is heard of: the timer of a place may be early, never late.
+// end is when a place ends by itself, and why. It depends on the policy of the moment, and is later
+// when its owner is heard of: the timer of a place may be early, never late.
 func (p *place) end() (at uint64, why wirev1.Code) {
 	at = math.MaxUint64
 	sooner := func(t uint64, c wirev1.Code) {
@@ -73,7 +78,8 @@ func (p *place) end() (at uint64, why wirev1.Code) {
 	return at, why
 }
 
-// holdEnd is when a hold ends that lasts for its own TTL, or for another that is not 0, from now on.
+// holdEnd is when a hold ends that lasts for its own TTL, or for another that is not 0, from now
+// on.
 func (p *place) holdEnd(now, ttl uint64) uint64 {
 	c := p.r.rules
 	if ttl == 0 {

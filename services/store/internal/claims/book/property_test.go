@@ -16,8 +16,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Whatever happens, a book answers, commits and tells what the model does; the database has all that it knows after each step; nobody is overtaken; tokens grow; positions and
-// states come to those who are to know them in time; and Due is never late.
+// Whatever happens, a book answers, commits and tells what the model does; the database has all
+// that it knows after each step; nobody is overtaken; tokens grow; positions and states come to
+// those who are to know them in time; and Due is never late.
 func TestWhateverHappens(t *testing.T) {
 	t.Run("few", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) { newWorld(t, []string{"r0", "r1", "r2"}, 7).live() })

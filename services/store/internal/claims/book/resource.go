@@ -67,7 +67,7 @@ func (r *resource) waiting() int {
 // room is how many more may hold it.
 func (r *resource) room() int { return r.rules.Holders - len(r.holds) - len(r.prepared) }
 
-// taken says whether anybody has it or is just about to.
+// taken reports whether anybody has it or is just about to.
 func (r *resource) taken() bool { return len(r.holds)+len(r.prepared) > 0 }
 
 func (r *resource) unused() bool {
@@ -132,5 +132,5 @@ func (s *shard) number() uint64 {
 	return s.next - 1
 }
 
-// short says whether numbers for a place and its hold are not left.
+// short reports whether numbers for a place and its hold are not left.
 func (s *shard) short() bool { return s.next+2 > s.most }

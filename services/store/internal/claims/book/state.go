@@ -41,7 +41,8 @@ func (b *Book) queued(p *place, position int, now uint64) *wirev1.ClaimState {
 	return st
 }
 
-// resourceState is what there is to tell of a resource to who has no place there; r may be nil. FREE: nobody holds it, or is just about to.
+// resourceState is what there is to tell of a resource to who has no place there; r may be nil.
+// FREE: nobody holds it, or is just about to.
 func (b *Book) resourceState(r *resource, name string, now uint64) *wirev1.ClaimState {
 	st := &wirev1.ClaimState{Resource: name, State: wirev1.ClaimState_STATE_FREE}
 	if r == nil {
@@ -57,7 +58,8 @@ func (b *Book) resourceState(r *resource, name string, now uint64) *wirev1.Claim
 	return st
 }
 
-// again is when it may help to try again: when the first hold ends by itself, in a third of wait_ttl at the latest.
+// again is when it may help to try again: when the first hold ends by itself, in a third of
+// wait_ttl at the latest.
 func again(r *resource, now uint64) time.Duration {
 	most := r.rules.WaitTTL / 3
 	end := r.firstEnd()

@@ -30,12 +30,14 @@ type Answer struct {
 type Push struct {
 	Node string
 	*meshv1.ClaimPush
-	// After so many of the step's Answers it happened: a node is told of it behind these and before the others, that of the operation that led to it among them. A LOST that came
-	// behind the answer to an ACQUIRE would be taken for one of the new place.
+	// After so many of the step's Answers it happened: a node is told of it behind these and before
+	// the others, that of the operation that led to it among them. A LOST that came behind the
+	// answer to an ACQUIRE would be taken for one of the new place.
 	After int
 }
 
-// Prepare asks to get a resource ready for who is next there. Whoever makes the call says Book.Prepared once, with the same Key and Token, however it ends.
+// Prepare asks to get a resource ready for who is next there. Whoever makes the call says
+// Book.Prepared once, with the same Key and Token, however it ends.
 type Prepare struct {
 	Key             backend.ClaimKey
 	Token           uint64
@@ -53,7 +55,8 @@ type Counts struct {
 	Refused map[wirev1.Code]int
 }
 
-// Step is what has happened since the last one. Nothing of it may be told before its Changes are committed.
+// Step is what has happened since the last one. Nothing of it may be told before its Changes are
+// committed.
 type Step struct {
 	Answers []Answer
 	Changes backend.ClaimChanges
@@ -63,13 +66,14 @@ type Step struct {
 	Counts  Counts
 }
 
-// Empty says whether nothing has happened.
+// Empty reports whether nothing has happened.
 func (s *Step) Empty() bool {
 	return len(s.Answers)+len(s.Changes.Put)+len(s.Changes.Delete)+len(s.Pushes)+len(s.Prepare) == 0
 }
 
-// Take returns what has happened since the last Take. What it has of a place is final: nothing that happened before comes in a later one, but for positions behind the first, and
-// states of a resource that were told less than 100 ms ago.
+// Take returns what has happened since the last Take. What it has of a place is final: nothing that
+// happened before comes in a later one, but for positions behind the first, and states of a
+// resource that were told less than 100 ms ago.
 func (b *Book) Take() *Step {
 	b.tellMoved()
 	s := b.step

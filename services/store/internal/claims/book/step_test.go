@@ -105,7 +105,8 @@ func (w *world) known() {
 	}
 }
 
-// tied: whom a node is to be told of is known from both sides, and how many of those who wait at a resource.
+// tied: whom a node is to be told of is known from both sides, and how many of those who wait at a
+// resource.
 func (w *world) tied() {
 	for _, s := range w.b.shards {
 		of := map[*resource]int32{}

@@ -134,7 +134,8 @@ func TestPrepare(t *testing.T) {
 	d.tells("2 LOST 0 UNAVAILABLE")
 }
 
-// Who leaves while it is prepared leaves at once, but no other call is made before that one has ended.
+// Who leaves while it is prepared leaves at once, but no other call is made before that one has
+// ended.
 func TestLeaveWhilePrepared(t *testing.T) {
 	d := newDesk(t, withPrepare)
 	d.is(d.do(acquire, "a"), isQueued)
@@ -155,7 +156,8 @@ func TestLeaveWhilePrepared(t *testing.T) {
 	d.is(d.do(check_, "b"), isGranted)
 }
 
-// Of several slots, whoever is ready first waits until those before it are: tokens of a resource grow.
+// Of several slots, whoever is ready first waits until those before it are: tokens of a resource
+// grow.
 func TestPreparedInOrder(t *testing.T) {
 	d := newDesk(t, withPrepare, func(c *policy.Claims) { c.Holders = 2 })
 	d.is(d.do(acquire, "a"), isQueued)

@@ -1,7 +1,8 @@
 package book
 
-// succeed puts the successor that a RELEASE names before all who wait, so that it gets what is free then: at once, unless fewer may hold the resource by now, or it has to be prepared.
-// One who is prepared has a turn of its own already.
+// succeed puts the successor that a RELEASE names before all who wait, so that it gets what is free
+// then: at once, unless fewer may hold the resource by now, or it has to be prepared. One who is
+// prepared has a turn of its own already.
 func (b *Book) succeed(p *place, op *Op, now uint64) error {
 	r, owner := p.r, op.GetSuccessor()
 	if owner == "" {
@@ -32,7 +33,8 @@ func (b *Book) succeed(p *place, op *Op, now uint64) error {
 	return nil
 }
 
-// jump has one who waits wait as a successor. It has a new number, since the numbers of a priority's line are its order.
+// jump has one who waits wait as a successor. It has a new number, since the numbers of a
+// priority's line are its order.
 func (b *Book) jump(was *place) {
 	r, p := was.r, &place{}
 	*p = *was

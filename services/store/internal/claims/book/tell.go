@@ -8,7 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Who is told what when: the first in a line at once, all others at most once a second and some at a time, a resource's watchers at most ten times a second.
+// Who is told what when: the first in a line at once, all others at most once a second and some at
+// a time, a resource's watchers at most ten times a second.
 const (
 	first       = 16
 	behindEvery = 1_000_000
@@ -18,12 +19,14 @@ const (
 // behind is the walk that tells those behind the first their positions.
 type behind struct {
 	at uint64 // next slice of it; 0: nobody's position has changed
-	// next is the position to go on with, 0: it begins. began is when it, or else the last one, did.
+	// next is the position to go on with, 0: it begins. began is when it, or else the last one,
+	// did.
 	next  int
 	began uint64
 }
 
-// watch of a resource by nodes. It stays while the resource does, so that who ends one and begins another is told no more often.
+// watch of a resource by nodes. It stays while the resource does, so that who ends one and begins
+// another is told no more often.
 type watch struct {
 	nodes []*node
 	told  public
@@ -192,8 +195,9 @@ func (b *Book) wakeTell(r *resource) {
 	}
 }
 
-// watchBy has a node told of a resource from now on; knows: its answer tells the state. Where the answer tells another state than watchers were told last, that one may come back before they
-// are told again: all are told then. False: there are too many watches.
+// watchBy has a node told of a resource from now on; knows: its answer tells the state. Where the
+// answer tells another state than watchers were told last, that one may come back before they are
+// told again: all are told then. False: there are too many watches.
 func (b *Book) watchBy(n *node, r *resource, knows bool) bool {
 	_, is := n.watches[r]
 	if !is && b.watches >= b.cfg.Watches {

@@ -2,7 +2,8 @@ package book
 
 import "math"
 
-// Due is when to call Advance; false: there is nothing to wait for. It may be early, by what was put off since.
+// Due is when to call Advance; false: there is nothing to wait for. It may be early, by what was
+// put off since.
 func (b *Book) Due() (at uint64, any bool) {
 	if len(b.refresh) > 0 {
 		return b.now, true
@@ -93,7 +94,8 @@ func (b *Book) wake(p *place, now uint64) {
 	b.fill(r, now)
 }
 
-// settle ends the holds of a resource that are over, before anything else happens there. Who waits is looked at when it is next.
+// settle ends the holds of a resource that are over, before anything else happens there. Who waits
+// is looked at when it is next.
 func (b *Book) settle(r *resource, now uint64) {
 	r.rules = b.cfg.Rules(r.name)
 	for i := 0; i < len(r.holds); {
@@ -106,7 +108,8 @@ func (b *Book) settle(r *resource, now uint64) {
 	}
 }
 
-// arm has a place woken when it ends. A timer that is early stays: those who renew or are heard of all the time need not move it.
+// arm has a place woken when it ends. A timer that is early stays: those who renew or are heard of
+// all the time need not move it.
 func (b *Book) arm(p *place) {
 	end, _ := p.end()
 	if at, armed := b.wakes.at(p); end != math.MaxUint64 && (!armed || end < at) {

@@ -6,7 +6,8 @@ type timed interface {
 	timer() *int32
 }
 
-// timers is a heap by time of who is woken when. Times stand in the heap itself, so that comparing them touches nothing else.
+// timers is a heap by time of who is woken when. Times stand in the heap itself, so that comparing
+// them touches nothing else.
 type timers[T timed] []alarm[T]
 
 type alarm[T timed] struct {

@@ -14,7 +14,8 @@ type sleeper struct {
 
 func (s *sleeper) timer() *int32 { return &s.slot }
 
-// Whatever is set, moved and dropped, the first to be woken is one whose time comes first, and each knows its time: no place ends late because others came and went.
+// Whatever is set, moved and dropped, the first to be woken is one whose time comes first, and each
+// knows its time: no place ends late because others came and went.
 func TestTimersWakeInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h timers[*sleeper]

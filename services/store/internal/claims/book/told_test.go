@@ -7,15 +7,17 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// told is what everybody outside knows: the positions of ties, and the states of resources that nodes watch.
+// told is what everybody outside knows: the positions of ties, and the states of resources that
+// nodes watch.
 type told struct {
 	positions map[mTie]int
 	// sure are those of positions that a tie was told since it is one.
 	sure    map[mTie]bool
 	watches map[mWatch]string // "": it was not told so far
 	last    map[string]uint64 // public push of a resource
-	behind  map[mTie]uint64   // of the one resource that has so many, since when its position is another
-	token   map[string]uint64 // the greatest of a resource
+	// of the one resource that has so many, since when its position is another
+	behind map[mTie]uint64
+	token  map[string]uint64 // the greatest of a resource
 	// on the way: what was so after Advance in the middle of a step.
 	on map[string]bool
 	// unwatched in this step, by a node of any life.
@@ -182,7 +184,8 @@ func (k *told) checkLine(w *world, r string) {
 			w.t.Fatalf("%s is at %d of %s and knows %d", p.owner, i+1, r, known)
 		}
 		k.behind[t] = cmp.Or(was[t], w.m.now)
-		if k.on[fmt.Sprintf("%s %s %d", r, p.owner, known)] { // it was right in the middle of the step
+		if k.on[fmt.Sprintf("%s %s %d", r, p.owner, known)] {
+			// it was right in the middle of the step
 			k.behind[t] = w.m.now
 		}
 		if w.advanced && w.m.now >= k.behind[t]+behindEvery {

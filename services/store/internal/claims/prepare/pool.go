@@ -1,4 +1,5 @@
-// Package prepare asks services of users to get a resource ready for whoever is to have it next (policy.Prepare).
+// Package prepare asks services of users to get a resource ready for whoever is to have it next
+// (policy.Prepare).
 package prepare
 
 import (
@@ -24,8 +25,9 @@ type Job struct {
 	Resource, Owner string
 	Token           uint64
 	How             *policy.Prepare
-	// Done is told once, by another goroutine or within Ask, how it ended: OK; FORBIDDEN, the service refused; ACK_TIMEOUT, it was late; UNAVAILABLE, it could
-	// not be reached; OVERLOADED, too many wait for their turn; CANCELLED, Context or the pool ended first. It must not block.
+	// Done is told once, by another goroutine or within Ask, how it ended: OK; FORBIDDEN, the
+	// service refused; ACK_TIMEOUT, it was late; UNAVAILABLE, it could not be reached; OVERLOADED,
+	// too many wait for their turn; CANCELLED, Context or the pool ended first. It must not block.
 	Done func(wirev1.Code)
 }
 
@@ -38,8 +40,9 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Pool is a lifecycle.Part. It makes calls, for each group so many at a time as its policy says and in the order in which they came. It is safe for concurrent use. It owns a goroutine for
-// each call under way, and the connections.
+// Pool is a lifecycle.Part. It makes calls, for each group so many at a time as its policy says and
+// in the order in which they came. It is safe for concurrent use. It owns a goroutine for each call
+// under way, and the connections.
 type Pool struct {
 	cfg     Config
 	metrics *metrics

@@ -95,7 +95,8 @@ func TestHTTP(t *testing.T) {
 		case "/followed":
 			followed.Store(true)
 		case "/late":
-			_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that the caller has gone
+			// else the server does not see that the caller has gone
+			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 		case "/endless":
 			for r.Context().Err() == nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// mostAnswer bytes of an answer's headers, and of its body, are read; a connection with more to come is closed.
+// mostAnswer bytes of an answer's headers, and of its body, are read; a connection with more to
+// come is closed.
 const mostAnswer = 64 << 10
 
 // web asks by HTTP.
@@ -50,7 +51,8 @@ func (w *web) ask(ctx context.Context, url string, what *pushmeshv1.PrepareReque
 		return wirev1.Code_CODE_UNAVAILABLE
 	}
 	defer func() { _ = resp.Body.Close() }()
-	// What the answer says beside its status is of no interest, but the connection can be used again once it was read.
+	// What the answer says beside its status is of no interest, but the connection can be used
+	// again once it was read.
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, mostAnswer))
 	if resp.StatusCode/100 != 2 {
 		return wirev1.Code_CODE_FORBIDDEN

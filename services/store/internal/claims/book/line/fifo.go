@@ -8,8 +8,10 @@ const (
 	least, keep = 8, 64
 )
 
-// fifo gives everybody who arrives the next slot. Who is before one in the line are the live slots before its own: they are counted by words of a bitmap, and the words by a Fenwick
-// tree. Slots of those who left are taken back when the slots run out; so often that each arrival pays for O(1) of it.
+// fifo gives everybody who arrives the next slot. Who is before one in the line are the live slots
+// before its own: they are counted by words of a bitmap, and the words by a Fenwick tree. Slots of
+// those who left are taken back when the slots run out; so often that each arrival pays for O(1) of
+// it.
 type fifo[P Item] struct {
 	items []P      // by slot; its cap are the slots there are
 	live  []uint64 // a bit for each slot

@@ -1,5 +1,6 @@
-// Package line is a line in which everybody's position is known: whoever has the higher priority is before the others, and of the same priority whoever came first. Joining, leaving from
-// anywhere, a position and who has it cost O(log n).
+// Package line is a line in which everybody's position is known: whoever has the higher priority is
+// before the others, and of the same priority whoever came first. Joining, leaving from anywhere, a
+// position and who has it cost O(log n).
 package line
 
 import (
@@ -13,7 +14,8 @@ type Item interface {
 	Slot() *int32
 }
 
-// Line of items; the zero value is empty. It has one user at a time, and must not be changed in a walk.
+// Line of items; the zero value is empty. It has one user at a time, and must not be changed in a
+// walk.
 type Line[P Item] struct {
 	of []*priority[P] // the highest first
 	n  int
@@ -88,7 +90,8 @@ func (l *Line[P]) From(position int) iter.Seq2[int, P] {
 	}
 }
 
-// Search is the position of the first one of a priority for whom after is true, or of a lower priority; after must be true of everybody behind one for whom it is.
+// Search is the position of the first one of a priority for whom after is true, or of a lower
+// priority; after must be true of everybody behind one for whom it is.
 func (l *Line[P]) Search(level uint8, after func(P) bool) int {
 	before := 0
 	for _, f := range l.of {
