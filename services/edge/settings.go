@@ -10,11 +10,11 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
-	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
-	"github.com/pushmesh/pushmesh/services/edge/internal/feed"
+	"github.com/pushmesh/pushmesh/services/edge/internal/filters"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
-	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
-	"github.com/pushmesh/pushmesh/services/edge/internal/where"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/feed"
 )
 
 // Settings of an edge. New applies the defaults to zero values, so that a program may set only what
@@ -104,9 +104,9 @@ func (s Settings) withDefaults() Settings {
 	s.TLSMinVersion = cmp.Or(s.TLSMinVersion, "1.2")
 	s.TLSHandshakes = cmp.Or(s.TLSHandshakes, 2048)
 	s.Resumes = cmp.Or(s.Resumes, 16)
-	s.WhereBudget = cmp.Or(s.WhereBudget, where.DefaultBudget)
+	s.WhereBudget = cmp.Or(s.WhereBudget, filters.DefaultBudget)
 	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
-	s.Unhealthy = cmp.Or(s.Unhealthy, string(rtt.Report))
+	s.Unhealthy = cmp.Or(s.Unhealthy, string(linkhealth.Report))
 	s.Grace = cmp.Or(s.Grace, 15*time.Second)
 	s.DrainPace = cmp.Or(s.DrainPace, 1000)
 	s.Drain = cmp.Or(s.Drain, min(10*time.Second, s.Grace*2/3))
@@ -158,7 +158,7 @@ func (s *Settings) Check() error {
 	if _, err := loop.ParsePoller(d.Poller); err != nil {
 		errs = append(errs, err)
 	}
-	if _, err := rtt.ParseMode(d.Unhealthy); err != nil {
+	if _, err := linkhealth.ParseMode(d.Unhealthy); err != nil {
 		errs = append(errs, err)
 	}
 	if _, err := loop.ParseSendMode(d.Send); err != nil {
