@@ -260,7 +260,7 @@ func TestStatesDoNotPileUp(t *testing.T) {
 		}
 	}
 	conn := w.h.conns.get(c.slot)
-	if owed := conn.out.control; owed > claimsOwed+1000 || conn.claims.unsent != 2 {
+	if owed := conn.out.Answers(); owed > claimsOwed+1000 || conn.claims.unsent != 2 {
 		t.Fatalf("%d bytes are owed, %d states wait", owed, conn.claims.unsent)
 	}
 	w.tells(&wirev1.ClaimState{Resource: "seat/1", State: lost, Code: wirev1.Code_CODE_IDLE_TIMEOUT})

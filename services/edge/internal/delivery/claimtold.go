@@ -67,7 +67,7 @@ func (h *Hub) claimTold(c *conn, st *wirev1.ClaimState) {
 	one.unsent = st
 	// A place ends once for each that was asked for, and nothing is asked for by who takes no
 	// answers.
-	if ended || c.out.control <= claimsOwed {
+	if ended || c.out.Answers() <= claimsOwed {
 		h.tellClaim(c, one)
 	}
 	h.dropClaim(c, one)
@@ -76,7 +76,7 @@ func (h *Hub) claimTold(c *conn, st *wirev1.ClaimState) {
 // tellClaims tells what waits, once the client takes what it is owed.
 func (h *Hub) tellClaims(c *conn) {
 	k := c.claims
-	for i := 0; i < len(k.of) && k.unsent > 0 && c.out.control <= claimsOwed; i++ {
+	for i := 0; i < len(k.of) && k.unsent > 0 && c.out.Answers() <= claimsOwed; i++ {
 		h.tellClaim(c, &k.of[i])
 	}
 }
