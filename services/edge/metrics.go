@@ -8,16 +8,16 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
-	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
-	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream"
 )
 
 // collector reads plain counters at scrape, so that counting costs the loops nothing.
 type collector struct {
 	loops func() []loop.Stats
-	mesh  func() []mesh.Figure
+	mesh  func() []upstream.Figure
 	tls   func(chan<- prometheus.Metric) // nil: there is none
 }
 
@@ -50,7 +50,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(ch, f.name, f.help, f.kind, total)
 	}
 	for _, f := range byCode {
-		var total hub.ByCode
+		var total delivery.ByCode
 		for i := range all {
 			for k, n := range f.of(&all[i]) {
 				total[k] += n
@@ -63,7 +63,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range all {
 		refused += all[i].MailboxRefused
 	}
-	sendByCode(ch, "mailbox_refused_total", "Events that found a loop's mailbox full.", hub.ByCode{wirev1.Code_CODE_OVERLOADED: refused})
+	sendByCode(ch, "mailbox_refused_total", "Events that found a loop's mailbox full.", delivery.ByCode{wirev1.Code_CODE_OVERLOADED: refused})
 	sendLag(ch, all)
 	sendSpread(ch, all)
 	sendModes(ch, all)
@@ -89,7 +89,7 @@ func send(ch chan<- prometheus.Metric, name, help string, kind prometheus.ValueT
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pushmesh_edge_"+name, help, nil, nil), kind, v)
 }
 
-func sendByCode(ch chan<- prometheus.Metric, name, help string, counts hub.ByCode) {
+func sendByCode(ch chan<- prometheus.Metric, name, help string, counts delivery.ByCode) {
 	desc := prometheus.NewDesc("pushmesh_edge_"+name, help, []string{"code"}, nil)
 	for k, n := range counts {
 		if n > 0 {
@@ -101,8 +101,8 @@ func sendByCode(ch chan<- prometheus.Metric, name, help string, counts hub.ByCod
 // sendClaims sends what was asked of claims, by what and by what came of it.
 func sendClaims(ch chan<- prometheus.Metric, all []loop.Stats) {
 	desc := prometheus.NewDesc("pushmesh_edge_claim_requests_total", "Claims of clients, by op and by what came of them.", []string{"op", "code"}, nil)
-	for op := range wirev1.Claim_Op(hub.ClaimOps) {
-		var total hub.ByCode
+	for op := range wirev1.Claim_Op(delivery.ClaimOps) {
+		var total delivery.ByCode
 		for i := range all {
 			for k, n := range all[i].ClaimRequests[op] {
 				total[k] += n
@@ -161,17 +161,17 @@ func sendModes(ch chan<- prometheus.Metric, all []loop.Stats) {
 
 // sendRTT sends what heartbeats told of links, and what spared unhealthy connections.
 func sendRTT(ch chan<- prometheus.Metric, all []loop.Stats) {
-	var counts [len(rtt.Bounds)]uint64
-	var spared, stuck [rtt.Reasons]uint64
+	var counts [len(linkhealth.Bounds)]uint64
+	var spared, stuck [linkhealth.Reasons]uint64
 	n, sum, late, queued := uint64(0), 0.0, uint64(0), uint64(0)
 	for i := range all {
 		late, queued = late+all[i].RTTLate, queued+all[i].RTTQueued
 		h, below := &all[i].RTT, uint64(0)
-		for k := range rtt.Bounds {
+		for k := range linkhealth.Bounds {
 			below += h.Counts[k]
 			counts[k] += below
 		}
-		n += below + h.Counts[len(rtt.Bounds)]
+		n += below + h.Counts[len(linkhealth.Bounds)]
 		sum += float64(h.Sum) / 1e6
 		for k, times := range all[i].Spared {
 			spared[k] += times
@@ -179,7 +179,7 @@ func sendRTT(ch chan<- prometheus.Metric, all []loop.Stats) {
 		}
 	}
 	buckets := map[float64]uint64{}
-	for k, us := range rtt.Bounds {
+	for k, us := range linkhealth.Bounds {
 		buckets[float64(us)/1e6] = counts[k]
 	}
 	ch <- prometheus.MustNewConstHistogram(prometheus.NewDesc("pushmesh_edge_rtt_seconds", "Round trips, one for each heartbeat that counts: the greater of what the client reports and the kernel sees.", nil, nil), n, sum, buckets)
@@ -192,9 +192,9 @@ func sendRTT(ch chan<- prometheus.Metric, all []loop.Stats) {
 	sendSpared(ch, desc, &stuck)
 }
 
-func sendSpared(ch chan<- prometheus.Metric, desc *prometheus.Desc, spared *[rtt.Reasons]uint64) {
+func sendSpared(ch chan<- prometheus.Metric, desc *prometheus.Desc, spared *[linkhealth.Reasons]uint64) {
 	for k, times := range spared {
-		if reason := rtt.Reason(k); reason != rtt.None {
+		if reason := linkhealth.Reason(k); reason != linkhealth.None {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(times), reason.String())
 		}
 	}
@@ -204,7 +204,7 @@ func sendSpared(ch chan<- prometheus.Metric, desc *prometheus.Desc, spared *[rtt
 func sendDepths(ch chan<- prometheus.Metric, all []loop.Stats) {
 	deepest, longest := int64(0), int64(0)
 	desc := prometheus.NewDesc("pushmesh_edge_queued_connections", "Connections that are owed at least so many bytes, what the kernel holds for stuck ones included.", []string{"at_least"}, nil)
-	for i, bytes := range hub.Depths {
+	for i, bytes := range delivery.Depths {
 		owing := int64(0)
 		for k := range all {
 			owing += all[k].Owing[i]
@@ -287,10 +287,10 @@ var sums = []sum{
 
 var byCode = []struct {
 	name, help string
-	of         func(*loop.Stats) *hub.ByCode
+	of         func(*loop.Stats) *delivery.ByCode
 }{
-	{"drops_total", "Messages that did not come, by why.", func(s *loop.Stats) *hub.ByCode { return &s.Drops }},
-	{"unranked_total", "Messages that were to be ranked for a subscription and were not, by why.", func(s *loop.Stats) *hub.ByCode { return &s.Unranked }},
-	{"closes_total", "Connections ended, by why; OK: by the client.", func(s *loop.Stats) *hub.ByCode { return &s.Closes }},
-	{"refused_total", "Requests of clients that were refused, by why.", func(s *loop.Stats) *hub.ByCode { return &s.Refused }},
+	{"drops_total", "Messages that did not come, by why.", func(s *loop.Stats) *delivery.ByCode { return &s.Drops }},
+	{"unranked_total", "Messages that were to be ranked for a subscription and were not, by why.", func(s *loop.Stats) *delivery.ByCode { return &s.Unranked }},
+	{"closes_total", "Connections ended, by why; OK: by the client.", func(s *loop.Stats) *delivery.ByCode { return &s.Closes }},
+	{"refused_total", "Requests of clients that were refused, by why.", func(s *loop.Stats) *delivery.ByCode { return &s.Refused }},
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/services/edge/internal/certs"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/certs"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
 
 // secure makes what TLS needs; nothing where no certificate is set.

@@ -25,7 +25,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream"
 )
 
 // atATime is how many joins are not answered yet at most.
@@ -34,7 +34,7 @@ const atATime = 100_000
 // loop takes the answers to joins, and tells of members who never were.
 type loop struct {
 	joins   chan struct{}
-	mesh    *mesh.Mesh
+	mesh    *upstream.Mesh
 	crowd   string // their topic
 	members int
 }
@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string) (err error) {
 	conn := bus.New(bus.Config{URL: *url, Name: *id, Mesh: belongs, Log: log})
 	client := storeclient.New(storeclient.Config{Seeds: strings.Split(*stores, ","), Mesh: belongs, Log: log})
 	no := func(string) bool { return false }
-	m := mesh.New(mesh.Config{
+	m := upstream.New(upstream.Config{
 		ID: *id, Incarnation: incarnation.New(), Bus: conn, Store: client, Durable: no, DurableAny: no,
 		MaxAttempts: func(string) uint32 { return 1 }, Connections: func() int { return 0 }, PresenceMembers: max(*members, 1),
 		Log: log, Tracer: noop.NewTracerProvider().Tracer(""),

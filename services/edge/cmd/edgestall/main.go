@@ -36,8 +36,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
-	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
-	"github.com/pushmesh/pushmesh/services/edge/internal/ranker"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream"
 )
 
 func main() {
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) (err e
 
 // asked is what loops ask.
 type asked struct {
-	*mesh.Mesh
+	*upstream.Mesh
 	exchange.Ranks
 	exchange.Claims
 }
@@ -92,13 +92,13 @@ func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Sta
 	client := storeclient.New(storeclient.Config{Seeds: stores, Mesh: belongs, Log: log})
 	policies := policy.NewWatch(client, conn, bus.Node("edge", id), log)
 	began := incarnation.New()
-	m := mesh.New(mesh.Config{
+	m := upstream.New(upstream.Config{
 		ID: id, Incarnation: began, Bus: conn, Store: client, Log: log, Tracer: noop.NewTracerProvider().Tracer(""),
 		Durable:     func(topic string) bool { return policies.Table().For(topic).Durable },
 		DurableAny:  func(filter string) bool { return policies.Table().AnyDurable(filter) },
 		MaxAttempts: func(topic string) uint32 { return policies.Table().For(topic).MaxAttempts }, Connections: func() int { return 0 },
 	})
-	ranks := ranker.New(ranker.Config{Post: m.Post, Log: log, Registry: prometheus.NewRegistry()})
+	ranks := ranking.New(ranking.Config{Post: m.Post, Log: log, Registry: prometheus.NewRegistry()})
 	places := claims.New(m.Post)
 	claimers := claimclient.New(claimclient.Config{
 		Node: "edge:" + id, Incarnation: began, Stores: client, Tell: places.Tell, Log: log, Tier: "edge", Registry: prometheus.NewRegistry(),

@@ -10,7 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
 )
 
 // Client does what claims ask of stores: claimclient.Client has it.

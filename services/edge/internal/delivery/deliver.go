@@ -1,0 +1,246 @@
+package delivery
+
+import (
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// offerRun hands the live messages in hand to a track: as they are shared where nothing speaks
+// against it, else one by one.
+func (h *Hub) offerRun(t *track) {
+	if t.rank != nil {
+		h.offerRanked(t)
+		return
+	}
+	f, c := &h.fan, t.c
+	first := f.ms[0]
+	if c.state == stateOpen && !c.draining && t.epoch == first.Epoch && t.pos+1 == first.Seq && !t.behind && t.kind == kindPlain && !t.ack &&
+		t.overflow != overflowConflate && t.holeTo == 0 && !t.unnamed && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
+		t.pos = f.ms[len(f.ms)-1].Seq
+		h.pushRuns(c, t, f.runs)
+		return
+	}
+	for _, m := range f.ms {
+		h.offer(t, m)
+	}
+}
+
+// offer hands a live message to a track.
+func (h *Hub) offer(t *track, m *exchange.Message) {
+	if t.c.state != stateOpen || t.c.draining {
+		return
+	}
+	if t.epoch != m.Epoch && !h.epochOf(t, m) {
+		return
+	}
+	if t.behind || m.Seq <= t.pos {
+		return
+	}
+	if m.Seq != t.pos+1 {
+		if t.overflow != overflowConflate {
+			h.fallBehind(t)
+			return
+		}
+		h.skipLatest(t)
+		h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_CONFLATED)
+	}
+	if why := h.take(t, m); why != wirev1.Code_CODE_OK {
+		h.overflow(t, m, why)
+	}
+}
+
+// epochOf makes the track one of the message's epoch; false where the message is of an older one.
+func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
+	switch {
+	case t.epoch == 0:
+		h.learnEpoch(t, m.Epoch)
+		t.pos = m.Seq - 1
+		if t.kind == kindSession {
+			h.trackmore(t).cur = &cursor.Cursor{Epoch: m.Epoch, Floor: t.pos}
+			h.cursorChanged(t)
+		}
+	case m.Epoch < t.epoch:
+		return false
+	default:
+		h.newEpoch(t, m.Epoch, m.Priority)
+	}
+	return true
+}
+
+// learnEpoch gives a track its first epoch, of which no answer has told the client.
+func (h *Hub) learnEpoch(t *track, epoch uint64) {
+	t.epoch = epoch
+	h.trackmore(t).unnamed = true
+}
+
+// nameEpoch tells the client of an epoch that it was not told of: without it, it could not tell
+// this log from the next one.
+func (h *Hub) nameEpoch(t *track, priority uint8) {
+	if !t.unnamed {
+		return
+	}
+	h.trackmore(t).unnamed = false
+	h.trackless(t)
+	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED))
+	h.push(t.c, item{kind: itemGap, t: t, b: frame, rank: lead(priority)})
+}
+
+// newEpoch begins again at the log's new beginning. What is still queued of the old one goes out
+// first.
+func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
+	h.nameHole(t, priority)
+	t.epoch, t.pos = epoch, 0
+	h.noLatest(t)
+	t.behind = false
+	if t.rank != nil {
+		t.rank.unrank()
+	}
+	h.releaseRange(t)
+	h.learnEpoch(t, epoch)
+	h.nameEpoch(t, priority)
+	if t.cur != nil {
+		h.trackmore(t).cur = &cursor.Cursor{Epoch: epoch}
+		h.cursorChanged(t)
+	}
+	h.forgetOldWindow(t)
+}
+
+// take hands on the message after pos, or names it a hole. OK: done, and pos has moved; otherwise
+// why not now: QUEUE_FULL, MEMORY_BUDGET, SLOW_CONSUMER for a full window, or FILTERED where it has
+// to be judged first.
+func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
+	if t.cur != nil && t.cur.Has(m.Seq) {
+		t.pos = m.Seq
+		return wirev1.Code_CODE_OK
+	}
+	if m.ExpiresAt != 0 && m.ExpiresAt <= h.wall {
+		h.expired(t, m)
+		return wirev1.Code_CODE_OK
+	}
+	switch h.judge(t, m) {
+	case filtered:
+		h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
+		return wirev1.Code_CODE_OK
+	case unjudged:
+		return wirev1.Code_CODE_FILTERED
+	}
+	if t.overflow == overflowConflate {
+		h.conflate(t, m)
+		return wirev1.Code_CODE_OK
+	}
+	return h.deliver(t, m, 0)
+}
+
+// deliver queues a first delivery.
+func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
+	c := t.c
+	if t.ack && (c.unacked >= c.window || t.window > 0 && t.unacked >= uint32(t.window)) {
+		return wirev1.Code_CODE_SLOW_CONSUMER
+	}
+	if !h.near(t, m.Seq) {
+		return wirev1.Code_CODE_SLOW_CONSUMER
+	}
+	if why := h.full(c, len(m.Frame)); why != wirev1.Code_CODE_OK {
+		return why
+	}
+	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, from: uint64(is)}
+	if t.cur != nil {
+		if n := t.cur.Attempts(m.Seq); n > 0 {
+			if n >= h.policy(t.topic).MaxAttempts {
+				h.giveUp(t, m, n, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
+				h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
+				return wirev1.Code_CODE_OK
+			}
+			it.attempt = uint16(min(n, 65535))
+		}
+	}
+	h.nameEpoch(t, m.Priority)
+	if t.holeTo > 0 && t.holeFrom < m.Seq {
+		// behind the newest of CONFLATE, which waited, some may have been filtered
+		h.nameHole(t, m.Priority)
+	}
+	if t.ack {
+		h.opened(t, m, it.attempt)
+	}
+	t.pos = max(t.pos, m.Seq)
+	h.push(c, it)
+	return wirev1.Code_CODE_OK
+}
+
+// overflow does what the subscription asked for where a live message found the queue or the window
+// full.
+func (h *Hub) overflow(t *track, m *exchange.Message, why wirev1.Code) {
+	switch {
+	case why == wirev1.Code_CODE_SLOW_CONSUMER, why == wirev1.Code_CODE_FILTERED:
+		h.fallBehind(t)
+	case t.overflow == overflowDisconnect:
+		h.fail(t.c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
+	case t.overflow == overflowDropOldest:
+		h.dropOldest(t, m, why)
+	default:
+		h.purge(t, false)
+		h.fallBehind(t)
+	}
+}
+
+// fallBehind makes the track read on from the log.
+func (h *Hub) fallBehind(t *track) {
+	t.behind = true
+	h.stats.Behind++
+	h.run(t)
+}
+
+// purge drops the track's queued first deliveries and steps back to before them; all drops
+// everything of it.
+func (h *Hub) purge(t *track, all bool) {
+	if t.queued == 0 && !all {
+		return
+	}
+	c, begin := t.c, uint32(0)
+	if !all {
+		// What stands before a change of epoch can't be read again.
+		for i := range c.out.n {
+			if it := c.out.at(i); it.t == t && it.kind == itemGap && it.from == 0 {
+				begin = i + 1
+			}
+		}
+	}
+	for i := begin; i < c.out.n; i++ {
+		it := c.out.at(i)
+		if it.t == t && all && c.out.begun(i) {
+			t.queued = 0 // its bytes go on alone: nothing of the track is needed for that
+			it.t = nil
+			continue
+		}
+		if it.t != t || c.out.begun(i) || it.m != nil && it.m.Seq == 0 && !all || it.kind != itemGap && it.kind != itemMessage || it.again && !all {
+			continue
+		}
+		if !all {
+			h.stepBack(t, it)
+		}
+		h.account(c, it, -1)
+		*it = item{}
+		c.out.dead++
+	}
+	h.looked(int(c.out.n))
+	if c.out.dead > 64 {
+		h.compact(c)
+	}
+}
+
+func (h *Hub) stepBack(t *track, it *item) {
+	seq := it.from
+	if it.kind == itemMessage {
+		seq = it.m.Seq
+		for m, n := it.m, it.n; n > 0; m, n = m.Next, n-1 {
+			h.unopened(t, m.Seq)
+		}
+	}
+	if t.rank != nil {
+		t.rank.order.putBack(seq, mark(it.from))
+		return
+	}
+	t.pos = min(t.pos, seq-1)
+	h.noHole(t)
+}

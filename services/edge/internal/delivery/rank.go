@@ -1,0 +1,152 @@
+package delivery
+
+import (
+	"math"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Ranked delivery. Candidates of a topic gather for a window (gather.go) or come from the log, as
+// an arrival; both make a ranking for all who wait for them (ranking.go). Its answer gives each
+// track an order in which it hands messages on (ranked.go), as far as windows and queue have room.
+// Between its rankings a track is behind, and reads what it does not find in a window from the log:
+// so nothing that happens to a ranking loses a message.
+
+// ranked is what the track of subscriptions with rank_top_k has beside.
+type ranked struct {
+	topK  uint32   // 0: one of its subscriptions is not ranked
+	level bool     // the last range reached the head of the log
+	asked *ranking // under way, or answered and not taken up
+	place int      // of the track among its members
+	order lineup
+	// gathered is the serial of the ephemeral candidates that it is a member of.
+	gathered uint64
+}
+
+// mark is what the Message of a ranked subscription says beside: 0 nothing, unranked, or the bits
+// of its score.
+type mark uint64
+
+// unranked is no score: those are finite.
+const unranked = mark(0x7ff8_0000_0000_0001)
+
+// addressed is no score either: of a message that is not queued as it is shared, but with all that
+// differs for its subscriber.
+const addressed = mark(0x7ff8_0000_0000_0002)
+
+func scored(score float64) mark { return mark(math.Float64bits(score)) }
+
+// of is the score, and whether the message should have had one.
+func (m mark) of() (score float64, isUnranked bool) {
+	if m == unranked {
+		return 0, true
+	}
+	return math.Float64frombits(uint64(m)), false
+}
+
+// lineup is what a track hands on, in this order: the best, then those from a seq to another, but
+// for some.
+type lineup struct {
+	best     []ordered
+	from, to uint64   // from > to: none
+	skip     []uint64 // ascending
+	mark     mark     // of those behind the best
+}
+
+type ordered struct {
+	seq  uint64
+	mark mark
+}
+
+// next is what comes next; ok is false where nothing is left.
+func (o *lineup) next() (next ordered, ok bool) {
+	if len(o.best) > 0 {
+		return o.best[0], true
+	}
+	for o.from <= o.to && o.to > 0 {
+		for len(o.skip) > 0 && o.skip[0] < o.from {
+			o.skip = o.skip[1:]
+		}
+		if len(o.skip) == 0 || o.skip[0] != o.from {
+			return ordered{o.from, o.mark}, true
+		}
+		o.from++
+	}
+	*o = lineup{}
+	return ordered{}, false
+}
+
+// pop takes away what next said.
+func (o *lineup) pop() {
+	if len(o.best) > 0 {
+		o.best = o.best[1:]
+	} else {
+		o.from++
+	}
+}
+
+// putBack has a message that was taken out of the queue handed on again, before all others.
+func (o *lineup) putBack(seq uint64, m mark) {
+	o.best = append([]ordered{{seq, m}}, o.best...)
+}
+
+// rank makes a new subscription one that is ranked.
+func (h *Hub) rank(s *sub, topK uint32) {
+	if s.subMore == noSubMore {
+		s.subMore = h.subMores.Take()
+	}
+	s.topK = topK
+	if s.kind == kindPlain {
+		s.kind = kindOwn
+	}
+}
+
+// checkRanked finds what speaks against a Subscribe with rank_top_k.
+func (h *Hub) checkRanked(m *wirev1.Subscribe) *code.Error {
+	unsupported := func(text string) *code.Error { return code.New(wirev1.Code_CODE_UNSUPPORTED, text) }
+	switch {
+	case m.GetGroup() != "":
+		return unsupported("a group is not ranked")
+	case m.GetStart() == wirev1.Start_START_AFTER_SEQ || len(m.GetPositions()) > 0:
+		return unsupported("what is ranked comes in no order to go on from: a session can")
+	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST || m.GetOverflow() == wirev1.Overflow_OVERFLOW_CONFLATE:
+		return unsupported("what is ranked has no oldest or newest to be dropped or kept")
+	case h.cfg.PolicyFor(m.GetFilter()).Rank == nil:
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "the filter's namespace has no rank policy")
+	}
+	return nil
+}
+
+// settleRank works out how many of the best the subscriptions of a track want together: they get
+// one Message for all, so they are ranked if all want that.
+func (h *Hub) settleRank(t *track) {
+	topK := t.first.topK
+	for _, s := range t.also {
+		if s.topK == 0 {
+			topK = 0
+		}
+		if topK > 0 {
+			topK = max(topK, s.topK)
+		}
+	}
+	if topK == 0 && t.rank == nil {
+		return
+	}
+	more := h.trackmore(t)
+	if more.rank == nil {
+		more.rank = &ranked{}
+	}
+	more.rank.topK = topK
+	if t.overflow == overflowConflate || t.overflow == overflowDropOldest {
+		// there is no oldest or newest in what comes best first
+		t.overflow = overflowDefault
+	}
+}
+
+// ranks reports whether the messages of a ranked track are ranked: its namespace may say otherwise
+// by now.
+func (h *Hub) ranks(t *track) bool { return t.rank.topK > 0 && h.policy(t.topic).Rank != nil }
+
+// unrank forgets what was to be handed on.
+func (r *ranked) unrank() { r.asked, r.order = nil, lineup{} }

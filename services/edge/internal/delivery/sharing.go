@@ -1,0 +1,110 @@
+package delivery
+
+import (
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// Subscriptions of a session share one delivery, which names each of them. Where they have a track,
+// the track is what they share. An ephemeral message of a topic that nobody here subscribes to by
+// its name has no track: then the subscriptions that match it are looked for.
+
+// sharing are the subscriptions that share a message without a track with s: of a session all open
+// ones with wildcards that match the topic, else s alone. It is good until it is asked for again.
+func (h *Hub) sharing(s *sub, name string) []*sub {
+	h.shared = h.shared[:0]
+	switch {
+	case s == nil:
+		return nil
+	case s.kind != kindSession:
+		h.shared = append(h.shared, s)
+		return h.shared
+	}
+	for _, o := range s.c.subs.All() {
+		if o.kind == kindSession && o.wildcard && o.active && o.open && topic.Match(o.filter(), name) {
+			h.shared = append(h.shared, o)
+		}
+	}
+	h.looked(s.c.subs.Len())
+	return h.shared
+}
+
+// offerSession hands the ephemeral messages in hand to all subscriptions of a session that match
+// them, once.
+func (h *Hub) offerSession(s *sub) {
+	sess := s.c.sess
+	if sess.stamp == h.fan.serial {
+		return
+	}
+	sess.stamp = h.fan.serial
+	overflow, ranked, alike := s.overflow, true, true
+	for _, o := range h.sharing(s, h.fan.ms[0].Topic) {
+		ranked, alike = ranked && o.topK > 0, alike && wantAlike(o, s)
+		if o.overflow != overflow {
+			// as in settle: nothing may be left out that one of them wants
+			overflow = overflowDefault
+		}
+	}
+	if overflow == overflowConflate && !alike {
+		overflow = overflowDefault
+	}
+	if ranked {
+		h.offerGather(s.c, nil, s, wirev1.Overflow(overflow))
+		return
+	}
+	h.ephemeralRun(s.c, nil, s, wirev1.Overflow(overflow), 0)
+}
+
+// wantedBy reports whether one of the subscriptions wants a message.
+func wantedBy(subs []*sub, m *exchange.Message) bool {
+	v := m.Verdicts.Load()
+	for _, s := range subs {
+		if s.judge(v) == passes {
+			return true
+		}
+	}
+	return false
+}
+
+// wantAlike reports whether two subscriptions that share messages want the same ones, as far as is
+// known.
+func wantAlike(a, b *sub) bool {
+	return a == b || !a.filtered && !b.filtered || a.filtered && b.filtered && a.where == b.where && a.where != 0
+}
+
+// mostOf is how many of the best the subscriptions want together.
+func mostOf(subs []*sub) (topK uint32) {
+	for _, s := range subs {
+		topK = max(topK, s.topK)
+	}
+	return topK
+}
+
+// address makes a message one for those of the subscriptions that want it. For several of them it
+// is written out: what is shared by connections can't name them.
+func (h *Hub) address(it *item, subs []*sub) {
+	v := it.m.Verdicts.Load()
+	h.ids = h.ids[:0]
+	it.sub = subs[0].id
+	for _, s := range subs {
+		it.sub = min(it.sub, s.id)
+		if s.judge(v) == passes {
+			h.ids = append(h.ids, s.id)
+		}
+	}
+	h.looked(len(subs))
+	if len(subs) == 1 || len(h.ids) == 0 {
+		return
+	}
+	score, isUnranked := mark(it.from).of()
+	whole := make([]byte, wire.HeaderSize, len(it.m.Frame)+16+5*len(h.ids))
+	whole = append(whole, it.m.Frame[wire.HeaderSize:]...)
+	whole = wire.AppendTail(whole, 0, score, h.ids)
+	if isUnranked {
+		whole = wire.AppendUnranked(whole)
+	}
+	wire.PutHeader(whole, len(whole)-wire.HeaderSize, wirev1.FrameType_FRAME_TYPE_MESSAGE)
+	it.b, it.from = whole[:len(whole):len(whole)], uint64(addressed)
+}
