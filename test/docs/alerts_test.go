@@ -16,8 +16,8 @@ var (
 	alertRule    = regexp.MustCompile(`alert: (\w+)\n\s+expr: (.+)\n(?:\s+for: .+\n)?\s+labels: \{severity: (\w+)\}`)
 )
 
-// metrics reports whether the code registers a metric of some name: under a name that is written out,
-// or a prefix and the rest.
+// metrics reports whether the code registers a metric of some name: under a name that is written
+// out, or a prefix and the rest.
 func metrics(t *testing.T) func(name string) bool {
 	t.Helper()
 	names, prefixes := map[string]bool{}, []string{}
@@ -44,7 +44,8 @@ func metrics(t *testing.T) func(name string) bool {
 	}
 }
 
-// Every metric that the rules for Prometheus name exists, and so does every one that a page writes out.
+// Every metric that the rules for Prometheus name exists, and so does every one that a page writes
+// out.
 func TestMetricsThatPagesNameExist(t *testing.T) {
 	exists := metrics(t)
 	if exists("pushmesh_edge_nothing_total") || !exists("pushmesh_edge_connections") {
