@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
@@ -101,10 +102,10 @@ func sendByCode(ch chan<- prometheus.Metric, name, help string, counts delivery.
 // sendClaims sends what was asked of claims, by what and by what came of it.
 func sendClaims(ch chan<- prometheus.Metric, all []loop.Stats) {
 	desc := prometheus.NewDesc("pushmesh_edge_claim_requests_total", "Claims of clients, by op and by what came of them.", []string{"op", "code"}, nil)
-	for op := range wirev1.Claim_Op(delivery.ClaimOps) {
+	for op := range wirev1.Claim_Op(claims.Ops) {
 		var total delivery.ByCode
 		for i := range all {
-			for k, n := range all[i].ClaimRequests[op] {
+			for k, n := range all[i].Claims.Requests[op] {
 				total[k] += n
 			}
 		}
@@ -278,8 +279,8 @@ var sums = []sum{
 	{"sheds_total", "Times that a loop began to refuse new connections and subscriptions.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sheds) }},
 	{"unhealthy_connections", "Connections whose round trips show that their link is ill.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Unhealthy) }},
 	{"unhealthy_total", "Times that a connection turned unhealthy.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.UnhealthyTimes) }},
-	{"claims_open", "Resources that connections have a place at or watch.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Claims) }},
-	{"claim_pushes_total", "States of claims that clients were told unasked.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.ClaimPushes) }},
+	{"claims_open", "Resources that connections have a place at or watch.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Claims.Held) }},
+	{"claim_pushes_total", "States of claims that clients were told unasked.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Claims.Pushes) }},
 	{"tls_connections", "Connections with TLS, those that shake hands among them.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Secure) }},
 	{"tls_records_opened_total", "Records of TLS that clients sent.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Records) }},
 	{"tls_records_sealed_total", "Records of TLS that clients were sent.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sealed) }},
