@@ -30,7 +30,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit"
-	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims/handover"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/ticket"
@@ -58,7 +58,7 @@ type Edge struct {
 	mesh       *upstream.Mesh
 	compute    *computeclient.Client // nil: there are no nodes
 	ranker     *ranking.Ranker
-	claims     *claims.Claims
+	claims     *handover.Claims
 	claimers   *claimclient.Client
 	loops      []*loop.Loop
 	watch      *watch
@@ -204,7 +204,7 @@ func (e *Edge) rank(belongs *meshid.Identity) {
 
 // claim makes the way of claims to the stores.
 func (e *Edge) claim(began uint64) {
-	e.claims = claims.New(e.mesh.Post)
+	e.claims = handover.New(e.mesh.Post)
 	e.claimers = claimclient.New(claimclient.Config{
 		Node: "edge:" + e.settings.ID, Incarnation: began, Stores: e.stores, Tell: e.claims.Tell, Log: e.tel.Log, Tier: "edge", Registry: e.tel.Registry,
 	})
