@@ -208,7 +208,7 @@ func (r *Router) describe(began uint64, checks *health.Checks) func() *pushmeshv
 }
 
 // Addr is the address of the gRPC API.
-func (r *Router) Addr() string { return r.front.addr() }
+func (r *Router) Addr() string { return r.front.server.Addr() }
 
 // HTTPAddr is the address of health, metrics and pprof.
 func (r *Router) HTTPAddr() string { return r.http.Addr() }
