@@ -3,7 +3,6 @@ package score
 import (
 	"math"
 	"os"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -146,16 +145,5 @@ func TestExplanationsAreBounded(t *testing.T) {
 	j, err := spec.Job(candidates, []Profile{{Explain: true, Keep: MaxExplained}}, now)
 	if finish(t, j, err); len(j.Explained(0)) != MaxExplained {
 		t.Errorf("%d explanations", len(j.Explained(0)))
-	}
-}
-
-func TestModelNames(t *testing.T) {
-	for name, ok := range map[string]bool{
-		"ctr": true, "a": true, "click-rate_2": true, strings.Repeat("x", 64): true,
-		"": false, "CTR": false, "a b": false, "a/b": false, "ä": false, strings.Repeat("x", 65): false,
-	} {
-		if err := CheckModelName(name); (err == nil) != ok {
-			t.Errorf("%q: %v", name, err)
-		}
 	}
 }
