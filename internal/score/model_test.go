@@ -82,7 +82,8 @@ func TestModels(t *testing.T) {
 			p := &profiles[i]
 			checkPlaces(t, j, i, p, func(c *pushmeshv1.Candidate) (float64, bool) {
 				fillRow(c, p)
-				m.Predict(row, out)
+				m.Raw(row, out)
+				m.Transform(out)
 				return out[output], r.GetFilter() == "" || c.GetFeatures()["none"] > p.Features["none"]
 			})
 			if p.Explain != (len(j.Explained(i)) == len(j.Places(i))) && len(j.Places(i)) > 0 {
