@@ -24,8 +24,11 @@ const (
 	MaxPrefix = topic.MaxLen - len(Dead+"/")
 )
 
+// Rule is a further check of a namespace, for processes that know more than this package.
+type Rule func(ns *pushmeshv1.Namespace) error
+
 // Check finds every fault of a namespace, joined with errors.Join.
-func Check(ns *pushmeshv1.Namespace) error {
+func Check(ns *pushmeshv1.Namespace, rules ...Rule) error {
 	errs := []error{checkPrefix(ns.GetPrefix()), checkKnown("namespace", ns.ProtoReflect())}
 	if why := ns.GetNotUnderstood(); why != "" {
 		errs = append(errs, fmt.Errorf("not_understood is set: %s", why))
@@ -57,6 +60,9 @@ func Check(ns *pushmeshv1.Namespace) error {
 	}
 	if _, known := wirev1.Overflow_name[int32(p.GetOverflow())]; !known {
 		errs = append(errs, fmt.Errorf("overflow %d is not known", p.GetOverflow()))
+	}
+	for _, rule := range rules {
+		errs = append(errs, rule(ns))
 	}
 	return errors.Join(errs...)
 }
