@@ -26,6 +26,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // Tick is how coarse the hub's times are.
@@ -71,7 +72,7 @@ type Hub struct {
 	wall uint64 // Unix time in microseconds
 	ms   uint32 // now in milliseconds, which wraps around
 
-	looks uint32 // items of walks that no slice has counted
+	cost  walk.Cost // of walks that no slice has counted
 	stats Stats
 
 	conns     conns
@@ -108,7 +109,8 @@ type Hub struct {
 	resumed  []uint32     // slots that may read again
 	dirty    []uint32     // slots with something to flush or to end
 	over     []uint32     // slots of connections of which only the socket is left
-	jobs     fifo[job]
+	jobs     jobs
+	rooms    rooms
 
 	queues     *sendq.Shared // of the send queues
 	ids        []uint32      // of the subscriptions of one message
@@ -152,9 +154,6 @@ type Hub struct {
 	told events.Mask
 }
 
-// job is something long, cut into slices: step does one and reports whether it is done.
-type job interface{ step(h *Hub) (done bool) }
-
 // New makes an empty hub.
 func New(cfg Config) *Hub {
 	if cfg.LiveDone == nil {
@@ -180,13 +179,14 @@ func New(cfg Config) *Hub {
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), filters: map[string]*filter{}, members: map[string]*members{}, wildLog: wildLog{base: 1},
 		policies: 1, idSeed: rand.Uint64(),
 	}
+	h.jobs.h, h.rooms = h, newRooms(h)
 	h.gathers, h.bySerial, h.rankings = map[string]*gather{}, map[uint64]*gather{}, map[uint64]*ranking{}
 	h.topics = slab.NewNames[topicState](&h.arrays)
 	share := cfg.Budget
 	if share == nil {
 		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
 	}
-	h.queues = sendq.NewShared(sendq.Limits{Messages: h.lim.QueueMessages, Bytes: h.lim.QueueBytes}, share, &h.looks)
+	h.queues = sendq.NewShared(sendq.Limits{Messages: h.lim.QueueMessages, Bytes: h.lim.QueueBytes}, share, &h.cost)
 	return h
 }
 
@@ -204,6 +204,7 @@ func (h *Hub) Stats() Stats {
 	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
 	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
 	h.depths(&s)
+	s.Claims = *h.rooms.claims.Stats()
 	return s
 }
 
@@ -280,9 +281,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Published:
 		h.forConn(e.Conn, func(c *conn) { h.published(c, e) })
 	case exchange.Claimed:
-		h.forConn(e.Conn, func(c *conn) { h.claimed(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.noteStale(h.rooms.claims.Answered(c.claims, e)) })
 	case exchange.ClaimTold:
-		h.forConn(e.Conn, func(c *conn) { h.claimTold(c, e.State) })
+		h.forConn(e.Conn, func(c *conn) { h.noteStale(h.rooms.claims.Told(c.claims, e.State)) })
 	case exchange.Detached:
 		h.forConn(e.Conn, func(c *conn) { h.detached(c, e.Err) })
 	case exchange.Yield:
@@ -325,11 +326,18 @@ func (h *Hub) forConn(at exchange.Conn, f func(*conn)) {
 	f(c)
 }
 
+// noteStale counts an event that found nothing of its connection that it is about.
+func (h *Hub) noteStale(found bool) {
+	if !found {
+		h.stats.StaleEvents++
+	}
+}
+
 // Work does at most about budget units of what waits in the hub's queues, a unit being a delivery
 // or about as much, and reports whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
-		n := h.fanSlice(min(budget, fanSlice)) + h.replaySlice() + h.wakeSlice() + h.jobSlice()
+		n := h.fanSlice(min(budget, fanSlice)) + h.replaySlice() + h.wakeSlice() + h.jobs.Step()
 		n += h.toll()
 		if n == 0 {
 			break
@@ -346,18 +354,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 && !h.paced() || h.wakes.len() > 0 || h.jobs.len() > 0
-}
-
-func (h *Hub) jobSlice() int {
-	j, ok := h.jobs.pop()
-	if !ok {
-		return 0
-	}
-	if !j.step(h) {
-		h.jobs.push(j)
-	}
-	return 64
+	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 && !h.paced() || h.wakes.len() > 0 || h.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that

@@ -18,7 +18,7 @@ import (
 // limited is a world whose hub shares a budget with n-1 others.
 func limited(t tester, total int64, n int, lim Limits) (*world, *budget.Pool) {
 	w, p := newWorld(t, lim), budget.New(total, n)
-	w.h.queues = sendq.NewShared(sendq.Limits{Messages: w.h.lim.QueueMessages, Bytes: w.h.lim.QueueBytes}, p.Share(0), &w.h.looks)
+	w.h.queues = sendq.NewShared(sendq.Limits{Messages: w.h.lim.QueueMessages, Bytes: w.h.lim.QueueBytes}, p.Share(0), &w.h.cost)
 	w.h.SetTime(w.h.now, w.h.wall)
 	return w, p
 }

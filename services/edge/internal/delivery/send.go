@@ -128,7 +128,7 @@ func (h *Hub) Wrote(slot uint32, n int) {
 	h.wakeDrained(c)
 	h.sending = false
 	if c.claims != nil {
-		h.tellClaims(c)
+		h.rooms.claims.Flush(c.claims)
 	}
 	if held && !h.holds(c) {
 		h.resumed = append(h.resumed, c.slot)

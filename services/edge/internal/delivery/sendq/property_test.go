@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // model is what one queue should hold and have sent, kept the simple way.
@@ -44,7 +45,7 @@ type machine struct {
 	t       *rapid.T
 	shared  *Shared
 	budget  *budget.Share
-	looked  uint32
+	cost    walk.Cost
 	ms      int64
 	wall    uint64
 	streams map[string]*Stream
@@ -57,7 +58,7 @@ const testBudget = 64 << 20
 
 func newMachine(t *rapid.T) *machine {
 	m := &machine{t: t, budget: budget.New(testBudget, 1).Share(0), ms: 1 << 20, wall: 1000, streams: map[string]*Stream{}, seqs: map[string]uint64{}}
-	m.shared = NewShared(Limits{Messages: 1000, Bytes: 1 << 20}, m.budget, &m.looked)
+	m.shared = NewShared(Limits{Messages: 1000, Bytes: 1 << 20}, m.budget, &m.cost)
 	m.shared.SetTime(uint32(m.ms), m.wall)
 	for range rapid.IntRange(1, 3).Draw(t, "queues") {
 		m.queues = append(m.queues, &model{q: Empty})

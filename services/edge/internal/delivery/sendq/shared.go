@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // Limits of one queue.
@@ -18,9 +19,9 @@ type Limits struct {
 type Shared struct {
 	limits Limits
 	budget *budget.Share
-	looked *uint32 // items that were walked over, for whoever divides the work
-	ms     uint32  // the time in milliseconds, which wraps around
-	wall   uint64  // Unix time in microseconds
+	cost   *walk.Cost // of walks over queues
+	ms     uint32     // the time in milliseconds, which wraps around
+	wall   uint64     // Unix time in microseconds
 	states slab.Pool[state]
 	rings  rings
 	sizes  sizes
@@ -35,16 +36,17 @@ type Shared struct {
 	stalled int64 // sockets
 }
 
-// NewShared makes one for queues with these limits, in a budget. looked counts the items of walks.
-func NewShared(limits Limits, b *budget.Share, looked *uint32) *Shared {
-	return &Shared{limits: limits, budget: b, looked: looked, sizes: newSizes(b.Total()), scratch: make([]byte, 0, 16<<10)}
+// NewShared makes one for queues with these limits, in a budget. cost counts the
+// walks over queues.
+func NewShared(limits Limits, b *budget.Share, cost *walk.Cost) *Shared {
+	return &Shared{limits: limits, budget: b, cost: cost, sizes: newSizes(b.Total()), scratch: make([]byte, 0, 16<<10)}
 }
 
 // SetTime tells the time: milliseconds that wrap around, and Unix microseconds.
 func (h *Shared) SetTime(ms uint32, wall uint64) { h.ms, h.wall = ms, wall }
 
 // walked counts a walk over n items.
-func (h *Shared) walked(n uint32) { *h.looked += n }
+func (h *Shared) walked(n uint32) { h.cost.Add(int(n)) }
 
 // take gives the state of a queue that was empty.
 func (h *Shared) take(owner uint32) *state {
