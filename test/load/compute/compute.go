@@ -45,8 +45,8 @@ func New(r *suite.Run) *suite.Suite {
 			return nil
 		},
 		Begin: func(context.Context) (func() error, error) {
-			// What keeps the time of an open loop sleeps in the kernel, and must find a processor of
-			// Go's when it wakes, however many jobs run here.
+			// What keeps the time of an open loop sleeps in the kernel, and must find a processor
+			// of Go's when it wakes, however many jobs run here.
 			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 			return func() error { return nil }, nil
 		},

@@ -1,5 +1,5 @@
-// Package guard measures what guards an edge and its clients against other clients: what that costs,
-// and what it is worth, all in one run.
+// Package guard measures what guards an edge and its clients against other clients: what that
+// costs, and what it is worth, all in one run.
 package guard
 
 import (
@@ -31,7 +31,8 @@ func New(r *suite.Run) *suite.Suite {
 			return nil
 		},
 		Begin: func(context.Context) (func() error, error) {
-			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2) // threads of swarms block in the kernel; see edge
+			// threads of swarms block in the kernel; see edge
+			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 			return func() error { return nil }, nil
 		},
 		// Each part has a file of its own, named like it.
