@@ -1,14 +1,11 @@
 package local
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -101,33 +98,6 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 		}
 	}
 	return m.settle(ctx)
-}
-
-// Hold starts an edge without connections that wants topics, numbers FROM to before TO of a pattern
-// such as user/%d/inbox, and waits until it has announced that. It ends with in.
-func (m *Mesh) Hold(ctx context.Context, path, id, topics string, from, to int, more ...string) (p *Process, in io.WriteCloser, err error) {
-	args := append([]string{"-id", id, "-nats", m.nats, "-stores", m.Store.Addr, "-topics", topics, "-from", strconv.Itoa(from), "-to", strconv.Itoa(to)}, more...)
-	p, in, out, err := m.dir.StartTool(id, path, args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	said := make(chan error, 1)
-	go func() {
-		line, err := bufio.NewReader(out).ReadString('\n')
-		if line != "ready\n" {
-			err = errors.Join(fmt.Errorf("%s said %q: %s", id, line, p.Log()), err)
-		}
-		said <- err
-	}()
-	select {
-	case err = <-said:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		p.Kill()
-	}
-	return p, in, err
 }
 
 // AnotherRouter starts one more and waits until it is ready. It is the caller's to stop.

@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -60,16 +62,6 @@ func (d Dir) start(p *Process, path string, args ...string) error {
 	return nil
 }
 
-// StartSelf starts this program again with other arguments, to talk with over its standard input
-// and output.
-func (d Dir) StartSelf(name string, args ...string) (*Process, io.WriteCloser, io.Reader, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return d.StartTool(name, self, args...)
-}
-
 // StartTool starts a program to talk with over its standard input and output.
 func (d Dir) StartTool(name, path string, args ...string) (*Process, io.WriteCloser, io.Reader, error) {
 	p := &Process{Name: name, cmd: exec.Command(path, args...)}
@@ -104,8 +96,8 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Terminate asks the process to stop, and does not wait.
-func (p *Process) Terminate() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+// Signal sends one to the process, and does not wait.
+func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
 // Stop ends the process, with SIGKILL if it doesn't within a few seconds, and waits for its end.
 func (p *Process) Stop() {
@@ -192,4 +184,21 @@ func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s of %s: %s", path, p.Name, resp.Status)
 	}
 	return io.ReadAll(resp.Body)
+}
+
+// Figures are the process's metrics, by name and labels.
+func (p *Process) Figures(ctx context.Context) (map[string]float64, error) {
+	text, err := p.Get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			if v, err := strconv.ParseFloat(value, 64); err == nil {
+				all[name] = v
+			}
+		}
+	}
+	return all, nil
 }

@@ -32,7 +32,7 @@ type Set struct {
 	*postgres.DB // home
 	names        []string
 	all          []*postgres.DB
-	bases        []backend.Backend
+	bases        []backend.Log
 	log          *slog.Logger
 	group        *lifecycle.Group
 	places       atomic.Pointer[[topic.Shards]int]
@@ -132,7 +132,7 @@ func (s *Set) Ping(ctx context.Context) error {
 }
 
 // Databases are home and the others.
-func (s *Set) Databases() []backend.Backend { return s.bases }
+func (s *Set) Databases() []backend.Log { return s.bases }
 
 // Place of a shard.
 func (s *Set) Place(shard int) int { return s.places.Load()[shard] }

@@ -29,9 +29,16 @@ type Claims interface {
 	List(context.Context, *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreServiceListClaimsResponse, error)
 }
 
+// Database is what the service asks of a backend itself; all else is the log's and the claims'.
+type Database interface {
+	backend.Records
+	// Keys is that of a backend.Finder.
+	Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error)
+}
+
 // Config of a Service.
 type Config struct {
-	Backend backend.Backend
+	Backend Database
 	Log     *shardlog.Log
 	Owners  Owners
 	Claims  Claims

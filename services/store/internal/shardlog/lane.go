@@ -36,7 +36,7 @@ const tick = 250 * time.Millisecond
 // through the queue.
 type lane struct {
 	name     string
-	backend  backend.Backend
+	backend  backend.Log
 	owner    backend.Owner
 	policies func() *policy.Table
 	known    func() error
