@@ -119,7 +119,7 @@ func (f *front) Start(ctx context.Context) error {
 	f.group.Go("grpc-serve", func(context.Context) { f.served <- f.server.Serve(f.listener) })
 	f.serving.Store(true)
 	f.group.Go("grpc-health", f.watchHealth)
-	f.telemetry.Log.Info("router serves", "grpc", f.addr(), "advertise", f.advertise)
+	f.telemetry.Log.Info("router is serving", "grpc", f.addr(), "advertise", f.advertise)
 	return nil
 }
 
