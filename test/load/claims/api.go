@@ -12,6 +12,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // api is a connection to the router.
@@ -28,17 +29,13 @@ const (
 )
 
 // prepare connects, says how the bench's resources are claimed, and waits until one is.
-func (b *bench) prepare(ctx context.Context) error {
+func (b *bench) prepare(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	for range b.conns {
-		conn, err := grpc.NewClient(b.mesh.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			return err
-		}
+		conn := try.Get(grpc.NewClient(b.mesh.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 		b.apis = append(b.apis, api{pushmeshv1.NewClaimServiceClient(conn), conn})
 	}
-	if err := b.namespace(ctx, plain, nil); err != nil {
-		return err
-	}
+	try.Do(b.namespace(ctx, plain, nil))
 	for {
 		token, err := b.apis[0].acquire(ctx, plain+"/ready", "bench", time.Minute)
 		if err == nil {
@@ -118,15 +115,10 @@ type granted struct {
 
 // watch opens a stream of an owner that waits, and returns when the server has it. The stream ends
 // with the grant, or with ctx.
-func (a api) watch(ctx context.Context, resource, owner string) (*granted, error) {
-	stream, err := a.Watch(ctx, &pushmeshv1.WatchRequest{Resource: resource, Owner: owner})
-	if err != nil {
-		return nil, err
-	}
-	first, err := stream.Recv()
-	if err != nil {
-		return nil, err
-	}
+func (a api) watch(ctx context.Context, resource, owner string) (_ *granted, err error) {
+	defer try.Catch(&err)
+	stream := try.Get(a.Watch(ctx, &pushmeshv1.WatchRequest{Resource: resource, Owner: owner}))
+	first := try.Get(stream.Recv())
 	g := &granted{token: make(chan uint64, 1)}
 	if st := first.GetState(); st.GetState() != wirev1.ClaimState_STATE_QUEUED {
 		return nil, fmt.Errorf("watch of %s by %s: %v where it was to wait", resource, owner, st)

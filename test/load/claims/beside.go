@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // held resources, each with one who waits, beside which others come and go; besideRate is how many
@@ -51,24 +52,16 @@ func (b *bench) beside(ctx context.Context) error {
 }
 
 // compare gives the latency of pairs while something is so to that without, in turn.
-func (b *bench) compare(ctx context.Context, name string, span time.Duration, begin, end func() error) error {
+func (b *bench) compare(ctx context.Context, name string, span time.Duration, begin, end func() error) (err error) {
+	defer try.Catch(&err)
 	var p50, p99, with50, with99 []float64
 	for range b.Rounds {
-		took, err := open(ctx, besideRate, span, b.callers, b.pair("alone"))
-		if err != nil {
-			return err
-		}
+		took := try.Get(open(ctx, besideRate, span, b.callers, b.pair("alone")))
 		p50, p99 = append(p50, table.Quantile(took, 0.5)), append(p99, table.Quantile(took, 0.99))
-		if err := begin(); err != nil {
-			return err
-		}
-		if took, err = open(ctx, besideRate, span, b.callers, b.pair("beside")); err != nil {
-			return err
-		}
+		try.Do(begin())
+		took = try.Get(open(ctx, besideRate, span, b.callers, b.pair("beside")))
 		with50, with99 = append(with50, table.Quantile(took, 0.5)), append(with99, table.Quantile(took, 0.99))
-		if err := end(); err != nil {
-			return err
-		}
+		try.Do(end())
 	}
 	row := func(q string, with, without []float64) table.Row {
 		ratios := table.Ratios(with, without)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // bench is one run: one mesh and one database for all parts.
@@ -60,12 +61,9 @@ func New(r *suite.Run) *suite.Suite {
 }
 
 func (b *bench) begin(ctx context.Context) (end func() error, err error) {
-	if b.Programs.DB, err = b.DB.Fresh(); err != nil {
-		return nil, err
-	}
-	if b.mesh, err = b.Dir.StartMesh(ctx, b.Programs, 1); err != nil {
-		return nil, err
-	}
+	defer try.Catch(&err)
+	b.Programs.DB = try.Get(b.DB.Fresh())
+	b.mesh = try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 	if err := b.prepare(ctx); err != nil {
 		b.mesh.Stop()
 		return nil, err

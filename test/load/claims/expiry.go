@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // goalLate is how long after a hold's end the next may be told, in ms, at most.
@@ -22,7 +23,8 @@ const (
 // expiry has as many holds as -holds, a tenth of which end within some seconds, and takes by how
 // much those are late who are next at some of them: by the store's clock, the database's, on this
 // machine.
-func (b *bench) expiry(ctx context.Context) error {
+func (b *bench) expiry(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	errs := make([]error, 32)
 	var running sync.WaitGroup
 	for w := range errs {
@@ -33,9 +35,7 @@ func (b *bench) expiry(ctx context.Context) error {
 		})
 	}
 	running.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
+	try.Do(errors.Join(errs...))
 	began := time.Now()
 	ending := b.holds / 10
 	waits := make([]*granted, seen)
@@ -48,15 +48,11 @@ func (b *bench) expiry(ctx context.Context) error {
 		})
 	}
 	running.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
+	try.Do(errors.Join(errs...))
 	var late []time.Duration
 	early := 0
 	for i, g := range waits {
-		if _, err := g.wait(ctx); err != nil {
-			return err
-		}
+		try.Get(g.wait(ctx))
 		late = append(late, g.at.Sub(ends[i]))
 		if g.at.Before(ends[i]) {
 			early++

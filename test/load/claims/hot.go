@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // goalHandOver is from a release to the grant that the next one is told, in ms, the median.
@@ -19,15 +20,10 @@ const (
 
 // hot hands one resource over from owner to owner, each of whom waits at a stream: from the call
 // that releases to the push.
-func (b *bench) hot(ctx context.Context) error {
-	u, err := b.UsingMesh(b.mesh)
-	if err != nil {
-		return err
-	}
-	took, err := b.handOvers(ctx, plain+"/hot", contenders, handOvers)
-	if err != nil {
-		return err
-	}
+func (b *bench) hot(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	u := try.Get(b.UsingMesh(b.mesh))
+	took := try.Get(b.handOvers(ctx, plain+"/hot", contenders, handOvers))
 	text, err := said(u, len(took))
 	b.Add(table.AtMost(fmt.Sprintf("gRPC: hand-over among %d at one resource, median", contenders), table.Quantile(took, 0.5), "ms", goalHandOver,
 		fmt.Sprintf("p99 %.2f, max %.2f; %s", table.Quantile(took, 0.99), table.Quantile(took, 1), text)))
@@ -54,41 +50,27 @@ func (b *bench) contend(ctx context.Context, resource, name string, i int) (*con
 // handOvers has n owners wait in a line, each released by the one before and going to its end
 // again, so many times.
 func (b *bench) handOvers(ctx context.Context, resource string, n, times int) (took []time.Duration, err error) {
+	defer try.Catch(&err)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	holder := &contender{api: b.apis[0], name: "c-0"}
-	token, err := holder.acquire(ctx, resource, holder.name, time.Minute)
-	if err != nil {
-		return nil, err
-	}
+	token := try.Get(holder.acquire(ctx, resource, holder.name, time.Minute))
 	var line []*contender
 	for i := 1; i < n; i++ {
-		c, err := b.contend(ctx, resource, fmt.Sprintf("c-%d", i), i)
-		if err != nil {
-			return nil, err
-		}
+		c := try.Get(b.contend(ctx, resource, fmt.Sprintf("c-%d", i), i))
 		line = append(line, c)
 	}
 	for i := range times {
 		began := time.Now()
-		if err := holder.release(ctx, resource, holder.name, token); err != nil {
-			return nil, err
-		}
+		try.Do(holder.release(ctx, resource, holder.name, token))
 		next := line[0]
-		if token, err = next.wait(ctx); err != nil {
-			return nil, err
-		}
+		token = try.Get(next.wait(ctx))
 		took = append(took, next.at.Sub(began))
-		again, err := b.contend(ctx, resource, holder.name, i)
-		if err != nil {
-			return nil, err
-		}
+		again := try.Get(b.contend(ctx, resource, holder.name, i))
 		holder, line = next, append(line[1:], again)
 	}
 	for _, c := range line {
-		if err := c.leave(ctx, resource, c.name); err != nil {
-			return nil, err
-		}
+		try.Do(c.leave(ctx, resource, c.name))
 	}
 	return took, holder.release(ctx, resource, holder.name, token)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // goalFlat is by how much more anything may take where much is going on beside it, or before it in
@@ -36,12 +37,10 @@ type queue struct {
 	store             []float64 // µs of CPU for a move, by round
 }
 
-func (b *bench) queue(ctx context.Context, resource string, length int) (*queue, error) {
+func (b *bench) queue(ctx context.Context, resource string, length int) (_ *queue, err error) {
+	defer try.Catch(&err)
 	q := &queue{api: b.apis[0], resource: resource, holder: "first"}
-	var err error
-	if q.token, err = q.acquire(ctx, resource, q.holder, time.Hour); err != nil {
-		return nil, err
-	}
+	q.token = try.Get(q.acquire(ctx, resource, q.holder, time.Hour))
 	q.names = make([]string, length)
 	errs := make([]error, 32)
 	var running sync.WaitGroup
@@ -60,9 +59,7 @@ func (b *bench) queue(ctx context.Context, resource string, length int) (*queue,
 		})
 	}
 	running.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
+	try.Do(errors.Join(errs...))
 	if i := slices.Index(q.names, ""); i >= 0 {
 		return nil, fmt.Errorf("%s: nobody is at position %d", resource, i+1)
 	}
@@ -74,31 +71,21 @@ func (q *queue) name() string { q.n++; return fmt.Sprintf("w-%d", q.n) }
 
 // move has one join at the end and leave again, and hands the resource over to the first, whose
 // place at the end another takes. The stream at which the first is told is there before.
-func (q *queue) move(ctx context.Context) error {
+func (q *queue) move(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	passing := q.name()
 	began := time.Now()
-	if err := q.api.join(ctx, q.resource, passing); err != nil {
-		return err
-	}
+	try.Do(q.api.join(ctx, q.resource, passing))
 	q.join = append(q.join, time.Since(began))
 	began = time.Now()
-	if err := q.api.leave(ctx, q.resource, passing); err != nil {
-		return err
-	}
+	try.Do(q.api.leave(ctx, q.resource, passing))
 	q.leave = append(q.leave, time.Since(began))
-	next, err := q.watch(ctx, q.resource, q.names[0])
-	if err != nil {
-		return err
-	}
+	next := try.Get(q.watch(ctx, q.resource, q.names[0]))
 	began = time.Now()
-	if err := q.release(ctx, q.resource, q.holder, q.token); err != nil {
-		return err
-	}
-	if q.token, err = next.wait(ctx); err != nil {
-		return err
-	}
+	try.Do(q.release(ctx, q.resource, q.holder, q.token))
+	q.token = try.Get(next.wait(ctx))
 	q.hand = append(q.hand, next.at.Sub(began))
 	last := q.name()
 	q.holder, q.names = q.names[0], append(q.names[1:], last)
@@ -106,32 +93,19 @@ func (q *queue) move(ctx context.Context) error {
 }
 
 // line compares a short line and a long one, in turn.
-func (b *bench) line(ctx context.Context) error {
-	short, err := b.queue(ctx, plain+"/line-short", shortLine)
-	if err != nil {
-		return err
-	}
-	long, err := b.queue(ctx, plain+"/line-long", b.waiting)
-	if err != nil {
-		return err
-	}
+func (b *bench) line(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	short := try.Get(b.queue(ctx, plain+"/line-short", shortLine))
+	long := try.Get(b.queue(ctx, plain+"/line-long", b.waiting))
 	var join, leave, hand, cpu []float64
 	for range b.Rounds {
 		for _, q := range []*queue{short, long} {
-			before, err := procfs.CPU(b.mesh.Store.PID())
-			if err != nil {
-				return err
-			}
+			before := try.Get(procfs.CPU(b.mesh.Store.PID()))
 			q.join, q.leave, q.hand = nil, nil, nil
 			for range moves {
-				if err := q.move(ctx); err != nil {
-					return err
-				}
+				try.Do(q.move(ctx))
 			}
-			after, err := procfs.CPU(b.mesh.Store.PID())
-			if err != nil {
-				return err
-			}
+			after := try.Get(procfs.CPU(b.mesh.Store.PID()))
 			q.store = append(q.store, (after-before).Seconds()*1e6/moves)
 		}
 		ratio := func(a, b []time.Duration) float64 { return table.Quantile(a, 0.5) / table.Quantile(b, 0.5) }

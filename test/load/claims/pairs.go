@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // goals of pairs on resources of their own, per second, and in ms.
@@ -105,24 +106,18 @@ func (b *bench) pairs(ctx context.Context) error {
 
 // loops are closed ones: by all callers, for the rate, and by half and a quarter of them, who wait
 // for each other less.
-func (b *bench) loops(ctx context.Context, way, who string, do caller) error {
+func (b *bench) loops(ctx context.Context, way, who string, do caller) (err error) {
+	defer try.Catch(&err)
 	for _, callers := range []int{b.callers, (b.callers + 1) / 2, (b.callers + 3) / 4} {
 		var rates, p99 []float64
 		var text string
 		var took []time.Duration
 		for range b.Rounds {
-			u, err := b.UsingMesh(b.mesh)
-			if err != nil {
-				return err
-			}
+			u := try.Get(b.UsingMesh(b.mesh))
 			began := time.Now()
-			if took, err = closed(ctx, callers, b.Span/2, do); err != nil {
-				return err
-			}
+			took = try.Get(closed(ctx, callers, b.Span/2, do))
 			rates, p99 = append(rates, float64(len(took))/time.Since(began).Seconds()), append(p99, table.Quantile(took, 0.99))
-			if text, err = said(u, len(took)); err != nil {
-				return err
-			}
+			text = try.Get(said(u, len(took)))
 		}
 		b.Add(table.AtLeast(fmt.Sprintf("%s: pairs on distinct resources, %d %s", way, callers, who), table.Median(rates), "pairs/s", goalPairs, fmt.Sprintf("rounds %s; %s", table.Spread(rates), text)),
 			table.AtMost(fmt.Sprintf("%s: a pair among these, %d %s, p99", way, callers, who), table.Median(p99), "ms", goalPair,
@@ -136,21 +131,14 @@ func quantiles(name string, took []time.Duration) table.Row {
 }
 
 // paced is the latency of pairs at a rate that is offered whether the mesh keeps up or not.
-func (b *bench) paced(ctx context.Context) error {
+func (b *bench) paced(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	var p99 []float64
 	text := ""
 	for range b.Rounds {
-		u, err := b.UsingMesh(b.mesh)
-		if err != nil {
-			return err
-		}
-		took, err := open(ctx, b.rate, b.Span/2, 4*b.callers, b.pair("paced"))
-		if err != nil {
-			return err
-		}
-		if text, err = said(u, len(took)); err != nil {
-			return err
-		}
+		u := try.Get(b.UsingMesh(b.mesh))
+		took := try.Get(open(ctx, b.rate, b.Span/2, 4*b.callers, b.pair("paced")))
+		text = try.Get(said(u, len(took)))
 		p99 = append(p99, table.Quantile(took, 0.99))
 		text = fmt.Sprintf("p50 %.2f; %s", table.Quantile(took, 0.5), text)
 	}

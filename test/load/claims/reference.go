@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // locks is what lockload answers.
@@ -23,38 +24,23 @@ type locks struct {
 // reference does the same with etcd's concurrency.Mutex: one server, whose commits are on the same
 // disk, and a session for each owner.
 func (b *bench) reference(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	program := filepath.Join(b.Tools, "etcd")
 	if _, err := os.Stat(program); err != nil {
 		return errors.New("etcd can't be built here")
 	}
 	data := filepath.Join(string(b.Dir), "etcd-data")
-	etcd, err := b.Dir.StartEtcd(ctx, program, data)
-	if err != nil {
-		return err
-	}
+	etcd := try.Get(b.Dir.StartEtcd(ctx, program, data))
 	defer func() { etcd.Stop(); err = errors.Join(err, os.RemoveAll(data)) }()
-	load, err := b.Start("lockload", nil, filepath.Join(b.Tools, "lockload"), etcd.Addr)
-	if err != nil {
-		return err
-	}
+	load := try.Get(b.Start("lockload", nil, filepath.Join(b.Tools, "lockload"), etcd.Addr))
 	defer func() { err = errors.Join(err, load.Dismiss()) }()
-	u, err := suite.Using(suite.Of("generator", load.Process), suite.Of("etcd", etcd))
-	if err != nil {
-		return err
-	}
+	u := try.Get(suite.Using(suite.Of("generator", load.Process), suite.Of("etcd", etcd)))
 	var did locks
-	if err := load.Ask(fmt.Sprintf("pairs %d %d %d", b.callers, b.conns, int(b.Span.Seconds())), &did); err != nil {
-		return err
-	}
-	text, err := said(u, did.Done)
-	if err != nil {
-		return err
-	}
+	try.Do(load.Ask(fmt.Sprintf("pairs %d %d %d", b.callers, b.conns, int(b.Span.Seconds())), &did))
+	text := try.Get(said(u, did.Done))
 	b.Add(table.Figure(fmt.Sprintf("etcd: Lock and Unlock of distinct keys, %d owners", b.callers), float64(did.Done)/did.Seconds, "pairs/s", text),
 		table.Figure("etcd: a pair among these, p99", did.P99, "ms", fmt.Sprintf("p50 %.2f, max %.2f", did.P50, did.Max)))
-	if err := load.Ask(fmt.Sprintf("hot %d %d", contenders, handOvers), &did); err != nil {
-		return err
-	}
+	try.Do(load.Ask(fmt.Sprintf("hot %d %d", contenders, handOvers), &did))
 	b.Add(table.Figure(fmt.Sprintf("etcd: hand-over among %d at one key, median", contenders), did.P50, "ms", fmt.Sprintf("p99 %.2f, max %.2f", did.P99, did.Max)))
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // subscriber is a connection to the edge, which one goroutine uses.
@@ -26,15 +27,11 @@ type subscriber struct {
 }
 
 // connect is a client of the edge; its owner is "client:" and the name.
-func (b *bench) connect(ctx context.Context, name string) (*subscriber, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", b.mesh.Edges[0].Addr)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) connect(ctx context.Context, name string) (_ *subscriber, err error) {
+	defer try.Catch(&err)
+	conn := try.Get((&net.Dialer{}).DialContext(ctx, "tcp", b.mesh.Edges[0].Addr))
 	s := &subscriber{Conn: conn, r: bufio.NewReader(conn)}
-	if err := s.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: name, HeartbeatMs: swarm.Never}); err != nil {
-		return nil, err
-	}
+	try.Do(s.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: name, HeartbeatMs: swarm.Never}))
 	t, body, err := s.next()
 	if err == nil && t != wirev1.FrameType_FRAME_TYPE_WELCOME {
 		err = fmt.Errorf("%v where Welcome was due: %x", t, body)
@@ -126,13 +123,11 @@ func served(ctx context.Context, pair caller) error {
 }
 
 // tcpPairs are pairs and hand-overs over subscribers' connections.
-func (b *bench) tcpPairs(ctx context.Context) error {
+func (b *bench) tcpPairs(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	subs := make([]*subscriber, b.callers)
 	for i := range subs {
-		var err error
-		if subs[i], err = b.connect(ctx, fmt.Sprintf("c-%d", i)); err != nil {
-			return err
-		}
+		subs[i] = try.Get(b.connect(ctx, fmt.Sprintf("c-%d", i)))
 		defer func() { _ = subs[i].Close() }()
 	}
 	pair := func(_ context.Context, i, n int) error {
@@ -143,23 +138,17 @@ func (b *bench) tcpPairs(ctx context.Context) error {
 		}
 		return err
 	}
-	if err := served(ctx, pair); err != nil {
-		return err
-	}
+	try.Do(served(ctx, pair))
 	profiled := b.profiles(ctx, "tcp")
-	if err := errors.Join(b.loops(ctx, "TCP", "connections", pair), profiled()); err != nil {
-		return err
-	}
-	took, err := open(ctx, b.rate, b.Span/2, len(subs), pair)
-	if err != nil {
-		return err
-	}
+	try.Do(errors.Join(b.loops(ctx, "TCP", "connections", pair), profiled()))
+	took := try.Get(open(ctx, b.rate, b.Span/2, len(subs), pair))
 	b.Add(table.AtMost(fmt.Sprintf("TCP: a pair at %.0f/s, p99", b.rate), table.Quantile(took, 0.99), "ms", goalPair, fmt.Sprintf("p50 %.2f, max %.2f", table.Quantile(took, 0.5), table.Quantile(took, 1))))
 	return b.tcpHot(subs[:min(contenders, len(subs))])
 }
 
 // tcpHot hands one resource over, as hot does.
-func (b *bench) tcpHot(line []*subscriber) error {
+func (b *bench) tcpHot(line []*subscriber) (err error) {
+	defer try.Catch(&err)
 	const resource = plain + "/hot-tcp"
 	var token uint64
 	for i, s := range line {
@@ -167,10 +156,7 @@ func (b *bench) tcpHot(line []*subscriber) error {
 		if i == 0 {
 			want = wirev1.ClaimState_STATE_GRANTED
 		}
-		st, err := s.do(&wirev1.Claim{Resource: resource, Op: wirev1.Claim_OP_ACQUIRE}, want)
-		if err != nil {
-			return err
-		}
+		st := try.Get(s.do(&wirev1.Claim{Resource: resource, Op: wirev1.Claim_OP_ACQUIRE}, want))
 		token = max(token, st.GetToken())
 	}
 	var took []time.Duration
@@ -187,16 +173,10 @@ func (b *bench) tcpHot(line []*subscriber) error {
 		}()
 		began := time.Now()
 		_, err := holder.do(&wirev1.Claim{Resource: resource, Op: wirev1.Claim_OP_RELEASE, Token: token}, wirev1.ClaimState_STATE_RELEASED)
-		if err = errors.Join(err, <-told); err != nil {
-			return err
-		}
+		try.Do(errors.Join(err, <-told))
 		took, token = append(took, at.Sub(began)), st.GetToken()
-		if _, err := next.do(&wirev1.Claim{Resource: resource, Op: wirev1.Claim_OP_RENEW, Token: token}, wirev1.ClaimState_STATE_GRANTED); err != nil {
-			return err
-		}
-		if _, err := holder.do(&wirev1.Claim{Resource: resource, Op: wirev1.Claim_OP_ACQUIRE}, wirev1.ClaimState_STATE_QUEUED); err != nil {
-			return err
-		}
+		try.Get(next.do(&wirev1.Claim{Resource: resource, Op: wirev1.Claim_OP_RENEW, Token: token}, wirev1.ClaimState_STATE_GRANTED))
+		try.Get(holder.do(&wirev1.Claim{Resource: resource, Op: wirev1.Claim_OP_ACQUIRE}, wirev1.ClaimState_STATE_QUEUED))
 		line = append(line[1:], holder)
 	}
 	b.Add(table.AtMost(fmt.Sprintf("TCP: hand-over among %d at one resource, median", len(line)), table.Quantile(took, 0.5), "ms", goalHandOver,

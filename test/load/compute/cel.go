@@ -11,6 +11,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/expr"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // celProgram is an expression as cel-go itself runs it, over plain Go maps.
@@ -21,23 +22,17 @@ type celProgram struct {
 
 // celGo compiles with types declared and optimisations on: what a program that used cel-go directly
 // would do.
-func celGo(text string, all []*pushmeshv1.Candidate, now time.Time) (*celProgram, error) {
-	env, err := cel.NewEnv(
+func celGo(text string, all []*pushmeshv1.Candidate, now time.Time) (_ *celProgram, err error) {
+	defer try.Catch(&err)
+	env := try.Get(cel.NewEnv(
 		cel.Variable("features", cel.MapType(cel.StringType, cel.DoubleType)),
 		cel.Variable("profile", cel.MapType(cel.StringType, cel.DoubleType)),
 		cel.Variable("age", cel.DoubleType),
-	)
-	if err != nil {
-		return nil, err
-	}
+	))
 	checked, issues := env.Compile(text)
-	if err := issues.Err(); err != nil {
-		return nil, err
-	}
+	try.Do(issues.Err())
 	p := &celProgram{}
-	if p.program, err = env.Program(checked, cel.EvalOptions(cel.OptOptimize)); err != nil {
-		return nil, err
-	}
+	p.program = try.Get(env.Program(checked, cel.EvalOptions(cel.OptOptimize)))
 	who := profile(7)
 	for _, c := range all {
 		p.vars = append(p.vars, map[string]any{"features": c.GetFeatures(), "profile": who, "age": now.Sub(c.GetPublishedAt().AsTime()).Seconds()})
@@ -67,16 +62,11 @@ func (p *celProgram) evaluate() error {
 }
 
 // sameScores reports whether both ways give the same: otherwise there is nothing to compare.
-func sameScores(ctx context.Context, p *expr.Program, ins []expr.Input, c *celProgram) error {
+func sameScores(ctx context.Context, p *expr.Program, ins []expr.Input, c *celProgram) (err error) {
+	defer try.Catch(&err)
 	for i := range ins {
-		r, err := p.Eval(ctx, &ins[i])
-		if err != nil {
-			return err
-		}
-		other, err := c.score(i)
-		if err != nil {
-			return err
-		}
+		r := try.Get(p.Eval(ctx, &ins[i]))
+		other := try.Get(c.score(i))
 		if math.Abs(other-r.Number) > 1e-12*math.Abs(other) {
 			return fmt.Errorf("candidate %d: %v, and with cel-go %v", i, r.Number, other)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/vector"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // The best dotBest of dotRows candidates for each of dotProfiles.
@@ -24,26 +25,21 @@ const (
 )
 
 // dot has every profile meet every candidate, in turns with the same loop in C.
-func (b *bench) dot(ctx context.Context) error {
+func (b *bench) dot(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	programs, missing := b.compile(ctx, "topk", plainC, fastC)
 	r := rand.New(rand.NewPCG(1, 2))
 	rows, profiles := vectors(r, dotRows*dotDim), vectors(r, dotProfiles*dotDim)
 	var ours []float64
 	theirs := map[string][]float64{}
 	for range b.Rounds {
-		v, err := perSecond(b.Span, dotRows*dotProfiles, func() error {
+		v := try.Get(perSecond(b.Span, dotRows*dotProfiles, func() error {
 			_, err := vector.TopK(rows, dotDim, profiles, dotBest)
 			return err
-		})
-		if err != nil {
-			return err
-		}
+		}))
 		ours = append(ours, v/1e6)
 		for _, p := range programs {
-			v, err := p.dots(ctx)
-			if err != nil {
-				return err
-			}
+			v := try.Get(p.dots(ctx))
 			theirs[p.name] = append(theirs[p.name], v)
 		}
 	}
@@ -68,18 +64,13 @@ func (b *bench) dot(ctx context.Context) error {
 }
 
 // dots is the median of a few rounds of one run of the C program, in millions a second.
-func (v variant) dots(ctx context.Context) (float64, error) {
+func (v variant) dots(ctx context.Context) (_ float64, err error) {
+	defer try.Catch(&err)
 	const rounds = 3
-	lines, err := v.lines(ctx, fmt.Sprint(dotRows), fmt.Sprint(dotProfiles), fmt.Sprint(dotDim), fmt.Sprint(dotBest), fmt.Sprint(rounds))
-	if err != nil {
-		return 0, err
-	}
+	lines := try.Get(v.lines(ctx, fmt.Sprint(dotRows), fmt.Sprint(dotProfiles), fmt.Sprint(dotDim), fmt.Sprint(dotBest), fmt.Sprint(rounds)))
 	var all []float64
 	for _, line := range lines {
-		n, err := numberAt(line, 0)
-		if err != nil {
-			return 0, err
-		}
+		n := try.Get(numberAt(line, 0))
 		all = append(all, n)
 	}
 	if len(all) != rounds {

@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/test/load/suite"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // isolatedWork is what each job takes that a node is saturated with.
@@ -31,33 +32,24 @@ func (b *bench) startFeeder(addr string, jobs int) (w *suite.Worker, took time.D
 
 // feed is that process: "on" begins, "off" ends and answers how many jobs were done.
 func feed(ctx context.Context, arg []byte, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
 	var f feeding
-	if err := json.Unmarshal(arg, &f); err != nil {
-		return err
-	}
+	try.Do(json.Unmarshal(arg, &f))
 	c := computeclient.New(computeclient.Config{Addrs: []string{f.Addr}, Caller: "bench"})
-	if err := c.Start(ctx); err != nil {
-		return err
-	}
+	try.Do(c.Start(ctx))
 	defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx))) }()
 	c.Begun(ctx)
 	job, took, err := jobOf(isolatedWork, 100)
-	if err = errors.Join(err, say(took)); err != nil {
-		return err
-	}
+	try.Do(errors.Join(err, say(took)))
 	s := &saturation{client: c, job: job, atOnce: f.Jobs}
 	for order := range orders {
 		switch order {
 		case "on":
 			s.start(ctx)
 		case "off":
-			if err := s.stop(); err != nil {
-				return err
-			}
+			try.Do(s.stop())
 		}
-		if err := say(s.done.Load()); err != nil {
-			return err
-		}
+		try.Do(say(s.done.Load()))
 	}
 	return nil
 }

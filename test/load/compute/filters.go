@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -83,22 +84,15 @@ type filterLag struct {
 }
 
 func (b *bench) filterRound(ctx context.Context, plain bool) (f filterLag, err error) {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 1, "--where-budget", "100ms")
-	if err != nil {
-		return f, err
-	}
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1, "--where-budget", "100ms"))
 	defer m.Stop()
 	edge := m.Edges[0]
 	began := time.Now()
-	s, err := swarm.Dial(ctx, swarm.Config{Addr: edge.Addr, Conns: filterConns, Dialect: &filtered{plain: plain}, Message: func(int, []byte) { f.deliveries++ }})
-	if err != nil {
-		return f, err
-	}
+	s := try.Get(swarm.Dial(ctx, swarm.Config{Addr: edge.Addr, Conns: filterConns, Dialect: &filtered{plain: plain}, Message: func(int, []byte) { f.deliveries++ }}))
 	defer func() { err = errors.Join(err, s.Close()) }()
 	f.took = time.Since(began)
-	if f.subscribe, err = edgeLag(ctx, edge); err != nil {
-		return f, err
-	}
+	f.subscribe = try.Get(edgeLag(ctx, edge))
 	err = f.publish(ctx, m, s)
 	if err == nil {
 		f.messages, err = edgeLag(ctx, edge)
@@ -110,17 +104,12 @@ func (b *bench) filterRound(ctx context.Context, plain bool) (f filterLag, err e
 }
 
 // publish sends messages while the swarm reads; each is for one filter.
-func (f *filterLag) publish(ctx context.Context, m *local.Mesh, s *swarm.Swarm) error {
-	conn, err := grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
+func (f *filterLag) publish(ctx context.Context, m *local.Mesh, s *swarm.Swarm) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
 	api := pushmeshv1.NewPublishServiceClient(conn)
-	before, err := procfs.CPU(m.PIDs()...)
-	if err != nil {
-		return err
-	}
+	before := try.Get(procfs.CPU(m.PIDs()...))
 	f.sent = int(filterSpan.Seconds() * filterRate)
 	done := make(chan error, 1)
 	go func() {
@@ -137,15 +126,11 @@ func (f *filterLag) publish(ctx context.Context, m *local.Mesh, s *swarm.Swarm) 
 			}
 			published = true
 		default:
-			if err := s.Turn(20 * time.Millisecond); err != nil {
-				return err
-			}
+			try.Do(s.Turn(20 * time.Millisecond))
 		}
 	}
 	for began := time.Now(); f.deliveries < f.sent && time.Since(began) < 10*time.Second; {
-		if err := s.Turn(20 * time.Millisecond); err != nil {
-			return err
-		}
+		try.Do(s.Turn(20 * time.Millisecond))
 	}
 	after, err := procfs.CPU(m.PIDs()...)
 	f.cpu = (after - before).Seconds() * 1000 / float64(f.sent)

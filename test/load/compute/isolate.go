@@ -11,40 +11,28 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/flow"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // isolation measures an edge beside a compute node that is idle and one that is saturated, in
 // turns.
 func (b *bench) isolation(what string, workers int, goal float64, by ...string) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
-		m, err := b.Dir.StartMesh(ctx, b.Programs, 1)
-		if err != nil {
-			return err
-		}
+		defer try.Catch(&err)
+		m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 		defer m.Stop()
-		p, err := b.Dir.StartCompute(ctx, b.Programs, "compute-1", by, "--workers", fmt.Sprint(workers))
-		if err != nil {
-			return err
-		}
+		p := try.Get(b.Dir.StartCompute(ctx, b.Programs, "compute-1", by, "--workers", fmt.Sprint(workers)))
 		defer p.Stop()
-		f, took, err := b.startFeeder(p.Addr, 2*workers)
-		if err != nil {
-			return err
-		}
+		f, took := try.Get2(b.startFeeder(p.Addr, 2*workers))
 		defer func() { err = errors.Join(err, f.Dismiss()) }()
-		spin, err := b.Hire("spinner", "spin", workers, nil, by...)
-		if err != nil {
-			return err
-		}
+		spin := try.Get(b.Hire("spinner", "spin", workers, nil, by...))
 		defer func() { err = errors.Join(err, spin.Dismiss()) }()
 		done := int64(0)
 		i := &isolated{bench: b, edge: m.Edges[0], beside: []besides{
 			{start: func() error { return f.Ask("on", nil) }, stop: func() error { return f.Ask("off", &done) }},
 			{start: func() error { return spin.Ask("on", nil) }, stop: func() error { return spin.Ask("off", nil) }},
 		}}
-		if err := i.run(ctx, m); err != nil {
-			return err
-		}
+		try.Do(i.run(ctx, m))
 		if done == 0 {
 			return errors.New("no job was done meanwhile")
 		}
@@ -66,11 +54,9 @@ func (b *bench) shared(priority string, goal float64, by ...string) func(context
 
 // onLoop has an edge stand still for 200 ms of every second, as it does where its own loops do one
 // job a second.
-func (b *bench) onLoop(ctx context.Context) error {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 1)
-	if err != nil {
-		return err
-	}
+func (b *bench) onLoop(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 	defer m.Stop()
 	stopped := make(chan error, 1)
 	var end context.CancelFunc
@@ -83,25 +69,20 @@ func (b *bench) onLoop(ctx context.Context) error {
 		},
 		stop: func() error { end(); return <-stopped },
 	}}}
-	if err := i.run(ctx, m); err != nil {
-		return err
-	}
+	try.Do(i.run(ctx, m))
 	i.rows("for contrast: edge that does one job of 200 ms a second on its own loops", 0, "; its process is stopped for as long")
 	return nil
 }
 
 // stall stops a process for isolatedWork every second.
-func stall(ctx context.Context, p *local.Process) error {
+func stall(ctx context.Context, p *local.Process) (err error) {
+	defer try.Catch(&err)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		if err := p.Signal(syscall.SIGSTOP); err != nil {
-			return err
-		}
+		try.Do(p.Signal(syscall.SIGSTOP))
 		time.Sleep(isolatedWork)
-		if err := p.Signal(syscall.SIGCONT); err != nil {
-			return err
-		}
+		try.Do(p.Signal(syscall.SIGCONT))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -123,32 +104,24 @@ type isolated struct {
 }
 
 func (i *isolated) run(ctx context.Context, m *local.Mesh) (err error) {
-	f, err := flow.Broadcast(ctx, m.Router.Addr, i.edge.Addr, fanTopic, fanSubs, fanRate)
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	f := try.Get(flow.Broadcast(ctx, m.Router.Addr, i.edge.Addr, fanTopic, fanSubs, fanRate))
 	defer func() { err = errors.Join(err, f.Swarm.Close()) }()
 	for range i.isolateRounds {
 		for with := range 1 + len(i.beside) {
-			if err := i.round(ctx, f, with); err != nil {
-				return err
-			}
+			try.Do(i.round(ctx, f, with))
 		}
 	}
 	return nil
 }
 
 func (i *isolated) round(ctx context.Context, f *flow.Flow, with int) (err error) {
+	defer try.Catch(&err)
 	if with > 0 {
-		if err := i.beside[with-1].start(); err != nil {
-			return err
-		}
+		try.Do(i.beside[with-1].start())
 		defer func() { err = errors.Join(err, i.beside[with-1].stop()) }()
 	}
-	tail, err := p99(ctx, f, i.isolateSpan)
-	if err != nil {
-		return err
-	}
+	tail := try.Get(p99(ctx, f, i.isolateSpan))
 	l, err := edgeLag(ctx, i.edge)
 	i.p99[with], i.lag99[with], i.most[with] = append(i.p99[with], tail), append(i.lag99[with], l.p99), append(i.most[with], l.most)
 	return err

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // heavy is an expression that takes some µs, so that little has to be shipped for much work: a job
@@ -55,24 +56,16 @@ func jobOf(work time.Duration, n int) (*meshv1.RankJobRequest, time.Duration, er
 
 // nodePool has a compute node do the mix.
 func (b *bench) nodePool(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	workers := b.mixWorkers
 	if workers == 0 { // who asks and what carries jobs need the rest
 		workers = max(1, runtime.NumCPU()-1)
 	}
-	p, c, err := b.startCompute(ctx, nil, "--workers", fmt.Sprint(workers))
-	if err != nil {
-		return err
-	}
+	p, c := try.Get2(b.startCompute(ctx, nil, "--workers", fmt.Sprint(workers)))
 	defer p.Stop()
 	defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx))) }()
-	short, shortTook, err := jobOf(shortWork, 10)
-	if err != nil {
-		return err
-	}
-	long, longTook, err := jobOf(longWork, 200)
-	if err != nil {
-		return err
-	}
+	short, shortTook := try.Get2(jobOf(shortWork, 10))
+	long, longTook := try.Get2(jobOf(longWork, 200))
 	m := mix{workers: workers, load: b.mixLoad, shortWork: shortTook, longWork: longTook, do: func(l bool, done func(time.Duration, error)) {
 		job := short
 		if l {
@@ -90,9 +83,7 @@ func (b *bench) nodePool(ctx context.Context) (err error) {
 			profiled = b.Profiles(ctx, "nodepool", 5, p)
 		}
 		o, err := m.run(ctx, b.mixSpan, uint64(i))
-		if err = errors.Join(err, profiled()); err != nil {
-			return err
-		}
+		try.Do(errors.Join(err, profiled()))
 		rounds = append(rounds, o)
 	}
 	b.mixRows("a compute node", rounds, fmt.Sprintf("; %d workers, jobs of %.2f and %.0f ms, of %d and %d B, with their shipping", workers, shortTook.Seconds()*1e3, longTook.Seconds()*1e3, proto.Size(short), proto.Size(long)))

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -31,7 +32,8 @@ type ranker struct {
 
 // scorers ranks candidates in this process as a compute node does, in slices, with each kind of
 // scorer in turn, and evaluates the same expression with cel-go.
-func (b *bench) scorers(ctx context.Context) error {
+func (b *bench) scorers(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	now := time.Now()
 	all := candidates(scoredCandidates, now)
 	text := &pushmeshv1.ExpressionScorer{Expression: usualExpression}
@@ -51,19 +53,11 @@ func (b *bench) scorers(ctx context.Context) error {
 		}
 		rankers = append(rankers, &ranker{name: r.name, rank: func() error { return rank(spec, all, now) }})
 	}
-	program, err := expr.Compile(usualExpression, expr.Score, expr.Limits{})
-	if err != nil {
-		return err
-	}
+	program := try.Get(expr.Compile(usualExpression, expr.Score, expr.Limits{}))
 	ours := inputs(all, now)
 	rankers = append(rankers, &ranker{name: "evaluation", rank: func() error { return evaluate(ctx, program, ours) }})
-	cel, err := celGo(usualExpression, all, now)
-	if err != nil {
-		return err
-	}
-	if err := sameScores(ctx, program, ours, cel); err != nil {
-		return err
-	}
+	cel := try.Get(celGo(usualExpression, all, now))
+	try.Do(sameScores(ctx, program, ours, cel))
 	rankers = append(rankers, &ranker{name: "cel-go", rank: cel.evaluate})
 	for range b.Rounds {
 		for _, r := range rankers {

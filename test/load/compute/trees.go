@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/trees"
 	"github.com/pushmesh/pushmesh/internal/trees/treesgen"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -22,31 +23,22 @@ const (
 )
 
 // trees scores rows with a generated model, in turns with the best there is in C for the same one.
-func (b *bench) trees(ctx context.Context) error {
+func (b *bench) trees(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	forest := treesgen.New(forestTrees, forestLeaves, forestColumns, 1)
-	m, err := trees.Parse(forest.LightGBM(), trees.Limits{})
-	if err != nil {
-		return err
-	}
+	m := try.Get(trees.Parse(forest.LightGBM(), trees.Limits{}))
 	rows := treesgen.Rows(forestRows, forestColumns, 0.05, 1)
 	file := filepath.Join(string(b.Dir), "forest")
-	if err := os.WriteFile(file, forest.Flat(rows), 0o600); err != nil {
-		return err
-	}
+	try.Do(os.WriteFile(file, forest.Flat(rows), 0o600))
 	programs, missing := b.compile(ctx, "trees", plainC)
 	out := make([]float64, forestRows)
 	var ours []float64
 	theirs := map[string][]float64{}
 	for range b.Rounds {
-		v, err := perSecond(b.Span, forestRows*forestTrees, func() error { m.RawBatch(rows, out); return nil })
-		if err != nil {
-			return err
-		}
+		v := try.Get(perSecond(b.Span, forestRows*forestTrees, func() error { m.RawBatch(rows, out); return nil }))
 		ours = append(ours, v/1e6)
 		for _, p := range programs {
-			if err := p.walks(ctx, file, b.Span.Seconds(), total(out), theirs); err != nil {
-				return err
-			}
+			try.Do(p.walks(ctx, file, b.Span.Seconds(), total(out), theirs))
 		}
 	}
 	what := fmt.Sprintf("%d trees × %d leaves × %d columns", forestTrees, forestLeaves, forestColumns)
@@ -63,20 +55,12 @@ func (b *bench) trees(ctx context.Context) error {
 
 // walks runs the C program, which must come to the same scores, and notes how quick each of its
 // ways is.
-func (v variant) walks(ctx context.Context, file string, seconds, want float64, into map[string][]float64) error {
-	lines, err := v.lines(ctx, file, fmt.Sprint(seconds))
-	if err != nil {
-		return err
-	}
+func (v variant) walks(ctx context.Context, file string, seconds, want float64, into map[string][]float64) (err error) {
+	defer try.Catch(&err)
+	lines := try.Get(v.lines(ctx, file, fmt.Sprint(seconds)))
 	for _, line := range lines {
-		rate, err := numberAt(line, 1)
-		if err != nil {
-			return err
-		}
-		sum, err := numberAt(line, 2)
-		if err != nil {
-			return err
-		}
+		rate := try.Get(numberAt(line, 1))
+		sum := try.Get(numberAt(line, 2))
 		if math.Abs(sum-want) > 1e-9*math.Abs(want) {
 			return fmt.Errorf("%s, %s: the scores sum up to %v, ours to %v", v.name, line[0], sum, want)
 		}

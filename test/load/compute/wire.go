@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // inFlight jobs of the whole way.
@@ -38,10 +39,8 @@ type load struct {
 
 // wire has a compute node of its own process rank, over the stream that routers use.
 func (b *bench) wire(ctx context.Context) (err error) {
-	p, c, err := b.startCompute(ctx, nil)
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	p, c := try.Get2(b.startCompute(ctx, nil))
 	defer p.Stop()
 	defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx))) }()
 	now := time.Now()
@@ -73,9 +72,7 @@ func (b *bench) wire(ctx context.Context) (err error) {
 	for i, l := range loads {
 		done := b.Profiles(ctx, fmt.Sprintf("wire-%d", i), 3, p)
 		_, err := l.flood(ctx, c, 4*time.Second)
-		if err := errors.Join(err, done()); err != nil {
-			return err
-		}
+		try.Do(errors.Join(err, done()))
 	}
 	return nil
 }
@@ -96,34 +93,21 @@ func (b *bench) startCompute(ctx context.Context, by []string, more ...string) (
 }
 
 // round measures jobs side by side, then one after the other.
-func (l *load) round(ctx context.Context, c *computeclient.Client, p *local.Process, span time.Duration) error {
-	server, err := procfs.CPU(p.PID())
-	if err != nil {
-		return err
-	}
+func (l *load) round(ctx context.Context, c *computeclient.Client, p *local.Process, span time.Duration) (err error) {
+	defer try.Catch(&err)
+	server := try.Get(procfs.CPU(p.PID()))
 	own, began := cpu(), time.Now()
-	jobs, err := l.flood(ctx, c, span)
-	if err != nil {
-		return err
-	}
+	jobs := try.Get(l.flood(ctx, c, span))
 	took := time.Since(began)
-	after, err := procfs.CPU(p.PID())
-	if err != nil {
-		return err
-	}
+	after := try.Get(procfs.CPU(p.PID()))
 	n := float64(jobs)
 	l.rate = append(l.rate, n/took.Seconds())
 	l.server = append(l.server, (after-server).Seconds()*1e6/n)
 	l.client = append(l.client, (cpu()-own).Seconds()*1e6/n)
-	if err := l.rank(); err != nil {
-		return err
-	}
+	try.Do(l.rank())
 	for began := time.Now(); time.Since(began) < span/2; {
 		sent := time.Now()
-		resp, err := c.Do(ctx, l.job)
-		if err != nil {
-			return err
-		}
+		resp := try.Get(c.Do(ctx, l.job))
 		took := time.Since(sent)
 		l.alone = append(l.alone, took)
 		l.shipping = append(l.shipping, took-time.Duration(resp.GetRanUs()+resp.GetWaitedUs())*time.Microsecond)

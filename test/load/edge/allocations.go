@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // budgetTest is the edge's own test of what a delivery allocates on a loop; it fails with the
@@ -38,23 +39,15 @@ func (b *bench) allocations(ctx context.Context) error {
 
 // allocated measures what the whole edge process allocates per delivery, decoding of batches and
 // all, and how much goes out at once.
-func (b *bench) allocated(ctx context.Context, edge *local.Process, targets []*target) error {
+func (b *bench) allocated(ctx context.Context, edge *local.Process, targets []*target) (err error) {
+	defer try.Catch(&err)
 	for _, t := range targets {
 		if t.Name != ephemeral {
 			continue
 		}
-		before, err := edge.Figures(ctx)
-		if err != nil {
-			return err
-		}
-		s, err := t.Pump(ctx, 64, b.Span)
-		if err != nil {
-			return err
-		}
-		after, err := edge.Figures(ctx)
-		if err != nil {
-			return err
-		}
+		before := try.Get(edge.Figures(ctx))
+		s := try.Get(t.Pump(ctx, 64, b.Span))
+		after := try.Get(edge.Figures(ctx))
 		per := func(name string) float64 { return (after[name] - before[name]) / float64(s.Deliveries) }
 		b.Add(
 			table.Figure("allocations per delivery, whole edge process, window 64", per(mallocs), "1", ""),

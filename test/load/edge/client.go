@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // client is one connection with a blocking socket: nothing but the kernel stands between a byte
@@ -31,15 +32,10 @@ func dialClient(addr string) (*client, error) {
 	return dialAs(addr, &wirev1.Hello{Version: wire.Version, HeartbeatMs: swarm.Never})
 }
 
-func dialAs(addr string, hello *wirev1.Hello) (*client, error) {
-	at, err := netip.ParseAddrPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
+func dialAs(addr string, hello *wirev1.Hello) (_ *client, err error) {
+	defer try.Catch(&err)
+	at := try.Get(netip.ParseAddrPort(addr))
+	fd := try.Get(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
 	c := &client{fd: fd, room: make([]byte, 256<<10)}
 	err = errors.Join(
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),

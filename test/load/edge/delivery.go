@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // The servers that deliver side by side; all have the same subscribers and get the same messages.
@@ -23,10 +24,8 @@ const (
 // delivery measures CPU per delivery of all servers in turns, so that what else happens on the
 // machine meets all of them.
 func (b *bench) delivery(ctx context.Context) (err error) {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 1)
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 	defer m.Stop()
 	var targets []*target
 	missing := map[string]string{}
@@ -44,14 +43,9 @@ func (b *bench) delivery(ctx context.Context) (err error) {
 		case other:
 			programs := b.Programs
 			programs.Bin = b.versus
-			m, err := b.Dir.StartMesh(ctx, programs, 1)
-			if err != nil {
-				return err
-			}
+			m := try.Get(b.Dir.StartMesh(ctx, programs, 1))
 			defer m.Stop()
-			if t, err = b.edgeTarget(ctx, m, name, "bench/all", b.subs); err != nil {
-				return err
-			}
+			t = try.Get(b.edgeTarget(ctx, m, name, "bench/all", b.subs))
 		case ephemeral:
 			t, err = b.edgeTarget(ctx, m, name, "bench/all", b.subs)
 		case durable:
@@ -75,25 +69,18 @@ func (b *bench) delivery(ctx context.Context) (err error) {
 		rate := map[string][]float64{}
 		for range b.Rounds {
 			for _, t := range targets {
-				s, err := t.Pump(ctx, window, b.Span)
-				if err != nil {
-					return err
-				}
+				s := try.Get(t.Pump(ctx, window, b.Span))
 				cost[t.Name] = append(cost[t.Name], s.PerDelivery())
 				rate[t.Name] = append(rate[t.Name], s.Rate())
 			}
 		}
 		b.deliveryRows(window, cost, rate, missing)
 	}
-	if err := b.allocated(ctx, m.Edges[0], targets); err != nil {
-		return err
-	}
+	try.Do(b.allocated(ctx, m.Edges[0], targets))
 	for _, t := range targets {
 		if t.Name == ephemeral {
 			for _, window := range []int{1, 64} {
-				if err := b.cpuProfile(ctx, t, fmt.Sprintf("window-%d", window), window); err != nil {
-					return err
-				}
+				try.Do(b.cpuProfile(ctx, t, fmt.Sprintf("window-%d", window), window))
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/flow"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -27,29 +28,19 @@ const (
 // other connections. The same flood to another edge is what it is compared with: that takes the
 // machine as much.
 func (b *bench) flood(ctx context.Context) (err error) {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 2, "--loops", "1")
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 2, "--loops", "1"))
 	defer m.Stop()
-	f, err := flow.Broadcast(ctx, m.Router.Addr, m.Edges[0].Addr, topic, floodSubs, floodRate)
-	if err != nil {
-		return err
-	}
+	f := try.Get(flow.Broadcast(ctx, m.Router.Addr, m.Edges[0].Addr, topic, floodSubs, floodRate))
 	defer func() { err = errors.Join(err, f.Swarm.Close()) }()
 	// Who is measured comes before who floods: this is not about the machine's scheduler.
 	f.First = true
-	if _, err := f.Run(ctx, time.Second/2, floodSpan); err != nil {
-		return err
-	}
+	try.Get(f.Run(ctx, time.Second/2, floodSpan))
 	quiet := table.Quantile(f.Took, 0.99)
 	var elsewhere, here, frames []float64
 	for range b.Rounds {
 		for i, into := range []*[]float64{&elsewhere, &here} {
-			handled, err := beside(ctx, f, m.Edges[1-i])
-			if err != nil {
-				return err
-			}
+			handled := try.Get(beside(ctx, f, m.Edges[1-i]))
 			*into = append(*into, table.Quantile(f.Took, 0.99))
 			frames = append(frames, handled)
 		}
@@ -63,19 +54,12 @@ func (b *bench) flood(ctx context.Context) (err error) {
 // beside runs the flow while a client floods an edge, and says how many frames of the flood are
 // handled there in a second.
 func beside(ctx context.Context, f *flow.Flow, at *local.Process) (frames float64, err error) {
-	stop, err := startFlood(at.Addr)
-	if err != nil {
-		return 0, err
-	}
+	defer try.Catch(&err)
+	stop := try.Get(startFlood(at.Addr))
 	defer func() { err = errors.Join(err, stop()) }()
-	before, err := at.Figures(ctx)
-	if err != nil {
-		return 0, err
-	}
+	before := try.Get(at.Figures(ctx))
 	began := time.Now()
-	if _, err := f.Run(ctx, time.Second/2, floodSpan); err != nil {
-		return 0, err
-	}
+	try.Get(f.Run(ctx, time.Second/2, floodSpan))
 	after, err := at.Figures(ctx)
 	frames = (after[framesRead] - before[framesRead]) / time.Since(began).Seconds()
 	if err == nil && frames < 10_000 {

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -26,12 +27,10 @@ const (
 // collector measures what the garbage collector of an edge takes for the same messages to the same
 // subscribers, with few other connections and with many. Each of those has a topic of its own.
 func (b *bench) collector(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	prog := b.Programs
 	prog.EdgeEnv = []string{"GODEBUG=gctrace=1"}
-	m, err := b.Dir.StartMesh(ctx, prog, 2)
-	if err != nil {
-		return err
-	}
+	m := try.Get(b.Dir.StartMesh(ctx, prog, 2))
 	defer m.Stop()
 	var targets []*target
 	defer func() {
@@ -52,10 +51,7 @@ func (b *bench) collector(ctx context.Context) (err error) {
 	found := make([][]collections, len(targets))
 	for round := range b.Rounds + 1 {
 		for i, t := range targets {
-			c, err := b.gcRound(ctx, t)
-			if err != nil {
-				return err
-			}
+			c := try.Get(b.gcRound(ctx, t))
 			if round > 0 { // the first one warms up: the heap finds its size
 				found[i] = append(found[i], c)
 			}
@@ -88,31 +84,22 @@ func (b *bench) gcTarget(ctx context.Context, m *local.Mesh, edge, conns int) (*
 }
 
 // gcRound sends its messages, 64 in flight, and says what the edge's collector did meanwhile.
-func (b *bench) gcRound(ctx context.Context, t *target) (collections, error) {
-	before, err := t.server.Said()
-	if err != nil {
-		return collections{}, err
-	}
+func (b *bench) gcRound(ctx context.Context, t *target) (_ collections, err error) {
+	defer try.Catch(&err)
+	before := try.Get(t.server.Said())
 	t.Swarm.Restart()
 	const half = 32
 	for sent := 0; sent < gcMessages; {
-		if err := errors.Join(t.Source.Publish(half), ctx.Err()); err != nil {
-			return collections{}, err
-		}
+		try.Do(errors.Join(t.Source.Publish(half), ctx.Err()))
 		sent += half
 		if sent == gcMessages {
 			t.Swarm.Await(sent)
 		} else {
 			t.Swarm.Await(sent - half)
 		}
-		if err := t.Swarm.Until(20 * time.Second); err != nil {
-			return collections{}, err
-		}
+		try.Do(t.Swarm.Until(20 * time.Second))
 	}
-	after, err := t.server.Said()
-	if err != nil {
-		return collections{}, err
-	}
+	after := try.Get(t.server.Said())
 	c, err := readTrace(string(after[len(before):]))
 	if err == nil && len(c.pauses) < 3 {
 		err = fmt.Errorf("%s collected %d times", t.Name, len(c.pauses))

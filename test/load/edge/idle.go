@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // parked is what many connections cost a server.
@@ -120,10 +121,8 @@ func (b *bench) park(ctx context.Context, server *local.Process, d swarm.Dialect
 }
 
 func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 1)
-	if err != nil {
-		return p, err
-	}
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 	defer m.Stop()
 	d := swarm.Subscribe(topic)
 	d.HeartbeatMs = 30_000
@@ -134,10 +133,7 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 	if err != nil {
 		return p, err
 	}
-	figures, err := m.Edges[0].Figures(ctx)
-	if err != nil {
-		return p, err
-	}
+	figures := try.Get(m.Edges[0].Figures(ctx))
 	p.fullest = figures[fullest] * figures[loops] / float64(b.conns) // 1 is even
 	if want := uint64(b.conns) * 9 / 10; b.hold >= 30*time.Second && s.Pongs() < want {
 		return p, fmt.Errorf("only %d pings were answered", s.Pongs())
@@ -146,13 +142,8 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 	if b.Profile != "" {
 		err = errors.Join(b.Heap(ctx, "idle", m.Edges[0]), s.Hold(time.Now().Add(21*time.Second)))
 	}
-	if err = errors.Join(err, done()); err != nil {
-		return p, err
-	}
-	src, err := publisher.New(ctx, m.Router.Addr, topic, b.size)
-	if err != nil {
-		return p, err
-	}
+	try.Do(errors.Join(err, done()))
+	src := try.Get(publisher.New(ctx, m.Router.Addr, topic, b.size))
 	t := newTarget("edge", m.Edges[0], b.conns)
 	t.Swarm, t.Source = s, src
 	defer func() { err = errors.Join(err, src.Close()) }()
@@ -161,10 +152,8 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 }
 
 func (b *bench) parkPeer(ctx context.Context, name string) (p parked, err error) {
-	server, err := b.peer(ctx, name)
-	if err != nil {
-		return p, err
-	}
+	defer try.Catch(&err)
+	server := try.Get(b.peer(ctx, name))
 	defer server.Stop()
 	d, source := b.dialect(ctx, name, server.Addr)
 	s, p, err := b.park(ctx, server, d, 6*time.Second)
@@ -174,10 +163,7 @@ func (b *bench) parkPeer(ctx context.Context, name string) (p parked, err error)
 	if err != nil || name != "redis" {
 		return p, err
 	}
-	src, err := source()
-	if err != nil {
-		return p, err
-	}
+	src := try.Get(source())
 	defer func() { err = errors.Join(err, src.Close()) }()
 	t := newTarget(name, server, b.conns)
 	t.Swarm, t.Source = s, src

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // deliveriesPerSecond of the open loop.
@@ -17,16 +18,11 @@ const deliveriesPerSecond = 10_000
 
 // latency measures an open loop at an edge and at the bare loop, which is fed and read by the same
 // load: its figures say what that and the kernel take.
-func (b *bench) latency(ctx context.Context) error {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 1)
-	if err != nil {
-		return err
-	}
+func (b *bench) latency(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 	defer m.Stop()
-	bare, err := b.Dir.StartBare(ctx, b.Tools, bareWrite)
-	if err != nil {
-		return err
-	}
+	bare := try.Get(b.Dir.StartBare(ctx, b.Tools, bareWrite))
 	defer bare.Stop()
 	what := fmt.Sprintf("latency, %d deliveries/s to %d subscribers", deliveriesPerSecond, b.subs)
 	for _, topics := range []int{1, 100} {
@@ -37,9 +33,7 @@ func (b *bench) latency(ctx context.Context) error {
 		alone := &flow.Flow{Topics: []string{topic}, PerSecond: float64(deliveriesPerSecond) / float64(each), Source: func(ctx context.Context) (flow.Source, error) {
 			return publisher.Bare(ctx, bare.Addr, b.size)
 		}}
-		if err := b.openLoop(ctx, alone, swarm.Config{Addr: bare.Addr, Conns: each, Dialect: &swarm.Bare{Size: b.size}}); err != nil {
-			return err
-		}
+		try.Do(b.openLoop(ctx, alone, swarm.Config{Addr: bare.Addr, Conns: each, Dialect: &swarm.Bare{Size: b.size}}))
 		edge := &flow.Flow{PerSecond: float64(deliveriesPerSecond) / float64(each), Source: func(ctx context.Context) (flow.Source, error) {
 			return publisher.New(ctx, m.Router.Addr, topic, b.size)
 		}}
@@ -47,9 +41,7 @@ func (b *bench) latency(ctx context.Context) error {
 			edge.Topics = append(edge.Topics, fmt.Sprintf("bench/latency-%d/%d", topics, n))
 		}
 		own := func(n int) []string { return edge.Topics[n%topics : n%topics+1] }
-		if err := b.openLoop(ctx, edge, swarm.Config{Addr: m.Edges[0].Addr, Conns: b.subs, Dialect: &swarm.Push{Topics: own, HeartbeatMs: swarm.Never}}); err != nil {
-			return err
-		}
+		try.Do(b.openLoop(ctx, edge, swarm.Config{Addr: m.Edges[0].Addr, Conns: b.subs, Dialect: &swarm.Push{Topics: own, HeartbeatMs: swarm.Never}}))
 		reference := fmt.Sprintf("bare-write to %d subscribers: p50 %.2f, p99 %.2f", each, table.Quantile(alone.Took, 0.5), table.Quantile(alone.Took, 0.99))
 		b.Add(
 			table.Figure(name+", p50", table.Quantile(edge.Took, 0.5), "ms", fmt.Sprintf("max %.2f", table.Quantile(edge.Took, 1))),

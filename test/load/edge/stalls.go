@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // soon is how fast a Ping is to be answered whatever else the loop does, in ms.
@@ -20,42 +21,26 @@ const manyFilters = 10_000
 // stalls measures what one loop's other work means for a connection that only pings: a broadcast to
 // very many, very many subscriptions that end at once, and clients with very many topics.
 func (b *bench) stalls(ctx context.Context) (err error) {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 1, "--loops", "1", "--max-subscriptions", fmt.Sprint(manyFilters))
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1, "--loops", "1", "--max-subscriptions", fmt.Sprint(manyFilters)))
 	defer m.Stop()
-	t, err := b.edgeTarget(ctx, m, "edge", topic, b.conns)
-	if err != nil {
-		return err
-	}
+	t := try.Get(b.edgeTarget(ctx, m, "edge", topic, b.conns))
 	defer func() { err = errors.Join(err, t.close()) }()
-	if _, err := t.Pump(ctx, 1, time.Second); err != nil { // warms up
-		return err
-	}
+	try.Get(t.Pump(ctx, 1, time.Second)) // warms up
 	what := fmt.Sprintf("broadcasts to %d on one loop", b.conns)
-	p, err := probe(m.Edges[0].Addr, func() error {
+	p := try.Get(probe(m.Edges[0].Addr, func() error {
 		_, err := t.Pump(ctx, 1, 3*b.Span)
 		return err
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	b.pingRows(what, p, "")
 	var all pings
 	spans := []float64{}
 	for range b.Rounds {
-		p, took, err := unsubscribeAll(m.Edges[0].Addr)
-		if err != nil {
-			return err
-		}
+		p, took := try.Get2(unsubscribeAll(m.Edges[0].Addr))
 		all.took, all.late = append(all.took, p.took...), max(all.late, p.late)
 		spans = append(spans, float64(took)/float64(time.Millisecond))
 	}
-	lag, err := worstLag(ctx, m.Edges[0])
-	if err != nil {
-		return err
-	}
+	lag := try.Get(worstLag(ctx, m.Edges[0]))
 	b.pingRows(fmt.Sprintf("%d filters end at once", manyFilters), all, fmt.Sprintf(", they took %.3g ms, worst lag of the loop's last samples %.3g ms", table.Median(spans), lag))
 	return b.wideStalls(ctx, m)
 }
@@ -71,10 +56,8 @@ func (b *bench) pingRows(what string, p pings, also string) {
 // unsubscribeAll subscribes to very many filters, half of them with wildcards, and ends all in one
 // go while another connection pings.
 func unsubscribeAll(addr string) (p pings, took time.Duration, err error) {
-	c, err := dialClient(addr)
-	if err != nil {
-		return p, 0, err
-	}
+	defer try.Catch(&err)
+	c := try.Get(dialClient(addr))
 	defer func() { err = errors.Join(err, c.close()) }()
 	var end []byte
 	for i := range manyFilters {
@@ -82,14 +65,9 @@ func unsubscribeAll(addr string) (p pings, took time.Duration, err error) {
 		if i%2 == 0 {
 			filter = fmt.Sprintf("bench/many/+/%d", i)
 		}
-		err := c.send(frame(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(i + 1), Filter: filter}))
-		if err != nil {
-			return p, 0, err
-		}
+		try.Do(c.send(frame(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(i + 1), Filter: filter})))
 		if i%100 == 99 { // its answers are read as they come, as a client's library would
-			if err := c.until(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, 100); err != nil {
-				return p, 0, err
-			}
+			try.Do(c.until(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, 100))
 		}
 		end = append(end, frame(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: uint32(i + 1)})...)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // wideFilters of one client match wideTopics durable topics each, as many as one may.
@@ -22,10 +23,9 @@ const (
 
 // wideStalls measures what a client with 10,000 topics means for a connection that only pings: its
 // wildcards begin, a session with as many begins, is resumed, and ends.
-func (b *bench) wideStalls(ctx context.Context, m *local.Mesh) error {
-	if err := fillTopics(ctx, m.Router.Addr); err != nil {
-		return err
-	}
+func (b *bench) wideStalls(ctx context.Context, m *local.Mesh) (err error) {
+	defer try.Catch(&err)
+	try.Do(fillTopics(ctx, m.Router.Addr))
 	steps := []string{"10 wildcards with 1,000 topics each begin", "a session with 10,000 topics begins", "it is resumed", "its filters end"}
 	all, spans := make([]pings, len(steps)), make([][]float64, len(steps))
 	for round := range b.Rounds {
@@ -38,9 +38,7 @@ func (b *bench) wideStalls(ctx context.Context, m *local.Mesh) error {
 			all[i].took, all[i].late = append(all[i].took, p.took...), max(all[i].late, p.late)
 			spans[i] = append(spans[i], took)
 		}
-		if err := w.c.close(); err != nil {
-			return err
-		}
+		try.Do(w.c.close())
 	}
 	for i, what := range steps {
 		b.pingRows(what, all[i], fmt.Sprintf(", it took %.3g ms", table.Median(spans[i])))
@@ -93,15 +91,11 @@ func (w *wide) resume() error {
 
 // again connects anew and subscribes to everything.
 func (w *wide) again(session string, m *wirev1.Subscribe) (err error) {
+	defer try.Catch(&err)
 	if w.c != nil {
-		if err := w.c.close(); err != nil {
-			return err
-		}
+		try.Do(w.c.close())
 	}
-	w.c, err = dialAs(w.addr, &wirev1.Hello{Version: wire.Version, HeartbeatMs: swarm.Never, ClientId: "wide", Session: session})
-	if err != nil {
-		return err
-	}
+	w.c = try.Get(dialAs(w.addr, &wirev1.Hello{Version: wire.Version, HeartbeatMs: swarm.Never, ClientId: "wide", Session: session}))
 	var all []byte
 	for f := range wideFilters {
 		m.Id, m.Filter = uint32(f+1), fmt.Sprintf("room/wide%d/+", f)

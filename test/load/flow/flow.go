@@ -13,6 +13,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // Source publishes messages that carry the time at which they were due.
@@ -120,20 +121,17 @@ func Sleep(at time.Time, sleep func(*unix.Timespec)) {
 }
 
 // Due calls do so many times, each when it is due.
-func Due(ctx context.Context, total int, perSecond float64, sleep func(*unix.Timespec), do func(n int, at time.Time) error) error {
+func Due(ctx context.Context, total int, perSecond float64, sleep func(*unix.Timespec), do func(n int, at time.Time) error) (err error) {
+	defer try.Catch(&err)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The kernel wakes a thread up to 50 µs late, to save power, unless it is asked not to.
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
-		return err
-	}
+	try.Do(unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0))
 	began := time.Now()
 	for n := range total {
 		at := began.Add(time.Duration(float64(n) / perSecond * float64(time.Second)))
 		Sleep(at, sleep)
-		if err := errors.Join(do(n, at), ctx.Err()); err != nil {
-			return err
-		}
+		try.Do(errors.Join(do(n, at), ctx.Err()))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -26,30 +27,18 @@ const (
 
 // catchup lets subscribers read on that are behind, beside others that are not.
 func (b *bench) catchup(ctx context.Context) (err error) {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 1)
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 	defer m.Stop()
-	live, err := flow.Broadcast(ctx, m.Router.Addr, m.Edges[0].Addr, "room/guard/live", liveSubscribers, liveRate)
-	if err != nil {
-		return err
-	}
+	live := try.Get(flow.Broadcast(ctx, m.Router.Addr, m.Edges[0].Addr, "room/guard/live", liveSubscribers, liveRate))
 	defer func() { err = errors.Join(err, live.Swarm.Close()) }()
 	var alone, beside, spans, reads []float64
 	for round := range b.Rounds {
 		topic := fmt.Sprint("room/guard/late-", round)
-		if err := fill(ctx, m.Router.Addr, topic, lateMessages, lateSize, 500); err != nil {
-			return err
-		}
-		p99, _, err := tail(ctx, live, b.Span)
-		if err != nil {
-			return err
-		}
+		try.Do(fill(ctx, m.Router.Addr, topic, lateMessages, lateSize, 500))
+		p99, _ := try.Get2(tail(ctx, live, b.Span))
 		alone = append(alone, p99)
-		if err := b.catchUp(ctx, m, live, topic, &beside, &spans, &reads); err != nil {
-			return err
-		}
+		try.Do(b.catchUp(ctx, m, live, topic, &beside, &spans, &reads))
 	}
 	b.Add(
 		table.AtMost(fmt.Sprintf("%d subscribers behind by %d messages are level", lateSubscribers, lateMessages), table.Median(spans), "s", lateGoal, fmt.Sprintf("rounds: %.3g", spans)),
@@ -61,24 +50,19 @@ func (b *bench) catchup(ctx context.Context) (err error) {
 }
 
 // catchUp has a crowd subscribe from the beginning while the flow goes on.
-func (b *bench) catchUp(ctx context.Context, m *local.Mesh, live *flow.Flow, topic string, beside, spans, reads *[]float64) error {
+func (b *bench) catchUp(ctx context.Context, m *local.Mesh, live *flow.Flow, topic string, beside, spans, reads *[]float64) (err error) {
+	defer try.Catch(&err)
 	const name = `pushmesh_edge_store_reads_total{for="resume"}`
-	before, err := m.Edges[0].Figures(ctx)
-	if err != nil {
-		return err
-	}
+	before := try.Get(m.Edges[0].Figures(ctx))
 	bytes := 0
-	s, err := swarm.New(swarm.Config{
+	s := try.Get(swarm.New(swarm.Config{
 		Addr: m.Edges[0].Addr, Conns: lateSubscribers, First: liveSubscribers, Dialect: &earliest{topic: topic},
 		Message: func(conn int, frame []byte) {
 			if conn == 0 {
 				bytes += len(frame)
 			}
 		},
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	began, level := time.Now(), make(chan error, 1)
 	go func() {
 		s.Await(lateMessages)

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // atATime is how many clients connect at once.
@@ -33,16 +34,12 @@ type crowd struct {
 // connect opens n of them, subscribed to a topic; with TLS where cfg is given.
 func connect(ctx context.Context, addr string, n int, cfg *tls.Config, topic string) (*crowd, error) {
 	c := &crowd{conns: make([]net.Conn, n), there: make(chan struct{}, 1)}
-	err := each(n, func(i int) error {
-		conn, err := dial(ctx, addr, cfg)
-		if err != nil {
-			return err
-		}
+	err := each(n, func(i int) (err error) {
+		defer try.Catch(&err)
+		conn := try.Get(dial(ctx, addr, cfg))
 		c.conns[i] = conn
 		r := bufio.NewReader(conn)
-		if err := greet(conn, r, topic); err != nil {
-			return err
-		}
+		try.Do(greet(conn, r, topic))
 		c.ended.Go(func() { c.count(r) })
 		return nil
 	})

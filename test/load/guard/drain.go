@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -23,20 +24,15 @@ const (
 )
 
 // drain stops one of three edges and watches its clients go to the other two.
-func (b *bench) drain(ctx context.Context) error {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 3, "--drain", "26s", "--grace", "40s", "--drain-pace", "750")
-	if err != nil {
-		return err
-	}
+func (b *bench) drain(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 3, "--drain", "26s", "--grace", "40s", "--drain-pace", "750"))
 	defer m.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var flows []*flow.Flow
 	for i, e := range m.Edges[1:] {
-		f, err := flow.Broadcast(ctx, m.Router.Addr, e.Addr, fmt.Sprint("room/guests/", i), drainGuests, 50)
-		if err != nil {
-			return err
-		}
+		f := try.Get(flow.Broadcast(ctx, m.Router.Addr, e.Addr, fmt.Sprint("room/guests/", i), drainGuests, 50))
 		defer func() { _ = f.Swarm.Close() }()
 		flows = append(flows, f)
 	}
@@ -44,10 +40,7 @@ func (b *bench) drain(ctx context.Context) error {
 	for i := range topics {
 		topics[i] = fmt.Sprint("room/moves/", i)
 	}
-	all, readers, err := movers(ctx, m.Edges[0].Addr, b.conns, func(n int) string { return topics[n%drainTopics] })
-	if err != nil {
-		return err
-	}
+	all, readers := try.Get2(movers(ctx, m.Edges[0].Addr, b.conns, func(n int) string { return topics[n%drainTopics] }))
 	stop := publishing(ctx, m.Router.Addr, topics)
 	// Goroutines of clients end with ctx; what they say of themselves is read after that.
 	var wg sync.WaitGroup
@@ -55,26 +48,12 @@ func (b *bench) drain(ctx context.Context) error {
 	for i, c := range all {
 		wg.Go(func() { errs[i] = c.live(ctx, readers[i]) })
 	}
-	calm, err := p99(ctx, flows, 8*time.Second)
-	if err != nil {
-		return err
-	}
+	calm := try.Get(p99(ctx, flows, 8*time.Second))
 	began := time.Now()
-	if err := m.Edges[0].Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	moving, err := p99(ctx, flows, 22*time.Second)
-	if err != nil {
-		return err
-	}
-	took, err := allMoved(all, m.Edges[0], began)
-	if err != nil {
-		return err
-	}
-	published, err := stop()
-	if err != nil {
-		return err
-	}
+	try.Do(m.Edges[0].Signal(syscall.SIGTERM))
+	moving := try.Get(p99(ctx, flows, 22*time.Second))
+	took := try.Get(allMoved(all, m.Edges[0], began))
+	published := try.Get(stop())
 	missing := missed(all, published)
 	cancel()
 	wg.Wait()

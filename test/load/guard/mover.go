@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // mover is a client of one topic that does as GoAway says: it waits, connects to the place that is
@@ -80,20 +81,16 @@ func (m *mover) connect(ctx context.Context, addr string) (*bufio.Reader, error)
 }
 
 // read takes messages until GoAway, whose body it returns, or an end.
-func (m *mover) read(r *bufio.Reader) (*wirev1.GoAway, error) {
+func (m *mover) read(r *bufio.Reader) (_ *wirev1.GoAway, err error) {
+	defer try.Catch(&err)
 	var buf []byte
 	for {
-		t, body, err := wire.Read(r, buf, wire.MaxBody)
-		if err != nil {
-			return nil, err
-		}
+		t, body := try.Get2(wire.Read(r, buf, wire.MaxBody))
 		buf = body[:0]
 		switch t {
 		case wirev1.FrameType_FRAME_TYPE_MESSAGE:
 			var msg wirev1.Message
-			if err := proto.Unmarshal(body, &msg); err != nil {
-				return nil, err
-			}
+			try.Do(proto.Unmarshal(body, &msg))
 			if msg.GetSeq() != m.last.Load()+1 {
 				m.holes++
 			}

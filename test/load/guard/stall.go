@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -30,30 +31,18 @@ const (
 // stall measures what subscribers that take nothing cost the others, in turns with nobody stalled,
 // and lets them catch up then.
 func (b *bench) stall(ctx context.Context) (err error) {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 1, "--queue-memory", fmt.Sprint(stallMemory))
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1, "--queue-memory", fmt.Sprint(stallMemory)))
 	defer m.Stop()
 	stalled := b.conns / stallEvery
-	live, err := flow.Broadcast(ctx, m.Router.Addr, m.Edges[0].Addr, "room/guard/all", b.conns-stalled, stallRate)
-	if err != nil {
-		return err
-	}
+	live := try.Get(flow.Broadcast(ctx, m.Router.Addr, m.Edges[0].Addr, "room/guard/all", b.conns-stalled, stallRate))
 	defer func() { err = errors.Join(err, live.Swarm.Close()) }()
-	if _, _, err := tail(ctx, live, time.Second); err != nil { // warms up
-		return err
-	}
+	try.Get2(tail(ctx, live, time.Second)) // warms up
 	var alone, beside, held, kernel, rss []float64
 	for range b.Rounds {
-		p99, _, err := tail(ctx, live, b.Span)
-		if err != nil {
-			return err
-		}
+		p99, _ := try.Get2(tail(ctx, live, b.Span))
 		alone = append(alone, p99)
-		if p99, err = b.besideStalled(ctx, m, live, stalled, &held, &kernel, &rss); err != nil {
-			return err
-		}
+		p99 = try.Get(b.besideStalled(ctx, m, live, stalled, &held, &kernel, &rss))
 		beside = append(beside, p99)
 	}
 	said := fmt.Sprintf("p99 ms alone %.3g, beside %.3g; %d rounds of %d messages/s", alone, beside, b.Rounds, stallRate)
@@ -69,30 +58,17 @@ func (b *bench) stall(ctx context.Context) (err error) {
 // besideStalled measures the flow beside connections that take nothing, then lets them read all
 // they missed.
 func (b *bench) besideStalled(ctx context.Context, m *local.Mesh, live *flow.Flow, n int, held, kernel, rss *[]float64) (p99 float64, err error) {
-	s, err := swarm.Dial(ctx, swarm.Config{
+	defer try.Catch(&err)
+	s := try.Get(swarm.Dial(ctx, swarm.Config{
 		Addr: m.Edges[0].Addr, Conns: n, First: b.conns,
 		Dialect: swarm.Subscribe(live.Topics[0], stallTopic),
-	})
-	if err != nil {
-		return 0, err
-	}
+	}))
 	defer func() { err = errors.Join(err, s.Close()) }()
 	s.Restart()
-	if err := fill(ctx, m.Router.Addr, stallTopic, stallMessages, stallSize, 8); err != nil {
-		return 0, err
-	}
-	p99, sent, err := tail(ctx, live, b.Span)
-	if err != nil {
-		return 0, err
-	}
-	all, err := m.Edges[0].Figures(ctx)
-	if err != nil {
-		return 0, err
-	}
-	memory, err := procfs.RSS(m.PIDs()...)
-	if err != nil {
-		return 0, err
-	}
+	try.Do(fill(ctx, m.Router.Addr, stallTopic, stallMessages, stallSize, 8))
+	p99, sent := try.Get2(tail(ctx, live, b.Span))
+	all := try.Get(m.Edges[0].Figures(ctx))
+	memory := try.Get(procfs.RSS(m.PIDs()...))
 	if stuck := all["pushmesh_edge_stuck_connections"]; int(stuck) < n {
 		return 0, fmt.Errorf("only %.0f of %d are stuck", stuck, n)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -36,19 +37,11 @@ type secureEdge struct {
 func (b *bench) secureEdge(ctx context.Context) (*secureEdge, error) { return b.secureEdges(ctx, 1) }
 
 // secureEdges is a mesh of so many; pid is the first one's.
-func (b *bench) secureEdges(ctx context.Context, n int) (*secureEdge, error) {
-	ca, err := testca.New()
-	if err != nil {
-		return nil, err
-	}
-	cert, key, err := ca.Write(string(b.Dir), "edge", "127.0.0.1")
-	if err != nil {
-		return nil, err
-	}
-	m, err := b.Dir.StartMesh(ctx, b.Programs, n, "--tls-cert", cert, "--tls-key", key)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) secureEdges(ctx context.Context, n int) (_ *secureEdge, err error) {
+	defer try.Catch(&err)
+	ca := try.Get(testca.New())
+	cert, key := try.Get2(ca.Write(string(b.Dir), "edge", "127.0.0.1"))
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, n, "--tls-cert", cert, "--tls-key", key))
 	return &secureEdge{m, m.Edges[0].PID(), &tls.Config{RootCAs: ca.Pool()}}, nil
 }
 
@@ -59,26 +52,16 @@ func (b *bench) tls(ctx context.Context) error {
 }
 
 // shake opens connections and closes them once hands are shaken.
-func (b *bench) shake(ctx context.Context) error {
-	e, err := b.secureEdge(ctx)
-	if err != nil {
-		return err
-	}
+func (b *bench) shake(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	e := try.Get(b.secureEdge(ctx))
 	defer e.Stop()
 	resumed := e.cfg.Clone()
 	resumed.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-	first, err := dial(ctx, e.Edges[0].Addr, resumed)
-	if err != nil {
-		return err
-	}
-	if err := greet(first, bufio.NewReader(first), "bench/none"); err != nil { // reads the ticket
-		return err
-	}
+	first := try.Get(dial(ctx, e.Edges[0].Addr, resumed))
+	try.Do(greet(first, bufio.NewReader(first), "bench/none")) // reads the ticket
 	defer func() { _ = first.Close() }()
-	plain, err := b.perCore(ctx, e, nil, false)
-	if err != nil {
-		return err
-	}
+	plain := try.Get(b.perCore(ctx, e, nil, false))
 	old := e.cfg.Clone()
 	old.MaxVersion = tls.VersionTLS12
 	for _, x := range []struct {
@@ -92,10 +75,7 @@ func (b *bench) shake(ctx context.Context) error {
 		{"full, TLS 1.3, without ML-KEM", classic(e.cfg), false},
 		{"resumed, TLS 1.3, without ML-KEM", classic(resumed), true},
 	} {
-		rate, err := b.perCore(ctx, e, x.cfg, x.resume)
-		if err != nil {
-			return err
-		}
+		rate := try.Get(b.perCore(ctx, e, x.cfg, x.resume))
 		b.Add(table.Figure("TLS handshakes per second of one core, "+x.name, rate, "1/s", fmt.Sprintf("%s, connections without TLS %.0f", opensslSpeed(ctx), plain)))
 	}
 	return nil
@@ -144,24 +124,16 @@ func opensslSpeed(ctx context.Context) string {
 
 // idle has connections idle in an edge of their own.
 func (b *bench) idle(ctx context.Context) error {
-	perConn := func(secure bool) (float64, error) {
-		e, err := b.secureEdge(ctx)
-		if err != nil {
-			return 0, err
-		}
+	perConn := func(secure bool) (_ float64, err error) {
+		defer try.Catch(&err)
+		e := try.Get(b.secureEdge(ctx))
 		defer e.Stop()
 		cfg := e.cfg
 		if !secure {
 			cfg = nil
 		}
-		before, err := procfs.RSS(e.pid)
-		if err != nil {
-			return 0, err
-		}
-		c, err := connect(ctx, e.Edges[0].Addr, tlsIdle, cfg, "bench/idle")
-		if err != nil {
-			return 0, err
-		}
+		before := try.Get(procfs.RSS(e.pid))
+		c := try.Get(connect(ctx, e.Edges[0].Addr, tlsIdle, cfg, "bench/idle"))
 		defer c.close()
 		time.Sleep(tlsHold)
 		after, err := procfs.RSS(e.pid)
@@ -180,10 +152,8 @@ func (b *bench) idle(ctx context.Context) error {
 
 // deliver has as many subscribers with TLS as without get the same, in turns.
 func (b *bench) deliver(ctx context.Context) (err error) {
-	e, err := b.secureEdge(ctx)
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	e := try.Get(b.secureEdge(ctx))
 	defer e.Stop()
 	cost := map[string]map[int][]float64{}
 	type side struct {
@@ -193,15 +163,9 @@ func (b *bench) deliver(ctx context.Context) (err error) {
 	}
 	var sides []side
 	for name, cfg := range map[string]*tls.Config{"plain": nil, "tls": e.cfg} {
-		c, err := connect(ctx, e.Edges[0].Addr, tlsSubscribers, cfg, "bench/"+name)
-		if err != nil {
-			return err
-		}
+		c := try.Get(connect(ctx, e.Edges[0].Addr, tlsSubscribers, cfg, "bench/"+name))
 		defer c.close()
-		src, err := publisher.New(ctx, e.Router.Addr, "bench/"+name, tlsSize)
-		if err != nil {
-			return err
-		}
+		src := try.Get(publisher.New(ctx, e.Router.Addr, "bench/"+name, tlsSize))
 		defer func() { err = errors.Join(err, src.Close()) }()
 		sides, cost[name] = append(sides, side{name, c, src}), map[int][]float64{}
 	}
@@ -228,20 +192,14 @@ func (b *bench) deliver(ctx context.Context) (err error) {
 }
 
 // pump has so many messages in flight for a while, and says what a delivery cost the edge, in µs.
-func (b *bench) pump(ctx context.Context, pid int, c *crowd, src *publisher.Publisher, window int) (float64, error) {
-	before, err := procfs.CPU(pid)
-	if err != nil {
-		return 0, err
-	}
+func (b *bench) pump(ctx context.Context, pid int, c *crowd, src *publisher.Publisher, window int) (_ float64, err error) {
+	defer try.Catch(&err)
+	before := try.Get(procfs.CPU(pid))
 	sent := 0
 	for began := time.Now(); time.Since(began) < time.Second; sent += window {
 		c.want(window)
-		if err := src.Publish(window); err != nil {
-			return 0, err
-		}
-		if err := c.await(ctx); err != nil {
-			return 0, err
-		}
+		try.Do(src.Publish(window))
+		try.Do(c.await(ctx))
 	}
 	after, err := procfs.CPU(pid)
 	return (after - before).Seconds() * 1e6 / float64(sent*len(c.conns)), err

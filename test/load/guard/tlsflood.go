@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/flow"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -24,19 +25,11 @@ const (
 // tlsFlood measures deliveries at one edge while handshakes flood it, in turns with a flood of
 // another edge on the same machine, which takes as much CPU of it, and with none.
 func (b *bench) tlsFlood(ctx context.Context) (err error) {
-	e, err := b.secureEdges(ctx, 2)
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	e := try.Get(b.secureEdges(ctx, 2))
 	defer e.Stop()
-	hello, err := firstRecord(e.cfg)
-	if err != nil {
-		return err
-	}
-	live, err := flow.Broadcast(ctx, e.Router.Addr, e.Edges[0].Addr, "room/guard/tls", floodConns, floodRate)
-	if err != nil {
-		return err
-	}
+	hello := try.Get(firstRecord(e.cfg))
+	live := try.Get(flow.Broadcast(ctx, e.Router.Addr, e.Edges[0].Addr, "room/guard/tls", floodConns, floodRate))
 	defer func() { err = errors.Join(err, live.Swarm.Close()) }()
 	p99 := map[string][]float64{}
 	var each []float64

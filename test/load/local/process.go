@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/pushmesh/pushmesh/test/load/try"
 	"io"
 	"net"
 	"net/http"
@@ -63,18 +64,13 @@ func (d Dir) start(p *Process, path string, args ...string) error {
 }
 
 // StartTool starts a program to talk with over its standard input and output.
-func (d Dir) StartTool(name, path string, args ...string) (*Process, io.WriteCloser, io.Reader, error) {
+func (d Dir) StartTool(name, path string, args ...string) (_ *Process, _ io.WriteCloser, _ io.Reader, err error) {
+	defer try.Catch(&err)
 	p := &Process{Name: name, cmd: exec.Command(path, args...)}
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	in := try.Get(p.cmd.StdinPipe())
 	// A pipe of its own: one of exec's would be closed as soon as the process ends, with the last
 	// words in it.
-	out, write, err := os.Pipe()
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	out, write := try.Get2(os.Pipe())
 	p.cmd.Stdout = write
 	err = errors.Join(d.start(p, path), write.Close())
 	return p, in, out, err
@@ -170,15 +166,10 @@ func (p *Process) ready(ctx context.Context) error {
 }
 
 // Get asks the process's HTTP server.
-func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
+func (p *Process) Get(ctx context.Context, path string) (_ []byte, err error) {
+	defer try.Catch(&err)
+	req := try.Get(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil))
+	resp := try.Get(http.DefaultClient.Do(req))
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s of %s: %s", path, p.Name, resp.Status)

@@ -19,6 +19,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -84,18 +85,14 @@ func perEdge() (int, error) {
 	return n, nil
 }
 
-func (r *race) run(ctx context.Context) error {
-	most, err := perEdge()
-	if err != nil {
-		return err
-	}
+func (r *race) run(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	most := try.Get(perEdge())
 	edges := (r.conns + most - 1) / most
 	fmt.Printf("%d connections over %d edges\n", r.conns, edges)
 	// One loop and one thread that runs Go each: there are far more edges than cores.
 	r.Programs.EdgeEnv = []string{"GOMAXPROCS=1"}
-	if r.mesh, err = r.Dir.StartMesh(ctx, r.Programs, edges, "--loops", "1", "--shed-lag", "0"); err != nil {
-		return err
-	}
+	r.mesh = try.Get(r.Dir.StartMesh(ctx, r.Programs, edges, "--loops", "1", "--shed-lag", "0"))
 	defer r.mesh.Stop()
 	defer r.stop()
 	return r.measured(ctx)
@@ -109,19 +106,12 @@ func (r *race) stop() {
 	all.Wait()
 }
 
-func (r *race) measured(ctx context.Context) error {
-	before, err := r.measure()
-	if err != nil {
-		return err
-	}
-	if err := r.hireAll(); err != nil {
-		return err
-	}
+func (r *race) measured(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	before := try.Get(r.measure())
+	try.Do(r.hireAll())
 	began := time.Now()
-	cost, err := r.costOf(func() error { return r.connect(ctx) })
-	if err != nil {
-		return err
-	}
+	cost := try.Get(r.costOf(func() error { return r.connect(ctx) }))
 	took := time.Since(began)
 	fmt.Printf("connected after %.0f s; %s\n", took.Seconds(), cost)
 	select {
@@ -129,17 +119,10 @@ func (r *race) measured(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	idle, err := r.measure()
-	if err != nil {
-		return err
-	}
+	idle := try.Get(r.measure())
 	r.connections(took, cost, before, idle)
-	if err := r.broadcast(ctx); err != nil {
-		return err
-	}
-	if err := r.unicast(ctx); err != nil {
-		return err
-	}
+	try.Do(r.broadcast(ctx))
+	try.Do(r.unicast(ctx))
 	return r.alive()
 }
 
@@ -209,15 +192,10 @@ func (r *race) costOf(do func() error) (string, error) {
 // footprint is what everything takes.
 type footprint struct{ edges, kernel, free int64 }
 
-func (r *race) measure() (footprint, error) {
-	edges, err := procfs.RSS(r.mesh.PIDs()...)
-	if err != nil {
-		return footprint{}, err
-	}
-	kernel, err := procfs.Kernel()
-	if err != nil {
-		return footprint{}, err
-	}
+func (r *race) measure() (_ footprint, err error) {
+	defer try.Catch(&err)
+	edges := try.Get(procfs.RSS(r.mesh.PIDs()...))
+	kernel := try.Get(procfs.Kernel())
 	free, err := procfs.Available()
 	return footprint{edges, kernel, free}, err
 }

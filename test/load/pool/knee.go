@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -39,19 +40,14 @@ func bend(at float64) func(int) time.Duration {
 // knee lets the adaptive limit follow a knee that moves, beside every fixed size that might be
 // best.
 func (b *bench) knee(ctx context.Context) (err error) {
-	proxy, err := pgtest.NewProxy(b.pg.URL())
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	proxy := try.Get(pgtest.NewProxy(b.pg.URL()))
 	defer func() { err = errors.Join(err, proxy.Close()) }()
 	best := map[float64]float64{}
 	sizes := map[float64]int{}
 	for _, size := range []int{4, 6, 8, 10, 16, 22, 24, 26, 32} {
 		proxy.Delay(nil)
-		fixed, err := startNode(ctx, store.Settings{DB: proxy.URL(b.pg.URL()), DBMaxConns: size + 4, DBMinConns: size + 4, DBFixed: true})
-		if err != nil {
-			return err
-		}
+		fixed := try.Get(startNode(ctx, store.Settings{DB: proxy.URL(b.pg.URL()), DBMaxConns: size + 4, DBMinConns: size + 4, DBFixed: true}))
 		for _, at := range []float64{8, 24} {
 			proxy.Delay(bend(at))
 			load(ctx, kneeCallers, b.Span/4, fixed.list)
@@ -60,14 +56,9 @@ func (b *bench) knee(ctx context.Context) (err error) {
 			}
 		}
 		proxy.Delay(nil)
-		if err := fixed.stop(ctx); err != nil {
-			return err
-		}
+		try.Do(fixed.stop(ctx))
 	}
-	adaptive, err := startNode(ctx, store.Settings{DB: proxy.URL(b.pg.URL()), DBMaxConns: kneePool, DBMinConns: kneePool})
-	if err != nil {
-		return err
-	}
+	adaptive := try.Get(startNode(ctx, store.Settings{DB: proxy.URL(b.pg.URL()), DBMaxConns: kneePool, DBMinConns: kneePool}))
 	for i, at := range []float64{8, 24, 8} {
 		proxy.Delay(bend(at))
 		load(ctx, kneeCallers, kneeSettle, adaptive.list)

@@ -20,6 +20,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -30,20 +31,13 @@ const (
 
 // readers measures appends while eight readers read the whole of a long topic.
 func (b *bench) readers(ctx context.Context) (err error) {
-	n, err := startNode(ctx, store.Settings{DB: b.pg.URL(), DBReads: b.reading})
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	n := try.Get(startNode(ctx, store.Settings{DB: b.pg.URL(), DBReads: b.reading}))
 	defer func() { err = errors.Join(err, n.stop(ctx)) }()
 	began := time.Now()
-	if err := n.fill(ctx, "room/long", b.messages); err != nil {
-		return err
-	}
+	try.Do(n.fill(ctx, "room/long", b.messages))
 	fmt.Printf("# %d messages appended in %.0f s\n", b.messages, time.Since(began).Seconds())
-	stream, err := newAppends(ctx, n.api)
-	if err != nil {
-		return err
-	}
+	stream := try.Get(newAppends(ctx, n.api))
 	one := func(ctx context.Context, _ int) error {
 		time.Sleep(5 * time.Millisecond)
 		return stream.append(ctx, "room/short", 1)
@@ -51,16 +45,11 @@ func (b *bench) readers(ctx context.Context) (err error) {
 	load(ctx, 1, b.Span/2, one)
 	before := less(load(ctx, 1, 2*b.Span, one))
 	started := time.Now()
-	child, err := b.Hire("readers", "reads", reading{n.store.Addr(), "room/long", uint64(b.messages)}, nil)
-	if err != nil {
-		return err
-	}
+	child := try.Get(b.Hire("readers", "reads", reading{n.store.Addr(), "room/long", uint64(b.messages)}, nil))
 	defer func() { err = errors.Join(err, child.Dismiss()) }()
 	during := less(load(ctx, 1, 4*b.Span, one))
 	var read int64
-	if err := child.Ask("stop", &read); err != nil {
-		return err
-	}
+	try.Do(child.Ask("stop", &read))
 	rate := float64(read) / time.Since(started).Seconds()
 	ratio := during.tail() / before.tail()
 	b.Add(table.AtMost(fmt.Sprintf("append p99 with eight readers of %d messages, of that without", b.messages), ratio, "x", 1.5,
@@ -76,15 +65,11 @@ func less(r *result) *result {
 	return r
 }
 
-func (n *node) fill(ctx context.Context, topic string, messages int) error {
-	s, err := newAppends(ctx, n.api)
-	if err != nil {
-		return err
-	}
+func (n *node) fill(ctx context.Context, topic string, messages int) (err error) {
+	defer try.Catch(&err)
+	s := try.Get(newAppends(ctx, n.api))
 	for done := 0; done < messages; done += fillBatch {
-		if err := s.append(ctx, topic, fillBatch); err != nil {
-			return err
-		}
+		try.Do(s.append(ctx, topic, fillBatch))
 	}
 	return nil
 }
@@ -97,19 +82,13 @@ type reading struct {
 
 // reads is the readers' process: it reads until it is told to stop, then says how many messages
 // came.
-func reads(ctx context.Context, arg []byte, orders <-chan string, say func(any) error) error {
+func reads(ctx context.Context, arg []byte, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
 	var r reading
-	if err := json.Unmarshal(arg, &r); err != nil {
-		return err
-	}
-	conn, err := grpc.NewClient(r.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
+	try.Do(json.Unmarshal(arg, &r))
+	conn := try.Get(grpc.NewClient(r.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
-	if err := say("ready"); err != nil {
-		return err
-	}
+	try.Do(say("ready"))
 	ctx, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	var read atomic.Int64
@@ -164,22 +143,18 @@ func newAppends(ctx context.Context, api meshv1.StoreServiceClient) (*appends, e
 var body = []byte(strings.Repeat("x", 100))
 
 // append appends n messages and waits for all answers.
-func (a *appends) append(_ context.Context, topic string, n int) error {
+func (a *appends) append(_ context.Context, topic string, n int) (err error) {
+	defer try.Catch(&err)
 	req := &meshv1.AppendRequest{}
 	for range n {
 		a.ref++
 		id := uuid.Must(uuid.NewV7())
 		req.Items = append(req.Items, &meshv1.AppendItem{Ref: a.ref, Topic: topic, Body: body, MessageId: id[:], PublishedAt: 1})
 	}
-	if err := a.stream.Send(req); err != nil {
-		return err
-	}
+	try.Do(a.stream.Send(req))
 	var refused error
 	for n > 0 {
-		resp, err := a.stream.Recv()
-		if err != nil {
-			return err
-		}
+		resp := try.Get(a.stream.Recv())
 		for _, r := range resp.GetResults() {
 			if n--; r.GetCode() != wirev1.Code_CODE_OK {
 				refused = errors.New(r.GetError())

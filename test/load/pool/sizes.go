@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // sizeCallers call at the same time, more than the largest pool serves.
@@ -47,18 +48,13 @@ func (b *bench) sizes(ctx context.Context) error {
 }
 
 func (b *bench) size(ctx context.Context, size int) (r *result, err error) {
-	n, err := startNode(ctx, store.Settings{DB: b.pg.URL(), DBMaxConns: size, DBFixed: size > 0})
-	if err != nil {
-		return nil, err
-	}
+	defer try.Catch(&err)
+	n := try.Get(startNode(ctx, store.Settings{DB: b.pg.URL(), DBMaxConns: size, DBFixed: size > 0}))
 	defer func() { err = errors.Join(err, n.stop(ctx)) }()
 	generations := make([]uint64, sizeCallers)
 	user := func(i int) string { return fmt.Sprint("user", i) }
 	for i := range generations {
-		resp, err := n.api.AttachSession(ctx, &meshv1.AttachSessionRequest{User: user(i), Name: "s", EdgeId: "edge"})
-		if err != nil {
-			return nil, err
-		}
+		resp := try.Get(n.api.AttachSession(ctx, &meshv1.AttachSessionRequest{User: user(i), Name: "s", EdgeId: "edge"}))
 		generations[i] = resp.GetGeneration()
 	}
 	floor := make([]uint64, sizeCallers)

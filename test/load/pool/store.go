@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // node is a store in this process, and a connection to it.
@@ -24,15 +25,11 @@ type node struct {
 }
 
 // startNode starts the database's only store.
-func startNode(ctx context.Context, s store.Settings) (*node, error) {
+func startNode(ctx context.Context, s store.Settings) (_ *node, err error) {
+	defer try.Catch(&err)
 	s.ID, s.Listen, s.HTTP, s.Standalone, s.LogLevel = "bench", "127.0.0.1:0", "127.0.0.1:0", true, "error"
-	st, err := store.New(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	if err := st.Start(ctx); err != nil {
-		return nil, err
-	}
+	st := try.Get(store.New(ctx, s))
+	try.Do(st.Start(ctx))
 	conn, err := grpc.NewClient(st.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, errors.Join(err, st.Stop(ctx))

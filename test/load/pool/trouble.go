@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -29,18 +30,13 @@ const (
 )
 
 // trouble publishes through router and store while Postgres is held up, hangs, and dies.
-func (b *bench) trouble(ctx context.Context) error {
+func (b *bench) trouble(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	programs := b.Programs
 	programs.DB = b.pg.URL()
-	m, err := b.Dir.StartMesh(ctx, programs, 1)
-	if err != nil {
-		return err
-	}
+	m := try.Get(b.Dir.StartMesh(ctx, programs, 1))
 	defer m.Stop()
-	conn, err := grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
+	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
 	d := &traffic{api: pushmeshv1.NewPublishServiceClient(conn)}
 	stop := d.start(ctx)
@@ -63,16 +59,11 @@ func (b *bench) trouble(ctx context.Context) error {
 const sleepers = 64
 
 // asleep has every connection of the pool wait for a lock: pg_sleep as it happens to applications.
-func (b *bench) asleep(ctx context.Context, m *local.Mesh, d *traffic) error {
-	lock, err := pgx.Connect(ctx, b.pg.URL())
-	if err != nil {
-		return err
-	}
+func (b *bench) asleep(ctx context.Context, m *local.Mesh, d *traffic) (err error) {
+	defer try.Catch(&err)
+	lock := try.Get(pgx.Connect(ctx, b.pg.URL()))
 	defer func() { _ = lock.Close(ctx) }()
-	conn, err := grpc.NewClient(m.Store.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
+	conn := try.Get(grpc.NewClient(m.Store.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
 	store := &node{conn: conn, api: meshv1.NewStoreServiceClient(conn)}
 	hit := func(ctx context.Context) error {
@@ -96,24 +87,18 @@ func (b *bench) asleep(ctx context.Context, m *local.Mesh, d *traffic) error {
 	return b.fault(ctx, d, "every connection of the pool waits", hit, heal)
 }
 
-func (b *bench) fault(ctx context.Context, d *traffic, name string, hit, heal func(context.Context) error) error {
+func (b *bench) fault(ctx context.Context, d *traffic, name string, hit, heal func(context.Context) error) (err error) {
+	defer try.Catch(&err)
 	before := d.measure(2 * b.Span)
 	if before.durable.ok == 0 {
 		return errors.New("no durable publish succeeds before")
 	}
-	if err := hit(ctx); err != nil {
-		return err
-	}
+	try.Do(hit(ctx))
 	d.measure(knownAfter)
 	during := d.measure(2 * b.Span)
 	healed := time.Now()
-	if err := heal(ctx); err != nil {
-		return err
-	}
-	back, err := d.back(ctx, healed)
-	if err != nil {
-		return err
-	}
+	try.Do(heal(ctx))
+	back := try.Get(d.back(ctx, healed))
 	during2 := fmt.Sprintf("before: %s; during: %s; durable meanwhile: %d answered, %d refused", before.ephemeral, during.ephemeral, during.durable.ok, during.durable.refused)
 	ratio := during.ephemeral.tail() / before.ephemeral.tail()
 	b.Add(table.AtMost(name+": ephemeral publish p99, of that before", ratio, "x", 1.2, during2))

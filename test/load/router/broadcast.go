@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -68,19 +69,15 @@ func (w *wide) stop() {
 	w.Stop()
 }
 
-func (b *bench) bothWays(ctx context.Context, edges int) error {
+func (b *bench) bothWays(ctx context.Context, edges int) (err error) {
+	defer try.Catch(&err)
 	var meshes [2]*wide
 	for way, from := range []int{1_000_000, 2} {
-		w, err := b.wide(ctx, from, edges)
-		if err != nil {
-			return err
-		}
+		w := try.Get(b.wide(ctx, from, edges))
 		defer w.stop()
 		meshes[way] = w
 	}
-	if err := b.compare(ctx, meshes, edges, edges, 0); err != nil {
-		return err
-	}
+	try.Do(b.compare(ctx, meshes, edges, edges, 0))
 	return b.compare(ctx, meshes, edges, edges-edges/4, wideTopics)
 }
 

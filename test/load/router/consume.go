@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -51,27 +52,20 @@ func (b *bench) consume(ctx context.Context) error {
 
 // consumed is how many messages a second come, and the CPU of the tiers for each.
 func consumed(ctx context.Context, m *local.Mesh, addr string, dial func(context.Context, string) (net.Conn, error), topic string, options ...pushmesh.Option) (rate float64, used string, err error) {
+	defer try.Catch(&err)
 	ctx, cancel := context.WithTimeout(ctx, consumeSpan+patience)
 	defer cancel()
 	room := make(chan struct{}, consumeWindow)
 	var came atomic.Int64
-	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{addr}, Dial: dial})
-	if err != nil {
-		return 0, "", err
-	}
+	sub := try.Get(pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{addr}, Dial: dial}))
 	defer func() { err = errors.Join(err, sub.Close()) }()
 	take := func(context.Context, *pushmesh.Delivery) error {
 		came.Add(1)
 		<-room
 		return nil
 	}
-	if _, err := sub.Subscribe(ctx, topic, take, append(options, pushmesh.WithWindow(consumeWindow))...); err != nil {
-		return 0, "", err
-	}
-	p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{m.Router.Addr}})
-	if err != nil {
-		return 0, "", err
-	}
+	try.Get(sub.Subscribe(ctx, topic, take, append(options, pushmesh.WithWindow(consumeWindow))...))
+	p := try.Get(pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{m.Router.Addr}}))
 	defer func() { err = errors.Join(err, p.Close()) }()
 	var failed atomic.Pointer[error]
 	publish := func(span time.Duration) error {
@@ -92,21 +86,12 @@ func consumed(ctx context.Context, m *local.Mesh, addr string, dial func(context
 		}
 		return nil
 	}
-	if err := publish(time.Second); err != nil { // does not count
-		return 0, "", err
-	}
-	usage, err := suite.Using(suite.Of("router", m.Router), suite.Of("edge", m.Edges...))
-	if err != nil {
-		return 0, "", err
-	}
+	try.Do(publish(time.Second)) // does not count
+	usage := try.Get(suite.Using(suite.Of("router", m.Router), suite.Of("edge", m.Edges...)))
 	n, began := came.Load(), time.Now()
-	if err := publish(consumeSpan); err != nil {
-		return 0, "", err
-	}
+	try.Do(publish(consumeSpan))
 	n, took := came.Load()-n, time.Since(began)
-	if used, err = usage.Each(n); err != nil {
-		return 0, "", err
-	}
+	used = try.Get(usage.Each(n))
 	if e := failed.Load(); e != nil {
 		return 0, "", *e
 	}

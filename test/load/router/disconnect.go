@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -28,33 +29,22 @@ const (
 
 // disconnect closes a user's connections, one on each edge, among many others, and looks when the
 // clients see it.
-func (b *bench) disconnect(ctx context.Context) error {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, crowdedEdges)
-	if err != nil {
-		return err
-	}
+func (b *bench) disconnect(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, crowdedEdges))
 	defer m.Stop()
 	for _, e := range m.Edges {
-		s, err := swarm.Dial(ctx, swarm.Config{
+		s := try.Get(swarm.Dial(ctx, swarm.Config{
 			Addr: e.Addr, Conns: crowd, Dialect: swarm.Subscribe(disconnectTopic),
-		})
-		if err != nil {
-			return err
-		}
+		}))
 		defer func() { _ = s.Close() }()
 	}
-	conn, err := grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
+	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
 	api := pushmeshv1.NewSessionServiceClient(conn)
 	var took []float64
 	for i := range disconnects {
-		d, err := disconnectOne(ctx, api, m.Edges, fmt.Sprintf("leaver-%d", i))
-		if err != nil {
-			return err
-		}
+		d := try.Get(disconnectOne(ctx, api, m.Edges, fmt.Sprintf("leaver-%d", i)))
 		took = append(took, d.Seconds()*1000)
 	}
 	b.Add(table.AtMost("a user's connections everywhere closed, p99", table.At(took, .99), "ms", disconnectGoal,
@@ -64,24 +54,15 @@ func (b *bench) disconnect(ctx context.Context) error {
 
 // disconnectOne returns how long it took from the call until the last connection was told and
 // closed.
-func disconnectOne(ctx context.Context, api pushmeshv1.SessionServiceClient, edges []*local.Process, id string) (time.Duration, error) {
-	hello, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: id, HeartbeatMs: swarm.Never})
-	if err != nil {
-		return 0, err
-	}
+func disconnectOne(ctx context.Context, api pushmeshv1.SessionServiceClient, edges []*local.Process, id string) (_ time.Duration, err error) {
+	defer try.Catch(&err)
+	hello := try.Get(wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: id, HeartbeatMs: swarm.Never}))
 	ended := make(chan error, len(edges))
 	for _, e := range edges {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", e.Addr)
-		if err != nil {
-			return 0, err
-		}
+		c := try.Get((&net.Dialer{}).DialContext(ctx, "tcp", e.Addr))
 		defer func() { _ = c.Close() }()
-		if _, err := c.Write(hello); err != nil {
-			return 0, err
-		}
-		if err := readFrame(c, wirev1.FrameType_FRAME_TYPE_WELCOME); err != nil {
-			return 0, err
-		}
+		try.Get(c.Write(hello))
+		try.Do(readFrame(c, wirev1.FrameType_FRAME_TYPE_WELCOME))
 		go func() {
 			err := readFrame(c, wirev1.FrameType_FRAME_TYPE_ERROR)
 			if err == nil {
@@ -93,10 +74,7 @@ func disconnectOne(ctx context.Context, api pushmeshv1.SessionServiceClient, edg
 		}()
 	}
 	began := time.Now()
-	resp, err := api.Disconnect(ctx, &pushmeshv1.DisconnectRequest{User: "client:" + id, Code: wirev1.Code_CODE_FORBIDDEN, Reason: "bench"})
-	if err != nil {
-		return 0, err
-	}
+	resp := try.Get(api.Disconnect(ctx, &pushmeshv1.DisconnectRequest{User: "client:" + id, Code: wirev1.Code_CODE_FORBIDDEN, Reason: "bench"}))
 	if int(resp.GetDisconnected()) != len(edges) {
 		return 0, fmt.Errorf("%d connections were closed, not %d", resp.GetDisconnected(), len(edges))
 	}

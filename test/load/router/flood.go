@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -22,20 +23,14 @@ const (
 )
 
 // flood is the overload of one kind of messages.
-func (b *bench) flood(s *stage) error {
-	if _, err := s.offer(trySpan, mixed(slowest, 0)); err != nil { // everything is used once
-		return err
-	}
+func (b *bench) flood(s *stage) (err error) {
+	defer try.Catch(&err)
+	try.Get(s.offer(trySpan, mixed(slowest, 0))) // everything is used once
 	rate := float64(b.sustains)
 	if rate == 0 {
-		var err error
-		if rate, err = s.sustain(); err != nil {
-			return err
-		}
+		rate = try.Get(s.sustain())
 	}
-	if err := s.null(func(s *stage) error { return s.control(overloadBy * rate) }); err != nil {
-		return err
-	}
+	try.Do(s.null(func(s *stage) error { return s.control(overloadBy * rate) }))
 	heeding, ignoring := &kind{s: s, rate: rate, who: "producers with MaxWait"}, &kind{s: s, rate: rate, who: "producers that ignore refusals"}
 	type round struct {
 		peak float64
@@ -49,10 +44,7 @@ func (b *bench) flood(s *stage) error {
 			if times == overloadBy {
 				span *= 2
 			}
-			var err error
-			if of[i], err = s.offer(span, mixed(times*rate, s.wait)); err != nil {
-				return err
-			}
+			of[i] = try.Get(s.offer(span, mixed(times*rate, s.wait)))
 		}
 		peak := max(of[1].rate(), of[2].rate(), of[4].rate())
 		fmt.Printf("# %s: %.0f/s, %.0f/s of a third more, %.0f/s of three times as many, then %.0f/s; p99 %.1f, %.1f, %.1f, %.1f, %.1f ms\n", s.name,
@@ -62,10 +54,7 @@ func (b *bench) flood(s *stage) error {
 	}
 	for _, r := range rounds {
 		// afterwards: what they leave to the disk would be in the others' way
-		over, err := s.offer(2*roundSpan, mixed(overloadBy*rate, 0))
-		if err != nil {
-			return err
-		}
+		over := try.Get(s.offer(2*roundSpan, mixed(overloadBy*rate, 0)))
 		ignoring.add(r.peak, &r.calm, &over)
 	}
 	heeding.rows()
@@ -120,7 +109,8 @@ func (s *stage) say(rate float64, calm, over *offered) string {
 
 // sustain finds the highest rate that holds: by doubling, and then by small steps of which two
 // tries of three decide.
-func (s *stage) sustain() (float64, error) {
+func (s *stage) sustain() (_ float64, err error) {
+	defer try.Catch(&err)
 	holds := func(rate float64) (bool, error) {
 		o, err := s.offer(trySpan, mixed(rate, s.wait))
 		fmt.Printf("# %s: %.0f/s offered: %.0f/s accepted, p50 %.1f ms, p99 %.1f ms, %d unsent, CPUs of the router %.2f, of the load %.2f\n",
@@ -129,20 +119,14 @@ func (s *stage) sustain() (float64, error) {
 	}
 	rate := 10_000.0
 	for ; rate < fastest; rate *= 2 {
-		ok, err := holds(rate)
-		if err != nil {
-			return 0, err
-		}
+		ok := try.Get(holds(rate))
 		if !ok {
 			break
 		}
 	}
 	ladder := newLadder(rate / math.Sqrt2)
 	for !ladder.done() {
-		ok, err := holds(ladder.next())
-		if err != nil {
-			return 0, err
-		}
+		ok := try.Get(holds(ladder.next()))
 		ladder.tried(ok)
 	}
 	if rate = ladder.best(); rate < slowest {

@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -46,11 +47,9 @@ func (b *bench) memory(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) lookups(ctx context.Context) error {
-	m, err := b.ownBenchmark(ctx, "^BenchmarkInterest$")
-	if err != nil {
-		return err
-	}
+func (b *bench) lookups(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.ownBenchmark(ctx, "^BenchmarkInterest$"))
 	alone, beside := m["Interest/lookup"], m["Interest/lookup_beside_announcing"]
 	b.Add(
 		table.AtMost("lookup of a topic among 10 million", alone["ns/op"], "ns", lookupGoal,
@@ -59,9 +58,7 @@ func (b *bench) lookups(ctx context.Context) error {
 		table.AtLeast("announcements applied by one core", m["Interest/apply"]["announced/s"], "topics/s", announceGoal, "500 topics a message"),
 		table.AtLeast("announcements decoded and applied by one core", m["Interest/apply_decoded"]["announced/s"], "topics/s", announceGoal, "one topic a message"),
 	)
-	if m, err = b.ownBenchmark(ctx, "Snapshot"); err != nil {
-		return err
-	}
+	m = try.Get(b.ownBenchmark(ctx, "Snapshot"))
 	s := m["Snapshot"]
 	b.Add(table.Figure("longest lookup while snapshots of 10 million topics are taken in", s["max-µs"], "µs",
 		fmt.Sprintf("p99.99 %.3g µs; %.3g million topics a second taken in, decoding included", s["p99.99-µs"], s["taken/s"]/1e6)))
@@ -121,11 +118,9 @@ func figures(out string) map[string]map[string]float64 {
 }
 
 // newRouter starts a router in a mesh of two edges that want five million topics each.
-func (b *bench) newRouter(ctx context.Context) error {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 0)
-	if err != nil {
-		return err
-	}
+func (b *bench) newRouter(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 0))
 	defer m.Stop()
 	m.Router.Stop()
 	began := time.Now()
@@ -144,9 +139,7 @@ func (b *bench) newRouter(ctx context.Context) error {
 			defer p.Kill()
 		}
 	}
-	if err := errors.Join(errs[:]...); err != nil {
-		return err
-	}
+	try.Do(errors.Join(errs[:]...))
 	filled := time.Since(began)
 	began = time.Now()
 	p, err := m.AnotherRouter(ctx, "router-2")
@@ -157,10 +150,7 @@ func (b *bench) newRouter(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(began)
-	rss, err := procfs.RSS(p.PID())
-	if err != nil {
-		return err
-	}
+	rss := try.Get(procfs.RSS(p.PID()))
 	b.Add(table.AtMost("new router ready, 10 million topics on two edges", took.Seconds(), "s", readyGoal,
 		fmt.Sprintf("from the start of its process; RSS %d MiB then; the edges took %.0f s to subscribe", rss>>20, filled.Seconds())))
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -15,25 +16,17 @@ const (
 
 // latency publishes at a fixed rate, over one stream, and times each message from when it was due
 // until its subscriber read it from the socket.
-func (b *bench) latency(ctx context.Context) error {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, edges)
-	if err != nil {
-		return err
-	}
+func (b *bench) latency(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, edges))
 	defer m.Stop()
-	alone, err := b.Dir.StartNATS(ctx, b.Programs.NATS)
-	if err != nil {
-		return err
-	}
+	alone := try.Get(b.Dir.StartNATS(ctx, b.Programs.NATS))
 	defer alone.Stop()
 	r, err := b.do(ctx, natsLoad(alone, job{Kind: "nats", Rate: latencyRate, Span: b.Span / 2}))
 	if err != nil {
 		return fmt.Errorf("nats-server alone: %w", err)
 	}
-	o, err := b.do(ctx, meshLoad("latency", m, job{Kind: "due", Rate: latencyRate, Span: b.Span}))
-	if err != nil {
-		return err
-	}
+	o := try.Get(b.do(ctx, meshLoad("latency", m, job{Kind: "due", Rate: latencyRate, Span: b.Span})))
 	what := fmt.Sprintf("publish to socket at %d/s, ", latencyRate)
 	b.Add(
 		table.AtMost(what+"p50", o.at(.5), "µs", p50Goal, fmt.Sprintf("nats-server alone %.0f; %s", r.at(.5), o.used)),

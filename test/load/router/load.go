@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // load is a publisher and subscribers, processes of their own, around the servers that are
@@ -41,6 +42,7 @@ const patience = 20 * time.Second
 // do lets a load run, after some of the same that does not count, and waits until everything has
 // arrived.
 func (b *bench) do(ctx context.Context, l *load) (o *outcome, err error) {
+	defer try.Catch(&err)
 	var subs []*suite.Worker
 	defer func() {
 		for _, w := range subs {
@@ -48,53 +50,35 @@ func (b *bench) do(ctx context.Context, l *load) (o *outcome, err error) {
 		}
 	}()
 	for i, j := range l.subscribe {
-		w, err := b.Hire(fmt.Sprintf("%s-subscribers-%d", l.name, i+1), j.Kind, j, nil)
-		if err != nil {
-			return nil, err
-		}
+		w := try.Get(b.Hire(fmt.Sprintf("%s-subscribers-%d", l.name, i+1), j.Kind, j, nil))
 		subs = append(subs, w)
 	}
 	warm := l.publish
 	warm.Span = cmp.Or(l.warm, time.Second)
-	if _, err := b.once(ctx, l, warm, subs); err != nil {
-		return nil, err
-	}
+	try.Get(b.once(ctx, l, warm, subs))
 	saved := b.Profiles(ctx, l.name, int(b.Span.Seconds())-1, l.profiled...)
 	o, err = b.once(ctx, l, l.publish, subs)
 	return o, errors.Join(err, saved())
 }
 
 func (b *bench) once(ctx context.Context, l *load, j job, subs []*suite.Worker) (o *outcome, err error) {
-	pub, err := b.Hire(l.name+"-publisher", j.Kind, j, nil)
-	if err != nil {
-		return nil, err
-	}
+	defer try.Catch(&err)
+	pub := try.Get(b.Hire(l.name+"-publisher", j.Kind, j, nil))
 	defer func() { err = errors.Join(err, pub.Dismiss()) }()
 	hired := suite.Consumer{Name: "subscribers"}
 	for _, w := range subs {
-		if _, err := ask(w, "clear"); err != nil {
-			return nil, err
-		}
+		try.Get(ask(w, "clear"))
 		hired.PIDs = append(hired.PIDs, w.PID())
 	}
 	all := append([]suite.Consumer{suite.Of("publisher", pub.Process)}, l.servers...)
-	usage, err := suite.Using(append(all, hired)...)
-	if err != nil {
-		return nil, err
-	}
+	usage := try.Get(suite.Using(append(all, hired)...))
 	began := time.Now()
-	sent, err := ask(pub, "go")
-	if err != nil {
-		return nil, err
-	}
+	sent := try.Get(ask(pub, "go"))
 	o = &outcome{published: sent.N}
 	for o.N != sent.N*l.copies {
 		o.tally = tally{Refused: sent.Refused}
 		for _, w := range subs {
-			t, err := ask(w, "report")
-			if err != nil {
-				return nil, err
-			}
+			t := try.Get(ask(w, "report"))
 			o.add(t)
 		}
 		if late := time.Since(began) > j.Span+patience; late || ctx.Err() != nil || o.N > sent.N*l.copies {
@@ -102,9 +86,7 @@ func (b *bench) once(ctx context.Context, l *load, j job, subs []*suite.Worker) 
 		}
 	}
 	o.took = o.Last.Sub(began)
-	if o.cpu, err = usage.By(o.published); err != nil {
-		return nil, err
-	}
+	o.cpu = try.Get(usage.By(o.published))
 	o.used, err = usage.Each(o.published)
 	return o, err
 }

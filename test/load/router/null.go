@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/load/suite"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // nullRouter is the worker that answers OK to whatever it reads and does nothing else: what
@@ -37,27 +38,21 @@ type null struct {
 }
 
 // PublishStream implements PublishService.
-func (null) PublishStream(stream grpc.BidiStreamingServer[pushmeshv1.PublishStreamRequest, pushmeshv1.PublishStreamResponse]) error {
-	if err := stream.SendHeader(nil); err != nil {
-		return err
-	}
+func (null) PublishStream(stream grpc.BidiStreamingServer[pushmeshv1.PublishStreamRequest, pushmeshv1.PublishStreamResponse]) (err error) {
+	defer try.Catch(&err)
+	try.Do(stream.SendHeader(nil))
 	all := func([]byte, uint32) bool { return true }
 	var refs []uint64
 	req := &pushmeshv1.PublishStreamRequest{}
 	for {
 		var f codec.Frame
-		err := stream.RecvMsg(&f)
-		if err != nil {
-			return err
-		}
+		try.Do(stream.RecvMsg(&f))
 		refs, err = f.Thin(req, refs[:0], all)
 		f.Free()
 		if err != nil {
 			return err
 		}
-		if err := stream.SendMsg(codec.AppendRefusals(nil, refs, wirev1.Code_CODE_OK, "", 0)); err != nil {
-			return err
-		}
+		try.Do(stream.SendMsg(codec.AppendRefusals(nil, refs, wirev1.Code_CODE_OK, "", 0)))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/window"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -66,19 +67,15 @@ type loop struct {
 
 // openLoop is the worker that lets all sources of its job send for its span, and half a second
 // before.
-func openLoop(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
+func openLoop(ctx context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
 	var senders []*sender
 	for i, s := range j.Sources {
-		p, err := newSender(ctx, j, s, i)
-		if err != nil {
-			return err
-		}
+		p := try.Get(newSender(ctx, j, s, i))
 		defer func() { _ = p.conn.Close() }()
 		senders = append(senders, p)
 	}
-	if err := say(loop{}); err != nil {
-		return err
-	}
+	try.Do(say(loop{}))
 	if _, ok := <-orders; !ok {
 		return nil
 	}
@@ -88,9 +85,7 @@ func openLoop(ctx context.Context, j *job, orders <-chan string, say func(any) e
 		done.Go(func() { p.run(began, openFirst+j.Span) })
 	}
 	done.Wait()
-	if err := say(sum(senders)); err != nil {
-		return err
-	}
+	try.Do(say(sum(senders)))
 	<-orders // the end
 	return nil
 }

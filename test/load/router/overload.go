@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -137,27 +138,17 @@ func (o *offered) rate() float64 { return float64(o.OK) / o.span.Seconds() }
 
 // offer lets sources send for a span, after half a second that does not count.
 func (s *stage) offer(span time.Duration, sources []source) (o offered, err error) {
+	defer try.Catch(&err)
 	addr, server := s.addr, s.process
 	if server == nil {
 		addr, server = s.m.Router.Addr, s.m.Router
 	}
-	w, err := s.b.Hire("open-loop", "open-loop", job{Addr: addr, Topics: s.topics(), Size: floodSize, Span: span, Sources: sources}, nil)
-	if err != nil {
-		return o, err
-	}
+	w := try.Get(s.b.Hire("open-loop", "open-loop", job{Addr: addr, Topics: s.topics(), Size: floodSize, Span: span, Sources: sources}, nil))
 	defer func() { err = errors.Join(err, w.Dismiss()) }()
 	o.span = span
-	usage, err := suite.Using(suite.Of("router", server), suite.Of("load", w.Process))
-	if err != nil {
-		return o, err
-	}
-	if err := w.Ask("go", &o.loop); err != nil {
-		return o, err
-	}
-	spent, err := usage.Spent()
-	if err != nil {
-		return o, err
-	}
+	usage := try.Get(suite.Using(suite.Of("router", server), suite.Of("load", w.Process)))
+	try.Do(w.Ask("go", &o.loop))
+	spent := try.Get(usage.Spent())
 	whole := (span + openFirst).Seconds()
 	o.router, o.generator = spent[0].Seconds()/whole, spent[1].Seconds()/whole
 	if o.Other > 0 {
@@ -180,21 +171,16 @@ func mixed(rate float64, wait time.Duration) (all []source) {
 
 // greedy puts a producer that sends thirty times what it may, and ignores that it is refused,
 // beside modest ones.
-func (b *bench) greedy(m *local.Mesh) error {
+func (b *bench) greedy(m *local.Mesh) (err error) {
+	defer try.Catch(&err)
 	const span = 4 * time.Second
 	var sources []source
 	for i := range modest {
 		sources = append(sources, source{Name: fmt.Sprint("modest-", i), Rate: modestRate})
 	}
 	s := &stage{b: b, m: m, name: "greedy", topic: "room/greedy"}
-	alone, err := s.offer(span, sources)
-	if err != nil {
-		return err
-	}
-	beside, err := s.offer(span, append(sources, source{Name: "greedy", Rate: greedyRate, Greedy: true}))
-	if err != nil {
-		return err
-	}
+	alone := try.Get(s.offer(span, sources))
+	beside := try.Get(s.offer(span, append(sources, source{Name: "greedy", Rate: greedyRate, Greedy: true})))
 	said := fmt.Sprintf("greedy: %d/s wanted, limit 1,000/s, %.0f/s taken, %.0f/s read and refused, %.0f/s left in its own hands; router's CPU %.0f ms/s with it and %.0f without",
 		greedyRate, float64(beside.GreedyOK)/span.Seconds(), float64(beside.GreedySent-beside.GreedyOK)/span.Seconds(), float64(beside.GreedyUnsent)/span.Seconds(),
 		beside.router*1000, alone.router*1000)

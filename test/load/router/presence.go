@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -27,59 +28,41 @@ const (
 
 // presence watches a topic with many members, real ones and then as many as a watch may have, and
 // looks at memory, and at when the caller hears of a join.
-func (b *bench) presence(ctx context.Context) error {
+func (b *bench) presence(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	programs := b.Programs
 	programs.RouterArgs = []string{"--presence-members", strconv.Itoa(presenceHeld + presenceCrowd)}
-	m, err := b.Dir.StartMesh(ctx, programs, 1)
-	if err != nil {
-		return err
-	}
+	m := try.Get(b.Dir.StartMesh(ctx, programs, 1))
 	defer m.Stop()
-	conn, err := grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
+	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
-	if _, err := pushmeshv1.NewNamespaceServiceClient(conn).Put(ctx, &pushmeshv1.NamespaceServicePutRequest{
+	try.Get(pushmeshv1.NewNamespaceServiceClient(conn).Put(ctx, &pushmeshv1.NamespaceServicePutRequest{
 		Namespace: &pushmeshv1.Namespace{Prefix: "crew", Policy: &pushmeshv1.Policy{Presence: true}},
-	}); err != nil {
-		return err
-	}
+	}))
 	api := pushmeshv1.NewPresenceServiceClient(conn)
 	return errors.Join(b.crowd(ctx, m, api), b.held(ctx, m, api))
 }
 
 // crowd is real connections.
-func (b *bench) crowd(ctx context.Context, m *local.Mesh, api pushmeshv1.PresenceServiceClient) error {
-	s, err := swarm.Dial(ctx, swarm.Config{
+func (b *bench) crowd(ctx context.Context, m *local.Mesh, api pushmeshv1.PresenceServiceClient) (err error) {
+	defer try.Catch(&err)
+	s := try.Get(swarm.Dial(ctx, swarm.Config{
 		Addr: m.Edges[0].Addr, Conns: presenceCrowd, Dialect: swarm.Subscribe(presenceTopic),
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	defer func() { _ = s.Close() }()
 	counts := make([]float64, presenceMoves)
 	for i := range counts {
 		began := time.Now()
-		resp, err := api.Count(ctx, &pushmeshv1.CountRequest{Topics: []string{presenceTopic}})
-		if err != nil {
-			return err
-		}
+		resp := try.Get(api.Count(ctx, &pushmeshv1.CountRequest{Topics: []string{presenceTopic}}))
 		if resp.GetCounts()[0] != presenceCrowd || resp.GetSilentEdges() > 0 {
 			return fmt.Errorf("counted %v", resp)
 		}
 		counts[i] = float64(time.Since(began)) / 1e6
 	}
 	b.Add(spread(fmt.Sprintf("Count of a topic with %d members, p99", presenceCrowd), counts))
-	w, err := b.watch(ctx, api, "15,000 connections", presenceTopic, presenceCrowd, m.Edges[0], m.Router)
-	if err != nil {
-		return err
-	}
+	w := try.Get(b.watch(ctx, api, "15,000 connections", presenceTopic, presenceCrowd, m.Edges[0], m.Router))
 	defer w.cancel()
-	joins, leaves, err := w.moves(ctx, m.Edges[0].Addr)
-	if err != nil {
-		return err
-	}
+	joins, leaves := try.Get2(w.moves(ctx, m.Edges[0].Addr))
 	b.Add(spread("a join at an edge until the caller of Watch has it, p99", joins), spread("a leave, likewise, p99", leaves))
 	return nil
 }

@@ -13,23 +13,18 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/flow"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // publishing says ready, waits for the order to go, and says what was published.
-func publishing(orders <-chan string, say func(any) error, publish func() (tally, error)) error {
-	if err := say(tally{}); err != nil {
-		return err
-	}
+func publishing(orders <-chan string, say func(any) error, publish func() (tally, error)) (err error) {
+	defer try.Catch(&err)
+	try.Do(say(tally{}))
 	if _, ok := <-orders; !ok {
 		return nil
 	}
-	t, err := publish()
-	if err != nil {
-		return err
-	}
-	if err := say(t); err != nil {
-		return err
-	}
+	t := try.Get(publish())
+	try.Do(say(t))
 	<-orders // the end
 	return nil
 }
@@ -47,15 +42,11 @@ func hose(ctx context.Context, j *job, orders <-chan string, say func(any) error
 }
 
 // sdk publishes with the Go SDK's producer.
-func sdk(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
-	p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{j.Addr}, Buffer: j.Frames * len(j.Topics)})
-	if err != nil {
-		return err
-	}
+func sdk(ctx context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
+	p := try.Get(pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{j.Addr}, Buffer: j.Frames * len(j.Topics)}))
 	defer func() { _ = p.Close() }()
-	if _, err := p.Publish(ctx, pushmesh.Message{Topic: "sdk/connected", Ephemeral: true}); err != nil {
-		return err
-	}
+	try.Get(p.Publish(ctx, pushmesh.Message{Topic: "sdk/connected", Ephemeral: true}))
 	return publishing(orders, say, func() (tally, error) {
 		var published, failed atomic.Int64
 		payload := make([]byte, j.Size)
@@ -130,7 +121,8 @@ func natsPublisher(ctx context.Context, j *job, orders <-chan string, say func(a
 	for i, t := range j.Topics {
 		subjects[i] = subject(t)
 	}
-	return publishing(orders, say, func() (tally, error) {
+	return publishing(orders, say, func() (_ tally, err error) {
+		defer try.Catch(&err)
 		if j.Frames == 0 {
 			n, err := j.pace(ctx, flow.Yield, func(topic int, at time.Time) error {
 				publisher.Stamp(payload, at)
@@ -142,16 +134,12 @@ func natsPublisher(ctx context.Context, j *job, orders <-chan string, say func(a
 		for end := time.Now().Add(j.Span); time.Now().Before(end); {
 			for range j.Frames {
 				for _, s := range subjects {
-					if err := c.Publish(s, payload); err != nil {
-						return tally{}, err
-					}
+					try.Do(c.Publish(s, payload))
 					n++
 				}
 			}
-			if err := c.FlushTimeout(10 * time.Second); err != nil {
-				// what was published is out of the server's reader
-				return tally{}, err
-			}
+			// what was published is out of the server's reader
+			try.Do(c.FlushTimeout(10 * time.Second))
 		}
 		return tally{N: n}, nil
 	})

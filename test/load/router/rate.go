@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -20,32 +21,22 @@ const (
 
 // rate publishes ephemeral messages over one stream, as fast as its window lets it, to topics with
 // a subscriber each on one of the edges.
-func (b *bench) rate(ctx context.Context) error {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, edges)
-	if err != nil {
-		return err
-	}
+func (b *bench) rate(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, edges))
 	defer m.Stop()
-	alone, err := b.Dir.StartNATS(ctx, b.Programs.NATS)
-	if err != nil {
-		return err
-	}
+	alone := try.Get(b.Dir.StartNATS(ctx, b.Programs.NATS))
 	defer alone.Stop()
 	l := meshLoad("rate", m, job{Kind: "hose", Frames: frames, Span: b.Span})
 	reference, err := b.do(ctx, natsLoad(alone, job{Kind: "nats", Frames: frames, Span: b.Span / 2}))
 	if err != nil {
 		return fmt.Errorf("nats-server alone: %w", err)
 	}
-	o, err := b.do(ctx, l)
-	if err != nil {
-		return err
-	}
+	o := try.Get(b.do(ctx, l))
 	b.Add(table.AtLeast("ephemeral publishes over one stream, delivered", o.rate(), "messages/s", rateGoal,
 		fmt.Sprintf("%d topics with a subscriber each, %d edges, %d B, %d refused; %s; nats-server alone, unanswered: %.0f, %s", topics, edges, payload, o.Refused, o.used,
 			reference.rate(), reference.used)))
-	if o, err = b.do(ctx, meshLoad("rate-sdk", m, job{Kind: "sdk", Frames: frames, Span: b.Span})); err != nil {
-		return err
-	}
+	o = try.Get(b.do(ctx, meshLoad("rate-sdk", m, job{Kind: "sdk", Frames: frames, Span: b.Span})))
 	b.Add(table.Figure("the same with the Go SDK's producer", o.rate(), "messages/s", fmt.Sprintf("%d failed; %s", o.Refused, o.used)))
 	return nil
 }

@@ -11,16 +11,16 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // subject is a topic as NATS writes it.
 func subject(topic string) string { return strings.ReplaceAll(topic, "/", ".") }
 
 // counting takes orders between turns; turn may wait for a few milliseconds.
-func counting(orders <-chan string, say func(any) error, turn func() error, now func() tally, restart func()) error {
-	if err := say(tally{}); err != nil {
-		return err
-	}
+func counting(orders <-chan string, say func(any) error, turn func() error, now func() tally, restart func()) (err error) {
+	defer try.Catch(&err)
+	try.Do(say(tally{}))
 	for {
 		select {
 		case order, ok := <-orders:
@@ -30,13 +30,9 @@ func counting(orders <-chan string, say func(any) error, turn func() error, now 
 			if order == "clear" {
 				restart()
 			}
-			if err := say(now()); err != nil {
-				return err
-			}
+			try.Do(say(now()))
 		default:
-			if err := turn(); err != nil {
-				return err
-			}
+			try.Do(turn())
 		}
 	}
 }
@@ -82,15 +78,13 @@ func subscribers(ctx context.Context, j *job, orders <-chan string, say func(any
 func expected(j *job) int { return int(j.Rate * (j.Span + time.Second).Seconds()) }
 
 // natsSubscribers are the same of nats-server.
-func natsSubscribers(_ context.Context, j *job, orders <-chan string, say func(any) error) error {
+func natsSubscribers(_ context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
 	var mu sync.Mutex
 	var t tally
 	timed := j.Rate > 0
 	for _, topic := range j.Topics {
-		c, err := nats.Connect("nats://" + j.Addr)
-		if err != nil {
-			return err
-		}
+		c := try.Get(nats.Connect("nats://" + j.Addr))
 		defer c.Close()
 		sub, err := c.Subscribe(subject(topic), func(m *nats.Msg) {
 			mu.Lock()
@@ -106,9 +100,7 @@ func natsSubscribers(_ context.Context, j *job, orders <-chan string, say func(a
 		if err == nil {
 			err = sub.SetPendingLimits(-1, -1)
 		}
-		if err = errors.Join(err, c.FlushTimeout(10*time.Second)); err != nil {
-			return err
-		}
+		try.Do(errors.Join(err, c.FlushTimeout(10*time.Second)))
 	}
 	turn := func() error { time.Sleep(time.Millisecond); return nil }
 	now := func() tally {

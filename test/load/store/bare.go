@@ -12,6 +12,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // bareWriters are the connections of a bare program.
@@ -50,32 +51,19 @@ func (b *bench) bare(ctx context.Context) error {
 
 // copies appends rows with run messages each, in a table like a slice of the log.
 func (b *bench) copies(ctx context.Context, name, storage string, run, rows int) (row table.Row, err error) {
-	url, err := b.DB.Fresh()
-	if err != nil {
-		return row, err
-	}
+	defer try.Catch(&err)
+	url := try.Get(b.DB.Fresh())
 	defer func() { err = errors.Join(err, b.DB.Drop(context.WithoutCancel(ctx), url)) }()
-	err = b.DB.Exec(ctx, url, `CREATE TABLE run (epoch bigint, first_seq bigint, last_seq bigint, commit bigint, at bigint, shard int,
+	try.Do(b.DB.Exec(ctx, url, `CREATE TABLE run (epoch bigint, first_seq bigint, last_seq bigint, commit bigint, at bigint, shard int,
 			topic text COLLATE "C", packed bytea) `+storage+`; ALTER TABLE run ALTER packed SET STORAGE EXTERNAL;
-		CREATE INDEX ON run (topic, epoch, last_seq); CREATE INDEX ON run (shard, commit)`)
-	if err != nil {
-		return row, err
-	}
+		CREATE INDEX ON run (topic, epoch, last_seq); CREATE INDEX ON run (shard, commit)`))
 	conns := make([]*pgx.Conn, bareWriters)
 	for w := range conns {
-		if conns[w], err = pgx.Connect(ctx, url); err != nil {
-			return row, err
-		}
+		conns[w] = try.Get(pgx.Connect(ctx, url))
 		defer func() { _ = conns[w].Close(context.WithoutCancel(ctx)) }()
 	}
-	pids, err := b.DB.PIDs()
-	if err != nil {
-		return row, err
-	}
-	w, err := suite.Using(suite.Self("program"), suite.Consumer{Name: suite.Postgres, PIDs: pids})
-	if err != nil {
-		return row, err
-	}
+	pids := try.Get(b.DB.PIDs())
+	w := try.Get(suite.Using(suite.Self("program"), suite.Consumer{Name: suite.Postgres, PIDs: pids}))
 	var n atomic.Int64
 	began := time.Now()
 	failed := make(chan error, bareWriters)

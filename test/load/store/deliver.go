@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -28,6 +29,7 @@ const (
 // deliver publishes at a fixed rate to topics with a subscriber each, who ACKs; every message is
 // timed from when it was due to be published until the subscriber has written its ACK.
 func (b *bench) deliver(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	m, _, end, err := b.mesh(ctx, 1)
 	if err != nil {
 		return err
@@ -36,46 +38,27 @@ func (b *bench) deliver(ctx context.Context) (err error) {
 	all := names("room", topics)
 	subs := make([]*acker, len(all))
 	for i, topic := range all {
-		if subs[i], err = subscribe(ctx, m.Edges[0].Addr, topic); err != nil {
-			return err
-		}
+		subs[i] = try.Get(subscribe(ctx, m.Edges[0].Addr, topic))
 		defer func() { _ = subs[i].conn.Close() }()
 	}
 	f := &flood{}
 	for i := 0; i < topics; i += frameTopics {
-		h, err := firehose.Dial(ctx, firehose.Config{
+		h := try.Get(firehose.Dial(ctx, firehose.Config{
 			Addr: m.Router.Addr, Topics: all[i : i+frameTopics], Size: payload, Window: 1024, Rate: deliveryRate / topics,
 			Stamp: publisher.Stamp,
-		})
-		if err != nil {
-			return err
-		}
+		}))
 		f.hoses = append(f.hoses, h)
 	}
-	w, err := b.UsingMesh(m)
-	if err != nil {
-		return err
-	}
+	w := try.Get(b.UsingMesh(m))
 	c := b.checkpointIn(ctx, b.Span/2)
 	began := time.Now()
 	answers, err := f.run(ctx, b.Span)
 	checkpoint, faultErr := c.end()
-	if err = errors.Join(err, faultErr); err != nil {
-		return err
-	}
+	try.Do(errors.Join(err, faultErr))
 	span := time.Since(began)
-	took, err := collect(ctx, subs, f.answered())
-	if err != nil {
-		return err
-	}
-	used, err := w.Each(f.answered())
-	if err != nil {
-		return err
-	}
-	fsync, err := fsyncs(string(b.Dir), 300)
-	if err != nil {
-		return err
-	}
+	took := try.Get(collect(ctx, subs, f.answered()))
+	used := try.Get(w.Each(f.answered()))
+	fsync := try.Get(fsyncs(string(b.Dir), 300))
 	b.Add(table.AtMost("publish to ACKed delivery at 25,000/s across a checkpoint, p99", table.Quantile(took, .99), "ms", 5,
 		fmt.Sprintf("%.0f s, %.0f/s, %d refused; p50 %s, p99.9 %s; answers p99 %s; checkpoint took %s; the disk's fdatasync p99 %s after the load; %s", span.Seconds(),
 			float64(len(took))/span.Seconds(), f.refused(), ms(took, .5), ms(took, .999), ms(answers, .99), checkpoint, ms(fsync, .99), used)))
@@ -147,24 +130,19 @@ func (a *acker) run(topic string) {
 	a.mu.Unlock()
 }
 
-func (a *acker) serve(topic string) error {
+func (a *acker) serve(topic string) (err error) {
+	defer try.Catch(&err)
 	var published []time.Time
 	var out []byte
 	entry := &wirev1.Ack_Entry{Topic: topic, Through: true}
 	ack := &wirev1.Ack{Entries: []*wirev1.Ack_Entry{entry}}
 	last := uint64(0)
 	for {
-		kind, body, err := a.frame()
-		if err != nil {
-			return err
-		}
+		kind, body := try.Get2(a.frame())
 		if kind != wirev1.FrameType_FRAME_TYPE_MESSAGE {
 			continue
 		}
-		m, err := readMessage(body)
-		if err != nil {
-			return err
-		}
+		m := try.Get(readMessage(body))
 		stamp, ok := publisher.Stamped(m.payload)
 		if !ok || m.attempt > 0 || m.seq != last+1 && last != 0 {
 			return fmt.Errorf("message %d after %d, attempt %d", m.seq, last, m.attempt)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // disk is what a commit can't do without: 8 KiB appended and fdatasynced, as the write-ahead log
@@ -27,27 +28,17 @@ func (b *bench) disk(context.Context) error {
 }
 
 func fsyncs(dir string, n int) (took []time.Duration, err error) {
-	f, err := os.Create(filepath.Join(dir, "fsync"))
-	if err != nil {
-		return nil, err
-	}
+	defer try.Catch(&err)
+	f := try.Get(os.Create(filepath.Join(dir, "fsync")))
 	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	page := make([]byte, 8192)
-	if _, err := f.WriteAt(make([]byte, n*len(page)), 0); err != nil {
-		// as segments of the log are: there already
-		return nil, err
-	}
-	if err := f.Sync(); err != nil {
-		return nil, err
-	}
+	// as segments of the log are: there already
+	try.Get(f.WriteAt(make([]byte, n*len(page)), 0))
+	try.Do(f.Sync())
 	for i := range n {
 		began := time.Now()
-		if _, err := f.WriteAt(page, int64(i*len(page))); err != nil {
-			return nil, err
-		}
-		if err := syscall.Fdatasync(int(f.Fd())); err != nil {
-			return nil, err
-		}
+		try.Get(f.WriteAt(page, int64(i*len(page))))
+		try.Do(syscall.Fdatasync(int(f.Fd())))
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)

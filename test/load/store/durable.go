@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -103,19 +104,14 @@ func (f *flood) run(ctx context.Context, span time.Duration) ([]time.Duration, e
 
 // durable publishes as fast as answers come, with a checkpoint in the middle.
 func (b *bench) durable(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	m, url, end, err := b.mesh(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	f, err := dialFlood(ctx, b.streams, firehose.Config{Addr: m.Router.Addr, Topics: names("room", b.frame), Size: payload, Window: b.window})
-	if err != nil {
-		return err
-	}
-	usage, err := b.UsingMesh(m)
-	if err != nil {
-		return err
-	}
+	f := try.Get(dialFlood(ctx, b.streams, firehose.Config{Addr: m.Router.Addr, Topics: names("room", b.frame), Size: payload, Window: b.window}))
+	usage := try.Get(b.UsingMesh(m))
 	c := b.checkpointIn(ctx, b.Span/2)
 	profiled := b.Profiles(ctx, "durable", 5, m.Router, m.Store)
 	began := time.Now()
@@ -126,13 +122,8 @@ func (b *bench) durable(ctx context.Context) (err error) {
 	n := f.answered()
 	used, usedErr := usage.Each(n)
 	checkpoint, faultErr := c.end()
-	if err = errors.Join(err, usedErr, faultErr, profiled()); err != nil {
-		return err
-	}
-	stored, err := messages(ctx, url)
-	if err != nil {
-		return err
-	}
+	try.Do(errors.Join(err, usedErr, faultErr, profiled()))
+	stored := try.Get(messages(ctx, url))
 	if stored != n+1 { // the mesh's own first one
 		return fmt.Errorf("%d messages were answered, %d are in the database", n, stored)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -42,57 +43,33 @@ func roomFor(dir string, messages int64) error {
 // growth publishes until so many messages are stored, and looks each time how fast that was at last
 // and how long a read takes.
 func (b *bench) growth(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	m, url, end, err := b.mesh(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	conn, err := grpc.NewClient(m.Store.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
+	conn := try.Get(grpc.NewClient(m.Store.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
 	all := names("room", growthTopics)
 	const rated = 200 // frames, of which the rate is taken
 	have := 0         // frames, and so messages of each topic
 	for _, want := range b.stored {
-		h, err := firehose.Dial(ctx, firehose.Config{Addr: m.Router.Addr, Topics: all, Size: payload, Window: 4})
-		if err != nil {
-			return err
-		}
+		h := try.Get(firehose.Dial(ctx, firehose.Config{Addr: m.Router.Addr, Topics: all, Size: payload, Window: 4}))
 		if more := int(want/growthTopics) - rated - have; more > 0 {
-			if err := b.grow(ctx, m.Router.Addr, all, more); err != nil {
-				return err
-			}
+			try.Do(b.grow(ctx, m.Router.Addr, all, more))
 			have += more
 		}
 		began := time.Now()
-		if err := h.RunFrames(ctx, rated); err != nil {
-			return err
-		}
+		try.Do(h.RunFrames(ctx, rated))
 		have += rated
 		rate := float64(h.Answered()) / time.Since(began).Seconds()
 		store := meshv1.NewStoreServiceClient(conn)
-		resp, err := store.Heads(ctx, &meshv1.HeadsRequest{Topics: all})
-		if err != nil {
-			return err
-		}
-		looked, err := lookedAt(ctx, url)
-		if err != nil {
-			return err
-		}
-		took, err := reads(ctx, store, resp.GetHeads())
-		if err != nil {
-			return err
-		}
-		rows, err := looked(growthReads)
-		if err != nil {
-			return err
-		}
-		size, err := bytesOf(ctx, url)
-		if err != nil {
-			return err
-		}
+		resp := try.Get(store.Heads(ctx, &meshv1.HeadsRequest{Topics: all}))
+		looked := try.Get(lookedAt(ctx, url))
+		took := try.Get(reads(ctx, store, resp.GetHeads()))
+		rows := try.Get(looked(growthReads))
+		size := try.Get(bytesOf(ctx, url))
 		b.Add(table.Figure(fmt.Sprintf("append rate with %d messages stored, %d topics", want, growthTopics), rate, "messages/s", fmt.Sprintf("%d stored; %.0f bytes of disk for each", stored(resp.GetHeads()), float64(size)/float64(stored(resp.GetHeads())))),
 			table.Figure(fmt.Sprintf("read of one message of %d stored, p50", want), table.Quantile(took, .5), "ms",
 				fmt.Sprintf("p99 %s; %.1f rows of the log looked at for each", ms(took, .99), rows)))
@@ -119,6 +96,7 @@ func stored(heads []*meshv1.Head) (n uint64) {
 
 // reads of single messages, anywhere in the log.
 func reads(ctx context.Context, store meshv1.StoreServiceClient, heads []*meshv1.Head) (took []time.Duration, err error) {
+	defer try.Catch(&err)
 	for range growthReads {
 		h := heads[rand.IntN(len(heads))]
 		if h.GetHead() == 0 {
@@ -126,14 +104,8 @@ func reads(ctx context.Context, store meshv1.StoreServiceClient, heads []*meshv1
 		}
 		seq := 1 + rand.Uint64N(h.GetHead())
 		began := time.Now()
-		stream, err := store.ReadLog(ctx, &meshv1.ReadLogRequest{Topic: h.GetTopic(), FromSeq: seq, ToSeq: seq})
-		if err != nil {
-			return nil, err
-		}
-		resp, err := stream.Recv()
-		if err != nil {
-			return nil, err
-		}
+		stream := try.Get(store.ReadLog(ctx, &meshv1.ReadLogRequest{Topic: h.GetTopic(), FromSeq: seq, ToSeq: seq}))
+		resp := try.Get(stream.Recv())
 		if len(resp.GetRecords()) != 1 {
 			return nil, fmt.Errorf("%d records at seq %d of %d", len(resp.GetRecords()), seq, h.GetHead())
 		}

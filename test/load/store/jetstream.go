@@ -13,50 +13,36 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // jetStream publishes to nats-server's own log, asynchronously as its documentation advises. Its
 // files are not fsynced when it answers.
 func (b *bench) jetStream(ctx context.Context) (err error) {
-	server, err := b.Dir.StartJetStream(ctx, b.Programs.NATS, filepath.Join(string(b.Dir), "jetstream"))
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	server := try.Get(b.Dir.StartJetStream(ctx, b.Programs.NATS, filepath.Join(string(b.Dir), "jetstream")))
 	defer server.Stop()
-	conn, err := nats.Connect("nats://" + server.Addr)
-	if err != nil {
-		return err
-	}
+	conn := try.Get(nats.Connect("nats://" + server.Addr))
 	defer conn.Close()
 	refused := make(chan error, 1)
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(4096), jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
+	js := try.Get(jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(4096), jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
 		select {
 		case refused <- err:
 		default:
 		}
-	}))
-	if err != nil {
-		return err
-	}
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "room", Subjects: []string{"room.>"}, Storage: jetstream.FileStorage}); err != nil {
-		return err
-	}
+	})))
+	try.Get(js.CreateStream(ctx, jetstream.StreamConfig{Name: "room", Subjects: []string{"room.>"}, Storage: jetstream.FileStorage}))
 	text := make([]byte, payload)
 	_, _ = rand.Read(text) // it never fails
 	subjects := make([]string, topics)
 	for i := range subjects {
 		subjects[i] = fmt.Sprintf("room.%d", i)
 	}
-	w, err := suite.Using(suite.Self("client"), suite.Of("nats-server", server))
-	if err != nil {
-		return err
-	}
+	w := try.Get(suite.Using(suite.Self("client"), suite.Of("nats-server", server)))
 	n := int64(0)
 	began := time.Now()
 	for ; time.Since(began) < 2*b.bareSpan; n++ {
-		if _, err := js.PublishAsync(subjects[n%topics], text, jetstream.WithStallWait(10*time.Second)); err != nil {
-			return err
-		}
+		try.Get(js.PublishAsync(subjects[n%topics], text, jetstream.WithStallWait(10*time.Second)))
 	}
 	select {
 	case <-js.PublishAsyncComplete():

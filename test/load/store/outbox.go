@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -109,24 +110,16 @@ func (b *bench) outbox(ctx context.Context) error {
 }
 
 // beside runs a load while a transaction that has published is open, and commits it then.
-func (o *outbox) beside(ctx context.Context, load func() error) error {
-	conn, err := pgx.Connect(ctx, o.url)
-	if err != nil {
-		return err
-	}
+func (o *outbox) beside(ctx context.Context, load func() error) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, o.url))
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ"); err != nil {
-		return err
-	}
+	try.Get(conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ"))
 	o.mu.Lock()
 	late := len(o.committed)
 	o.mu.Unlock()
-	if err := o.publish(ctx, conn, 10); err != nil {
-		return err
-	}
-	if err := load(); err != nil {
-		return err
-	}
+	try.Do(o.publish(ctx, conn, 10))
+	try.Do(load())
 	_, err = conn.Exec(ctx, "COMMIT")
 	now := time.Now()
 	o.mu.Lock()
@@ -138,33 +131,26 @@ func (o *outbox) beside(ctx context.Context, load func() error) error {
 }
 
 // outboxIdle says what it costs to ask for what isn't there.
-func (b *bench) outboxIdle(ctx context.Context, m *local.Mesh, o *outbox, span time.Duration) error {
-	conn, err := pgx.Connect(ctx, o.url)
-	if err != nil {
-		return err
-	}
+func (b *bench) outboxIdle(ctx context.Context, m *local.Mesh, o *outbox, span time.Duration) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, o.url))
 	defer func() { _ = conn.Close(ctx) }()
 	var pid int
 	if err := conn.QueryRow(ctx, "SELECT pid FROM pg_stat_activity WHERE application_name = 'pushmesh-outbox'").Scan(&pid); err != nil {
 		return fmt.Errorf("who reads the outbox: %w", err)
 	}
 	time.Sleep(time.Second) // after the start
-	w, err := suite.Using(suite.Consumer{Name: "outbox", PIDs: []int{pid}}, suite.Of("store", m.Store))
-	if err != nil {
-		return err
-	}
+	w := try.Get(suite.Using(suite.Consumer{Name: "outbox", PIDs: []int{pid}}, suite.Of("store", m.Store)))
 	began := time.Now()
 	time.Sleep(span)
-	spent, err := w.Spent()
-	if err != nil {
-		return err
-	}
+	spent := try.Get(w.Spent())
 	share := func(i int) float64 { return 100 * spent[i].Seconds() / time.Since(began).Seconds() }
 	b.Add(table.Figure("CPU of the connection that reads an empty outbox, of one core", share(0), "%", fmt.Sprintf("the whole store, idle: %.2f %%", share(1))))
 	return nil
 }
 
 func (b *bench) outboxRow(ctx context.Context, name string, load func(context.Context, *local.Mesh, *outbox) error) (err error) {
+	defer try.Catch(&err)
 	m, url, end, err := b.mesh(ctx, 1)
 	if err != nil {
 		return err
@@ -176,33 +162,18 @@ func (b *bench) outboxRow(ctx context.Context, name string, load func(context.Co
 	}
 	var subs []*acker
 	for _, topic := range names("room", topics) {
-		s, err := subscribe(ctx, m.Edges[0].Addr, topic)
-		if err != nil {
-			return err
-		}
+		s := try.Get(subscribe(ctx, m.Edges[0].Addr, topic))
 		defer func() { _ = s.conn.Close() }()
 		subs = append(subs, s)
 	}
-	if err := o.holdOne(ctx, 1, time.Nanosecond, time.Nanosecond); err != nil {
-		// the first waits until routers trust their tables
-		return err
-	}
-	if err := await(ctx, subs, 1); err != nil {
-		return err
-	}
-	w, err := b.UsingMesh(m)
-	if err != nil {
-		return err
-	}
+	// the first waits until routers trust their tables
+	try.Do(o.holdOne(ctx, 1, time.Nanosecond, time.Nanosecond))
+	try.Do(await(ctx, subs, 1))
+	w := try.Get(b.UsingMesh(m))
 	began := time.Now()
-	if err := load(ctx, m, o); err != nil {
-		return err
-	}
+	try.Do(load(ctx, m, o))
 	n := len(o.committed) - 1
-	came, err := arrivals(ctx, subs, int64(n+1))
-	if err != nil {
-		return err
-	}
+	came := try.Get(arrivals(ctx, subs, int64(n+1)))
 	took := make([]time.Duration, 0, n)
 	var last time.Time
 	for _, a := range came {
@@ -214,10 +185,7 @@ func (b *bench) outboxRow(ctx context.Context, name string, load func(context.Co
 		}
 	}
 	slices.Sort(took)
-	used, err := w.Each(int64(n))
-	if err != nil {
-		return err
-	}
+	used := try.Get(w.Each(int64(n)))
 	said := fmt.Sprintf("p50 %s, p99 %s, max %s; %s", ms(took, .5), ms(took, .99), ms(took, 1), used)
 	if n == outboxBulk {
 		out := last.Sub(o.committed[1]).Seconds()

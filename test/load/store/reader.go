@@ -10,21 +10,20 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // reader has a transaction that looks at the database as it was, as a backup does, and compares
 // what is appended meanwhile. How old its snapshot is makes no difference: nothing that died since
 // can be removed.
 func (b *bench) reader(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	m, url, end, err := b.mesh(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	f, err := dialFlood(ctx, b.streams, firehose.Config{Addr: m.Router.Addr, Topics: names("room", b.frame), Size: payload, Window: b.window})
-	if err != nil {
-		return err
-	}
+	f := try.Get(dialFlood(ctx, b.streams, firehose.Config{Addr: m.Router.Addr, Topics: names("room", b.frame), Size: payload, Window: b.window}))
 	// Without and with in turns, within one load.
 	turn := b.bareSpan
 	done := make(chan error, 1)
@@ -42,23 +41,12 @@ func (b *bench) reader(ctx context.Context) (err error) {
 	var kept int64 // dead rows that came about while a reader kept them from being removed
 	for range 3 {
 		without += rate()
-		conn, err := snapshot(ctx, url)
-		if err != nil {
-			return err
-		}
-		before, err := deadRows(ctx, conn)
-		if err != nil {
-			return err
-		}
+		conn := try.Get(snapshot(ctx, url))
+		before := try.Get(deadRows(ctx, conn))
 		with += rate()
-		after, err := deadRows(ctx, conn)
-		if err != nil {
-			return err
-		}
+		after := try.Get(deadRows(ctx, conn))
 		kept += after - before
-		if err := conn.Close(ctx); err != nil {
-			return err
-		}
+		try.Do(conn.Close(ctx))
 	}
 	if err := <-done; err != nil {
 		return err

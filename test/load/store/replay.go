@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // replayed is how many messages lie in the log of each replay.
@@ -36,6 +37,7 @@ func (b *bench) replay(ctx context.Context) error {
 }
 
 func (b *bench) replayOf(ctx context.Context, name string, topics int, goal float64) (row table.Row, err error) {
+	defer try.Catch(&err)
 	m, _, end, err := b.mesh(ctx, 0)
 	if err != nil {
 		return row, err
@@ -46,29 +48,18 @@ func (b *bench) replayOf(ctx context.Context, name string, topics int, goal floa
 	for i := range frame {
 		frame[i] = all[i%topics]
 	}
-	h, err := firehose.Dial(ctx, firehose.Config{Addr: m.Router.Addr, Topics: frame, Size: payload, Window: max(1, 4096/len(frame))})
-	if err != nil {
-		return row, err
-	}
-	if err := h.RunFrames(ctx, replayed/len(frame)); err != nil {
-		return row, err
-	}
+	h := try.Get(firehose.Dial(ctx, firehose.Config{Addr: m.Router.Addr, Topics: frame, Size: payload, Window: max(1, 4096/len(frame))}))
+	try.Do(h.RunFrames(ctx, replayed/len(frame)))
 	want := h.Answered()
 	if h.Refused() > 0 {
 		return row, fmt.Errorf("%d messages were refused", h.Refused())
 	}
-	conn, err := grpc.NewClient(m.Store.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn := try.Get(grpc.NewClient(m.Store.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{}), grpc.MaxCallRecvMsgSize(16<<20)),
-		grpc.WithInitialWindowSize(4<<20), grpc.WithInitialConnWindowSize(8<<20))
-	if err != nil {
-		return row, err
-	}
+		grpc.WithInitialWindowSize(4<<20), grpc.WithInitialConnWindowSize(8<<20)))
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	store := meshv1.NewStoreServiceClient(conn)
-	w, err := b.UsingMesh(m)
-	if err != nil {
-		return row, err
-	}
+	w := try.Get(b.UsingMesh(m))
 	began := time.Now()
 	got, err := readAll(ctx, store, all)
 	span := time.Since(began)

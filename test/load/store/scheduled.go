@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -40,6 +41,7 @@ func (b *bench) scheduled(ctx context.Context) error {
 }
 
 func (b *bench) scheduledRow(ctx context.Context, kill bool) (err error) {
+	defer try.Catch(&err)
 	prog := b.Programs
 	prog.TwoStores = true
 	m, _, end, err := b.meshOf(ctx, prog, 1)
@@ -50,36 +52,22 @@ func (b *bench) scheduledRow(ctx context.Context, kill bool) (err error) {
 	all := names("room", topics)
 	subs := make([]*acker, len(all))
 	for i, name := range all {
-		if subs[i], err = subscribe(ctx, m.Edges[0].Addr, name); err != nil {
-			return err
-		}
+		subs[i] = try.Get(subscribe(ctx, m.Edges[0].Addr, name))
 		defer func() { _ = subs[i].conn.Close() }()
 	}
 	due := time.Now().Add(scheduledAhead).Truncate(time.Second)
-	if err := scheduleAll(ctx, m.Router.Addr, all, due); err != nil {
-		return err
-	}
+	try.Do(scheduleAll(ctx, m.Router.Addr, all, due))
 	if left := time.Until(due); left < time.Second {
 		return fmt.Errorf("scheduling took so long that %s were left", left)
 	}
-	w, err := b.UsingMesh(m)
-	if err != nil {
-		return err
-	}
+	w := try.Get(b.UsingMesh(m))
 	if kill {
 		time.Sleep(time.Until(due.Add(time.Second / 2)))
 		m.Second.Kill()
 	}
-	if err := await(ctx, subs, scheduledCount); err != nil {
-		return err
-	}
-	used, err := w.Each(scheduledCount)
-	if err != nil {
-		return err
-	}
-	if _, err := arrivals(ctx, subs, scheduledCount); err != nil {
-		return err
-	}
+	try.Do(await(ctx, subs, scheduledCount))
+	used := try.Get(w.Each(scheduledCount))
+	try.Get(arrivals(ctx, subs, scheduledCount))
 	// how late, in shards of the store that lives and of the other one
 	var kept, lost []time.Duration
 	for i, s := range subs {
@@ -107,16 +95,11 @@ func (b *bench) scheduledRow(ctx context.Context, kill bool) (err error) {
 }
 
 // scheduleAll publishes messages that are due within the second after a time.
-func scheduleAll(ctx context.Context, router string, all []string, due time.Time) error {
-	conn, err := grpc.NewClient(router, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
+func scheduleAll(ctx context.Context, router string, all []string, due time.Time) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(grpc.NewClient(router, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
-	stream, err := pushmeshv1.NewPublishServiceClient(conn).PublishStream(ctx)
-	if err != nil {
-		return err
-	}
+	stream := try.Get(pushmeshv1.NewPublishServiceClient(conn).PublishStream(ctx))
 	const frame = 1000
 	for first := 0; first < scheduledCount; first += frame {
 		req := &pushmeshv1.PublishStreamRequest{}
@@ -128,14 +111,9 @@ func scheduleAll(ctx context.Context, router string, all []string, due time.Time
 				Topic: all[n%len(all)], Payload: body, DeliverAt: timestamppb.New(when),
 			}})
 		}
-		if err := stream.Send(req); err != nil {
-			return err
-		}
+		try.Do(stream.Send(req))
 		for answered := 0; answered < frame; {
-			resp, err := stream.Recv()
-			if err != nil {
-				return err
-			}
+			resp := try.Get(stream.Recv())
 			for _, r := range resp.GetResults() {
 				if r.GetCode() != wirev1.Code_CODE_OK || !r.GetResponse().GetScheduled() {
 					return fmt.Errorf("not scheduled: %v", r)

@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -30,6 +31,7 @@ const (
 // sessionLoad has 100,000 sessions ACK while messages are appended, and compares the appends with
 // those before.
 func (b *bench) sessionLoad(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	m, url, end, err := b.mesh(ctx, 0)
 	if err != nil {
 		return err
@@ -39,14 +41,10 @@ func (b *bench) sessionLoad(ctx context.Context) (err error) {
 	// than all the rest. A server that made them one by one has analyzed the table meanwhile.
 	err = b.DB.Exec(ctx, url, fmt.Sprintf(`INSERT INTO pushmesh.session (user_id, name, generation, connection_id, attached_at, expires_at, ttl, edge)
 		SELECT 'user-' || i, 'phone', 1, i, 0, 0, 604800000000, 'edge-bench' FROM generate_series(0, %d) AS i`, sessions-1))
-	if err = errors.Join(err, b.DB.Exec(ctx, url, "ANALYZE pushmesh.session"), b.DB.Checkpoint(ctx)); err != nil {
-		return err
-	}
+	try.Do(errors.Join(err, b.DB.Exec(ctx, url, "ANALYZE pushmesh.session"), b.DB.Checkpoint(ctx)))
 	without, with := &turn{}, &turn{}
 	for range 2 {
-		if err := errors.Join(b.turn(ctx, m, url, without, 0), b.turn(ctx, m, url, with, ackRate)); err != nil {
-			return err
-		}
+		try.Do(errors.Join(b.turn(ctx, m, url, without, 0), b.turn(ctx, m, url, with, ackRate)))
 	}
 	rate := float64(with.acks) / with.span.Seconds()
 	if rate < .95*ackRate {
@@ -74,16 +72,11 @@ type turn struct {
 
 // turn appends for half the span, a checkpoint in the middle, while acks cursors a second are
 // written.
-func (b *bench) turn(ctx context.Context, m *local.Mesh, url string, t *turn, rate int) error {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
+func (b *bench) turn(ctx context.Context, m *local.Mesh, url string, t *turn, rate int) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, url))
 	defer func() { _ = conn.Close(ctx) }()
-	before, err := written(ctx, conn)
-	if err != nil {
-		return err
-	}
+	before := try.Get(written(ctx, conn))
 	loaded, stop := context.WithCancel(ctx)
 	defer stop()
 	acked, began := make(chan error, 1), time.Now()
@@ -102,14 +95,9 @@ func (b *bench) turn(ctx context.Context, m *local.Mesh, url string, t *turn, ra
 	t.acks += acks.Load()
 	stop()
 	_, faultErr := c.end()
-	if err = errors.Join(err, <-acked, faultErr); err != nil {
-		return err
-	}
+	try.Do(errors.Join(err, <-acked, faultErr))
 	t.took = append(t.took, took...)
-	after, err := written(ctx, conn)
-	if err != nil {
-		return err
-	}
+	after := try.Get(written(ctx, conn))
 	t.wal += after - before
 	slices.Sort(t.took)
 	if t.cpu == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // singleRounds are taken in turns, so that whatever else the machine does meets both.
@@ -20,34 +21,21 @@ const singleRounds = 5
 // single is one publisher that waits for each answer, beside a program that commits a row at a
 // time.
 func (b *bench) single(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	m, url, end, err := b.mesh(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
+	conn := try.Get(pgx.Connect(ctx, url))
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, "CREATE TABLE bare (seq bigint PRIMARY KEY, topic text, payload bytea)"); err != nil {
-		return err
-	}
+	try.Get(conn.Exec(ctx, "CREATE TABLE bare (seq bigint PRIMARY KEY, topic text, payload bytea)"))
 	var ours, bare, ratios []float64
 	row := int64(0)
 	for range singleRounds {
-		h, err := firehose.Dial(ctx, firehose.Config{Addr: m.Router.Addr, Topics: []string{"room/1"}, Size: payload, Window: 1})
-		if err != nil {
-			return err
-		}
-		took, err := h.Run(ctx, b.bareSpan/2)
-		if err != nil {
-			return err
-		}
-		inserts, err := insertFor(ctx, conn, b.bareSpan/2, &row)
-		if err != nil {
-			return err
-		}
+		h := try.Get(firehose.Dial(ctx, firehose.Config{Addr: m.Router.Addr, Topics: []string{"room/1"}, Size: payload, Window: 1}))
+		took := try.Get(h.Run(ctx, b.bareSpan/2))
+		inserts := try.Get(insertFor(ctx, conn, b.bareSpan/2, &row))
 		ours, bare = append(ours, table.Quantile(took, .5)), append(bare, table.Quantile(inserts, .5))
 		ratios = append(ratios, ours[len(ours)-1]/bare[len(bare)-1])
 	}

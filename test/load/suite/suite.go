@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/disk"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // Run is one run of a suite: what its parts share.
@@ -102,33 +103,23 @@ func (s *Suite) parse(r *Run, name string, args []string) (o options, err error)
 
 // Main runs a suite with the flags of its command line, and prints and writes the rows.
 func Main(ctx context.Context, name string, begin func(*Run) *Suite, args []string) (err error) {
+	defer try.Catch(&err)
 	r := &Run{}
 	s := begin(r)
-	o, err := s.parse(r, "bench "+name, args)
-	if err != nil {
-		return err
-	}
+	o := try.Get(s.parse(r, "bench "+name, args))
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	dir, err := os.MkdirTemp("", "pushmesh-bench-")
-	if err != nil {
-		return err
-	}
+	dir := try.Get(os.MkdirTemp("", "pushmesh-bench-"))
 	defer func() { _ = os.RemoveAll(dir) }()
 	r.Dir = local.Dir(dir)
 	fmt.Println("load average at the start:", table.LoadAverage())
 	if s.Postgres {
-		if r.DB, err = disk.Start(ctx); err != nil {
-			return err
-		}
+		r.DB = try.Get(disk.Start(ctx))
 		defer func() { err = errors.Join(err, r.DB.Close()) }()
 		fmt.Println("postgres:", r.DB.Settings)
 	}
 	if s.Begin != nil {
-		end, err := s.Begin(ctx)
-		if err != nil {
-			return err
-		}
+		end := try.Get(s.Begin(ctx))
 		defer func() { err = errors.Join(err, end()) }()
 	}
 	r.parts(ctx, o.only, s.Parts())

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/local"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // WorkerFlag makes the program a worker; its kind, a JSON that the kind knows, and the file of a
@@ -26,15 +27,11 @@ type Work func(ctx context.Context, arg []byte, orders <-chan string, say func(a
 
 // Obey does the work of a worker, with orders from in and answers to out.
 func Obey(ctx context.Context, work Work, arg, profile string, in io.Reader, out io.Writer) (err error) {
+	defer try.Catch(&err)
 	if profile != "" {
-		f, err := os.Create(profile)
-		if err != nil {
-			return err
-		}
+		f := try.Get(os.Create(profile))
 		defer func() { err = errors.Join(err, f.Close()) }()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
+		try.Do(pprof.StartCPUProfile(f))
 		defer pprof.StopCPUProfile()
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -61,15 +58,10 @@ type Worker struct {
 
 // Hire starts this program as a worker and waits until it is ready; ready, if any, takes what it
 // says then. by is a program that starts it with another priority, with its arguments.
-func (r *Run) Hire(name, kind string, arg, ready any, by ...string) (*Worker, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(arg)
-	if err != nil {
-		return nil, err
-	}
+func (r *Run) Hire(name, kind string, arg, ready any, by ...string) (_ *Worker, err error) {
+	defer try.Catch(&err)
+	self := try.Get(os.Executable())
+	text := try.Get(json.Marshal(arg))
 	return r.Start(name, ready, append(slices.Clone(by), self, WorkerFlag, kind, string(text), r.profilePath(name))...)
 }
 
