@@ -185,7 +185,8 @@ func ExampleSubscriber_Acquire() {
 	// closed: <nil>
 }
 
-// A result with a Seq is on disk; without one the message was ephemeral, or waits for its DeliverAt.
+// A result with a Seq is on disk; without one the message was ephemeral, or waits for its
+// DeliverAt.
 func ExampleProducer_Publish() {
 	router := startRouter()
 	defer router.stop()
