@@ -1,4 +1,4 @@
-package outbox
+package edgequeue
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (n *nats) count() int {
 var edge = interest.Edge{ID: "e", Incarnation: 7}
 
 // in runs a story in a bubble with a clock of its own.
-func in(t *testing.T, queueBytes int, story func(n *nats, o *Outbox)) {
+func in(t *testing.T, queueBytes int, story func(n *nats, o *Queues)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &nats{}
 		o := New(Config{RouterID: "r", Incarnation: 5, Bus: n, QueueBytes: queueBytes, Registry: prometheus.NewRegistry()})
@@ -85,7 +85,7 @@ func in(t *testing.T, queueBytes int, story func(n *nats, o *Outbox)) {
 }
 
 // deliver queues for an edge if it is open.
-func deliver(o *Outbox, e interest.Edge, encoded []byte) bool {
+func deliver(o *Queues, e interest.Edge, encoded []byte) bool {
 	o.mu.RLock()
 	q := o.queues[e]
 	o.mu.RUnlock()
@@ -102,7 +102,7 @@ func TestDeliveryIsEncodedAsTheProtoSays(t *testing.T) {
 		{Topic: "live", Body: []byte{}},
 	} {
 		data := AppendDelivery(AppendDelivery(nil, &d), &d)
-		data = (&trailer{router: "r", incarnation: 5, edge: edge, n: 300, applied: 9, want: true, leave: true}).append(appendCheck(data, "x/y"))
+		data = (&trailer{router: "r", incarnation: 5, edge: edge, n: 300, applied: 9, wantSnapshot: true, leaving: true}).append(appendCheck(data, "x/y"))
 		got := &meshv1.RouterFrame{}
 		if err := proto.Unmarshal(data, got); err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestDeliveryIsEncodedAsTheProtoSays(t *testing.T) {
 }
 
 func TestBatchesAreNumberedAndIdleOnesGoStraightThrough(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		for want := uint64(1); want <= 3; want++ {
 			deliver(o, edge, delivery(10))
 			synctest.Wait()
@@ -136,7 +136,7 @@ func TestBatchesAreNumberedAndIdleOnesGoStraightThrough(t *testing.T) {
 }
 
 func TestWhatWaitsGathersUpToTheBatchSize(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		hold := make(chan struct{})
 		n.set(func(n *nats) { n.hold = hold })
 		deliver(o, edge, delivery(1))
@@ -159,8 +159,8 @@ func TestWhatWaitsGathersUpToTheBatchSize(t *testing.T) {
 }
 
 func TestWhoHasMoreAtHandGathers(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
-		for _, c := range []struct{ put, frames int }{{1, 1}, {10, 1}, {corkedMost + 10, 2}} {
+	in(t, 0, func(n *nats, o *Queues) {
+		for _, c := range []struct{ put, frames int }{{1, 1}, {10, 1}, {maxCorked + 10, 2}} {
 			before := n.count()
 			o.Cork()
 			for range c.put {
@@ -188,7 +188,7 @@ func TestWhoHasMoreAtHandGathers(t *testing.T) {
 }
 
 func TestARefusedBatchLeavesAHoleThatTheBeatNames(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		n.set(func(n *nats) { n.refuse = true })
 		deliver(o, edge, delivery(1))
 		synctest.Wait()
@@ -208,7 +208,7 @@ func TestARefusedBatchLeavesAHoleThatTheBeatNames(t *testing.T) {
 }
 
 func TestAFullQueueLeavesAHole(t *testing.T) {
-	in(t, 1000, func(n *nats, o *Outbox) {
+	in(t, 1000, func(n *nats, o *Queues) {
 		hold := make(chan struct{})
 		n.set(func(n *nats) { n.hold = hold })
 		deliver(o, edge, delivery(1))
@@ -225,19 +225,19 @@ func TestAFullQueueLeavesAHole(t *testing.T) {
 		if taken != 3 {
 			t.Errorf("%d taken into 1,000 B", taken)
 		}
-		deliver(o, edge, delivery(1)) // 1 was the first, 2 what waited, 3 is the hole
+		deliver(o, edge, delivery(1)) // 1 was the first, 2 what waited, 3 is the gap
 		synctest.Wait()
 		if f := n.last(); f.GetN() != 4 {
 			t.Errorf("next batch %v", f)
 		}
-		if got := testutil.ToFloat64(o.metrics.holes.WithLabelValues("QUEUE_FULL")); got != 1 {
-			t.Errorf("%v holes counted", got)
+		if got := testutil.ToFloat64(o.metrics.batchesLost.WithLabelValues("QUEUE_FULL")); got != 1 {
+			t.Errorf("%v lost batches counted", got)
 		}
 	})
 }
 
 func TestAnswersGatherForFiveMilliseconds(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		began := time.Now()
 		for version := range uint64(100) {
 			o.Open(edge).Answer(version+1, false)
@@ -270,7 +270,7 @@ func TestAnswersGatherForFiveMilliseconds(t *testing.T) {
 }
 
 func TestEveryEdgeHearsAtLeastEveryHalfSecond(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		for range 100 {
 			<-time.After(100 * time.Millisecond)
 			o.Beat(time.Now())
@@ -316,7 +316,7 @@ func TestLeavingComesLast(t *testing.T) {
 }
 
 func TestAnEdgeThatIsGoneGetsNothing(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		o.Close(edge)
 		if deliver(o, edge, delivery(1)) || n.count() != 0 {
 			t.Error("delivered to an edge that is gone")
@@ -334,7 +334,7 @@ func TestAnEdgeThatIsGoneGetsNothing(t *testing.T) {
 // An edge that was silent for a while may still be the same: a number twice would look to it like a
 // batch it had.
 func TestAnEdgeThatComesBackHasItsNumbersGoOn(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		for range 3 {
 			deliver(o, edge, delivery(1))
 			synctest.Wait()
@@ -365,7 +365,7 @@ func (discard) Publish(string, []byte) error { return nil }
 
 // Every frame to one edge says which kinds of events are wanted, and a change is said soon.
 func TestWantedEventsAreSaid(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		o.Open(edge).Answer(1, false)
 		<-time.After(time.Second)
 		if got := n.last(); got.GetEvents() != 0 {
@@ -373,12 +373,12 @@ func TestWantedEventsAreSaid(t *testing.T) {
 		}
 		for _, kinds := range []events.Mask{events.Told, events.Told | events.Of(events.Connect), events.Told} {
 			before := n.count()
-			o.WantEvents(kinds)
+			o.SetWantedEvents(kinds)
 			<-time.After(2 * answerEvery)
 			if got := n.last(); n.count() != before+1 || got.GetEvents() != uint32(kinds) {
 				t.Errorf("%b: %d frames, the last one %v", kinds, n.count()-before, got)
 			}
-			o.WantEvents(kinds) // nothing new
+			o.SetWantedEvents(kinds) // nothing new
 			<-time.After(2 * answerEvery)
 			if n.count() != before+1 {
 				t.Errorf("%b: %d frames", kinds, n.count()-before)

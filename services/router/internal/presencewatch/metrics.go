@@ -1,4 +1,4 @@
-package watches
+package presencewatch
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,8 +8,8 @@ import (
 )
 
 type metrics struct {
-	asks, bad prometheus.Counter
-	ends      *prometheus.CounterVec
+	asks, badFrames prometheus.Counter
+	ends            *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer, w *Watches) *metrics {
@@ -24,22 +24,22 @@ func newMetrics(reg prometheus.Registerer, w *Watches) *metrics {
 		})
 	}
 	m := &metrics{
-		asks: counter("asks_total", "Times an edge was asked for all members of a filter."),
-		bad: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "pushmesh_router_presence_bad_frames_total", Help: "Frames of edges that could not be decoded.", ConstLabels: prometheus.Labels{"code": code.Name(wirev1.Code_CODE_BAD_FRAME)},
+		asks: counter("asks_total", "Times that an edge was asked for all members of a filter."),
+		badFrames: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_router_presence_bad_frames_total", Help: "Presence frames from edges that could not be decoded.", ConstLabels: prometheus.Labels{"code": code.Name(wirev1.Code_CODE_BAD_FRAME)},
 		}),
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_router_presence_ends_total", Help: "Watches refused or ended by this router, by why.",
+			Name: "pushmesh_router_presence_ends_total", Help: "Presence watches that this router refused or ended, by code.",
 		}, []string{"code"}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.asks, m.bad, m.ends,
+		reg.MustRegister(m.asks, m.badFrames, m.ends,
 			gauge("filters", "Filters whose members are watched.", func() int { return len(w.byFilter) }),
-			gauge("watches", "Watches of callers.", func() int { return w.streams }),
-			gauge("members", "Members held for them.", func() int {
+			gauge("watches", "Presence watches of callers.", func() int { return w.streams }),
+			gauge("members", "Members of the watched filters that this router keeps in memory.", func() int {
 				n := 0
 				for _, x := range w.byFilter {
-					n += x.follower.Held()
+					n += x.follower.MemberCount()
 				}
 				return n
 			}))
@@ -47,4 +47,4 @@ func newMetrics(reg prometheus.Registerer, w *Watches) *metrics {
 	return m
 }
 
-func (m *metrics) end(why wirev1.Code) { m.ends.WithLabelValues(code.Name(why)).Inc() }
+func (m *metrics) countEnd(why wirev1.Code) { m.ends.WithLabelValues(code.Name(why)).Inc() }

@@ -1,4 +1,4 @@
-package outbox
+package edgequeue
 
 import (
 	"google.golang.org/protobuf/encoding/protowire"
@@ -47,33 +47,33 @@ func appendCheck(dst []byte, topic string) []byte {
 	return protowire.AppendString(dst, topic)
 }
 
-// trailer is what every frame carries.
+// trailer holds the fields that every frame carries beside its deliveries.
 type trailer struct {
-	router      string
-	incarnation uint64
-	edge        interest.Edge
-	n, applied  uint64
-	want, leave bool
-	// everyone: n counts broadcasts. casts is the last broadcast so far.
-	everyone bool
-	casts    uint64
-	events   events.Mask
+	router                string
+	incarnation           uint64
+	edge                  interest.Edge
+	n, applied            uint64
+	wantSnapshot, leaving bool
+	// isBroadcast: n counts broadcasts. broadcasts is the number of the last broadcast so far.
+	isBroadcast bool
+	broadcasts  uint64
+	events      events.Mask
 }
 
 func (t *trailer) append(dst []byte) []byte {
 	dst = protowire.AppendTag(dst, 1, protowire.BytesType)
 	dst = protowire.AppendString(dst, t.router)
 	dst = appendFixed64(dst, 2, t.incarnation)
-	if t.everyone {
+	if t.isBroadcast {
 		return appendVarint(dst, 12, t.n)
 	}
 	dst = appendFixed64(dst, 3, t.edge.Incarnation)
 	dst = appendVarint(dst, 4, t.n)
 	dst = appendVarint(dst, 5, t.applied)
-	dst = appendBool(dst, 8, t.want)
-	dst = appendBool(dst, 9, t.leave)
+	dst = appendBool(dst, 8, t.wantSnapshot)
+	dst = appendBool(dst, 9, t.leaving)
 	dst = appendVarint(dst, 10, uint64(t.events))
-	return appendVarint(dst, 13, t.casts)
+	return appendVarint(dst, 13, t.broadcasts)
 }
 
 func appendFixed64(dst []byte, field protowire.Number, v uint64) []byte {

@@ -1,6 +1,6 @@
-// Package watches follows the members of topics, for callers that are told of every join and leave.
+// Package presencewatch follows the members of topics, for callers that watch every join and leave.
 // Streams of one filter share what edges report.
-package watches
+package presencewatch
 
 import (
 	"context"
@@ -23,18 +23,18 @@ import (
 
 const (
 	tickEvery = 100 * time.Millisecond
-	// firstWithin is how long the first snapshot of a filter waits for edges that say nothing, and
-	// firstAtMost for those that are about to send theirs: a million members may take seconds, and
-	// would be too many changes for a caller that had begun without them.
+	// firstWithin is how long the first snapshot of a filter waits for edges that send nothing, and
+	// firstAtMost for edges that are sending theirs: a million members may take seconds, and would
+	// be too many changes for a caller that had begun without them.
 	firstWithin = 2 * time.Second
 	firstAtMost = 30 * time.Second
-	// pending is how many frames of edges may wait.
-	pending = 16 << 10
-	// leasesOfFrame is how many watches one message to an edge names.
-	leasesOfFrame = 1000
+	// pendingFrames is how many frames of edges may wait.
+	pendingFrames = 16 << 10
+	// leasesPerFrame is how many watches one message to an edge names.
+	leasesPerFrame = 1000
 )
 
-// Edges says which edges there are (switchboard.Switchboard).
+// Edges lists the edges of the mesh (switchboard.Switchboard).
 type Edges interface {
 	Edges() []interest.Edge
 	Interested(dst []interest.Edge, topic string) []interest.Edge
@@ -57,10 +57,10 @@ type Config struct {
 // Watches is a lifecycle.Part, safe for concurrent use. The bus and the policies must be started
 // before it.
 type Watches struct {
-	cfg     Config
-	metrics *metrics
-	group   *lifecycle.Group
-	leave   func()
+	cfg         Config
+	metrics     *metrics
+	group       *lifecycle.Group
+	unsubscribe func()
 
 	mu       sync.Mutex
 	byFilter map[string]*watch
@@ -72,50 +72,50 @@ type Watches struct {
 	leases   []lease // to be sent
 }
 
-// lease is a word for one edge.
+// lease is to be sent to one edge: a watch that is renewed, or one that ended.
 type lease struct {
 	to    presence.Source
 	watch *meshv1.PresenceLease_Watch
 	ended uint64
 }
 
-// New makes one that watches nothing.
+// New makes a Watches without watches.
 func New(cfg Config) *Watches {
 	w := &Watches{cfg: cfg, byFilter: map[string]*watch{}, byID: map[uint64]*watch{}}
 	w.metrics = newMetrics(cfg.Registry, w)
 	return w
 }
 
-// Start begins to hear edges.
+// Start begins to receive reports of edges.
 func (w *Watches) Start(context.Context) error {
-	leave, err := w.cfg.Bus.Subscribe(bus.RouterPresence(w.cfg.RouterID), pending, func(data []byte, _ func([]byte) error) { w.hear(data) })
+	leave, err := w.cfg.Bus.Subscribe(bus.RouterPresence(w.cfg.RouterID), pendingFrames, func(data []byte, _ func([]byte) error) { w.receive(data) })
 	if err != nil {
 		return err
 	}
-	w.leave = leave
-	w.cfg.Bus.OnGap(w.gap)
+	w.unsubscribe = leave
+	w.cfg.Bus.OnGap(w.askEveryEdge)
 	w.cfg.Policies.OnChange(func(*policy.Table) { w.policiesChanged() })
 	w.group = lifecycle.NewGroup(context.Background())
-	w.group.Go("watches-tick", w.run)
+	w.group.Go("presence watches", w.run)
 	return nil
 }
 
-// Stop ends what Drain has not, and tells edges.
+// Stop ends the streams that Drain has not ended, and notifies edges.
 func (w *Watches) Stop(ctx context.Context) error {
 	w.Drain()
-	w.leave()
+	w.unsubscribe()
 	return w.group.Stop(ctx)
 }
 
-// Drain ends every stream with DRAINING, and takes no new one.
+// Drain ends every stream with DRAINING, and accepts no new one.
 func (w *Watches) Drain() {
 	w.mu.Lock()
 	w.draining = true
 	for _, x := range w.byFilter {
-		w.end(x, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router stops"))
+		w.endWatch(x, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router stops"))
 	}
 	w.mu.Unlock()
-	w.send()
+	w.sendLeases()
 }
 
 func (w *Watches) run(ctx context.Context) {
@@ -140,10 +140,10 @@ func (w *Watches) tick(now time.Time) {
 		}
 	}
 	w.mu.Unlock()
-	w.send()
+	w.sendLeases()
 }
 
-// follow looks after one watch. w.mu is held.
+// follow updates one watch: the edges that it follows, its leases, and its streams. w.mu is held.
 func (w *Watches) follow(now time.Time, x *watch, known map[presence.Source]bool) {
 	wanted := known
 	if !topic.IsFilter(x.filter) {
@@ -152,16 +152,16 @@ func (w *Watches) follow(now time.Time, x *watch, known map[presence.Source]bool
 	for _, s := range x.follower.Sources(now, known, wanted) {
 		w.leases = append(w.leases, lease{to: s, ended: x.id})
 	}
-	w.lease(now, x)
-	w.pass(now, x)
+	w.renewLeases(now, x)
+	w.pushChanges(now, x)
 }
 
-func (w *Watches) lease(now time.Time, x *watch) {
-	before := x.follower.Asked()
+func (w *Watches) renewLeases(now time.Time, x *watch) {
+	before := x.follower.AsksSent()
 	x.follower.Leases(now, func(to presence.Source, l *meshv1.PresenceLease_Watch) {
 		w.leases = append(w.leases, lease{to: to, watch: l})
 	})
-	w.metrics.asks.Add(float64(x.follower.Asked() - before))
+	w.metrics.asks.Add(float64(x.follower.AsksSent() - before))
 }
 
 func sources(edges []interest.Edge) map[presence.Source]bool {
@@ -172,11 +172,11 @@ func sources(edges []interest.Edge) map[presence.Source]bool {
 	return all
 }
 
-// hear takes in a frame of an edge.
-func (w *Watches) hear(data []byte) {
+// receive takes in a frame of an edge.
+func (w *Watches) receive(data []byte) {
 	frame := &meshv1.PresenceFrame{}
 	if proto.Unmarshal(data, frame) != nil {
-		w.metrics.bad.Inc()
+		w.metrics.badFrames.Inc()
 		return
 	}
 	if frame.GetRouterIncarnation() != w.cfg.Incarnation {
@@ -187,16 +187,16 @@ func (w *Watches) hear(data []byte) {
 	for _, r := range frame.GetReports() {
 		if x := w.byID[r.GetWatch()]; x != nil {
 			x.follower.Report(now, from, r)
-			w.lease(now, x)
-			w.pass(now, x)
+			w.renewLeases(now, x)
+			w.pushChanges(now, x)
 		}
 	}
 	w.mu.Unlock()
-	w.send()
+	w.sendLeases()
 }
 
-// gap has every edge asked anew: reports may have been missed.
-func (w *Watches) gap() {
+// askEveryEdge has every edge asked anew: reports may have been missed.
+func (w *Watches) askEveryEdge() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, x := range w.byFilter {
@@ -208,11 +208,11 @@ func (w *Watches) policiesChanged() {
 	w.mu.Lock()
 	for _, x := range w.byFilter {
 		if err := w.allowed(x.filter); err != nil {
-			w.end(x, err)
+			w.endWatch(x, err)
 		}
 	}
 	w.mu.Unlock()
-	w.send()
+	w.sendLeases()
 }
 
 func (w *Watches) allowed(filter string) *code.Error {
@@ -226,8 +226,8 @@ func (w *Watches) allowed(filter string) *code.Error {
 	return code.New(wirev1.Code_CODE_CONFLICT, "the policy of "+filter+" has no presence")
 }
 
-// send tells edges what is due.
-func (w *Watches) send() {
+// sendLeases sends the leases that are due.
+func (w *Watches) sendLeases() {
 	w.mu.Lock()
 	leases := w.leases
 	w.leases = nil
@@ -235,7 +235,7 @@ func (w *Watches) send() {
 	byEdge := map[presence.Source][]*meshv1.PresenceLease{}
 	for _, l := range leases {
 		all := byEdge[l.to]
-		if n := len(all); n == 0 || len(all[n-1].GetWatches())+len(all[n-1].GetEnded()) >= leasesOfFrame {
+		if n := len(all); n == 0 || len(all[n-1].GetWatches())+len(all[n-1].GetEnded()) >= leasesPerFrame {
 			all = append(all, &meshv1.PresenceLease{
 				RouterId: w.cfg.RouterID, RouterIncarnation: w.cfg.Incarnation, EdgeIncarnation: l.to.Incarnation,
 			})

@@ -1,4 +1,4 @@
-package outbox
+package edgequeue
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 )
 
 func TestBytesThatWaitArePressure(t *testing.T) {
-	in(t, 10_000, func(n *nats, o *Outbox) {
+	in(t, 10_000, func(n *nats, o *Queues) {
 		want := func(pressure float64, zero, nine bool) {
 			t.Helper()
 			p, ok := o.Admits(0)
@@ -45,8 +45,8 @@ func TestBytesThatWaitArePressure(t *testing.T) {
 }
 
 func TestTheTotalIsBoundedToo(t *testing.T) {
-	in(t, 10_000, func(n *nats, o *Outbox) {
-		o.total.most = 15_000
+	in(t, 10_000, func(n *nats, o *Queues) {
+		o.total.maxBytes = 15_000
 		other := interest.Edge{ID: "f", Incarnation: 1}
 		o.Open(other)
 		hold := make(chan struct{})
@@ -71,9 +71,9 @@ func TestTheTotalIsBoundedToo(t *testing.T) {
 }
 
 // What waits to be broadcast is pressure by itself, however many edges there are, and beyond its
-// bound becomes a hole that is counted.
+// bound becomes a gap that is counted.
 func TestBroadcastsThatWaitArePressure(t *testing.T) {
-	in(t, 10_000, func(n *nats, o *Outbox) {
+	in(t, 10_000, func(n *nats, o *Queues) {
 		for _, e := range edges(7) {
 			o.Open(e)
 		}
@@ -101,11 +101,11 @@ func TestBroadcastsThatWaitArePressure(t *testing.T) {
 		if p, ok := o.Admits(0); p != 0 || !ok || o.total.broadcasts.Load() != 0 || o.total.waiting.Load() != 0 {
 			t.Errorf("pressure %v with nothing that waits", p)
 		}
-		if got := testutil.ToFloat64(o.metrics.holes.WithLabelValues("QUEUE_FULL")); got != 1 {
-			t.Errorf("%v holes counted", got)
+		if got := testutil.ToFloat64(o.metrics.batchesLost.WithLabelValues("QUEUE_FULL")); got != 1 {
+			t.Errorf("%v lost batches counted", got)
 		}
 		if got := n.last(); got.GetN() != 1 || got.GetLastBroadcast() != 3 {
-			// the two that waited left as one; the hole has a number, too
+			// the two that waited were sent as one; the gap has a number, too
 			t.Errorf("the edge is told of broadcast %d with batch %d", got.GetLastBroadcast(), got.GetN())
 		}
 	})

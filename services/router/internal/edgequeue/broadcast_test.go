@@ -1,4 +1,4 @@
-package outbox
+package edgequeue
 
 import (
 	"fmt"
@@ -104,14 +104,14 @@ func TestABroadcastThatIsNotSentUsesItsNumber(t *testing.T) {
 		w := &wire{}
 		o := New(Config{RouterID: "r", Incarnation: 5, Bus: w, QueueBytes: 100})
 		o.Open(edge)
-		if o.Broadcast(delivery(200)) { // larger than the queue: a hole
+		if o.Broadcast(delivery(200)) { // larger than the queue: a gap
 			t.Error("taken")
 		}
 		synctest.Wait()
 		deliver(o, edge, delivery(1))
 		synctest.Wait()
 		if all := w.take(); len(all) != 1 || all[0].GetLastBroadcast() != 1 || all[0].GetN() != 1 {
-			t.Errorf("after a hole: %v", all)
+			t.Errorf("after a gap: %v", all)
 		}
 		if err := o.Leave(t.Context()); err != nil {
 			t.Error(err)
@@ -142,7 +142,7 @@ func changeWays(t *testing.T, seed uint64) {
 		topic := dice.IntN(topics)
 		if dice.IntN(8) == 0 {
 			wide[topic] = !wide[topic]
-			o.Seal()
+			o.CloseBatches()
 		}
 		seq[topic]++
 		size := 10

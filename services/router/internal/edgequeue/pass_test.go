@@ -1,4 +1,4 @@
-package outbox
+package edgequeue
 
 import (
 	"sync"
@@ -11,7 +11,7 @@ import (
 // Who uncorks hands over what was put, before Uncork returns: no other goroutine gets a chance
 // here.
 func TestWhoUncorksSends(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		synctest.Wait() // the sender sleeps
 		o.Cork()
 		deliver(o, edge, delivery(10))
@@ -26,7 +26,7 @@ func TestWhoUncorksSends(t *testing.T) {
 // Who uncorks while somebody sends does not wait, and what was put leaves behind what is being
 // sent.
 func TestWhoUncorksDoesNotWaitForTheSender(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		hold := make(chan struct{})
 		n.set(func(n *nats) { n.hold = hold })
 		deliver(o, edge, delivery(1))
@@ -49,7 +49,7 @@ func TestWhoUncorksDoesNotWaitForTheSender(t *testing.T) {
 // One who is held up while he sends leaves the rest to the sender: nobody's message waits for a
 // wake that does not come.
 func TestNothingIsLeftBehindByWhoSent(t *testing.T) {
-	in(t, 0, func(n *nats, o *Outbox) {
+	in(t, 0, func(n *nats, o *Queues) {
 		synctest.Wait()
 		hold := make(chan struct{})
 		n.set(func(n *nats) { n.hold = hold })
@@ -61,7 +61,7 @@ func TestNothingIsLeftBehindByWhoSent(t *testing.T) {
 			close(ended)
 		}()
 		synctest.Wait()
-		for range 3 * passedMost { // each a batch of its own
+		for range 3 * inlineBatches { // each a batch of its own
 			o.Cork()
 			deliver(o, edge, delivery(maxBatch))
 			o.Uncork()
@@ -70,7 +70,7 @@ func TestNothingIsLeftBehindByWhoSent(t *testing.T) {
 		close(hold)
 		<-ended
 		synctest.Wait()
-		if n.count() != 1+3*passedMost || n.last().GetN() != uint64(n.count()) {
+		if n.count() != 1+3*inlineBatches || n.last().GetN() != uint64(n.count()) {
 			t.Errorf("%d frames, the last has number %d", n.count(), n.last().GetN())
 		}
 	})

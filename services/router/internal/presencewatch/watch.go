@@ -1,4 +1,4 @@
-package watches
+package presencewatch
 
 import (
 	"context"
@@ -12,16 +12,16 @@ import (
 
 // watch is one filter that is followed. Watches.mu guards it.
 type watch struct {
-	id       uint64
-	filter   string
-	follower *presence.Follower
-	version  uint64
-	until    time.Time     // when the first snapshot is given whatever is missing
-	begun    chan struct{} // closed once there is something to tell, or the end
-	ready    bool
-	err      *code.Error // it is over
-	users    int         // streams, and who waits to become one
-	streams  map[*Stream]struct{}
+	id        uint64
+	filter    string
+	follower  *presence.Follower
+	version   uint64
+	until     time.Time     // when the first snapshot is given, even if edges are missing
+	started   chan struct{} // closed once there is a snapshot, or the watch ended
+	isStarted bool
+	err       *code.Error // why it ended
+	users     int         // streams, and callers that wait for the first snapshot
+	streams   map[*Stream]struct{}
 }
 
 // Snapshot of a filter's members.
@@ -30,64 +30,64 @@ type Snapshot struct {
 	// Silent edges had not answered.
 	Silent uint32
 
-	of   *watch
-	left []held
+	watch     *watch
+	remaining []memberAt
 }
 
-type held struct {
-	from presence.Source
-	m    *presence.Member
+type memberAt struct {
+	edge   presence.Source
+	member *presence.Member
 }
 
-// Take hands out the next n members, or as many as are left, and reports whether these were the
-// last. They are made here and not under the lock.
+// Take returns the next n members, or the remaining ones, and reports whether these were the last.
+// They are encoded here and not under the lock.
 func (s *Snapshot) Take(n int) (members []*pushmeshv1.Member, last bool) {
-	n = min(n, len(s.left))
-	for _, h := range s.left[:n] {
-		members = append(members, s.of.member(h.from, h.m))
+	n = min(n, len(s.remaining))
+	for _, h := range s.remaining[:n] {
+		members = append(members, s.watch.member(h.edge, h.member))
 	}
-	if s.left = s.left[n:]; len(s.left) == 0 {
-		s.left = nil // the array is as long as the set was, and a stream may last
+	if s.remaining = s.remaining[n:]; len(s.remaining) == 0 {
+		s.remaining = nil // the array is as long as the set was, and a stream may last
 	}
-	return members, len(s.left) == 0
+	return members, len(s.remaining) == 0
 }
 
 // Open begins a stream: the members now, and every change from there on. It waits for edges, for
-// firstWithin after they were heard last. The stream must be closed.
+// firstWithin after their last report. The stream must be closed.
 func (w *Watches) Open(ctx context.Context, filter string) (*Snapshot, *Stream, error) {
-	x, err := w.enter(time.Now(), filter)
-	w.send()
+	x, err := w.join(time.Now(), filter)
+	w.sendLeases()
 	if err != nil {
-		w.metrics.end(err.Code)
+		w.metrics.countEnd(err.Code)
 		return nil, nil, err
 	}
 	select {
-	case <-x.begun:
+	case <-x.started:
 	case <-ctx.Done():
 		w.mu.Lock()
-		w.exit(x)
+		w.leave(x)
 		w.mu.Unlock()
-		w.send()
+		w.sendLeases()
 		return nil, nil, ctx.Err()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if x.err != nil {
-		w.exit(x)
-		w.metrics.end(x.err.Code)
+		w.leave(x)
+		w.metrics.countEnd(x.err.Code)
 		return nil, nil, x.err
 	}
-	s := &Stream{all: w, of: x, wake: make(chan struct{}, 1)}
+	s := &Stream{watches: w, watch: x, wake: make(chan struct{}, 1)}
 	x.streams[s] = struct{}{}
-	snapshot := &Snapshot{Version: x.version, Silent: uint32(x.follower.Waiting()), of: x, left: make([]held, 0, x.follower.Held())}
+	snapshot := &Snapshot{Version: x.version, Silent: uint32(x.follower.IncompleteSources()), watch: x, remaining: make([]memberAt, 0, x.follower.MemberCount())}
 	for from, m := range x.follower.Members {
-		snapshot.left = append(snapshot.left, held{from, m})
+		snapshot.remaining = append(snapshot.remaining, memberAt{from, m})
 	}
 	return snapshot, s, nil
 }
 
-// enter finds or makes the watch of a filter.
-func (w *Watches) enter(now time.Time, filter string) (*watch, *code.Error) {
+// join finds or makes the watch of a filter.
+func (w *Watches) join(now time.Time, filter string) (*watch, *code.Error) {
 	if err := w.cfg.Edges.Check(); err != nil {
 		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "this router does not know every edge: "+err.Error())
 	}
@@ -108,7 +108,7 @@ func (w *Watches) enter(now time.Time, filter string) (*watch, *code.Error) {
 		w.ids++
 		x = &watch{
 			id: w.ids, filter: filter, follower: presence.NewFollower(w.ids, filter, w.cfg.MaxMembers, &w.asks),
-			version: 1, until: now.Add(firstAtMost), begun: make(chan struct{}), streams: map[*Stream]struct{}{},
+			version: 1, until: now.Add(firstAtMost), started: make(chan struct{}), streams: map[*Stream]struct{}{},
 		}
 		w.byFilter[filter], w.byID[x.id] = x, x
 		w.follow(now, x, sources(w.cfg.Edges.Edges()))
@@ -117,8 +117,8 @@ func (w *Watches) enter(now time.Time, filter string) (*watch, *code.Error) {
 	return x, nil
 }
 
-// exit ends a use of the watch; the last one ends it. w.mu is held.
-func (w *Watches) exit(x *watch) {
+// leave ends one use of the watch; the last one ends the watch. w.mu is held.
+func (w *Watches) leave(x *watch) {
 	w.streams--
 	if x.users--; x.users == 0 && x.err == nil {
 		w.forget(x)
@@ -128,47 +128,47 @@ func (w *Watches) exit(x *watch) {
 func (w *Watches) forget(x *watch) {
 	delete(w.byFilter, x.filter)
 	delete(w.byID, x.id)
-	for _, s := range x.follower.Followed() {
+	for _, s := range x.follower.FollowedSources() {
 		w.leases = append(w.leases, lease{to: s, ended: x.id})
 	}
 }
 
-// end ends the watch with all of its streams. w.mu is held.
-func (w *Watches) end(x *watch, why *code.Error) {
+// endWatch ends the watch with all of its streams. w.mu is held.
+func (w *Watches) endWatch(x *watch, why *code.Error) {
 	x.err = why
 	w.forget(x)
 	for s := range x.streams {
-		w.fail(s, why)
+		w.endStream(s, why)
 	}
-	if !x.ready {
-		close(x.begun)
+	if !x.isStarted {
+		close(x.started)
 	}
 }
 
-// pass tells every stream what has changed. w.mu is held.
-func (w *Watches) pass(now time.Time, x *watch) {
+// pushChanges queues what has changed for every stream. w.mu is held.
+func (w *Watches) pushChanges(now time.Time, x *watch) {
 	switch why := x.follower.Failed(); why {
 	case wirev1.Code_CODE_OK:
 	case wirev1.Code_CODE_OVERLOADED:
-		w.end(x, code.Retry(why, time.Second, "an edge has as many watches as it may"))
+		w.endWatch(x, code.Retry(why, time.Second, "an edge has as many watches as it may"))
 		return
 	default:
-		w.end(x, code.New(why, "more members than a watch may have"))
+		w.endWatch(x, code.New(why, "more members than a watch may have"))
 		return
 	}
-	for _, e := range x.follower.Take() {
+	for _, e := range x.follower.TakeEvents() {
 		x.version++
 		if len(x.streams) == 0 {
 			continue
 		}
 		change := &pushmeshv1.PresenceServiceWatchResponse_Change{Version: x.version, Member: x.member(e.Source, e.Member), Left: e.Left}
 		for s := range x.streams {
-			w.push(s, change)
+			w.queueChange(s, change)
 		}
 	}
-	if !x.ready && (x.follower.Quiet(now, firstWithin) || !now.Before(x.until)) {
-		x.ready = true
-		close(x.begun)
+	if !x.isStarted && (x.follower.EdgesSilent(now, firstWithin) || !now.Before(x.until)) {
+		x.isStarted = true
+		close(x.started)
 	}
 }
 
@@ -180,7 +180,7 @@ func (x *watch) member(from presence.Source, m *presence.Member) *pushmeshv1.Mem
 	return Public(t, from.ID, m)
 }
 
-// Public is a member as the API tells of it.
+// Public is a member in the form of the public API.
 func Public(topic, edge string, m *presence.Member) *pushmeshv1.Member {
 	user := m.GetUser()
 	if user == "" { // nobody has proved who they are
