@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
@@ -101,10 +102,10 @@ func sendByCode(ch chan<- prometheus.Metric, name, help string, counts delivery.
 // sendClaims sends the number of claim requests by operation and result.
 func sendClaims(ch chan<- prometheus.Metric, all []loop.Stats) {
 	desc := prometheus.NewDesc("pushmesh_edge_claim_requests_total", "Claim requests of clients, by operation and result.", []string{"op", "code"}, nil)
-	for op := range wirev1.Claim_Op(delivery.ClaimOps) {
+	for op := range wirev1.Claim_Op(claims.Ops) {
 		var total delivery.ByCode
 		for i := range all {
-			for k, n := range all[i].ClaimRequests[op] {
+			for k, n := range all[i].Claims.Requests[op] {
 				total[k] += n
 			}
 		}
@@ -278,8 +279,8 @@ var sums = []sum{
 	{"shedding_started_total", "Times that a loop began to refuse new connections and subscriptions because it was late.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sheds) }},
 	{"unhealthy_connections", "Connections whose round trips show a bad link.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Unhealthy) }},
 	{"unhealthy_total", "Times that a connection turned unhealthy.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.UnhealthyTimes) }},
-	{"claims_open", "Resources that connections hold, wait for or watch.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Claims) }},
-	{"claim_pushes_total", "Changes of claims pushed to clients.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.ClaimPushes) }},
+	{"claims_open", "Resources that connections hold, wait for or watch.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Claims.Held) }},
+	{"claim_pushes_total", "Changes of claims pushed to clients.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Claims.Pushes) }},
 	{"tls_connections", "Connections with TLS, including those whose handshake is under way.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Secure) }},
 	{"tls_records_opened_total", "TLS records received from clients.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Records) }},
 	{"tls_records_sealed_total", "TLS records sent to clients.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Sealed) }},

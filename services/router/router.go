@@ -23,6 +23,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/meshtime"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
@@ -84,7 +85,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		neighbours = bus.NewNeighbours(mesh, nil)
 		clock      = meshtime.New(mesh)
 		stores     = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
-		watch      = policy.NewWatch(stores, mesh, bus.Node("router", s.ID), tel.Log)
+		watch      = policy.NewWatch(stores, mesh, bus.Node("router", s.ID), tel.Log, score.CheckNamespace)
 		app        = appender.New(appender.Config{
 			Owners: stores, MaxItems: s.MaxInFlight, MaxBytes: s.MaxBytes, MaxWait: s.AppendWait, Registry: tel.Registry,
 		})
@@ -208,7 +209,7 @@ func (r *Router) describe(began uint64, checks *health.Checks) func() *pushmeshv
 }
 
 // Addr is the address of the gRPC API.
-func (r *Router) Addr() string { return r.front.addr() }
+func (r *Router) Addr() string { return r.front.server.Addr() }
 
 // HTTPAddr is the address of health, metrics and pprof.
 func (r *Router) HTTPAddr() string { return r.http.Addr() }

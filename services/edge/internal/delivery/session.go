@@ -84,7 +84,7 @@ func (h *Hub) collect(s *session, most int) *meshv1.SessionWrite {
 	w.DeadLetters, s.letters = s.letters, nil
 	most = min(most, len(s.changed))
 	for i, r := range s.changed[:most] {
-		if h.looks >= collectLooks {
+		if h.cost.Items >= collectLooks {
 			most = i
 			break
 		}

@@ -371,7 +371,7 @@ func TestWantedEventsAreSaid(t *testing.T) {
 		if got := n.last(); got.GetEvents() != 0 {
 			t.Errorf("before anything is known: %v", got)
 		}
-		for _, kinds := range []events.Mask{events.Told, events.Told | events.Of(events.Connect), events.Told} {
+		for _, kinds := range []events.Mask{events.MaskSet, events.MaskSet | events.Of(events.Connect), events.MaskSet} {
 			before := n.count()
 			o.SetWantedEvents(kinds)
 			<-time.After(2 * answerEvery)
@@ -386,7 +386,7 @@ func TestWantedEventsAreSaid(t *testing.T) {
 		}
 		deliver(o, edge, delivery(1))
 		<-time.After(2 * answerEvery)
-		if got := n.last(); len(got.GetDeliveries()) != 1 || got.GetEvents() != uint32(events.Told) {
+		if got := n.last(); len(got.GetDeliveries()) != 1 || got.GetEvents() != uint32(events.MaskSet) {
 			t.Errorf("a batch: %v", got)
 		}
 	})

@@ -411,7 +411,7 @@ func TestEdgesLearnWhichEventsAreWanted(t *testing.T) {
 		}
 		pass(3 * interest.Hearing)
 		frames := r.to("e1")
-		if got := frames[len(frames)-1].GetEvents(); events.Mask(got)&events.Told == 0 {
+		if got := frames[len(frames)-1].GetEvents(); events.Mask(got)&events.MaskSet == 0 {
 			t.Errorf("events %b are wanted", got)
 		}
 		r.stop()

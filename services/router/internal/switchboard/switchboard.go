@@ -228,7 +228,7 @@ func (s *Switchboard) act() {
 // held.
 func (s *Switchboard) wantEvents(now time.Time) {
 	if s.table.Ready(now) == nil {
-		s.out.SetWantedEvents(s.table.EventKinds() | events.Told)
+		s.out.SetWantedEvents(s.table.EventKinds() | events.MaskSet)
 	}
 }
 

@@ -1,12 +1,12 @@
-// Package testmesh is the mesh of tests whose stores are not real ones.
-package testmesh
+// Package meshidtest provides the mesh that tests use whose stores are not real.
+package meshidtest
 
 import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// Mesh that fake stores name.
+// Mesh that fake stores belong to.
 var Mesh = meshid.Mesh{Name: "test", ID: "00000000-0000-4000-8000-000000000001"}
 
 // Identity of a process that knows that mesh from the start.

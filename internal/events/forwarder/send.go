@@ -1,4 +1,4 @@
-package eventqueue
+package forwarder
 
 import (
 	"context"
@@ -14,39 +14,39 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Stop goes on sending for a while, until nothing is left; what is left then is counted as
+// Stop continues to send for drainTime, until nothing is queued; what is queued then is counted as
 // DRAINING.
-func (q *Queue) Stop(ctx context.Context) error {
+func (q *Forwarder) Stop(ctx context.Context) error {
 	if q.group == nil {
 		return nil
 	}
 	q.ending.Store(true)
 	q.signal()
-	late := time.NewTimer(lastTime)
+	late := time.NewTimer(drainTime)
 	defer late.Stop()
 	select {
-	case <-q.ended:
+	case <-q.done:
 	case <-late.C:
 	case <-ctx.Done():
 	}
 	err := q.group.Stop(ctx)
 	if n := q.Waiting(); n > 0 {
 		q.count(wirev1.Code_CODE_DRAINING, n)
-		q.cfg.Log.Warn("events could not be published any more", "events", n)
+		q.cfg.Log.Warn("events are lost: they could not be published before the process stopped", "events", n)
 	}
 	return err
 }
 
-func (q *Queue) run(ctx context.Context) {
+func (q *Forwarder) run(ctx context.Context) {
 	for {
-		if batch := q.take(); len(batch) > 0 {
+		if batch := q.nextRequest(); len(batch) > 0 {
 			if !q.send(ctx, batch) {
 				return
 			}
 			continue
 		}
 		if q.ending.Load() {
-			close(q.ended)
+			close(q.done)
 			return
 		}
 		select {
@@ -57,16 +57,16 @@ func (q *Queue) run(ctx context.Context) {
 	}
 }
 
-// take takes what one request carries. Events that were lost since the last one are told of behind
-// those that had room.
-func (q *Queue) take() []*meshv1.EventPublish_Item {
+// nextRequest takes what one request carries. Events that were lost since the last request are
+// reported after those that had room.
+func (q *Forwarder) nextRequest() []*meshv1.EventPublish_Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, k := range events.All() {
-		if l := &q.lost[k]; l.untold > 0 {
-			told := &pushmeshv1.EventLost{Count: l.untold, Code: l.why}
-			l.untold = 0
-			q.add(k, k.Topic(), "", &pushmeshv1.Event{At: timestamppb.Now(), Event: &pushmeshv1.Event_LostEvents{LostEvents: told}})
+		if l := &q.lostByKind[k]; l.unreported > 0 {
+			told := &pushmeshv1.EventLost{Count: l.unreported, Code: l.why}
+			l.unreported = 0
+			q.appendEvent(k, k.Topic(), "", &pushmeshv1.Event{At: timestamppb.Now(), Event: &pushmeshv1.Event_LostEvents{LostEvents: told}})
 		}
 	}
 	n, bytes := 0, 0
@@ -85,35 +85,35 @@ func (q *Queue) take() []*meshv1.EventPublish_Item {
 	return batch
 }
 
-// back counts what a batch that could not be sent holds.
-func (q *Queue) back(batch []*meshv1.EventPublish_Item) {
+// countUnsent counts a batch that could not be sent.
+func (q *Forwarder) countUnsent(batch []*meshv1.EventPublish_Item) {
 	q.count(wirev1.Code_CODE_DRAINING, len(batch))
-	q.cfg.Log.Warn("events could not be published any more", "events", len(batch))
+	q.cfg.Log.Warn("events are lost: they could not be published before the process stopped", "events", len(batch))
 }
 
-// send sends a batch until every event of it is published or refused for good; false where ctx
-// ended first.
-func (q *Queue) send(ctx context.Context, batch []*meshv1.EventPublish_Item) bool {
+// send sends a batch until every event of it is published or refused for good. It reports false
+// where ctx ended first.
+func (q *Forwarder) send(ctx context.Context, batch []*meshv1.EventPublish_Item) bool {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		again, err := q.attempt(ctx, batch)
 		if batch = again; len(batch) == 0 {
 			return true
 		}
-		q.cfg.Log.Debug("events wait", "events", len(batch), "error", err)
+		q.cfg.Log.Debug("events wait to be sent again", "events", len(batch), "error", err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			q.back(batch)
+			q.countUnsent(batch)
 			return false
 		case <-timer.C:
 		}
 	}
 }
 
-// attempt sends a batch once, and says what of it to send again, and why.
-func (q *Queue) attempt(ctx context.Context, batch []*meshv1.EventPublish_Item) (again []*meshv1.EventPublish_Item, why error) {
-	reply, err := q.ask(ctx, batch)
+// attempt sends a batch once, and returns the part of it to send again, and why.
+func (q *Forwarder) attempt(ctx context.Context, batch []*meshv1.EventPublish_Item) (again []*meshv1.EventPublish_Item, why error) {
+	reply, err := q.request(ctx, batch)
 	if err != nil {
 		return batch, err
 	}
@@ -121,22 +121,22 @@ func (q *Queue) attempt(ctx context.Context, batch []*meshv1.EventPublish_Item) 
 		switch c := r.GetCode(); {
 		case c == wirev1.Code_CODE_OK:
 			q.count(c, 1)
-		case retried(c):
+		case retryable(c):
 			again, why = append(again, batch[i]), code.New(c, r.GetError())
 		default:
-			q.cfg.Log.Error("an event was refused", "topic", batch[i].GetTopic(), "code", code.Name(c), "error", r.GetError())
+			q.cfg.Log.Error("a router refused an event", "topic", batch[i].GetTopic(), "code", code.Name(c), "error", r.GetError())
 			q.mu.Lock()
-			q.lose(kindOf(batch[i]), 1, c)
+			q.countLost(kindOf(batch[i]), 1, c)
 			q.mu.Unlock()
 		}
 	}
 	return again, why
 }
 
-func (q *Queue) ask(ctx context.Context, batch []*meshv1.EventPublish_Item) (*meshv1.ClientPublishReply, error) {
+func (q *Forwarder) request(ctx context.Context, batch []*meshv1.EventPublish_Item) (*meshv1.ClientPublishReply, error) {
 	subject := q.cfg.Subject()
 	if subject == "" {
-		return nil, errNobody
+		return nil, errNoRouter
 	}
 	data, err := proto.Marshal(&meshv1.EventPublish{Source: q.cfg.Source, Incarnation: q.cfg.Incarnation, Items: batch})
 	if err != nil {
@@ -152,7 +152,7 @@ func (q *Queue) ask(ctx context.Context, batch []*meshv1.EventPublish_Item) (*me
 		return nil, err
 	}
 	if len(reply.GetResults()) != len(batch) {
-		return nil, code.New(wirev1.Code_CODE_INTERNAL, "a router answered for another number of events")
+		return nil, code.New(wirev1.Code_CODE_INTERNAL, "a router answered with another number of results than events were sent")
 	}
 	return reply, nil
 }

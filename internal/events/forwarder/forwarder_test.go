@@ -1,4 +1,4 @@
-package eventqueue
+package forwarder
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (r *router) set(f func()) {
 	f()
 }
 
-func start(t *testing.T, r *router, items int) *Queue {
+func start(t *testing.T, r *router, items int) *Forwarder {
 	q := New(Config{Source: "e1", Incarnation: 5, Request: r.request, Subject: func() string { return "r1" }, Items: items, Log: slog.New(slog.DiscardHandler)})
 	if err := q.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func start(t *testing.T, r *router, items int) *Queue {
 	return q
 }
 
-func connect(q *Queue, n int) {
+func connect(q *Forwarder, n int) {
 	q.Put(events.Connect, events.Connect.Topic(), "", &pushmeshv1.Event{At: timestamppb.Now(), Event: &pushmeshv1.Event_Connect{Connect: &pushmeshv1.EventConnect{
 		Connection: &pushmeshv1.EventConnection{ConnectionId: uint64(n)},
 	}}})
@@ -122,7 +122,7 @@ func TestEventsAreSentInOrderAndAgain(t *testing.T) {
 	})
 }
 
-func TestLossIsToldOf(t *testing.T) {
+func TestLossIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &router{away: true}
 		q := start(t, r, 10)
@@ -193,7 +193,7 @@ func TestStopSendsWhatWaitsForAWhile(t *testing.T) {
 			connect(q, n)
 		}
 		began := time.Now()
-		if err := q.Stop(t.Context()); err != nil || time.Since(began) != lastTime || q.Counts()[wirev1.Code_CODE_DRAINING] != 3000 {
+		if err := q.Stop(t.Context()); err != nil || time.Since(began) != drainTime || q.Counts()[wirev1.Code_CODE_DRAINING] != 3000 {
 			t.Errorf("took %v, counts %v: %v", time.Since(began), q.Counts(), err)
 		}
 	})
