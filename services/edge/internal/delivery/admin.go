@@ -73,7 +73,7 @@ func (j *count) step(h *Hub) bool {
 		j.begun, j.n, j.track, j.wild, j.members = true, 0, 0, nil, nil
 		j.at = math.MaxInt
 		if checkTopic(name) == nil {
-			j.wild = h.wild.Match(nil, name)
+			j.wild = h.wildcards.index.Match(nil, name)
 			j.members = h.membersOf(name)
 		}
 	}

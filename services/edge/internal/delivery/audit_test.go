@@ -246,13 +246,13 @@ func (a *auditor) goesOn(c *conn, t *track) {
 		a.holds(c, "who is behind in "+name+" reads, waits or is in line", t.runs || t.reading || t.waits || t.retryAt > 0)
 	}
 	if t.behind && !t.held && !t.told && t.rank == nil {
-		a.holds(c, "who is behind in "+name+" is counted as such", t.lags && slices.ContainsFunc(h.lagging, func(r trackRef) bool { return r.get() == t }))
+		a.holds(c, "who is behind in "+name+" is counted as such", t.lags && slices.ContainsFunc(h.lagging.tracks, func(r trackRef) bool { return r.get() == t }))
 	}
 	if t.reading && t.rank == nil {
 		a.holds(c, "what is read of "+name+" was asked for", t.topic.reads != nil && slices.ContainsFunc(t.topic.reads.from[t.asked], func(r trackRef) bool { return r.get() == t }))
 	}
 	if t.waits && c.out.n == 0 && t.retryAt == 0 && t.behind && !t.runs && !t.reading && t.latest == nil && t.rank == nil {
-		room, enough := h.roomToRead(t)
+		room, enough := h.replay.roomToRead(t)
 		a.holds(c, "nobody waits in "+name+" who has room, and whom nothing that leaves wakes", !room || !enough && !t.waited())
 	}
 	if t.latest != nil {
@@ -429,7 +429,7 @@ func (a *auditor) subscriptions(c *conn) {
 		}
 		if s.wildcard {
 			a.wild[s.wild]++
-			a.holds(c, "a filter is found by its name, and its subscription in it", h.filters[s.wild.name] == s.wild && s.wild.subs.At(int(s.at)) == s)
+			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.byName[s.wild.name] == s.wild && s.wild.subs.At(int(s.at)) == s)
 		} else {
 			a.exact[s.topic]++
 			a.holds(c, "a topic is found by its name", h.topics.Get(s.topic.name) == s.topic)
@@ -478,7 +478,7 @@ func (a *auditor) totals() {
 		{"queued bytes", int(s.QueuedBytes), a.queued},
 		{"kernel memory", int(s.KernelBytes), a.kernel},
 		{"stuck", int(s.Stuck), a.stuck},
-		{"ranges in hand", h.pinned, a.pinned},
+		{"ranges in hand", h.replay.pinned, a.pinned},
 		{"positions", inUse["positions"], a.tracks},
 		{"parts of positions", inUse["parts of positions"], a.trackMores},
 		{"parts of connections", inUse["parts of connections"], a.mores},
@@ -486,7 +486,7 @@ func (a *auditor) totals() {
 		{"beginnings", inUse["beginnings"], a.pendings},
 		{"parts of subscriptions", inUse["subscriptions with wildcards"], a.sharers},
 		{"filters", inUse["filters"], len(a.wild)},
-		{"filters by name", len(h.filters), len(a.wild)},
+		{"filters by name", len(h.wildcards.byName), len(a.wild)},
 		{"owing", int(s.Owing[0]), a.outboxes},
 		{"topics", int(s.Topics), inUse["topics"]},
 	} {
@@ -518,7 +518,7 @@ func (a *auditor) totals() {
 			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.name, f.subs.Len(), n)
 		}
 	}
-	if h.fan.active() || h.inbox.len() > 0 || h.wakes.len() > 0 || h.jobs.len() > 0 || len(h.settling) > 0 {
+	if h.fan.active() || h.fan.inbox.len() > 0 || h.waker.walks.len() > 0 || h.jobs.len() > 0 || len(h.settling) > 0 {
 		a.t.Fatalf("the hub is not at rest")
 	}
 }

@@ -40,7 +40,7 @@ type conn struct {
 	silent    uint16 // publishes with id 0 that are not answered
 	state     state
 	dirty     bool // in hub.dirty
-	waking    bool // in hub.wakes
+	waking    bool // in waker.walks
 	rewake    bool // once more, when it was looked at
 	draining  bool // GOAWAY was sent: no first delivery any more
 	ended     bool // the socket is gone
@@ -200,7 +200,7 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 	if c.state == stateOpen {
 		h.tellDisconnect(c, why, reason)
 	}
-	h.letGo(c, 0)
+	h.sessions.letGo(c, 0)
 	h.endClaims(c)
 	if h.watched != nil && c.state == stateOpen {
 		h.watched.ended(h, c)
@@ -238,7 +238,7 @@ func (j *teardown) step(h *Hub) bool {
 		return false
 	}
 	if c.sess != nil && c.sess.leaving {
-		h.handIn(c)
+		h.sessions.handIn(c)
 		return false
 	}
 	if n := len(c.groups); n > 0 {

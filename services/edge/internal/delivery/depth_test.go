@@ -97,7 +97,7 @@ func TestALevelIsToldAgainOnceTheQueueWasBelowHalfOfIt(t *testing.T) {
 		w.h.Relieve()
 		expectSlowAny(r)
 		for range step.drop {
-			w.h.dropEphemeral(o().owner)
+			w.h.fan.dropEphemeral(o().owner)
 		}
 		w.h.Stuck(c.slot, Held{Memory: 4000})
 		w.say(step.say)

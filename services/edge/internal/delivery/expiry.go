@@ -50,7 +50,7 @@ func (h *Hub) skipExpired(c *conn) {
 		h.tidy(c)
 	}
 	if c.waiting > 0 && h.drained(c) {
-		h.wake(c)
+		h.waker.wake(c)
 	}
 }
 
@@ -93,7 +93,7 @@ func (h *Hub) skip(x *expiry, i uint32) bool {
 		h.skipFirst(x, i)
 	}
 	if t != nil && t.latest != nil && t.queued == 0 {
-		h.tryLatest(t)
+		h.gaps.tryLatest(t)
 		x.gap = noGap // it may have moved
 	}
 	return true
@@ -143,8 +143,8 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 	h.remove(c, i)
 	e.queued = false // leaves looks for nothing in the queue
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
-	h.giveUp(t, m, uint32(e.attempt), wirev1.Code_CODE_EXPIRED)
-	h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, m.Seq, m.Seq, wirev1.Code_CODE_EXPIRED))
+	h.sessions.giveUp(t, m, uint32(e.attempt), wirev1.Code_CODE_EXPIRED)
+	h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.gaps.progress(t, m.Seq, m.Seq, wirev1.Code_CODE_EXPIRED))
 	h.leaves(t, e)
 	return true
 }
@@ -157,10 +157,10 @@ func (h *Hub) skipFirst(x *expiry, i uint32) {
 		x.gap = noGap
 	}
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
-	x.gap = h.dropInto(x.c, i, x.gap, wirev1.Code_CODE_EXPIRED)
+	x.gap = h.gaps.dropInto(x.c, i, x.gap, wirev1.Code_CODE_EXPIRED)
 	x.track, x.to = t, m.Seq
 	h.unopened(t, m.Seq)
 	if t.cur != nil {
-		h.giveUp(t, m, attempts, wirev1.Code_CODE_EXPIRED)
+		h.sessions.giveUp(t, m, attempts, wirev1.Code_CODE_EXPIRED)
 	}
 }

@@ -129,18 +129,18 @@ func (h *Hub) offerGather(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
 	}
 	g := h.gathers[f.ms[0].Topic]
 	if t != nil && t.rank.topK == 0 {
-		h.ephemeralRun(c, t, s, overflow, 0)
+		h.fan.ephemeralRun(c, t, s, overflow, 0)
 		return
 	}
 	if g == nil {
 		p := h.cfg.PolicyFor(f.ms[0].Topic)
 		switch {
 		case p.Rank == nil:
-			h.ephemeralRun(c, t, s, overflow, 0)
+			h.fan.ephemeralRun(c, t, s, overflow, 0)
 			return
 		case h.gatheredEnough():
 			h.stats.Unranked.add(wirev1.Code_CODE_MEMORY_BUDGET, uint64(len(f.ms)))
-			h.ephemeralRun(c, t, s, overflow, unranked)
+			h.fan.ephemeralRun(c, t, s, overflow, unranked)
 			return
 		}
 		g = h.newGather(f.ms[0].Topic, p, 0)
@@ -202,7 +202,7 @@ func (j *closing) step(h *Hub) bool {
 			}
 			h.addGathered(j.r, rankMember{track: m.track}, t.c, t.rank.topK, m.from-j.at, wants)
 		} else if s := m.sub.get(); s != nil && s.active {
-			subs := h.sharing(s, g.topic)
+			subs := h.fan.sharing(s, g.topic)
 			var wants func(*exchange.Message) bool
 			if s.filtered || len(subs) > 1 {
 				wants = func(x *exchange.Message) bool { return wantedBy(subs, x) }

@@ -28,7 +28,7 @@ type membership struct {
 	open   bool // Subscribed was sent
 	dead   bool
 	waits  bool // has entries that wait for a window or the queue
-	runs   bool // in hub.runnable
+	runs   bool // in replayer.runnable
 	// stalled: its client does not read, and it gets nothing until that takes what is queued for
 	// it.
 	stalled bool
@@ -207,7 +207,7 @@ func (h *Hub) leaveGroup(g *membership) {
 	h.stats.Subscriptions--
 	h.flushSettled()
 	h.mesh.LeaveGroup(h.handle(c), g.ref)
-	h.wake(c)
+	h.waker.wake(c)
 }
 
 // pauseGroup has the membership take nothing more; what it has may still be ACKed.
@@ -236,7 +236,7 @@ func (h *Hub) assigned(c *conn, e exchange.Assigned) {
 	for i, m := range e.Messages {
 		switch {
 		case m.Seq == 0:
-			h.queueEphemeral(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, sub: g.id}, wirev1.Overflow_OVERFLOW_DEFAULT)
+			h.fan.queueEphemeral(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, sub: g.id}, wirev1.Overflow_OVERFLOW_DEFAULT)
 		case c.draining, g.stalled:
 			h.settled(g, m, meshv1.GroupSettle_HOW_UNSENT, 0)
 		default:
@@ -269,11 +269,11 @@ func (g *membership) advance() {
 	}
 }
 
-// runGroup puts a membership with messages that wait in line.
-func (h *Hub) runGroup(g *membership) {
+// enqueueGroup puts a membership with messages that wait in line.
+func (r *replayer) enqueueGroup(g *membership) {
 	if !g.runs {
 		g.runs = true
-		h.runnable.push(runner{g: g})
+		r.runnable.push(runner{g: g})
 	}
 }
 
@@ -299,7 +299,7 @@ func (h *Hub) handGroup(g *membership, most int) (done int) {
 		}
 		if done == most {
 			h.groupWaits(g, false)
-			h.runGroup(g)
+			h.replay.enqueueGroup(g)
 			return done
 		}
 		done++
@@ -497,7 +497,7 @@ func (h *Hub) timedOut(g *membership, e *assigned) {
 func (h *Hub) settle1(g *membership, e *assigned, how meshv1.GroupSettle_How, delay uint32) {
 	h.settled(g, e.m, how, delay)
 	h.uncount(g, e)
-	h.wake(g.c)
+	h.waker.wake(g.c)
 }
 
 func (h *Hub) uncount(g *membership, e *assigned) {

@@ -141,7 +141,7 @@ func TestWhatAnAnswerNamesIsNotTakenBack(t *testing.T) {
 			t.Fatalf("%v: %d messages of 2 are left", overflow, at.out.msgs)
 		}
 		for _, tr := range at.tracks.All() {
-			w.h.thaw(tr)
+			w.h.starter.thaw(tr)
 		}
 		c.reads("room/1/1", "room/1/2")
 	}
@@ -183,7 +183,7 @@ func TestLongPositionsAreHandedInOneByOne(t *testing.T) {
 		for seq := uint64(3); seq < 3*collectLooks; seq += 2 {
 			tr.cur.Settle(seq, seq)
 		}
-		w.h.cursorChanged(tr)
+		w.h.sessions.cursorChanged(tr)
 	}
 	before := w.mesh.Session("client:ann", "inbox").Writes
 	stored := func() (n int) {
@@ -195,7 +195,7 @@ func TestLongPositionsAreHandedInOneByOne(t *testing.T) {
 		return n
 	}
 	w.h.looks = 0
-	w.h.save(at)
+	w.h.sessions.save(at)
 	if n := stored(); n == 0 || n == len(names) {
 		t.Fatalf("%d of %d are handed in at once", n, len(names))
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -81,47 +80,44 @@ type Hub struct {
 	arrays    slab.Arrays // of lists of tracks and subscriptions
 	connMores slab.Pool[connMore]
 	trackMore slab.Pool[trackMore]
-	pendings  slab.Pool[pending]
 	outboxes  slab.Pool[outbox]
 	states    slab.Slab[topicState]
-	reads     slab.Pool[topicReads]
-	filterSet slab.Pool[filter]
 
 	wheel    *wheel.Wheel
 	topics   *slab.Names[topicState, *topicState]
-	filters  map[string]*filter
-	wild     topic.Index[*filter]
 	members  map[string]*members   // of groups, by their filters
 	memberAt topic.Index[*members] // of those, with wildcards
 	// settling is what the dispatchers of groups are to be told.
 	settling []exchange.GroupSettled
-	wildLog  wildLog
 	// policies counts changes of policies: a topic with another number asks again. policySet are
 	// those in use, by number, for topics lie where the collector does not see what they refer to.
 	policies  uint32
 	policySet []*policy.Policy
 
-	inbox    fifo[inbound]
-	fan      fanout
-	runnable fifo[runner] // behind, and able to go on
-	wakes    fifo[waking] // a window or queue opened: their waiting tracks are looked at
-	resumed  []uint32     // slots that may read again
-	dirty    []uint32     // slots with something to flush or to end
-	deep     []uint32     // slots whose queue has grown long
-	over     []uint32     // slots of connections of which only the socket is left
-	jobs     fifo[job]
+	fan       fanout
+	replay    replayer
+	waker     waker
+	lagging   lagging
+	wildcards wildcards
+	starter   starter
+	gaps      gaps
+	sessions  sessions
+
+	resumed []uint32 // slots that may read again
+	dirty   []uint32 // slots with something to flush or to end
+	deep    []uint32 // slots whose queue has grown long
+	over    []uint32 // slots of connections of which only the socket is left
+	jobs    fifo[job]
 
 	rings      rings
 	arena      []byte
 	scratch    []byte   // headers and tails of the writes in hand
 	ids        []uint32 // of the subscriptions of one message
 	found      []*track
-	shared     []*sub // scratch: subscriptions that share a message
 	ackSerials uint32 // given to entries of Acks
 	// given to subscriptions and tracks, so that what refers to one that is gone is seen
 	gens    uint32
 	windows []*window // that no track uses
-	pinned  int       // ranges held by tracks
 	// gathering: scratch is of writes in hand.
 	gathering bool
 	// sending: some of what was gathered may have left without the hub knowing.
@@ -130,11 +126,6 @@ type Hub struct {
 	debts   debts
 	paying  func(*conn) // tests see who pays
 	warned  map[uint32]warned
-	// replayed are messages that those who are behind got in a millisecond, replayedIn.
-	replayed   int
-	replayedIn int64
-	lagging    []trackRef // behind, or were when they were looked at last
-	lagAt      int64      // when they are looked at next
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
@@ -145,10 +136,9 @@ type Hub struct {
 	rankings map[uint64]*ranking
 	gathered int
 	serials  uint64
-	taken    []bool          // scratch: places that a member does not get behind the best
-	best     []uint32        // scratch: places of the best, ascending
-	hollow   wirev1.Progress // scratch
-	watched  *watched        // nil: nobody watches who is subscribed
+	taken    []bool   // scratch: places that a member does not get behind the best
+	best     []uint32 // scratch: places of the best, ascending
+	watched  *watched // nil: nobody watches who is subscribed
 	drain    *drain
 	leaving  *departure // nil: nobody is asked to go
 	shedding bool       // newcomers are refused
@@ -184,9 +174,11 @@ func New(cfg Config) *Hub {
 	}
 	cfg.Limits.defaults()
 	h := &Hub{
-		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), filters: map[string]*filter{}, members: map[string]*members{}, wildLog: wildLog{base: 1},
+		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), members: map[string]*members{},
 		policies: 1, idSeed: rand.Uint64(), scratch: make([]byte, 0, 16<<10),
 	}
+	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
+	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
 	h.gathers, h.bySerial, h.rankings = map[string]*gather{}, map[uint64]*gather{}, map[uint64]*ranking{}
 	h.topics = slab.NewNames[topicState](&h.arrays)
 	if h.budget = cfg.Budget; h.budget == nil {
@@ -258,15 +250,15 @@ func set[V int | uint32 | time.Duration](v *V, otherwise V) {
 func (h *Hub) Event(e exchange.Event) (cost int) {
 	switch e := e.(type) {
 	case exchange.Live:
-		h.inbox.push(inbound{live: e})
+		h.fan.inbox.push(inbound{live: e})
 	case exchange.Range:
-		h.ranged(&e)
+		h.replay.ranged(&e)
 	case exchange.Joined:
 		h.forConn(e.Conn, func(c *conn) { h.joined(c, e) })
 	case exchange.Filtered:
 		h.forConn(e.Conn, func(c *conn) { h.filterReady(c, e) })
 	case exchange.Attached:
-		h.forConn(e.Conn, func(c *conn) { h.attached(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.sessions.attached(c, e) })
 	case exchange.GroupJoined:
 		h.forConn(e.Conn, func(c *conn) { h.groupJoined(c, e) })
 	case exchange.Assigned:
@@ -280,7 +272,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Ranked:
 		h.rankedEvent(e)
 	case exchange.Saved:
-		h.saved(e)
+		h.sessions.saved(e)
 	case exchange.Published:
 		h.forConn(e.Conn, func(c *conn) { h.published(c, e) })
 	case exchange.Claimed:
@@ -288,9 +280,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.ClaimTold:
 		h.forConn(e.Conn, func(c *conn) { h.claimTold(c, e.State) })
 	case exchange.Detached:
-		h.forConn(e.Conn, func(c *conn) { h.detached(c, e.Err) })
+		h.forConn(e.Conn, func(c *conn) { h.sessions.detached(c, e.Err) })
 	case exchange.Yield:
-		h.forConn(e.Conn, h.yield)
+		h.forConn(e.Conn, h.sessions.yield)
 	case exchange.PoliciesChanged:
 		h.policies++
 		clear(h.policySet)
@@ -333,7 +325,7 @@ func (h *Hub) forConn(at exchange.Conn, f func(*conn)) {
 // or about as much, and reports whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
-		n := h.fanSlice(min(budget, fanSlice)) + h.replaySlice() + h.wakeSlice() + h.jobSlice()
+		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobSlice()
 		n += h.toll()
 		if n == 0 {
 			break
@@ -350,7 +342,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 && !h.paced() || h.wakes.len() > 0 || h.jobs.len() > 0
+	return h.fan.active() || h.fan.inbox.len() > 0 || h.replay.runnable.len() > 0 && !h.replay.paced() || h.waker.walks.len() > 0 || h.jobs.len() > 0
 }
 
 func (h *Hub) jobSlice() int {

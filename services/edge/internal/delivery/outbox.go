@@ -462,7 +462,7 @@ func (h *Hub) Wrote(slot uint32, n int) {
 		h.begin(c, n)
 	}
 	if c.waiting > 0 && h.drained(c) {
-		h.wake(c)
+		h.waker.wake(c)
 	}
 	h.sending = false
 	if c.claims != nil {

@@ -49,7 +49,7 @@ func (h *Hub) afford(c *conn, size int) bool {
 // Relieve has those pay who owe most, where more is there than may be, or where another loop needs
 // what one beyond its fair share has.
 func (h *Hub) Relieve() {
-	h.lookAtLag()
+	h.lagging.look()
 	fair, others := h.budget.Settle(h.outboxes.Taken())
 	for range payersAtOnce {
 		o := h.debts.most()
@@ -83,7 +83,7 @@ func (h *Hub) pay(c *conn) {
 		h.cut(c, wirev1.Code_CODE_MEMORY_BUDGET, "the edge has no memory for what is not read")
 	}
 	if c.waiting > 0 && h.drained(c) { // nothing may be left whose leaving would
-		h.wake(c)
+		h.waker.wake(c)
 	}
 }
 
@@ -134,7 +134,7 @@ func (h *Hub) payDurable(c *conn, goal int) {
 func (h *Hub) retreat(c *conn, it *item) {
 	t := it.t
 	h.stepBack(t, it)
-	h.noLatest(t)
+	h.gaps.forgetLatest(t)
 	h.account(c, it, -1)
 	*it = item{}
 	c.out.dead++
@@ -142,8 +142,8 @@ func (h *Hub) retreat(c *conn, it *item) {
 		h.fallBehind(t)
 		return
 	}
-	h.releaseRange(t) // it begins too late
-	h.run(t)
+	h.replay.releaseRange(t) // it begins too late
+	h.replay.enqueue(t)
 }
 
 // postponed is when a redelivery is tried again that found no room.
@@ -194,7 +194,7 @@ func (h *Hub) payOldest(c *conn, goal int) {
 		to = from + n - 1
 		g := o.at(gap)
 		h.account(c, g, -1)
-		g.b = h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, g.from, to, wirev1.Code_CODE_MEMORY_BUDGET))
+		g.b = h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.gaps.progress(t, g.from, to, wirev1.Code_CODE_MEMORY_BUDGET))
 		h.account(c, g, 1)
 	}
 }

@@ -37,7 +37,7 @@ func (h *Hub) ping(c *conn, body []byte) bool {
 		body = body[n:]
 	}
 	h.push(c, item{kind: itemControl, b: h.pong(at)})
-	h.noTurns(c)
+	h.waker.clearTurn(c)
 	h.heartbeat(c, uint32(reported))
 	return true
 }

@@ -114,7 +114,7 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 				}
 			case 9:
 				if c := w.h.conns.get(f.slot); !f.ended && c.tracks.Len() > 0 {
-					w.h.releaseRange(c.tracks.At(0))
+					w.h.replay.releaseRange(c.tracks.At(0))
 				}
 			case 0, 1:
 				publish(f.name, true)

@@ -75,20 +75,20 @@ func (h *Hub) goOnRanked(t *track) (done int) {
 	case r.asked != nil:
 		k := r.asked
 		r.asked = nil
-		h.hold(t, k.rng)
+		h.replay.holdRange(t, k.rng)
 		h.line(t, k, r.place)
 	case !left && t.rng == nil:
-		h.ask(t)
+		h.replay.ask(t)
 		return 0
 	case !left && h.unjudgedIn(t, t.rng):
-		h.releaseRange(t)
-		h.readLater(t)
-		h.run(t)
+		h.replay.releaseRange(t)
+		h.replay.readLater(t)
+		h.replay.enqueue(t)
 		return 1
 	case !left:
 		h.line(t, nil, 0)
 	case t.rng == nil:
-		h.ask(t)
+		h.replay.ask(t)
 		return 0
 	}
 	return 1 + h.handRanked(t)
@@ -135,7 +135,7 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 			continue
 		}
 		if m.Seq > t.pos+1 && out == 0 { // behind one that is handed on it is named in its turn
-			h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
+			h.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
 		}
 		why := h.wants(t, m)
 		_, isBest := slices.BinarySearch(best, uint32(i))
@@ -143,11 +143,11 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 		switch {
 		case isBest: // what has expired since is named once it is its turn
 		case why == wirev1.Code_CODE_EXPIRED:
-			h.expired(t, m)
+			h.gaps.expired(t, m)
 		case why == wirev1.Code_CODE_OK && isFiltered:
-			h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
+			h.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
 		case why == wirev1.Code_CODE_OK && skips:
-			h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_RANKED_OUT)
+			h.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_RANKED_OUT)
 		case why == wirev1.Code_CODE_OK:
 			if out++; out == 1 {
 				o.from = m.Seq
@@ -155,7 +155,7 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 			t.pos = m.Seq
 			continue
 		case why != settled:
-			h.hole(t, m.Seq, m.Seq, why)
+			h.gaps.addGap(t, m.Seq, m.Seq, why)
 		}
 		t.pos = m.Seq
 		o.skip = append(o.skip, m.Seq)
@@ -175,7 +175,7 @@ func (h *Hub) lineAll(t *track, k *ranking, o lineup, best []uint32, skips bool)
 	for _, place := range best {
 		seq := first + uint64(place)
 		if skips && seq > next {
-			h.hole(t, next, seq-1, wirev1.Code_CODE_RANKED_OUT)
+			h.gaps.addGap(t, next, seq-1, wirev1.Code_CODE_RANKED_OUT)
 		}
 		if !skips {
 			o.skip = append(o.skip, seq)
@@ -183,7 +183,7 @@ func (h *Hub) lineAll(t *track, k *ranking, o lineup, best []uint32, skips bool)
 		next = seq + 1
 	}
 	if skips && next <= last {
-		h.hole(t, next, last, wirev1.Code_CODE_RANKED_OUT)
+		h.gaps.addGap(t, next, last, wirev1.Code_CODE_RANKED_OUT)
 	}
 	h.looked(len(best) * looksAsOne) // a hole is a frame
 	if t.pos, o.to = last, last; skips || len(best) == len(k.messages) {
@@ -206,7 +206,7 @@ func (h *Hub) lined(t *track, k *ranking, o lineup, out uint64) {
 // handRanked hands on some of a track's order, and says how many.
 func (h *Hub) handRanked(t *track) (done int) {
 	o := &t.rank.order
-	for most := h.turnOf(t.c, t.ack); done < most; done++ {
+	for most := h.replay.turnOf(t.c, t.ack); done < most; done++ {
 		next, left := o.next()
 		if !left {
 			h.rankEnds(t)
@@ -215,11 +215,11 @@ func (h *Hub) handRanked(t *track) (done int) {
 		m, elsewhere := h.inRange(t, next.seq)
 		switch {
 		case elsewhere:
-			h.releaseRange(t)
-			h.run(t)
+			h.replay.releaseRange(t)
+			h.replay.enqueue(t)
 			return done
 		case m == nil:
-			h.hole(t, next.seq, next.seq, wirev1.Code_CODE_RETENTION)
+			h.gaps.addGap(t, next.seq, next.seq, wirev1.Code_CODE_RETENTION)
 			o.pop()
 			continue
 		}
@@ -228,7 +228,7 @@ func (h *Hub) handRanked(t *track) (done int) {
 			o.pop()
 			continue
 		case wirev1.Code_CODE_EXPIRED:
-			h.expired(t, m)
+			h.gaps.expired(t, m)
 			o.pop()
 			continue
 		}
@@ -237,12 +237,12 @@ func (h *Hub) handRanked(t *track) (done int) {
 			why = h.deliver(t, m, next.mark)
 		}
 		if why != wirev1.Code_CODE_OK {
-			h.putOff(t, why)
+			h.replay.putOff(t, why)
 			return done
 		}
 		o.pop()
 	}
-	h.run(t)
+	h.replay.enqueue(t)
 	return done
 }
 
@@ -271,8 +271,8 @@ func (h *Hub) inRange(t *track, seq uint64) (m *exchange.Message, elsewhere bool
 // rankEnds decides how it goes on behind an order.
 func (h *Hub) rankEnds(t *track) {
 	if t.rng == nil {
-		h.run(t)
+		h.replay.enqueue(t)
 		return
 	}
-	h.rangeEnds(t)
+	h.replay.rangeEnds(t)
 }

@@ -86,11 +86,11 @@ func (j *answering) step(h *Hub) bool {
 		j.at++
 		switch t, s := r.members[i].track.get(), r.members[i].sub.get(); {
 		case t != nil && t.rank != nil && t.rank.asked == r:
-			h.run(t)
+			h.replay.enqueue(t)
 		case t != nil && r.rng == nil:
 			n += h.giveRanked(r, i, t.c, t, nil, wirev1.Overflow(t.overflow))
 		case s != nil && s.active:
-			n += h.giveRanked(r, i, s.c, nil, h.sharing(s, r.messages[0].Topic), wirev1.Overflow(s.overflow))
+			n += h.giveRanked(r, i, s.c, nil, h.fan.sharing(s, r.messages[0].Topic), wirev1.Overflow(s.overflow))
 		}
 	}
 	return j.at == len(r.members)
@@ -106,13 +106,13 @@ func (h *Hub) giveRanked(r *ranking, member int, c *conn, t *track, subs []*sub,
 	if r.answer.Err != nil {
 		h.stats.Unranked.add(code.Of(r.answer.Err), uint64(wanted))
 		for i := range wanted {
-			h.ephemeral(c, t, subs, overflow, r.messages[placeAt(places, i)], unranked)
+			h.fan.ephemeral(c, t, subs, overflow, r.messages[placeAt(places, i)], unranked)
 		}
 		return wanted
 	}
 	answer := &r.answer.Members[member]
 	for _, b := range answer.Best {
-		h.ephemeral(c, t, subs, overflow, r.messages[b.Place], scored(b.Score))
+		h.fan.ephemeral(c, t, subs, overflow, r.messages[b.Place], scored(b.Score))
 	}
 	h.stats.Drops.add(wirev1.Code_CODE_FILTERED, uint64(len(answer.Filtered)))
 	if r.skipsRest() {
@@ -129,7 +129,7 @@ func (h *Hub) giveRanked(r *ranking, member int, c *conn, t *track, subs []*sub,
 	}
 	for i := range wanted {
 		if place := placeAt(places, i); !h.taken[place] {
-			h.ephemeral(c, t, subs, overflow, r.messages[place], 0)
+			h.fan.ephemeral(c, t, subs, overflow, r.messages[place], 0)
 		}
 	}
 	return wanted

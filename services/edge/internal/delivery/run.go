@@ -32,17 +32,17 @@ func runsOf(dst []run, messages []*exchange.Message) []run {
 }
 
 // pushRuns queues runs of the messages in hand, which are sent as they are shared.
-func (h *Hub) pushRuns(c *conn, t *track, runs []run) {
+func (f *fanout) pushRuns(c *conn, t *track, runs []run) {
 	for i := range runs {
 		r := &runs[i]
-		h.push(c, item{kind: itemMessage, m: r.first, t: t, b: r.b, n: r.n})
+		f.hub.push(c, item{kind: itemMessage, m: r.first, t: t, b: r.b, n: r.n})
 	}
-	c.out.expire(h.fan.expires)
+	c.out.expire(f.expires)
 }
 
 // fits reports whether so many messages may be queued together; where not, full says of each alone.
-func (h *Hub) fits(c *conn, n, size int) bool {
-	return int(c.out.msgs)+n <= h.lim.QueueMessages && c.out.bytes+int(c.sealed)+size <= h.lim.QueueBytes && h.budget.Fits(size+c.out.more(len(h.fan.runs)))
+func (f *fanout) fits(c *conn, n, size int) bool {
+	return int(c.out.msgs)+n <= f.hub.lim.QueueMessages && c.out.bytes+int(c.sealed)+size <= f.hub.lim.QueueBytes && f.hub.budget.Fits(size+c.out.more(len(f.runs)))
 }
 
 // extend makes it part of the item before at; false where the two are no run.

@@ -17,7 +17,7 @@ func (h *Hub) Sealed(slot uint32, n int) {
 		h.less(c)
 	}
 	if less && c.waiting > 0 && h.drained(c) {
-		h.wake(c)
+		h.waker.wake(c)
 	}
 }
 

@@ -70,7 +70,7 @@ func (h *Hub) Unstuck(slot uint32) {
 	}
 	h.unstick(c)
 	if c.waiting > 0 && h.drained(c) {
-		h.wake(c)
+		h.waker.wake(c)
 	}
 }
 

@@ -78,10 +78,10 @@ func (r subRef) get() *sub {
 	return r.s
 }
 
-// begun gives back what was needed until the subscription was open.
-func (h *Hub) begun(s *sub) {
+// forgetPending gives back what was needed until the subscription was open.
+func (b *starter) forgetPending(s *sub) {
 	if s.pending != nil {
-		h.pendings.Give(s.pending)
+		b.pendings.Give(s.pending)
 		s.pending = nil
 	}
 }
@@ -170,7 +170,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	s.c, s.id, s.ref, s.overflow, s.ack = c, m.GetId(), c.nextRef, uint8(m.GetOverflow()), m.GetAck()
 	s.since = uint32(h.wall / 1e6)
 	s.gen, s.wildcard = h.nextGen(), topic.IsFilter(m.GetFilter())
-	s.pending = h.pendings.Take()
+	s.pending = h.starter.pendings.Take()
 	s.start = startOf(m)
 	if w := m.GetReceiveWindow(); w > 0 && w < c.window {
 		s.window = uint16(w) // below maxWindow
@@ -179,7 +179,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	h.addSub(c, s)
 	h.stats.Subscriptions++
 	if s.wildcard {
-		h.addWild(s, m.GetFilter())
+		h.wildcards.subscribe(s, m.GetFilter())
 	} else {
 		ts := h.topic(m.GetFilter())
 		ts.exact++
@@ -309,7 +309,7 @@ func (h *Hub) joined(c *conn, e exchange.Joined) {
 		h.refuseSub(s, e.Err)
 	default:
 		s.start.heads = e.Heads
-		h.inbox.push(inbound{start: &activation{c: c, gen: c.gen, sub: s.handle()}})
+		h.fan.inbox.push(inbound{start: &activation{c: c, gen: c.gen, sub: s.handle()}})
 	}
 }
 
@@ -329,10 +329,10 @@ func (h *Hub) forgetSub(s *sub) {
 	if s.filtered {
 		h.unfilter(s)
 	}
-	h.begun(s)
+	h.starter.forgetPending(s)
 	h.removeSub(s.c, s)
 	if s.wildcard {
-		h.dropWild(s)
+		h.wildcards.unsubscribe(s)
 	} else {
 		s.topic.exact--
 		h.letGoTopic(s.topic)

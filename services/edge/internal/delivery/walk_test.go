@@ -169,7 +169,7 @@ func TestSubscriptionThatEndsWhileItBegins(t *testing.T) {
 		over := c.subs.At(1).active
 		for _, track := range c.tracks.All() {
 			track.behind = true // something came that the track has to read
-			a.h.run(track)
+			a.h.replay.enqueue(track)
 		}
 		a.feed(t, c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 2})
 		for a.h.Work(4096) {
@@ -202,18 +202,18 @@ func TestTracksAreWokenInSlices(t *testing.T) {
 		return n
 	}
 	for _, track := range c.tracks.All() {
-		h.waitFor(track)
+		h.replay.waitFor(track)
 		track.behind, track.held = true, true // nothing is read: the walk alone is looked at
 	}
 	c.unacked, c.window = 0, topics
-	h.wake(c)
+	h.waker.wake(c)
 	h.Work(1)
 	if n := topics - waiting(); n == 0 || n > wakeSlice {
 		t.Fatalf("%d tracks were woken in one slice", n)
 	}
 	last := c.tracks.At(topics - 1)
-	h.waitFor(last) // the walk has passed it
-	h.wake(c)
+	h.replay.waitFor(last) // the walk has passed it
+	h.waker.wake(c)
 	if n := slicesOf(t, h, wakeSlice, "tracks are woken", waiting); n < topics/wakeSlice {
 		t.Fatalf("%d tracks were woken in %d slices", topics, n)
 	}

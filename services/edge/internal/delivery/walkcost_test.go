@@ -121,18 +121,18 @@ func TestEachWalkCounts(t *testing.T) {
 		"what is given back to a group":       {walkedItems * looksAsOne, func(w *walked) { w.h.payDurable(w.c, 0) }},
 		"what is paid by dropping the oldest": {walkedItems * looksAsOne, func(w *walked) { w.h.payOldest(w.c, 0) }},
 		"room for one more": {2 * walkedItems, func(w *walked) {
-			w.h.dropOldest(w.at("room/2"), upstreamtest.Encode("room/2", upstreamtest.BaseEpoch, walkedItems+1, "x"), wirev1.Code_CODE_QUEUE_FULL)
+			w.h.gaps.dropOldest(w.at("room/2"), upstreamtest.Encode("room/2", upstreamtest.BaseEpoch, walkedItems+1, "x"), wirev1.Code_CODE_QUEUE_FULL)
 		}},
 		"a newest message that finds no other": {3 * walkedItems, func(w *walked) {
 			m := upstreamtest.Encode("note/1", 0, 0, "x")
-			w.h.replaceQueued(w.c, &item{kind: itemMessage, m: m, b: m.Frame, n: 1})
+			w.h.fan.replaceQueued(w.c, &item{kind: itemMessage, m: m, b: m.Frame, n: 1})
 		}},
 		"a newest message in the place of another": {3 * walkedItems, func(w *walked) {
 			w.h.Event(exchange.Live{Messages: []*exchange.Message{upstreamtest.Encode("note/1", 0, 0, "x")}})
 			for w.h.Work(4096) {
 			}
 			w.h.looks = 0
-			w.h.replaceQueued(w.c, last(w))
+			w.h.fan.replaceQueued(w.c, last(w))
 		}},
 		"the oldest where some were overtaken": {3 * walkedItems, func(w *walked) {
 			w.c.out.moved = true
@@ -152,7 +152,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"the members of a session": {walkedSubs, func(w *walked) {
 			s := w.c.subs.At(0)
 			s.kind = kindSession
-			w.h.sharing(s, "room/1")
+			w.h.fan.sharing(s, "room/1")
 		}},
 		"a message for many": {walkedSubs, func(w *walked) {
 			m := upstreamtest.Encode("room/1", 0, 0, "x")
@@ -160,7 +160,7 @@ func TestEachWalkCounts(t *testing.T) {
 			for _, s := range w.c.subs.All() {
 				all = append(all, s)
 			}
-			w.h.address(&item{kind: itemMessage, m: m, b: m.Frame, n: 1}, all)
+			w.h.fan.address(&item{kind: itemMessage, m: m, b: m.Frame, n: 1}, all)
 		}},
 		"whether somebody is a member": {walkedSubs, func(w *walked) {
 			w.h.isMember(w.c, &watchedFilter{name: "room/1"}, "")
