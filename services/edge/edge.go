@@ -25,12 +25,13 @@ import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/meshtime"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit"
-	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims/handover"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/ticket"
@@ -58,7 +59,7 @@ type Edge struct {
 	mesh       *upstream.Mesh
 	compute    *computeclient.Client // nil: there are no nodes
 	ranker     *ranking.Ranker
-	claims     *claims.Claims
+	claims     *handover.Claims
 	claimers   *claimclient.Client
 	loops      []*loop.Loop
 	watch      *watch
@@ -100,7 +101,7 @@ func (e *Edge) assemble() error {
 	e.neighbours = bus.NewNeighbours(e.bus, nil)
 	e.clock = meshtime.New(e.bus)
 	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
-	e.policies = policy.NewWatch(e.stores, e.bus, bus.Node("edge", s.ID), tel.Log)
+	e.policies = policy.NewWatch(e.stores, e.bus, bus.Node("edge", s.ID), tel.Log, score.CheckNamespace)
 	began := incarnation.New()
 	tell := audit.New(audit.Config{
 		Edge: s.ID, Incarnation: began, Request: e.bus.Request, Log: tel.Log, Routers: func() []string { return e.mesh.LiveRouters() },
@@ -204,7 +205,7 @@ func (e *Edge) rank(belongs *meshid.Identity) {
 
 // claim makes the way of claims to the stores.
 func (e *Edge) claim(began uint64) {
-	e.claims = claims.New(e.mesh.Post)
+	e.claims = handover.New(e.mesh.Post)
 	e.claimers = claimclient.New(claimclient.Config{
 		Node: "edge:" + e.settings.ID, Incarnation: began, Stores: e.stores, Tell: e.claims.Tell, Log: e.tel.Log, Tier: "edge", Registry: e.tel.Registry,
 	})

@@ -74,7 +74,7 @@ const (
 	mallocs = "go_memstats_mallocs_total"
 	writes  = "pushmesh_edge_socket_writes_total"
 	loops   = "pushmesh_edge_loops"
-	fullest = "pushmesh_edge_fullest_loop_connections"
+	fullest = "pushmesh_edge_loop_connections_max"
 )
 
 // figures reads the metrics that have no label.

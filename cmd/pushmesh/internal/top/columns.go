@@ -77,7 +77,7 @@ var tiers = []tier{
 		sum("QUEUED", "pushmesh_edge_queued_bytes", nil, size),
 		sum("UNACKED", "pushmesh_edge_unacked_messages", nil, count),
 		rate("DROPS/S", "pushmesh_edge_drops_total", nil),
-		rate("REPAIRED/S", "pushmesh_edge_repaired_total", nil),
+		rate("REPAIRED/S", "pushmesh_edge_repaired_messages_total", nil),
 	}, process()...), 2, 4},
 	{pushmeshv1.Tier_TIER_ROUTER, "ROUTERS", append([]column{
 		rate("PUBLISHED/S", "pushmesh_router_publishes_total", survey.Match{"code": "OK"}),

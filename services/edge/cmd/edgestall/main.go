@@ -33,7 +33,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
-	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims/handover"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking"
@@ -99,7 +99,7 @@ func assemble(id, url string, stores []string, log *slog.Logger) (*lifecycle.Sta
 		MaxAttempts: func(topic string) uint32 { return policies.Table().For(topic).MaxAttempts }, Connections: func() int { return 0 },
 	})
 	ranks := ranking.New(ranking.Config{Post: m.Post, Log: log, Registry: prometheus.NewRegistry()})
-	places := claims.New(m.Post)
+	places := handover.New(m.Post)
 	claimers := claimclient.New(claimclient.Config{
 		Node: "edge:" + id, Incarnation: began, Stores: client, Tell: places.Tell, Log: log, Tier: "edge", Registry: prometheus.NewRegistry(),
 	})

@@ -30,7 +30,7 @@ const (
 // the rest of it is for another time: the connection remembers how far it has come.
 func (h *Hub) ackFrame(c *conn, body []byte) (done, ok bool) {
 	for rest := body[c.ackAt:]; len(rest) > 0; {
-		if h.looks >= ackLooks {
+		if h.cost.Items >= ackLooks {
 			h.ackLater(c, len(body)-len(rest), 0)
 			return false, true
 		}
@@ -174,7 +174,7 @@ func (h *Hub) ackTrack(t *track, a *ackEntry) (n int, done bool) {
 			h.looked(1)
 			continue
 		}
-		if some && h.looks >= ackLooks {
+		if some && h.cost.Items >= ackLooks {
 			return n, false
 		}
 		h.acked(t, e)

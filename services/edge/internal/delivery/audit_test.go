@@ -518,7 +518,7 @@ func (a *auditor) totals() {
 			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.name, f.subs.Len(), n)
 		}
 	}
-	if h.fan.active() || h.fan.inbox.len() > 0 || h.waker.walks.len() > 0 || h.jobs.len() > 0 || len(h.settling) > 0 {
+	if h.fan.active() || h.fan.inbox.len() > 0 || h.waker.walks.len() > 0 || h.jobs.Len() > 0 || len(h.settling) > 0 {
 		a.t.Fatalf("the hub is not at rest")
 	}
 }

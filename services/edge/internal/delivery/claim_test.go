@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -80,8 +81,8 @@ func TestClaim(t *testing.T) {
 	plain := w.connect(&wirev1.Hello{})
 	w.h.Gone(plain.slot)
 	w.settle()
-	if s := w.h.Stats(); len(w.mesh.Claims.Ended) != 1 || s.Claims != 0 || w.h.connMores.Taken() != 0 || s.ClaimRequests[wirev1.Claim_OP_ACQUIRE][0] != 1 {
-		t.Fatalf("ended %v, open %d, parts of connections %d", w.mesh.Claims.Ended, s.Claims, w.h.connMores.Taken())
+	if s := w.h.Stats(); len(w.mesh.Claims.Ended) != 1 || s.Claims.Held != 0 || w.h.connMores.Taken() != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][0] != 1 {
+		t.Fatalf("ended %v, open %d, parts of connections %d", w.mesh.Claims.Ended, s.Claims.Held, w.h.connMores.Taken())
 	}
 }
 
@@ -111,8 +112,8 @@ func TestClaimsRefused(t *testing.T) {
 		c.claim(x.m)
 		c.expect("Error " + x.want + " ref=4")
 	}
-	if s := w.h.Stats(); len(w.mesh.Claims.Asked) != 0 || s.ClaimRequests[wirev1.Claim_OP_ACQUIRE][wirev1.Code_CODE_FORBIDDEN] != 2 || w.h.connMores.Taken() != 0 {
-		t.Fatalf("asked %v, counted %v", w.mesh.Claims.Asked, s.ClaimRequests)
+	if s := w.h.Stats(); len(w.mesh.Claims.Asked) != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][wirev1.Code_CODE_FORBIDDEN] != 2 || w.h.connMores.Taken() != 0 {
+		t.Fatalf("asked %v, counted %v", w.mesh.Claims.Asked, s.Claims.Requests)
 	}
 	c.claim(&wirev1.Claim{Resource: "seat/1"})
 	c.expect("Error INVALID_ARGUMENT ref=0")
@@ -137,7 +138,7 @@ func TestClaimsAreBounded(t *testing.T) {
 	w := claimWorld(t)
 	c := w.connect(&wirev1.Hello{})
 	w.mesh.Hold()
-	for i := range uint32(maxClaimsAsked) {
+	for i := range uint32(claims.MaxAsked) {
 		c.claim(&wirev1.Claim{Id: i + 1, Resource: "seat/1"})
 	}
 	c.expect()
@@ -148,13 +149,13 @@ func TestClaimsAreBounded(t *testing.T) {
 	w.mesh.Release()
 	w.settle()
 	c.take()
-	if len(c.got) != maxClaimsAsked {
+	if len(c.got) != claims.MaxAsked {
 		t.Fatalf("%d answers", len(c.got))
 	}
 	c.got = nil
-	for i := 2; i <= maxClaims; i++ {
+	for i := 2; i <= claims.MaxHeld; i++ {
 		c.claim(&wirev1.Claim{Id: 1, Resource: fmt.Sprint("seat/", i)})
-		c.expect(fmt.Sprintf("ClaimState 1 seat/%d GRANTED token=%d", i, maxClaimsAsked+i-1))
+		c.expect(fmt.Sprintf("ClaimState 1 seat/%d GRANTED token=%d", i, claims.MaxAsked+i-1))
 	}
 	c.claim(&wirev1.Claim{Id: 1, Resource: "seat/more", Op: wirev1.Claim_OP_WATCH})
 	c.expect("Error RATE_LIMITED ref=1")
@@ -164,8 +165,8 @@ func TestClaimsAreBounded(t *testing.T) {
 	w.answers(queued, 2)
 	c.claim(&wirev1.Claim{Id: 1, Resource: "seat/more"})
 	c.expect("ClaimState 1 seat/more QUEUED 2")
-	if s := w.h.Stats(); s.Claims != maxClaims {
-		t.Fatalf("%d are open", s.Claims)
+	if s := w.h.Stats(); s.Claims.Held != claims.MaxHeld {
+		t.Fatalf("%d are open", s.Claims.Held)
 	}
 }
 
@@ -185,8 +186,8 @@ func TestPushesHaveTheLastID(t *testing.T) {
 	// The place is over, and nobody watches.
 	w.tells(&wirev1.ClaimState{Resource: "seat/1", State: free})
 	c.expect()
-	if s := w.h.Stats(); s.Claims != 0 || s.ClaimPushes != 3 || s.StaleEvents != 1 {
-		t.Fatalf("open %d, pushes %d, stale %d", s.Claims, s.ClaimPushes, s.StaleEvents)
+	if s := w.h.Stats(); s.Claims.Held != 0 || s.Claims.Pushes != 3 || s.StaleEvents != 1 {
+		t.Fatalf("open %d, pushes %d, stale %d", s.Claims.Held, s.Claims.Pushes, s.StaleEvents)
 	}
 	// After a reconnect there may be nothing but a RENEW.
 	c.claim(&wirev1.Claim{Id: 4, Resource: "seat/2", Op: wirev1.Claim_OP_RENEW, Token: 9})
@@ -216,7 +217,7 @@ func TestWatchedResourceIsToldOfUntilLeave(t *testing.T) {
 	c.claim(&wirev1.Claim{Id: 6, Resource: "seat/1", Op: wirev1.Claim_OP_LEAVE})
 	w.tells(&wirev1.ClaimState{Resource: "seat/1", State: free})
 	c.expect("ClaimState 4 seat/1 QUEUED 1", "ClaimState 5 seat/1 HELD_BY_OTHER token=5", "ClaimState 4 seat/1 QUEUED 1", "ClaimState 6 seat/1 RELEASED")
-	if n := w.h.Stats().Claims; n != 0 {
+	if n := w.h.Stats().Claims.Held; n != 0 {
 		t.Fatalf("%d are open", n)
 	}
 }
@@ -232,8 +233,8 @@ func TestRefusalOfAStoreIsHandedOn(t *testing.T) {
 	if e, ok := c.got[0].m.(*wirev1.Error); !ok || e.GetCode() != wirev1.Code_CODE_UNAVAILABLE || e.GetRef() != 1 || e.GetRetryAfterMs() != 250 || e.GetMessage() != "no store" {
 		t.Fatalf("got %v", c.got[0].m)
 	}
-	if s := w.h.Stats(); s.Claims != 0 || s.ClaimRequests[wirev1.Claim_OP_ACQUIRE][wirev1.Code_CODE_UNAVAILABLE] != 1 {
-		t.Fatalf("counted %v", s.ClaimRequests)
+	if s := w.h.Stats(); s.Claims.Held != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][wirev1.Code_CODE_UNAVAILABLE] != 1 {
+		t.Fatalf("counted %v", s.Claims.Requests)
 	}
 	// It may have been done nevertheless.
 	w.h.Gone(c.slot)
@@ -260,8 +261,8 @@ func TestStatesDoNotPileUp(t *testing.T) {
 		}
 	}
 	conn := w.h.conns.get(c.slot)
-	if owed := conn.out.control; owed > claimsOwed+1000 || conn.claims.unsent != 2 {
-		t.Fatalf("%d bytes are owed, %d states wait", owed, conn.claims.unsent)
+	if owed := conn.out.control; owed > claims.MaxQueued+1000 || conn.claims.Unsent() != 2 {
+		t.Fatalf("%d bytes are owed, %d states wait", owed, conn.claims.Unsent())
 	}
 	w.tells(&wirev1.ClaimState{Resource: "seat/1", State: lost, Code: wirev1.Code_CODE_IDLE_TIMEOUT})
 	c.slow = false
@@ -278,8 +279,8 @@ func TestStatesDoNotPileUp(t *testing.T) {
 	if want := [2]string{"ClaimState 1 seat/0 QUEUED 1", "ClaimState 2 seat/1 LOST IDLE_TIMEOUT"}; last != want {
 		t.Fatalf("at last %q, want %q", last, want)
 	}
-	if conn.claims.unsent != 0 {
-		t.Fatalf("%d states wait", conn.claims.unsent)
+	if conn.claims.Unsent() != 0 {
+		t.Fatalf("%d states wait", conn.claims.Unsent())
 	}
 	// An answer does not overtake what waits.
 	c.slow = true

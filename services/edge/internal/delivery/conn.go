@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
@@ -67,7 +68,7 @@ type connMore struct {
 	pubs   []uint32                 // ids of publishes that are not answered
 	sess   *session
 	groups []*membership
-	claims *claims // nil: it claims nothing
+	claims *claims.Held // nil: it claims nothing
 	// What its messages are ranked for; nil: nothing is known.
 	profile *exchange.Profile
 	// An Ack in hand goes on at ackAt of its body, with the entry ackSerial where that is not 0.

@@ -65,7 +65,7 @@ func (j *pausing) step(h *Hub) bool {
 
 // drainStep closes a connection that was told to go once it owes nothing and is owed nothing.
 func (h *Hub) drainStep(c *conn) {
-	if h.now < c.deadline && (c.unacked > 0 || c.out.n > 0 || c.claims.waits()) {
+	if h.now < c.deadline && (c.unacked > 0 || c.out.n > 0 || c.claims.Waits()) {
 		h.wheel.Sooner(c.slot, h.now+int64(Tick))
 		return
 	}

@@ -194,7 +194,7 @@ func TestLongPositionsAreHandedInOneByOne(t *testing.T) {
 		}
 		return n
 	}
-	w.h.looks = 0
+	w.h.cost.Items = 0
 	w.h.sessions.save(at)
 	if n := stored(); n == 0 || n == len(names) {
 		t.Fatalf("%d of %d are handed in at once", n, len(names))

@@ -24,6 +24,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // Tick is how coarse the hub's times are.
@@ -69,7 +70,7 @@ type Hub struct {
 	wall uint64 // Unix time in microseconds
 	ms   uint32 // now in milliseconds, which wraps around
 
-	looks uint32 // items of walks that no slice has counted
+	cost  walk.Cost // of walks that no slice has counted
 	stats Stats
 
 	conns     conns
@@ -107,7 +108,8 @@ type Hub struct {
 	dirty   []uint32 // slots with something to flush or to end
 	deep    []uint32 // slots whose queue has grown long
 	over    []uint32 // slots of connections of which only the socket is left
-	jobs    fifo[job]
+	jobs    jobs
+	rooms   rooms
 
 	rings      rings
 	arena      []byte
@@ -149,9 +151,6 @@ type Hub struct {
 	told events.Mask
 }
 
-// job is something long, cut into slices: step does one and reports whether it is done.
-type job interface{ step(h *Hub) (done bool) }
-
 // New makes an empty hub.
 func New(cfg Config) *Hub {
 	if cfg.LiveDone == nil {
@@ -177,6 +176,7 @@ func New(cfg Config) *Hub {
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), members: map[string]*members{},
 		policies: 1, idSeed: rand.Uint64(), scratch: make([]byte, 0, 16<<10),
 	}
+	h.jobs.h, h.rooms = h, newRooms(h)
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
 	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
 	h.gathers, h.bySerial, h.rankings = map[string]*gather{}, map[uint64]*gather{}, map[uint64]*ranking{}
@@ -200,6 +200,7 @@ func (h *Hub) Stats() Stats {
 	s.Unhealthy = int64(h.links.Unhealthy())
 	s.BudgetBytes = h.budget.Used()
 	h.depths(&s)
+	s.Claims = *h.rooms.claims.Stats()
 	return s
 }
 
@@ -276,9 +277,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Published:
 		h.forConn(e.Conn, func(c *conn) { h.published(c, e) })
 	case exchange.Claimed:
-		h.forConn(e.Conn, func(c *conn) { h.claimed(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.noteStale(h.rooms.claims.Answered(c.claims, e)) })
 	case exchange.ClaimTold:
-		h.forConn(e.Conn, func(c *conn) { h.claimTold(c, e.State) })
+		h.forConn(e.Conn, func(c *conn) { h.noteStale(h.rooms.claims.Told(c.claims, e.State)) })
 	case exchange.Detached:
 		h.forConn(e.Conn, func(c *conn) { h.sessions.detached(c, e.Err) })
 	case exchange.Yield:
@@ -321,11 +322,18 @@ func (h *Hub) forConn(at exchange.Conn, f func(*conn)) {
 	f(c)
 }
 
+// noteStale counts an event that found nothing of its connection that it is about.
+func (h *Hub) noteStale(found bool) {
+	if !found {
+		h.stats.StaleEvents++
+	}
+}
+
 // Work does at most about budget units of what waits in the hub's queues, a unit being a delivery
 // or about as much, and reports whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
-		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobSlice()
+		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.Step()
 		n += h.toll()
 		if n == 0 {
 			break
@@ -342,18 +350,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.fan.inbox.len() > 0 || h.replay.runnable.len() > 0 && !h.replay.paced() || h.waker.walks.len() > 0 || h.jobs.len() > 0
-}
-
-func (h *Hub) jobSlice() int {
-	j, ok := h.jobs.pop()
-	if !ok {
-		return 0
-	}
-	if !j.step(h) {
-		h.jobs.push(j)
-	}
-	return 64
+	return h.fan.active() || h.fan.inbox.len() > 0 || h.replay.runnable.len() > 0 && !h.replay.paced() || h.waker.walks.len() > 0 || h.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that

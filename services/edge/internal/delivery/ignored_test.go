@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -355,8 +356,8 @@ func settles() (all []mode) {
 // claimModes hand on to the store what the op has a use for or not: what it means there is the
 // store's to say.
 func claimModes() (all []mode) {
-	set := map[string]func(proto.Message){"op": func(m proto.Message) { m.(*wirev1.Claim).Op = (m.(*wirev1.Claim).GetOp() + 1) % ClaimOps }}
-	for op := range wirev1.Claim_Op(ClaimOps) {
+	set := map[string]func(proto.Message){"op": func(m proto.Message) { m.(*wirev1.Claim).Op = (m.(*wirev1.Claim).GetOp() + 1) % claims.Ops }}
+	for op := range wirev1.Claim_Op(claims.Ops) {
 		all = append(all, mode{
 			name: fmt.Sprint("Claim ", op), hello: &wirev1.Hello{}, ft: wirev1.FrameType_FRAME_TYPE_CLAIM, set: set,
 			frame: &wirev1.Claim{Id: 1, Resource: "seat/r", Op: op, Token: map[wirev1.Claim_Op]uint64{wirev1.Claim_OP_RENEW: 1, wirev1.Claim_OP_RELEASE: 1}[op]},

@@ -131,7 +131,7 @@ func TestTheLastWordIsTheLast(t *testing.T) {
 			if len(got) != 1 || !strings.HasPrefix(got[0], "Error") || !b.c.ended {
 				t.Fatalf("%s: its client reads %q", name, got)
 			}
-			if s := b.h.Stats(); s.Connections != 0 || s.Unacked != 0 || s.QueuedBytes != 0 || s.Claims != 0 {
+			if s := b.h.Stats(); s.Connections != 0 || s.Unacked != 0 || s.QueuedBytes != 0 || s.Claims.Held != 0 {
 				t.Fatalf("%s: something is left: %+v", name, s)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -139,14 +140,14 @@ func TestEachLimitIsWhereItIsSaidToBe(t *testing.T) {
 		{"bytes of a successor", 255, asks(func(_ *client, n int) proto.Message {
 			return &wirev1.Claim{Op: wirev1.Claim_OP_RELEASE, Resource: "seat/1", Token: 1, Successor: x(n)}
 		}), "Error INVALID_ARGUMENT ref=7"},
-		{"claims that are not answered", maxClaimsAsked, asks(func(c *client, n int) proto.Message {
+		{"claims that are not answered", claims.MaxAsked, asks(func(c *client, n int) proto.Message {
 			c.w.mesh.Hold()
 			for i := range n - 1 {
 				c.claim(&wirev1.Claim{Id: uint32(i + 10), Op: wirev1.Claim_OP_CHECK, Resource: "seat/1"})
 			}
 			return &wirev1.Claim{Op: wirev1.Claim_OP_CHECK, Resource: "seat/1"}
 		}), "Error RATE_LIMITED ref=7"},
-		{"resources", maxClaims, asks(func(c *client, n int) proto.Message {
+		{"resources", claims.MaxHeld, asks(func(c *client, n int) proto.Message {
 			c.w.answers(granted, 0)
 			for i := range n - 1 {
 				c.claim(&wirev1.Claim{Id: uint32(i + 10), Op: wirev1.Claim_OP_ACQUIRE, Resource: fmt.Sprint("seat/", i)})

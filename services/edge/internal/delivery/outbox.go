@@ -466,7 +466,7 @@ func (h *Hub) Wrote(slot uint32, n int) {
 	}
 	h.sending = false
 	if c.claims != nil {
-		h.tellClaims(c)
+		h.rooms.claims.Flush(c.claims)
 	}
 	if held && !h.holds(c) {
 		h.resumed = append(h.resumed, c.slot)

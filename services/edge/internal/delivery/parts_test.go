@@ -316,10 +316,10 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 	look := func() (steps int) {
 		h.SetTime(h.now+int64(lagEvery), wallStart)
 		h.Relieve()
-		if h.jobs.len() != 1 {
-			t.Fatalf("%d jobs", h.jobs.len())
+		if h.jobs.Len() != 1 {
+			t.Fatalf("%d jobs", h.jobs.Len())
 		}
-		j, _ := h.jobs.pop()
+		j := h.jobs.Pop().(hubJob).job
 		at := 0
 		for done := false; !done; steps++ {
 			done = j.step(h)

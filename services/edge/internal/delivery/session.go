@@ -87,7 +87,7 @@ func (z *sessions) collect(s *session, most int) *meshv1.SessionWrite {
 	w.DeadLetters, s.letters = s.letters, nil
 	most = min(most, len(s.changed))
 	for i, r := range s.changed[:most] {
-		if z.hub.looks >= collectLooks {
+		if z.hub.cost.Items >= collectLooks {
 			most = i
 			break
 		}

@@ -2,11 +2,9 @@ package delivery
 
 import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 )
-
-// ClaimOps is how many values wirev1.Claim_Op has.
-const ClaimOps = 6
 
 // Codes is the room of a counter by code.
 const Codes = 64
@@ -27,7 +25,7 @@ func (h *Hub) InUse() map[string]int {
 		"connections": int(h.stats.Connections), "queued bytes": int(h.stats.QueuedBytes), "un-ACKed": int(h.stats.Unacked), "ranges": h.replay.pinned,
 		"subscriptions": h.subSlab.Taken(), "subscriptions with wildcards": h.subMores.Taken(), "positions": h.tracks.Taken(), "parts of positions": h.trackMore.Taken(), "beginnings": h.starter.pendings.Taken(),
 		"parts of connections": h.connMores.Taken(), "outboxes": h.outboxes.Taken(), "topics": h.states.Taken(), "reads": h.replay.reads.Taken(),
-		"filters": h.wildcards.pool.Taken(), "names": h.texts.Taken(), "records of links": h.links.Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.gathered, "claims": int(h.stats.Claims),
+		"filters": h.wildcards.pool.Taken(), "names": h.texts.Taken(), "records of links": h.links.Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.gathered, "claims": int(h.rooms.claims.Stats().Held),
 	}
 }
 
@@ -87,9 +85,7 @@ type Stats struct {
 	RTTQueued      uint64
 	RTT            linkhealth.Histogram
 
-	Claims        int64            // resources that connections have a place at, or watch, now
-	ClaimPushes   uint64           // states of them that were told unasked
-	ClaimRequests [ClaimOps]ByCode // by wirev1.Claim_Op
+	Claims claims.Stats
 
 	Unranked ByCode // messages that were to be ranked and were not, by why
 

@@ -288,7 +288,7 @@ func backendsOnly(filter string) bool {
 
 // inUse reports whether an id stands for something that is not over.
 func (c *conn) inUse(id uint32) bool {
-	return c.subByID(id) != nil || c.memberByID(id) != nil || slices.Contains(c.pubs, id) || c.claims.asks(id)
+	return c.subByID(id) != nil || c.memberByID(id) != nil || slices.Contains(c.pubs, id) || c.claims.Asks(id)
 }
 
 // joined goes on with a subscription: routers know of it, and these are its heads.

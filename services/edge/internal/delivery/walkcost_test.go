@@ -131,7 +131,7 @@ func TestEachWalkCounts(t *testing.T) {
 			w.h.Event(exchange.Live{Messages: []*exchange.Message{upstreamtest.Encode("note/1", 0, 0, "x")}})
 			for w.h.Work(4096) {
 			}
-			w.h.looks = 0
+			w.h.cost.Items = 0
 			w.h.fan.replaceQueued(w.c, last(w))
 		}},
 		"the oldest where some were overtaken": {3 * walkedItems, func(w *walked) {
@@ -168,9 +168,9 @@ func TestEachWalkCounts(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := newWalked(t)
-			w.h.looks = 0
+			w.h.cost.Items = 0
 			one.do(w)
-			if n := int(w.h.looks); n < one.items || n > 8*one.items+64*looksAsOne {
+			if n := int(w.h.cost.Items); n < one.items || n > 8*one.items+64*looksAsOne {
 				t.Fatalf("it counts for %d items, and walks over %d", n, one.items)
 			}
 		})
@@ -186,30 +186,8 @@ func TestEntriesOfAnAckCount(t *testing.T) {
 		m.Entries = append(m.Entries, &wirev1.Ack_Entry{Topic: fmt.Sprint("hall/", i), Seq: 1})
 	}
 	frame := frameOf(t, wirev1.FrameType_FRAME_TYPE_ACK, m)
-	w.h.looks = 0
-	if done, ok := w.h.ackFrame(w.c, frame[wire.HeaderSize:]); !done || !ok || w.h.looks < 100*entryLooks || w.h.Stats().StaleAcks != 100 {
-		t.Fatalf("done %v, ok %v: 100 entries count for %d items, %d stale", done, ok, w.h.looks, w.h.Stats().StaleAcks)
-	}
-}
-
-// What takes part of a slice is told once, and what is left of it is not forgotten.
-func TestTollIsPaidOnce(t *testing.T) {
-	h := New(Config{PolicyFor: policy.NewTable(nil).For})
-	total := 0
-	for n := range 3 * looksAsOne {
-		h.looked(n)
-		total += n
-	}
-	paid := h.toll()
-	if paid != total/looksAsOne || h.toll() != 0 {
-		t.Fatalf("%d items are %d deliveries", total, paid)
-	}
-	h.looked(looksAsOne - total%looksAsOne)
-	if n := h.toll(); n != 1 {
-		t.Fatalf("what was left and the rest of one delivery are %d", n)
-	}
-	h.looked(looksAsOne - 1)
-	if n := h.toll(); n != 0 {
-		t.Fatalf("less than a delivery is %d", n)
+	w.h.cost.Items = 0
+	if done, ok := w.h.ackFrame(w.c, frame[wire.HeaderSize:]); !done || !ok || w.h.cost.Items < 100*entryLooks || w.h.Stats().StaleAcks != 100 {
+		t.Fatalf("done %v, ok %v: 100 entries count for %d items, %d stale", done, ok, w.h.cost.Items, w.h.Stats().StaleAcks)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/pprof"
 	"sync/atomic"
 	"time"
@@ -68,7 +69,7 @@ type Config struct {
 	CPUs []int
 	// Rates of each connection but those of backends.
 	Rates Rates
-	// FrameMemory is how many bytes of frames may be kept that have not come whole; 0: 128 MiB.
+	// FrameMemory is how many bytes of frames may be kept that have not come whole; 0: no limit.
 	FrameMemory int
 	// Handshakes shakes hands with clients that begin with TLS; nil: they are refused.
 	Handshakes *handshake.Pool
@@ -141,7 +142,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *linkhealth.Gate
 	if cfg.Mailbox == (mailbox.Bounds{}) {
 		cfg.Mailbox = mailbox.Bounds{Batches: 4096, Bytes: 64 << 20, Others: 1 << 20}
 	}
-	cfg.FrameMemory = cmp.Or(cfg.FrameMemory, 128<<20)
+	cfg.FrameMemory = cmp.Or(cfg.FrameMemory, math.MaxInt)
 	l := &Loop{cfg: cfg, poller: p, door: cfg.Door, gate: gate, done: make(chan struct{}), started: started}
 	l.box = mailbox.New(cfg.Mailbox, p.Wake)
 	var ring *eventring.Ring
