@@ -133,7 +133,7 @@ func (h *Hub) ack(c *conn, e *ackEntry, again bool) (done bool) {
 		}
 	}
 	for _, g := range c.groups {
-		found += h.ackGroup(g, e)
+		found += h.groups.ack(g, e)
 	}
 	if found == 0 && !again {
 		h.stats.StaleAcks++
@@ -226,7 +226,7 @@ func (h *Hub) nack(c *conn, m *wirev1.Nack) {
 	h.stats.Nacks++
 	found := false
 	for _, g := range c.groups {
-		found = h.nackGroup(g, m) || found
+		found = h.groups.nack(g, m) || found
 	}
 	ts := h.topics.Get(m.GetTopic())
 	if ts == nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 )
 
 // audit looks at everything that must be true of a hub at rest, whatever brought it there: what is
@@ -88,14 +89,14 @@ func (a *auditor) conn(c *conn) {
 		if g.waits {
 			waiting++
 		}
-		if g.ack {
-			for _, e := range g.live() {
-				if e.m != nil && e.state != assignedWaits {
+		if g.ACK {
+			for _, e := range g.Live() {
+				if e.Message != nil && e.State != membership.Waiting {
 					unacked++
 				}
 			}
 		}
-		timedOut += len(g.late)
+		timedOut += int(g.Late())
 	}
 	a.is(c, "tracks and groups that wait", int(c.waiting), waiting)
 	a.is(c, "un-ACKed", int(c.unacked), unacked)
@@ -313,35 +314,33 @@ func (a *auditor) shares(c *conn, t *track) {
 	a.holds(c, "a plain track is shared, one of its own is not", t.kind != kindOwn || len(t.also) == 0)
 }
 
-func (a *auditor) group(c *conn, g *membership) {
+func (a *auditor) group(c *conn, g *member) {
 	a.t.Helper()
 	a.subs++
 	h := a.h
-	a.holds(c, "a member is listed", g.c == c && !g.dead && h.members[g.filter] == g.of && g.of.all[g.at] == g)
+	a.holds(c, "a member is listed", g.c == c && g.Conn == h.handle(c) && !g.Ended() && g.Listed())
+	a.holds(c, "a member's messages are counted", g.unacked == g.Unacked() && g.late == g.Late())
 	waits := 0
-	for i, e := range g.live() {
-		if e.m == nil {
+	for i, e := range g.Live() {
+		if e.Message == nil {
 			a.holds(c, "what a member settled first goes", i > 0)
 			continue
 		}
-		n := a.out[waitingFor{sub: g.id, m: e.m}]
+		n := a.out[waitingFor{sub: g.ID, m: e.Message}]
 		want := 0
-		switch e.state {
-		case assignedQueued:
+		switch e.State {
+		case membership.Queued:
 			want = 1
-		case assignedWaits:
+		case membership.Waiting:
 			waits++
 		}
 		a.is(c, "a member's message is in the queue", n, want)
 	}
-	for _, e := range g.entries[:g.head] {
-		a.holds(c, "what is before a member's messages is settled", e.m == nil)
-	}
 	if waits > 0 && c.state == stateOpen && !c.draining {
 		a.holds(c, "a member with messages that wait waits, or is in line", g.waits || g.runs)
-		a.holds(c, "no member waits that has room", g.runs || g.stalled || g.ack && c.unacked >= c.window || !h.drained(c))
+		a.holds(c, "no member waits that has room", g.runs || g.Stalled() || g.ACK && c.unacked >= c.window || !h.drained(c))
 	}
-	a.holds(c, "a member whose client does not read waits", !g.stalled || g.waits)
+	a.holds(c, "a member whose client does not read waits", !g.Stalled() || g.waits)
 }
 
 // auditTimes looks for what was due and was not done, after a tick: a timer that was not set, or
@@ -395,9 +394,9 @@ func auditTimes(t tester, h *Hub) {
 			}
 		}
 		for _, g := range c.groups {
-			for _, e := range g.live() {
-				if e.m != nil {
-					to("a message of a group", e.due)
+			for _, e := range g.Live() {
+				if e.Message != nil {
+					to("a message of a group", e.Due)
 				}
 			}
 		}
@@ -518,7 +517,7 @@ func (a *auditor) totals() {
 			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.name, f.subs.Len(), n)
 		}
 	}
-	if h.fan.active() || h.fan.inbox.len() > 0 || h.waker.walks.len() > 0 || h.jobs.Len() > 0 || len(h.settling) > 0 {
+	if h.fan.active() || h.fan.inbox.len() > 0 || h.waker.walks.len() > 0 || h.jobs.Len() > 0 || !h.groups.room.AtRest() {
 		a.t.Fatalf("the hub is not at rest")
 	}
 }

@@ -67,7 +67,7 @@ type connMore struct {
 	byTop  map[*topicState][]*track // of tracks, once there are many
 	pubs   []uint32                 // ids of publishes that are not answered
 	sess   *session
-	groups []*membership
+	groups []*member
 	claims *claims.Held // nil: it claims nothing
 	// What its messages are ranked for; nil: nothing is known.
 	profile *exchange.Profile
@@ -243,7 +243,7 @@ func (j *teardown) step(h *Hub) bool {
 		return false
 	}
 	if n := len(c.groups); n > 0 {
-		h.leaveGroup(c.groups[n-1])
+		h.groups.leave(c.groups[n-1])
 		return false
 	}
 	for n := 0; n < teardownSlice; n += 1 + h.toll() {

@@ -59,7 +59,7 @@ func (j *pausing) step(h *Hub) bool {
 		return true
 	}
 	j.left--
-	h.pauseGroup(j.c.groups[j.left])
+	h.groups.pause(j.c.groups[j.left])
 	return false
 }
 

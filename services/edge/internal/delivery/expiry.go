@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
@@ -115,18 +114,12 @@ func (h *Hub) remove(c *conn, i uint32) {
 func (h *Hub) unassign(c *conn, i uint32) bool {
 	it := c.out.at(i)
 	g := c.memberByID(it.sub)
-	if g == nil {
+	if g == nil || !g.Unassign(it.m) {
 		return false
 	}
-	for k := range g.live() {
-		if e := &g.live()[k]; e.m == it.m && e.state == assignedQueued {
-			h.remove(c, i)
-			h.settle1(g, e, meshv1.GroupSettle_HOW_UNSENT, 0)
-			g.advance()
-			return true
-		}
-	}
-	return false
+	h.remove(c, i)
+	h.groups.settled(g)
+	return true
 }
 
 // skipAgain gives up a redelivery.

@@ -251,7 +251,7 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 			exchange.Filtered{Conn: conn, Sub: at.subs.At(0).ref, Err: err},
 			exchange.Attached{Conn: conn, Err: err},
 			exchange.GroupJoined{Conn: conn, Sub: 77},
-			exchange.GroupJoined{Conn: conn, Sub: at.groups[0].ref, Err: err},
+			exchange.GroupJoined{Conn: conn, Sub: at.groups[0].Ref, Err: err},
 			exchange.Assigned{Conn: conn, Sub: 77},
 			exchange.Saved{Conn: conn, Ref: 77, Err: err},
 			exchange.Published{Conn: conn, ID: 77},
@@ -260,7 +260,7 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 			exchange.Ranked{Serial: 77},
 		}
 	}
-	for i, e := range slices.Concat(all(here), all(gone), []exchange.Event{exchange.Detached{Conn: gone}, exchange.Yield{Conn: gone}, exchange.GroupEnded{Conn: gone, Sub: at.groups[0].ref}}) {
+	for i, e := range slices.Concat(all(here), all(gone), []exchange.Event{exchange.Detached{Conn: gone}, exchange.Yield{Conn: gone}, exchange.GroupEnded{Conn: gone, Sub: at.groups[0].Ref}}) {
 		before := w.h.Stats().StaleEvents
 		w.h.Event(e)
 		if w.settle(); w.h.Stats().StaleEvents != before+1 {
@@ -518,7 +518,7 @@ func TestCountsOfEachKindAreSliced(t *testing.T) {
 			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}), 1)
 			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m), 1)
 			if c := h.conns.get(slot); len(c.groups) > 0 {
-				h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: c.groups[0].ref})
+				h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: c.groups[0].Ref})
 			}
 		}
 		for h.Work(4096) {

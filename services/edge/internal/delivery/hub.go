@@ -15,11 +15,11 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/policy"
-	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
@@ -84,12 +84,8 @@ type Hub struct {
 	outboxes  slab.Pool[outbox]
 	states    slab.Slab[topicState]
 
-	wheel    *wheel.Wheel
-	topics   *slab.Names[topicState, *topicState]
-	members  map[string]*members   // of groups, by their filters
-	memberAt topic.Index[*members] // of those, with wildcards
-	// settling is what the dispatchers of groups are to be told.
-	settling []exchange.GroupSettled
+	wheel  *wheel.Wheel
+	topics *slab.Names[topicState, *topicState]
 	// policies counts changes of policies: a topic with another number asks again. policySet are
 	// those in use, by number, for topics lie where the collector does not see what they refer to.
 	policies  uint32
@@ -103,6 +99,7 @@ type Hub struct {
 	starter   starter
 	gaps      gaps
 	sessions  sessions
+	groups    groups
 
 	resumed []uint32 // slots that may read again
 	dirty   []uint32 // slots with something to flush or to end
@@ -173,10 +170,11 @@ func New(cfg Config) *Hub {
 	}
 	cfg.Limits.defaults()
 	h := &Hub{
-		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), members: map[string]*members{},
+		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)),
 		policies: 1, idSeed: rand.Uint64(), scratch: make([]byte, 0, 16<<10),
 	}
 	h.jobs.h, h.rooms = h, newRooms(h)
+	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
 	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
 	h.gathers, h.bySerial, h.rankings = map[string]*gather{}, map[uint64]*gather{}, map[uint64]*ranking{}
@@ -201,6 +199,8 @@ func (h *Hub) Stats() Stats {
 	s.BudgetBytes = h.budget.Used()
 	h.depths(&s)
 	s.Claims = *h.rooms.claims.Stats()
+	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
+	s.Recalled = h.groups.room.Stats().Recalled
 	return s
 }
 
@@ -261,11 +261,11 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Attached:
 		h.forConn(e.Conn, func(c *conn) { h.sessions.attached(c, e) })
 	case exchange.GroupJoined:
-		h.forConn(e.Conn, func(c *conn) { h.groupJoined(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.groups.joined(c, e) })
 	case exchange.Assigned:
-		h.forConn(e.Conn, func(c *conn) { h.assigned(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.groups.assigned(c, e) })
 	case exchange.GroupEnded:
-		h.forConn(e.Conn, func(c *conn) { h.groupEnded(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
 		if g := h.bySerial[e.Serial]; g != nil {
 			h.endWindow(g)
@@ -286,6 +286,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.forConn(e.Conn, h.sessions.yield)
 	case exchange.PoliciesChanged:
 		h.policies++
+		h.groups.room.PoliciesChanged()
 		clear(h.policySet)
 		h.policySet = h.policySet[:0]
 	case exchange.EventKinds:

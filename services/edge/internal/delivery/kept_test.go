@@ -98,7 +98,7 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 		"messages that wait":   {func(h *Hub) { h.fan.inbox.push(inbound{}) }, true, true},
 		"somebody behind":      {func(h *Hub) { h.replay.runnable.push(runner{}) }, true, true},
 		"a window that opened": {func(h *Hub) { h.waker.walks.push(waking{}) }, true, true},
-		"a job":                {func(h *Hub) { h.jobs.push(tellSettled{}) }, true, true},
+		"a job":                {func(h *Hub) { h.jobs.push(&teardown{}) }, true, true},
 		"somebody behind who had its part of the millisecond": {func(h *Hub) {
 			h.replay.runnable.push(runner{})
 			h.lim.ReplayPace, h.replay.replayed, h.replay.replayedIn = 1, 1, h.now/int64(time.Millisecond)

@@ -503,7 +503,7 @@ func (h *Hub) left(c *conn, it *item) {
 		h.stats.Redeliveries++
 	}
 	if it.t == nil && it.sub != 0 && it.m.Seq > 0 {
-		h.groupSent(c, it.sub, it.m)
+		h.groups.onSent(c, it.sub, it.m)
 	}
 	if it.t == nil || !it.t.follows() {
 		return

@@ -44,6 +44,14 @@ func (r *replayer) enqueue(t *track) {
 	}
 }
 
+// enqueueGroup puts a member with messages that wait in line.
+func (r *replayer) enqueueGroup(n *member) {
+	if !n.runs {
+		n.runs = true
+		r.runnable.push(runner{g: n})
+	}
+}
+
 // slice lets the next track in line go on, and says how much it did.
 func (r *replayer) slice() int {
 	if r.paced() {
@@ -54,7 +62,7 @@ func (r *replayer) slice() int {
 		return 0
 	}
 	if g := next.g; g != nil {
-		return 1 + r.hub.handGroup(g, r.turnOf(g.c, g.ack))
+		return 1 + r.hub.groups.handOn(g, r.turnOf(g.c, g.ACK))
 	}
 	t := next.t.get()
 	if t == nil {

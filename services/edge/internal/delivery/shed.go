@@ -29,7 +29,7 @@ func (h *Hub) tooLate() *code.Error {
 func (h *Hub) tooTangled(m *wirev1.Subscribe) *code.Error {
 	held := h.wildcards.index.Fits
 	if m.GetGroup() != "" {
-		held = h.memberAt.Fits
+		held = h.groups.room.Fits
 	}
 	if !topic.IsFilter(m.GetFilter()) || held(m.GetFilter()) {
 		return nil

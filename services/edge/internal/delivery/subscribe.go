@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
@@ -161,7 +162,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 		return
 	}
 	if m.GetGroup() != "" {
-		h.subscribeGroup(c, m)
+		h.groups.join(c, m)
 		return
 	}
 	c.nextRef++
@@ -250,7 +251,7 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 	if err := checkStart(m, wildcard); err != nil {
 		return err
 	}
-	return h.checkGroup(m)
+	return membership.Check(m)
 }
 
 // checkStart refuses what a start has no use for: the client meant something by it.
@@ -354,7 +355,7 @@ func (h *Hub) unsubscribe(c *conn, m *wirev1.Unsubscribe) {
 	case m.GetId() == 0:
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 	case g != nil:
-		h.endGroup(g, wirev1.Code_CODE_OK, "")
+		h.groups.end(g, wirev1.Code_CODE_OK, "")
 	case s == nil || s.dead:
 		h.refuse(c, m.GetId(), code.New(wirev1.Code_CODE_NOT_FOUND, "there is no such subscription"))
 	default:

@@ -115,8 +115,8 @@ func (v *visit) slice(h *Hub) (n int, done bool) {
 		if v.left == 0 {
 			v.groups--
 			g := c.groups[v.groups]
-			n += 1 + len(g.live())/4
-			v.next = h.groupTimers(g, v.next)
+			n += 1 + len(g.Live())/4
+			v.next = h.groups.timers(g, v.next)
 			continue
 		}
 		t := c.tracks.At(v.left - 1)

@@ -99,15 +99,7 @@ func (w *waking) slice(h *Hub) (n int, over bool) {
 // goesOn has the track or group at a place go on if it waited, and there is room for it.
 func (q *waker) goesOn(c *conn, at int) bool {
 	if at >= c.tracks.Len() {
-		g := c.groups[at-c.tracks.Len()]
-		if g.stalled && q.hub.drained(c) {
-			q.hub.readsAgain(g)
-		}
-		if !g.waits || g.ack && c.unacked >= c.window {
-			return false
-		}
-		q.hub.replay.enqueueGroup(g)
-		return true
+		return q.hub.groups.goesOn(c.groups[at-c.tracks.Len()])
 	}
 	t := c.tracks.At(at)
 	switch {
@@ -151,7 +143,7 @@ func (q *waker) clearTurn(c *conn) {
 // runner is a track that is behind, or a group with messages that wait, in line to go on.
 type runner struct {
 	t trackRef
-	g *membership
+	g *member
 }
 
 // turnsOfAWindow is in how many turns a window or the queue's part for those who are behind is
