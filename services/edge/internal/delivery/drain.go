@@ -41,7 +41,7 @@ func (h *Hub) Draining() bool { return h.drain != nil }
 
 // turnAway is for newcomers while the loop drains.
 func (h *Hub) turnAway(c *conn) {
-	h.dropQueue(c)
+	c.out.KeepAnswers()
 	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, (&goAway{reason: stopping, jitterMS: h.drain.JitterMS, addresses: h.drain.Addresses}).frame())
 	h.close(c, wirev1.Code_CODE_DRAINING, stopping)
 }
@@ -65,7 +65,7 @@ func (j *pausing) step(h *Hub) bool {
 
 // drainStep closes a connection that was told to go once it owes nothing and is owed nothing.
 func (h *Hub) drainStep(c *conn) {
-	if h.now < c.deadline && (c.unacked > 0 || c.out.n > 0 || c.claims.Waits()) {
+	if h.now < c.deadline && (c.unacked > 0 || c.out.Len() > 0 || c.claims.Waits()) {
 		h.wheel.Sooner(c.slot, h.now+int64(Tick))
 		return
 	}

@@ -3,6 +3,7 @@ package delivery
 import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -21,7 +22,7 @@ type fanout struct {
 	inbox fifo[inbound]
 
 	ms      []*exchange.Message // durable ones without holes between them
-	runs    []run               // they make
+	runs    []sendq.Run         // they make
 	bytes   int                 // of their frames
 	expires uint64              // the first of them, Unix microseconds; 0: none does
 	ts      *topicState
@@ -76,7 +77,7 @@ func (f *fanout) nextMessages() {
 		f.liveDone() // an empty batch
 		return
 	}
-	f.runs, f.bytes, f.expires = runsOf(f.runs[:0], f.ms), 0, 0
+	f.runs, f.bytes, f.expires = sendq.Runs(f.runs[:0], f.ms), 0, 0
 	for _, m := range f.ms {
 		f.bytes += len(m.Frame)
 		if m.ExpiresAt != 0 && (f.expires == 0 || m.ExpiresAt < f.expires) {
@@ -271,8 +272,8 @@ func (f *fanout) offerEphemeral(s *sub) {
 
 // ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing
 // speaks against it, else one by one.
-func (f *fanout) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is mark) {
-	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && f.fresh() && f.fits(c, len(f.ms), f.bytes) {
+func (f *fanout) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is sendq.Mark) {
+	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && f.fresh() && f.fits(c) {
 		f.pushRuns(c, nil, f.runs)
 		return
 	}
@@ -288,17 +289,21 @@ func (f *fanout) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflo
 
 // ephemeral queues a message that no log has. t or subs say whose it is, where it is not for all
 // plain subscriptions.
-func (f *fanout) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is mark) {
-	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, from: uint64(is)}
+func (f *fanout) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is sendq.Mark) {
+	s, named := (*sendq.Stream)(nil), false
+	if t != nil {
+		s, named = &t.Stream, t.kind != kindPlain
+	}
+	it := sendq.Delivery(m, s, named, is)
 	if len(subs) > 0 {
 		f.address(&it, subs)
 	}
-	f.queueEphemeral(c, it, overflow)
+	f.queueEphemeral(c, &it, overflow)
 }
 
 // queueEphemeral queues a message that no log has, as far as there is room.
-func (f *fanout) queueEphemeral(c *conn, it item, overflow wirev1.Overflow) {
-	m := it.m
+func (f *fanout) queueEphemeral(c *conn, it *sendq.Item, overflow wirev1.Overflow) {
+	m := it.Message()
 	if m.ExpiresAt != 0 && m.ExpiresAt <= f.hub.wall {
 		f.hub.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 		return
@@ -306,11 +311,14 @@ func (f *fanout) queueEphemeral(c *conn, it item, overflow wirev1.Overflow) {
 	if c.state != stateOpen || c.draining {
 		return
 	}
-	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE && f.replaceQueued(c, &it) {
-		return
+	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE {
+		if n := c.out.Replace(it); n > 0 {
+			f.hub.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(n))
+			return
+		}
 	}
 	for {
-		why := f.hub.full(c, len(it.b))
+		why := f.hub.full(c, len(it.Bytes()))
 		if why == wirev1.Code_CODE_OK {
 			break
 		}
@@ -319,41 +327,9 @@ func (f *fanout) queueEphemeral(c *conn, it item, overflow wirev1.Overflow) {
 			return
 		}
 		f.hub.stats.Drops.add(why, 1)
-		if !f.dropEphemeral(c) {
+		if !c.out.DropOldestEphemeral() {
 			return
 		}
 	}
 	f.hub.push(c, it)
-}
-
-// dropEphemeral drops the oldest queued message that no log has; false where there is none.
-func (f *fanout) dropEphemeral(c *conn) bool {
-	i, ok := f.hub.oldestEphemeral(c.out)
-	if !ok {
-		return false
-	}
-	if it := c.out.at(i); it.n > 1 {
-		f.hub.trim(c, it)
-	} else {
-		f.hub.kill(c, i)
-	}
-	return true
-}
-
-// replaceQueued puts a message in the place of older ones of its topic that have not left.
-func (f *fanout) replaceQueued(c *conn, by *item) bool {
-	for i := range c.out.n {
-		it := c.out.at(i)
-		if it.kind != itemMessage || it.t != by.t || it.sub != by.sub || c.out.begun(i) || it.m.Topic != by.m.Topic {
-			continue
-		}
-		f.hub.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(it.n))
-		f.hub.account(c, it, -1)
-		it.m, it.b, it.n, it.from = by.m, by.b, 1, by.from
-		f.hub.account(c, it, 1)
-		f.hub.looked(int(i))
-		return true
-	}
-	f.hub.looked(int(c.out.n))
-	return false
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 )
@@ -105,15 +106,8 @@ func (g *groups) end(n *member, why wirev1.Code, reason string) {
 // leave gives everything back: nothing of the membership is sent any more.
 func (g *groups) leave(n *member) {
 	h, c := g.hub, n.c
-	h.looked(int(c.out.n))
-	for i := range c.out.n {
-		if it := c.out.at(i); it.kind == itemMessage && it.t == nil && it.sub == n.ID && !c.out.begun(i) {
-			h.account(c, it, -1)
-			*it = item{}
-			c.out.dead++
-		}
-	}
-	h.compact(c)
+	h.looked(int(c.out.Len()))
+	c.out.DropSubscription(n.ID)
 	n.Leave()
 	g.count(n)
 	g.setWaits(n, false)
@@ -160,7 +154,8 @@ func (g *groups) assigned(c *conn, e exchange.Assigned) {
 	h.looked(len(e.Messages) * looksAsOne)
 	for i, m := range e.Messages {
 		if m.Seq == 0 {
-			h.fan.queueEphemeral(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, sub: n.ID}, wirev1.Overflow_OVERFLOW_DEFAULT)
+			it := sendq.Assignment(m, n.ID, 0)
+			h.fan.queueEphemeral(c, &it, wirev1.Overflow_OVERFLOW_DEFAULT)
 		} else if due := n.Assign(m, e.Attempts[i], h.now, !c.draining); due != 0 {
 			h.wheel.Sooner(c.slot, due)
 		}
@@ -197,7 +192,8 @@ func (g *groups) handOn(n *member, most int) (done int) {
 		done++
 		n.Queued(e)
 		g.count(n)
-		h.push(c, item{kind: itemMessage, m: e.Message, b: e.Message.Frame, n: 1, sub: n.ID, attempt: e.Attempt, again: e.Attempt > 0})
+		it := sendq.Assignment(e.Message, n.ID, e.Attempt)
+		h.push(c, &it)
 	}
 	g.setWaits(n, false)
 	return done
@@ -269,21 +265,20 @@ func (g *groups) timers(n *member, next int64) int64 {
 // takes something the member gets nothing more.
 func (g *groups) recall(n *member) {
 	h, c := g.hub, n.c
-	h.looked(int(c.out.n))
-	for i := range c.out.n {
-		it := c.out.at(i)
-		if it.kind != itemMessage || it.t != nil || it.sub != n.ID || it.m.Seq == 0 || c.out.begun(i) {
+	q := &c.out
+	h.looked(int(q.Len()))
+	for i := range q.Len() {
+		it := q.At(i)
+		if it.Kind() != sendq.Message || it.Stream() != nil || it.Subscription() != n.ID || it.Message().Seq == 0 || q.Begun(i) {
 			continue
 		}
-		if n.Recall(it.m, h.now) {
-			h.account(c, it, -1)
-			*it = item{}
-			c.out.dead++
+		if n.Recall(it.Message(), h.now) {
+			q.Drop(i)
 		}
 	}
-	h.compact(c)
+	q.Compact()
 	n.Recalled(h.now)
-	if !n.Stalled() && !c.draining && (c.out.n > 0 || c.out.stuck || c.sealed > 0) {
+	if !n.Stalled() && !c.draining && (q.Len() > 0 || q.IsStalled() || c.sealed > 0) {
 		n.Stall()
 		g.setWaits(n, true)
 	}

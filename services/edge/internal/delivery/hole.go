@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -11,8 +12,8 @@ type gaps struct {
 	frame wirev1.Progress // scratch
 }
 
-// addGap notes that from to to will not come, and moves on behind them. The client is told before
-// the next Message of the topic, or after holeDelay.
+// addGap notes that from to to will not come, and moves on behind them. The client is told before the
+// next Message of the topic, or after holeDelay.
 func (g *gaps) addGap(t *track, from, to uint64, why wirev1.Code) {
 	g.hub.stats.Drops.add(why, to-from+1)
 	if t.holeTo > 0 && (t.holeCode != why || t.holeTo+1 != from) {
@@ -36,8 +37,8 @@ func (g *gaps) reportGap(t *track, priority uint8) {
 		return
 	}
 	g.hub.nameEpoch(t, priority)
-	frame := g.hub.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, g.progress(t, t.holeFrom, t.holeTo, t.holeCode))
-	g.hub.push(t.c, item{kind: itemGap, t: t, from: t.holeFrom, b: frame, rank: lead(priority)})
+	it := sendq.GapOf(&t.Stream, t.holeFrom, g.progressFrame(t, t.holeFrom, t.holeTo, t.holeCode), priority)
+	g.hub.push(t.c, &it)
 	g.forgetGap(t)
 }
 
@@ -66,6 +67,11 @@ func (g *gaps) progress(t *track, from, to uint64, why wirev1.Code) *wirev1.Prog
 		p.Subs = t.ids(p.Subs)
 	}
 	return p
+}
+
+// progressFrame is the encoded progress.
+func (g *gaps) progressFrame(t *track, from, to uint64, why wirev1.Code) []byte {
+	return g.hub.queues.Encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, g.progress(t, from, to, why))
 }
 
 // expired skips a message whose time is over.
@@ -109,7 +115,7 @@ func (g *gaps) skipLatest(t *track) {
 // tryLatest hands on the message that waits, if it may.
 func (g *gaps) tryLatest(t *track) {
 	m := t.latest
-	if m == nil || t.queued > 0 || t.c.draining || t.c.state != stateOpen {
+	if m == nil || t.Queued() > 0 || t.c.draining || t.c.state != stateOpen {
 		return
 	}
 	switch g.hub.deliver(t, m, 0) {
@@ -124,60 +130,44 @@ func (g *gaps) tryLatest(t *track) {
 
 // dropOldest makes room for m by turning the track's oldest queued messages into a named hole.
 func (g *gaps) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
-	c, gap := t.c, noGap
-	for i := uint32(0); i < c.out.n; i++ { //nolint:intrange // splitting a run makes the queue longer
-		it := c.out.at(i)
-		if it.t != t || c.out.begun(i) {
+	c, gap := t.c, sendq.NoGap
+	q := &c.out
+	for i := uint32(0); i < q.Len(); i++ { //nolint:intrange // splitting a run makes the queue longer
+		it := q.At(i)
+		if it.Stream() != &t.Stream || q.Begun(i) {
 			continue
 		}
-		if it.kind == itemGap {
-			if gap = noGap; it.attempt == uint16(why) { // one of a change of epoch has none
+		if it.Kind() == sendq.Gap {
+			if gap = sendq.NoGap; it.MadeFor(why) { // one of a change of epoch has no reason
 				gap = i
 			}
 			continue
 		}
 		for more := true; more; {
-			more = gap != noGap && c.out.at(i).n > 1 // else split has made the rest the next item
+			// else a split has made the rest the next item
+			more = gap != sendq.NoGap && q.At(i).Count() > 1
 			g.hub.stats.Drops.add(why, 1)
 			g.hub.looked(looksAsOne)
 			gap = g.dropInto(c, i, gap, why)
 			if g.hub.deliver(t, m, 0) == wirev1.Code_CODE_OK {
 				g.hub.looked(int(i))
-				g.hub.tidy(c)
+				q.Tidy()
 				return
 			}
 		}
 	}
-	g.hub.looked(int(c.out.n))
+	g.hub.looked(int(q.Len()))
 	g.addGap(t, m.Seq, m.Seq, why)
 }
 
-const noGap = ^uint32(0)
-
-// dropInto makes the first message of the i-th item part of the item gap, or a gap of its own, and
-// says where the gap is. Such a gap, which may grow, has the code as its attempt.
+// dropInto makes the first message of the i-th item part of the gap at a place, or with NoGap a gap
+// of its own, and gives the place of that.
 func (g *gaps) dropInto(c *conn, i, gap uint32, why wirev1.Code) uint32 {
-	it := c.out.at(i)
-	t, seq := it.t, it.m.Seq
-	switch {
-	case gap == noGap:
-		if it.n > 1 {
-			g.hub.split(c, i)
-			it = c.out.at(i)
-		}
-		g.hub.account(c, it, -1)
-		*it = item{kind: itemGap, t: t, from: seq, rank: it.rank, attempt: uint16(why)}
-		gap = i
-	case it.n > 1:
-		g.hub.trim(c, it)
-	default:
-		g.hub.account(c, it, -1)
-		*it = item{}
-		c.out.dead++
+	it := c.out.At(i)
+	t, seq := trackOf(it.Stream()), it.Message().Seq
+	from := seq
+	if gap != sendq.NoGap {
+		from = c.out.At(gap).From()
 	}
-	grown := c.out.at(gap)
-	g.hub.account(c, grown, -1)
-	grown.b = g.hub.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, g.progress(t, grown.from, seq, why))
-	g.hub.account(c, grown, 1)
-	return gap
+	return c.out.DropFirstInto(i, gap, g.progressFrame(t, from, seq, why), why)
 }

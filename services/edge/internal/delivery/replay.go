@@ -227,7 +227,7 @@ func (r *replayer) putOff(t *track, why wirev1.Code) {
 	if why == wirev1.Code_CODE_MEMORY_BUDGET {
 		r.readLater(t) // its own queue may be empty, so that nothing opens it
 	}
-	if t.c.out.stuck || r.pinned > pinnedRanges {
+	if t.c.out.IsStalled() || r.pinned > pinnedRanges {
 		r.releaseRange(t)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
@@ -284,7 +285,8 @@ func (b *starter) openSub(s *sub) {
 	if b.hub.watched != nil {
 		b.hub.watched.moved(b.hub, s.c, s.filter(), s.wildcard)
 	}
-	b.hub.push(s.c, item{kind: itemControl, b: s.answer.whole(s.id)})
+	it := sendq.AnswerOf(s.answer.whole(s.id))
+	b.hub.push(s.c, &it)
 	b.forgetPending(s)
 	b.hub.tellSubscribe(s.c, s.filter(), "", s.ack)
 	if s.kind != kindSession {

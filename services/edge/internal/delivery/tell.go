@@ -60,5 +60,5 @@ func (h *Hub) tellDelivered(t *track, seq uint64) {
 }
 
 func (h *Hub) tellSlow(c *conn, percent int) {
-	h.tell(c, &eventring.Record{Kind: events.SlowConsumer, Code: int32(percent), Epoch: uint64(c.out.msgs), Seq: uint64(c.out.bytes)})
+	h.tell(c, &eventring.Record{Kind: events.SlowConsumer, Code: int32(percent), Epoch: uint64(c.out.Messages()), Seq: uint64(c.out.Bytes())})
 }

@@ -70,7 +70,7 @@ func (g *Groups) Fits(filter string) bool { return g.wild.Fits(filter) }
 // Len is how many filters have members.
 func (g *Groups) Len() int { return len(g.lists) }
 
-// At rest reports whether the dispatchers have been told everything.
+// AtRest reports whether the dispatchers have been told everything.
 func (g *Groups) AtRest() bool { return len(g.answers) == 0 }
 
 // Of are the lists whose filters match a topic. A list that is empty later is of no use any more.
@@ -150,7 +150,7 @@ func Check(m *wirev1.Subscribe) *code.Error {
 		return nil
 	case name == "":
 		return invalid("group_key without group")
-	case len(name) > maxName || strings.Contains(name, "/") || strings.ContainsFunc(name, isControl):
+	case len(name) > maxName || strings.Contains(name, "/") || hasControl(name):
 		return invalid("a group's name has 1 to 64 bytes, no / and no control characters")
 	case len(name)+1+len(m.GetFilter()) > maxTogether:
 		return invalid("group and filter have 254 bytes at most together")
@@ -165,4 +165,11 @@ func Check(m *wirev1.Subscribe) *code.Error {
 	return nil
 }
 
-func isControl(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }
+func hasControl(name string) bool {
+	for _, r := range name {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+			return true
+		}
+	}
+	return false
+}
