@@ -11,7 +11,7 @@ import (
 // against it, else one by one.
 func (f *fanout) offerRun(t *track) {
 	if t.rank != nil {
-		f.hub.offerRanked(t)
+		f.hub.ranked.offer(t)
 		return
 	}
 	c := t.c

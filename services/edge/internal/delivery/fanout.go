@@ -91,7 +91,7 @@ func (f *fanout) nextMessages() {
 	if f.ts != nil && m.Seq > 0 {
 		f.ts.came(f.ms[len(f.ms)-1])
 	}
-	f.hub.gatherMore()
+	f.hub.ranked.gatherMore()
 }
 
 // findJoins finds the wildcard subscriptions that match and may have no track at the topic yet. The
@@ -190,7 +190,7 @@ func (f *fanout) step(budget int) (done int) {
 		} else if t.kind == kindPlain {
 			f.ephemeralRun(t.c, nil, nil, wirev1.Overflow(t.overflow), 0)
 		} else if t.rank != nil {
-			f.hub.offerGather(t.c, t, nil, wirev1.Overflow(t.overflow))
+			f.hub.ranked.offerEphemeral(t.c, t, nil, wirev1.Overflow(t.overflow))
 		} else {
 			f.ephemeralRun(t.c, t, nil, wirev1.Overflow(t.overflow), 0)
 		}
@@ -258,7 +258,7 @@ func (f *fanout) offerEphemeral(s *sub) {
 		f.offerSession(s)
 		return
 	case s.topK > 0:
-		f.hub.offerGather(s.c, nil, s, wirev1.Overflow(s.overflow))
+		f.hub.ranked.offerEphemeral(s.c, nil, s, wirev1.Overflow(s.overflow))
 		return
 	case s.kind != kindPlain:
 		f.ephemeralRun(s.c, nil, s, wirev1.Overflow(s.overflow), 0)

@@ -100,6 +100,7 @@ type Hub struct {
 	gaps      gaps
 	sessions  sessions
 	groups    groups
+	ranked    rankedDelivery
 
 	resumed []uint32 // slots that may read again
 	dirty   []uint32 // slots with something to flush or to end
@@ -121,15 +122,6 @@ type Hub struct {
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
-	// Of ranked delivery: candidates that gather, by topic and by serial, rankings under way, and
-	// the bytes of both.
-	gathers  map[string]*gather
-	bySerial map[uint64]*gather
-	rankings map[uint64]*ranking
-	gathered int
-	serials  uint64
-	taken    []bool   // scratch: places that a member does not get behind the best
-	best     []uint32 // scratch: places of the best, ascending
 	watched  *watched // nil: nobody watches who is subscribed
 	drain    *drain
 	leaving  *departure // nil: nobody is asked to go
@@ -170,7 +162,7 @@ func New(cfg Config) *Hub {
 	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
 	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
-	h.gathers, h.bySerial, h.rankings = map[string]*gather{}, map[uint64]*gather{}, map[uint64]*ranking{}
+	h.ranked = rankedDelivery{hub: h, gathers: map[string]*gather{}, bySerial: map[uint64]*gather{}, rankings: map[uint64]*ranking{}}
 	h.topics = slab.NewNames[topicState](&h.arrays)
 	share := cfg.Budget
 	if share == nil {
@@ -263,11 +255,11 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.GroupEnded:
 		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
-		if g := h.bySerial[e.Serial]; g != nil {
-			h.endWindow(g)
+		if g := h.ranked.bySerial[e.Serial]; g != nil {
+			h.ranked.endWindow(g)
 		}
 	case exchange.Ranked:
-		h.rankedEvent(e)
+		h.ranked.answered(e)
 	case exchange.Saved:
 		h.sessions.saved(e)
 	case exchange.Published:

@@ -73,7 +73,7 @@ func (r *replayer) slice() int {
 		return 1
 	}
 	if t.rank != nil {
-		n := r.hub.goOnRanked(t)
+		n := r.hub.ranked.goOn(t)
 		r.replayed += n
 		return 1 + n
 	}
@@ -172,7 +172,7 @@ func (j *arrival) step(h *Hub) bool {
 		return false
 	}
 	if j.ranking != nil {
-		h.rankNow(j.ranking)
+		h.ranked.request(j.ranking)
 	}
 	return true
 }
@@ -205,7 +205,7 @@ func (r *replayer) arrived(t *track, j *arrival) {
 		return
 	}
 	if e.Err == nil && e.From <= t.pos+1 {
-		if t.rank != nil && r.hub.rankArrived(t, j) {
+		if t.rank != nil && r.hub.ranked.arrived(t, j) {
 			return
 		}
 		r.holdRange(t, e)
@@ -305,8 +305,8 @@ func (r *replayer) rangeEnds(t *track) {
 	switch {
 	case t.pos < head && len(rng.Messages) == 0:
 		r.readLater(t) // the log is not as far as it says: don't spin
-	case t.pos < head && t.rank != nil && t.rank.level && r.hub.ranks(t):
-		r.hub.await(t)
+	case t.pos < head && t.rank != nil && t.rank.level && r.hub.ranked.ranks(t):
+		r.hub.ranked.await(t)
 	case t.pos < head:
 		r.enqueue(t)
 	case ts.epoch > t.epoch:

@@ -51,7 +51,7 @@ func (f *fanout) offerSession(s *sub) {
 		overflow = overflowDefault
 	}
 	if ranked {
-		f.hub.offerGather(s.c, nil, s, wirev1.Overflow(overflow))
+		f.hub.ranked.offerEphemeral(s.c, nil, s, wirev1.Overflow(overflow))
 		return
 	}
 	f.ephemeralRun(s.c, nil, s, wirev1.Overflow(overflow), 0)

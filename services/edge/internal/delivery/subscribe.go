@@ -187,7 +187,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 		s.topic = ts
 	}
 	if m.GetRankTopK() > 0 {
-		h.rank(s, m.GetRankTopK())
+		h.ranked.subscribe(s, m.GetRankTopK())
 	}
 	if m.GetWhere() != "" {
 		h.filter(s, m)
@@ -244,7 +244,7 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 		(wildcard || h.cfg.PolicyFor(m.GetFilter()).Durable):
 		return unsupported("nothing is dropped on a durable topic with ack or a session")
 	case m.GetRankTopK() > 0:
-		if err := h.checkRanked(m); err != nil {
+		if err := checkRanked(m, h.cfg.PolicyFor(m.GetFilter())); err != nil {
 			return err
 		}
 	}

@@ -198,7 +198,7 @@ func (h *Hub) settle(t *track) {
 	if !t.ack && t.win != nil {
 		h.dropWindow(t)
 	}
-	h.settleRank(t)
+	h.ranked.settle(t)
 }
 
 // manyOf is how many subscriptions or tracks of a connection are looked through; more are indexed.
