@@ -60,11 +60,9 @@ func (b *bench) namespace(ctx context.Context, prefix string, before *pushmeshv1
 }
 
 // acquire must be granted at once.
-func (a api) acquire(ctx context.Context, resource, owner string, ttl time.Duration) (uint64, error) {
-	st, err := a.ask(ctx, resource, owner, ttl)
-	if err != nil {
-		return 0, err
-	}
+func (a api) acquire(ctx context.Context, resource, owner string, ttl time.Duration) (_ uint64, err error) {
+	defer try.Catch(&err)
+	st := try.Get(a.ask(ctx, resource, owner, ttl))
 	if st.GetState() != wirev1.ClaimState_STATE_GRANTED {
 		return 0, fmt.Errorf("acquire of %s by %s: %v", resource, owner, st)
 	}

@@ -77,11 +77,9 @@ func (b *bench) profiles(ctx context.Context, part string) func() error {
 }
 
 // said is what each of n operations took of the CPU, and how busy the generator was.
-func said(u *suite.Usage, n int) (string, error) {
-	busy, err := u.Busy()
-	if err != nil {
-		return "", err
-	}
+func said(u *suite.Usage, n int) (_ string, err error) {
+	defer try.Catch(&err)
+	busy := try.Get(u.Busy())
 	each, err := u.Each(int64(n))
 	return fmt.Sprintf("%s; the generator took %.0f %% of a core", each, 100*busy), err
 }

@@ -72,10 +72,8 @@ const framesRead = "pushmesh_edge_frames_read_total"
 
 // startFlood has a connection send frames of all kinds as fast as they are taken, until stop.
 func startFlood(addr string) (stop func() error, err error) {
-	c, err := dialClient(addr)
-	if err != nil {
-		return nil, err
-	}
+	defer try.Catch(&err)
+	c := try.Get(dialClient(addr))
 	var stopping atomic.Bool
 	ended := make(chan error, 2)
 	thread := func(f func() error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/flow"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -40,13 +41,13 @@ func (b *bench) drain(ctx context.Context) (err error) {
 	for i := range topics {
 		topics[i] = fmt.Sprint("room/moves/", i)
 	}
-	all, readers := try.Get2(movers(ctx, m.Edges[0].Addr, b.conns, func(n int) string { return topics[n%drainTopics] }))
+	all := try.Get(movers(ctx, m.Edges[0].Addr, b.conns, func(n int) string { return topics[n%drainTopics] }))
 	stop := publishing(ctx, m.Router.Addr, topics)
 	// Goroutines of clients end with ctx; what they say of themselves is read after that.
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
 	for i, c := range all {
-		wg.Go(func() { errs[i] = c.live(ctx, readers[i]) })
+		wg.Go(func() { errs[i] = c.live(ctx) })
 	}
 	calm := try.Get(p99(ctx, flows, 8*time.Second))
 	began := time.Now()
@@ -83,17 +84,15 @@ func (b *bench) drainRows(all []*mover, took time.Duration, missing int, calm, m
 
 // p99 is that of all flows together, in ms.
 func p99(ctx context.Context, flows []*flow.Flow, span time.Duration) (float64, error) {
-	errs := make([]error, len(flows))
-	var wg sync.WaitGroup
-	for i, f := range flows {
-		wg.Go(func() { _, _, errs[i] = tail(ctx, f, span) })
-	}
-	wg.Wait()
+	err := suite.Each(len(flows), len(flows), func(_, i int) error {
+		_, _, err := tail(ctx, flows[i], span)
+		return err
+	})
 	var took []time.Duration
 	for _, f := range flows {
 		took = append(took, f.Took...)
 	}
-	return table.Quantile(took, 0.99), errors.Join(errs...)
+	return table.Quantile(took, 0.99), err
 }
 
 // publishing publishes 30 messages a second in turns to topics, until it is stopped; then it says

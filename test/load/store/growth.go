@@ -43,11 +43,8 @@ func roomFor(dir string, messages int64) error {
 // and how long a read takes.
 func (b *bench) growth(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	m, url, end, err := b.mesh(ctx, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	m := try.Get(b.mesh(ctx, 0))
+	defer func() { err = errors.Join(err, m.end()) }()
 	conn := try.Get(suite.Dial(m.Store.Addr))
 	defer func() { _ = conn.Close() }()
 	all := names("room", growthTopics)
@@ -65,10 +62,10 @@ func (b *bench) growth(ctx context.Context) (err error) {
 		rate := float64(h.Answered()) / time.Since(began).Seconds()
 		store := meshv1.NewStoreServiceClient(conn)
 		resp := try.Get(store.Heads(ctx, &meshv1.HeadsRequest{Topics: all}))
-		looked := try.Get(lookedAt(ctx, url))
+		looked := try.Get(lookedAt(ctx, m.url))
 		took := try.Get(reads(ctx, store, resp.GetHeads()))
 		rows := try.Get(looked(growthReads))
-		size := try.Get(bytesOf(ctx, url))
+		size := try.Get(bytesOf(ctx, m.url))
 		b.Add(table.Figure(fmt.Sprintf("append rate with %d messages stored, %d topics", want, growthTopics), rate, "messages/s", fmt.Sprintf("%d stored; %.0f bytes of disk for each", stored(resp.GetHeads()), float64(size)/float64(stored(resp.GetHeads())))),
 			table.Figure(fmt.Sprintf("read of one message of %d stored, p50", want), table.Quantile(took, .5), "ms",
 				fmt.Sprintf("p99 %s; %.1f rows of the log looked at for each", ms(took, .99), rows)))
@@ -77,11 +74,9 @@ func (b *bench) growth(ctx context.Context) (err error) {
 }
 
 // grow publishes so many frames, a message of each topic in each.
-func (b *bench) grow(ctx context.Context, router string, all []string, frames int) error {
-	h, err := firehose.Dial(ctx, firehose.Config{Addr: router, Topics: all, Size: payload, Window: 4})
-	if err != nil {
-		return err
-	}
+func (b *bench) grow(ctx context.Context, router string, all []string, frames int) (err error) {
+	defer try.Catch(&err)
+	h := try.Get(firehose.Dial(ctx, firehose.Config{Addr: router, Topics: all, Size: payload, Window: 4}))
 	return h.RunFrames(ctx, frames)
 }
 
@@ -153,10 +148,8 @@ func lookedAt(ctx context.Context, url string) (perRead func(reads int) (float64
 }
 
 func bytesOf(ctx context.Context, url string) (n int64, err error) {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return 0, err
-	}
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, url))
 	defer func() { _ = conn.Close(ctx) }()
 	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&n)
 	return n, err
