@@ -2,7 +2,6 @@ package claims
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -36,17 +35,7 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 		b.apis = append(b.apis, api{pushmeshv1.NewClaimServiceClient(conn), conn})
 	}
 	try.Do(b.namespace(ctx, plain, nil))
-	for {
-		token, err := b.apis[0].acquire(ctx, plain+"/ready", "bench", time.Minute)
-		if err == nil {
-			return b.apis[0].release(ctx, plain+"/ready", "bench", token)
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return suite.Poll(ctx, time.Minute, func() error { return b.pair("ready")(ctx, 0, 0) })
 }
 
 // namespace puts a policy of claims, with a call before each grant or without.

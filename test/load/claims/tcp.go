@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/load/peer"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -54,25 +55,6 @@ func (s *subscriber) granted() (*wirev1.ClaimState, error) {
 	}
 }
 
-// served waits until an edge that has just begun knows who owns the shards.
-func served(ctx context.Context, pair caller) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := pair(ctx, 0, 0)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-tick.C:
-		}
-	}
-}
-
 // tcpPairs are pairs and hand-overs over subscribers' connections.
 func (b *bench) tcpPairs(ctx context.Context) (err error) {
 	defer try.Catch(&err)
@@ -89,7 +71,7 @@ func (b *bench) tcpPairs(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	try.Do(served(ctx, pair))
+	try.Do(suite.Poll(ctx, 10*time.Second, func() error { return pair(ctx, 0, 0) }))
 	profiled := b.profiles(ctx, "tcp")
 	try.Do(errors.Join(b.loops(ctx, "TCP", "connections", pair), profiled()))
 	took := try.Get(open(ctx, b.rate, b.Span/2, len(subs), pair))

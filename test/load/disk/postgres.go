@@ -94,6 +94,14 @@ func (d *Postgres) Exec(ctx context.Context, url, sql string) (err error) {
 	return errors.Join(err, conn.Close(ctx))
 }
 
+// Query reads one row from a database.
+func (d *Postgres) Query(ctx context.Context, url, sql string, into ...any) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, url))
+	defer func() { _ = conn.Close(ctx) }()
+	return conn.QueryRow(ctx, sql).Scan(into...)
+}
+
 // Fresh makes an empty database.
 func (d *Postgres) Fresh() (url string, err error) { return pgtest.Database(d.server.Superuser()) }
 

@@ -7,15 +7,14 @@ import (
 	"strings"
 
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // mailbox runs the benchmark of the edge's mailbox: events from some goroutines to the one that is
 // the loop.
-func (b *bench) mailbox(ctx context.Context) error {
-	found, err := b.Benchmark(ctx, "mailbox", "Throughput", "200ms", b.Rounds)
-	if err != nil {
-		return err
-	}
+func (b *bench) mailbox(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	found := try.Get(b.Benchmark(ctx, "mailbox", "Throughput", "200ms", b.Rounds))
 	var medians []float64
 	var refs []string
 	for name, units := range found {

@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -232,28 +233,18 @@ func arrivals(ctx context.Context, subs []*acker, want int64) (all []arrival, er
 }
 
 // await waits until that many messages were delivered.
-func await(ctx context.Context, subs []*acker, want int64) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for {
+func await(ctx context.Context, subs []*acker, want int64) error {
+	return suite.Poll(ctx, 20*time.Second, func() (err error) {
 		got := int64(0)
 		for _, a := range subs {
 			got += a.got.Load()
+			a.mu.Lock()
+			err = errors.Join(err, a.err)
+			a.mu.Unlock()
 		}
 		if got >= want {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			for _, a := range subs {
-				a.mu.Lock()
-				err = errors.Join(err, a.err)
-				a.mu.Unlock()
-			}
-			return errors.Join(fmt.Errorf("%d of %d messages were delivered", got, want), err)
-		case <-poll.C:
-		}
-	}
+		return errors.Join(fmt.Errorf("%d of %d messages were delivered", got, want), err)
+	})
 }

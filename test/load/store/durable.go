@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
@@ -109,7 +107,8 @@ func (b *bench) durable(ctx context.Context) (err error) {
 	used, usedErr := usage.Each(n)
 	checkpoint, faultErr := c.end()
 	try.Do(errors.Join(err, usedErr, faultErr, profiled()))
-	stored := try.Get(messages(ctx, m.url))
+	var stored int64
+	try.Do(b.DB.Query(ctx, m.url, "SELECT coalesce(sum(last_seq - first_seq + 1), 0) FROM pushmesh.log", &stored))
 	if stored != n+1 { // the mesh's own first one
 		return fmt.Errorf("%d messages were answered, %d are in the database", n, stored)
 	}
@@ -144,15 +143,6 @@ func slowest(count func() int64) (stop func() int64) {
 		close(quit)
 		return <-found
 	}
-}
-
-// messages in a database's log.
-func messages(ctx context.Context, url string) (n int64, err error) {
-	defer try.Catch(&err)
-	conn := try.Get(pgx.Connect(ctx, url))
-	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, "SELECT coalesce(sum(last_seq - first_seq + 1), 0) FROM pushmesh.log").Scan(&n)
-	return n, err
 }
 
 // ms is a quantile for people.

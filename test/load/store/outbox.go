@@ -123,10 +123,8 @@ func (o *outbox) beside(ctx context.Context, load func() error) (err error) {
 // outboxIdle says what it costs to ask for what isn't there.
 func (b *bench) outboxIdle(ctx context.Context, m *local.Mesh, o *outbox, span time.Duration) (err error) {
 	defer try.Catch(&err)
-	conn := try.Get(pgx.Connect(ctx, o.url))
-	defer func() { _ = conn.Close(ctx) }()
 	var pid int
-	if err := conn.QueryRow(ctx, "SELECT pid FROM pg_stat_activity WHERE application_name = 'pushmesh-outbox'").Scan(&pid); err != nil {
+	if err := b.DB.Query(ctx, o.url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'pushmesh-outbox'", &pid); err != nil {
 		return fmt.Errorf("who reads the outbox: %w", err)
 	}
 	time.Sleep(time.Second) // after the start
