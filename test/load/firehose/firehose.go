@@ -94,8 +94,8 @@ func (h *Hose) Answered() int64 { return h.answered.Load() }
 func (h *Hose) Refused() int64 { return h.refused.Load() }
 
 // refusal reports whether a code means that nothing was published, and that trying again may help.
-func refusal(code uint64) bool {
-	switch wirev1.Code(code) {
+func refusal(code wirev1.Code) bool {
+	switch code {
 	case wirev1.Code_CODE_RATE_LIMITED, wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_UNAVAILABLE:
 		return true
 	}
@@ -201,9 +201,9 @@ func (h *Hose) take(answer []byte) error {
 	answered, refused := int64(0), int64(0)
 	var last *sent // results of a frame mostly come together
 	lastNumber := ^uint64(0)
-	err := eachResult(answer, func(ref, code uint64, text []byte) error {
+	err := Results(answer, func(ref uint64, code wirev1.Code, text []byte) error {
 		if code != 0 && !refusal(code) {
-			return fmt.Errorf("firehose: refused: code %d %s", code, text)
+			return fmt.Errorf("firehose: refused: code %d %s", int32(code), text)
 		}
 		number := ref / n
 		if number != lastNumber {
