@@ -37,8 +37,8 @@ func New(r *suite.Run) *suite.Suite {
 			f.IntVar(&b.holds, "holds", 100_000, "that there are while some expire")
 		},
 		Check: func() error {
-			if b.callers < 1 || b.conns < 1 || b.Span < time.Second || b.rate <= 0 || b.waiting < 20 || b.holds < 1000 {
-				return errors.New("-callers and -conns are 1 at least, -span 1s, -waiting 20, -holds 1000, -rate above 0")
+			if b.callers < 1 || b.conns < 1 || b.Span < time.Second || b.rate <= 0 || b.waiting < 20 || b.holds < 10*seen {
+				return errors.New("-callers and -conns are 1 at least, -span 1s, -waiting 20, -holds 5000, -rate above 0")
 			}
 			return nil
 		},
