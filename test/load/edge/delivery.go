@@ -112,8 +112,8 @@ func (b *bench) deliveryRows(window int, cost, rate map[string][]float64, missin
 	)
 }
 
-// cpuProfile measures once more, with the edge's CPU profile on: it costs some, so that no row comes
-// from here.
+// cpuProfile measures once more, with the edge's CPU profile on: it costs some, so that no row
+// comes from here.
 func (b *bench) cpuProfile(ctx context.Context, t *target, name string, window int) error {
 	if b.Profile == "" {
 		return nil

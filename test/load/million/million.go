@@ -58,7 +58,8 @@ func New(run *suite.Run) *suite.Suite {
 		Check: func() error {
 			free, err := procfs.Available()
 			if err == nil && free < fullNeeds {
-				// What a connection takes there and here, all processes included, is well below 14 KiB.
+				// What a connection takes there and here, all processes included, is well below 14
+				// KiB.
 				r.conns = min(r.conns, int(free/(14<<10)))
 			}
 			if r.conns < 1 {

@@ -1,5 +1,5 @@
-// Package peer is a client of an edge with one connection, for measurements that need few of them or
-// what a swarm has not: TLS, requests, a life of their own.
+// Package peer is a client of an edge with one connection, for measurements that need few of them
+// or what a swarm has not: TLS, requests, a life of their own.
 package peer
 
 import (

@@ -1,5 +1,5 @@
-// Package store measures the durable log from a producer's call to the disk, beside what bare programs
-// get out of the same Postgres, all in one run.
+// Package store measures the durable log from a producer's call to the disk, beside what bare
+// programs get out of the same Postgres, all in one run.
 package store
 
 import (

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Benchmark runs benchmarks of a package, as go test -c built them, and returns their figures by name
-// and unit, one for each time.
+// Benchmark runs benchmarks of a package, as go test -c built them, and returns their figures by
+// name and unit, one for each time.
 func (r *Run) Benchmark(ctx context.Context, program, run, span string, times int, env ...string) (map[string]map[string][]float64, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(r.Tools, program), "-test.run", "^$", "-test.bench", run, "-test.benchtime", span, "-test.count", strconv.Itoa(times))
 	cmd.Env = append(os.Environ(), env...)

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Each calls f for 0 to n-1, so many of them at once; w is which of these it is. What fails ends it.
+// Each calls f for 0 to n-1, so many of them at once; w is which of these it is. What fails ends
+// it.
 func Each(n, atOnce int, f func(w, i int) error) error {
 	var next atomic.Int64
 	errs := make([]error, atOnce)
@@ -25,8 +26,8 @@ func Each(n, atOnce int, f func(w, i int) error) error {
 	return errors.Join(errs...)
 }
 
-// Closed has callers call one after the other for a span, and gives how long each call took. A caller
-// that fails ends.
+// Closed has callers call one after the other for a span, and gives how long each call took. A
+// caller that fails ends.
 func Closed(ctx context.Context, callers int, span time.Duration, do func(ctx context.Context, i, n int) error) ([]time.Duration, error) {
 	end := time.Now().Add(span)
 	took := make([][]time.Duration, callers)

@@ -17,8 +17,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
-// WorkerFlag makes the program a worker; its kind, a JSON that the kind knows, and the file of a CPU
-// profile follow.
+// WorkerFlag makes the program a worker; its kind, a JSON that the kind knows, and the file of a
+// CPU profile follow.
 const WorkerFlag = "-worker"
 
 // Work is a kind of worker, a process of its own: it says that it is ready, and then obeys orders,
