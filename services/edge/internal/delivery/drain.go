@@ -59,7 +59,7 @@ func (j *pausing) step(h *Hub) bool {
 		return true
 	}
 	j.left--
-	h.pauseGroup(j.c.groups[j.left])
+	h.groups.pause(j.c.groups[j.left])
 	return false
 }
 
@@ -74,7 +74,7 @@ func (h *Hub) drainStep(c *conn) {
 		why = stopping
 		if c.sess != nil && !c.detached {
 			h.drain.saving++
-			h.letGo(c, detachRef)
+			h.sessions.letGo(c, detachRef)
 		}
 	}
 	h.close(c, wirev1.Code_CODE_DRAINING, why)

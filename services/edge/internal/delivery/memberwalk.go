@@ -69,8 +69,8 @@ func (j *memberWalk) look(h *Hub, c *conn) bool {
 	}
 	if j.groups = min(j.groups, len(c.groups)); j.groups > 0 {
 		j.groups--
-		if g := c.groups[j.groups]; g.counts() && !topic.IsFilter(g.filter) {
-			j.named(h, c, g.filter, g.since)
+		if g := c.groups[j.groups]; g.Counts() && !topic.IsFilter(g.Filter) {
+			j.named(h, c, g.Filter, g.Since)
 		}
 		return false
 	}

@@ -172,8 +172,8 @@ func (h *Hub) isMember(c *conn, f *watchedFilter, name string) (since uint32, is
 		}
 	}
 	for _, g := range c.groups {
-		if g.counts() && f.covers(g.filter, topic.IsFilter(g.filter), name) && (!is || g.since < since) {
-			since, is = g.since, true
+		if g.Counts() && f.covers(g.Filter, topic.IsFilter(g.Filter), name) && (!is || g.Since < since) {
+			since, is = g.Since, true
 		}
 	}
 	return since, is
@@ -193,8 +193,6 @@ func (f *watchedFilter) covers(filter string, wildcard bool, name string) bool {
 // counts reports whether a subscription makes a member of its connection: it was answered, and is
 // not over.
 func (s *sub) counts() bool { return s.active && s.open && !s.dead }
-
-func (g *membership) counts() bool { return g.open && !g.dead }
 
 // member tells of a connection.
 func (h *Hub) member(c *conn, name string, since uint32) *presence.Member {

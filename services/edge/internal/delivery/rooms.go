@@ -2,9 +2,13 @@ package delivery
 
 import (
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 )
 
 // rooms are features of the loop with a state of their own.
@@ -34,4 +38,14 @@ func (p port) ClaimState(at exchange.Conn, st *wirev1.ClaimState) {
 // RefuseRequest implements claims.Delivery.
 func (p port) RefuseRequest(at exchange.Conn, ref uint32, why *code.Error) {
 	p.h.refuse(p.conn(at), ref, why)
+}
+
+// Policy implements membership.Delivery.
+func (p port) Policy(topic string) *policy.Policy { return p.h.cfg.PolicyFor(topic) }
+
+// Acknowledged implements membership.Delivery.
+func (p port) Acknowledged(m *membership.Member, msg *exchange.Message) {
+	if p.h.told.Has(events.Delivered) {
+		p.h.tell(p.conn(m.Conn), &eventring.Record{Kind: events.Delivered, Name: msg.Topic, Group: m.Group, Epoch: msg.Epoch, Seq: msg.Seq})
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
-	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
 // What happens to connections and subscriptions is told where somebody wants to know: a record of
@@ -57,13 +56,6 @@ func (h *Hub) tellUnsubscribe(c *conn, filter, group string, why wirev1.Code, re
 func (h *Hub) tellDelivered(t *track, seq uint64) {
 	if h.told.Has(events.Delivered) && h.policy(t.topic).DeliveredEvents {
 		h.tell(t.c, &eventring.Record{Kind: events.Delivered, Name: t.topic.name, Epoch: t.epoch, Seq: seq})
-	}
-}
-
-// tellDeliveredIn is tellDelivered for a member of a group.
-func (h *Hub) tellDeliveredIn(g *membership, m *exchange.Message) {
-	if h.told.Has(events.Delivered) && h.groupPolicy(g, m.Topic).DeliveredEvents {
-		h.tell(g.c, &eventring.Record{Kind: events.Delivered, Name: m.Topic, Group: g.group, Epoch: m.Epoch, Seq: m.Seq})
 	}
 }
 
