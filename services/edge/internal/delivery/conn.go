@@ -203,8 +203,8 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 	}
 	h.letGo(c, 0)
 	h.endClaims(c)
-	if h.watched != nil && c.state == stateOpen {
-		h.watched.ended(h, c)
+	if c.state == stateOpen {
+		h.rooms.presence.Ended(h.handle(c))
 	}
 	c.state = stateClosing
 	c.deadline = h.now + int64(closeTimeout)

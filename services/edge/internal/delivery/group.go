@@ -144,9 +144,7 @@ func (h *Hub) groupJoined(c *conn, e exchange.GroupJoined) {
 	default:
 		g.open = true
 		h.tellSubscribe(c, g.filter, g.group, g.ack)
-		if h.watched != nil {
-			h.watched.moved(h, c, g.filter, topic.IsFilter(g.filter))
-		}
+		h.rooms.presence.Moved(h.handle(c), g.filter, topic.IsFilter(g.filter))
 		h.control(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: g.id, Epoch: e.Epoch, Head: e.Head, Recovered: true})
 		if c.draining {
 			h.pauseGroup(g)
@@ -173,9 +171,7 @@ func (h *Hub) endGroup(g *membership, why wirev1.Code, reason string) {
 func (h *Hub) leaveGroup(g *membership) {
 	c := g.c
 	g.dead = true
-	if h.watched != nil {
-		h.watched.moved(h, c, g.filter, topic.IsFilter(g.filter))
-	}
+	h.rooms.presence.Moved(h.handle(c), g.filter, topic.IsFilter(g.filter))
 	h.looked(int(c.out.n) + len(g.live()))
 	for i := range c.out.n {
 		if it := c.out.at(i); it.kind == itemMessage && it.t == nil && it.sub == g.id && !c.out.begun(i) {

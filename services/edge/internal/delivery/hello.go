@@ -84,13 +84,9 @@ func (h *Hub) hello(c *conn, body []byte) {
 	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
 }
 
-// user that the connection's session belongs to. Backends have their own, for anybody may claim a
-// client's id over TCP.
+// user that the connection's session belongs to.
 func (c *conn) user() string {
-	if c.backend {
-		return backendUser + c.clientID
-	}
-	return clientUser + c.clientID
+	return exchange.UserOf(c.clientID, c.backend)
 }
 
 func checkHello(m *wirev1.Hello) *code.Error {

@@ -150,7 +150,6 @@ type Hub struct {
 	taken    []bool          // scratch: places that a member does not get behind the best
 	best     []uint32        // scratch: places of the best, ascending
 	hollow   wirev1.Progress // scratch
-	watched  *watched        // nil: nobody watches who is subscribed
 	drain    *drain
 	leaving  *departure // nil: nobody is asked to go
 	shedding bool       // newcomers are refused
@@ -301,21 +300,21 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 			h.told = e.Kinds
 		}
 	case exchange.Disconnect:
-		h.jobs.push(&disconnect{event: e, who: whomOf(e.ClientID, e.User)})
+		h.rooms.admin.Disconnect(e)
 	case exchange.SetProfile:
-		h.jobs.push(&profiling{event: e, who: whomOf(e.ClientID, e.User)})
+		h.rooms.admin.SetProfile(e)
 	case exchange.Depth:
 		h.forConn(e.Conn, func(c *conn) { e.Reply(int(c.out.msgs), c.out.bytes) })
 	case exchange.Count:
-		h.jobs.push(&count{event: e})
+		h.jobs.push(&count{topics: e.Topics, done: e.Reply})
 	case exchange.Drain:
 		h.beginDrain(e)
 	case exchange.Rebalance:
 		h.rebalance(e)
 	case exchange.WatchMembers:
-		h.watchMembers(e)
+		h.rooms.presence.WatchMembers(e)
 	case exchange.ListMembers:
-		h.listMembers(e)
+		h.rooms.presence.ListMembers(e)
 	}
 	return 1 + h.toll()
 }

@@ -16,9 +16,7 @@ func (h *Hub) endSub(s *sub, why wirev1.Code, reason string) {
 		return
 	}
 	s.dead, s.active = true, false
-	if h.watched != nil {
-		h.watched.moved(h, s.c, s.filter(), s.wildcard)
-	}
+	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
 	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), why: why, reason: reason})
 }
 

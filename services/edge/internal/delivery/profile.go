@@ -24,28 +24,3 @@ func (h *Hub) setProfile(c *conn, p *exchange.Profile) {
 	h.more(c).profile = p
 	h.less(c)
 }
-
-// profiling replaces the profile of the connections of a client or user, looking at some slots at a
-// time.
-type profiling struct {
-	event exchange.SetProfile
-	who   whom
-	next  uint32
-	n     int
-}
-
-func (j *profiling) step(h *Hub) bool {
-	for range fanSlice {
-		if j.next >= h.conns.len() {
-			j.event.Reply(j.n)
-			return true
-		}
-		c := h.conns.get(j.next)
-		j.next++
-		if j.who.has(c) {
-			j.n++
-			h.setProfile(c, j.event.Profile)
-		}
-	}
-	return false
-}

@@ -1,20 +1,35 @@
 package delivery
 
 import (
+	"strings"
+
 	"github.com/pushmesh/pushmesh/internal/code"
+	reports "github.com/pushmesh/pushmesh/internal/presence"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/admin"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
 )
 
 // rooms are features of the loop with a state of their own.
 type rooms struct {
-	claims *claims.Desk
+	claims   *claims.Desk
+	presence *presence.Watch
+	admin    *admin.Admin
 }
 
 func newRooms(h *Hub) rooms {
 	p := port{h}
-	return rooms{claims: claims.New(p, h.mesh)}
+	return rooms{
+		claims: claims.New(p, h.mesh),
+		presence: presence.New(presence.Config{
+			Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Jobs: &h.jobs.Jobs, Cost: &h.cost,
+			Watched: func(topic string) bool { return h.cfg.PolicyFor(topic).Presence },
+		}),
+		admin: &admin.Admin{Delivery: p, Jobs: &h.jobs.Jobs, Cost: &h.cost},
+	}
 }
 
 // port is the hub as its rooms see it: each declares the part that it needs. Handles are of
@@ -34,4 +49,63 @@ func (p port) ClaimState(at exchange.Conn, st *wirev1.ClaimState) {
 // RefuseRequest implements claims.Delivery.
 func (p port) RefuseRequest(at exchange.Conn, ref uint32, why *code.Error) {
 	p.h.refuse(p.conn(at), ref, why)
+}
+
+// Slots implements presence.Delivery and others.
+func (p port) Slots() uint32 { return p.h.conns.len() }
+
+// OpenConn implements presence.Delivery.
+func (p port) OpenConn(slot uint32) (at exchange.Conn, open bool) {
+	c := p.h.conns.get(slot)
+	return p.h.handle(c), c.state == stateOpen
+}
+
+// Subscriptions implements presence.Delivery.
+func (p port) Subscriptions(at exchange.Conn) (alone, shared int) {
+	c := p.conn(at)
+	return c.subs.Len(), len(c.groups)
+}
+
+// Subscription implements presence.Delivery.
+func (p port) Subscription(at exchange.Conn, shared bool, i int) presence.Subscription {
+	c := p.conn(at)
+	if shared {
+		g := c.groups[i]
+		return presence.Subscription{Filter: g.filter, Wildcard: topic.IsFilter(g.filter), Since: g.since, Counts: g.open && !g.dead}
+	}
+	s := c.subs.At(i)
+	return presence.Subscription{Filter: s.filter(), Wildcard: s.wildcard, Since: s.since, Counts: s.active && s.open && !s.dead}
+}
+
+// ConnectionID implements presence.Delivery.
+func (p port) ConnectionID(at exchange.Conn) uint64 { return p.h.connID(p.conn(at)) }
+
+// Member implements presence.Delivery.
+func (p port) Member(at exchange.Conn, m *reports.Member) {
+	c := p.conn(at)
+	m.ClientId, m.ConnectedAt = strings.Clone(c.clientID), c.since
+	if c.sess != nil {
+		m.User, m.Session = c.sess.user, c.sess.name
+	}
+}
+
+// Subscribers implements presence.Delivery.
+func (p port) Subscribers(topic string, visit func(exchange.Conn), done func()) {
+	p.h.jobs.push(&count{topics: []string{topic}, visit: visit, done: func([]uint64) { done() }})
+}
+
+// Client implements admin.Delivery.
+func (p port) Client(slot uint32) (clientID string, backend, is bool) {
+	c := p.h.conns.get(slot)
+	return c.clientID, c.backend, c.state == stateOpen || c.state == stateWaiting
+}
+
+// CloseSlot implements admin.Delivery.
+func (p port) CloseSlot(slot uint32, why wirev1.Code, reason string) {
+	p.h.fail(p.h.conns.get(slot), why, reason)
+}
+
+// SetProfile implements admin.Delivery.
+func (p port) SetProfile(slot uint32, profile *exchange.Profile) {
+	p.h.setProfile(p.h.conns.get(slot), profile)
 }

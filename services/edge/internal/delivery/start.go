@@ -184,9 +184,7 @@ func (h *Hub) activate(j *activation) (n int, done bool) {
 		return n, false
 	}
 	s.active = true
-	if h.watched != nil {
-		h.watched.moved(h, s.c, s.filter(), s.wildcard)
-	}
+	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
 	if s.wildcard {
 		h.wildLog.add(s.handle())
 	} else {
@@ -274,9 +272,7 @@ func (h *Hub) answerAt(s *sub, j *activation) {
 // openSub answers Subscribed: from here on messages of the subscription may go out.
 func (h *Hub) openSub(s *sub) {
 	s.open = true
-	if h.watched != nil {
-		h.watched.moved(h, s.c, s.filter(), s.wildcard)
-	}
+	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
 	h.push(s.c, item{kind: itemControl, b: s.answer.whole(s.id)})
 	h.begun(s)
 	h.tellSubscribe(s.c, s.filter(), "", s.ack)
