@@ -148,8 +148,8 @@ func (h *Hub) Open() (slot, gen uint32) {
 	c.deadline = h.now + int64(h.lim.HandshakeTimeout)
 	h.wheel.Set(c.slot, c.deadline)
 	h.stats.Connections++
-	if h.drain != nil {
-		h.turnAway(c)
+	if h.rooms.departure.Stopping() {
+		h.rooms.departure.TurnAway(c.slot)
 	}
 	return c.slot, c.gen
 }

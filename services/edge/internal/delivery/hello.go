@@ -123,9 +123,7 @@ func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
 		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
 	})
 	h.tellConnect(c, resumed)
-	if d := h.drain; d != nil { // it came before the stop
-		h.tellToGo(c, &goAway{reason: stopping, jitterMS: d.JitterMS, addresses: d.Addresses})
-	}
+	h.rooms.departure.Welcomed(c.slot)
 }
 
 // patience is how long the connection may be silent, in nanoseconds: 2.5 heartbeats.

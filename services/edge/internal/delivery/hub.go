@@ -150,9 +150,7 @@ type Hub struct {
 	taken    []bool          // scratch: places that a member does not get behind the best
 	best     []uint32        // scratch: places of the best, ascending
 	hollow   wirev1.Progress // scratch
-	drain    *drain
-	leaving  *departure // nil: nobody is asked to go
-	shedding bool       // newcomers are refused
+	shedding bool            // newcomers are refused
 	links    linkhealth.Book
 	lateAt   int64 // when the loop was late for what it had to do; 0: never
 	idSeed   uint64
@@ -308,9 +306,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Count:
 		h.jobs.push(&count{topics: e.Topics, done: e.Reply})
 	case exchange.Drain:
-		h.beginDrain(e)
+		h.rooms.departure.Drain(e)
 	case exchange.Rebalance:
-		h.rebalance(e)
+		h.rooms.departure.Rebalance(e)
 	case exchange.WatchMembers:
 		h.rooms.presence.WatchMembers(e)
 	case exchange.ListMembers:
@@ -363,7 +361,7 @@ func (h *Hub) Queued() bool {
 // Tick fires what is due, at most about budget connections with few topics each; more says that
 // some are left. Work goes on with those that have many.
 func (h *Hub) Tick(budget int) (more bool) {
-	h.depart()
+	h.rooms.departure.Tick()
 	return h.wheel.Advance(h.now, budget, func(slot uint32) (cost int) {
 		c := h.conns.get(slot)
 		if c == nil || c.state == stateFree {

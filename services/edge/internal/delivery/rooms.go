@@ -9,15 +9,17 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/admin"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
 )
 
 // rooms are features of the loop with a state of their own.
 type rooms struct {
-	claims   *claims.Desk
-	presence *presence.Watch
-	admin    *admin.Admin
+	claims    *claims.Desk
+	presence  *presence.Watch
+	admin     *admin.Admin
+	departure *departure.Departures
 }
 
 func newRooms(h *Hub) rooms {
@@ -28,7 +30,8 @@ func newRooms(h *Hub) rooms {
 			Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Jobs: &h.jobs.Jobs, Cost: &h.cost,
 			Watched: func(topic string) bool { return h.cfg.PolicyFor(topic).Presence },
 		}),
-		admin: &admin.Admin{Delivery: p, Jobs: &h.jobs.Jobs, Cost: &h.cost},
+		admin:     &admin.Admin{Delivery: p, Jobs: &h.jobs.Jobs, Cost: &h.cost},
+		departure: departure.New(p, &h.jobs.Jobs),
 	}
 }
 
@@ -109,3 +112,32 @@ func (p port) CloseSlot(slot uint32, why wirev1.Code, reason string) {
 func (p port) SetProfile(slot uint32, profile *exchange.Profile) {
 	p.h.setProfile(p.h.conns.get(slot), profile)
 }
+
+// State implements departure.Delivery.
+func (p port) State(slot uint32) departure.State {
+	switch c := p.h.conns.get(slot); {
+	case c.state == stateFree || c.state == stateClosing:
+		return departure.Gone
+	case c.state == stateWaiting:
+		return departure.Waiting
+	case c.state != stateOpen:
+		return departure.Early
+	case c.draining:
+		return departure.Going
+	}
+	return departure.Staying
+}
+
+// AskToGo implements departure.Delivery.
+func (p port) AskToGo(slot uint32, m *wirev1.GoAway, until int64) {
+	p.h.askToGo(p.h.conns.get(slot), m, until)
+}
+
+// TurnAway implements departure.Delivery.
+func (p port) TurnAway(slot uint32, m *wirev1.GoAway) { p.h.turnAway(p.h.conns.get(slot), m) }
+
+// Connections implements departure.Delivery.
+func (p port) Connections() int { return int(p.h.stats.Connections) }
+
+// Now implements departure.Delivery.
+func (p port) Now() int64 { return p.h.now }

@@ -221,7 +221,7 @@ func (h *Hub) giveUp(t *track, m *exchange.Message, attempts uint32, why wirev1.
 // saved goes on with a subscription whose first position is stored.
 func (h *Hub) saved(e exchange.Saved) {
 	if e.Ref == detachRef {
-		h.drainSaved()
+		h.rooms.departure.Saved()
 		return
 	}
 	h.forConn(e.Conn, func(c *conn) {
