@@ -76,10 +76,6 @@ mesh: build ## a mesh of separate processes on loopback with a real nats-server 
 compose-test: ## deploy/compose on a real Docker engine, up and down; needs root
 	@scripts/compose-test
 
-.PHONY: bench-baseline
-bench-baseline: build ## connections and fan-out of the edge beside redis-server and nats-server; JSON=FILE writes rows
-	@scripts/bench-baseline
-
 .PHONY: bench-edge
 bench-edge: build ## the edge beside bare loops in C, Redis, Mosquitto and NATS, within 10 minutes; JSON=FILE, PROFILE=FOLDER
 	@scripts/bench-edge

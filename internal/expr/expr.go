@@ -108,9 +108,6 @@ type Program struct {
 	base     uint64 // cost of compiled but for its texts
 }
 
-// Text is what was compiled.
-func (p *Program) Text() string { return p.text }
-
 // OfProfile reports whether the expression names profile, so that its value may depend on it.
 func (p *Program) OfProfile() bool { return p.profile }
 

@@ -24,8 +24,11 @@ const (
 	MaxPrefix = topic.MaxLen - len(Dead+"/")
 )
 
+// Rule is a further check of a namespace, for processes that know more than this package.
+type Rule func(ns *pushmeshv1.Namespace) error
+
 // Check finds every fault of a namespace, joined with errors.Join.
-func Check(ns *pushmeshv1.Namespace) error {
+func Check(ns *pushmeshv1.Namespace, rules ...Rule) error {
 	errs := []error{checkPrefix(ns.GetPrefix()), checkKnown("namespace", ns.ProtoReflect())}
 	if why := ns.GetNotUnderstood(); why != "" {
 		errs = append(errs, fmt.Errorf("not_understood is set: %s", why))
@@ -58,6 +61,9 @@ func Check(ns *pushmeshv1.Namespace) error {
 	if _, known := wirev1.Overflow_name[int32(p.GetOverflow())]; !known {
 		errs = append(errs, fmt.Errorf("overflow %d is not known", p.GetOverflow()))
 	}
+	for _, rule := range rules {
+		errs = append(errs, rule(ns))
+	}
 	return errors.Join(errs...)
 }
 
@@ -68,7 +74,7 @@ func checkPrefix(prefix string) error {
 	if len(prefix) > MaxPrefix {
 		return fmt.Errorf("prefix has %d bytes, at most %d", len(prefix), MaxPrefix)
 	}
-	if strings.HasPrefix(prefix, "$") && prefix != Dead && !events.Own(prefix) {
+	if strings.HasPrefix(prefix, "$") && prefix != Dead && !events.IsEvent(prefix) {
 		return fmt.Errorf("prefix %q: what starts with $ is the mesh's own", prefix)
 	}
 	return nil

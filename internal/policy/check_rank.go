@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
@@ -16,8 +15,8 @@ const (
 	MaxRankCandidates = 10_000
 )
 
-// checkRank finds every fault of a rank policy. Whether there is the model that it names is not
-// looked at.
+// checkRank finds the faults of a rank policy that are not its scorer's, filter's or diversify's:
+// those need what compiles expressions, and are a Rule (score.CheckNamespace).
 func checkRank(r *pushmeshv1.RankPolicy) error {
 	errs := []error{
 		checkDuration("rank: window", r.GetWindow(), time.Millisecond, MaxRankWindow),
@@ -26,9 +25,6 @@ func checkRank(r *pushmeshv1.RankPolicy) error {
 	}
 	if _, known := pushmeshv1.RankPolicy_Rest_name[int32(r.GetRest())]; !known {
 		errs = append(errs, fmt.Errorf("rank: rest %d is not known", r.GetRest()))
-	}
-	if err := score.Check(r); err != nil {
-		errs = append(errs, fmt.Errorf("rank: %w", err))
 	}
 	return errors.Join(errs...)
 }

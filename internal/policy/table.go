@@ -21,13 +21,13 @@ type Table struct {
 // NewTable makes a table of namespaces, over the built-in ones. One that does not pass Check has
 // topics under its prefix refused: it came from a newer program, and what it says of its topics, if
 // only that they are durable, would be lost by any other policy.
-func NewTable(namespaces []*pushmeshv1.Namespace) *Table {
+func NewTable(namespaces []*pushmeshv1.Namespace, rules ...Rule) *Table {
 	t := &Table{byPrefix: map[string]*Policy{}}
 	for _, ns := range Builtin() {
 		t.byPrefix[ns.GetPrefix()] = of(ns)
 	}
 	for _, ns := range namespaces {
-		if err := Check(ns); err != nil {
+		if err := Check(ns, rules...); err != nil {
 			t.refused = append(t.refused, notUnderstood(ns, err))
 			continue
 		}
@@ -124,8 +124,8 @@ func (t *Table) DurableEvents() (m events.Mask) {
 		}
 	}
 	for prefix, p := range t.byPrefix {
-		if p.Durable && prefix != Events && events.Own(prefix) {
-			m |= events.Wanted(prefix)
+		if p.Durable && prefix != Events && events.IsEvent(prefix) {
+			m |= events.KindsOf(prefix)
 		}
 	}
 	return m

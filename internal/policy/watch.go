@@ -74,6 +74,7 @@ type Watch struct {
 	from  Lister
 	bus   Bus // nil: by the clock alone
 	log   *slog.Logger
+	rules []Rule // a namespace that breaks one is not understood
 	kick  chan struct{}
 	set   atomic.Pointer[set] // nil: the namespaces are not known yet
 	table atomic.Pointer[Table]
@@ -104,16 +105,16 @@ type set struct {
 
 // NewWatch makes a watch that knows no namespaces yet. The bus, if any, must be started before the
 // watch. node is this process (bus.Node).
-func NewWatch(from Lister, b *bus.Bus, node string, log *slog.Logger) *Watch {
+func NewWatch(from Lister, b *bus.Bus, node string, log *slog.Logger, rules ...Rule) *Watch {
 	if b == nil {
-		return newWatch(from, nil, node, log)
+		return newWatch(from, nil, node, log, rules...)
 	}
-	return newWatch(from, b, node, log)
+	return newWatch(from, b, node, log, rules...)
 }
 
-func newWatch(from Lister, b Bus, node string, log *slog.Logger) *Watch {
+func newWatch(from Lister, b Bus, node string, log *slog.Logger, rules ...Rule) *Watch {
 	w := &Watch{
-		from: from, bus: b, node: node, log: log, kick: make(chan struct{}, 1), first: make(chan struct{}),
+		from: from, bus: b, node: node, log: log, rules: rules, kick: make(chan struct{}, 1), first: make(chan struct{}),
 		changed: make(chan struct{}),
 	}
 	w.table.Store(Unknown("the namespaces are not known yet: neither a store nor another process of the mesh has told them"))
@@ -361,7 +362,7 @@ func (w *Watch) answer(data []byte, respond func([]byte) error) {
 
 // take makes a set the one that applies.
 func (w *Watch) take(resp *meshv1.ListNamespacesResponse) {
-	s := &set{version: resp.GetVersion(), namespaces: resp.GetNamespaces(), table: NewTable(resp.GetNamespaces())}
+	s := &set{version: resp.GetVersion(), namespaces: resp.GetNamespaces(), table: NewTable(resp.GetNamespaces(), w.rules...)}
 	for _, p := range s.table.Refused() {
 		w.log.Error("a namespace is not understood: its topics are refused", "prefix", p.Prefix, "error", p.Refusal.Message)
 	}

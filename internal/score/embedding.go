@@ -117,7 +117,7 @@ func (p *projection) score(profile int, _ []bool, out []float64) error {
 	return nil
 }
 
-// cosine is what vector.Cosine gives.
+// cosine is the dot product by the norms, and 0 where one of them is 0.
 func cosine(dot, a, b float32) float32 {
 	if of := float64(a) * float64(b); of != 0 {
 		return float32(float64(dot) / of)

@@ -13,7 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Embeddings are scored as vector.Dot and vector.Cosine do alone, bit by bit, whatever block a
+// Embeddings are scored as vector.Dot and vector.Norm do alone, bit by bit, whatever block a
 // candidate is in.
 func TestEmbeddings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -47,7 +47,7 @@ func TestEmbeddings(t *testing.T) {
 				case len(c.GetVector()) == 0 || len(p.Vector) == 0:
 					return 0, passes
 				case metric == pushmeshv1.EmbeddingScorer_METRIC_COSINE:
-					return float64(vector.Cosine(c.GetVector(), p.Vector)), passes
+					return float64(cosine(vector.Dot(c.GetVector(), p.Vector), vector.Norm(c.GetVector()), vector.Norm(p.Vector))), passes
 				}
 				return float64(vector.Dot(c.GetVector(), p.Vector)), passes
 			})
@@ -86,5 +86,23 @@ func TestRefusesVectors(t *testing.T) {
 	}
 	if _, err := spec.Job(nil, []Profile{{Vector: []float32{1}}, {Vector: []float32{1, 2}}}, now); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
 		t.Errorf("profiles of different dimensions: %v", err)
+	}
+}
+
+func TestCosine(t *testing.T) {
+	for _, c := range []struct {
+		a, b []float32
+		want float32
+	}{
+		{[]float32{3, 4}, []float32{3, 4}, 1},
+		{[]float32{1, 0}, []float32{0, 2}, 0},
+		{[]float32{1, 1}, []float32{-2, -2}, -1},
+		{[]float32{0, 0}, []float32{1, 1}, 0},
+		{nil, nil, 0},
+		{[]float32{1e-30}, []float32{1e-30}, 0},
+	} {
+		if got := cosine(vector.Dot(c.a, c.b), vector.Norm(c.a), vector.Norm(c.b)); math.Abs(float64(got-c.want)) > 1e-6 {
+			t.Errorf("cosine of %v and %v: %v", c.a, c.b, got)
+		}
 	}
 }

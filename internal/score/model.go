@@ -2,15 +2,11 @@ package score
 
 import (
 	"math"
-	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/trees"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
-
-// maxModelName is the most bytes of a model's name.
-const maxModelName = 64
 
 // model is ModelScorer.
 type model struct {
@@ -18,16 +14,8 @@ type model struct {
 	output int
 }
 
-// CheckModelName says what is wrong with the name of a model: INVALID_ARGUMENT.
-func CheckModelName(name string) error {
-	if name == "" || len(name) > maxModelName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-		return invalid("model: the name %.80q must be 1 to %d bytes of a-z, 0-9, - and _", name, maxModelName)
-	}
-	return nil
-}
-
 func checkModel(s *pushmeshv1.ModelScorer) error {
-	if err := CheckModelName(s.GetName()); err != nil {
+	if err := trees.CheckName(s.GetName()); err != nil {
 		return err
 	}
 	within := func(v, most float64) bool { return v >= 0 && v <= most } // not NaN

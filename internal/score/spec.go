@@ -127,8 +127,20 @@ func Compile(s Scoring, parts Parts) (*Spec, error) {
 	return spec, err
 }
 
-// Check finds a fault that Compile would find wherever there is every model.
-func Check(s Scoring) error {
+// CheckNamespace finds a fault of a namespace's rank policy that Compile would find wherever there
+// is every model. It is a policy.Rule.
+func CheckNamespace(ns *pushmeshv1.Namespace) error {
+	r := ns.GetPolicy().GetRank()
+	if r == nil {
+		return nil
+	}
+	if err := check(r); err != nil {
+		return fmt.Errorf("rank: %w", err)
+	}
+	return nil
+}
+
+func check(s Scoring) error {
 	if err := oneScorer(s); err != nil {
 		return err
 	}

@@ -23,16 +23,6 @@ func Dot(a, b []float32) float32 {
 // Norm is the square root of Dot(a, a).
 func Norm(a []float32) float32 { return float32(math.Sqrt(float64(Dot(a, a)))) }
 
-// Cosine is Dot(a, b) by the norms of both, and 0 where one of them is 0.
-func Cosine(a, b []float32) float32 {
-	n := min(len(a), len(b))
-	a, b = a[:n], b[:n]
-	if of := float64(Norm(a)) * float64(Norm(b)); of != 0 {
-		return float32(float64(Dot(a, b)) / of)
-	}
-	return 0
-}
-
 // dotGo is dot in Go alone.
 func dotGo(a, b []float32) float32 {
 	var s [lanes]float32

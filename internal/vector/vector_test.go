@@ -61,22 +61,7 @@ func TestEveryWayGivesTheSameBits(t *testing.T) {
 	}
 }
 
-func TestNormAndCosine(t *testing.T) {
-	for _, c := range []struct {
-		a, b []float32
-		want float32
-	}{
-		{[]float32{3, 4}, []float32{3, 4}, 1},
-		{[]float32{1, 0}, []float32{0, 2}, 0},
-		{[]float32{1, 1}, []float32{-2, -2}, -1},
-		{[]float32{0, 0}, []float32{1, 1}, 0},
-		{nil, nil, 0},
-		{[]float32{1e-30}, []float32{1e-30}, 0},
-	} {
-		if got := Cosine(c.a, c.b); math.Abs(float64(got-c.want)) > 1e-6 {
-			t.Errorf("cosine of %v and %v: %v", c.a, c.b, got)
-		}
-	}
+func TestNorm(t *testing.T) {
 	if n := Norm([]float32{3, 4}); n != 5 {
 		t.Error(n)
 	}

@@ -6,18 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	grpchealth "google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/reflection"
 
 	"github.com/pushmesh/pushmesh/internal/cpupool"
+	"github.com/pushmesh/pushmesh/internal/grpcserve"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
@@ -124,13 +120,12 @@ func (c *Compute) about(s Settings, checks *health.Checks) func(*meshv1.Describe
 }
 
 // Addr is the address of the gRPC API.
-func (c *Compute) Addr() string { return c.front.addr() }
+func (c *Compute) Addr() string { return c.front.server.Addr() }
 
 // HTTPAddr is the address of health, metrics and pprof.
 func (c *Compute) HTTPAddr() string { return c.http.Addr() }
 
-// front is the gRPC server. It is a lifecycle.Part that owns the listener and the goroutine that
-// serves it.
+// front is the gRPC API. It is a lifecycle.Part that owns the server.
 type front struct {
 	listen  string
 	belongs *meshid.Identity // known where there are stores: callers of another mesh are refused
@@ -138,11 +133,8 @@ type front struct {
 	pool    *cpupool.Pool
 	service *ranking.Service
 
-	serving  atomic.Bool
-	listener net.Listener
-	server   *grpc.Server
-	health   *grpchealth.Server
-	served   chan error
+	serving atomic.Bool
+	server  *grpcserve.Server
 }
 
 func (f *front) check() error {
@@ -152,33 +144,19 @@ func (f *front) check() error {
 	return nil
 }
 
-func (f *front) addr() string {
-	if f.listener == nil {
-		return ""
-	}
-	return f.listener.Addr().String()
-}
-
 // Start listens and serves.
 func (f *front) Start(ctx context.Context) error {
 	var err error
-	if f.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen); err != nil {
+	if f.server, err = grpcserve.Listen(ctx, f.listen); err != nil {
 		return err
 	}
-	f.server = grpc.NewServer(append(f.belongs.ServerOptions(),
-		f.tel.ServerOption(),
-		grpc.MaxRecvMsgSize(maxReceive),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	)...)
-	meshv1.RegisterComputeServiceServer(f.server, f.service)
-	f.health = grpchealth.NewServer()
-	grpc_health_v1.RegisterHealthServer(f.server, f.health)
-	reflection.Register(f.server)
-	f.served = make(chan error, 1)
-	go func() { f.served <- f.server.Serve(f.listener) }()
+	f.server.Serve(grpcserve.Config{
+		MinPing:  5 * time.Second,
+		Options:  append(f.belongs.ServerOptions(), f.tel.ServerOption(), grpc.MaxRecvMsgSize(maxReceive)),
+		Register: func(r grpc.ServiceRegistrar) { meshv1.RegisterComputeServiceServer(r, f.service) },
+	})
 	f.serving.Store(true)
-	f.tel.Log.Info("compute serves", "grpc", f.addr())
+	f.tel.Log.Info("compute serves", "grpc", f.server.Addr())
 	return nil
 }
 
@@ -186,27 +164,11 @@ func (f *front) Start(ctx context.Context) error {
 // way. Jobs that have not ended when two thirds of the time are over are answered UNAVAILABLE.
 func (f *front) Stop(ctx context.Context) error {
 	f.serving.Store(false)
-	f.health.Shutdown()
-	patience, cancel := ctx, context.CancelFunc(func() {})
-	if deadline, ok := ctx.Deadline(); ok {
-		patience, cancel = context.WithTimeout(ctx, time.Until(deadline)*2/3)
-	}
-	defer cancel()
+	f.server.Leave()
 	f.pool.Drain()
 	f.service.Drain()
-	late := context.AfterFunc(patience, f.pool.Abandon)
-	defer late()
-	done := make(chan struct{})
-	go func() {
-		f.server.GracefulStop()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return <-f.served
-	case <-ctx.Done():
-		f.server.Stop()
-		<-done
-		return errors.Join(errors.New("some calls had to be cut off"), <-f.served)
-	}
+	patience, cancel := grpcserve.Patience(ctx)
+	defer cancel()
+	defer context.AfterFunc(patience, f.pool.Abandon)()
+	return f.server.Stop(ctx)
 }

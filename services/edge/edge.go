@@ -25,6 +25,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/meshtime"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
@@ -100,7 +101,7 @@ func (e *Edge) assemble() error {
 	e.neighbours = bus.NewNeighbours(e.bus, nil)
 	e.clock = meshtime.New(e.bus)
 	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
-	e.policies = policy.NewWatch(e.stores, e.bus, bus.Node("edge", s.ID), tel.Log)
+	e.policies = policy.NewWatch(e.stores, e.bus, bus.Node("edge", s.ID), tel.Log, score.CheckNamespace)
 	began := incarnation.New()
 	tell := audit.New(audit.Config{
 		Edge: s.ID, Incarnation: began, Request: e.bus.Request, Log: tel.Log, Routers: func() []string { return e.mesh.LiveRouters() },

@@ -3,16 +3,12 @@ package router
 import (
 	"context"
 	"errors"
-	"net"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	grpchealth "google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/reflection"
 
+	"github.com/pushmesh/pushmesh/internal/grpcserve"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
@@ -61,11 +57,8 @@ type front struct {
 
 	serving  atomic.Bool // calls are taken
 	stopping stopping
-	listener net.Listener
-	server   *grpc.Server
-	health   *grpchealth.Server
+	server   *grpcserve.Server
 	group    *lifecycle.Group
-	served   chan error
 }
 
 func (f *front) check() error {
@@ -75,52 +68,44 @@ func (f *front) check() error {
 	return f.stopping.err()
 }
 
-func (f *front) addr() string {
-	if f.listener == nil {
-		return ""
-	}
-	return f.listener.Addr().String()
-}
-
 // Start listens and serves.
 func (f *front) Start(ctx context.Context) error {
 	var err error
-	if f.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen); err != nil {
+	if f.server, err = grpcserve.Listen(ctx, f.listen); err != nil {
 		return err
 	}
-	f.listener = f.conns.limit(f.listener)
-	f.server = grpc.NewServer(
-		f.telemetry.ServerOption(),
-		grpc.ForceServerCodecV2(codec.Codec{}),
-		grpc.MaxRecvMsgSize(maxReceive),
-		grpc.MaxConcurrentStreams(uint32(f.calls)),
-		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	)
-	pushmeshv1.RegisterPublishServiceServer(f.server, f.publish)
-	pushmeshv1.RegisterHistoryServiceServer(f.server, f.history)
-	pushmeshv1.RegisterSessionServiceServer(f.server, f.session)
-	pushmeshv1.RegisterNamespaceServiceServer(f.server, f.namespace)
-	pushmeshv1.RegisterPresenceServiceServer(f.server, f.presence)
-	pushmeshv1.RegisterRankServiceServer(f.server, f.rank)
-	pushmeshv1.RegisterDeadLetterServiceServer(f.server, f.letters)
-	pushmeshv1.RegisterMeshServiceServer(f.server, f.mesh)
-	pushmeshv1.RegisterSubscribeServiceServer(f.server, f.subscribe)
-	pushmeshv1.RegisterClaimServiceServer(f.server, f.claims)
-	f.health = grpchealth.NewServer()
-	f.health.SetServingStatus("", servingStatus(false))
-	f.health.SetServingStatus(healthDurable, servingStatus(false))
-	grpc_health_v1.RegisterHealthServer(f.server, f.health)
-	reflection.Register(f.server)
-
-	f.served = make(chan error, 1)
-	f.group = lifecycle.NewGroup(context.Background())
-	f.group.Go("grpc-serve", func(context.Context) { f.served <- f.server.Serve(f.listener) })
+	f.server.Wrap(f.conns.limit)
+	f.server.SetServing("", false)
+	f.server.SetServing(healthDurable, false)
+	f.server.Serve(grpcserve.Config{
+		MinPing: 5 * time.Second,
+		Options: []grpc.ServerOption{
+			f.telemetry.ServerOption(),
+			grpc.ForceServerCodecV2(codec.Codec{}),
+			grpc.MaxRecvMsgSize(maxReceive),
+			grpc.MaxConcurrentStreams(uint32(f.calls)),
+			grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(4 << 20),
+		},
+		Register: f.register,
+	})
 	f.serving.Store(true)
+	f.group = lifecycle.NewGroup(context.Background())
 	f.group.Go("grpc-health", f.watchHealth)
-	f.telemetry.Log.Info("router serves", "grpc", f.addr(), "advertise", f.advertise)
+	f.telemetry.Log.Info("router serves", "grpc", f.server.Addr(), "advertise", f.advertise)
 	return nil
+}
+
+func (f *front) register(r grpc.ServiceRegistrar) {
+	pushmeshv1.RegisterPublishServiceServer(r, f.publish)
+	pushmeshv1.RegisterHistoryServiceServer(r, f.history)
+	pushmeshv1.RegisterSessionServiceServer(r, f.session)
+	pushmeshv1.RegisterNamespaceServiceServer(r, f.namespace)
+	pushmeshv1.RegisterPresenceServiceServer(r, f.presence)
+	pushmeshv1.RegisterRankServiceServer(r, f.rank)
+	pushmeshv1.RegisterDeadLetterServiceServer(r, f.letters)
+	pushmeshv1.RegisterMeshServiceServer(r, f.mesh)
+	pushmeshv1.RegisterSubscribeServiceServer(r, f.subscribe)
+	pushmeshv1.RegisterClaimServiceServer(r, f.claims)
 }
 
 func (f *front) watchHealth(ctx context.Context) {
@@ -128,8 +113,8 @@ func (f *front) watchHealth(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		ready, _ := f.checks.Status()
-		f.health.SetServingStatus("", servingStatus(ready))
-		f.health.SetServingStatus(healthDurable, servingStatus(f.check() == nil && f.durable() == nil))
+		f.server.SetServing("", ready)
+		f.server.SetServing(healthDurable, f.check() == nil && f.durable() == nil)
 		select {
 		case <-ctx.Done():
 			return
@@ -138,19 +123,12 @@ func (f *front) watchHealth(ctx context.Context) {
 	}
 }
 
-func servingStatus(ok bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
-	if ok {
-		return grpc_health_v1.HealthCheckResponse_SERVING
-	}
-	return grpc_health_v1.HealthCheckResponse_NOT_SERVING
-}
-
 // Stop is a planned one: not ready, GOAWAY, DRAINING for what is new, answers for what is under
 // way. Calls that have not ended when two thirds of the time are over are cut off; the rest is for
 // what comes after the front.
 func (f *front) Stop(ctx context.Context) error {
 	f.stopping.Store(true)
-	f.health.Shutdown()
+	f.server.Leave()
 	f.publish.Drain()
 	f.clients.Drain()
 	f.written.Drain()
@@ -158,24 +136,7 @@ func (f *front) Stop(ctx context.Context) error {
 	f.events.Drain()
 	f.presence.Drain()
 	f.claims.Drain()
-	patience := ctx
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		patience, cancel = context.WithTimeout(ctx, time.Until(deadline)*2/3)
-		defer cancel()
-	}
-	done := make(chan struct{})
-	go func() {
-		f.server.GracefulStop()
-		close(done)
-	}()
-	var late error
-	select {
-	case <-done:
-	case <-patience.Done():
-		late = errors.New("some calls had to be cut off")
-		f.server.Stop()
-		<-done
-	}
-	return errors.Join(late, <-f.served, f.group.Stop(ctx))
+	patience, cancel := grpcserve.Patience(ctx)
+	defer cancel()
+	return errors.Join(f.server.Stop(patience), f.group.Stop(ctx))
 }

@@ -95,8 +95,14 @@ func TestRankByANamespacesPolicy(t *testing.T) {
 			t.Errorf("%s: %v, want %v", prefix, err, want)
 		}
 	}
-	bad := &pushmeshv1.Namespace{Prefix: "bad", Policy: &pushmeshv1.Policy{Rank: &pushmeshv1.RankPolicy{Filter: "1 +"}}}
-	if _, err := pushmeshv1.NewNamespaceServiceClient(m.conn).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{Namespace: bad}); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
-		t.Errorf("put of a bad rank policy: %v", err)
+	for _, bad := range []*pushmeshv1.RankPolicy{
+		{Weighted: &pushmeshv1.WeightedScorer{}, Filter: "1 +"},
+		{Expression: &pushmeshv1.ExpressionScorer{Expression: "features.a *"}},
+	} {
+		ns := &pushmeshv1.Namespace{Prefix: "bad", Policy: &pushmeshv1.Policy{Rank: bad}}
+		_, err := pushmeshv1.NewNamespaceServiceClient(m.conn).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{Namespace: ns})
+		if code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT || !strings.Contains(err.Error(), "line 1") {
+			t.Errorf("put of a namespace with a wrong expression: %v", err)
+		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/meshtime"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
@@ -36,10 +37,10 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/lag"
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
+	"github.com/pushmesh/pushmesh/services/router/internal/presencewatch"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 	"github.com/pushmesh/pushmesh/services/router/internal/subscribe"
 	"github.com/pushmesh/pushmesh/services/router/internal/switchboard"
-	"github.com/pushmesh/pushmesh/services/router/internal/watches"
 )
 
 // Router is one node of the router tier. It is a lifecycle.Part.
@@ -84,7 +85,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		neighbours = bus.NewNeighbours(mesh, nil)
 		clock      = meshtime.New(mesh)
 		stores     = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
-		watch      = policy.NewWatch(stores, mesh, bus.Node("router", s.ID), tel.Log)
+		watch      = policy.NewWatch(stores, mesh, bus.Node("router", s.ID), tel.Log, score.CheckNamespace)
 		app        = appender.New(appender.Config{
 			Owners: stores, MaxItems: s.MaxInFlight, MaxBytes: s.MaxBytes, MaxWait: s.AppendWait, Registry: tel.Registry,
 		})
@@ -110,7 +111,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			RouterID: s.ID, Incarnation: began, Stores: stores, Caller: publish.Caller, MaxPerCaller: s.CallerClaims, MaxWatches: s.ClaimWatches,
 			Client: claimclient.Config{Log: tel.Log}, Registry: tel.Registry,
 		})
-		members = watches.New(watches.Config{
+		members = presencewatch.New(presencewatch.Config{
 			RouterID: s.ID, Incarnation: began, Edges: edges, Bus: mesh, Policies: watch, Registry: tel.Registry,
 			MaxStreams: s.PresenceWatches, MaxMembers: s.PresenceMembers, MaxQueued: s.PresenceQueue,
 		})
@@ -168,7 +169,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("claims", claimed)
 	r.Add("nodes", known)
 	r.Add("switchboard", edges)
-	r.Add("watches", members)
+	r.Add("presence watches", members)
 	r.Add("appender", app)
 	r.Add("lag", late)
 	r.Add("compute client", compute)
@@ -208,7 +209,7 @@ func (r *Router) describe(began uint64, checks *health.Checks) func() *pushmeshv
 }
 
 // Addr is the address of the gRPC API.
-func (r *Router) Addr() string { return r.front.addr() }
+func (r *Router) Addr() string { return r.front.server.Addr() }
 
 // HTTPAddr is the address of health, metrics and pprof.
 func (r *Router) HTTPAddr() string { return r.http.Addr() }

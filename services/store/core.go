@@ -4,19 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	grpchealth "google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/reflection"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/grpcserve"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/meshid"
@@ -68,7 +64,7 @@ type core struct {
 	pulse    atomic.Pointer[pulse]
 	policies atomic.Pointer[policy.Watch]
 	claims   atomic.Pointer[claims.Lane]
-	listener atomic.Pointer[net.Listener]
+	server   atomic.Pointer[grpcserve.Server]
 	// neighbours is nil before the database is open, and where there is no NATS.
 	neighbours atomic.Pointer[bus.Neighbours]
 
@@ -78,14 +74,11 @@ type core struct {
 	// dispatch is for messages that begin here, not at a router.
 	dispatch *dispatch.Dispatcher
 	service  *service.Service
-	server   *grpc.Server
-	health   *grpchealth.Server
-	served   chan error
 	parts    lifecycle.Stack // on the backend, below the server
 }
 
 func newCore(s Settings, tel *telemetry.Telemetry) *core {
-	c := &core{settings: s, tel: tel, mesh: meshid.New(""), metrics: shardlog.NewMetrics(tel.Registry), served: make(chan error, 1)}
+	c := &core{settings: s, tel: tel, mesh: meshid.New(""), metrics: shardlog.NewMetrics(tel.Registry)}
 	c.clock = clock.New(clock.Config{
 		Ask:  func(ctx context.Context) (uint64, error) { return c.backend.Time(ctx) },
 		Host: s.Clock, Trust: s.TrustClock, Log: tel.Log, Registry: tel.Registry,
@@ -100,12 +93,7 @@ func (c *core) databaseName() string {
 	return "database"
 }
 
-func (c *core) addr() string {
-	if l := c.listener.Load(); l != nil {
-		return (*l).Addr().String()
-	}
-	return ""
-}
+func (c *core) addr() string { return c.server.Load().Addr() }
 
 func (c *core) checkServing() error {
 	if !c.serving.Load() {
@@ -186,24 +174,33 @@ func (c *core) open(ctx context.Context) (backend.Backend, error) {
 
 // Start opens the database, claims shards and serves.
 func (c *core) Start(ctx context.Context) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.settings.Listen)
+	server, err := grpcserve.Listen(ctx, c.settings.Listen)
 	if err != nil {
 		return err
 	}
-	c.listener.Store(&listener)
+	c.server.Store(server)
 	if c.backend, err = c.open(ctx); err != nil {
-		return errors.Join(fmt.Errorf("database: %w", err), listener.Close())
+		return errors.Join(fmt.Errorf("database: %w", err), server.Close())
 	}
 	if err := c.prepare(ctx); err != nil {
-		return errors.Join(err, c.backend.Close(), listener.Close())
+		return errors.Join(err, c.backend.Close(), server.Close())
 	}
 	c.build(backend.Owner{
-		StoreID: c.settings.ID, Incarnation: incarnation.New(), Address: settings.Advertised(c.settings.Advertise, listener.Addr().String()),
+		StoreID: c.settings.ID, Incarnation: incarnation.New(), Address: settings.Advertised(c.settings.Advertise, server.Addr()),
 	})
 	if err := c.parts.Start(ctx); err != nil {
-		return errors.Join(err, c.backend.Close(), listener.Close())
+		return errors.Join(err, c.backend.Close(), server.Close())
 	}
-	go func() { c.served <- c.server.Serve(listener) }() // ends with Stop
+	server.Serve(grpcserve.Config{
+		MinPing: time.Second,
+		Options: append(c.mesh.ServerOptions(),
+			c.tel.ServerOption(),
+			grpc.ForceServerCodecV2(codec.Codec{}),
+			grpc.MaxRecvMsgSize(maxReceive),
+			grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20),
+		),
+		Register: c.service.Register,
+	})
 	c.awaitShards(ctx)
 	c.serving.Store(true)
 	c.tel.Log.Info("store serves", "grpc", c.addr(), "shards", len(c.log.Load().Owned()))
@@ -351,18 +348,6 @@ func (c *core) build(owner backend.Owner) {
 		c.neighbours.Load().Register(c.tel.Registry)
 		c.parts.Add("neighbours", c.neighbours.Load())
 	}
-	c.server = grpc.NewServer(append(c.mesh.ServerOptions(),
-		c.tel.ServerOption(),
-		grpc.ForceServerCodecV2(codec.Codec{}),
-		grpc.MaxRecvMsgSize(maxReceive),
-		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-	)...)
-	c.service.Register(c.server)
-	c.health = grpchealth.NewServer()
-	grpc_health_v1.RegisterHealthServer(c.server, c.health)
-	reflection.Register(c.server)
 }
 
 // about tells the mesh what a beat says beside the shards.
@@ -425,34 +410,14 @@ func (c *core) awaitShards(ctx context.Context) {
 // the shards are given back.
 func (c *core) Stop(ctx context.Context) error {
 	c.serving.Store(false)
-	c.health.Shutdown()
+	c.server.Load().Leave()
 	c.owners.Leave()
 	c.log.Load().Drain()
 	c.claims.Load().Drain()
 	c.service.End()
-	err := c.stopServer(ctx)
-	return errors.Join(err, c.parts.Stop(ctx), c.backend.Close())
-}
-
-func (c *core) stopServer(ctx context.Context) error {
-	patience, cancel := ctx, context.CancelFunc(func() {})
-	if deadline, ok := ctx.Deadline(); ok {
-		patience, cancel = context.WithTimeout(ctx, time.Until(deadline)*2/3)
-	}
+	patience, cancel := grpcserve.Patience(ctx)
 	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		c.server.GracefulStop()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return <-c.served
-	case <-patience.Done():
-		c.server.Stop()
-		<-done
-		return errors.Join(errors.New("some calls had to be cut off"), <-c.served)
-	}
+	return errors.Join(c.server.Load().Stop(patience), c.parts.Stop(ctx), c.backend.Close())
 }
 
 // lister is a backend as package policy asks it.

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"bytes"
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -70,7 +71,7 @@ func started(t *testing.T, s Settings) (*Mesh, *output) {
 func TestStopsInReverseOrder(t *testing.T) {
 	set, ends := fakes(t)
 	m, _ := started(t, set)
-	state, err := ReadState(set.Dir)
+	state, err := readState(set.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestRestartsWhatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, func() bool { return strings.Contains(out.String(), "edge-1 started again") })
-	after, err := ReadState(set.Dir)
+	after, err := readState(set.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,4 +210,14 @@ func await(t *testing.T, done func() bool) {
 			t.Fatal("waited too long")
 		}
 	}
+}
+
+// readState reads the state file of a mesh in dir.
+func readState(dir string) (State, error) {
+	var s State
+	text, err := os.ReadFile(filepath.Join(dir, StateFile))
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(text, &s)
 }

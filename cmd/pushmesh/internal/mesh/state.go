@@ -53,13 +53,3 @@ func (s State) write(dir string) error {
 	}
 	return nil
 }
-
-// ReadState reads the state file of a mesh in dir.
-func ReadState(dir string) (State, error) {
-	var s State
-	text, err := os.ReadFile(filepath.Join(dir, StateFile))
-	if err != nil {
-		return s, err
-	}
-	return s, json.Unmarshal(text, &s)
-}

@@ -76,21 +76,6 @@ func (m *Metrics) Sum(name string, match Match) (sum float64, ok bool) {
 	return sum, ok
 }
 
-// Labels are the values of a label among the metrics of a family that are not 0.
-func (m *Metrics) Labels(name, label string) (values []string) {
-	m.each(name, nil, func(metric *dto.Metric) {
-		if metric.GetCounter().GetValue()+metric.GetGauge().GetValue() == 0 {
-			return
-		}
-		for _, l := range metric.GetLabel() {
-			if l.GetName() == label {
-				values = append(values, l.GetValue())
-			}
-		}
-	})
-	return values
-}
-
 // Rate is by how much a sum of counters grew each second since an earlier time. A counter that is
 // smaller than it was began anew with its process.
 func (m *Metrics) Rate(before *Metrics, name string, match Match) (perSecond float64, ok bool) {

@@ -42,9 +42,6 @@ func TestRates(t *testing.T) {
 	if sum, ok := now.Sum("a_total", nil); sum != 39 || !ok {
 		t.Errorf("sum %v %v", sum, ok)
 	}
-	if labels := now.Labels("a_total", "code"); fmt.Sprint(labels) != "[OK NO NEW]" {
-		t.Errorf("labels %v", labels)
-	}
 }
 
 func histogram(counts ...int) string {

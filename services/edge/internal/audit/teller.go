@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
-	"github.com/pushmesh/pushmesh/internal/eventqueue"
 	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/events/forwarder"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -39,7 +39,7 @@ type Config struct {
 type Teller struct {
 	cfg   Config
 	rings []*eventring.Ring
-	queue *eventqueue.Queue
+	queue *forwarder.Forwarder
 	group *lifecycle.Group
 	wake  chan struct{}
 	told  [][events.Kinds]uint64 // losses of each ring that the queue knows
@@ -51,7 +51,7 @@ func New(cfg Config, loops int) *Teller {
 	for range loops {
 		t.rings = append(t.rings, eventring.New(t.woken))
 	}
-	t.queue = eventqueue.New(eventqueue.Config{
+	t.queue = forwarder.New(forwarder.Config{
 		Source: cfg.Edge, Incarnation: cfg.Incarnation, Request: cfg.Request, Subject: t.router, Items: cfg.Items, Bytes: cfg.Bytes, Log: cfg.Log,
 	})
 	return t

@@ -9,7 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
-	"github.com/pushmesh/pushmesh/internal/score"
+	"github.com/pushmesh/pushmesh/internal/trees"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -53,7 +53,7 @@ func (r *Rank) ListModels(ctx context.Context, req *pushmeshv1.ListModelsRequest
 // DeleteModel implements RankService. A policy that is put at the same moment may name what is
 // deleted: its rankings are refused then (NOT_FOUND).
 func (r *Rank) DeleteModel(ctx context.Context, req *pushmeshv1.DeleteModelRequest) (*pushmeshv1.DeleteModelResponse, error) {
-	if err := score.CheckModelName(req.GetName()); err != nil {
+	if err := trees.CheckName(req.GetName()); err != nil {
 		return nil, err
 	}
 	if req.GetVersion() == 0 {
@@ -78,7 +78,7 @@ func (r *Rank) DeleteModel(ctx context.Context, req *pushmeshv1.DeleteModelReque
 // RollBack implements RankService. Where it ends with an error, some namespaces may have been put
 // back: it can be called again.
 func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*pushmeshv1.RollBackResponse, error) {
-	if err := score.CheckModelName(req.GetName()); err != nil {
+	if err := trees.CheckName(req.GetName()); err != nil {
 		return nil, err
 	}
 	namespaces, err := r.namespaces.all(ctx)

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/internal/trees"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -100,7 +99,7 @@ func (r *Rank) PutModel(stream modelStream) error {
 
 // checkModel checks what the first message says.
 func checkModel(first *pushmeshv1.PutModelRequest) error {
-	if err := score.CheckModelName(first.GetName()); err != nil {
+	if err := trees.CheckName(first.GetName()); err != nil {
 		return err
 	}
 	if len(first.GetComment()) > maxModelComment {

@@ -6,6 +6,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -53,7 +54,7 @@ var tiers = map[pushmeshv1.Tier]string{
 
 // Put implements NamespaceService.
 func (n *Namespace) Put(ctx context.Context, req *pushmeshv1.NamespaceServicePutRequest) (*pushmeshv1.NamespaceServicePutResponse, error) {
-	if err := policy.Check(req.GetNamespace()); err != nil {
+	if err := policy.Check(req.GetNamespace(), score.CheckNamespace); err != nil {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
 	}
 	if err := n.modelsThere(ctx, req.GetNamespace().GetPolicy().GetRank().GetModel()); err != nil {

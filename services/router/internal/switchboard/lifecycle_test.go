@@ -18,8 +18,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
 )
 
 // server is a wire that also carries what edges and stores say: it keeps who subscribed.
@@ -366,7 +366,7 @@ func TestADigestThatDiffersBringsASnapshot(t *testing.T) {
 		if !r.send(t, bus.RouterSnapshot("r"), &meshv1.EdgeSnapshot{EdgeId: "e1", EdgeIncarnation: 1, Version: 1, Parts: 1, Filters: []string{"b"}}) {
 			t.Error("the snapshot was not answered")
 		}
-		if r.s.Route(&outbox.Delivery{Topic: "a"}) != 0 || r.s.Route(&outbox.Delivery{Topic: "b"}) != 1 {
+		if r.s.Route(&edgequeue.Delivery{Topic: "a"}) != 0 || r.s.Route(&edgequeue.Delivery{Topic: "b"}) != 1 {
 			t.Error("the snapshot is not what is wanted now")
 		}
 		synctest.Wait()
@@ -411,7 +411,7 @@ func TestEdgesLearnWhichEventsAreWanted(t *testing.T) {
 		}
 		pass(3 * interest.Hearing)
 		frames := r.to("e1")
-		if got := frames[len(frames)-1].GetEvents(); events.Mask(got)&events.Told == 0 {
+		if got := frames[len(frames)-1].GetEvents(); events.Mask(got)&events.MaskSet == 0 {
 			t.Errorf("events %b are wanted", got)
 		}
 		r.stop()
@@ -427,11 +427,11 @@ func TestCopiesAreCounted(t *testing.T) {
 			// all four want one, two the other
 			r.wants(id(i), []string{"all", "some"}[:2-min(i/2, 1)]...)
 		}
-		r.s.Route(&outbox.Delivery{Topic: "all", Body: []byte("x")})
+		r.s.Route(&edgequeue.Delivery{Topic: "all", Body: []byte("x")})
 		if got := r.value("_deliveries_total"); got != 4 {
 			t.Errorf("a broadcast to four edges counts %v", got)
 		}
-		r.s.Route(&outbox.Delivery{Topic: "some", Body: []byte("x")})
+		r.s.Route(&edgequeue.Delivery{Topic: "some", Body: []byte("x")})
 		if got := r.value("_deliveries_total"); got != 6 {
 			t.Errorf("two more copies count as %v", got-4)
 		}
@@ -492,7 +492,7 @@ func TestAnEdgeThatIsFoundHasAQueue(t *testing.T) {
 	routed := 0
 	hear(w.s, decode, func(now time.Time, m *meshv1.EdgeAnnounce) {
 		w.s.announce(now, m)
-		routed = w.s.Route(&outbox.Delivery{Topic: "a", Body: []byte("x")})
+		routed = w.s.Route(&edgequeue.Delivery{Topic: "a", Body: []byte("x")})
 	})(encode(t, &meshv1.EdgeAnnounce{EdgeId: "e1", EdgeIncarnation: 1, Version: 1, Add: []string{"a"}}))
 	got := 0
 	for _, f := range w.end() {

@@ -165,13 +165,3 @@ func Each(packed []byte, visit func(i int, r *Record) bool) error {
 	}
 	return nil
 }
-
-// Unpack is the inverse of Pack. Bodies lie in packed.
-func Unpack(packed []byte) ([]Record, error) {
-	var all []Record
-	err := Each(packed, func(_ int, r *Record) bool {
-		all = append(all, *r)
-		return true
-	})
-	return all, err
-}

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/score"
+	"github.com/pushmesh/pushmesh/internal/trees"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -58,7 +58,7 @@ func receiveModel(stream grpc.ClientStreamingServer[meshv1.StoreServicePutModelR
 		return nil, nil, err
 	}
 	m := req.GetModel()
-	if err := score.CheckModelName(m.GetName()); err != nil {
+	if err := trees.CheckName(m.GetName()); err != nil {
 		return nil, nil, err
 	}
 	if m.GetBytes() == 0 || m.GetBytes() > maxModel {

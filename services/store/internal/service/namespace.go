@@ -9,7 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// PutNamespace sets a policy and tells every tier.
+// PutNamespace sets a policy whose scorer a router has checked, and tells every tier.
 func (s *Service) PutNamespace(ctx context.Context, req *meshv1.PutNamespaceRequest) (*meshv1.PutNamespaceResponse, error) {
 	if err := policy.Check(req.GetNamespace()); err != nil {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())

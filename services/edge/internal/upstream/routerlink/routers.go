@@ -248,7 +248,7 @@ func (s *Set) Events() (kinds events.Mask, told bool) {
 	for _, r := range s.live {
 		kinds |= r.events
 	}
-	return kinds &^ events.Told, kinds&events.Told != 0
+	return kinds &^ events.MaskSet, kinds&events.MaskSet != 0
 }
 
 // Laggards counts the live routers that have not applied version.
