@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
 
 // count counts, for one topic after the other, the connections with a subscription that matches it.
@@ -38,7 +39,7 @@ func (j *count) step(h *Hub) bool {
 		h.counting++
 		j.begun, j.n, j.track, j.wild, j.members = true, 0, 0, nil, nil
 		j.at = math.MaxInt
-		if checkTopic(name) == nil {
+		if request.Topic(name) == nil {
 			j.wild = h.wild.Match(nil, name)
 			j.members = h.membersOf(name)
 		}

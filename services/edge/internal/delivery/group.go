@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -10,7 +9,6 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
 )
 
 // membership is a subscription that shares its messages with others. It has no tracks: what it gets
@@ -64,34 +62,9 @@ type assigned struct {
 }
 
 const (
-	// maxGroup is the most bytes of a group's name.
-	maxGroup = 64
 	// maxGroupWindow bounds what one member has: its list is walked.
 	maxGroupWindow = 1024
 )
-
-func (h *Hub) checkGroup(m *wirev1.Subscribe) *code.Error {
-	invalid := func(text string) *code.Error { return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, text) }
-	name := m.GetGroup()
-	switch {
-	case name == "" && m.GetGroupKey() == "":
-		return nil
-	case name == "":
-		return invalid("group_key without group")
-	case len(name) > maxGroup || strings.Contains(name, "/") || hasControl(name):
-		return invalid("a group's name has 1 to 64 bytes, no / and no control characters")
-	case len(name)+1+len(m.GetFilter()) > maxSession:
-		return invalid("group and filter have 254 bytes at most together")
-	case m.GetStart() == wirev1.Start_START_SESSION:
-		return invalid("a group has a position of its own, not a session's")
-	case m.GetOverflow() != wirev1.Overflow_OVERFLOW_DEFAULT:
-		return code.New(wirev1.Code_CODE_UNSUPPORTED, "what a member can't take goes to others: group takes no overflow")
-	}
-	if err := assignment.CheckKey(m.GetGroupKey()); err != nil {
-		return invalid(err.Error())
-	}
-	return nil
-}
 
 // subscribeGroup makes a member of the subscription.
 func (h *Hub) subscribeGroup(c *conn, m *wirev1.Subscribe) {

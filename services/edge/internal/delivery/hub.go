@@ -23,6 +23,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
@@ -64,12 +65,13 @@ type Config struct {
 
 // Hub is used by one goroutine alone.
 type Hub struct {
-	cfg  Config
-	lim  Limits
-	mesh exchange.Mesh
-	now  int64  // nanoseconds, monotonic
-	wall uint64 // Unix time in microseconds
-	ms   uint32 // now in milliseconds, which wraps around
+	cfg   Config
+	lim   Limits
+	rules request.Rules
+	mesh  exchange.Mesh
+	now   int64  // nanoseconds, monotonic
+	wall  uint64 // Unix time in microseconds
+	ms    uint32 // now in milliseconds, which wraps around
 
 	cost  walk.Cost // of walks that no slice has counted
 	stats Stats
@@ -182,6 +184,9 @@ func New(cfg Config) *Hub {
 	h := &Hub{
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), filters: map[string]*filter{}, members: map[string]*members{}, wildLog: wildLog{base: 1},
 		policies: 1, idSeed: rand.Uint64(), scratch: make([]byte, 0, 16<<10),
+	}
+	h.rules = request.Rules{
+		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
 	}
 	h.jobs.h, h.rooms = h, newRooms(h)
 	h.gathers, h.bySerial, h.rankings = map[string]*gather{}, map[uint64]*gather{}, map[uint64]*ranking{}

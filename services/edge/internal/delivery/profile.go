@@ -1,19 +1,8 @@
 package delivery
 
 import (
-	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/features"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
-
-// checkProfile is a refusal for what a Hello can't be ranked for.
-func checkProfile(m *wirev1.Hello) *code.Error {
-	if err := features.Check(m.GetProfile(), m.GetProfileVector(), features.ProfileDimensions); err != nil {
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "profile: "+err.Error())
-	}
-	return nil
-}
 
 // setProfile has the connection's messages ranked for p from now on. The rankings that are asked
 // for already are of the one before.

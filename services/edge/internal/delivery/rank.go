@@ -2,9 +2,6 @@ package delivery
 
 import (
 	"math"
-
-	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // Ranked delivery. Candidates of a topic gather for a window (gather.go) or come from the log, as
@@ -100,22 +97,6 @@ func (h *Hub) rank(s *sub, topK uint32) {
 	if s.kind == kindPlain {
 		s.kind = kindOwn
 	}
-}
-
-// checkRanked finds what speaks against a Subscribe with rank_top_k.
-func (h *Hub) checkRanked(m *wirev1.Subscribe) *code.Error {
-	unsupported := func(text string) *code.Error { return code.New(wirev1.Code_CODE_UNSUPPORTED, text) }
-	switch {
-	case m.GetGroup() != "":
-		return unsupported("a group is not ranked")
-	case m.GetStart() == wirev1.Start_START_AFTER_SEQ || len(m.GetPositions()) > 0:
-		return unsupported("what is ranked comes in no order to go on from: a session can")
-	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST || m.GetOverflow() == wirev1.Overflow_OVERFLOW_CONFLATE:
-		return unsupported("what is ranked has no oldest or newest to be dropped or kept")
-	case h.cfg.PolicyFor(m.GetFilter()).Rank == nil:
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "the filter's namespace has no rank policy")
-	}
-	return nil
 }
 
 // settleRank works out how many of the best the subscriptions of a track want together: they get
