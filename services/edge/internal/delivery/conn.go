@@ -199,7 +199,7 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 	}
 	h.stats.Closes.add(why, 1)
 	if c.state == stateOpen {
-		h.tellDisconnect(c, why, reason)
+		h.rooms.report.Disconnected(h.handle(c), why, reason)
 	}
 	h.letGo(c, 0)
 	h.endClaims(c)

@@ -61,7 +61,7 @@ func (h *Hub) deepens(c *conn) {
 	for int(o.level) < len(levels) && depth >= levels[o.level] {
 		o.level++
 	}
-	if o.level > before && h.told.Has(events.SlowConsumer) {
+	if o.level > before && h.rooms.report.Wants(events.SlowConsumer) {
 		h.warn(c)
 	}
 }

@@ -116,7 +116,7 @@ func (h *Hub) groupJoined(c *conn, e exchange.GroupJoined) {
 		h.refuse(c, g.id, code.From(e.Err))
 	default:
 		g.open = true
-		h.tellSubscribe(c, g.filter, g.group, g.ack)
+		h.rooms.report.Subscribed(h.handle(c), g.filter, g.group, g.ack)
 		h.rooms.presence.Moved(h.handle(c), g.filter, topic.IsFilter(g.filter))
 		h.control(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: g.id, Epoch: e.Epoch, Head: e.Head, Recovered: true})
 		if c.draining {
@@ -135,7 +135,7 @@ func (h *Hub) groupEnded(c *conn, e exchange.GroupEnded) {
 func (h *Hub) endGroup(g *membership, why wirev1.Code, reason string) {
 	h.leaveGroup(g)
 	if g.open {
-		h.tellUnsubscribe(g.c, g.filter, g.group, why, reason)
+		h.rooms.report.Unsubscribed(h.handle(g.c), g.filter, g.group, why, reason)
 	}
 	h.control(g.c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: g.id, Code: why, Reason: reason})
 }

@@ -94,7 +94,7 @@ func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
 		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
 		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
 	})
-	h.tellConnect(c, resumed)
+	h.rooms.report.Connected(h.handle(c), resumed)
 	h.rooms.departure.Welcomed(c.slot)
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -156,8 +155,6 @@ type Hub struct {
 	links    linkhealth.Book
 	lateAt   int64 // when the loop was late for what it had to do; 0: never
 	idSeed   uint64
-	// told are the kinds of events that somebody wants.
-	told events.Mask
 }
 
 // New makes an empty hub.
@@ -299,9 +296,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		clear(h.policySet)
 		h.policySet = h.policySet[:0]
 	case exchange.EventKinds:
-		if h.cfg.Events != nil {
-			h.told = e.Kinds
-		}
+		h.rooms.report.Want(e.Kinds)
 	case exchange.Disconnect:
 		h.rooms.admin.Disconnect(e)
 	case exchange.SetProfile:

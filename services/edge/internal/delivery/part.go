@@ -49,7 +49,7 @@ func (j *ending) step(h *Hub) bool {
 		return false
 	}
 	if s.open {
-		h.tellUnsubscribe(c, s.filter(), "", j.why, j.reason)
+		h.rooms.report.Unsubscribed(h.handle(c), s.filter(), "", j.why, j.reason)
 	}
 	h.forgetSub(s)
 	h.control(c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: id, Code: j.why, Reason: j.reason})

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/admin"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/report"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -20,6 +21,7 @@ type rooms struct {
 	presence  *presence.Watch
 	admin     *admin.Admin
 	departure *departure.Departures
+	report    *report.Reporter
 }
 
 func newRooms(h *Hub) rooms {
@@ -32,6 +34,7 @@ func newRooms(h *Hub) rooms {
 		}),
 		admin:     &admin.Admin{Delivery: p, Jobs: &h.jobs.Jobs, Cost: &h.cost},
 		departure: departure.New(p, &h.jobs.Jobs),
+		report:    report.New(p, h.cfg.Events),
 	}
 }
 
@@ -141,3 +144,13 @@ func (p port) Connections() int { return int(p.h.stats.Connections) }
 
 // Now implements departure.Delivery.
 func (p port) Now() int64 { return p.h.now }
+
+// Who implements report.Delivery.
+func (p port) Who(at exchange.Conn) report.Who {
+	c := p.conn(at)
+	w := report.Who{At: p.h.wall, Conn: p.h.connID(c), ClientID: c.clientID, Backend: c.backend}
+	if c.sess != nil {
+		w.User, w.Session = c.sess.user, c.sess.name
+	}
+	return w
+}

@@ -275,7 +275,7 @@ func (h *Hub) openSub(s *sub) {
 	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
 	h.push(s.c, item{kind: itemControl, b: s.answer.whole(s.id)})
 	h.begun(s)
-	h.tellSubscribe(s.c, s.filter(), "", s.ack)
+	h.rooms.report.Subscribed(h.handle(s.c), s.filter(), "", s.ack)
 	if s.kind != kindSession {
 		return
 	}
