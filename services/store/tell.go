@@ -76,8 +76,8 @@ func letterKey(l *meshv1.DeadLetter) string {
 type eventsCollector struct{ queue *forwarder.Forwarder }
 
 var (
-	eventsTotal = prometheus.NewDesc("pushmesh_store_events_total", "Events ($events/…) that a router took (OK), or that are lost, by why.", []string{"code"}, nil)
-	eventsWait  = prometheus.NewDesc("pushmesh_store_events_waiting", "Events that wait for a router.", nil, nil)
+	eventsTotal = prometheus.NewDesc("pushmesh_store_events_total", "Events ($events/…) by code: OK, a router accepted them; any other code, they are lost.", []string{"code"}, nil)
+	eventsWait  = prometheus.NewDesc("pushmesh_store_events_waiting", "Events that wait to be sent to a router.", nil, nil)
 )
 
 // Describe sends the two.

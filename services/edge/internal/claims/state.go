@@ -40,8 +40,8 @@ func (d *Desk) answer(k *Held, a request, st *wirev1.ClaimState) {
 }
 
 // Told tells of a change, and reports whether the connection is to be told of it. Where the client
-// does not take what is queued, only the last state of a resource waits for it, but for the end of a
-// place.
+// does not take what is queued, only the last state of a resource waits for it, but for the end of
+// a place.
 func (d *Desk) Told(k *Held, st *wirev1.ClaimState) bool {
 	one := k.find(st.GetResource())
 	if one == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -47,12 +48,12 @@ func answerOf(t *testing.T, s *sub) *wirev1.Subscribed {
 // sentAnswer is the answer that the connection is owed.
 func sentAnswer(t *testing.T, c *conn, id uint32) *wirev1.Subscribed {
 	t.Helper()
-	for i := range c.out.n {
-		it := c.out.at(i)
-		if it.kind != itemControl || wirev1.FrameType(it.b[wire.HeaderSize-1]) != wirev1.FrameType_FRAME_TYPE_SUBSCRIBED {
+	for i := range c.out.Len() {
+		it := c.out.At(i)
+		if it.Kind() != sendq.Answer || wirev1.FrameType(it.Bytes()[wire.HeaderSize-1]) != wirev1.FrameType_FRAME_TYPE_SUBSCRIBED {
 			continue
 		}
-		if m := subscribedOf(t, it.b); m.GetId() == id {
+		if m := subscribedOf(t, it.Bytes()); m.GetId() == id {
 			return m
 		}
 	}

@@ -1,9 +1,9 @@
 package delivery
 
 import (
-	"math"
 	"slices"
 
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -42,11 +42,11 @@ type auditor struct {
 	// out are the messages in the queue of the connection in hand.
 	out map[waitingFor]int
 
-	conns, subs, tracks, pinned, unacked, stuck, kernel, queued, pendings, sharers, trackMores, outboxes int
-	held                                                                                                 int64
-	topics, exact                                                                                        map[*topicState]int
-	wild                                                                                                 map[*filter]int
-	mores                                                                                                int
+	conns, subs, tracks, pinned, unacked, stuck, queued, pendings, sharers, trackMores, queues int
+	held                                                                                       int64
+	topics, exact                                                                              map[*topicState]int
+	wild                                                                                       map[*filter]int
+	mores                                                                                      int
 }
 
 // is fails unless a count is what it should be.
@@ -72,7 +72,7 @@ func (a *auditor) conn(c *conn) {
 	for i := range c.tracks.Len() {
 		tr := c.tracks.At(i)
 		a.track(c, tr, i)
-		a.is(c, "messages of "+tr.topic.name+" in the queue", int(tr.queued), queued[tr])
+		a.is(c, "messages of "+tr.topic.name+" in the queue", int(tr.Queued()), queued[tr])
 		delete(queued, tr)
 		if tr.waits {
 			waiting++
@@ -112,101 +112,61 @@ func (a *auditor) conn(c *conn) {
 	a.holds(c, "no walk over those that wait is left", !c.waking)
 }
 
-// queue counts what is owed, and gives how many messages each track has there.
+// queue counts what is queued, and gives how many messages each track has there.
 func (a *auditor) queue(c *conn) map[*track]int {
 	a.t.Helper()
-	o := c.out
-	if o == noOutbox {
-		clear(a.out)
-		a.is(c, "items of nobody", int(o.n), 0)
+	q := &c.out
+	clear(a.out)
+	if q.IsEmpty() {
+		a.is(c, "items of nobody", int(q.Len()), 0)
 		return nil
 	}
-	a.outboxes++
-	a.holds(c, "its outbox is its own, and for something", o.owner == c && (o.n > 0 || o.stuck))
+	a.queues++
+	a.holds(c, "its queue is for something", q.Len() > 0 || q.IsStalled())
 	queued, last := map[*track]int{}, map[*track]uint64{}
-	clear(a.out)
-	bytes, msgs, control, dead := 0, 0, 0, 0
-	expires := uint64(math.MaxUint64)
-	for i := range o.n {
-		it := o.at(i)
-		bytes += len(it.b)
-		switch it.kind {
-		case itemDead:
+	bytes, msgs, dead := 0, 0, 0
+	for i := range q.Len() {
+		it := q.At(i)
+		bytes += len(it.Bytes())
+		tr := trackOf(it.Stream())
+		switch it.Kind() {
+		case sendq.Dead:
 			dead++
-			a.holds(c, "a dead item is empty", it.m == nil && it.t == nil && it.b == nil && it.n == 0)
 			continue
-		case itemControl:
-			control += len(it.b) + shortAnswer
-		case itemMessage, itemRest:
-			msgs += int(it.n)
-			if it.t != nil {
-				queued[it.t] += int(it.n)
+		case sendq.Message, sendq.Rest:
+			msgs += int(it.Count())
+			if tr != nil {
+				queued[tr] += int(it.Count())
 			}
 		}
-		for m, n := it.m, it.n; m != nil && n > 0; m, n = m.Next, n-1 {
-			if it.t != nil {
-				a.out[waitingFor{t: it.t, m: m}]++
+		for m, n := it.Message(), it.Count(); m != nil && n > 0; m, n = m.Next, n-1 {
+			if tr != nil {
+				a.out[waitingFor{t: tr, m: m}]++
 			} else {
-				a.out[waitingFor{sub: it.sub, m: m}]++
+				a.out[waitingFor{sub: it.Subscription(), m: m}]++
 			}
 		}
-		if it.kind != itemMessage {
+		if it.Kind() != sendq.Message {
 			continue
 		}
-		size := 0
-		for m, n := it.m, it.n; n > 0; m, n = m.Next, n-1 {
+		for m, n := it.Message(), it.Count(); n > 0; m, n = m.Next, n-1 {
 			a.holds(c, "a run is as long as it says", m != nil)
-			size += len(m.Frame)
-			if m.ExpiresAt != 0 && !o.begun(i) {
-				expires = min(expires, m.ExpiresAt)
-			}
-			if tr := it.t; tr != nil && m.Seq > 0 && !it.again && m.Epoch == tr.epoch && tr.rank == nil {
+			if tr != nil && m.Seq > 0 && !it.Again() && m.Epoch == tr.epoch && tr.rank == nil {
 				a.holds(c, "first deliveries of a topic are in order", m.Seq > last[tr] && m.Seq <= tr.pos)
 				last[tr] = m.Seq
 			}
 		}
-		a.holds(c, "what is shared is as long as its messages", mark(it.from) == addressed || len(it.b) == size)
 	}
-	a.is(c, "bytes in the queue", o.bytes, bytes)
-	a.is(c, "messages in the queue", int(o.msgs), msgs)
-	a.is(c, "bytes of answers", o.control, control)
-	a.is(c, "dead items", int(o.dead), dead)
-	a.holds(c, "its queue has room for what is in it", int(o.n) <= len(o.buf))
-	a.holds(c, "no message expires before the queue says one does", expires == math.MaxUint64 || o.expires != 0 && (o.expires <= expires || o.expires <= a.h.wall) || c.state != stateOpen)
-	a.holds(c, "less of the first item has left than there is", o.n == 0 || o.off == 0 || o.off < len(o.at(0).b))
-	a.holds(c, "places of a queue that nobody uses are empty", int(o.n) == len(o.buf) || o.buf[(o.head+o.n)&uint32(len(o.buf)-1)].m == nil)
-	held := outboxSize + bytes + o.kernel
-	if len(o.buf) != len(o.room) {
-		held += len(o.buf) * itemSize
-	}
-	a.is(c, "bytes that count for the budget", o.held, held)
-	a.held += int64(held)
+	a.is(c, "bytes in the queue", q.Bytes(), bytes)
+	a.is(c, "messages in the queue", q.Messages(), msgs)
+	a.is(c, "dead items", int(q.Dead()), dead)
+	a.holds(c, "a queue counts for the budget", q.Held() > bytes)
+	a.held += int64(q.Held())
 	a.queued += bytes
-	a.kernel += o.kernel
-	if o.stuck {
+	if q.IsStalled() {
 		a.stuck++
 	}
-	a.holds(c, "kernel memory counts while it is stuck alone", o.stuck || o.kernel == 0)
-	a.debt(c, o)
 	return queued
-}
-
-// debt sees to it that who owes much is listed by how much that is.
-func (a *auditor) debt(c *conn, o *outbox) {
-	a.t.Helper()
-	d := &a.h.debts
-	if class := d.class(o.held); o.class != class {
-		a.holds(c, "it is listed by what it owes", o.held < leastDebt && o.class == 0)
-	}
-	if o.class == 0 {
-		a.holds(c, "who is not listed has no neighbours", o.prev == nil && o.next == nil)
-		return
-	}
-	found := false
-	for at := d.heads[o.class]; at != nil && !found; at = at.next {
-		found = at == o
-	}
-	a.holds(c, "who owes much is found among those that do", found && d.counts[o.class] > 0 && d.nonzero[o.class/64]&(1<<(o.class%64)) != 0)
 }
 
 func (a *auditor) track(c *conn, t *track, i int) {
@@ -251,12 +211,12 @@ func (a *auditor) goesOn(c *conn, t *track) {
 	if t.reading && t.rank == nil {
 		a.holds(c, "what is read of "+name+" was asked for", t.topic.reads != nil && slices.ContainsFunc(t.topic.reads.from[t.asked], func(r trackRef) bool { return r.get() == t }))
 	}
-	if t.waits && c.out.n == 0 && t.retryAt == 0 && t.behind && !t.runs && !t.reading && t.latest == nil && t.rank == nil {
+	if t.waits && c.out.Len() == 0 && t.retryAt == 0 && t.behind && !t.runs && !t.reading && t.latest == nil && t.rank == nil {
 		room, enough := h.roomToRead(t)
 		a.holds(c, "nobody waits in "+name+" who has room, and whom nothing that leaves wakes", !room || !enough && !t.waited())
 	}
 	if t.latest != nil {
-		a.holds(c, "the newest message of "+name+" waits for something", t.waits || t.queued > 0 || t.retryAt > 0 || t.behind)
+		a.holds(c, "the newest message of "+name+" waits for something", t.waits || t.Queued() > 0 || t.retryAt > 0 || t.behind)
 	}
 	if !t.behind && !t.held && !t.told && t.rank == nil && t.epoch != 0 && t.epoch == t.topic.epoch && t.latest == nil {
 		a.holds(c, "who is not behind in "+name+" has what came", t.pos >= t.topic.last)
@@ -476,18 +436,17 @@ func (a *auditor) totals() {
 		{"subscriptions", int(s.Subscriptions), a.subs},
 		{"un-ACKed", int(s.Unacked), a.unacked},
 		{"queued bytes", int(s.QueuedBytes), a.queued},
-		{"kernel memory", int(s.KernelBytes), a.kernel},
 		{"stuck", int(s.Stuck), a.stuck},
 		{"ranges in hand", h.pinned, a.pinned},
 		{"positions", inUse["positions"], a.tracks},
 		{"parts of positions", inUse["parts of positions"], a.trackMores},
 		{"parts of connections", inUse["parts of connections"], a.mores},
-		{"outboxes", inUse["outboxes"], a.outboxes},
+		{"send queues", inUse["outboxes"], a.queues},
 		{"beginnings", inUse["beginnings"], a.pendings},
 		{"parts of subscriptions", inUse["subscriptions with wildcards"], a.sharers},
 		{"filters", inUse["filters"], len(a.wild)},
 		{"filters by name", len(h.filters), len(a.wild)},
-		{"owing", int(s.Owing[0]), a.outboxes},
+		{"owing", int(s.Owing[0]), a.queues},
 		{"topics", int(s.Topics), inUse["topics"]},
 	} {
 		if c.got != c.want {

@@ -261,7 +261,7 @@ func TestStatesDoNotPileUp(t *testing.T) {
 		}
 	}
 	conn := w.h.conns.get(c.slot)
-	if owed := conn.out.control; owed > claims.MaxQueued+1000 || conn.claims.Unsent() != 2 {
+	if owed := conn.out.Answers(); owed > claims.MaxQueued+1000 || conn.claims.Unsent() != 2 {
 		t.Fatalf("%d bytes are owed, %d states wait", owed, conn.claims.Unsent())
 	}
 	w.tells(&wirev1.ClaimState{Resource: "seat/1", State: lost, Code: wirev1.Code_CODE_IDLE_TIMEOUT})

@@ -6,6 +6,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
@@ -55,7 +56,7 @@ type conn struct {
 
 	subs   slab.List[sub]
 	tracks slab.List[track]
-	out    *outbox // noOutbox: owes nothing
+	out    sendq.Queue
 	*connMore
 }
 
@@ -82,10 +83,7 @@ type connMore struct {
 	hungUp bool   // before it was welcomed: nobody waits for the answer to its Hello
 }
 
-var (
-	noConnMore = slab.None[connMore]()
-	noOutbox   = slab.None[outbox]()
-)
+var noConnMore = slab.None[connMore]()
 
 // conns holds connections by slot; pointers stay good for the life of the hub, handles until the
 // slot is freed.
@@ -119,7 +117,7 @@ func (s *conns) take() *conn {
 
 // reset leaves the slot and its generation.
 func (c *conn) reset() {
-	*c = conn{slot: c.slot, gen: c.gen, waking: c.waking, dirty: c.dirty, out: noOutbox, connMore: noConnMore}
+	*c = conn{slot: c.slot, gen: c.gen, waking: c.waking, dirty: c.dirty, out: sendq.Empty, connMore: noConnMore}
 }
 
 // more is the connection's connMore, to be written to.
@@ -177,7 +175,7 @@ func (h *Hub) failErr(c *conn, err error) {
 		return
 	}
 	e := code.From(err)
-	h.dropQueue(c)
+	c.out.KeepAnswers()
 	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
 		Code: e.Code, Message: e.Message, RetryAfterMs: uint32(e.RetryAfter.Milliseconds()),
 	})
@@ -218,8 +216,8 @@ func (h *Hub) Gone(slot uint32) {
 	c := h.conns.get(slot)
 	h.close(c, wirev1.Code_CODE_OK, "")
 	c.ended = true
-	h.unstick(c)
-	if c.torn && c.out.n > 0 {
+	c.out.Resume()
+	if c.torn && c.out.Len() > 0 {
 		c.torn = false
 		h.jobs.push(&teardown{c: c})
 	}
@@ -234,8 +232,8 @@ const teardownSlice = 32
 
 func (j *teardown) step(h *Hub) bool {
 	c := j.c
-	if c.ended && c.out.n > 0 {
-		h.freeQueue(c, fanSlice)
+	if c.ended && c.out.Len() > 0 {
+		c.out.DropAll(fanSlice)
 		return false
 	}
 	if c.sess != nil && c.sess.leaving {
@@ -273,7 +271,7 @@ func (h *Hub) recycle(c *conn) {
 	}
 	h.wheel.Clear(c.slot)
 	h.links.Forget(&c.link)
-	h.freeQueue(c, math.MaxInt) // what was owed to it since
+	c.out.DropAll(math.MaxInt) // what was owed to it since
 	h.texts.Drop(c.clientID)
 	c.clientID = ""
 	if c.connMore != noConnMore {
@@ -323,7 +321,7 @@ type Status struct {
 func (h *Hub) Status(slot uint32) Status {
 	c := h.conns.get(slot)
 	return Status{
-		Gone: c.state == stateFree, Hold: h.holds(c), Closing: c.state == stateClosing, Owes: c.out.n > 0,
+		Gone: c.state == stateFree, Hold: h.holds(c), Closing: c.state == stateClosing, Owes: c.out.Len() > 0,
 		Overdue: c.state == stateClosing && h.now >= c.deadline, Early: c.state < stateOpen,
 	}
 }
@@ -335,7 +333,7 @@ func (h *Hub) HungUp(slot uint32) { h.more(h.conns.get(slot)).hungUp = true }
 // holds reports whether reading waits: for Welcome, or because the client does not take its
 // answers.
 func (h *Hub) holds(c *conn) bool {
-	return c.state == stateWaiting || c.state != stateClosing && c.out.control > maxControl
+	return c.state == stateWaiting || c.state != stateClosing && c.out.Answers() > maxAnswers
 }
 
 func (h *Hub) markDirty(c *conn) {

@@ -3,6 +3,7 @@ package delivery
 import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -16,9 +17,9 @@ func (h *Hub) offerRun(t *track) {
 	f, c := &h.fan, t.c
 	first := f.ms[0]
 	if c.state == stateOpen && !c.draining && t.epoch == first.Epoch && t.pos+1 == first.Seq && !t.behind && t.kind == kindPlain && !t.ack &&
-		t.overflow != overflowConflate && t.holeTo == 0 && !t.unnamed && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
+		t.overflow != overflowConflate && t.holeTo == 0 && !t.unnamed && h.fresh() && h.fits(c) {
 		t.pos = f.ms[len(f.ms)-1].Seq
-		h.pushRuns(c, t, f.runs)
+		h.pushRuns(c, &t.Stream, f.runs)
 		return
 	}
 	for _, m := range f.ms {
@@ -82,8 +83,8 @@ func (h *Hub) nameEpoch(t *track, priority uint8) {
 	}
 	h.trackmore(t).unnamed = false
 	h.trackless(t)
-	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED))
-	h.push(t.c, item{kind: itemGap, t: t, b: frame, rank: lead(priority)})
+	it := sendq.GapOf(&t.Stream, 0, h.gapFrame(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED), priority)
+	h.push(t.c, &it)
 }
 
 // newEpoch begins again at the log's new beginning. What is still queued of the old one goes out
@@ -133,7 +134,7 @@ func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
 }
 
 // deliver queues a first delivery.
-func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
+func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code {
 	c := t.c
 	if t.ack && (c.unacked >= c.window || t.window > 0 && t.unacked >= uint32(t.window)) {
 		return wirev1.Code_CODE_SLOW_CONSUMER
@@ -144,7 +145,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
 	if why := h.full(c, len(m.Frame)); why != wirev1.Code_CODE_OK {
 		return why
 	}
-	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, from: uint64(is)}
+	it := sendq.Delivery(m, &t.Stream, t.kind != kindPlain, is)
 	if t.cur != nil {
 		if n := t.cur.Attempts(m.Seq); n > 0 {
 			if n >= h.policy(t.topic).MaxAttempts {
@@ -152,7 +153,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
 				h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 				return wirev1.Code_CODE_OK
 			}
-			it.attempt = uint16(min(n, 65535))
+			it.SetAttempt(uint16(min(n, 65535)))
 		}
 	}
 	h.nameEpoch(t, m.Priority)
@@ -161,10 +162,10 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is mark) wirev1.Code {
 		h.nameHole(t, m.Priority)
 	}
 	if t.ack {
-		h.opened(t, m, it.attempt)
+		h.opened(t, m, it.Attempt())
 	}
 	t.pos = max(t.pos, m.Seq)
-	h.push(c, it)
+	h.push(c, &it)
 	return wirev1.Code_CODE_OK
 }
 
@@ -194,51 +195,49 @@ func (h *Hub) fallBehind(t *track) {
 // purge drops the track's queued first deliveries and steps back to before them; all drops
 // everything of it.
 func (h *Hub) purge(t *track, all bool) {
-	if t.queued == 0 && !all {
+	if t.Queued() == 0 && !all {
 		return
 	}
-	c, begin := t.c, uint32(0)
+	q, begin := &t.c.out, uint32(0)
 	if !all {
 		// What stands before a change of epoch can't be read again.
-		for i := range c.out.n {
-			if it := c.out.at(i); it.t == t && it.kind == itemGap && it.from == 0 {
+		for i := range q.Len() {
+			if it := q.At(i); it.Stream() == &t.Stream && it.Kind() == sendq.Gap && it.From() == 0 {
 				begin = i + 1
 			}
 		}
 	}
-	for i := begin; i < c.out.n; i++ {
-		it := c.out.at(i)
-		if it.t == t && all && c.out.begun(i) {
-			t.queued = 0 // its bytes go on alone: nothing of the track is needed for that
-			it.t = nil
-			continue
-		}
-		if it.t != t || c.out.begun(i) || it.m != nil && it.m.Seq == 0 && !all || it.kind != itemGap && it.kind != itemMessage || it.again && !all {
-			continue
-		}
-		if !all {
+	for i := begin; i < q.Len(); i++ {
+		it := q.At(i)
+		switch {
+		case it.Stream() != &t.Stream:
+		case q.Begun(i):
+			if all {
+				q.Detach(i) // nothing of the track is needed for its bytes
+			}
+		case all:
+			q.Drop(i)
+		case it.Kind() == sendq.Gap, it.Kind() == sendq.Message && it.Message().Seq != 0 && !it.Again():
 			h.stepBack(t, it)
+			q.Drop(i)
 		}
-		h.account(c, it, -1)
-		*it = item{}
-		c.out.dead++
 	}
-	h.looked(int(c.out.n))
-	if c.out.dead > 64 {
-		h.compact(c)
+	h.looked(int(q.Len()))
+	if q.Dead() > 64 {
+		q.Compact()
 	}
 }
 
-func (h *Hub) stepBack(t *track, it *item) {
-	seq := it.from
-	if it.kind == itemMessage {
-		seq = it.m.Seq
-		for m, n := it.m, it.n; n > 0; m, n = m.Next, n-1 {
+func (h *Hub) stepBack(t *track, it *sendq.Item) {
+	seq, is := it.From(), sendq.Mark(0)
+	if it.Kind() == sendq.Message {
+		seq, is = it.Message().Seq, it.Mark()
+		for m, n := it.Message(), it.Count(); n > 0; m, n = m.Next, n-1 {
 			h.unopened(t, m.Seq)
 		}
 	}
 	if t.rank != nil {
-		t.rank.order.putBack(seq, mark(it.from))
+		t.rank.order.putBack(seq, is)
 		return
 	}
 	t.pos = min(t.pos, seq-1)

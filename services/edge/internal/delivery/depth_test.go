@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -85,7 +86,7 @@ func TestDepthIsToldBeforeAnythingIsLost(t *testing.T) {
 
 func TestALevelIsToldAgainOnceTheQueueWasBelowHalfOfIt(t *testing.T) {
 	w, c, r := talks(t)
-	o := func() *outbox { return w.h.conns.get(c.slot).out }
+	o := func() *sendq.Queue { return &w.h.conns.get(c.slot).out }
 	w.say(55)
 	w.h.Stuck(c.slot, Held{Memory: 4000})
 	for _, step := range []struct {
@@ -97,15 +98,15 @@ func TestALevelIsToldAgainOnceTheQueueWasBelowHalfOfIt(t *testing.T) {
 		w.h.Relieve()
 		expectSlowAny(r)
 		for range step.drop {
-			w.h.dropEphemeral(o().owner)
+			o().DropOldestEphemeral()
 		}
 		w.h.Stuck(c.slot, Held{Memory: 4000})
 		w.say(step.say)
 		var want []string
 		if step.told != "" {
 			want = append(want, step.told)
-			if o().msgs != 55 {
-				t.Fatalf("%d messages", o().msgs)
+			if o().Messages() != 55 {
+				t.Fatalf("%d messages", o().Messages())
 			}
 			want[0] = "ann-1 50% 50"
 		}

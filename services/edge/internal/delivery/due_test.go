@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
@@ -143,7 +144,8 @@ func TestWhoTakesNothingHasItsTime(t *testing.T) {
 	c.expect("Subscribed 1 head=0")
 	c.slow = true
 	w.say(0)
-	w.h.push(w.h.conns.get(c.slot), item{kind: itemControl, b: []byte("x")})
+	it := sendq.AnswerOf([]byte("x"))
+	w.h.push(w.h.conns.get(c.slot), &it)
 	for taken := range uint64(2) {
 		w.h.Stuck(c.slot, Held{Memory: 100, Taken: taken})
 		w.pass(2*time.Minute - Tick)

@@ -3,15 +3,9 @@ package delivery
 import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
-
-// expire notes when a message of the queue expires; 0: never.
-func (o *outbox) expire(at uint64) {
-	if at != 0 && (o.expires == 0 || at < o.expires) {
-		o.expires = at
-	}
-}
 
 func (h *Hub) hasExpired(m *exchange.Message) bool { return m.ExpiresAt != 0 && m.ExpiresAt <= h.wall }
 
@@ -30,97 +24,65 @@ func (h *Hub) skipExpired(c *conn) {
 	if c.state != stateOpen {
 		return
 	}
-	o, x, bytes := c.out, expiry{c: c, gap: noGap}, 0
-	o.expires = 0
-	for i := uint32(0); i < o.n; {
-		if i >= gatherItems || bytes >= gatherBytes {
-			o.expire(h.wall) // what is behind is looked at when its turn comes
+	q, x, bytes := &c.out, expiry{c: c, gap: sendq.NoGap}, 0
+	q.ForgetExpiry()
+	for i := uint32(0); i < q.Len(); {
+		if i >= sendq.GatherItems || bytes >= sendq.GatherBytes {
+			q.ExpiresBy(h.wall) // what is behind is looked at when its turn comes
 			break
 		}
-		it := o.at(i)
-		if it.kind == itemMessage && !o.begun(i) && h.firstExpired(c, i) && h.skip(&x, i) {
+		if q.At(i).Kind() == sendq.Message && !q.Begun(i) && q.FirstExpired(i) && h.skip(&x, i) {
 			continue
 		}
-		bytes += len(o.at(i).b)
+		bytes += len(q.At(i).Bytes())
 		i++
 	}
-	if o.dead == o.n {
-		h.compact(c)
+	if q.Dead() == q.Len() {
+		q.Compact()
 	} else {
-		h.tidy(c)
+		q.Tidy()
 	}
-	if c.waiting > 0 && h.drained(c) {
-		h.wake(c)
-	}
-}
-
-// firstExpired reports whether the first message of the i-th item has expired. Where another of its
-// run has, the first becomes an item of its own; where none has, it notes when one will.
-func (h *Hub) firstExpired(c *conn, i uint32) bool {
-	it := c.out.at(i)
-	if h.hasExpired(it.m) {
-		return true
-	}
-	for m, n := it.m, it.n; n > 0; m, n = m.Next, n-1 {
-		if h.hasExpired(m) {
-			h.split(c, i)
-			c.out.expire(c.out.at(i).m.ExpiresAt)
-			return false
-		}
-	}
-	for m, n := it.m, it.n; n > 0; m, n = m.Next, n-1 {
-		c.out.expire(m.ExpiresAt)
-	}
-	return false
+	h.wakeDrained(c)
 }
 
 // skip gives up the first message of the i-th item, which has expired; false where it has to go out
 // all the same. The place is to be looked at again: what follows may stand there now.
 func (h *Hub) skip(x *expiry, i uint32) bool {
-	it := x.c.out.at(i)
-	t, m := it.t, it.m
+	it := x.c.out.At(i)
+	s, m := it.Stream(), it.Message()
 	switch {
 	case m.Seq == 0:
 		h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
-		h.remove(x.c, i)
-	case t == nil:
+		x.c.out.DropFirst(i)
+	case s == nil:
 		return h.unassign(x.c, i)
-	case m.Epoch != t.epoch:
+	case m.Epoch != trackOf(s).epoch:
 		return false // its hole could not be named any more
-	case it.again:
+	case it.Again():
 		return h.skipAgain(x.c, i)
 	default:
 		h.skipFirst(x, i)
 	}
-	if t != nil && t.latest != nil && t.queued == 0 {
+	if s == nil {
+		return true
+	}
+	if t := trackOf(s); t.latest != nil && t.Queued() == 0 {
 		h.tryLatest(t)
-		x.gap = noGap // it may have moved
+		x.gap = sendq.NoGap // it may have moved
 	}
 	return true
 }
 
-// remove takes the first message of the i-th item off the queue.
-func (h *Hub) remove(c *conn, i uint32) {
-	it := c.out.at(i)
-	if it.n > 1 {
-		h.trim(c, it)
-		return
-	}
-	h.account(c, it, -1)
-	*it = item{}
-	c.out.dead++
-}
-
 // unassign hands a group's message back to its dispatcher, which sees that it has expired.
 func (h *Hub) unassign(c *conn, i uint32) bool {
-	it := c.out.at(i)
-	g := c.memberByID(it.sub)
+	it := c.out.At(i)
+	m, g := it.Message(), c.memberByID(it.Subscription())
 	if g == nil {
 		return false
 	}
 	for k := range g.live() {
-		if e := &g.live()[k]; e.m == it.m && e.state == assignedQueued {
-			h.remove(c, i)
+		if e := &g.live()[k]; e.m == m && e.state == assignedQueued {
+			c.out.DropFirst(i)
 			h.settle1(g, e, meshv1.GroupSettle_HOW_UNSENT, 0)
 			g.advance()
 			return true
@@ -131,8 +93,8 @@ func (h *Hub) unassign(c *conn, i uint32) bool {
 
 // skipAgain gives up a redelivery.
 func (h *Hub) skipAgain(c *conn, i uint32) bool {
-	it := c.out.at(i)
-	t, m := it.t, it.m
+	it := c.out.At(i)
+	t, m := trackOf(it.Stream()), it.Message()
 	if t.win == nil {
 		return false
 	}
@@ -140,7 +102,7 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 	if e == nil || e.m != m {
 		return false
 	}
-	h.remove(c, i)
+	c.out.DropFirst(i)
 	e.queued = false // leaves looks for nothing in the queue
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 	h.giveUp(t, m, uint32(e.attempt), wirev1.Code_CODE_EXPIRED)
@@ -151,10 +113,10 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 
 // skipFirst turns a first delivery into a named hole.
 func (h *Hub) skipFirst(x *expiry, i uint32) {
-	it := x.c.out.at(i)
-	t, m, attempts := it.t, it.m, uint32(it.attempt)
-	if x.track != t || x.gap == noGap || m.Seq != x.to+1 {
-		x.gap = noGap
+	it := x.c.out.At(i)
+	t, m, attempts := trackOf(it.Stream()), it.Message(), uint32(it.Attempt())
+	if x.track != t || x.gap == sendq.NoGap || m.Seq != x.to+1 {
+		x.gap = sendq.NoGap
 	}
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 	x.gap = h.dropInto(x.c, i, x.gap, wirev1.Code_CODE_EXPIRED)

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -97,14 +98,14 @@ func TestExpiryMakesRoom(t *testing.T) {
 func TestExpiryInALongQueue(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.lazy(0)
-	for range gatherItems + 10 {
+	for range sendq.GatherItems + 10 {
 		w.mesh.Live(upstreamtest.Run("talk", 0, 0, "a")...)
 	}
 	w.mesh.Live(w.in(1, upstreamtest.Run("talk", 0, 0, payloads(0, 5)...)...)...)
 	w.settle()
 	w.pass(2 * time.Second)
 	c.slow = false
-	if c.take(); len(c.got) != gatherItems+10 {
+	if c.take(); len(c.got) != sendq.GatherItems+10 {
 		t.Fatalf("%d messages", len(c.got))
 	}
 	w.expired(t, 5)

@@ -3,6 +3,7 @@ package delivery
 import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -18,7 +19,7 @@ const (
 // many subscribers takes several slices, and no other message overtakes it meanwhile.
 type fanout struct {
 	ms      []*exchange.Message // durable ones without holes between them
-	runs    []run               // they make
+	runs    []sendq.Run         // they make
 	bytes   int                 // of their frames
 	expires uint64              // the first of them, Unix microseconds; 0: none does
 	ts      *topicState
@@ -72,7 +73,7 @@ func (h *Hub) nextMessages() {
 		h.liveDone() // an empty batch
 		return
 	}
-	f.runs, f.bytes, f.expires = runsOf(f.runs[:0], f.ms), 0, 0
+	f.runs, f.bytes, f.expires = sendq.Runs(f.runs[:0], f.ms), 0, 0
 	for _, m := range f.ms {
 		f.bytes += len(m.Frame)
 		if m.ExpiresAt != 0 && (f.expires == 0 || m.ExpiresAt < f.expires) {
@@ -271,9 +272,9 @@ func (h *Hub) offerEphemeral(s *sub) {
 
 // ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing
 // speaks against it, else one by one.
-func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is mark) {
+func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is sendq.Mark) {
 	f := &h.fan
-	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && h.fresh() && h.fits(c, len(f.ms), f.bytes) {
+	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && h.fresh() && h.fits(c) {
 		h.pushRuns(c, nil, f.runs)
 		return
 	}
@@ -289,17 +290,21 @@ func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, 
 
 // ephemeral queues a message that no log has. t or subs say whose it is, where it is not for all
 // plain subscriptions.
-func (h *Hub) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is mark) {
-	it := item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, from: uint64(is)}
+func (h *Hub) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is sendq.Mark) {
+	s, named := (*sendq.Stream)(nil), false
+	if t != nil {
+		s, named = &t.Stream, t.kind != kindPlain
+	}
+	it := sendq.Delivery(m, s, named, is)
 	if len(subs) > 0 {
 		h.address(&it, subs)
 	}
-	h.queueEphemeral(c, it, overflow)
+	h.queueEphemeral(c, &it, overflow)
 }
 
 // queueEphemeral queues a message that no log has, as far as there is room.
-func (h *Hub) queueEphemeral(c *conn, it item, overflow wirev1.Overflow) {
-	m := it.m
+func (h *Hub) queueEphemeral(c *conn, it *sendq.Item, overflow wirev1.Overflow) {
+	m := it.Message()
 	if m.ExpiresAt != 0 && m.ExpiresAt <= h.wall {
 		h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 		return
@@ -307,11 +312,14 @@ func (h *Hub) queueEphemeral(c *conn, it item, overflow wirev1.Overflow) {
 	if c.state != stateOpen || c.draining {
 		return
 	}
-	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE && h.replaceQueued(c, &it) {
-		return
+	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE {
+		if n := c.out.Replace(it); n > 0 {
+			h.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(n))
+			return
+		}
 	}
 	for {
-		why := h.full(c, len(it.b))
+		why := h.full(c, len(it.Bytes()))
 		if why == wirev1.Code_CODE_OK {
 			break
 		}
@@ -320,41 +328,9 @@ func (h *Hub) queueEphemeral(c *conn, it item, overflow wirev1.Overflow) {
 			return
 		}
 		h.stats.Drops.add(why, 1)
-		if !h.dropEphemeral(c) {
+		if !c.out.DropOldestEphemeral() {
 			return
 		}
 	}
 	h.push(c, it)
-}
-
-// dropEphemeral drops the oldest queued message that no log has; false where there is none.
-func (h *Hub) dropEphemeral(c *conn) bool {
-	i, ok := h.oldestEphemeral(c.out)
-	if !ok {
-		return false
-	}
-	if it := c.out.at(i); it.n > 1 {
-		h.trim(c, it)
-	} else {
-		h.kill(c, i)
-	}
-	return true
-}
-
-// replaceQueued puts a message in the place of older ones of its topic that have not left.
-func (h *Hub) replaceQueued(c *conn, by *item) bool {
-	for i := range c.out.n {
-		it := c.out.at(i)
-		if it.kind != itemMessage || it.t != by.t || it.sub != by.sub || c.out.begun(i) || it.m.Topic != by.m.Topic {
-			continue
-		}
-		h.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(it.n))
-		h.account(c, it, -1)
-		it.m, it.b, it.n, it.from = by.m, by.b, 1, by.from
-		h.account(c, it, 1)
-		h.looked(int(i))
-		return true
-	}
-	h.looked(int(c.out.n))
-	return false
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -140,7 +141,7 @@ func (h *Hub) offerGather(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
 			return
 		case h.gatheredEnough():
 			h.stats.Unranked.add(wirev1.Code_CODE_MEMORY_BUDGET, uint64(len(f.ms)))
-			h.ephemeralRun(c, t, s, overflow, unranked)
+			h.ephemeralRun(c, t, s, overflow, sendq.Unranked)
 			return
 		}
 		g = h.newGather(f.ms[0].Topic, p, 0)

@@ -21,7 +21,7 @@ func (h *Hub) askToGo(c *conn, m *wirev1.GoAway, until int64) {
 
 // turnAway closes a connection with GOAWAY alone.
 func (h *Hub) turnAway(c *conn, m *wirev1.GoAway) {
-	h.dropQueue(c)
+	c.out.KeepAnswers()
 	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, m)
 	h.close(c, wirev1.Code_CODE_DRAINING, m.GetReason())
 }
@@ -46,7 +46,7 @@ func (j *pausing) step(h *Hub) bool {
 // goes closes a connection that was asked to go once nothing is queued for it, un-ACKed or
 // unanswered.
 func (h *Hub) goes(c *conn) {
-	if h.now < c.deadline && (c.unacked > 0 || c.out.n > 0 || c.claims.Waits()) {
+	if h.now < c.deadline && (c.unacked > 0 || c.out.Len() > 0 || c.claims.Waits()) {
 		h.wheel.Sooner(c.slot, h.now+int64(Tick))
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -145,15 +146,8 @@ func (h *Hub) leaveGroup(g *membership) {
 	c := g.c
 	g.dead = true
 	h.rooms.presence.Moved(h.handle(c), g.filter, topic.IsFilter(g.filter))
-	h.looked(int(c.out.n) + len(g.live()))
-	for i := range c.out.n {
-		if it := c.out.at(i); it.kind == itemMessage && it.t == nil && it.sub == g.id && !c.out.begun(i) {
-			h.account(c, it, -1)
-			*it = item{}
-			c.out.dead++
-		}
-	}
-	h.compact(c)
+	h.looked(int(c.out.Len()) + len(g.live()))
+	c.out.DropSubscription(g.id)
 	for i := range g.live() {
 		if e := &g.live()[i]; e.m != nil {
 			if e.state != assignedSent {
@@ -205,7 +199,8 @@ func (h *Hub) assigned(c *conn, e exchange.Assigned) {
 	for i, m := range e.Messages {
 		switch {
 		case m.Seq == 0:
-			h.queueEphemeral(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, sub: g.id}, wirev1.Overflow_OVERFLOW_DEFAULT)
+			it := sendq.Assignment(m, g.id, 0)
+			h.queueEphemeral(c, &it, wirev1.Overflow_OVERFLOW_DEFAULT)
 		case c.draining, g.stalled:
 			h.settled(g, m, meshv1.GroupSettle_HOW_UNSENT, 0)
 		default:
@@ -277,7 +272,8 @@ func (h *Hub) handGroup(g *membership, most int) (done int) {
 			c.unacked++
 			h.stats.Unacked++
 		}
-		h.push(c, item{kind: itemMessage, m: e.m, b: e.m.Frame, n: 1, sub: g.id, attempt: e.attempt, again: e.attempt > 0})
+		it := sendq.Assignment(e.m, g.id, e.attempt)
+		h.push(c, &it)
 	}
 	h.groupWaits(g, false)
 	return done
@@ -420,27 +416,26 @@ func (h *Hub) groupTimers(g *membership, next int64) int64 {
 // back: it counts as one that timed out.
 func (h *Hub) recall(g *membership) {
 	c := g.c
-	h.looked(int(c.out.n))
-	for i := range c.out.n {
-		it := c.out.at(i)
-		if it.kind != itemMessage || it.t != nil || it.sub != g.id || it.m.Seq == 0 || c.out.begun(i) {
+	q := &c.out
+	h.looked(int(q.Len()))
+	for i := range q.Len() {
+		it := q.At(i)
+		if it.Kind() != sendq.Message || it.Stream() != nil || it.Subscription() != g.id || it.Message().Seq == 0 || q.Begun(i) {
 			continue
 		}
-		if e := g.queued(it.m); e != nil && h.now >= e.due {
-			h.account(c, it, -1)
-			*it = item{}
-			c.out.dead++
+		if e := g.queued(it.Message()); e != nil && h.now >= e.due {
+			q.Drop(i)
 			h.settle1(g, e, meshv1.GroupSettle_HOW_UNSENT, 0)
 			h.stats.Recalled++
 		}
 	}
-	h.compact(c)
+	q.Compact()
 	for i := range g.live() {
 		if e := &g.live()[i]; e.m != nil && e.state == assignedQueued && h.now >= e.due {
 			h.timedOut(g, e)
 		}
 	}
-	if !g.stalled && !c.draining && (c.out.n > 0 || c.out.stuck || c.sealed > 0) {
+	if !g.stalled && !c.draining && (q.Len() > 0 || q.IsStalled() || c.sealed > 0) {
 		g.stalled = true
 		h.groupWaits(g, true)
 		h.mesh.PauseGroup(h.handle(c), g.ref)

@@ -352,7 +352,7 @@ func TestHolesEndWithTheirSubscription(t *testing.T) {
 	w.in(-1, m...)
 	w.mesh.Live(m...)
 	w.pass(holeDelay)
-	if n := w.h.conns.get(c.slot).out.n; n != 2 { // the epoch and the hole
+	if n := w.h.conns.get(c.slot).out.Len(); n != 2 { // the epoch and the hole
 		t.Fatalf("%d items are queued", n)
 	}
 	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})

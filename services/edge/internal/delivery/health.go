@@ -26,7 +26,7 @@ func (h *Hub) heartbeat(c *conn, reported uint32) {
 		return
 	}
 	path := h.cfg.Path(c.slot)
-	queued := c.out.msgs > 0 || path.Unsent > 0
+	queued := c.out.Messages() > 0 || path.Unsent > 0
 	if before := c.link.Queued(queued); queued || before {
 		h.stats.RTTQueued++
 		return

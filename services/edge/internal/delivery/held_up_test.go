@@ -135,10 +135,10 @@ func TestWhatAnAnswerNamesIsNotTakenBack(t *testing.T) {
 		for _, tr := range at.tracks.All() {
 			tr.told = true
 		}
-		w.h.payDurable(at, 0)
-		w.h.payOldest(at, 0)
-		if at.out.msgs != 2 {
-			t.Fatalf("%v: %d messages of 2 are left", overflow, at.out.msgs)
+		w.h.trimDurable(at, 0)
+		w.h.trimOldest(at, 0)
+		if at.out.Messages() != 2 {
+			t.Fatalf("%v: %d messages of 2 are left", overflow, at.out.Messages())
 		}
 		for _, tr := range at.tracks.All() {
 			w.h.thaw(tr)
@@ -345,7 +345,7 @@ func TestAnAckStopsItsOwnRedelivery(t *testing.T) {
 // that pays for others takes it away. What came after it can.
 func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
 	for name, take := range map[string]func(w *world, c *conn){
-		"it pays":           func(w *world, c *conn) { w.h.payDurable(c, 0); w.h.compact(c) },
+		"it pays":           func(w *world, c *conn) { w.h.trimDurable(c, 0); c.out.Compact() },
 		"the queue is full": func(w *world, _ *conn) { w.mesh.Send("room/1", "z") },
 	} {
 		w := newWorld(t, Limits{QueueMessages: 4})
@@ -355,12 +355,12 @@ func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
 		w.mesh.Send("room/1", "x", "y")
 		w.settle()
 		at := w.h.conns.get(c.slot)
-		if at.out.msgs != 4 {
-			t.Fatalf("%s: %d messages are queued", name, at.out.msgs)
+		if at.out.Messages() != 4 {
+			t.Fatalf("%s: %d messages are queued", name, at.out.Messages())
 		}
 		take(w, at)
-		if w.settle(); at.out.msgs != 2 {
-			t.Fatalf("%s: %d messages are left", name, at.out.msgs)
+		if w.settle(); at.out.Messages() != 2 {
+			t.Fatalf("%s: %d messages are left", name, at.out.Messages())
 		}
 		want := []string{"room/1/1", "room/1/2", "Progress room/1 0..0 EPOCH_CHANGED", "room/1/1", "room/1/2"}
 		if name != "it pays" {
@@ -388,20 +388,20 @@ func TestWhoIsClosedAndOwesMostIsCut(t *testing.T) {
 	c.slow, other.slow = true, true
 	c.bytes(slices.Repeat(pingFrame(t), 2500)) // it reads no answers
 	at := w.h.conns.get(c.slot)
-	owed := at.out.held
+	owed := at.out.Held()
 	w.h.Event(exchange.Yield{Conn: w.h.handle(at)})
 	w.settle()
-	if at.state != stateClosing || at.out.held < 100<<10 || at.out.held < owed/2 {
-		t.Fatalf("it owes %d of %d", at.out.held, owed)
+	if at.state != stateClosing || at.out.Held() < 100<<10 || at.out.Held() < owed/2 {
+		t.Fatalf("it owes %d of %d", at.out.Held(), owed)
 	}
 	n := 0
-	for at.out.n > 0 && n < 200 {
+	for at.out.Len() > 0 && n < 200 {
 		w.mesh.Live(upstreamtest.Encode("talk", 0, 0, strings.Repeat("e", 5000)))
 		w.settle()
 		n++
 	}
-	if s := w.h.Stats(); at.out.n != 0 || s.Payments == 0 || s.Drops != (ByCode{}) || !w.h.Status(c.slot).Overdue {
-		t.Fatalf("%d items are left, %d payments, drops %v", at.out.n, s.Payments, s.Drops)
+	if s := w.h.Stats(); at.out.Len() != 0 || s.Payments == 0 || s.Drops != (ByCode{}) || !w.h.Status(c.slot).Overdue {
+		t.Fatalf("%d items are left, %d payments, drops %v", at.out.Len(), s.Payments, s.Drops)
 	}
 	if other.slow = false; len(other.texts()) != n {
 		t.Fatal("who owes less has lost something")

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -30,8 +31,8 @@ func (h *Hub) nameHole(t *track, priority uint8) {
 		return
 	}
 	h.nameEpoch(t, priority)
-	frame := h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, t.holeFrom, t.holeTo, t.holeCode))
-	h.push(t.c, item{kind: itemGap, t: t, from: t.holeFrom, b: frame, rank: lead(priority)})
+	it := sendq.GapOf(&t.Stream, t.holeFrom, h.gapFrame(t, t.holeFrom, t.holeTo, t.holeCode), priority)
+	h.push(t.c, &it)
 	h.noHole(t)
 }
 
@@ -60,6 +61,11 @@ func (h *Hub) progress(t *track, from, to uint64, why wirev1.Code) *wirev1.Progr
 		p.Subs = t.ids(p.Subs)
 	}
 	return p
+}
+
+// gapFrame is the encoded progress.
+func (h *Hub) gapFrame(t *track, from, to uint64, why wirev1.Code) []byte {
+	return h.queues.Encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, from, to, why))
 }
 
 // expired skips a message whose time is over.
@@ -103,7 +109,7 @@ func (h *Hub) skipLatest(t *track) {
 // tryLatest hands on the message that waits, if it may.
 func (h *Hub) tryLatest(t *track) {
 	m := t.latest
-	if m == nil || t.queued > 0 || t.c.draining || t.c.state != stateOpen {
+	if m == nil || t.Queued() > 0 || t.c.draining || t.c.state != stateOpen {
 		return
 	}
 	switch h.deliver(t, m, 0) {
@@ -118,60 +124,44 @@ func (h *Hub) tryLatest(t *track) {
 
 // dropOldest makes room for m by turning the track's oldest queued messages into a named hole.
 func (h *Hub) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
-	c, gap := t.c, noGap
-	for i := uint32(0); i < c.out.n; i++ { //nolint:intrange // splitting a run makes the queue longer
-		it := c.out.at(i)
-		if it.t != t || c.out.begun(i) {
+	c, gap := t.c, sendq.NoGap
+	q := &c.out
+	for i := uint32(0); i < q.Len(); i++ { //nolint:intrange // splitting a run makes the queue longer
+		it := q.At(i)
+		if it.Stream() != &t.Stream || q.Begun(i) {
 			continue
 		}
-		if it.kind == itemGap {
-			if gap = noGap; it.attempt == uint16(why) { // one of a change of epoch has none
+		if it.Kind() == sendq.Gap {
+			if gap = sendq.NoGap; it.MadeFor(why) { // one of a change of epoch has no reason
 				gap = i
 			}
 			continue
 		}
 		for more := true; more; {
-			more = gap != noGap && c.out.at(i).n > 1 // else split has made the rest the next item
+			// else a split has made the rest the next item
+			more = gap != sendq.NoGap && q.At(i).Count() > 1
 			h.stats.Drops.add(why, 1)
 			h.looked(looksAsOne)
 			gap = h.dropInto(c, i, gap, why)
 			if h.deliver(t, m, 0) == wirev1.Code_CODE_OK {
 				h.looked(int(i))
-				h.tidy(c)
+				q.Tidy()
 				return
 			}
 		}
 	}
-	h.looked(int(c.out.n))
+	h.looked(int(q.Len()))
 	h.hole(t, m.Seq, m.Seq, why)
 }
 
-const noGap = ^uint32(0)
-
-// dropInto makes the first message of the i-th item part of the item gap, or a gap of its own, and
-// says where the gap is. Such a gap, which may grow, has the code as its attempt.
+// dropInto makes the first message of the i-th item part of the gap at a place, or with NoGap a gap
+// of its own, and gives the place of that.
 func (h *Hub) dropInto(c *conn, i, gap uint32, why wirev1.Code) uint32 {
-	it := c.out.at(i)
-	t, seq := it.t, it.m.Seq
-	switch {
-	case gap == noGap:
-		if it.n > 1 {
-			h.split(c, i)
-			it = c.out.at(i)
-		}
-		h.account(c, it, -1)
-		*it = item{kind: itemGap, t: t, from: seq, rank: it.rank, attempt: uint16(why)}
-		gap = i
-	case it.n > 1:
-		h.trim(c, it)
-	default:
-		h.account(c, it, -1)
-		*it = item{}
-		c.out.dead++
+	it := c.out.At(i)
+	t, seq := trackOf(it.Stream()), it.Message().Seq
+	from := seq
+	if gap != sendq.NoGap {
+		from = c.out.At(gap).From()
 	}
-	g := c.out.at(gap)
-	h.account(c, g, -1)
-	g.b = h.encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, g.from, seq, why))
-	h.account(c, g, 1)
-	return gap
+	return c.out.DropFirstInto(i, gap, h.gapFrame(t, from, seq, why), why)
 }

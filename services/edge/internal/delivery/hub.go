@@ -19,6 +19,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
@@ -84,7 +85,6 @@ type Hub struct {
 	connMores slab.Pool[connMore]
 	trackMore slab.Pool[trackMore]
 	pendings  slab.Pool[pending]
-	outboxes  slab.Pool[outbox]
 	states    slab.Slab[topicState]
 	reads     slab.Pool[topicReads]
 	filterSet slab.Pool[filter]
@@ -109,15 +109,12 @@ type Hub struct {
 	wakes    fifo[waking] // a window or queue opened: their waiting tracks are looked at
 	resumed  []uint32     // slots that may read again
 	dirty    []uint32     // slots with something to flush or to end
-	deep     []uint32     // slots whose queue has grown long
 	over     []uint32     // slots of connections of which only the socket is left
 	jobs     jobs
 	rooms    rooms
 
-	rings      rings
-	arena      []byte
-	scratch    []byte   // headers and tails of the writes in hand
-	ids        []uint32 // of the subscriptions of one message
+	queues     *sendq.Shared // of the send queues
+	ids        []uint32      // of the subscriptions of one message
 	found      []*track
 	shared     []*sub // scratch: subscriptions that share a message
 	ackSerials uint32 // given to entries of Acks
@@ -125,14 +122,10 @@ type Hub struct {
 	gens    uint32
 	windows []*window // that no track uses
 	pinned  int       // ranges held by tracks
-	// gathering: scratch is of writes in hand.
-	gathering bool
 	// sending: some of what was gathered may have left without the hub knowing.
-	sending bool
-	budget  *budget.Share
-	debts   debts
-	paying  func(*conn) // tests see who pays
-	warned  map[uint32]warned
+	sending  bool
+	trimming func(*conn) // tests see whose queue is trimmed
+	warned   map[uint32]warned
 	// replayed are messages that those who are behind got in a millisecond, replayedIn.
 	replayed   int
 	replayedIn int64
@@ -180,7 +173,7 @@ func New(cfg Config) *Hub {
 	cfg.Limits.defaults()
 	h := &Hub{
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), filters: map[string]*filter{}, members: map[string]*members{}, wildLog: wildLog{base: 1},
-		policies: 1, idSeed: rand.Uint64(), scratch: make([]byte, 0, 16<<10),
+		policies: 1, idSeed: rand.Uint64(),
 	}
 	h.rules = request.Rules{
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
@@ -188,16 +181,18 @@ func New(cfg Config) *Hub {
 	h.jobs.h, h.rooms = h, newRooms(h)
 	h.gathers, h.bySerial, h.rankings = map[string]*gather{}, map[uint64]*gather{}, map[uint64]*ranking{}
 	h.topics = slab.NewNames[topicState](&h.arrays)
-	if h.budget = cfg.Budget; h.budget == nil {
-		h.budget = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
+	share := cfg.Budget
+	if share == nil {
+		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
 	}
-	h.debts = newDebts(h.budget.Total())
+	h.queues = sendq.NewShared(sendq.Limits{Messages: h.lim.QueueMessages, Bytes: h.lim.QueueBytes}, share, &h.cost)
 	return h
 }
 
 // SetTime tells what time it is: monotonic nanoseconds since any point, and Unix microseconds.
 func (h *Hub) SetTime(now int64, wall uint64) {
 	h.now, h.wall, h.ms = now, wall, uint32(now/int64(time.Millisecond))
+	h.queues.SetTime(h.ms, wall)
 }
 
 // Stats of the hub; gauges are up to date.
@@ -205,7 +200,8 @@ func (h *Hub) Stats() Stats {
 	s := h.stats
 	s.Topics = int64(h.topics.Len())
 	s.Unhealthy = int64(h.links.Unhealthy())
-	s.BudgetBytes = h.budget.Used()
+	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
+	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
 	h.depths(&s)
 	s.Claims = *h.rooms.claims.Stats()
 	return s
@@ -302,7 +298,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.SetProfile:
 		h.rooms.admin.SetProfile(e)
 	case exchange.Depth:
-		h.forConn(e.Conn, func(c *conn) { e.Reply(int(c.out.msgs), c.out.bytes) })
+		h.forConn(e.Conn, func(c *conn) { e.Reply(c.out.Messages(), c.out.Bytes()) })
 	case exchange.Count:
 		h.jobs.push(&count{topics: e.Topics, done: e.Reply})
 	case exchange.Drain:

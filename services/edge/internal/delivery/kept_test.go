@@ -147,13 +147,13 @@ func TestAConnectionsStatus(t *testing.T) {
 	status(c, "is idle", Status{})
 	c.slow = true
 	at := w.h.conns.get(c.slot)
-	for at.out.control <= maxControl {
+	for at.out.Answers() <= maxAnswers {
 		w.h.refuse(at, 7, code.New(wirev1.Code_CODE_RATE_LIMITED, "too fast"))
 	}
 	status(c, "does not read its answers", Status{Owes: true, Hold: true})
 	w.h.Gather(c.slot, nil)
 	for w.h.Status(c.slot).Hold {
-		w.h.Wrote(c.slot, len(at.out.at(0).b))
+		w.h.Wrote(c.slot, len(at.out.At(0).Bytes()))
 	}
 	if got := w.h.Resumed(nil); !slices.Equal(got, []uint32{c.slot}) {
 		t.Errorf("%v may read again", got)

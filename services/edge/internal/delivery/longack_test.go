@@ -41,13 +41,13 @@ func TestAckWithManyEntriesIsDoneInParts(t *testing.T) {
 	for i := range topics {
 		m.Entries = append(m.Entries, &wirev1.Ack_Entry{Topic: fmt.Sprintf("room/%d", i), Seq: 1})
 	}
-	c, pongs := h.conns.get(slot), h.conns.get(other).out.control
+	c, pongs := h.conns.get(slot), h.conns.get(other).out.Answers()
 	parts := ackInParts(t, h, c, frameOf(t, wirev1.FrameType_FRAME_TYPE_ACK, m), ackLooks/entryLooks, func() {
 		h.Feed(other, frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1}), 1)
-		if now := h.conns.get(other).out.control; now <= pongs {
+		if now := h.conns.get(other).out.Answers(); now <= pongs {
 			t.Fatal("a Ping is not answered")
 		}
-		pongs = h.conns.get(other).out.control
+		pongs = h.conns.get(other).out.Answers()
 	})
 	if parts < topics*entryLooks/ackLooks || c.unacked != 0 || h.Stats().Acks != topics || h.Stats().StaleAcks != 0 {
 		t.Fatalf("%d parts, %d un-ACKed, %+v", parts, c.unacked, h.Stats())
@@ -126,12 +126,12 @@ func TestAckOfWhatIsOnItsWayAgainIsDoneInParts(t *testing.T) {
 	}
 	for h.Work(4096) {
 	}
-	if int(c.out.msgs) != n {
-		t.Fatalf("%d of %d messages go out again", c.out.msgs, n)
+	if int(c.out.Messages()) != n {
+		t.Fatalf("%d of %d messages go out again", c.out.Messages(), n)
 	}
 	frame := frameOf(t, wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: n, Through: true}}})
 	ackInParts(t, h, c, frame, ackLooks/ackedLooks+1, func() {})
-	if c.unacked != 0 || c.out.msgs != 0 {
-		t.Fatalf("%d un-ACKed, %d messages go out again", c.unacked, c.out.msgs)
+	if c.unacked != 0 || c.out.Messages() != 0 {
+		t.Fatalf("%d un-ACKed, %d messages go out again", c.unacked, c.out.Messages())
 	}
 }

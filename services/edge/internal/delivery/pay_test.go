@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -17,7 +18,8 @@ import (
 // limited is a world whose hub shares a budget with n-1 others.
 func limited(t tester, total int64, n int, lim Limits) (*world, *budget.Pool) {
 	w, p := newWorld(t, lim), budget.New(total, n)
-	w.h.budget, w.h.debts = p.Share(0), newDebts(total)
+	w.h.queues = sendq.NewShared(sendq.Limits{Messages: w.h.lim.QueueMessages, Bytes: w.h.lim.QueueBytes}, p.Share(0), &w.h.cost)
+	w.h.SetTime(w.h.now, w.h.wall)
 	return w, p
 }
 
@@ -64,10 +66,10 @@ func TestWhoOwesMostPays(t *testing.T) {
 			w.settle()
 			h.Relieve()
 			w.settle()
-			if used := h.budget.Used(); used > total {
+			if used := h.queues.Budget().Used(); used > total {
 				t.Fatalf("%d bytes of %d are used", used, total)
 			}
-			checkDebts(t, h)
+			checkBudget(t, h)
 			f.checkAny(w)
 		}
 		w.mesh.Send("room/0", "last")
@@ -98,8 +100,8 @@ func TestWhoOwesMostPays(t *testing.T) {
 			}
 		}
 		w.settle()
-		if h.budget.Used() != 0 || h.outboxes.Taken() != 0 {
-			t.Fatalf("%d bytes are used by %d connections in the end", h.budget.Used(), h.outboxes.Taken())
+		if h.queues.Budget().Used() != 0 || h.queues.InUse() != 0 {
+			t.Fatalf("%d bytes are used by %d connections in the end", h.queues.Budget().Used(), h.queues.InUse())
 		}
 	})
 }
@@ -126,10 +128,10 @@ func TestWhoDropsTheOldestPaysWithNamedHoles(t *testing.T) {
 	for range 8 {
 		w.mesh.Live(upstreamtest.Encode("talk/1", 0, 0, strings.Repeat("e", size)))
 		w.settle()
-		if used := w.h.budget.Used(); used > total {
+		if used := w.h.queues.Budget().Used(); used > total {
 			t.Fatalf("%d bytes of %d are used", used, total)
 		}
-		checkDebts(t, w.h)
+		checkBudget(t, w.h)
 	}
 	if s := w.h.Stats(); s.Payments == 0 || s.Closes != (ByCode{}) {
 		t.Fatalf("%d payments, closes %v", s.Payments, s.Closes)
@@ -175,55 +177,28 @@ func (f *follower) checkAny(w *world) {
 // watchPayments fails where somebody pays who owes less than another, by more than a class.
 func watchPayments(w *world, t tester) {
 	h := w.h
-	h.paying = func(c *conn) {
-		owed := c.out.held
+	h.trimming = func(c *conn) {
+		owed := c.out.Held()
 		for slot := range h.conns.len() {
-			if o := h.conns.get(slot); o.out.held > owed+owed/8 && h.debts.class(o.out.held) > 0 {
-				t.Fatalf("who owes %d pays, another owes %d", owed, o.out.held)
+			if o := h.conns.get(slot); o.out.Held() > owed+owed/8 && o.out.Held() >= 2<<10 {
+				t.Fatalf("who owes %d pays, another owes %d", owed, o.out.Held())
 			}
 		}
 	}
 }
 
-// checkDebts compares what is counted with what is there.
-func checkDebts(t tester, h *Hub) {
+// checkBudget compares what is counted with what is there.
+func checkBudget(t tester, h *Hub) {
 	var used int64
-	listed := 0
+	queues := 0
 	for slot := range h.conns.len() {
-		o := h.conns.get(slot).out
-		if o == noOutbox {
-			continue
-		}
-		held := outboxSize + o.kernel
-		if len(o.buf) != len(o.room) {
-			held += len(o.buf) * itemSize
-		}
-		for i := range o.n {
-			held += len(o.at(i).b)
-		}
-		if held != o.held || o.class != h.debts.class(held) {
-			t.Fatalf("slot %d: holds %d, counts %d in class %d", slot, held, o.held, o.class)
-		}
-		used += int64(held)
-		if o.class != 0 {
-			listed++
+		if c := h.conns.get(slot); !c.out.IsEmpty() {
+			queues++
+			used += int64(c.out.Held())
 		}
 	}
-	n := 0
-	for class, head := range h.debts.heads {
-		k := 0
-		for o := head; o != nil; o = o.next {
-			k++
-			if int(o.class) != class || o.held < h.debts.least(class) {
-				t.Fatalf("an outbox of class %d that holds %d is listed in %d", o.class, o.held, class)
-			}
-		}
-		if n += k; k != h.debts.counts[class] {
-			t.Fatalf("%d are listed in class %d, which counts %d", k, class, h.debts.counts[class])
-		}
-	}
-	if used != h.budget.Used() || n != listed {
-		t.Fatalf("%d bytes are used, %d counted; %d listed of %d", used, h.budget.Used(), n, listed)
+	if used != h.queues.Budget().Used() || queues != h.queues.InUse() {
+		t.Fatalf("%d bytes are used by %d queues, counted are %d of %d", used, queues, h.queues.Budget().Used(), h.queues.InUse())
 	}
 }
 
@@ -243,12 +218,12 @@ func TestWhoWaitsGoesOnWhereTheQueueWasPaidAway(t *testing.T) {
 	w.mesh.Away("room/1", false)
 	w.pass(time.Second)
 	at := w.h.conns.get(c.slot)
-	if at.waiting != 1 || at.out.msgs != 2 {
-		t.Fatalf("%d wait for room, %d messages are queued", at.waiting, at.out.msgs)
+	if at.waiting != 1 || at.out.Messages() != 2 {
+		t.Fatalf("%d wait for room, %d messages are queued", at.waiting, at.out.Messages())
 	}
-	w.h.pay(at)
-	if at.out.n != 0 {
-		t.Fatalf("%d items are left", at.out.n)
+	w.h.trim(at)
+	if at.out.Len() != 0 {
+		t.Fatalf("%d items are left", at.out.Len())
 	}
 	c.slow = false
 	if got := c.texts(); len(got) != 2 || got[0] != "room/1/1 subs=[2]" {

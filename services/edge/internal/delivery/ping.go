@@ -4,7 +4,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 )
 
 // Fields of Ping; Pong has the first alone.
@@ -36,20 +36,19 @@ func (h *Hub) ping(c *conn, body []byte) bool {
 		}
 		body = body[n:]
 	}
-	h.push(c, item{kind: itemControl, b: h.pong(at)})
+	it := sendq.AnswerOf(h.pong(at))
+	h.push(c, &it)
 	h.noTurns(c)
 	h.heartbeat(c, uint32(reported))
 	return true
 }
 
-// pong makes the frame in the arena.
+// pong makes the frame.
 func (h *Hub) pong(at uint64) []byte {
-	start := h.room()
-	h.arena = h.arena[:start+wire.HeaderSize]
+	var body [9]byte
+	n := 0
 	if at != 0 {
-		h.arena = protowire.AppendFixed64(protowire.AppendTag(h.arena, sentAt, protowire.Fixed64Type), at)
+		n = len(protowire.AppendFixed64(protowire.AppendTag(body[:0], sentAt, protowire.Fixed64Type), at))
 	}
-	frame := h.arena[start:len(h.arena):len(h.arena)]
-	wire.PutHeader(frame, len(frame)-wire.HeaderSize, wirev1.FrameType_FRAME_TYPE_PONG)
-	return frame
+	return h.queues.ShortFrame(wirev1.FrameType_FRAME_TYPE_PONG, body[:n])
 }

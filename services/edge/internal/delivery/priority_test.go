@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -56,13 +57,13 @@ func TestNothingOvertakesItsTopic(t *testing.T) {
 	c.reads("room/2/1", "room/0/1", "room/1/1", "room/1/2")
 }
 
-// An item that waits ages: a level is worth priorityStep.
+// An item that waits ages: a level is worth sendq.PriorityStep.
 func TestWaitingMakesUrgent(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.lazy(0)
 	w.mesh.Live(w.mesh.Append("room/0", "a")...)
 	w.settle()
-	w.pass(3*priorityStep*time.Millisecond - time.Millisecond)
+	w.pass(3*sendq.PriorityStep*time.Millisecond - time.Millisecond)
 	w.mesh.Live(urgent(3, w.mesh.Append("room/1", "b"))...)
 	w.settle()
 	w.pass(time.Millisecond)
@@ -237,12 +238,12 @@ func TestOrderOfPriorities(t *testing.T) {
 
 // checkOrder of a, which came before b.
 func checkOrder(t *rapid.T, a, b *arrived, mixed bool) {
-	rank := func(x *arrived) int64 { return x.at - int64(x.level)*priorityStep }
+	rank := func(x *arrived) int64 { return x.at - int64(x.level)*sendq.PriorityStep }
 	overtook := a.number > b.number
 	switch {
 	case overtook && a.topic == b.topic:
 		t.Fatalf("%+v overtook %+v of its topic", a, b)
-	case overtook && a.at >= b.at+9*priorityStep:
+	case overtook && a.at >= b.at+9*sendq.PriorityStep:
 		t.Fatalf("%+v overtook %+v that had waited", a, b)
 	case mixed || a.topic == b.topic:
 	case overtook && rank(a) >= rank(b):
@@ -257,13 +258,16 @@ func TestOvertakingMakesNoGarbage(t *testing.T) {
 	c := w.lazy(0)
 	low, high := upstreamtest.Run("talk", 0, 0, "a"), urgent(9, upstreamtest.Run("room/1", 0, 0, "b"))
 	conn := w.h.conns.get(c.slot)
-	push := func(m *exchange.Message) { w.h.push(conn, item{kind: itemMessage, m: m, b: m.Frame, n: 1}) }
+	push := func(m *exchange.Message) {
+		it := sendq.Delivery(m, nil, false, 0)
+		w.h.push(conn, &it)
+	}
 	round := func() {
 		for range 20 {
 			push(low[0])
 			push(high[0])
 		}
-		w.h.freeQueue(conn, 1<<20)
+		conn.out.DropAll(1 << 20)
 	}
 	round()
 	if n := testing.AllocsPerRun(50, round); n != 0 {
@@ -282,22 +286,16 @@ func BenchmarkPush(b *testing.B) {
 			w := newWorld(benchTester{b}, Limits{})
 			conn := w.h.conns.get(w.lazy(0).slot)
 			low, high := urgent(x.waits, upstreamtest.Run("talk", 0, 0, "a")), urgent(x.new, upstreamtest.Run("room/1", 0, 0, "b"))
-			push := func(m *exchange.Message) { w.h.push(conn, item{kind: itemMessage, m: m, b: m.Frame, n: 1}) }
+			push := func(m *exchange.Message) {
+				it := sendq.Delivery(m, nil, false, 0)
+				w.h.push(conn, &it)
+			}
 			for range 1000 {
 				push(low[0])
 			}
 			for b.Loop() {
 				push(high[0])
-				i := uint32(0)
-				if x.new == 0 {
-					i = conn.out.n - 1
-				}
-				if w.h.account(conn, conn.out.at(i), -1); i == 0 {
-					w.h.popHead(conn)
-				} else {
-					*conn.out.at(i) = item{}
-					conn.out.n--
-				}
+				conn.out.DropAll(1)
 			}
 		})
 	}

@@ -1,7 +1,7 @@
 package delivery
 
 import (
-	"math"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 )
 
 // Ranked delivery. Candidates of a topic gather for a window (gather.go) or come from the log, as
@@ -21,39 +21,18 @@ type ranked struct {
 	gathered uint64
 }
 
-// mark is what the Message of a ranked subscription says beside: 0 nothing, unranked, or the bits
-// of its score.
-type mark uint64
-
-// unranked is no score: those are finite.
-const unranked = mark(0x7ff8_0000_0000_0001)
-
-// addressed is no score either: of a message that is not queued as it is shared, but with all that
-// differs for its subscriber.
-const addressed = mark(0x7ff8_0000_0000_0002)
-
-func scored(score float64) mark { return mark(math.Float64bits(score)) }
-
-// of is the score, and whether the message should have had one.
-func (m mark) of() (score float64, isUnranked bool) {
-	if m == unranked {
-		return 0, true
-	}
-	return math.Float64frombits(uint64(m)), false
-}
-
 // lineup is what a track hands on, in this order: the best, then those from a seq to another, but
 // for some.
 type lineup struct {
 	best     []ordered
-	from, to uint64   // from > to: none
-	skip     []uint64 // ascending
-	mark     mark     // of those behind the best
+	from, to uint64     // from > to: none
+	skip     []uint64   // ascending
+	mark     sendq.Mark // of those behind the best
 }
 
 type ordered struct {
 	seq  uint64
-	mark mark
+	mark sendq.Mark
 }
 
 // next is what comes next; ok is false where nothing is left.
@@ -84,7 +63,7 @@ func (o *lineup) pop() {
 }
 
 // putBack has a message that was taken out of the queue handed on again, before all others.
-func (o *lineup) putBack(seq uint64, m mark) {
+func (o *lineup) putBack(seq uint64, m sendq.Mark) {
 	o.best = append([]ordered{{seq, m}}, o.best...)
 }
 

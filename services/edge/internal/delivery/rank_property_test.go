@@ -108,9 +108,9 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 				oldest[f.name] = rapid.Uint64Range(max(oldest[f.name], 1), sent[f.name]+1).Draw(t, "oldest")
 				w.mesh.Retain(f.name, oldest[f.name])
 			case 8: // it pays for others
-				if c := w.h.conns.get(f.slot); !f.ended && c.out != noOutbox {
-					w.h.payDurable(c, 0)
-					w.h.compact(c)
+				if c := w.h.conns.get(f.slot); !f.ended && !c.out.IsEmpty() {
+					w.h.trimDurable(c, 0)
+					c.out.Compact()
 				}
 			case 9:
 				if c := w.h.conns.get(f.slot); !f.ended && c.tracks.Len() > 0 {

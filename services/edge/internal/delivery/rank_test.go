@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"math"
 	"strconv"
 	"testing"
 	"time"
@@ -233,17 +232,6 @@ func TestALineupOutlivesItsRange(t *testing.T) {
 		if n != 0 {
 			t.Errorf("%d %s are left", n, what)
 		}
-	}
-}
-
-func TestMarks(t *testing.T) {
-	for _, s := range []float64{0, 1, -1, math.MaxFloat64, math.SmallestNonzeroFloat64} {
-		if got, isUnranked := scored(s).of(); got != s || isUnranked {
-			t.Errorf("%g is %g", s, got)
-		}
-	}
-	if _, isUnranked := unranked.of(); !isUnranked {
-		t.Error("unranked is a score")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -113,7 +114,7 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 	case k == nil:
 		messages = t.rng.Messages
 	case k.answer.Err != nil:
-		messages, o.mark = k.messages, unranked
+		messages, o.mark = k.messages, sendq.Unranked
 	default:
 		messages, answer, skips = k.messages, k.answer.Members[member], k.skipsRest()
 	}
@@ -121,7 +122,7 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 	o.best = make([]ordered, len(answer.Best))
 	for i, b := range answer.Best {
 		best = append(best, b.Place)
-		o.best[i] = ordered{messages[b.Place].Seq, scored(b.Score)}
+		o.best[i] = ordered{messages[b.Place].Seq, sendq.Scored(b.Score)}
 	}
 	slices.Sort(best)
 	h.best = best
@@ -194,7 +195,7 @@ func (h *Hub) lineAll(t *track, k *ranking, o lineup, best []uint32, skips bool)
 
 // lined has the track hand on what was put in order, and so many behind the best.
 func (h *Hub) lined(t *track, k *ranking, o lineup, out uint64) {
-	if o.mark == unranked {
+	if o.mark == sendq.Unranked {
 		h.stats.Unranked.add(code.Of(k.answer.Err), out)
 	}
 	if back := t.rank.order.best; len(back) > 0 { // what was put back meanwhile

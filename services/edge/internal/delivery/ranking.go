@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -106,13 +107,13 @@ func (h *Hub) giveRanked(r *ranking, member int, c *conn, t *track, subs []*sub,
 	if r.answer.Err != nil {
 		h.stats.Unranked.add(code.Of(r.answer.Err), uint64(wanted))
 		for i := range wanted {
-			h.ephemeral(c, t, subs, overflow, r.messages[placeAt(places, i)], unranked)
+			h.ephemeral(c, t, subs, overflow, r.messages[placeAt(places, i)], sendq.Unranked)
 		}
 		return wanted
 	}
 	answer := &r.answer.Members[member]
 	for _, b := range answer.Best {
-		h.ephemeral(c, t, subs, overflow, r.messages[b.Place], scored(b.Score))
+		h.ephemeral(c, t, subs, overflow, r.messages[b.Place], sendq.Scored(b.Score))
 	}
 	h.stats.Drops.add(wirev1.Code_CODE_FILTERED, uint64(len(answer.Filtered)))
 	if r.skipsRest() {

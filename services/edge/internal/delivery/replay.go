@@ -206,7 +206,7 @@ func (h *Hub) putOff(t *track, why wirev1.Code) {
 	if why == wirev1.Code_CODE_MEMORY_BUDGET {
 		h.readLater(t) // its own queue may be empty, so that nothing opens it
 	}
-	if t.c.out.stuck || h.pinned > pinnedRanges {
+	if t.c.out.IsStalled() || h.pinned > pinnedRanges {
 		h.releaseRange(t)
 	}
 }

@@ -45,7 +45,7 @@ type port struct{ h *Hub }
 func (p port) conn(at exchange.Conn) *conn { return p.h.conns.get(at.Slot) }
 
 // ControlBytes implements claims.Delivery.
-func (p port) ControlBytes(at exchange.Conn) int { return p.conn(at).out.control }
+func (p port) ControlBytes(at exchange.Conn) int { return p.conn(at).out.Answers() }
 
 // ClaimState implements claims.Delivery.
 func (p port) ClaimState(at exchange.Conn, st *wirev1.ClaimState) {

@@ -10,14 +10,13 @@ func (h *Hub) Secured(slot uint32) { h.more(h.conns.get(slot)).secure = true }
 func (h *Hub) Sealed(slot uint32, n int) {
 	c := h.conns.get(slot)
 	less := n < int(c.sealed)
-	h.stats.QueuedBytes += int64(n) - int64(c.sealed)
-	h.budget.Charge(n - int(c.sealed))
+	h.queues.AddBytes(n - int(c.sealed))
 	if n > 0 || c.sealed > 0 {
 		h.more(c).sealed = uint32(n)
 		h.less(c)
 	}
-	if less && c.waiting > 0 && h.drained(c) {
-		h.wake(c)
+	if less {
+		h.wakeDrained(c)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestSealedCountsAsQueued(t *testing.T) {
 	s.post(h) // an empty queue takes any
 	s.post(h) // and this one waits in the log
 	if c.waiting != 1 {
-		t.Fatalf("%d messages are queued, and %d tracks wait", c.out.msgs, c.waiting)
+		t.Fatalf("%d messages are queued, and %d tracks wait", c.out.Messages(), c.waiting)
 	}
 	if h.drained(c) {
 		t.Fatal("the queue is taken for short")
@@ -27,7 +27,7 @@ func TestSealedCountsAsQueued(t *testing.T) {
 	if !h.drained(c) || h.wakes.len() != 1 {
 		t.Fatal("nobody goes on once the socket has taken the ciphertext")
 	}
-	if q := h.Stats().QueuedBytes; q != int64(c.out.bytes) {
-		t.Fatalf("%d bytes queued, want the %d of the queue", q, c.out.bytes)
+	if q := h.Stats().QueuedBytes; q != int64(c.out.Bytes()) {
+		t.Fatalf("%d bytes queued, want the %d of the queue", q, c.out.Bytes())
 	}
 }

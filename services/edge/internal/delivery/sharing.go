@@ -3,7 +3,7 @@ package delivery
 import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -82,29 +82,17 @@ func mostOf(subs []*sub) (topK uint32) {
 	return topK
 }
 
-// address makes a message one for those of the subscriptions that want it. For several of them it
-// is written out: what is shared by connections can't name them.
-func (h *Hub) address(it *item, subs []*sub) {
-	v := it.m.Verdicts.Load()
+// address makes a message one for those of the subscriptions that want it.
+func (h *Hub) address(it *sendq.Item, subs []*sub) {
+	v := it.Message().Verdicts.Load()
 	h.ids = h.ids[:0]
-	it.sub = subs[0].id
+	lowest := subs[0].id
 	for _, s := range subs {
-		it.sub = min(it.sub, s.id)
+		lowest = min(lowest, s.id)
 		if s.judge(v) == passes {
 			h.ids = append(h.ids, s.id)
 		}
 	}
 	h.looked(len(subs))
-	if len(subs) == 1 || len(h.ids) == 0 {
-		return
-	}
-	score, isUnranked := mark(it.from).of()
-	whole := make([]byte, wire.HeaderSize, len(it.m.Frame)+16+5*len(h.ids))
-	whole = append(whole, it.m.Frame[wire.HeaderSize:]...)
-	whole = wire.AppendTail(whole, 0, score, h.ids)
-	if isUnranked {
-		whole = wire.AppendUnranked(whole)
-	}
-	wire.PutHeader(whole, len(whole)-wire.HeaderSize, wirev1.FrameType_FRAME_TYPE_MESSAGE)
-	it.b, it.from = whole[:len(whole):len(whole)], uint64(addressed)
+	it.ForSubscriptions(lowest, h.ids, len(subs) > 1 && len(h.ids) > 0)
 }

@@ -245,34 +245,34 @@ func TestManyTimersOfOneConnectionAreSliced(t *testing.T) {
 		c.heard = h.ms
 		pass := func(what string, f func() bool) {
 			for more := true; more; {
-				before := c.out.msgs
+				before := c.out.Messages()
 				more = f()
-				if again := c.out.msgs - before; again > timerSlice {
+				if again := c.out.Messages() - before; again > timerSlice {
 					t.Fatalf("%d: %d messages came due in one go of %s", i, again, what)
 				}
 			}
 		}
 		pass("Tick", func() bool { return h.Tick(512) })
-		if c.out.msgs == n || !c.visited {
+		if c.out.Messages() == n || !c.visited {
 			t.Fatalf("%d: Tick did all", i)
 		}
 		pass("Work", func() bool { return h.Work(1) })
-		if c.out.msgs != n || c.visited {
-			t.Fatalf("%d: %d of %d messages go out again", i, c.out.msgs, n)
+		if c.out.Messages() != n || c.visited {
+			t.Fatalf("%d: %d of %d messages go out again", i, c.out.Messages(), n)
 		}
 		(&flusher{h: h}).flush()
 		h.SetTime(h.now+int64(Tick), wallStart)
 		pass("Tick", func() bool { return h.Tick(512) })
 		pass("Work", func() bool { return h.Work(1) })
-		if c.out.n != 0 {
-			t.Fatalf("%d: %d messages go out a third time at once", i, c.out.n)
+		if c.out.Len() != 0 {
+			t.Fatalf("%d: %d messages go out a third time at once", i, c.out.Len())
 		}
 		h.SetTime(h.now+due, wallStart)
 		c.heard = h.ms
 		pass("Tick", func() bool { return h.Tick(512) })
 		pass("Work", func() bool { return h.Work(1) })
-		if c.out.msgs != n {
-			t.Fatalf("%d: the next time, %d of %d messages are due", i, c.out.msgs, n)
+		if c.out.Messages() != n {
+			t.Fatalf("%d: the next time, %d of %d messages are due", i, c.out.Messages(), n)
 		}
 	}
 }

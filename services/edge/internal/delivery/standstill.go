@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -112,7 +113,8 @@ func (h *Hub) sendAgain(t *track, m *exchange.Message) {
 	}
 	h.opened(t, m, uint16(min(attempts, 65535)))
 	t.win.find(m.Seq).sends = 1 // so that a late ACK of what was sent before counts
-	h.push(c, item{kind: itemMessage, m: m, b: m.Frame, n: 1, t: t, attempt: uint16(min(attempts, 65535)), again: true})
+	it := sendq.Redelivery(m, &t.Stream, t.kind != kindPlain, uint16(min(attempts, 65535)))
+	h.push(c, &it)
 	h.cursorChanged(t)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -273,7 +274,8 @@ func (h *Hub) answerAt(s *sub, j *activation) {
 func (h *Hub) openSub(s *sub) {
 	s.open = true
 	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
-	h.push(s.c, item{kind: itemControl, b: s.answer.whole(s.id)})
+	it := sendq.AnswerOf(s.answer.whole(s.id))
+	h.push(s.c, &it)
 	h.begun(s)
 	h.rooms.report.Subscribed(h.handle(s.c), s.filter(), "", s.ack)
 	if s.kind != kindSession {

@@ -22,9 +22,9 @@ func (b *ByCode) add(c wirev1.Code, n uint64) {
 // all of it is 0.
 func (h *Hub) InUse() map[string]int {
 	return map[string]int{
-		"connections": int(h.stats.Connections), "queued bytes": int(h.stats.QueuedBytes), "un-ACKed": int(h.stats.Unacked), "ranges": h.pinned,
+		"connections": int(h.stats.Connections), "queued bytes": int(h.queues.Bytes()), "un-ACKed": int(h.stats.Unacked), "ranges": h.pinned,
 		"subscriptions": h.subSlab.Taken(), "subscriptions with wildcards": h.subMores.Taken(), "positions": h.tracks.Taken(), "parts of positions": h.trackMore.Taken(), "beginnings": h.pendings.Taken(),
-		"parts of connections": h.connMores.Taken(), "outboxes": h.outboxes.Taken(), "topics": h.states.Taken(), "reads": h.reads.Taken(),
+		"parts of connections": h.connMores.Taken(), "outboxes": h.queues.InUse(), "topics": h.states.Taken(), "reads": h.reads.Taken(),
 		"filters": h.filterSet.Taken(), "names": h.texts.Taken(), "records of links": h.links.Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.gathered, "claims": int(h.rooms.claims.Stats().Held),
 	}
 }

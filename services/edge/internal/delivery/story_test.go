@@ -93,8 +93,8 @@ func (w *world) settle() {
 func checkItems(t tester, h *Hub) {
 	for slot := range h.conns.len() {
 		c := h.conns.get(slot)
-		for i := range c.out.n {
-			tr := c.out.at(i).t
+		for i := range c.out.Len() {
+			tr := trackOf(c.out.At(i).Stream())
 			if tr == nil {
 				continue
 			}

@@ -21,26 +21,16 @@ type Held struct {
 	Taken  uint64 // bytes that the peer has acknowledged since it connected; 0: unknown
 }
 
-// Stuck says that the kernel takes nothing for a connection that is owed something, and what it
+// Stuck says that the kernel takes nothing for a connection that has something queued, and what it
 // holds for it.
 func (h *Hub) Stuck(slot uint32, held Held) {
 	c := h.conns.get(slot)
-	o := c.out
-	if o == noOutbox || c.ended {
+	if c.out.IsEmpty() || c.ended {
 		return
 	}
-	if !o.stuck {
-		o.stuck, o.stuckAt, o.taken, o.late = true, h.now, held.Taken, false
-		h.stats.Stuck++
-	}
-	h.stats.KernelBytes += int64(held.Memory - o.kernel)
-	h.charge(o, held.Memory-o.kernel)
-	o.kernel = held.Memory
-	h.deepens(c)
-	switch {
-	case o.taken != held.Taken:
-		o.stuckAt, o.taken, o.late = h.now, held.Taken, false
-	case h.now-o.stuckAt >= int64(h.lim.StuckTimeout) && c.state == stateOpen && !c.draining:
+	idle := c.out.Stall(h.now, held.Memory, held.Taken)
+	h.warnSlow(c)
+	if idle >= h.lim.StuckTimeout && c.state == stateOpen && !c.draining {
 		h.tookNothing(c)
 	}
 }
@@ -48,14 +38,12 @@ func (h *Hub) Stuck(slot uint32, held Held) {
 // tookNothing closes a connection whose client has taken nothing for long, as far as such closes
 // are allowed: many at a time are the edge's or the network's doing.
 func (h *Hub) tookNothing(c *conn) {
-	o := c.out
-	if !o.late {
-		o.late = true
+	if c.out.TurnLate() {
 		h.cfg.Gate.Turned(h.now)
 	}
 	if why := h.cfg.Gate.Close(h.now); why != linkhealth.None {
 		h.stats.SparedStuck[why]++
-		o.stuckAt = h.now - int64(h.lim.StuckTimeout) + int64(stuckAgain)
+		c.out.StalledSince(h.now - int64(h.lim.StuckTimeout) + int64(stuckAgain))
 		return
 	}
 	h.stats.StuckCloses++
@@ -65,26 +53,9 @@ func (h *Hub) tookNothing(c *conn) {
 // Unstuck says that the kernel takes bytes again.
 func (h *Hub) Unstuck(slot uint32) {
 	c := h.conns.get(slot)
-	if !c.out.stuck {
+	if !c.out.IsStalled() {
 		return
 	}
-	h.unstick(c)
-	if c.waiting > 0 && h.drained(c) {
-		h.wake(c)
-	}
-}
-
-// unstick forgets that the socket is stuck.
-func (h *Hub) unstick(c *conn) {
-	o := c.out
-	if !o.stuck {
-		return
-	}
-	o.stuck, o.stuckAt, o.taken, o.late = false, 0, 0, false
-	h.stats.Stuck--
-	h.stats.KernelBytes -= int64(o.kernel)
-	h.charge(o, -o.kernel)
-	if o.kernel = 0; o.n == 0 {
-		h.giveOutbox(c)
-	}
+	c.out.Resume()
+	h.wakeDrained(c)
 }

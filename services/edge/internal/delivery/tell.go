@@ -30,5 +30,5 @@ func (h *Hub) tellDeliveredIn(g *membership, m *exchange.Message) {
 
 // tellSlow says that a connection's queue has reached so many per cent of its bound.
 func (h *Hub) tellSlow(c *conn, percent int) {
-	h.rooms.report.Slow(h.handle(c), percent, uint64(c.out.msgs), uint64(c.out.bytes))
+	h.rooms.report.Slow(h.handle(c), percent, uint64(c.out.Messages()), uint64(c.out.Bytes()))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
@@ -27,22 +28,22 @@ const (
 // It lies in the hub's slab: lists that may outlive it hold a trackRef. The order of its fields
 // leaves no gaps: it is a part of what an idle connection takes.
 type track struct {
-	c        *conn
-	topic    *topicState
-	atTopic  uint32 // in topic.tracks
-	atConn   uint32 // in c.tracks
-	gen      uint32
-	unacked  uint32
-	queued   uint32 // messages in the queue
-	window   uint16 // 0: only the connection's, which is greater
-	overflow uint8  // one of those below
-	kind     trackKind
-	ack      bool
-	behind   bool
-	reading  bool // waits for a range
-	runs     bool // in hub.runnable
-	waits    bool // for a window or the queue
-	held     bool // its subscription is not open yet
+	sendq.Stream        // what the send queue knows of it: the first field, see trackOf
+	atTopic      uint32 // in topic.tracks
+	atConn       uint32 // in c.tracks
+	gen          uint32
+	c            *conn
+	topic        *topicState
+	unacked      uint32
+	window       uint16 // 0: only the connection's, which is greater
+	overflow     uint8  // one of those below
+	kind         trackKind
+	ack          bool
+	behind       bool
+	reading      bool // waits for a range
+	runs         bool // in hub.runnable
+	waits        bool // for a window or the queue
+	held         bool // its subscription is not open yet
 	// another subscription's answer says where it is: it stays there until that shares it
 	told bool
 	lags bool // in hub.lagging

@@ -76,8 +76,8 @@ func TestSubscriptionOfASessionIsLetOutInSlices(t *testing.T) {
 	if n := slicesOf(t, a.h, lookSlice, "topics are let out", func() int { return heldTracks(c) }); n < topics/lookSlice {
 		t.Fatalf("%d topics were let out in %d slices", topics, n)
 	}
-	if heldTracks(c) != 0 || c.out.msgs != 1 {
-		t.Fatalf("%d topics wait yet, %d messages go out", heldTracks(c), c.out.msgs)
+	if heldTracks(c) != 0 || c.out.Messages() != 1 {
+		t.Fatalf("%d topics wait yet, %d messages go out", heldTracks(c), c.out.Messages())
 	}
 }
 
@@ -233,16 +233,16 @@ func TestQueueOfABrokenConnectionIsDroppedInSlices(t *testing.T) {
 	}
 	for h.Work(4096) {
 	}
-	if c.out.n != queued {
-		t.Fatalf("%d items are queued", c.out.n)
+	if c.out.Len() != queued {
+		t.Fatalf("%d items are queued", c.out.Len())
 	}
 	h.Gone(slots[0])
-	if c.out.n != queued {
+	if c.out.Len() != queued {
 		t.Fatal("the queue was dropped at once")
 	}
-	slicesOf(t, h, fanSlice, "items are dropped", func() int { return int(c.out.n) })
-	if c.out.n != 0 || h.Stats().QueuedBytes != 0 {
-		t.Fatalf("%d items, %d bytes are queued", c.out.n, h.Stats().QueuedBytes)
+	slicesOf(t, h, fanSlice, "items are dropped", func() int { return int(c.out.Len()) })
+	if c.out.Len() != 0 || h.Stats().QueuedBytes != 0 {
+		t.Fatalf("%d items, %d bytes are queued", c.out.Len(), h.Stats().QueuedBytes)
 	}
 	if over := h.Over(nil, 1); len(over) != 1 {
 		t.Fatal("the connection does not end")
@@ -385,14 +385,14 @@ func TestManyGroupsArePausedInSlices(t *testing.T) {
 func TestNothingOfAGroupIsSentAfterItWasLeft(t *testing.T) {
 	const each = 500
 	h, mesh, c := memberships(t, 1, each)
-	if int(c.out.msgs) != each {
-		t.Fatalf("%d messages are queued", c.out.msgs)
+	if int(c.out.Messages()) != each {
+		t.Fatalf("%d messages are queued", c.out.Messages())
 	}
 	h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1}), 1)
 	for h.Work(4096) {
 	}
-	if c.out.msgs != 0 || mesh.settled != each {
-		t.Fatalf("%d messages are queued after Unsubscribe, %d of %d were given back", c.out.msgs, mesh.settled, each)
+	if c.out.Messages() != 0 || mesh.settled != each {
+		t.Fatalf("%d messages are queued after Unsubscribe, %d of %d were given back", c.out.Messages(), mesh.settled, each)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -88,7 +89,13 @@ func (w *walked) at(name string) *track {
 // that it is a part of: otherwise one client's long lists would keep its whole loop busy. No walk
 // counts for much more than it is, or others would wait for nothing.
 func TestEachWalkCounts(t *testing.T) {
-	last := func(w *walked) *item { return w.c.out.at(w.c.out.n - 1) }
+	last := func(w *walked) *sendq.Item { return w.c.out.At(w.c.out.Len() - 1) }
+	fresh := func(name string, priority uint8) *sendq.Item {
+		m := upstreamtest.Encode(name, 0, 0, "x")
+		m.Priority = priority
+		it := sendq.Delivery(m, nil, false, 0)
+		return &it
+	}
 	for what, one := range map[string]struct {
 		items int
 		do    func(w *walked)
@@ -115,33 +122,31 @@ func TestEachWalkCounts(t *testing.T) {
 		"a redelivery that is taken back":     {2 * walkedItems, func(w *walked) { w.h.killAgain(w.at("room/1"), 1) }},
 		"a track that steps back":             {3 * walkedItems, func(w *walked) { w.h.purge(w.at("room/2"), false) }},
 		"the end of a track":                  {3 * walkedItems, func(w *walked) { w.h.purge(w.at("room/2"), true) }},
-		"last words":                          {3 * walkedItems, func(w *walked) { w.h.dropQueue(w.c) }},
+		"last words":                          {3 * walkedItems, func(w *walked) { w.c.out.KeepAnswers() }},
 		"a cut":                               {3 * walkedItems, func(w *walked) { w.h.cut(w.c, wirev1.Code_CODE_MEMORY_BUDGET, "") }},
-		"a payment":                           {(3*3 + 2*looksAsOne - 1) * walkedItems, func(w *walked) { w.h.pay(w.c) }},
-		"what is given back to a group":       {walkedItems * looksAsOne, func(w *walked) { w.h.payDurable(w.c, 0) }},
-		"what is paid by dropping the oldest": {walkedItems * looksAsOne, func(w *walked) { w.h.payOldest(w.c, 0) }},
+		"a payment":                           {(3*3 + 2*looksAsOne - 1) * walkedItems, func(w *walked) { w.h.trim(w.c) }},
+		"what is given back to a group":       {walkedItems * looksAsOne, func(w *walked) { w.h.trimDurable(w.c, 0) }},
+		"what is paid by dropping the oldest": {walkedItems * looksAsOne, func(w *walked) { w.h.trimOldest(w.c, 0) }},
 		"room for one more": {2 * walkedItems, func(w *walked) {
 			w.h.dropOldest(w.at("room/2"), upstreamtest.Encode("room/2", upstreamtest.BaseEpoch, walkedItems+1, "x"), wirev1.Code_CODE_QUEUE_FULL)
 		}},
 		"a newest message that finds no other": {3 * walkedItems, func(w *walked) {
-			m := upstreamtest.Encode("note/1", 0, 0, "x")
-			w.h.replaceQueued(w.c, &item{kind: itemMessage, m: m, b: m.Frame, n: 1})
+			w.c.out.Replace(fresh("note/1", 0))
 		}},
 		"a newest message in the place of another": {3 * walkedItems, func(w *walked) {
 			w.h.Event(exchange.Live{Messages: []*exchange.Message{upstreamtest.Encode("note/1", 0, 0, "x")}})
 			for w.h.Work(4096) {
 			}
 			w.h.cost.Items = 0
-			w.h.replaceQueued(w.c, last(w))
+			w.c.out.Replace(last(w))
 		}},
 		"the oldest where some were overtaken": {3 * walkedItems, func(w *walked) {
-			w.c.out.moved = true
-			w.h.oldestEphemeral(w.c.out)
+			w.h.push(w.c, fresh("room/3", 9)) // overtakes
+			w.h.cost.Items = 0
+			w.c.out.DropOldestEphemeral()
 		}},
 		"one that overtakes all others": {2 * walkedItems, func(w *walked) {
-			m := upstreamtest.Encode("room/3", 0, 0, "x")
-			m.Priority = 9
-			w.h.place(w.c.out, &item{kind: itemMessage, m: m, b: m.Frame, n: 1})
+			w.h.push(w.c, fresh("room/3", 9))
 		}},
 		"what subscriptions ask for together": {walkedSubs, func(w *walked) { w.h.settle(w.at("room/1")) }},
 		"who of many wants a message": {walkedSubs, func(w *walked) {
@@ -155,12 +160,11 @@ func TestEachWalkCounts(t *testing.T) {
 			w.h.sharing(s, "room/1")
 		}},
 		"a message for many": {walkedSubs, func(w *walked) {
-			m := upstreamtest.Encode("room/1", 0, 0, "x")
 			var all []*sub
 			for _, s := range w.c.subs.All() {
 				all = append(all, s)
 			}
-			w.h.address(&item{kind: itemMessage, m: m, b: m.Frame, n: 1}, all)
+			w.h.address(fresh("room/1", 0), all)
 		}},
 		"whether somebody is a member": {walkedSubs, func(w *walked) {
 			w.h.rooms.presence.Since(w.h.handle(w.c), "room/1")

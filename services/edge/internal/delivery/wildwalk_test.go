@@ -61,7 +61,7 @@ func TestWildcardsAreWalkedWhileTheyComeAndGo(t *testing.T) {
 			}
 		}
 		for i, slot := range slots {
-			if got := h.conns.get(slot).out.msgs; !gone[i] && got != 1 {
+			if got := h.conns.get(slot).out.Messages(); !gone[i] && got != 1 {
 				t.Fatalf("seed %d: connection %d got the message %d times", seed, i, got)
 			}
 		}
@@ -111,7 +111,7 @@ func TestFiltersThatEndInTheMiddleOfTheirWalk(t *testing.T) {
 		}
 		for h.Work(1) {
 		}
-		if n := h.conns.get(other).out.msgs; n != 0 {
+		if n := h.conns.get(other).out.Messages(); n != 0 {
 			t.Fatalf("after %d steps: %d messages of another topic came", steps, n)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -139,15 +140,16 @@ func (h *Hub) unopened(t *track, seq uint64) {
 
 // killAgain drops a queued redelivery.
 func (h *Hub) killAgain(t *track, seq uint64) {
-	c := t.c
-	for i := range c.out.n {
-		if it := c.out.at(i); it.t == t && it.kind == itemMessage && it.again && it.m.Seq == seq && !c.out.begun(i) {
+	q := &t.c.out
+	for i := range q.Len() {
+		if it := q.At(i); it.Stream() == &t.Stream && it.Kind() == sendq.Message && it.Again() && it.Message().Seq == seq && !q.Begun(i) {
 			h.looked(int(i))
-			h.kill(c, i)
+			q.Drop(i)
+			q.Tidy()
 			return
 		}
 	}
-	h.looked(int(c.out.n))
+	h.looked(int(q.Len()))
 }
 
 // follows reports whether it matters to the track when its messages leave.
@@ -159,7 +161,7 @@ func (h *Hub) sent(c *conn, t *track, m *exchange.Message) {
 	if m.Seq == 0 {
 		return
 	}
-	if t.latest != nil && t.queued == 0 {
+	if t.latest != nil && t.Queued() == 0 {
 		h.tryLatest(t)
 	}
 	if !t.ack {
@@ -199,11 +201,12 @@ func (h *Hub) overdue(t *track, e *entry) {
 		if c.timedOut >= c.window {
 			h.fail(c, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
 		}
-	case !h.afford(c, len(e.m.Frame)+c.out.more(1)):
+	case !h.fitsBudget(c, len(e.m.Frame)+c.out.Extra(1)):
 		h.wait(t, e)
 	default:
 		e.attempt, e.due, e.queued = e.attempt+1, 0, true
-		h.push(c, item{kind: itemMessage, m: e.m, b: e.m.Frame, n: 1, t: t, attempt: e.attempt, again: true})
+		it := sendq.Redelivery(e.m, &t.Stream, t.kind != kindPlain, e.attempt)
+		h.push(c, &it)
 		h.cursorChanged(t)
 	}
 }

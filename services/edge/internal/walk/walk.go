@@ -1,6 +1,6 @@
 // Package walk cuts what an event loop does for many things into slices, so that nothing that grows
-// with subscribers or backlog is done in one go: jobs that wait in a queue for their next slice, and
-// what a slice costs.
+// with subscribers or backlog is done in one go: jobs that wait in a queue for their next slice,
+// and what a slice costs.
 package walk
 
 // ItemsPerUnit is how many items of a walk take about as long as one delivery, which is the unit
@@ -8,8 +8,8 @@ package walk
 const ItemsPerUnit = 16
 
 // Cost counts the items that walks have looked at. Each walk over a queue, a window or the
-// subscriptions of a connection is bounded by a limit and adds its length; whoever cut the work into
-// slices takes what that came to, so that many such walks end a slice as many deliveries do.
+// subscriptions of a connection is bounded by a limit and adds its length; whoever cut the work
+// into slices takes what that came to, so that many such walks end a slice as many deliveries do.
 type Cost struct{ Items uint32 }
 
 // Add notes a walk over n items.
@@ -92,8 +92,8 @@ func (q *Jobs) Step() (cost int) {
 // visited.
 type Slots struct{ Next uint32 }
 
-// Step visits slots until most units are spent, and reports whether there are no more. visit reports
-// whether it is done with its slot; otherwise it is given the same once more.
+// Step visits slots until most units are spent, and reports whether there are no more. visit
+// reports whether it is done with its slot; otherwise it is given the same once more.
 func (s *Slots) Step(c *Cost, most int, slots uint32, visit func(slot uint32) (done bool)) (done bool) {
 	for range c.Slice(most) {
 		if s.Next >= slots {

@@ -29,7 +29,7 @@ func newMetrics(reg prometheus.Registerer, w *Watches) *metrics {
 			Name: "pushmesh_router_presence_bad_frames_total", Help: "Presence frames from edges that could not be decoded.", ConstLabels: prometheus.Labels{"code": code.Name(wirev1.Code_CODE_BAD_FRAME)},
 		}),
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_router_presence_ends_total", Help: "Presence watches that this router refused or ended, by code.",
+			Name: "pushmesh_router_presence_ended_total", Help: "Presence watches that this router refused or ended, by code.",
 		}, []string{"code"}),
 	}
 	if reg != nil {

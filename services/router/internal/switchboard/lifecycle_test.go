@@ -234,11 +234,11 @@ func TestWhatStoresAppendIsRouted(t *testing.T) {
 		if bad != 1 || r.value("_bad_messages_total") != 1 {
 			t.Errorf("bad messages: %v, then %v; want 1", bad, r.value("_bad_messages_total"))
 		}
-		if r.value("_check_topics_total") != 2 {
-			t.Errorf("%v edges were told to check a topic, want 2", r.value("_check_topics_total"))
+		if r.value("_head_checks_total") != 2 {
+			t.Errorf("%v head checks are counted, want 2", r.value("_head_checks_total"))
 		}
-		if r.value("_stored_messages_total") != 3 {
-			t.Errorf("%v messages of stores are counted, want 3", r.value("_stored_messages_total"))
+		if r.value("_store_notified_messages_total") != 3 {
+			t.Errorf("%v messages of stores are counted, want 3", r.value("_store_notified_messages_total"))
 		}
 	})
 }
@@ -355,12 +355,12 @@ func TestADigestThatDiffersBringsASnapshot(t *testing.T) {
 		r := start(t)
 		r.wants("e1", "a")
 		pass(2 * interest.Hearing)
-		if n := r.value("_snapshots_wanted_total"); n != 0 {
+		if n := r.value("_interest_snapshots_requested_total"); n != 0 {
 			t.Errorf("%v snapshots were asked for without a reason", n)
 		}
 		r.send(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "e1", EdgeIncarnation: 1, Version: 1, Count: 2, Hash: 1})
 		pass(time.Second)
-		if !slices.ContainsFunc(r.to("e1"), (*meshv1.RouterFrame).GetWantSnapshot) || r.value("_snapshots_wanted_total") == 0 {
+		if !slices.ContainsFunc(r.to("e1"), (*meshv1.RouterFrame).GetWantSnapshot) || r.value("_interest_snapshots_requested_total") == 0 {
 			t.Error("no snapshot was asked for")
 		}
 		if !r.send(t, bus.RouterSnapshot("r"), &meshv1.EdgeSnapshot{EdgeId: "e1", EdgeIncarnation: 1, Version: 1, Parts: 1, Filters: []string{"b"}}) {

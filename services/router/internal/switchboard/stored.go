@@ -17,7 +17,7 @@ func (s *Switchboard) shareStored() {
 	}
 	leave, err := s.cfg.Bus.Share(bus.Stored, bus.Routers, pending, s.stored)
 	if err != nil {
-		s.cfg.Log.Warn("messages that stores append are not routed here", "error", err)
+		s.cfg.Log.Warn("this router does not receive messages that stores append on their own", "error", err)
 		return
 	}
 	s.leaveStored = leave

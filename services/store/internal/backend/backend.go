@@ -7,23 +7,47 @@ package backend
 
 import "context"
 
-// Backend is one database.
+// Backend is one database: the log, and the records that are kept beside it.
 type Backend interface {
 	Log
+	Records
+	Meshes
+
+	// Time is the database's clock, in Unix microseconds.
+	Time(ctx context.Context) (uint64, error)
+	// Ping reports whether the database answers; and, where it could not be written to before,
+	// whether it can again.
+	Ping(ctx context.Context) error
+	// Check names for people what is wrong with the database, as far as is known without asking it;
+	// nil: nothing.
+	Check() error
+	// Close ends everything, open writers included.
+	Close() error
+}
+
+// Records are what the log does not need to append and to be read.
+type Records interface {
 	Sessions
 	Namespaces
 	Models
 	DeadLetters
 	Schedules
-	Slices
 	Claims
-	Meshes
+}
+
+// Log is the log of shards, and who owns them.
+type Log interface {
+	Finder
+	Slices
 
 	// OpenWriter makes a writer, with a connection of its own where the database has connections.
 	// It owns no shard yet.
 	OpenWriter(ctx context.Context, owner Owner) (Writer, error)
 	// OpenWatch makes a watch over the stores that use this database.
 	OpenWatch(ctx context.Context, owner Owner) (Watch, error)
+	// Oldest answers each question, in order: the first run of the topic whose At is not before
+	// NotBefore, of those that end at From or later.
+	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
 	// Owners says who claimed which shards last and has not released them (it may be dead since).
 	Owners(ctx context.Context) ([]Ownership, error)
 	// Fence ends every writer and ClaimRun of one incarnation of a store: when it returns nil, none
@@ -34,19 +58,9 @@ type Backend interface {
 	// epoch, which must be greater than the present ones (ErrConflict). No shard may be owned
 	// meanwhile (ErrConflict).
 	NewEpoch(ctx context.Context, epoch uint64) error
-	// Time is the database's clock, in Unix microseconds.
-	Time(ctx context.Context) (uint64, error)
-	// Ping reports whether the database answers; and, where it could not be written to before,
-	// whether it can again.
-	Ping(ctx context.Context) error
 	// Away says at once, without asking the database, why appends would be refused now (a
 	// *code.Error with a time to come back); nil: it is tried.
 	Away() error
-	// Check names for people what is wrong with the database, as far as is known without asking it;
-	// nil: nothing.
-	Check() error
-	// Close ends everything, open writers included.
-	Close() error
 }
 
 // Owner is one run of a store process.
@@ -115,14 +129,6 @@ type Loader interface {
 	// LoadMark is told marks after the checkpoint. What they moved is in no checkpoint: the next
 	// one has to have it before it covers them.
 	LoadMark(Mark)
-}
-
-// Log reads what writers committed.
-type Log interface {
-	Finder
-	// Oldest answers each question, in order: the first run of the topic whose At is not before
-	// NotBefore, of those that end at From or later.
-	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
 }
 
 // Finder finds what writers committed.

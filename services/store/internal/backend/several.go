@@ -4,7 +4,7 @@ package backend
 type Several interface {
 	Backend
 	// Databases that hold shards; their number and order never change.
-	Databases() []Backend
+	Databases() []Log
 	// Place of a shard in Databases now; -1: on the move, nobody shall own it.
 	Place(shard int) int
 }

@@ -32,7 +32,7 @@ type Set struct {
 	*postgres.DB // home
 	names        []string
 	all          []*postgres.DB
-	bases        []backend.Backend
+	bases        []backend.Log
 	log          *slog.Logger
 	group        *lifecycle.Group
 	places       atomic.Pointer[[topic.Shards]int]
@@ -88,7 +88,8 @@ func (s *Set) Start(context.Context) error {
 			case <-tick.C:
 			}
 			if err := s.refresh(ctx); err != nil {
-				s.log.Debug("placement", "error", err) // the last one holds
+				// the last one holds
+				s.log.Debug("reading the placement of shards failed", "error", err)
 			}
 		}
 	})
@@ -107,7 +108,7 @@ func (s *Set) refresh(ctx context.Context) error {
 	for _, p := range placed {
 		places[p.Shard] = slices.Index(s.names, p.Database)
 		if places[p.Shard] < 0 {
-			s.log.Error("a shard lies in a database that this store was not told of", "shard", p.Shard, "database", p.Database)
+			s.log.Error("a shard is in a database that is not among this store's --shard-db settings", "shard", p.Shard, "database", p.Database)
 		}
 		if p.Moving {
 			places[p.Shard] = -1
@@ -125,14 +126,15 @@ func (s *Set) Ping(ctx context.Context) error {
 			continue
 		}
 		if err := db.Ping(ctx); err != nil {
-			s.log.Debug("still no room", "database", s.names[i+1], "error", err) // Check names it
+			// Check names it
+			s.log.Debug("a database is still full", "database", s.names[i+1], "error", err)
 		}
 	}
 	return err
 }
 
 // Databases are home and the others.
-func (s *Set) Databases() []backend.Backend { return s.bases }
+func (s *Set) Databases() []backend.Log { return s.bases }
 
 // Place of a shard.
 func (s *Set) Place(shard int) int { return s.places.Load()[shard] }

@@ -29,9 +29,16 @@ type Claims interface {
 	List(context.Context, *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreServiceListClaimsResponse, error)
 }
 
+// Database is what the service asks of a backend itself; all else is the log's and the claims'.
+type Database interface {
+	backend.Records
+	// Keys is that of a backend.Finder.
+	Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error)
+}
+
 // Config of a Service.
 type Config struct {
-	Backend backend.Backend
+	Backend Database
 	Log     *shardlog.Log
 	Owners  Owners
 	Claims  Claims
@@ -89,7 +96,7 @@ func (s *Service) refused(ctx context.Context, doing string, err error) error {
 	case ctx.Err() != nil:
 		return code.From(ctx.Err())
 	}
-	s.cfg.Logger.Warn("the database refused", "doing", doing, "error", err)
+	s.cfg.Logger.Warn("a call to the database failed", "doing", doing, "error", err)
 	return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, doing+": "+err.Error())
 }
 

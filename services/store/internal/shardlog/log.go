@@ -18,7 +18,7 @@ import (
 
 // Config of a Log.
 type Config struct {
-	Backend backend.Backend
+	Backend backend.Log
 	Owner   backend.Owner
 	// Writers is how many lanes append side by side, in each database; a shard belongs to lane
 	// shard % Writers of its database.
@@ -60,7 +60,7 @@ func New(cfg Config) *Log {
 	}
 	cfg.Known, cfg.Ages = orSure(cfg.Known), orSure(cfg.Ages)
 	g := &Log{cfg: cfg, place: func(int) int { return 0 }}
-	bases := []backend.Backend{cfg.Backend}
+	bases := []backend.Log{cfg.Backend}
 	if several, ok := cfg.Backend.(backend.Several); ok {
 		bases, g.place = several.Databases(), several.Place
 	}

@@ -232,11 +232,11 @@ func TestABackendThatIsAwaySaysSo(t *testing.T) {
 // pair is two databases, of the even and the odd shards; one shard is on the move.
 type pair struct {
 	backend.Backend
-	all   []backend.Backend
+	all   []backend.Log
 	moves int
 }
 
-func (p *pair) Databases() []backend.Backend { return p.all }
+func (p *pair) Databases() []backend.Log { return p.all }
 
 func (p *pair) Place(shard int) int {
 	if shard == p.moves {
@@ -266,7 +266,7 @@ func TestShardsLieInTheirDatabases(t *testing.T) {
 			wanted = append(wanted, s)
 		}
 	}
-	l := backendtest.OpenLogOf(t, backendtest.AllShards(), &pair{even, []backend.Backend{even, odd}, moves}, me, 2, backendtest.NewClock().Now)
+	l := backendtest.OpenLogOf(t, backendtest.AllShards(), &pair{even, []backend.Log{even, odd}, moves}, me, 2, backendtest.NewClock().Now)
 	l.WaitReady(t)
 	if got := l.Owned(); !slices.Equal(got, wanted) {
 		t.Errorf("owns %d shards, want all but %d", len(got), moves)
