@@ -302,7 +302,7 @@ func (e *Edge) Start(ctx context.Context) error {
 		return err
 	}
 	e.started.Store(true)
-	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "poller", loop.PollerKind(e.settings.Poller).Chosen(), "send", e.sendMode(), "max_connections", e.maxConnections)
+	e.tel.Log.Info("edge is serving", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "poller", loop.PollerKind(e.settings.Poller).Chosen(), "send", e.sendMode(), "max_connections", e.maxConnections)
 	return nil
 }
 

@@ -1,6 +1,6 @@
-// Package try lets a function of many steps, each of which may fail, be read as its steps: a step that
-// fails ends the function, whose deferred calls run, and its error is the result, as if it had been
-// returned. It is for measurements, where a step that failed leaves nothing to go on with.
+// Package try lets a function of many steps, each of which may fail, be read as its steps: a step
+// that fails ends the function, whose deferred calls run, and its error is the result, as if it had
+// been returned. It is for measurements, where a step that failed leaves nothing to go on with.
 //
 //	func fill(ctx context.Context, url string) (err error) {
 //		defer try.Catch(&err)
