@@ -133,7 +133,7 @@ func (h *Hub) ack(c *conn, e *ackEntry, again bool) (done bool) {
 		}
 	}
 	for _, g := range c.groups {
-		found += h.ackGroup(g, e)
+		found += h.groups.ack(g, e)
 	}
 	if found == 0 && !again {
 		h.stats.StaleAcks++
@@ -187,7 +187,7 @@ func (h *Hub) ackTrack(t *track, a *ackEntry) (n int, done bool) {
 func (h *Hub) acked(t *track, e *entry) {
 	if t.cur != nil {
 		t.cur.Settle(e.seq, e.seq)
-		h.cursorChanged(t)
+		h.sessions.cursorChanged(t)
 	}
 	h.tellDelivered(t, e.seq)
 	h.leaves(t, e)
@@ -209,9 +209,9 @@ func (h *Hub) ackParked(t *track, seq uint64, through bool) (n int) {
 		}
 		h.tellDelivered(t, p)
 	}
-	h.cursorChanged(t)
+	h.sessions.cursorChanged(t)
 	n = w.unpark(through, seq)
-	h.wake(t.c) // the floor may have moved
+	h.waker.wake(t.c) // the floor may have moved
 	t.c.timedOut -= min(t.c.timedOut, uint32(n))
 	if len(w.parked) == 0 && len(w.live()) == 0 {
 		h.giveWindow(t)
@@ -226,7 +226,7 @@ func (h *Hub) nack(c *conn, m *wirev1.Nack) {
 	h.stats.Nacks++
 	found := false
 	for _, g := range c.groups {
-		found = h.nackGroup(g, m) || found
+		found = h.groups.nack(g, m) || found
 	}
 	ts := h.topics.Get(m.GetTopic())
 	if ts == nil {

@@ -171,7 +171,7 @@ func TestAnswerTellsWhereSharedTracksAre(t *testing.T) {
 	other.pos = 9
 	for _, track := range []*track{told, other} {
 		track.behind = true
-		a.h.run(track)
+		a.h.replay.enqueue(track)
 	}
 	if told.runs || !other.runs {
 		t.Fatalf("who is in the answer goes on: %v; who is not: %v", told.runs, other.runs)

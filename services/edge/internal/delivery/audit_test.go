@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 )
 
 // audit looks at everything that must be true of a hub at rest, whatever brought it there: what is
@@ -88,14 +89,14 @@ func (a *auditor) conn(c *conn) {
 		if g.waits {
 			waiting++
 		}
-		if g.ack {
-			for _, e := range g.live() {
-				if e.m != nil && e.state != assignedWaits {
+		if g.ACK {
+			for _, e := range g.Live() {
+				if e.Message != nil && e.State != membership.Waiting {
 					unacked++
 				}
 			}
 		}
-		timedOut += len(g.late)
+		timedOut += int(g.Late())
 	}
 	a.is(c, "tracks and groups that wait", int(c.waiting), waiting)
 	a.is(c, "un-ACKed", int(c.unacked), unacked)
@@ -206,13 +207,13 @@ func (a *auditor) goesOn(c *conn, t *track) {
 		a.holds(c, "who is behind in "+name+" reads, waits or is in line", t.runs || t.reading || t.waits || t.retryAt > 0)
 	}
 	if t.behind && !t.held && !t.told && t.rank == nil {
-		a.holds(c, "who is behind in "+name+" is counted as such", t.lags && slices.ContainsFunc(h.lagging, func(r trackRef) bool { return r.get() == t }))
+		a.holds(c, "who is behind in "+name+" is counted as such", t.lags && slices.ContainsFunc(h.lagging.tracks, func(r trackRef) bool { return r.get() == t }))
 	}
 	if t.reading && t.rank == nil {
 		a.holds(c, "what is read of "+name+" was asked for", t.topic.reads != nil && slices.ContainsFunc(t.topic.reads.from[t.asked], func(r trackRef) bool { return r.get() == t }))
 	}
 	if t.waits && c.out.Len() == 0 && t.retryAt == 0 && t.behind && !t.runs && !t.reading && t.latest == nil && t.rank == nil {
-		room, enough := h.roomToRead(t)
+		room, enough := h.replay.roomToRead(t)
 		a.holds(c, "nobody waits in "+name+" who has room, and whom nothing that leaves wakes", !room || !enough && !t.waited())
 	}
 	if t.latest != nil {
@@ -273,35 +274,33 @@ func (a *auditor) shares(c *conn, t *track) {
 	a.holds(c, "a plain track is shared, one of its own is not", t.kind != kindOwn || len(t.also) == 0)
 }
 
-func (a *auditor) group(c *conn, g *membership) {
+func (a *auditor) group(c *conn, g *member) {
 	a.t.Helper()
 	a.subs++
 	h := a.h
-	a.holds(c, "a member is listed", g.c == c && !g.dead && h.members[g.filter] == g.of && g.of.all[g.at] == g)
+	a.holds(c, "a member is listed", g.c == c && g.Conn == h.handle(c) && !g.Ended() && g.Listed())
+	a.holds(c, "a member's messages are counted", g.unacked == g.Unacked() && g.late == g.Late())
 	waits := 0
-	for i, e := range g.live() {
-		if e.m == nil {
+	for i, e := range g.Live() {
+		if e.Message == nil {
 			a.holds(c, "what a member settled first goes", i > 0)
 			continue
 		}
-		n := a.out[waitingFor{sub: g.id, m: e.m}]
+		n := a.out[waitingFor{sub: g.ID, m: e.Message}]
 		want := 0
-		switch e.state {
-		case assignedQueued:
+		switch e.State {
+		case membership.Queued:
 			want = 1
-		case assignedWaits:
+		case membership.Waiting:
 			waits++
 		}
 		a.is(c, "a member's message is in the queue", n, want)
 	}
-	for _, e := range g.entries[:g.head] {
-		a.holds(c, "what is before a member's messages is settled", e.m == nil)
-	}
 	if waits > 0 && c.state == stateOpen && !c.draining {
 		a.holds(c, "a member with messages that wait waits, or is in line", g.waits || g.runs)
-		a.holds(c, "no member waits that has room", g.runs || g.stalled || g.ack && c.unacked >= c.window || !h.drained(c))
+		a.holds(c, "no member waits that has room", g.runs || g.Stalled() || g.ACK && c.unacked >= c.window || !h.drained(c))
 	}
-	a.holds(c, "a member whose client does not read waits", !g.stalled || g.waits)
+	a.holds(c, "a member whose client does not read waits", !g.Stalled() || g.waits)
 }
 
 // auditTimes looks for what was due and was not done, after a tick: a timer that was not set, or
@@ -355,9 +354,9 @@ func auditTimes(t tester, h *Hub) {
 			}
 		}
 		for _, g := range c.groups {
-			for _, e := range g.live() {
-				if e.m != nil {
-					to("a message of a group", e.due)
+			for _, e := range g.Live() {
+				if e.Message != nil {
+					to("a message of a group", e.Due)
 				}
 			}
 		}
@@ -389,7 +388,7 @@ func (a *auditor) subscriptions(c *conn) {
 		}
 		if s.wildcard {
 			a.wild[s.wild]++
-			a.holds(c, "a filter is found by its name, and its subscription in it", h.filters[s.wild.name] == s.wild && s.wild.subs.At(int(s.at)) == s)
+			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.byName[s.wild.name] == s.wild && s.wild.subs.At(int(s.at)) == s)
 		} else {
 			a.exact[s.topic]++
 			a.holds(c, "a topic is found by its name", h.topics.Get(s.topic.name) == s.topic)
@@ -437,7 +436,7 @@ func (a *auditor) totals() {
 		{"un-ACKed", int(s.Unacked), a.unacked},
 		{"queued bytes", int(s.QueuedBytes), a.queued},
 		{"stuck", int(s.Stuck), a.stuck},
-		{"ranges in hand", h.pinned, a.pinned},
+		{"ranges in hand", h.replay.pinned, a.pinned},
 		{"positions", inUse["positions"], a.tracks},
 		{"parts of positions", inUse["parts of positions"], a.trackMores},
 		{"parts of connections", inUse["parts of connections"], a.mores},
@@ -445,7 +444,7 @@ func (a *auditor) totals() {
 		{"beginnings", inUse["beginnings"], a.pendings},
 		{"parts of subscriptions", inUse["subscriptions with wildcards"], a.sharers},
 		{"filters", inUse["filters"], len(a.wild)},
-		{"filters by name", len(h.filters), len(a.wild)},
+		{"filters by name", len(h.wildcards.byName), len(a.wild)},
 		{"owing", int(s.QueuesBySize[0]), a.queues},
 		{"topics", int(s.Topics), inUse["topics"]},
 	} {
@@ -453,7 +452,7 @@ func (a *auditor) totals() {
 			a.t.Fatalf("%s: %d are counted, and there are %d", c.what, c.got, c.want)
 		}
 	}
-	if h.cfg.Budget == nil && s.BudgetBytes != a.held+int64(h.gathered) && s.BudgetBytes != a.held {
+	if h.cfg.Budget == nil && s.BudgetBytes != a.held+int64(h.ranked.bytes) && s.BudgetBytes != a.held {
 		a.t.Fatalf("%d bytes of the budget are used, and there are %d", s.BudgetBytes, a.held)
 	}
 	needed := map[*topicState]bool{}
@@ -477,7 +476,7 @@ func (a *auditor) totals() {
 			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.name, f.subs.Len(), n)
 		}
 	}
-	if h.fan.active() || h.inbox.len() > 0 || h.wakes.len() > 0 || h.jobs.Len() > 0 || len(h.settling) > 0 {
+	if h.fan.active() || h.fan.inbox.len() > 0 || h.waker.walks.len() > 0 || h.jobs.Len() > 0 || !h.groups.room.AtRest() {
 		a.t.Fatalf("the hub is not at rest")
 	}
 }

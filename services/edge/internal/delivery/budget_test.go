@@ -263,7 +263,7 @@ func TestIdleConnectionIsHiddenFromTheCollector(t *testing.T) {
 	if per > 8 {
 		t.Fatalf("%.1f bytes on the heap for each connection", per)
 	}
-	if n := h.connMores.Taken() + h.trackMore.Taken() + h.pendings.Taken() + h.queues.InUse() + h.reads.Taken(); n != 0 {
+	if n := h.connMores.Taken() + h.trackMore.Taken() + h.starter.pendings.Taken() + h.queues.InUse() + h.replay.reads.Taken(); n != 0 {
 		t.Fatalf("%d pieces of idle connections are on the heap", n)
 	}
 	runtime.KeepAlive(slots)

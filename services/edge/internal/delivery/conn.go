@@ -42,7 +42,7 @@ type conn struct {
 	silent    uint16 // publishes with id 0 that are not answered
 	state     state
 	dirty     bool // in hub.dirty
-	waking    bool // in hub.wakes
+	waking    bool // in waker.walks
 	rewake    bool // once more, when it was looked at
 	draining  bool // GOAWAY was sent: no first delivery any more
 	ended     bool // the socket is gone
@@ -68,7 +68,7 @@ type connMore struct {
 	byTop  map[*topicState][]*track // of tracks, once there are many
 	pubs   []uint32                 // ids of publishes that are not answered
 	sess   *session
-	groups []*membership
+	groups []*member
 	claims *claims.Held // nil: it claims nothing
 	// What its messages are ranked for; nil: nothing is known.
 	profile *exchange.Profile
@@ -199,7 +199,7 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 	if c.state == stateOpen {
 		h.rooms.report.Disconnected(h.handle(c), why, reason)
 	}
-	h.letGo(c, 0)
+	h.sessions.letGo(c, 0)
 	h.endClaims(c)
 	if c.state == stateOpen {
 		h.rooms.presence.Ended(h.handle(c))
@@ -237,11 +237,11 @@ func (j *teardown) step(h *Hub) bool {
 		return false
 	}
 	if c.sess != nil && c.sess.leaving {
-		h.handIn(c)
+		h.sessions.handIn(c)
 		return false
 	}
 	if n := len(c.groups); n > 0 {
-		h.leaveGroup(c.groups[n-1])
+		h.groups.leave(c.groups[n-1])
 		return false
 	}
 	for n := 0; n < teardownSlice; n += 1 + h.toll() {

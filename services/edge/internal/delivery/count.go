@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
 
@@ -18,7 +19,7 @@ type count struct {
 	track   int                 // of its tracks, next
 	wild    []*filter           // that match; nil: nobody has that one any more
 	at      int                 // subscriptions of the first that are left, at most
-	members []*members          // of groups, that match; nil: nobody has that one any more
+	members []*membership.List          // of groups, that match; nil: nobody has that one any more
 	visit   func(exchange.Conn) // of each; may be nil
 }
 
@@ -40,8 +41,8 @@ func (j *count) step(h *Hub) bool {
 		j.begun, j.n, j.track, j.wild, j.members = true, 0, 0, nil, nil
 		j.at = math.MaxInt
 		if request.Topic(name) == nil {
-			j.wild = h.wild.Match(nil, name)
-			j.members = h.membersOf(name)
+			j.wild = h.wildcards.index.Match(nil, name)
+			j.members = h.groups.room.Of(name)
 		}
 	}
 	if !j.slice(h, h.topics.Get(name)) {
@@ -75,16 +76,13 @@ func (j *count) slice(h *Hub, ts *topicState) bool {
 	}
 	for ; left > 0 && len(j.members) > 0; left-- {
 		l := j.members[0]
-		if l != nil {
-			j.at = min(j.at, len(l.all))
-		}
-		if l == nil || j.at == 0 {
+		if j.at = min(j.at, len(l.Members)); j.at == 0 {
 			j.members, j.at = j.members[1:], math.MaxInt
 			continue
 		}
 		j.at--
-		if g := l.all[j.at]; g.open {
-			j.seen(h, g.c)
+		if g := l.Members[j.at]; g.Open() {
+			j.seen(h, h.conns.get(g.Conn.Slot))
 		}
 	}
 	return left > 0

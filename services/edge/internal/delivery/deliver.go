@@ -9,21 +9,21 @@ import (
 
 // offerRun hands the live messages in hand to a track: as they are shared where nothing speaks
 // against it, else one by one.
-func (h *Hub) offerRun(t *track) {
+func (f *fanout) offerRun(t *track) {
 	if t.rank != nil {
-		h.offerRanked(t)
+		f.hub.ranked.offer(t)
 		return
 	}
-	f, c := &h.fan, t.c
+	c := t.c
 	first := f.ms[0]
 	if c.state == stateOpen && !c.draining && t.epoch == first.Epoch && t.pos+1 == first.Seq && !t.behind && t.kind == kindPlain && !t.ack &&
-		t.overflow != overflowConflate && t.holeTo == 0 && !t.unnamed && h.fresh() && h.fits(c) {
+		t.overflow != overflowConflate && t.holeTo == 0 && !t.unnamed && f.fresh() && f.fits(c) {
 		t.pos = f.ms[len(f.ms)-1].Seq
-		h.pushRuns(c, &t.Stream, f.runs)
+		f.pushRuns(c, &t.Stream, f.runs)
 		return
 	}
 	for _, m := range f.ms {
-		h.offer(t, m)
+		f.hub.offer(t, m)
 	}
 }
 
@@ -43,8 +43,8 @@ func (h *Hub) offer(t *track, m *exchange.Message) {
 			h.fallBehind(t)
 			return
 		}
-		h.skipLatest(t)
-		h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_CONFLATED)
+		h.gaps.skipLatest(t)
+		h.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_CONFLATED)
 	}
 	if why := h.take(t, m); why != wirev1.Code_CODE_OK {
 		h.overflow(t, m, why)
@@ -59,7 +59,7 @@ func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
 		t.pos = m.Seq - 1
 		if t.kind == kindSession {
 			h.trackmore(t).cur = &cursor.Cursor{Epoch: m.Epoch, Floor: t.pos}
-			h.cursorChanged(t)
+			h.sessions.cursorChanged(t)
 		}
 	case m.Epoch < t.epoch:
 		return false
@@ -83,26 +83,26 @@ func (h *Hub) nameEpoch(t *track, priority uint8) {
 	}
 	h.trackmore(t).unnamed = false
 	h.trackless(t)
-	it := sendq.GapOf(&t.Stream, 0, h.gapFrame(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED), priority)
+	it := sendq.GapOf(&t.Stream, 0, h.gaps.progressFrame(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED), priority)
 	h.push(t.c, &it)
 }
 
 // newEpoch begins again at the log's new beginning. What is still queued of the old one goes out
 // first.
 func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
-	h.nameHole(t, priority)
+	h.gaps.reportGap(t, priority)
 	t.epoch, t.pos = epoch, 0
-	h.noLatest(t)
+	h.gaps.forgetLatest(t)
 	t.behind = false
 	if t.rank != nil {
 		t.rank.unrank()
 	}
-	h.releaseRange(t)
+	h.replay.releaseRange(t)
 	h.learnEpoch(t, epoch)
 	h.nameEpoch(t, priority)
 	if t.cur != nil {
 		h.trackmore(t).cur = &cursor.Cursor{Epoch: epoch}
-		h.cursorChanged(t)
+		h.sessions.cursorChanged(t)
 	}
 	h.forgetOldWindow(t)
 }
@@ -116,18 +116,18 @@ func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
 		return wirev1.Code_CODE_OK
 	}
 	if m.ExpiresAt != 0 && m.ExpiresAt <= h.wall {
-		h.expired(t, m)
+		h.gaps.expired(t, m)
 		return wirev1.Code_CODE_OK
 	}
 	switch h.judge(t, m) {
 	case filtered:
-		h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
+		h.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
 		return wirev1.Code_CODE_OK
 	case unjudged:
 		return wirev1.Code_CODE_FILTERED
 	}
 	if t.overflow == overflowConflate {
-		h.conflate(t, m)
+		h.gaps.conflate(t, m)
 		return wirev1.Code_CODE_OK
 	}
 	return h.deliver(t, m, 0)
@@ -139,7 +139,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code 
 	if t.ack && (c.unacked >= c.window || t.window > 0 && t.unacked >= uint32(t.window)) {
 		return wirev1.Code_CODE_SLOW_CONSUMER
 	}
-	if !h.near(t, m.Seq) {
+	if !h.replay.near(t, m.Seq) {
 		return wirev1.Code_CODE_SLOW_CONSUMER
 	}
 	if why := h.full(c, len(m.Frame)); why != wirev1.Code_CODE_OK {
@@ -149,8 +149,8 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code 
 	if t.cur != nil {
 		if n := t.cur.Attempts(m.Seq); n > 0 {
 			if n >= h.policy(t.topic).MaxAttempts {
-				h.giveUp(t, m, n, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
-				h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
+				h.sessions.giveUp(t, m, n, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
+				h.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 				return wirev1.Code_CODE_OK
 			}
 			it.SetAttempt(uint16(min(n, 65535)))
@@ -159,7 +159,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code 
 	h.nameEpoch(t, m.Priority)
 	if t.holeTo > 0 && t.holeFrom < m.Seq {
 		// behind the newest of CONFLATE, which waited, some may have been filtered
-		h.nameHole(t, m.Priority)
+		h.gaps.reportGap(t, m.Priority)
 	}
 	if t.ack {
 		h.opened(t, m, it.Attempt())
@@ -178,7 +178,7 @@ func (h *Hub) overflow(t *track, m *exchange.Message, why wirev1.Code) {
 	case t.overflow == overflowDisconnect:
 		h.fail(t.c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
 	case t.overflow == overflowDropOldest:
-		h.dropOldest(t, m, why)
+		h.gaps.dropOldest(t, m, why)
 	default:
 		h.purge(t, false)
 		h.fallBehind(t)
@@ -189,7 +189,7 @@ func (h *Hub) overflow(t *track, m *exchange.Message, why wirev1.Code) {
 func (h *Hub) fallBehind(t *track) {
 	t.behind = true
 	h.stats.Behind++
-	h.run(t)
+	h.replay.enqueue(t)
 }
 
 // purge drops the track's queued first deliveries and steps back to before them; all drops
@@ -241,5 +241,5 @@ func (h *Hub) stepBack(t *track, it *sendq.Item) {
 		return
 	}
 	t.pos = min(t.pos, seq-1)
-	h.noHole(t)
+	h.gaps.forgetGap(t)
 }

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -67,7 +66,7 @@ func (h *Hub) skip(x *expiry, i uint32) bool {
 		return true
 	}
 	if t := trackOf(s); t.latest != nil && t.Queued() == 0 {
-		h.tryLatest(t)
+		h.gaps.tryLatest(t)
 		x.gap = sendq.NoGap // it may have moved
 	}
 	return true
@@ -77,18 +76,12 @@ func (h *Hub) skip(x *expiry, i uint32) bool {
 func (h *Hub) unassign(c *conn, i uint32) bool {
 	it := c.out.At(i)
 	m, g := it.Message(), c.memberByID(it.Subscription())
-	if g == nil {
+	if g == nil || !g.Unassign(m) {
 		return false
 	}
-	for k := range g.live() {
-		if e := &g.live()[k]; e.m == m && e.state == assignedQueued {
-			c.out.DropFirst(i)
-			h.settle1(g, e, meshv1.GroupSettle_HOW_UNSENT, 0)
-			g.advance()
-			return true
-		}
-	}
-	return false
+	c.out.DropFirst(i)
+	h.groups.settled(g)
+	return true
 }
 
 // skipAgain gives up a redelivery.
@@ -105,8 +98,8 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 	c.out.DropFirst(i)
 	e.queued = false // leaves looks for nothing in the queue
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
-	h.giveUp(t, m, uint32(e.attempt), wirev1.Code_CODE_EXPIRED)
-	h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.progress(t, m.Seq, m.Seq, wirev1.Code_CODE_EXPIRED))
+	h.sessions.giveUp(t, m, uint32(e.attempt), wirev1.Code_CODE_EXPIRED)
+	h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.gaps.progress(t, m.Seq, m.Seq, wirev1.Code_CODE_EXPIRED))
 	h.leaves(t, e)
 	return true
 }
@@ -119,10 +112,10 @@ func (h *Hub) skipFirst(x *expiry, i uint32) {
 		x.gap = sendq.NoGap
 	}
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
-	x.gap = h.dropInto(x.c, i, x.gap, wirev1.Code_CODE_EXPIRED)
+	x.gap = h.gaps.dropInto(x.c, i, x.gap, wirev1.Code_CODE_EXPIRED)
 	x.track, x.to = t, m.Seq
 	h.unopened(t, m.Seq)
 	if t.cur != nil {
-		h.giveUp(t, m, attempts, wirev1.Code_CODE_EXPIRED)
+		h.sessions.giveUp(t, m, attempts, wirev1.Code_CODE_EXPIRED)
 	}
 }

@@ -18,6 +18,9 @@ const (
 // fanout is the live messages in hand, of one topic, and how far they have come. A topic with very
 // many subscribers takes several slices, and no other message overtakes it meanwhile.
 type fanout struct {
+	hub   *Hub
+	inbox fifo[inbound]
+
 	ms      []*exchange.Message // durable ones without holes between them
 	runs    []sendq.Run         // they make
 	bytes   int                 // of their frames
@@ -29,9 +32,11 @@ type fanout struct {
 	// all that match: they may have no track at ts yet, or get an ephemeral message of a topic
 	// without a state of its own
 	wild   wildWalk
-	ended  int    // batches at the beginning of hub.inbox that these are the last messages of
+	ended  int    // batches at the beginning of inbox that these are the last messages of
 	next   int    // of the messages of the batch behind those
 	serial uint32 // of these messages
+
+	shared []*sub // scratch: subscriptions that share a message
 }
 
 func (f *fanout) active() bool { return len(f.ms) > 0 }
@@ -42,23 +47,23 @@ type inbound struct {
 	start *activation
 }
 
-// fanSlice hands on about budget deliveries and says how many it made.
-func (h *Hub) fanSlice(budget int) int {
+// slice hands on about budget deliveries and says how many it made.
+func (f *fanout) slice(budget int) int {
 	done := 0
 	for done < budget {
 		switch {
-		case h.fan.active():
-			done += h.fanStep(budget-done) + 1
-		case h.inbox.len() == 0:
+		case f.active():
+			done += f.step(budget-done) + 1
+		case f.inbox.len() == 0:
 			return done
-		case h.inbox.peek().start != nil:
-			n, over := h.activate(h.inbox.peek().start)
+		case f.inbox.peek().start != nil:
+			n, over := f.hub.starter.activate(f.inbox.peek().start)
 			if over {
-				h.inbox.pop()
+				f.inbox.pop()
 			}
 			done += n
 		default:
-			h.nextMessages()
+			f.nextMessages()
 			done++
 		}
 	}
@@ -66,11 +71,10 @@ func (h *Hub) fanSlice(budget int) int {
 }
 
 // nextMessages takes the next live messages up.
-func (h *Hub) nextMessages() {
-	f := &h.fan
-	h.takeUp()
+func (f *fanout) nextMessages() {
+	f.takeUp()
 	if len(f.ms) == 0 {
-		h.liveDone() // an empty batch
+		f.liveDone() // an empty batch
 		return
 	}
 	f.runs, f.bytes, f.expires = sendq.Runs(f.runs[:0], f.ms), 0, 0
@@ -82,42 +86,40 @@ func (h *Hub) nextMessages() {
 	}
 	m := f.ms[0]
 	f.serial++
-	f.ts, f.at = h.topics.Get(m.Topic), 0
-	h.missing(m)
+	f.ts, f.at = f.hub.topics.Get(m.Topic), 0
+	f.findJoins(m)
 	if f.ts != nil && m.Seq > 0 {
 		f.ts.came(f.ms[len(f.ms)-1])
 	}
-	h.gatherMore()
+	f.hub.ranked.gatherMore()
 }
 
-// missing finds the wildcard subscriptions that match and may have no track at the topic yet. The
+// findJoins finds the wildcard subscriptions that match and may have no track at the topic yet. The
 // log of them stays as it is until the messages in hand are fanned out: no subscription becomes
 // active meanwhile.
-func (h *Hub) missing(m *exchange.Message) {
-	f := &h.fan
+func (f *fanout) findJoins(m *exchange.Message) {
 	kept := false
 	if f.ts != nil {
-		f.joins, kept = h.wildLog.since(f.ts.wildAt)
+		f.joins, kept = f.hub.wildcards.log.since(f.ts.wildAt)
 	}
 	if !kept {
-		f.wild.begin(h, m.Topic)
+		f.wild.begin(f.hub, m.Topic)
 	}
 	if f.ts == nil && m.Seq > 0 && len(f.wild.filters) > 0 {
-		f.ts = h.topic(m.Topic)
+		f.ts = f.hub.topic(m.Topic)
 	}
 	if f.ts != nil {
-		f.ts.wildAt = h.wildLog.next()
+		f.ts.wildAt = f.hub.wildcards.log.next()
 	}
 }
 
 // takeUp takes what follows each other of the batches that wait. A subscription that begins stands
 // between batches, and between messages.
-func (h *Hub) takeUp() {
-	f := &h.fan
+func (f *fanout) takeUp() {
 	for f.ended = 0; len(f.ms) < fanMost; {
-		batch := h.inbox.at(f.ended).live.Messages
+		batch := f.inbox.at(f.ended).live.Messages
 		if f.next == len(batch) {
-			if f.ended+1 == h.inbox.len() || h.inbox.at(f.ended+1).start != nil {
+			if f.ended+1 == f.inbox.len() || f.inbox.at(f.ended+1).start != nil {
 				return
 			}
 			f.ended, f.next = f.ended+1, 0
@@ -137,7 +139,7 @@ func continues(m, next *exchange.Message) bool {
 }
 
 // fresh says that none of the messages in hand has expired.
-func (h *Hub) fresh() bool { return h.fan.expires == 0 || h.fan.expires > h.wall }
+func (f *fanout) fresh() bool { return f.expires == 0 || f.expires > f.hub.wall }
 
 // came notes how far the live stream of the topic is.
 func (ts *topicState) came(m *exchange.Message) {
@@ -149,21 +151,20 @@ func (ts *topicState) came(m *exchange.Message) {
 	}
 }
 
-func (h *Hub) liveDone() {
-	in, _ := h.inbox.pop()
-	h.fan.next = 0
-	h.cfg.LiveDone(in.live)
+func (f *fanout) liveDone() {
+	in, _ := f.inbox.pop()
+	f.next = 0
+	f.hub.cfg.LiveDone(in.live)
 }
 
-// fanStep goes on with the messages in hand and says how many deliveries it made.
-func (h *Hub) fanStep(budget int) (done int) {
-	f := &h.fan
+// step goes on with the messages in hand and says how many deliveries it made.
+func (f *fanout) step(budget int) (done int) {
 	n := len(f.ms)
 	for ; len(f.joins) > 0 && done < budget; f.joins = f.joins[1:] {
 		if s := f.joins[0].get(); s != nil && s.active && topic.Match(s.filter(), f.ts.name) {
-			h.joinTopic(s, f.ts, f.ms[0])
+			f.joinTopic(s, f.ts, f.ms[0])
 		}
-		done += 1 + h.toll()
+		done += 1 + f.hub.toll()
 	}
 	for done < budget {
 		s := f.wild.next()
@@ -171,76 +172,75 @@ func (h *Hub) fanStep(budget int) (done int) {
 			break
 		}
 		if f.ts != nil {
-			h.joinTopic(s, f.ts, f.ms[0])
-			done += 1 + h.toll()
+			f.joinTopic(s, f.ts, f.ms[0])
+			done += 1 + f.hub.toll()
 		} else {
-			h.offerEphemeral(s)
-			done += n + h.toll()
+			f.offerEphemeral(s)
+			done += n + f.hub.toll()
 		}
 	}
 	for f.ts != nil && f.at < f.ts.tracks.Len() && done < budget {
 		t := f.ts.tracks.At(f.at)
 		f.at++
-		done += n + h.toll()
+		done += n + f.hub.toll()
 		if f.ms[0].Seq > 0 {
-			h.offerRun(t)
+			f.offerRun(t)
 		} else if t.held && !t.open() {
 			continue
 		} else if t.kind == kindPlain {
-			h.ephemeralRun(t.c, nil, nil, wirev1.Overflow(t.overflow), 0)
+			f.ephemeralRun(t.c, nil, nil, wirev1.Overflow(t.overflow), 0)
 		} else if t.rank != nil {
-			h.offerGather(t.c, t, nil, wirev1.Overflow(t.overflow))
+			f.hub.ranked.offerEphemeral(t.c, t, nil, wirev1.Overflow(t.overflow))
 		} else {
-			h.ephemeralRun(t.c, t, nil, wirev1.Overflow(t.overflow), 0)
+			f.ephemeralRun(t.c, t, nil, wirev1.Overflow(t.overflow), 0)
 		}
 	}
 	if done < budget {
-		h.fanned()
+		f.finish()
 	}
-	return done + h.toll()
+	return done + f.hub.toll()
 }
 
-// fanned ends the messages in hand.
-func (h *Hub) fanned() {
-	f := &h.fan
+// finish ends the messages in hand.
+func (f *fanout) finish() {
 	ts := f.ts
 	clear(f.ms)
 	clear(f.runs)
 	f.ms, f.ts = f.ms[:0], nil
 	f.wild.end()
 	if ts != nil {
-		h.letGoTopic(ts)
+		f.hub.letGoTopic(ts)
 	}
 	next := f.next
 	for ; f.ended > 0; f.ended-- {
-		h.liveDone()
+		f.liveDone()
 	}
-	if f.next = next; next == len(h.inbox.peek().live.Messages) {
-		h.liveDone()
+	if f.next = next; next == len(f.inbox.peek().live.Messages) {
+		f.liveDone()
 	}
 }
 
 // joinTopic gives a wildcard subscription its track at a topic that it has none at: the topic
 // appeared after it, so it starts at seq 1, or where its session stands.
-func (h *Hub) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
+func (f *fanout) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 	if !s.active {
 		return
 	}
-	if t := h.trackFor(s, ts); t != nil {
-		h.share(t, s)
+	if t := f.hub.trackFor(s, ts); t != nil {
+		f.hub.share(t, s)
 		return
 	}
-	if s.bounded() && int(s.topics) >= h.lim.WildcardTopics {
-		h.endSub(s, wirev1.Code_CODE_TOO_MANY_TOPICS, "the filter matches too many topics by now")
+	if s.bounded() && int(s.topics) >= f.hub.lim.WildcardTopics {
+		f.hub.endSub(s, wirev1.Code_CODE_TOO_MANY_TOPICS, "the filter matches too many topics by now")
 		return
 	}
-	t := h.addTrack(s, ts)
+	t := f.hub.addTrack(s, ts)
 	s.topics++
 	if m.Seq > 0 && !s.headless {
-		h.learnEpoch(t, m.Epoch)
+		f.hub.learnEpoch(t, m.Epoch)
 	}
 	if s.kind == kindSession && m.Seq > 0 {
-		h.resumeTrack(t, m.Epoch)
+		f.hub.sessions.resumeTrack(t, m.Epoch)
 	}
 	if t.held = !s.open; t.held {
 		t.behind = true
@@ -249,64 +249,63 @@ func (h *Hub) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 
 // offerEphemeral hands the ephemeral messages in hand to a wildcard subscription that has no track
 // for them.
-func (h *Hub) offerEphemeral(s *sub) {
+func (f *fanout) offerEphemeral(s *sub) {
 	if !s.active || !s.open {
 		return
 	}
 	switch {
 	case s.kind == kindSession:
-		h.offerSession(s)
+		f.offerSession(s)
 		return
 	case s.topK > 0:
-		h.offerGather(s.c, nil, s, wirev1.Overflow(s.overflow))
+		f.hub.ranked.offerEphemeral(s.c, nil, s, wirev1.Overflow(s.overflow))
 		return
 	case s.kind != kindPlain:
-		h.ephemeralRun(s.c, nil, s, wirev1.Overflow(s.overflow), 0)
+		f.ephemeralRun(s.c, nil, s, wirev1.Overflow(s.overflow), 0)
 		return
 	}
-	if s.c.stamp != h.fan.serial {
-		s.c.stamp = h.fan.serial
-		h.ephemeralRun(s.c, nil, nil, wirev1.Overflow(s.overflow), 0)
+	if s.c.stamp != f.serial {
+		s.c.stamp = f.serial
+		f.ephemeralRun(s.c, nil, nil, wirev1.Overflow(s.overflow), 0)
 	}
 }
 
 // ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing
 // speaks against it, else one by one.
-func (h *Hub) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is sendq.Mark) {
-	f := &h.fan
-	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && h.fresh() && h.fits(c) {
-		h.pushRuns(c, nil, f.runs)
+func (f *fanout) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is sendq.Mark) {
+	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && f.fresh() && f.fits(c) {
+		f.pushRuns(c, nil, f.runs)
 		return
 	}
-	subs := h.sharing(s, f.ms[0].Topic)
+	subs := f.sharing(s, f.ms[0].Topic)
 	for _, m := range f.ms {
-		if t != nil && h.judge(t, m) != passes || s != nil && !wantedBy(subs, m) {
-			h.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
+		if t != nil && f.hub.judge(t, m) != passes || s != nil && !wantedBy(subs, m) {
+			f.hub.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
 			continue
 		}
-		h.ephemeral(c, t, subs, overflow, m, is)
+		f.ephemeral(c, t, subs, overflow, m, is)
 	}
 }
 
 // ephemeral queues a message that no log has. t or subs say whose it is, where it is not for all
 // plain subscriptions.
-func (h *Hub) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is sendq.Mark) {
+func (f *fanout) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is sendq.Mark) {
 	s, named := (*sendq.Stream)(nil), false
 	if t != nil {
 		s, named = &t.Stream, t.kind != kindPlain
 	}
 	it := sendq.Delivery(m, s, named, is)
 	if len(subs) > 0 {
-		h.address(&it, subs)
+		f.address(&it, subs)
 	}
-	h.queueEphemeral(c, &it, overflow)
+	f.queueEphemeral(c, &it, overflow)
 }
 
 // queueEphemeral queues a message that no log has, as far as there is room.
-func (h *Hub) queueEphemeral(c *conn, it *sendq.Item, overflow wirev1.Overflow) {
+func (f *fanout) queueEphemeral(c *conn, it *sendq.Item, overflow wirev1.Overflow) {
 	m := it.Message()
-	if m.ExpiresAt != 0 && m.ExpiresAt <= h.wall {
-		h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
+	if m.ExpiresAt != 0 && m.ExpiresAt <= f.hub.wall {
+		f.hub.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 		return
 	}
 	if c.state != stateOpen || c.draining {
@@ -314,23 +313,23 @@ func (h *Hub) queueEphemeral(c *conn, it *sendq.Item, overflow wirev1.Overflow) 
 	}
 	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE {
 		if n := c.out.Replace(it); n > 0 {
-			h.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(n))
+			f.hub.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(n))
 			return
 		}
 	}
 	for {
-		why := h.full(c, len(it.Bytes()))
+		why := f.hub.full(c, len(it.Bytes()))
 		if why == wirev1.Code_CODE_OK {
 			break
 		}
 		if overflow == wirev1.Overflow_OVERFLOW_DISCONNECT {
-			h.fail(c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
+			f.hub.fail(c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
 			return
 		}
-		h.stats.Drops.add(why, 1)
+		f.hub.stats.Drops.add(why, 1)
 		if !c.out.DropOldestEphemeral() {
 			return
 		}
 	}
-	h.push(c, it)
+	f.hub.push(c, it)
 }

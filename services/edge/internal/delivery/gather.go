@@ -43,59 +43,59 @@ type gathering struct {
 }
 
 // newGather begins a window with the messages in hand, if they are of its topic.
-func (h *Hub) newGather(topic string, p *policy.Policy, epoch uint64) *gather {
-	h.serials++
-	g := &gather{serial: h.serials, topic: strings.Clone(topic), policy: p, epoch: epoch}
-	h.gathers[g.topic], h.bySerial[g.serial] = g, g
-	h.mesh.Gather(exchange.Gathering{Loop: h.cfg.Loop, Serial: g.serial, Window: p.RankWindow()})
-	if f := &h.fan; f.active() && f.ms[0].Topic == g.topic && f.ms[0].Epoch == epoch {
-		h.addTo(g, f.ms)
+func (d *rankedDelivery) newGather(topic string, p *policy.Policy, epoch uint64) *gather {
+	d.serials++
+	g := &gather{serial: d.serials, topic: strings.Clone(topic), policy: p, epoch: epoch}
+	d.gathers[g.topic], d.bySerial[g.serial] = g, g
+	d.hub.mesh.Gather(exchange.Gathering{Loop: d.hub.cfg.Loop, Serial: g.serial, Window: p.RankWindow()})
+	if f := &d.hub.fan; f.active() && f.ms[0].Topic == g.topic && f.ms[0].Epoch == epoch {
+		d.addTo(g, f.ms)
 	}
 	return g
 }
 
 // gatherMore has the messages in hand gather with those of their topic that came before. A window
 // that has no room for them ends.
-func (h *Hub) gatherMore() {
-	if len(h.gathers) == 0 {
+func (d *rankedDelivery) gatherMore() {
+	if len(d.gathers) == 0 {
 		return
 	}
-	ms := h.fan.ms
-	g := h.gathers[ms[0].Topic]
+	ms := d.hub.fan.ms
+	g := d.gathers[ms[0].Topic]
 	if g == nil {
 		return
 	}
 	if n := len(g.messages); n > 0 && (n+len(ms) > g.policy.RankCandidates() || g.bytes >= candidateBytes || ms[0].Seq == 0 != (g.epoch == 0)) {
-		h.endWindow(g)
+		d.endWindow(g)
 		return
 	}
-	h.addTo(g, ms)
+	d.addTo(g, ms)
 }
 
-func (h *Hub) addTo(g *gather, ms []*exchange.Message) {
+func (d *rankedDelivery) addTo(g *gather, ms []*exchange.Message) {
 	if n := len(g.messages); g.epoch != ms[0].Epoch || n > 0 && g.epoch > 0 && g.messages[n-1].Seq+1 != ms[0].Seq {
-		h.gathered -= g.bytes
+		d.bytes -= g.bytes
 		g.epoch, g.messages, g.bytes = ms[0].Epoch, nil, 0
 	}
 	g.fresh = len(g.messages)
-	if g.epoch > 0 && h.gatheredEnough() {
+	if g.epoch > 0 && d.full() {
 		return // who waits reads the log
 	}
 	g.messages = append(g.messages, ms...)
 	for _, m := range ms {
 		g.bytes += m.Size()
-		h.gathered += m.Size()
+		d.bytes += m.Size()
 	}
 }
 
-// gatheredEnough says that candidates take as much memory as they may.
-func (h *Hub) gatheredEnough() bool { return h.gathered > h.lim.QueueMemory/gatherShare }
+// full says that candidates take as much memory as they may.
+func (d *rankedDelivery) full() bool { return d.bytes > d.hub.lim.QueueMemory/gatherShare }
 
 // await has a track that is behind wait for the window of its topic.
-func (h *Hub) await(t *track) {
-	g := h.gathers[t.topic.name]
+func (d *rankedDelivery) await(t *track) {
+	g := d.gathers[t.topic.name]
 	if g == nil {
-		g = h.newGather(t.topic.name, h.policy(t.topic), t.epoch)
+		g = d.newGather(t.topic.name, d.hub.policy(t.topic), t.epoch)
 	}
 	if !t.reading {
 		t.reading = true
@@ -103,48 +103,48 @@ func (h *Hub) await(t *track) {
 	}
 }
 
-// offerRanked has a track wait for the window that the durable messages in hand are in.
-func (h *Hub) offerRanked(t *track) {
-	f, c := &h.fan, t.c
-	if c.state != stateOpen || c.draining || t.epoch != f.ms[0].Epoch && !h.epochOf(t, f.ms[0]) || f.ms[len(f.ms)-1].Seq <= t.pos {
+// offer has a track wait for the window that the durable messages in hand are in.
+func (d *rankedDelivery) offer(t *track) {
+	f, c := &d.hub.fan, t.c
+	if c.state != stateOpen || c.draining || t.epoch != f.ms[0].Epoch && !d.hub.epochOf(t, f.ms[0]) || f.ms[len(f.ms)-1].Seq <= t.pos {
 		return
 	}
 	switch {
-	case !t.behind && !h.ranks(t):
-		h.fallBehind(t)
+	case !t.behind && !d.ranks(t):
+		d.hub.fallBehind(t)
 	case !t.behind:
 		t.behind = true
-		h.await(t)
-	case t.rank.level && h.gathers[t.topic.name] == nil && h.ranks(t):
-		h.newGather(t.topic.name, h.policy(t.topic), t.epoch) // it will be there in time for that
+		d.await(t)
+	case t.rank.level && d.gathers[t.topic.name] == nil && d.ranks(t):
+		d.newGather(t.topic.name, d.hub.policy(t.topic), t.epoch) // it will be there in time for that
 	}
 }
 
-// offerGather makes a track, or else a subscription without one, a member of the ephemeral
+// offerEphemeral makes a track, or else a subscription without one, a member of the ephemeral
 // candidates in hand. Where there is no room for more, or the namespace does not rank, they are
 // queued at once.
-func (h *Hub) offerGather(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
-	f := &h.fan
+func (d *rankedDelivery) offerEphemeral(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
+	f := &d.hub.fan
 	if c.state != stateOpen || c.draining {
 		return
 	}
-	g := h.gathers[f.ms[0].Topic]
+	g := d.gathers[f.ms[0].Topic]
 	if t != nil && t.rank.topK == 0 {
-		h.ephemeralRun(c, t, s, overflow, 0)
+		d.hub.fan.ephemeralRun(c, t, s, overflow, 0)
 		return
 	}
 	if g == nil {
-		p := h.cfg.PolicyFor(f.ms[0].Topic)
+		p := d.hub.cfg.PolicyFor(f.ms[0].Topic)
 		switch {
 		case p.Rank == nil:
-			h.ephemeralRun(c, t, s, overflow, 0)
+			d.hub.fan.ephemeralRun(c, t, s, overflow, 0)
 			return
-		case h.gatheredEnough():
-			h.stats.Unranked.add(wirev1.Code_CODE_MEMORY_BUDGET, uint64(len(f.ms)))
-			h.ephemeralRun(c, t, s, overflow, sendq.Unranked)
+		case d.full():
+			d.hub.stats.Unranked.add(wirev1.Code_CODE_MEMORY_BUDGET, uint64(len(f.ms)))
+			d.hub.fan.ephemeralRun(c, t, s, overflow, sendq.Unranked)
 			return
 		}
-		g = h.newGather(f.ms[0].Topic, p, 0)
+		g = d.newGather(f.ms[0].Topic, p, 0)
 	}
 	m := gathering{from: g.fresh}
 	if t != nil {
@@ -162,20 +162,20 @@ func (h *Hub) offerGather(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
 }
 
 // endWindow has what gathered ranked for those who wait for it.
-func (h *Hub) endWindow(g *gather) {
-	delete(h.gathers, g.topic)
-	delete(h.bySerial, g.serial)
-	h.gathered -= g.bytes
+func (d *rankedDelivery) endWindow(g *gather) {
+	delete(d.gathers, g.topic)
+	delete(d.bySerial, g.serial)
+	d.bytes -= g.bytes
 	switch {
 	case len(g.waiting) > 0:
 		e := &exchange.Range{Topic: g.topic, From: math.MaxUint64, Epoch: g.epoch, Messages: g.messages}
 		if n := len(g.messages); n > 0 {
 			e.From, e.Oldest, e.Head = g.messages[0].Seq, g.messages[0].Seq, g.messages[n-1].Seq
 		}
-		h.jobs.push(&arrival{e: e, waiting: g.waiting})
+		d.hub.jobs.push(&arrival{e: e, waiting: g.waiting})
 	case len(g.members) > 0:
 		for at := 0; at < len(g.messages); at += g.policy.RankCandidates() {
-			h.jobs.push(&closing{g: g, at: at})
+			d.hub.jobs.push(&closing{g: g, at: at})
 		}
 	}
 }
@@ -191,7 +191,7 @@ type closing struct {
 func (j *closing) step(h *Hub) bool {
 	g := j.g
 	if j.r == nil {
-		j.r = h.newRanking(g.topic, g.policy, g.messages[j.at:min(j.at+g.policy.RankCandidates(), len(g.messages))])
+		j.r = h.ranked.newRanking(g.topic, g.policy, g.messages[j.at:min(j.at+g.policy.RankCandidates(), len(g.messages))])
 	}
 	for n := 0; n < fanSlice && j.to < len(g.members); n += 1 + h.toll() {
 		m := g.members[j.to]
@@ -201,25 +201,25 @@ func (j *closing) step(h *Hub) bool {
 			if t.first.filtered || len(t.also) > 0 {
 				wants = func(x *exchange.Message) bool { return h.judge(t, x) == passes }
 			}
-			h.addGathered(j.r, rankMember{track: m.track}, t.c, t.rank.topK, m.from-j.at, wants)
+			h.ranked.addGathered(j.r, rankMember{track: m.track}, t.c, t.rank.topK, m.from-j.at, wants)
 		} else if s := m.sub.get(); s != nil && s.active {
-			subs := h.sharing(s, g.topic)
+			subs := h.fan.sharing(s, g.topic)
 			var wants func(*exchange.Message) bool
 			if s.filtered || len(subs) > 1 {
 				wants = func(x *exchange.Message) bool { return wantedBy(subs, x) }
 			}
-			h.addGathered(j.r, rankMember{sub: m.sub}, s.c, mostOf(subs), m.from-j.at, wants)
+			h.ranked.addGathered(j.r, rankMember{sub: m.sub}, s.c, mostOf(subs), m.from-j.at, wants)
 		}
 	}
 	if j.to < len(g.members) {
 		return false
 	}
-	h.rankNow(j.r)
+	h.ranked.request(j.r)
 	return true
 }
 
 // addGathered adds a member that gets the messages from one on which it wants; wants nil: all.
-func (h *Hub) addGathered(r *ranking, m rankMember, c *conn, topK uint32, from int, wants func(*exchange.Message) bool) {
+func (d *rankedDelivery) addGathered(r *ranking, m rankMember, c *conn, topK uint32, from int, wants func(*exchange.Message) bool) {
 	if wants == nil && from <= 0 {
 		r.add(m, c, max(topK, 1), nil)
 		return
@@ -229,10 +229,10 @@ func (h *Hub) addGathered(r *ranking, m rankMember, c *conn, topK uint32, from i
 		if wants == nil || wants(r.messages[i]) {
 			places = append(places, uint32(i))
 		} else {
-			h.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
+			d.hub.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
 		}
 	}
-	h.looked(len(r.messages))
+	d.hub.looked(len(r.messages))
 	if len(places) > 0 {
 		r.add(m, c, max(topK, 1), places)
 	}

@@ -39,7 +39,7 @@ func (j *pausing) step(h *Hub) bool {
 		return true
 	}
 	j.left--
-	h.pauseGroup(j.c.groups[j.left])
+	h.groups.pause(j.c.groups[j.left])
 	return false
 }
 
@@ -52,7 +52,7 @@ func (h *Hub) goes(c *conn) {
 	}
 	if h.rooms.departure.Stopping() && c.sess != nil && !c.detached {
 		h.rooms.departure.Saving()
-		h.letGo(c, detachRef)
+		h.sessions.letGo(c, detachRef)
 	}
 	h.close(c, wirev1.Code_CODE_DRAINING, h.rooms.departure.Reason())
 }

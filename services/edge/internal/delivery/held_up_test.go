@@ -141,7 +141,7 @@ func TestWhatAnAnswerNamesIsNotTakenBack(t *testing.T) {
 			t.Fatalf("%v: %d messages of 2 are left", overflow, at.out.Messages())
 		}
 		for _, tr := range at.tracks.All() {
-			w.h.thaw(tr)
+			w.h.starter.thaw(tr)
 		}
 		c.reads("room/1/1", "room/1/2")
 	}
@@ -183,7 +183,7 @@ func TestLongPositionsAreHandedInOneByOne(t *testing.T) {
 		for seq := uint64(3); seq < 3*collectLooks; seq += 2 {
 			tr.cur.Settle(seq, seq)
 		}
-		w.h.cursorChanged(tr)
+		w.h.sessions.cursorChanged(tr)
 	}
 	before := w.mesh.Session("client:ann", "inbox").Writes
 	stored := func() (n int) {
@@ -195,7 +195,7 @@ func TestLongPositionsAreHandedInOneByOne(t *testing.T) {
 		return n
 	}
 	w.h.cost.Items = 0
-	w.h.save(at)
+	w.h.sessions.save(at)
 	if n := stored(); n == 0 || n == len(names) {
 		t.Fatalf("%d of %d are handed in at once", n, len(names))
 	}
@@ -251,7 +251,7 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 			exchange.Filtered{Conn: conn, Sub: at.subs.At(0).ref, Err: err},
 			exchange.Attached{Conn: conn, Err: err},
 			exchange.GroupJoined{Conn: conn, Sub: 77},
-			exchange.GroupJoined{Conn: conn, Sub: at.groups[0].ref, Err: err},
+			exchange.GroupJoined{Conn: conn, Sub: at.groups[0].Ref, Err: err},
 			exchange.Assigned{Conn: conn, Sub: 77},
 			exchange.Saved{Conn: conn, Ref: 77, Err: err},
 			exchange.Published{Conn: conn, ID: 77},
@@ -260,7 +260,7 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 			exchange.Ranked{Serial: 77},
 		}
 	}
-	for i, e := range slices.Concat(all(here), all(gone), []exchange.Event{exchange.Detached{Conn: gone}, exchange.Yield{Conn: gone}, exchange.GroupEnded{Conn: gone, Sub: at.groups[0].ref}}) {
+	for i, e := range slices.Concat(all(here), all(gone), []exchange.Event{exchange.Detached{Conn: gone}, exchange.Yield{Conn: gone}, exchange.GroupEnded{Conn: gone, Sub: at.groups[0].Ref}}) {
 		before := w.h.Stats().StaleEvents
 		w.h.Event(e)
 		if w.settle(); w.h.Stats().StaleEvents != before+1 {
@@ -456,13 +456,13 @@ func TestCandidatesGatherWhileOthersAreRanked(t *testing.T) {
 func TestAMessageIsHereElsewhereOrGone(t *testing.T) {
 	h := New(Config{PolicyFor: policy.NewTable(nil).For})
 	tr := &track{trackMore: &trackMore{}}
-	if m, elsewhere := h.inRange(tr, 5); m != nil || !elsewhere {
+	if m, elsewhere := h.ranked.inRange(tr, 5); m != nil || !elsewhere {
 		t.Error("without a range it is gone")
 	}
 	ms := slices.Concat(upstreamtest.Run("feed/1", upstreamtest.BaseEpoch, 4, "x", "x"), upstreamtest.Run("feed/1", upstreamtest.BaseEpoch, 8, "x"))
 	tr.rng = &exchange.Range{From: 3, Messages: ms}
 	for seq, want := range map[uint64]string{1: "elsewhere", 2: "elsewhere", 3: "gone", 4: "here", 5: "here", 6: "gone", 7: "gone", 8: "here", 9: "elsewhere", 100: "elsewhere"} {
-		m, elsewhere := h.inRange(tr, seq)
+		m, elsewhere := h.ranked.inRange(tr, seq)
 		got := "gone"
 		switch {
 		case elsewhere:
@@ -475,7 +475,7 @@ func TestAMessageIsHereElsewhereOrGone(t *testing.T) {
 		}
 	}
 	tr.rng = &exchange.Range{From: 3}
-	if m, elsewhere := h.inRange(tr, 3); m != nil || elsewhere {
+	if m, elsewhere := h.ranked.inRange(tr, 3); m != nil || elsewhere {
 		t.Error("what an empty range does not have is elsewhere")
 	}
 }
@@ -518,7 +518,7 @@ func TestCountsOfEachKindAreSliced(t *testing.T) {
 			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}), 1)
 			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m), 1)
 			if c := h.conns.get(slot); len(c.groups) > 0 {
-				h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: c.groups[0].ref})
+				h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: c.groups[0].Ref})
 			}
 		}
 		for h.Work(4096) {

@@ -14,13 +14,12 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
-	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
@@ -84,67 +83,47 @@ type Hub struct {
 	arrays    slab.Arrays // of lists of tracks and subscriptions
 	connMores slab.Pool[connMore]
 	trackMore slab.Pool[trackMore]
-	pendings  slab.Pool[pending]
 	states    slab.Slab[topicState]
-	reads     slab.Pool[topicReads]
-	filterSet slab.Pool[filter]
 
-	wheel    *wheel.Wheel
-	topics   *slab.Names[topicState, *topicState]
-	filters  map[string]*filter
-	wild     topic.Index[*filter]
-	members  map[string]*members   // of groups, by their filters
-	memberAt topic.Index[*members] // of those, with wildcards
-	// settling is what the dispatchers of groups are to be told.
-	settling []exchange.GroupSettled
-	wildLog  wildLog
+	wheel  *wheel.Wheel
+	topics *slab.Names[topicState, *topicState]
 	// policies counts changes of policies: a topic with another number asks again. policySet are
 	// those in use, by number, for topics lie where the collector does not see what they refer to.
 	policies  uint32
 	policySet []*policy.Policy
 
-	inbox    fifo[inbound]
-	fan      fanout
-	runnable fifo[runner] // behind, and able to go on
-	wakes    fifo[waking] // a window or queue opened: their waiting tracks are looked at
-	resumed  []uint32     // slots that may read again
-	dirty    []uint32     // slots with something to flush or to end
-	over     []uint32     // slots of connections of which only the socket is left
-	jobs     jobs
-	rooms    rooms
+	fan       fanout
+	replay    replayer
+	waker     waker
+	lagging   lagging
+	wildcards wildcards
+	starter   starter
+	gaps      gaps
+	sessions  sessions
+	groups    groups
+	ranked    rankedDelivery
+
+	resumed []uint32 // slots that may read again
+	dirty   []uint32 // slots with something to flush or to end
+	over    []uint32 // slots of connections of which only the socket is left
+	jobs    jobs
+	rooms   rooms
 
 	queues     *sendq.Shared // of the send queues
 	ids        []uint32      // of the subscriptions of one message
 	found      []*track
-	shared     []*sub // scratch: subscriptions that share a message
 	ackSerials uint32 // given to entries of Acks
 	// given to subscriptions and tracks, so that what refers to one that is gone is seen
 	gens    uint32
 	windows []*window // that no track uses
-	pinned  int       // ranges held by tracks
 	// sending: some of what was gathered may have left without the hub knowing.
 	sending  bool
 	trimming func(*conn) // tests see whose queue is trimmed
 	warned   map[uint32]warned
-	// replayed are messages that those who are behind got in a millisecond, replayedIn.
-	replayed   int
-	replayedIn int64
-	lagging    []trackRef // behind, or were when they were looked at last
-	lagAt      int64      // when they are looked at next
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
-	// Of ranked delivery: candidates that gather, by topic and by serial, rankings under way, and
-	// the bytes of both.
-	gathers  map[string]*gather
-	bySerial map[uint64]*gather
-	rankings map[uint64]*ranking
-	gathered int
-	serials  uint64
-	taken    []bool          // scratch: places that a member does not get behind the best
-	best     []uint32        // scratch: places of the best, ascending
-	hollow   wirev1.Progress // scratch
-	shedding bool            // newcomers are refused
+	shedding bool // newcomers are refused
 	links    linkhealth.Book
 	lateAt   int64 // when the loop was late for what it had to do; 0: never
 	idSeed   uint64
@@ -172,14 +151,17 @@ func New(cfg Config) *Hub {
 	}
 	cfg.Limits.defaults()
 	h := &Hub{
-		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)), filters: map[string]*filter{}, members: map[string]*members{}, wildLog: wildLog{base: 1},
+		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)),
 		policies: 1, idSeed: rand.Uint64(),
 	}
 	h.rules = request.Rules{
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
 	}
 	h.jobs.h, h.rooms = h, newRooms(h)
-	h.gathers, h.bySerial, h.rankings = map[string]*gather{}, map[uint64]*gather{}, map[uint64]*ranking{}
+	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
+	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
+	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
+	h.ranked = rankedDelivery{hub: h, gathers: map[string]*gather{}, bySerial: map[uint64]*gather{}, rankings: map[uint64]*ranking{}}
 	h.topics = slab.NewNames[topicState](&h.arrays)
 	share := cfg.Budget
 	if share == nil {
@@ -204,6 +186,8 @@ func (h *Hub) Stats() Stats {
 	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
 	h.queueSizes(&s)
 	s.Claims = *h.rooms.claims.Stats()
+	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
+	s.Recalled = h.groups.room.Stats().Recalled
 	return s
 }
 
@@ -254,29 +238,29 @@ func set[V int | uint32 | time.Duration](v *V, otherwise V) {
 func (h *Hub) Event(e exchange.Event) (cost int) {
 	switch e := e.(type) {
 	case exchange.Live:
-		h.inbox.push(inbound{live: e})
+		h.fan.inbox.push(inbound{live: e})
 	case exchange.Range:
-		h.ranged(&e)
+		h.replay.ranged(&e)
 	case exchange.Joined:
 		h.forConn(e.Conn, func(c *conn) { h.joined(c, e) })
 	case exchange.Filtered:
 		h.forConn(e.Conn, func(c *conn) { h.filterReady(c, e) })
 	case exchange.Attached:
-		h.forConn(e.Conn, func(c *conn) { h.attached(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.sessions.attached(c, e) })
 	case exchange.GroupJoined:
-		h.forConn(e.Conn, func(c *conn) { h.groupJoined(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.groups.joined(c, e) })
 	case exchange.Assigned:
-		h.forConn(e.Conn, func(c *conn) { h.assigned(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.groups.assigned(c, e) })
 	case exchange.GroupEnded:
-		h.forConn(e.Conn, func(c *conn) { h.groupEnded(c, e) })
+		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
-		if g := h.bySerial[e.Serial]; g != nil {
-			h.endWindow(g)
+		if g := h.ranked.bySerial[e.Serial]; g != nil {
+			h.ranked.endWindow(g)
 		}
 	case exchange.Ranked:
-		h.rankedEvent(e)
+		h.ranked.answered(e)
 	case exchange.Saved:
-		h.saved(e)
+		h.sessions.saved(e)
 	case exchange.Published:
 		h.forConn(e.Conn, func(c *conn) { h.published(c, e) })
 	case exchange.Claimed:
@@ -284,11 +268,12 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.ClaimTold:
 		h.forConn(e.Conn, func(c *conn) { h.noteStale(h.rooms.claims.Told(c.claims, e.State)) })
 	case exchange.Detached:
-		h.forConn(e.Conn, func(c *conn) { h.detached(c, e.Err) })
+		h.forConn(e.Conn, func(c *conn) { h.sessions.detached(c, e.Err) })
 	case exchange.Yield:
-		h.forConn(e.Conn, h.yield)
+		h.forConn(e.Conn, h.sessions.yield)
 	case exchange.PoliciesChanged:
 		h.policies++
+		h.groups.room.PoliciesChanged()
 		clear(h.policySet)
 		h.policySet = h.policySet[:0]
 	case exchange.EventKinds:
@@ -334,7 +319,7 @@ func (h *Hub) noteStale(found bool) {
 // or about as much, and reports whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
-		n := h.fanSlice(min(budget, fanSlice)) + h.replaySlice() + h.wakeSlice() + h.jobs.Step()
+		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.Step()
 		n += h.toll()
 		if n == 0 {
 			break
@@ -351,7 +336,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.inbox.len() > 0 || h.runnable.len() > 0 && !h.paced() || h.wakes.len() > 0 || h.jobs.Len() > 0
+	return h.fan.active() || h.fan.inbox.len() > 0 || h.replay.runnable.len() > 0 && !h.replay.paced() || h.waker.walks.len() > 0 || h.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that

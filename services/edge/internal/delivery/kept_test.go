@@ -95,17 +95,17 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 		"somebody who reads":   {func(h *Hub) { h.resumed = append(h.resumed, 0) }, true, false},
 		"a socket to close":    {func(h *Hub) { h.over = append(h.over, 0) }, true, false},
 		"messages in hand":     {func(h *Hub) { h.fan.ms = append(h.fan.ms, &exchange.Message{}) }, true, true},
-		"messages that wait":   {func(h *Hub) { h.inbox.push(inbound{}) }, true, true},
-		"somebody behind":      {func(h *Hub) { h.runnable.push(runner{}) }, true, true},
-		"a window that opened": {func(h *Hub) { h.wakes.push(waking{}) }, true, true},
-		"a job":                {func(h *Hub) { h.jobs.push(tellSettled{}) }, true, true},
+		"messages that wait":   {func(h *Hub) { h.fan.inbox.push(inbound{}) }, true, true},
+		"somebody behind":      {func(h *Hub) { h.replay.runnable.push(runner{}) }, true, true},
+		"a window that opened": {func(h *Hub) { h.waker.walks.push(waking{}) }, true, true},
+		"a job":                {func(h *Hub) { h.jobs.push(&teardown{}) }, true, true},
 		"somebody behind who had its part of the millisecond": {func(h *Hub) {
-			h.runnable.push(runner{})
-			h.lim.ReplayPace, h.replayed, h.replayedIn = 1, 1, h.now/int64(time.Millisecond)
+			h.replay.runnable.push(runner{})
+			h.lim.ReplayPace, h.replay.replayed, h.replay.replayedIn = 1, 1, h.now/int64(time.Millisecond)
 		}, false, false},
 		"somebody behind who had a part of the last millisecond": {func(h *Hub) {
-			h.runnable.push(runner{})
-			h.lim.ReplayPace, h.replayed, h.replayedIn = 1, 1, h.now/int64(time.Millisecond)-1
+			h.replay.runnable.push(runner{})
+			h.lim.ReplayPace, h.replay.replayed, h.replay.replayedIn = 1, 1, h.now/int64(time.Millisecond)-1
 		}, true, true},
 	} {
 		h := New(Config{PolicyFor: policy.NewTable(nil).For})

@@ -14,26 +14,33 @@ const (
 	lagSlice = 256
 )
 
-// lags lists a track that is behind.
-func (h *Hub) lags(t *track) {
+// lagging are the tracks that are behind.
+type lagging struct {
+	hub    *Hub
+	tracks []trackRef // behind, or were when they were looked at last
+	lookAt int64      // when they are looked at next
+}
+
+// add lists a track that is behind.
+func (l *lagging) add(t *track) {
 	if !t.lags && t.behind {
 		t.lags = true
-		h.lagging = append(h.lagging, t.ref())
+		l.tracks = append(l.tracks, t.ref())
 	}
 }
 
-// lookAtLag begins to look at them, where it is time.
-func (h *Hub) lookAtLag() {
-	if h.now < h.lagAt {
+// look begins to look at them, where it is time.
+func (l *lagging) look() {
+	if l.hub.now < l.lookAt {
 		return
 	}
-	h.lagAt = h.now + int64(lagEvery)
-	h.forgetWarned()
-	if len(h.lagging) == 0 {
+	l.lookAt = l.hub.now + int64(lagEvery)
+	l.hub.forgetWarned()
+	if len(l.tracks) == 0 {
 		return
 	}
-	h.lagAt = math.MaxInt64
-	h.jobs.push(&census{})
+	l.lookAt = math.MaxInt64
+	l.hub.jobs.push(&census{})
 }
 
 // census is a walk over the tracks that are behind. It forgets those that are not any more.
@@ -44,8 +51,8 @@ type census struct {
 }
 
 func (j *census) step(h *Hub) bool {
-	for end := min(j.at+lagSlice, len(h.lagging)); j.at < end; j.at++ {
-		r := h.lagging[j.at]
+	for end := min(j.at+lagSlice, len(h.lagging.tracks)); j.at < end; j.at++ {
+		r := h.lagging.tracks[j.at]
 		t := r.get()
 		if t == nil {
 			continue
@@ -54,21 +61,21 @@ func (j *census) step(h *Hub) bool {
 			t.lags = false
 			continue
 		}
-		if h.stands(t) {
+		if h.replay.stands(t) {
 			j.standing++
 		}
 		lag := t.lag()
 		j.lag, j.furthest = j.lag+lag, max(j.furthest, lag)
-		h.lagging[j.kept] = r
+		h.lagging.tracks[j.kept] = r
 		j.kept++
 	}
-	if j.at < len(h.lagging) {
+	if j.at < len(h.lagging.tracks) {
 		return false
 	}
-	clear(h.lagging[j.kept:])
-	h.lagging = h.lagging[:j.kept]
+	clear(h.lagging.tracks[j.kept:])
+	h.lagging.tracks = h.lagging.tracks[:j.kept]
 	h.stats.BehindNow, h.stats.Lag, h.stats.LongestLag, h.stats.StandingNow = int64(j.kept), j.lag, j.furthest, j.standing
-	h.lagAt = h.now + int64(lagEvery)
+	h.lagging.lookAt = h.now + int64(lagEvery)
 	return true
 }
 

@@ -6,15 +6,15 @@ import "time"
 // so together they get a number of messages in a millisecond, and what is live has the rest.
 
 // paced says that those who are behind have had theirs, until the next millisecond.
-func (h *Hub) paced() bool {
-	if h.lim.ReplayPace <= 0 {
+func (r *replayer) paced() bool {
+	if r.hub.lim.ReplayPace <= 0 {
 		return false
 	}
-	if in := h.now / int64(time.Millisecond); in != h.replayedIn {
-		h.replayedIn, h.replayed = in, 0
+	if in := r.hub.now / int64(time.Millisecond); in != r.replayedIn {
+		r.replayedIn, r.replayed = in, 0
 	}
-	return h.replayed >= h.lim.ReplayPace
+	return r.replayed >= r.hub.lim.ReplayPace
 }
 
 // Paced says that somebody waits for the next millisecond, of the clock that SetTime tells.
-func (h *Hub) Paced() bool { return h.runnable.len() > 0 && h.paced() }
+func (h *Hub) Paced() bool { return h.replay.runnable.len() > 0 && h.replay.paced() }

@@ -12,10 +12,10 @@ import (
 func TestThoseBehindArePaced(t *testing.T) {
 	const pace, messages = 100, 2000
 	w := newWorld(t, Limits{ReplayPace: pace})
-	if w.h.replayed, w.h.replayedIn = pace, w.h.now/int64(time.Millisecond); w.h.Paced() {
+	if w.h.replay.replayed, w.h.replay.replayedIn = pace, w.h.now/int64(time.Millisecond); w.h.Paced() {
 		t.Fatal("nobody is behind, and the loop waits for the millisecond to be over")
 	}
-	w.h.replayed = 0
+	w.h.replay.replayed = 0
 	w.mesh.Append("room/1", payloads(0, messages)...)
 	late, live := w.connect(&wirev1.Hello{}), w.connect(&wirev1.Hello{})
 	live.subscribe(&wirev1.Subscribe{Id: 1, Filter: "talk/1"})

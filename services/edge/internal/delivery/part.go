@@ -77,7 +77,7 @@ func (j *ending) dropTracks(h *Hub, s *sub) bool {
 			name := strings.Clone(t.topic.name)
 			j.topics = append(j.topics, name)
 			if t.cur != nil {
-				cur := h.encodeCursor(t)
+				cur := h.sessions.encodeCursor(t)
 				c.sess.cursors[name] = cur
 				h.trackmore(t).cur = nil
 				if t.changed || t.unacked > 0 {

@@ -235,8 +235,8 @@ func TestARangeIsGivenOutInSlices(t *testing.T) {
 			t.Fatalf("connection %d: %d messages, at %d", i, c.out.Messages(), c.tracks.At(0).pos)
 		}
 	}
-	if h.pinned != 0 || h.reads.Taken() != 0 {
-		t.Fatalf("%d ranges are held, %d reads", h.pinned, h.reads.Taken())
+	if h.replay.pinned != 0 || h.replay.reads.Taken() != 0 {
+		t.Fatalf("%d ranges are held, %d reads", h.replay.pinned, h.replay.reads.Taken())
 	}
 }
 
@@ -282,11 +282,11 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 	for h.Work(4096) {
 	}
 	look()
-	if s := h.Stats(); s.BehindNow != conns-200 || s.Lag != 10*(conns-200) || len(h.lagging) != conns-200 {
-		t.Fatalf("%d behind by %d, %d listed", s.BehindNow, s.Lag, len(h.lagging))
+	if s := h.Stats(); s.BehindNow != conns-200 || s.Lag != 10*(conns-200) || len(h.lagging.tracks) != conns-200 {
+		t.Fatalf("%d behind by %d, %d listed", s.BehindNow, s.Lag, len(h.lagging.tracks))
 	}
-	h.lags(h.conns.get(slots[150]).tracks.At(0)) // it is not behind
-	if len(h.lagging) != conns-200 {
+	h.lagging.add(h.conns.get(slots[150]).tracks.At(0)) // it is not behind
+	if len(h.lagging.tracks) != conns-200 {
 		t.Fatal("one that is level is listed")
 	}
 }

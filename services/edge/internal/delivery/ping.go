@@ -38,7 +38,7 @@ func (h *Hub) ping(c *conn, body []byte) bool {
 	}
 	it := sendq.AnswerOf(h.pong(at))
 	h.push(c, &it)
-	h.noTurns(c)
+	h.waker.clearTurn(c)
 	h.heartbeat(c, uint32(reported))
 	return true
 }

@@ -247,7 +247,7 @@ func names(c *conn, topic string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.groups, func(g *membership) bool { return g.open && !g.dead && g.filter == topic })
+	return slices.ContainsFunc(c.groups, func(g *member) bool { return g.Counts() && g.Filter == topic })
 }
 
 func b2i(b bool) int {

@@ -10,6 +10,21 @@ import (
 // Between its rankings a track is behind, and reads what it does not find in a window from the log:
 // so nothing that happens to a ranking loses a message.
 
+// rankedDelivery has candidates gather, asks for rankings, and hands on what they say.
+type rankedDelivery struct {
+	hub *Hub
+
+	// Candidates that gather, by topic and by serial, rankings under way, and the bytes of both.
+	gathers  map[string]*gather
+	bySerial map[uint64]*gather
+	rankings map[uint64]*ranking
+	bytes    int
+	serials  uint64
+
+	taken []bool   // scratch: places that a member does not get behind the best
+	best  []uint32 // scratch: places of the best, ascending
+}
+
 // ranked is what the track of subscriptions with rank_top_k has beside.
 type ranked struct {
 	topK  uint32   // 0: one of its subscriptions is not ranked
@@ -67,10 +82,10 @@ func (o *lineup) putBack(seq uint64, m sendq.Mark) {
 	o.best = append([]ordered{{seq, m}}, o.best...)
 }
 
-// rank makes a new subscription one that is ranked.
-func (h *Hub) rank(s *sub, topK uint32) {
+// subscribe makes a new subscription one that is ranked.
+func (d *rankedDelivery) subscribe(s *sub, topK uint32) {
 	if s.subMore == noSubMore {
-		s.subMore = h.subMores.Take()
+		s.subMore = d.hub.subMores.Take()
 	}
 	s.topK = topK
 	if s.kind == kindPlain {
@@ -78,9 +93,9 @@ func (h *Hub) rank(s *sub, topK uint32) {
 	}
 }
 
-// settleRank works out how many of the best the subscriptions of a track want together: they get
+// settle works out how many of the best the subscriptions of a track want together: they get
 // one Message for all, so they are ranked if all want that.
-func (h *Hub) settleRank(t *track) {
+func (d *rankedDelivery) settle(t *track) {
 	topK := t.first.topK
 	for _, s := range t.also {
 		if s.topK == 0 {
@@ -93,7 +108,7 @@ func (h *Hub) settleRank(t *track) {
 	if topK == 0 && t.rank == nil {
 		return
 	}
-	more := h.trackmore(t)
+	more := d.hub.trackmore(t)
 	if more.rank == nil {
 		more.rank = &ranked{}
 	}
@@ -106,7 +121,9 @@ func (h *Hub) settleRank(t *track) {
 
 // ranks reports whether the messages of a ranked track are ranked: its namespace may say otherwise
 // by now.
-func (h *Hub) ranks(t *track) bool { return t.rank.topK > 0 && h.policy(t.topic).Rank != nil }
+func (d *rankedDelivery) ranks(t *track) bool {
+	return t.rank.topK > 0 && d.hub.policy(t.topic).Rank != nil
+}
 
 // unrank forgets what was to be handed on.
 func (r *ranked) unrank() { r.asked, r.order = nil, lineup{} }

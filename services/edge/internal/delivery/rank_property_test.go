@@ -114,7 +114,7 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 				}
 			case 9:
 				if c := w.h.conns.get(f.slot); !f.ended && c.tracks.Len() > 0 {
-					w.h.releaseRange(c.tracks.At(0))
+					w.h.replay.releaseRange(c.tracks.At(0))
 				}
 			case 0, 1:
 				publish(f.name, true)
@@ -160,11 +160,11 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 			}
 			w.pass(Tick)
 		}
-		for len(w.h.gathers)+len(w.h.rankings) > 0 {
+		for len(w.h.ranked.gathers)+len(w.h.ranked.rankings) > 0 {
 			w.rankAll()
 		}
-		if w.h.gathered != 0 || len(w.h.bySerial) > 0 {
-			t.Fatalf("%d bytes of candidates are counted, and there are none", w.h.gathered)
+		if w.h.ranked.bytes != 0 || len(w.h.ranked.bySerial) > 0 {
+			t.Fatalf("%d bytes of candidates are counted, and there are none", w.h.ranked.bytes)
 		}
 		for _, f := range clients {
 			if f.ended && memory == 0 {

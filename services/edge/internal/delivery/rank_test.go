@@ -216,7 +216,7 @@ func TestALineupOutlivesItsRange(t *testing.T) {
 	w.mesh.Send("feed/1", "7")
 	w.settle()
 	tr := w.h.conns.get(c.slot).tracks.At(0)
-	w.h.releaseRange(tr)
+	w.h.replay.releaseRange(tr)
 	c.ack("feed/1", 2, false)
 	c.ack("feed/1", 3, false)
 	c.expect("feed/1/1 subs=[1]", "feed/1/4 subs=[1]")

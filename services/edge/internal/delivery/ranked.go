@@ -9,27 +9,27 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// rankArrived has a ranked track wait for the ranking of a range that has come, if that has
+// arrived has a ranked track wait for the ranking of a range that has come, if that has
 // candidates for it, and is not what was missing of an order.
-func (h *Hub) rankArrived(t *track, j *arrival) (waits bool) {
+func (d *rankedDelivery) arrived(t *track, j *arrival) (waits bool) {
 	r := t.rank
-	if _, left := r.order.next(); left || len(j.e.Messages) == 0 || !h.ranks(t) || h.unjudgedIn(t, j.e) {
+	if _, left := r.order.next(); left || len(j.e.Messages) == 0 || !d.ranks(t) || d.unjudgedIn(t, j.e) {
 		return false
 	}
 	if j.ranking == nil {
-		p := h.policy(t.topic)
-		j.ranking = h.newRanking(j.e.Topic, p, j.e.Messages[:min(len(j.e.Messages), p.RankCandidates())])
+		p := d.hub.policy(t.topic)
+		j.ranking = d.newRanking(j.e.Topic, p, j.e.Messages[:min(len(j.e.Messages), p.RankCandidates())])
 		j.ranking.rng = j.e
 	}
 	messages := j.ranking.messages
 	var places []uint32
-	if !h.wantsAll(t, j.ranking) {
+	if !d.wantsAll(t, j.ranking) {
 		for i, m := range messages {
-			if m.Seq > t.pos && h.wants(t, m) == wirev1.Code_CODE_OK {
+			if m.Seq > t.pos && d.wants(t, m) == wirev1.Code_CODE_OK {
 				places = append(places, uint32(i))
 			}
 		}
-		h.looked(len(messages))
+		d.hub.looked(len(messages))
 		if len(places) == 0 {
 			return false
 		}
@@ -41,7 +41,7 @@ func (h *Hub) rankArrived(t *track, j *arrival) (waits bool) {
 }
 
 // wantsAll says that a track wants every message of a ranking, without a look at each.
-func (h *Hub) wantsAll(t *track, r *ranking) bool {
+func (d *rankedDelivery) wantsAll(t *track, r *ranking) bool {
 	ms := r.messages
 	if !r.plain || t.pos+1 != ms[0].Seq || t.first.filtered || len(t.also) > 0 {
 		return false
@@ -51,13 +51,13 @@ func (h *Hub) wantsAll(t *track, r *ranking) bool {
 }
 
 // wants reports whether a message is one to be handed on; otherwise why not, or settled.
-func (h *Hub) wants(t *track, m *exchange.Message) wirev1.Code {
+func (d *rankedDelivery) wants(t *track, m *exchange.Message) wirev1.Code {
 	switch {
 	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.find(m.Seq) != nil:
 		return settled
-	case m.ExpiresAt != 0 && m.ExpiresAt <= h.wall:
+	case m.ExpiresAt != 0 && m.ExpiresAt <= d.hub.wall:
 		return wirev1.Code_CODE_EXPIRED
-	case h.judge(t, m) == filtered:
+	case d.hub.judge(t, m) == filtered:
 		return wirev1.Code_CODE_FILTERED
 	}
 	return wirev1.Code_CODE_OK
@@ -66,8 +66,8 @@ func (h *Hub) wants(t *track, m *exchange.Message) wirev1.Code {
 // settled is no code of the wire's: the message is settled, or with the client.
 const settled = wirev1.Code(-1)
 
-// goOnRanked has a ranked track go on, and says how much it did.
-func (h *Hub) goOnRanked(t *track) (done int) {
+// goOn has a ranked track go on, and says how much it did.
+func (d *rankedDelivery) goOn(t *track) (done int) {
 	r := t.rank
 	_, left := r.order.next()
 	switch {
@@ -76,37 +76,37 @@ func (h *Hub) goOnRanked(t *track) (done int) {
 	case r.asked != nil:
 		k := r.asked
 		r.asked = nil
-		h.hold(t, k.rng)
-		h.line(t, k, r.place)
+		d.hub.replay.holdRange(t, k.rng)
+		d.lineUp(t, k, r.place)
 	case !left && t.rng == nil:
-		h.ask(t)
+		d.hub.replay.ask(t)
 		return 0
-	case !left && h.unjudgedIn(t, t.rng):
-		h.releaseRange(t)
-		h.readLater(t)
-		h.run(t)
+	case !left && d.unjudgedIn(t, t.rng):
+		d.hub.replay.releaseRange(t)
+		d.hub.replay.readLater(t)
+		d.hub.replay.enqueue(t)
 		return 1
 	case !left:
-		h.line(t, nil, 0)
+		d.lineUp(t, nil, 0)
 	case t.rng == nil:
-		h.ask(t)
+		d.hub.replay.ask(t)
 		return 0
 	}
-	return 1 + h.handRanked(t)
+	return 1 + d.handOn(t)
 }
 
 // unjudgedIn reports whether the range was asked for before a content filter was known.
-func (h *Hub) unjudgedIn(t *track, e *exchange.Range) bool {
+func (d *rankedDelivery) unjudgedIn(t *track, e *exchange.Range) bool {
 	if !t.first.filtered && len(t.also) == 0 {
 		return false
 	}
-	h.looked(len(e.Messages))
-	return slices.ContainsFunc(e.Messages, func(m *exchange.Message) bool { return m.Seq > t.pos && h.judge(t, m) == unjudged })
+	d.hub.looked(len(e.Messages))
+	return slices.ContainsFunc(e.Messages, func(m *exchange.Message) bool { return m.Seq > t.pos && d.hub.judge(t, m) == unjudged })
 }
 
-// line puts the messages of a ranking into the order in which the track hands them on, and names
+// lineUp puts the messages of a ranking into the order in which the track hands them on, and names
 // those that it does not. k nil: the range in hand is not ranked.
-func (h *Hub) line(t *track, k *ranking, member int) {
+func (d *rankedDelivery) lineUp(t *track, k *ranking, member int) {
 	var messages []*exchange.Message
 	var answer exchange.RankedMember
 	o, skips := lineup{from: t.pos + 1}, false
@@ -118,16 +118,16 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 	default:
 		messages, answer, skips = k.messages, k.answer.Members[member], k.skipsRest()
 	}
-	best := h.best[:0]
+	best := d.best[:0]
 	o.best = make([]ordered, len(answer.Best))
 	for i, b := range answer.Best {
 		best = append(best, b.Place)
 		o.best[i] = ordered{messages[b.Place].Seq, sendq.Scored(b.Score)}
 	}
 	slices.Sort(best)
-	h.best = best
-	if k != nil && len(answer.Filtered) == 0 && h.wantsAll(t, k) {
-		h.lineAll(t, k, o, best, skips)
+	d.best = best
+	if k != nil && len(answer.Filtered) == 0 && d.wantsAll(t, k) {
+		d.lineUpAll(t, k, o, best, skips)
 		return
 	}
 	out := uint64(0)
@@ -136,19 +136,19 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 			continue
 		}
 		if m.Seq > t.pos+1 && out == 0 { // behind one that is handed on it is named in its turn
-			h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
+			d.hub.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
 		}
-		why := h.wants(t, m)
+		why := d.wants(t, m)
 		_, isBest := slices.BinarySearch(best, uint32(i))
 		_, isFiltered := slices.BinarySearch(answer.Filtered, uint32(i))
 		switch {
 		case isBest: // what has expired since is named once it is its turn
 		case why == wirev1.Code_CODE_EXPIRED:
-			h.expired(t, m)
+			d.hub.gaps.expired(t, m)
 		case why == wirev1.Code_CODE_OK && isFiltered:
-			h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
+			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
 		case why == wirev1.Code_CODE_OK && skips:
-			h.hole(t, m.Seq, m.Seq, wirev1.Code_CODE_RANKED_OUT)
+			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_RANKED_OUT)
 		case why == wirev1.Code_CODE_OK:
 			if out++; out == 1 {
 				o.from = m.Seq
@@ -156,27 +156,27 @@ func (h *Hub) line(t *track, k *ranking, member int) {
 			t.pos = m.Seq
 			continue
 		case why != settled:
-			h.hole(t, m.Seq, m.Seq, why)
+			d.hub.gaps.addGap(t, m.Seq, m.Seq, why)
 		}
 		t.pos = m.Seq
 		o.skip = append(o.skip, m.Seq)
 	}
-	h.looked(2 * len(messages))
+	d.hub.looked(2 * len(messages))
 	if o.to = t.pos; out == 0 {
 		o.from, o.to, o.skip = 0, 0, nil
 	}
-	h.lined(t, k, o, out)
+	d.lined(t, k, o, out)
 }
 
-// lineAll is line for a track that wants all messages of a ranking: only the best are looked at, by
+// lineUpAll is line for a track that wants all messages of a ranking: only the best are looked at, by
 // their places.
-func (h *Hub) lineAll(t *track, k *ranking, o lineup, best []uint32, skips bool) {
+func (d *rankedDelivery) lineUpAll(t *track, k *ranking, o lineup, best []uint32, skips bool) {
 	first, last := o.from, o.from+uint64(len(k.messages))-1
 	next := first
 	for _, place := range best {
 		seq := first + uint64(place)
 		if skips && seq > next {
-			h.hole(t, next, seq-1, wirev1.Code_CODE_RANKED_OUT)
+			d.hub.gaps.addGap(t, next, seq-1, wirev1.Code_CODE_RANKED_OUT)
 		}
 		if !skips {
 			o.skip = append(o.skip, seq)
@@ -184,19 +184,19 @@ func (h *Hub) lineAll(t *track, k *ranking, o lineup, best []uint32, skips bool)
 		next = seq + 1
 	}
 	if skips && next <= last {
-		h.hole(t, next, last, wirev1.Code_CODE_RANKED_OUT)
+		d.hub.gaps.addGap(t, next, last, wirev1.Code_CODE_RANKED_OUT)
 	}
-	h.looked(len(best) * looksAsOne) // a hole is a frame
+	d.hub.looked(len(best) * looksAsOne) // a hole is a frame
 	if t.pos, o.to = last, last; skips || len(best) == len(k.messages) {
 		o.from, o.to, o.skip = 0, 0, nil
 	}
-	h.lined(t, k, o, uint64(len(k.messages)-len(best)))
+	d.lined(t, k, o, uint64(len(k.messages)-len(best)))
 }
 
 // lined has the track hand on what was put in order, and so many behind the best.
-func (h *Hub) lined(t *track, k *ranking, o lineup, out uint64) {
+func (d *rankedDelivery) lined(t *track, k *ranking, o lineup, out uint64) {
 	if o.mark == sendq.Unranked {
-		h.stats.Unranked.add(code.Of(k.answer.Err), out)
+		d.hub.stats.Unranked.add(code.Of(k.answer.Err), out)
 	}
 	if back := t.rank.order.best; len(back) > 0 { // what was put back meanwhile
 		o.best = append(back, o.best...)
@@ -204,52 +204,52 @@ func (h *Hub) lined(t *track, k *ranking, o lineup, out uint64) {
 	t.rank.order = o
 }
 
-// handRanked hands on some of a track's order, and says how many.
-func (h *Hub) handRanked(t *track) (done int) {
+// handOn hands on some of a track's order, and says how many.
+func (d *rankedDelivery) handOn(t *track) (done int) {
 	o := &t.rank.order
-	for most := h.turnOf(t.c, t.ack); done < most; done++ {
+	for most := d.hub.replay.turnOf(t.c, t.ack); done < most; done++ {
 		next, left := o.next()
 		if !left {
-			h.rankEnds(t)
+			d.ends(t)
 			return done
 		}
-		m, elsewhere := h.inRange(t, next.seq)
+		m, elsewhere := d.inRange(t, next.seq)
 		switch {
 		case elsewhere:
-			h.releaseRange(t)
-			h.run(t)
+			d.hub.replay.releaseRange(t)
+			d.hub.replay.enqueue(t)
 			return done
 		case m == nil:
-			h.hole(t, next.seq, next.seq, wirev1.Code_CODE_RETENTION)
+			d.hub.gaps.addGap(t, next.seq, next.seq, wirev1.Code_CODE_RETENTION)
 			o.pop()
 			continue
 		}
-		switch h.wants(t, m) {
+		switch d.wants(t, m) {
 		case settled:
 			o.pop()
 			continue
 		case wirev1.Code_CODE_EXPIRED:
-			h.expired(t, m)
+			d.hub.gaps.expired(t, m)
 			o.pop()
 			continue
 		}
 		why := wirev1.Code_CODE_QUEUE_FULL
-		if h.drained(t.c) {
-			why = h.deliver(t, m, next.mark)
+		if d.hub.drained(t.c) {
+			why = d.hub.deliver(t, m, next.mark)
 		}
 		if why != wirev1.Code_CODE_OK {
-			h.putOff(t, why)
+			d.hub.replay.putOff(t, why)
 			return done
 		}
 		o.pop()
 	}
-	h.run(t)
+	d.hub.replay.enqueue(t)
 	return done
 }
 
 // inRange finds a message in the track's range. elsewhere: it may be in another one; neither: the
 // log has it no more.
-func (h *Hub) inRange(t *track, seq uint64) (m *exchange.Message, elsewhere bool) {
+func (d *rankedDelivery) inRange(t *track, seq uint64) (m *exchange.Message, elsewhere bool) {
 	e := t.rng
 	if e == nil || e.From > seq {
 		return nil, true
@@ -269,11 +269,11 @@ func (h *Hub) inRange(t *track, seq uint64) (m *exchange.Message, elsewhere bool
 	return nil, i == len(e.Messages) && i > 0
 }
 
-// rankEnds decides how it goes on behind an order.
-func (h *Hub) rankEnds(t *track) {
+// ends decides how it goes on behind an order.
+func (d *rankedDelivery) ends(t *track) {
 	if t.rng == nil {
-		h.run(t)
+		d.hub.replay.enqueue(t)
 		return
 	}
-	h.rangeEnds(t)
+	d.hub.replay.rangeEnds(t)
 }

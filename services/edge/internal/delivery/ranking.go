@@ -32,14 +32,14 @@ type rankMember struct {
 	sub   subRef
 }
 
-func (h *Hub) newRanking(topic string, p *policy.Policy, messages []*exchange.Message) *ranking {
-	h.serials++
-	r := &ranking{serial: h.serials, topic: topic, policy: p, messages: messages, plain: true}
+func (d *rankedDelivery) newRanking(topic string, p *policy.Policy, messages []*exchange.Message) *ranking {
+	d.serials++
+	r := &ranking{serial: d.serials, topic: topic, policy: p, messages: messages, plain: true}
 	for i, m := range messages {
 		r.bytes += m.Size()
 		r.plain = r.plain && m.ExpiresAt == 0 && m.Seq == messages[0].Seq+uint64(i)
 	}
-	h.looked(len(messages))
+	d.hub.looked(len(messages))
 	return r
 }
 
@@ -49,30 +49,30 @@ func (r *ranking) add(m rankMember, c *conn, topK uint32, places []uint32) {
 	r.request = append(r.request, exchange.RankMember{Profile: c.profile, TopK: topK, Places: places})
 }
 
-// rankNow asks for a ranking that has its members.
-func (h *Hub) rankNow(r *ranking) {
+// request asks for a ranking that has its members.
+func (d *rankedDelivery) request(r *ranking) {
 	if len(r.members) == 0 {
 		return
 	}
-	h.rankings[r.serial] = r
-	h.gathered += r.bytes
-	h.mesh.Rank(&exchange.Ranking{Loop: h.cfg.Loop, Serial: r.serial, Topic: r.topic, Policy: r.policy, Messages: r.messages, Members: r.request})
+	d.rankings[r.serial] = r
+	d.bytes += r.bytes
+	d.hub.mesh.Rank(&exchange.Ranking{Loop: d.hub.cfg.Loop, Serial: r.serial, Topic: r.topic, Policy: r.policy, Messages: r.messages, Members: r.request})
 }
 
-// rankedEvent takes the answer up, member by member.
-func (h *Hub) rankedEvent(e exchange.Ranked) {
-	r := h.rankings[e.Serial]
+// answered takes the answer up, member by member.
+func (d *rankedDelivery) answered(e exchange.Ranked) {
+	r := d.rankings[e.Serial]
 	if r == nil {
-		h.stats.StaleEvents++
+		d.hub.stats.StaleEvents++
 		return
 	}
-	delete(h.rankings, e.Serial)
-	h.gathered -= r.bytes
+	delete(d.rankings, e.Serial)
+	d.bytes -= r.bytes
 	if e.Err == nil && len(e.Members) != len(r.members) {
 		e.Err = code.New(wirev1.Code_CODE_INTERNAL, "a ranking has another number of members")
 	}
 	r.answered, r.answer = true, e
-	h.jobs.push(&answering{r: r})
+	d.hub.jobs.push(&answering{r: r})
 }
 
 type answering struct {
@@ -87,50 +87,50 @@ func (j *answering) step(h *Hub) bool {
 		j.at++
 		switch t, s := r.members[i].track.get(), r.members[i].sub.get(); {
 		case t != nil && t.rank != nil && t.rank.asked == r:
-			h.run(t)
+			h.replay.enqueue(t)
 		case t != nil && r.rng == nil:
-			n += h.giveRanked(r, i, t.c, t, nil, wirev1.Overflow(t.overflow))
+			n += h.ranked.give(r, i, t.c, t, nil, wirev1.Overflow(t.overflow))
 		case s != nil && s.active:
-			n += h.giveRanked(r, i, s.c, nil, h.sharing(s, r.messages[0].Topic), wirev1.Overflow(s.overflow))
+			n += h.ranked.give(r, i, s.c, nil, h.fan.sharing(s, r.messages[0].Topic), wirev1.Overflow(s.overflow))
 		}
 	}
 	return j.at == len(r.members)
 }
 
-// giveRanked queues ephemeral messages of a ranking for one of its members, and says how many.
-func (h *Hub) giveRanked(r *ranking, member int, c *conn, t *track, subs []*sub, overflow wirev1.Overflow) (n int) {
+// give queues ephemeral messages of a ranking for one of its members, and says how many.
+func (d *rankedDelivery) give(r *ranking, member int, c *conn, t *track, subs []*sub, overflow wirev1.Overflow) (n int) {
 	places := r.request[member].Places
 	wanted := len(places)
 	if places == nil {
 		wanted = len(r.messages)
 	}
 	if r.answer.Err != nil {
-		h.stats.Unranked.add(code.Of(r.answer.Err), uint64(wanted))
+		d.hub.stats.Unranked.add(code.Of(r.answer.Err), uint64(wanted))
 		for i := range wanted {
-			h.ephemeral(c, t, subs, overflow, r.messages[placeAt(places, i)], sendq.Unranked)
+			d.hub.fan.ephemeral(c, t, subs, overflow, r.messages[placeAt(places, i)], sendq.Unranked)
 		}
 		return wanted
 	}
 	answer := &r.answer.Members[member]
 	for _, b := range answer.Best {
-		h.ephemeral(c, t, subs, overflow, r.messages[b.Place], sendq.Scored(b.Score))
+		d.hub.fan.ephemeral(c, t, subs, overflow, r.messages[b.Place], sendq.Scored(b.Score))
 	}
-	h.stats.Drops.add(wirev1.Code_CODE_FILTERED, uint64(len(answer.Filtered)))
+	d.hub.stats.Drops.add(wirev1.Code_CODE_FILTERED, uint64(len(answer.Filtered)))
 	if r.skipsRest() {
-		h.stats.Drops.add(wirev1.Code_CODE_RANKED_OUT, uint64(wanted-len(answer.Best)-len(answer.Filtered)))
+		d.hub.stats.Drops.add(wirev1.Code_CODE_RANKED_OUT, uint64(wanted-len(answer.Best)-len(answer.Filtered)))
 		return len(answer.Best)
 	}
-	h.taken = slices.Grow(h.taken[:0], len(r.messages))[:len(r.messages)]
-	clear(h.taken)
+	d.taken = slices.Grow(d.taken[:0], len(r.messages))[:len(r.messages)]
+	clear(d.taken)
 	for _, b := range answer.Best {
-		h.taken[b.Place] = true
+		d.taken[b.Place] = true
 	}
 	for _, place := range answer.Filtered {
-		h.taken[place] = true
+		d.taken[place] = true
 	}
 	for i := range wanted {
-		if place := placeAt(places, i); !h.taken[place] {
-			h.ephemeral(c, t, subs, overflow, r.messages[place], 0)
+		if place := placeAt(places, i); !d.taken[place] {
+			d.hub.fan.ephemeral(c, t, subs, overflow, r.messages[place], 0)
 		}
 	}
 	return wanted

@@ -6,6 +6,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
 const (
@@ -22,28 +23,48 @@ const (
 	pinnedRanges = 1024
 )
 
-// run puts a track that is behind in line.
-func (h *Hub) run(t *track) {
-	h.lags(t)
+// replayer hands on what was not sent as it came: messages of logs to tracks that are behind, and
+// those that wait to members of groups, each in its turn.
+type replayer struct {
+	hub      *Hub
+	runnable fifo[runner] // behind, and able to go on
+	reads    slab.Pool[topicReads]
+	pinned   int // ranges held by tracks
+	// replayed are messages that those who are behind got in a millisecond, replayedIn.
+	replayed   int
+	replayedIn int64
+}
+
+// enqueue puts a track that is behind in line.
+func (r *replayer) enqueue(t *track) {
+	r.hub.lagging.add(t)
 	if !t.runs && !t.held && !t.told {
 		t.runs = true
-		h.runnable.push(runner{t: t.ref()})
+		r.runnable.push(runner{t: t.ref()})
 	}
 }
 
-// replaySlice lets the next track in line go on, and says how much it did.
-func (h *Hub) replaySlice() int {
-	if h.paced() {
+// enqueueGroup puts a member with messages that wait in line.
+func (r *replayer) enqueueGroup(n *member) {
+	if !n.runs {
+		n.runs = true
+		r.runnable.push(runner{g: n})
+	}
+}
+
+// slice lets the next track in line go on, and says how much it did.
+func (r *replayer) slice() int {
+	if r.paced() {
 		return 0
 	}
-	r, ok := h.runnable.pop()
+	next, ok := r.runnable.pop()
 	if !ok {
 		return 0
 	}
-	if r.g != nil {
-		return 1 + h.handGroup(r.g, h.turnOf(r.g.c, r.g.ack))
+	if g := next.g; g != nil {
+		return 1 + r.hub.groups.handOn(g, r.turnOf(g.c, g.ACK))
 	}
-	t := r.t.get()
+	t := next.t.get()
 	if t == nil {
 		return 1
 	}
@@ -52,49 +73,49 @@ func (h *Hub) replaySlice() int {
 		return 1
 	}
 	if t.rank != nil {
-		n := h.goOnRanked(t)
-		h.replayed += n
+		n := r.hub.ranked.goOn(t)
+		r.replayed += n
 		return 1 + n
 	}
 	if t.rng == nil {
-		h.ask(t)
+		r.ask(t)
 		return 1
 	}
-	n := h.handOn(t)
-	h.replayed += n
+	n := r.handOn(t)
+	r.replayed += n
 	return 1 + n
 }
 
 // ask reads on from the log, when windows and queue have room and no other track waits for the
 // same.
-func (h *Hub) ask(t *track) {
-	if t.retryAt > h.now && !t.few {
+func (r *replayer) ask(t *track) {
+	if t.retryAt > r.hub.now && !t.few {
 		return
 	}
-	room, enough := h.roomToRead(t)
+	room, enough := r.roomToRead(t)
 	if !room || !enough && !t.waited() {
-		h.waitFor(t)
+		r.waitFor(t)
 		switch {
 		case room:
-			h.readFewSoon(t)
+			r.readFewSoon(t)
 		case !t.few:
 			// whoever waits for little room keeps its place: others may use up each bit of it at
 			// once
-			h.noRetry(t)
+			r.noRetry(t)
 		}
 		return
 	}
 	if enough {
-		h.noRetry(t)
+		r.noRetry(t)
 	}
-	from, size := t.pos+1, h.lim.ReadBytes
+	from, size := t.pos+1, r.hub.lim.ReadBytes
 	if t.rank != nil {
 		size = max(size, rankReadBytes)
 		if next, left := t.rank.order.next(); left {
 			from = next.seq
 		}
 	}
-	h.read(t, from, size)
+	r.read(t, from, size)
 }
 
 // waited says that the track goes on, with whatever room its window has, until that is full.
@@ -102,9 +123,9 @@ func (t *track) waited() bool { return t.few && t.retryAt == 0 }
 
 // roomToRead reports whether there is room for a message that is behind, and whether there is
 // enough for reading on to be worth it: half of a window.
-func (h *Hub) roomToRead(t *track) (room, enough bool) {
+func (r *replayer) roomToRead(t *track) (room, enough bool) {
 	c := t.c
-	room, enough = h.drained(c) && h.near(t, t.pos+1), true
+	room, enough = r.hub.drained(c) && r.near(t, t.pos+1), true
 	if t.ack {
 		left := c.window - min(c.window, c.unacked)
 		room, enough = room && left > 0, left >= max(1, c.window/2)
@@ -117,19 +138,19 @@ func (h *Hub) roomToRead(t *track) (room, enough bool) {
 }
 
 // ranged takes a range that was read, for all who wait for it.
-func (h *Hub) ranged(e *exchange.Range) {
-	ts := h.topics.Get(e.Topic)
+func (r *replayer) ranged(e *exchange.Range) {
+	ts := r.hub.topics.Get(e.Topic)
 	if ts == nil || ts.reads == nil {
 		return
 	}
 	waiting := ts.reads.from[e.From]
 	delete(ts.reads.from, e.From)
 	if len(ts.reads.from) == 0 {
-		h.reads.Give(ts.reads)
+		r.reads.Give(ts.reads)
 		ts.reads = nil
 	}
 	if len(waiting) > 0 {
-		h.jobs.push(&arrival{e: e, waiting: waiting})
+		r.hub.jobs.push(&arrival{e: e, waiting: waiting})
 	}
 }
 
@@ -143,7 +164,7 @@ type arrival struct {
 func (j *arrival) step(h *Hub) bool {
 	for n := 0; n < fanSlice && len(j.waiting) > 0; n += 1 + h.toll() {
 		if t := j.waiting[0].get(); t != nil {
-			h.arrived(t, j)
+			h.replay.arrived(t, j)
 		}
 		j.waiting = j.waiting[1:]
 	}
@@ -151,95 +172,95 @@ func (j *arrival) step(h *Hub) bool {
 		return false
 	}
 	if j.ranking != nil {
-		h.rankNow(j.ranking)
+		h.ranked.request(j.ranking)
 	}
 	return true
 }
 
-func (h *Hub) arrived(t *track, j *arrival) {
+func (r *replayer) arrived(t *track, j *arrival) {
 	e := j.e
 	t.reading = false
 	if t.trackMore.first != 0 {
-		h.firstArrived(t, e)
+		r.firstArrived(t, e)
 		return
 	}
-	h.trackless(t)
+	r.hub.trackless(t)
 	if !t.behind {
 		return
 	}
 	if e.Err != nil && code.Of(e.Err) != wirev1.Code_CODE_EPOCH_CHANGED || e.Epoch < t.epoch {
-		h.readLater(t)
+		r.readLater(t)
 		return
 	}
 	switch {
 	case t.epoch == 0:
-		h.learnEpoch(t, e.Epoch)
+		r.hub.learnEpoch(t, e.Epoch)
 	case t.told && e.Epoch > t.epoch:
 		return // it asks again
 	case e.Epoch > t.epoch:
-		h.newEpoch(t, e.Epoch, 0)
+		r.hub.newEpoch(t, e.Epoch, 0)
 		t.behind = true
 	case e.Err != nil:
-		h.readLater(t)
+		r.readLater(t)
 		return
 	}
 	if e.Err == nil && e.From <= t.pos+1 {
-		if t.rank != nil && h.rankArrived(t, j) {
+		if t.rank != nil && r.hub.ranked.arrived(t, j) {
 			return
 		}
-		h.hold(t, e)
+		r.holdRange(t, e)
 	}
-	h.run(t)
+	r.enqueue(t)
 }
 
-// hold has a track hand on what is in a range.
-func (h *Hub) hold(t *track, e *exchange.Range) {
-	h.releaseRange(t)
-	more := h.trackmore(t)
+// holdRange has a track hand on what is in a range.
+func (r *replayer) holdRange(t *track, e *exchange.Range) {
+	r.releaseRange(t)
+	more := r.hub.trackmore(t)
 	more.rng, more.rngAt = e, 0
-	h.pinned++
+	r.pinned++
 }
 
 // putOff has a track wait that found no room for the next message of its range.
-func (h *Hub) putOff(t *track, why wirev1.Code) {
-	h.waitFor(t)
+func (r *replayer) putOff(t *track, why wirev1.Code) {
+	r.waitFor(t)
 	if why == wirev1.Code_CODE_MEMORY_BUDGET {
-		h.readLater(t) // its own queue may be empty, so that nothing opens it
+		r.readLater(t) // its own queue may be empty, so that nothing opens it
 	}
-	if t.c.out.IsStalled() || h.pinned > pinnedRanges {
-		h.releaseRange(t)
+	if t.c.out.IsStalled() || r.pinned > pinnedRanges {
+		r.releaseRange(t)
 	}
 }
 
-func (h *Hub) readLater(t *track) {
-	more := h.trackmore(t)
-	more.retryAt, more.few = h.now+int64(readAgain), false
-	h.wheel.Sooner(t.c.slot, t.retryAt)
+func (r *replayer) readLater(t *track) {
+	more := r.hub.trackmore(t)
+	more.retryAt, more.few = r.hub.now+int64(readAgain), false
+	r.hub.wheel.Sooner(t.c.slot, t.retryAt)
 }
 
 // readFewSoon has the track go on with little room in its window, unless there is more of it
 // before.
-func (h *Hub) readFewSoon(t *track) {
+func (r *replayer) readFewSoon(t *track) {
 	if t.retryAt == 0 && !t.few {
-		more := h.trackmore(t)
-		more.few, more.retryAt = true, h.now+int64(fewAfter)
-		h.wheel.Sooner(t.c.slot, more.retryAt)
+		more := r.hub.trackmore(t)
+		more.few, more.retryAt = true, r.hub.now+int64(fewAfter)
+		r.hub.wheel.Sooner(t.c.slot, more.retryAt)
 	}
 }
 
-func (h *Hub) noRetry(t *track) {
+func (r *replayer) noRetry(t *track) {
 	if t.retryAt != 0 || t.few {
-		more := h.trackmore(t)
+		more := r.hub.trackmore(t)
 		more.retryAt, more.few = 0, false
-		h.trackless(t)
+		r.hub.trackless(t)
 	}
 }
 
 // handOn gives the track some of its range.
-func (h *Hub) handOn(t *track) (done int) {
-	for most := h.turnOf(t.c, t.ack); done < most; t.trackMore.rngAt++ {
+func (r *replayer) handOn(t *track) (done int) {
+	for most := r.turnOf(t.c, t.ack); done < most; t.trackMore.rngAt++ {
 		if t.rngAt == len(t.rng.Messages) {
-			h.rangeEnds(t)
+			r.rangeEnds(t)
 			return done
 		}
 		m := t.rng.Messages[t.rngAt]
@@ -248,34 +269,34 @@ func (h *Hub) handOn(t *track) (done int) {
 		}
 		done++
 		if m.Seq > t.pos+1 {
-			h.hole(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
+			r.hub.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
 		}
 		why := wirev1.Code_CODE_QUEUE_FULL
-		if h.drained(t.c) {
-			why = h.take(t, m)
+		if r.hub.drained(t.c) {
+			why = r.hub.take(t, m)
 		}
 		if why == wirev1.Code_CODE_FILTERED { // the range was asked for before the filter was known
-			h.releaseRange(t)
-			h.readLater(t)
-			h.run(t)
+			r.releaseRange(t)
+			r.readLater(t)
+			r.enqueue(t)
 			return done
 		}
 		if why != wirev1.Code_CODE_OK {
-			h.putOff(t, why)
+			r.putOff(t, why)
 			return done
 		}
 	}
-	h.run(t)
+	r.enqueue(t)
 	return done
 }
 
 // rangeEnds decides how it goes on behind a range: the track is level with the live stream, or
 // reads again.
-func (h *Hub) rangeEnds(t *track) {
+func (r *replayer) rangeEnds(t *track) {
 	rng, ts := t.rng, t.topic
-	h.releaseRange(t)
+	r.releaseRange(t)
 	if rng.Oldest > t.pos+1 {
-		h.hole(t, t.pos+1, rng.Oldest-1, wirev1.Code_CODE_RETENTION)
+		r.hub.gaps.addGap(t, t.pos+1, rng.Oldest-1, wirev1.Code_CODE_RETENTION)
 	}
 	head := rng.Head
 	if ts.epoch == t.epoch {
@@ -283,40 +304,40 @@ func (h *Hub) rangeEnds(t *track) {
 	}
 	switch {
 	case t.pos < head && len(rng.Messages) == 0:
-		h.readLater(t) // the log is not as far as it says: don't spin
-	case t.pos < head && t.rank != nil && t.rank.level && h.ranks(t):
-		h.await(t)
+		r.readLater(t) // the log is not as far as it says: don't spin
+	case t.pos < head && t.rank != nil && t.rank.level && r.hub.ranked.ranks(t):
+		r.hub.ranked.await(t)
 	case t.pos < head:
-		h.run(t)
+		r.enqueue(t)
 	case ts.epoch > t.epoch:
-		h.newEpoch(t, ts.epoch, 0)
-		h.fallBehind(t)
+		r.hub.newEpoch(t, ts.epoch, 0)
+		r.hub.fallBehind(t)
 	default:
 		t.behind = false
-		h.noRetry(t)
-		h.stats.Resumed++
+		r.noRetry(t)
+		r.hub.stats.Resumed++
 	}
 }
 
-func (h *Hub) releaseRange(t *track) {
+func (r *replayer) releaseRange(t *track) {
 	if t.rng != nil {
-		more := h.trackmore(t)
+		more := r.hub.trackmore(t)
 		more.rng, more.rngAt = nil, 0
-		h.pinned--
-		h.trackless(t)
+		r.pinned--
+		r.hub.trackless(t)
 	}
 }
 
 // waitFor makes the track wait until a window or the queue opens.
-func (h *Hub) waitFor(t *track) {
+func (r *replayer) waitFor(t *track) {
 	if !t.waits {
 		t.waits = true
 		t.c.waiting++
 	}
-	h.tendFirst(t)
+	r.tendFirst(t)
 }
 
-func (h *Hub) notWaiting(t *track) {
+func (r *replayer) notWaiting(t *track) {
 	if t.waits {
 		t.waits = false
 		t.c.waiting--

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	reports "github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -12,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
 )
 
@@ -77,7 +79,7 @@ func (p port) Subscription(at exchange.Conn, shared bool, i int) presence.Subscr
 	c := p.conn(at)
 	if shared {
 		g := c.groups[i]
-		return presence.Subscription{Filter: g.filter, Wildcard: topic.IsFilter(g.filter), Since: g.since, Counts: g.open && !g.dead}
+		return presence.Subscription{Filter: g.Filter, Wildcard: topic.IsFilter(g.Filter), Since: g.Since, Counts: g.Counts()}
 	}
 	s := c.subs.At(i)
 	return presence.Subscription{Filter: s.filter(), Wildcard: s.wildcard, Since: s.since, Counts: s.active && s.open && !s.dead}
@@ -153,4 +155,12 @@ func (p port) Who(at exchange.Conn) report.Who {
 		w.User, w.Session = c.sess.user, c.sess.name
 	}
 	return w
+}
+
+// Policy implements membership.Delivery.
+func (p port) Policy(topic string) *policy.Policy { return p.h.cfg.PolicyFor(topic) }
+
+// Acknowledged implements membership.Delivery.
+func (p port) Acknowledged(m *membership.Member, msg *exchange.Message) {
+	p.h.rooms.report.Delivered(m.Conn, msg.Topic, m.Group, msg.Epoch, msg.Seq)
 }

@@ -37,12 +37,12 @@ func (h *Hub) push(c *conn, it *sendq.Item) {
 }
 
 // pushRuns queues runs of the messages in hand, which are sent as they are shared.
-func (h *Hub) pushRuns(c *conn, s *sendq.Stream, runs []sendq.Run) {
+func (f *fanout) pushRuns(c *conn, s *sendq.Stream, runs []sendq.Run) {
 	for i := range runs {
 		it := runs[i].Item(s)
-		h.push(c, &it)
+		f.hub.push(c, &it)
 	}
-	c.out.ExpiresBy(h.fan.expires)
+	c.out.ExpiresBy(f.expires)
 }
 
 // control queues a frame of the edge's own.
@@ -65,8 +65,8 @@ func (h *Hub) full(c *conn, size int) wirev1.Code {
 
 // fits reports whether the messages in hand may be queued together; where not, full says of each
 // alone.
-func (h *Hub) fits(c *conn) bool {
-	return h.queues.Fits(c.out, len(h.fan.ms), len(h.fan.runs), h.fan.bytes, int(c.sealed))
+func (f *fanout) fits(c *conn) bool {
+	return f.hub.queues.Fits(c.out, len(f.ms), len(f.runs), f.bytes, int(c.sealed))
 }
 
 // drained reports whether the queue is short enough for more from the log.
@@ -75,7 +75,7 @@ func (h *Hub) drained(c *conn) bool { return h.queues.Drained(c.out, int(c.seale
 // wakeDrained has those go on that wait for room in the queue, where there is some.
 func (h *Hub) wakeDrained(c *conn) {
 	if c.waiting > 0 && h.drained(c) {
-		h.wake(c)
+		h.waker.wake(c)
 	}
 }
 
@@ -147,7 +147,7 @@ func (h *Hub) onSent(c *conn, it *sendq.Item) {
 	s, m := it.Stream(), it.Message()
 	if s == nil {
 		if it.Subscription() != 0 && m.Seq > 0 {
-			h.groupSent(c, it.Subscription(), m)
+			h.groups.onSent(c, it.Subscription(), m)
 		}
 		return
 	}

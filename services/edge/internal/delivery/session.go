@@ -14,6 +14,9 @@ import (
 // saveDelay is how long changed cursors gather before they are handed to the mesh.
 const saveDelay = 200 * time.Millisecond
 
+// sessions keep the positions of durable sessions stored, for the connections that hold them.
+type sessions struct{ hub *Hub }
+
 // session is the durable session that a connection holds.
 type session struct {
 	user, name string
@@ -39,7 +42,7 @@ type session struct {
 // detachRef is the ref of the last Save of a connection that is drained.
 const detachRef = ^uint32(0)
 
-func (h *Hub) cursorChanged(t *track) {
+func (z *sessions) cursorChanged(t *track) {
 	if t.cur == nil { // it is not a session's
 		return
 	}
@@ -47,26 +50,26 @@ func (h *Hub) cursorChanged(t *track) {
 		t.changed = true
 		s.changed = append(s.changed, t.ref())
 	}
-	h.saveSoon(t.c)
+	z.saveSoon(t.c)
 }
 
-func (h *Hub) saveSoon(c *conn) {
+func (z *sessions) saveSoon(c *conn) {
 	if c.sess.saveAt == 0 {
-		c.sess.saveAt = h.now + int64(saveDelay)
-		h.wheel.Sooner(c.slot, c.sess.saveAt)
+		c.sess.saveAt = z.hub.now + int64(saveDelay)
+		z.hub.wheel.Sooner(c.slot, c.sess.saveAt)
 	}
 }
 
 // save hands in what has changed.
-func (h *Hub) save(c *conn) {
+func (z *sessions) save(c *conn) {
 	s := c.sess
 	s.saveAt = 0
 	if c.detached || len(s.changed) == 0 && len(s.letters) == 0 {
 		return
 	}
-	h.mesh.Save(h.handle(c), 0, h.collect(s, saveSlice), false)
+	z.hub.mesh.Save(z.hub.handle(c), 0, z.collect(s, saveSlice), false)
 	if len(s.changed) > 0 {
-		h.saveSoon(c)
+		z.saveSoon(c)
 	}
 }
 
@@ -79,12 +82,12 @@ const (
 )
 
 // collect makes a write of what has changed, at most so many cursors.
-func (h *Hub) collect(s *session, most int) *meshv1.SessionWrite {
+func (z *sessions) collect(s *session, most int) *meshv1.SessionWrite {
 	w := sessionWrite(s)
 	w.DeadLetters, s.letters = s.letters, nil
 	most = min(most, len(s.changed))
 	for i, r := range s.changed[:most] {
-		if h.cost.Items >= collectLooks {
+		if z.hub.cost.Items >= collectLooks {
 			most = i
 			break
 		}
@@ -95,20 +98,20 @@ func (h *Hub) collect(s *session, most int) *meshv1.SessionWrite {
 		if t.changed {
 			t.changed = false
 		}
-		w.Cursors = append(w.Cursors, h.encodeCursor(t))
+		w.Cursors = append(w.Cursors, z.encodeCursor(t))
 	}
 	s.changed = slices.Delete(s.changed, 0, most)
 	return w
 }
 
 // encodeCursor takes the attempts of what is un-ACKed now into account.
-func (h *Hub) encodeCursor(t *track) *meshv1.SessionCursor {
+func (z *sessions) encodeCursor(t *track) *meshv1.SessionCursor {
 	out := t.cur.Encode(strings.Clone(t.topic.name))
-	h.looked(len(out.GetAcked()) + len(out.GetAttempts()))
+	z.hub.looked(len(out.GetAcked()) + len(out.GetAttempts()))
 	if t.win == nil {
 		return out
 	}
-	h.looked(len(t.win.live()))
+	z.hub.looked(len(t.win.live()))
 	for i := range t.win.live() {
 		e := &t.win.live()[i]
 		n := uint32(e.attempt)
@@ -128,7 +131,7 @@ func (h *Hub) encodeCursor(t *track) *meshv1.SessionCursor {
 
 // letGo ends the hold: nothing is saved as it changes any more, and the teardown hands in the last
 // positions before it takes tracks apart. ref is that of the last Save.
-func (h *Hub) letGo(c *conn, ref uint32) {
+func (z *sessions) letGo(c *conn, ref uint32) {
 	if s := c.sess; s != nil && !c.detached {
 		c.detached = true
 		s.leaving, s.lastRef = true, ref
@@ -137,7 +140,7 @@ func (h *Hub) letGo(c *conn, ref uint32) {
 
 // handIn hands in some of the last positions; the Save with the rest of them ends the hold. No
 // track of the connection goes before that.
-func (h *Hub) handIn(c *conn) {
+func (z *sessions) handIn(c *conn) {
 	s := c.sess
 	end := min(s.lookedAt+lookSlice, c.tracks.Len())
 	for ; s.lookedAt < end; s.lookedAt++ {
@@ -147,24 +150,24 @@ func (h *Hub) handIn(c *conn) {
 			s.changed = append(s.changed, t.ref())
 		}
 	}
-	w := h.collect(s, saveSlice)
+	w := z.collect(s, saveSlice)
 	if len(s.changed) == 0 && s.lookedAt == c.tracks.Len() {
 		s.leaving, w.Detach = false, true
-		h.mesh.Save(h.handle(c), s.lastRef, w, true)
+		z.hub.mesh.Save(z.hub.handle(c), s.lastRef, w, true)
 	} else if len(w.Cursors) > 0 || len(w.DeadLetters) > 0 {
-		h.mesh.Save(h.handle(c), 0, w, false)
+		z.hub.mesh.Save(z.hub.handle(c), 0, w, false)
 	}
 }
 
 // attached goes on with Hello once the session is held.
-func (h *Hub) attached(c *conn, e exchange.Attached) {
+func (z *sessions) attached(c *conn, e exchange.Attached) {
 	if c.state != stateWaiting {
-		h.stats.StaleEvents++
+		z.hub.stats.StaleEvents++
 		return
 	}
 	if e.Err != nil {
 		c.detached = true // nothing is held
-		h.failErr(c, e.Err)
+		z.hub.failErr(c, e.Err)
 		return
 	}
 	s := c.sess
@@ -172,8 +175,8 @@ func (h *Hub) attached(c *conn, e exchange.Attached) {
 	if s.cursors = e.Cursors; s.cursors == nil {
 		s.cursors = map[string]*meshv1.SessionCursor{}
 	}
-	h.welcome(c, s.conn, e.Resumed)
-	h.resumed = append(h.resumed, c.slot)
+	z.hub.welcome(c, s.conn, e.Resumed)
+	z.hub.resumed = append(z.hub.resumed, c.slot)
 }
 
 // takeCursor finds where the session stands in a topic; nil where it has no position there. A track
@@ -188,45 +191,45 @@ func (s *session) takeCursor(topic string) (cur *cursor.Cursor, size int) {
 }
 
 // resumeTrack gives a track of the session its place in a topic that appeared later.
-func (h *Hub) resumeTrack(t *track, epoch uint64) {
-	more := h.trackmore(t)
+func (z *sessions) resumeTrack(t *track, epoch uint64) {
+	more := z.hub.trackmore(t)
 	cur, size := t.c.sess.takeCursor(t.topic.name)
 	more.cur = cur
-	h.looked(size)
+	z.hub.looked(size)
 	if t.cur == nil || t.cur.Epoch != epoch {
 		more.cur = &cursor.Cursor{Epoch: epoch}
-		h.cursorChanged(t)
+		z.cursorChanged(t)
 	}
-	h.learnEpoch(t, epoch)
+	z.hub.learnEpoch(t, epoch)
 	t.pos = t.cur.Floor
 }
 
 // giveUp makes a message a dead letter of the session, which settles it. Without a session it is
 // let go.
-func (h *Hub) giveUp(t *track, m *exchange.Message, attempts uint32, why wirev1.Code) {
+func (z *sessions) giveUp(t *track, m *exchange.Message, attempts uint32, why wirev1.Code) {
 	s := t.c.sess
 	if t.cur == nil {
 		return
 	}
-	h.stats.DeadLetters++
-	h.looked(len(m.Body()) / bytesAsOne * looksAsOne)
+	z.hub.stats.DeadLetters++
+	z.hub.looked(len(m.Body()) / bytesAsOne * looksAsOne)
 	s.letters = append(s.letters, &meshv1.DeadLetter{
 		Topic: m.Topic, Epoch: m.Epoch, Seq: m.Seq, Body: slices.Clone(m.Body()), Reason: why, Attempts: attempts,
-		User: s.user, Session: s.name, At: h.wall,
+		User: s.user, Session: s.name, At: z.hub.wall,
 	})
 	t.cur.Settle(m.Seq, m.Seq)
-	h.cursorChanged(t)
+	z.cursorChanged(t)
 }
 
 // saved goes on with a subscription whose first position is stored.
-func (h *Hub) saved(e exchange.Saved) {
+func (z *sessions) saved(e exchange.Saved) {
 	if e.Ref == detachRef {
-		h.rooms.departure.Saved()
+		z.hub.rooms.departure.Saved()
 		return
 	}
-	h.forConn(e.Conn, func(c *conn) {
+	z.hub.forConn(e.Conn, func(c *conn) {
 		if c.sess == nil || c.sess.waiting[e.Ref] == (subRef{}) {
-			h.stats.StaleEvents++
+			z.hub.stats.StaleEvents++
 			return
 		}
 		s := c.sess.waiting[e.Ref].get()
@@ -235,22 +238,22 @@ func (h *Hub) saved(e exchange.Saved) {
 			return
 		}
 		if e.Err != nil {
-			h.refuseSub(s, e.Err)
+			z.hub.refuseSub(s, e.Err)
 			return
 		}
-		h.openSub(s)
+		z.hub.starter.openSub(s)
 	})
 }
 
-func (h *Hub) detached(c *conn, why error) {
+func (z *sessions) detached(c *conn, why error) {
 	c.detached = true
 	if why != nil {
-		h.failErr(c, why)
+		z.hub.failErr(c, why)
 		return
 	}
-	h.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
+	z.hub.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
 }
 
-func (h *Hub) yield(c *conn) {
-	h.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
+func (z *sessions) yield(c *conn) {
+	z.hub.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
 }

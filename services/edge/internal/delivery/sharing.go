@@ -13,34 +13,34 @@ import (
 
 // sharing are the subscriptions that share a message without a track with s: of a session all open
 // ones with wildcards that match the topic, else s alone. It is good until it is asked for again.
-func (h *Hub) sharing(s *sub, name string) []*sub {
-	h.shared = h.shared[:0]
+func (f *fanout) sharing(s *sub, name string) []*sub {
+	f.shared = f.shared[:0]
 	switch {
 	case s == nil:
 		return nil
 	case s.kind != kindSession:
-		h.shared = append(h.shared, s)
-		return h.shared
+		f.shared = append(f.shared, s)
+		return f.shared
 	}
 	for _, o := range s.c.subs.All() {
 		if o.kind == kindSession && o.wildcard && o.active && o.open && topic.Match(o.filter(), name) {
-			h.shared = append(h.shared, o)
+			f.shared = append(f.shared, o)
 		}
 	}
-	h.looked(s.c.subs.Len())
-	return h.shared
+	f.hub.looked(s.c.subs.Len())
+	return f.shared
 }
 
 // offerSession hands the ephemeral messages in hand to all subscriptions of a session that match
 // them, once.
-func (h *Hub) offerSession(s *sub) {
+func (f *fanout) offerSession(s *sub) {
 	sess := s.c.sess
-	if sess.stamp == h.fan.serial {
+	if sess.stamp == f.serial {
 		return
 	}
-	sess.stamp = h.fan.serial
+	sess.stamp = f.serial
 	overflow, ranked, alike := s.overflow, true, true
-	for _, o := range h.sharing(s, h.fan.ms[0].Topic) {
+	for _, o := range f.sharing(s, f.ms[0].Topic) {
 		ranked, alike = ranked && o.topK > 0, alike && wantAlike(o, s)
 		if o.overflow != overflow {
 			// as in settle: nothing may be left out that one of them wants
@@ -51,10 +51,10 @@ func (h *Hub) offerSession(s *sub) {
 		overflow = overflowDefault
 	}
 	if ranked {
-		h.offerGather(s.c, nil, s, wirev1.Overflow(overflow))
+		f.hub.ranked.offerEphemeral(s.c, nil, s, wirev1.Overflow(overflow))
 		return
 	}
-	h.ephemeralRun(s.c, nil, s, wirev1.Overflow(overflow), 0)
+	f.ephemeralRun(s.c, nil, s, wirev1.Overflow(overflow), 0)
 }
 
 // wantedBy reports whether one of the subscriptions wants a message.
@@ -83,16 +83,16 @@ func mostOf(subs []*sub) (topK uint32) {
 }
 
 // address makes a message one for those of the subscriptions that want it.
-func (h *Hub) address(it *sendq.Item, subs []*sub) {
+func (f *fanout) address(it *sendq.Item, subs []*sub) {
 	v := it.Message().Verdicts.Load()
-	h.ids = h.ids[:0]
+	f.hub.ids = f.hub.ids[:0]
 	lowest := subs[0].id
 	for _, s := range subs {
 		lowest = min(lowest, s.id)
 		if s.judge(v) == passes {
-			h.ids = append(h.ids, s.id)
+			f.hub.ids = append(f.hub.ids, s.id)
 		}
 	}
-	h.looked(len(subs))
-	it.ForSubscriptions(lowest, h.ids, len(subs) > 1 && len(h.ids) > 0)
+	f.hub.looked(len(subs))
+	it.ForSubscriptions(lowest, f.hub.ids, len(subs) > 1 && len(f.hub.ids) > 0)
 }

@@ -27,9 +27,9 @@ func (h *Hub) tooLate() *code.Error {
 // tooTangled refuses a filter with which matches could get dear: together with those held, it would
 // have too much in common with some topic.
 func (h *Hub) tooTangled(m *wirev1.Subscribe) *code.Error {
-	held := h.wild.Fits
+	held := h.wildcards.index.Fits
 	if m.GetGroup() != "" {
-		held = h.memberAt.Fits
+		held = h.groups.room.Fits
 	}
 	if !topic.IsFilter(m.GetFilter()) || held(m.GetFilter()) {
 		return nil

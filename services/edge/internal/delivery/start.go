@@ -10,7 +10,14 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
+
+// starter begins subscriptions: it works out where each begins, answers, and makes its tracks.
+type starter struct {
+	hub      *Hub
+	pendings slab.Pool[pending]
+}
 
 // start is where a subscription asked to begin, and the heads it is measured against.
 type start struct {
@@ -123,7 +130,7 @@ func resume(head exchange.Head, cur *cursor.Cursor) place {
 
 // storeFirst has the session's first positions stored before Subscribed; false where nothing is
 // new.
-func (h *Hub) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
+func (b *starter) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 	sess := s.c.sess
 	if w == nil {
 		w = sessionWrite(sess)
@@ -140,7 +147,7 @@ func (h *Hub) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 		sess.waiting = map[uint32]subRef{}
 	}
 	sess.waiting[s.ref] = s.handle()
-	h.mesh.Save(h.handle(s.c), s.ref, w, true)
+	b.hub.mesh.Save(b.hub.handle(s.c), s.ref, w, true)
 	return true
 }
 
@@ -162,48 +169,48 @@ type activation struct {
 }
 
 // activate goes on with an activation and says how much it did, and whether it is done.
-func (h *Hub) activate(j *activation) (n int, done bool) {
+func (b *starter) activate(j *activation) (n int, done bool) {
 	s := j.sub.get()
 	if s == nil || s.dead || s.c.state != stateOpen {
-		return h.undo(j)
+		return b.undo(j)
 	}
 	if !j.begun {
 		for n < teardownSlice && !j.begun && !s.dead {
-			n += h.prepare(s, j)
+			n += b.prepare(s, j)
 		}
 		if !j.begun {
 			return n, false
 		}
-		h.answerAt(s, j)
+		b.answerAt(s, j)
 	}
 	for n < teardownSlice && j.at < len(j.places) {
-		h.startTrack(s, &j.places[j.at])
+		b.startTrack(s, &j.places[j.at])
 		j.at++
-		n += 1 + h.toll()
+		n += 1 + b.hub.toll()
 	}
 	if j.at < len(j.places) {
 		return n, false
 	}
 	s.active = true
-	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
+	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
 	if s.wildcard {
-		h.wildLog.add(s.handle())
+		b.hub.wildcards.log.add(s.handle())
 	} else {
-		h.ownTrack(s)
+		b.ownTrack(s)
 	}
 	return n + 1, true
 }
 
 // undo goes on with giving up an activation whose subscription is over: tracks that it shares go
 // on, and the session has the positions again that no track has taken up.
-func (h *Hub) undo(j *activation) (n int, done bool) {
+func (b *starter) undo(j *activation) (n int, done bool) {
 	if j.c.gen != j.gen || j.c.state != stateOpen {
 		return 1, true // its tracks are gone, or are going
 	}
 	for ; n < teardownSlice && j.at < len(j.places); n++ {
 		p := &j.places[j.at]
 		j.at++
-		h.thaw(p.shared.get())
+		b.thaw(p.shared.get())
 		if p.cur != nil && !p.fresh {
 			j.c.sess.cursors[p.head.Topic] = p.cur.Encode(p.head.Topic)
 		}
@@ -212,16 +219,16 @@ func (h *Hub) undo(j *activation) (n int, done bool) {
 }
 
 // prepare does one more thing of what comes before the answer, and says how much that was.
-func (h *Hub) prepare(s *sub, j *activation) (n int) {
+func (b *starter) prepare(s *sub, j *activation) (n int) {
 	st := s.start
 	switch {
 	case j.indexed < len(st.positions):
 		if err := st.index(s.filter(), st.positions[j.indexed]); err != nil {
-			h.refuseSub(s, err)
+			b.hub.refuseSub(s, err)
 		}
 		j.indexed++
 	case len(j.places) < len(st.heads):
-		return h.placeNext(s, j)
+		return b.placeNext(s, j)
 	case !s.answer.begun:
 		s.answer.begun, s.answer.recovered = true, true
 	case j.told < len(j.places):
@@ -237,7 +244,7 @@ func (h *Hub) prepare(s *sub, j *activation) (n int) {
 }
 
 // placeNext works out one more place, or some of what it depends on, and says how much that was.
-func (h *Hub) placeNext(s *sub, j *activation) (n int) {
+func (b *starter) placeNext(s *sub, j *activation) (n int) {
 	st, sess := s.start, s.c.sess
 	if j.places == nil {
 		j.places = make([]place, 0, len(st.heads))
@@ -245,7 +252,7 @@ func (h *Hub) placeNext(s *sub, j *activation) (n int) {
 			j.first = sessionWrite(sess)
 		}
 	}
-	p, done, matched := h.placeOf(s, j, st.heads[len(j.places)])
+	p, done, matched := b.placeOf(s, j, st.heads[len(j.places)])
 	if !done {
 		return matched
 	}
@@ -254,39 +261,39 @@ func (h *Hub) placeNext(s *sub, j *activation) (n int) {
 	}
 	j.places = append(j.places, p)
 	delete(st.byTopic, p.head.Topic)
-	return 1 + matched + h.toll()
+	return 1 + matched + b.hub.toll()
 }
 
 // answerAt answers Subscribed, for a session once its first positions are stored.
-func (h *Hub) answerAt(s *sub, j *activation) {
+func (b *starter) answerAt(s *sub, j *activation) {
 	st := s.start
 	if len(st.heads) == 0 && len(st.positions) == 0 && st.mode == wirev1.Start_START_AFTER_SEQ && st.seq > 0 {
 		s.answer.recovered = false // no log knows the topic
 	}
 	s.start = nil
-	if s.kind == kindSession && h.storeFirst(s, j.first) {
+	if s.kind == kindSession && b.storeFirst(s, j.first) {
 		return
 	}
-	h.openSub(s)
+	b.openSub(s)
 }
 
 // openSub answers Subscribed: from here on messages of the subscription may go out.
-func (h *Hub) openSub(s *sub) {
+func (b *starter) openSub(s *sub) {
 	s.open = true
-	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
+	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
 	it := sendq.AnswerOf(s.answer.whole(s.id))
-	h.push(s.c, &it)
-	h.begun(s)
-	h.rooms.report.Subscribed(h.handle(s.c), s.filter(), "", s.ack)
+	b.hub.push(s.c, &it)
+	b.forgetPending(s)
+	b.hub.rooms.report.Subscribed(b.hub.handle(s.c), s.filter(), "", s.ack)
 	if s.kind != kindSession {
 		return
 	}
 	if s.wildcard {
-		h.jobs.push(&opening{sub: s.handle(), left: s.c.tracks.Len()})
+		b.hub.jobs.push(&opening{sub: s.handle(), left: s.c.tracks.Len()})
 		return
 	}
-	for _, t := range h.tracksOf(s.c, s.topic) {
-		h.letOut(t, s)
+	for _, t := range b.hub.tracksOf(s.c, s.topic) {
+		b.letOut(t, s)
 	}
 }
 
@@ -307,16 +314,16 @@ func (j *opening) step(h *Hub) bool {
 	end := min(j.left, tracks.Len())
 	j.left = max(end-lookSlice, 0)
 	for i := j.left; i < end; i++ { // none goes meanwhile
-		h.letOut(tracks.At(i), s)
+		h.starter.letOut(tracks.At(i), s)
 	}
 	return j.left == 0
 }
 
 // letOut has a track go on that waited for the subscription to open.
-func (h *Hub) letOut(t *track, s *sub) {
+func (b *starter) letOut(t *track, s *sub) {
 	if t.held && t.has(s) {
 		t.held = false
-		h.level(t, t.asked)
+		b.catchUp(t, t.asked)
 	}
 }
 
@@ -339,12 +346,12 @@ func (s *sub) tell(p *place) {
 }
 
 // thaw has a track go on whose place is in an answer.
-func (h *Hub) thaw(t *track) {
+func (b *starter) thaw(t *track) {
 	if t == nil || !t.told {
 		return
 	}
 	if t.told = false; t.behind {
-		h.run(t)
+		b.hub.replay.enqueue(t)
 	}
 }
 
@@ -361,10 +368,10 @@ func (s *sub) tellGone(p *wirev1.Position) {
 
 // placeOf also takes into account what the connection's tracks have been given already. done is
 // false where there is more to look at; matched is what it has cost.
-func (h *Hub) placeOf(s *sub, j *activation, head exchange.Head) (p place, done bool, matched int) {
+func (b *starter) placeOf(s *sub, j *activation, head exchange.Head) (p place, done bool, matched int) {
 	c := s.c
-	if ts := h.topics.Get(head.Topic); ts != nil {
-		if t := h.trackFor(s, ts); t != nil && t.epoch == head.Epoch {
+	if ts := b.hub.topics.Get(head.Topic); ts != nil {
+		if t := b.hub.trackFor(s, ts); t != nil && t.epoch == head.Epoch {
 			j.match = matching{}
 			head.Head = max(head.Head, t.pos)
 			return place{head: head, pos: t.pos, recovered: true, shared: t.ref()}, true, 0
@@ -397,7 +404,7 @@ func (h *Hub) placeOf(s *sub, j *activation, head exchange.Head) (p place, done 
 	}
 	j.match = matching{}
 	cur, size := c.sess.takeCursor(head.Topic)
-	h.looked(size)
+	b.hub.looked(size)
 	return resume(head, cur), true, 0
 }
 
@@ -409,50 +416,50 @@ func (s *sub) awaits(name string) bool {
 }
 
 // startTrack makes the subscription's track in one topic.
-func (h *Hub) startTrack(s *sub, p *place) {
-	ts := h.topic(p.head.Topic)
-	shared := h.trackFor(s, ts)
+func (b *starter) startTrack(s *sub, p *place) {
+	ts := b.hub.topic(p.head.Topic)
+	shared := b.hub.trackFor(s, ts)
 	if shared != nil {
-		h.share(shared, s)
+		b.hub.share(shared, s)
 	}
-	h.thaw(p.shared.get())
+	b.thaw(p.shared.get())
 	if shared != nil {
 		return
 	}
-	t := h.addTrack(s, ts)
+	t := b.hub.addTrack(s, ts)
 	if s.wildcard {
 		s.topics++
 	}
 	t.epoch, t.pos = p.head.Epoch, p.pos
 	if p.cur != nil {
-		h.trackmore(t).cur = p.cur
+		b.hub.trackmore(t).cur = p.cur
 	}
-	h.level(t, p.head.Head)
+	b.catchUp(t, p.head.Head)
 }
 
-// level has the track read on from the log up to head and to what has come live, where it is not
+// catchUp has the track read on from the log up to head and to what has come live, where it is not
 // there yet.
-func (h *Hub) level(t *track, head uint64) {
+func (b *starter) catchUp(t *track, head uint64) {
 	if t.held = !t.open(); t.held {
 		t.behind = true
-		h.trackmore(t).asked = head
+		b.hub.trackmore(t).asked = head
 		return
 	}
-	h.trackless(t)
+	b.hub.trackless(t)
 	if t.topic.epoch == t.epoch {
 		head = max(head, t.topic.last)
 	}
 	if t.behind = t.pos < head; t.behind {
-		h.run(t)
+		b.hub.replay.enqueue(t)
 	}
 }
 
 // ownTrack makes the track of a subscription without wildcards whose topic has no log.
-func (h *Hub) ownTrack(s *sub) {
-	ts := h.topic(s.filter())
-	if t := h.trackFor(s, ts); t == nil {
-		h.addTrack(s, ts).held = !s.open
+func (b *starter) ownTrack(s *sub) {
+	ts := b.hub.topic(s.filter())
+	if t := b.hub.trackFor(s, ts); t == nil {
+		b.hub.addTrack(s, ts).held = !s.open
 	} else {
-		h.share(t, s)
+		b.hub.share(t, s)
 	}
 }

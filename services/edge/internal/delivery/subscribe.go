@@ -79,10 +79,10 @@ func (r subRef) get() *sub {
 	return r.s
 }
 
-// begun gives back what was needed until the subscription was open.
-func (h *Hub) begun(s *sub) {
+// forgetPending gives back what was needed until the subscription was open.
+func (b *starter) forgetPending(s *sub) {
 	if s.pending != nil {
-		h.pendings.Give(s.pending)
+		b.pendings.Give(s.pending)
 		s.pending = nil
 	}
 }
@@ -162,7 +162,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 		return
 	}
 	if m.GetGroup() != "" {
-		h.subscribeGroup(c, m)
+		h.groups.join(c, m)
 		return
 	}
 	c.nextRef++
@@ -171,7 +171,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	s.c, s.id, s.ref, s.overflow, s.ack = c, m.GetId(), c.nextRef, uint8(m.GetOverflow()), m.GetAck()
 	s.since = uint32(h.wall / 1e6)
 	s.gen, s.wildcard = h.nextGen(), topic.IsFilter(m.GetFilter())
-	s.pending = h.pendings.Take()
+	s.pending = h.starter.pendings.Take()
 	s.start = startOf(m)
 	if w := m.GetReceiveWindow(); w > 0 && w < c.window {
 		s.window = uint16(w) // below maxWindow
@@ -180,14 +180,14 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	h.addSub(c, s)
 	h.stats.Subscriptions++
 	if s.wildcard {
-		h.addWild(s, m.GetFilter())
+		h.wildcards.subscribe(s, m.GetFilter())
 	} else {
 		ts := h.topic(m.GetFilter())
 		ts.exact++
 		s.topic = ts
 	}
 	if m.GetRankTopK() > 0 {
-		h.rank(s, m.GetRankTopK())
+		h.ranked.subscribe(s, m.GetRankTopK())
 	}
 	if m.GetWhere() != "" {
 		h.filter(s, m)
@@ -236,7 +236,7 @@ func (h *Hub) joined(c *conn, e exchange.Joined) {
 		h.refuseSub(s, e.Err)
 	default:
 		s.start.heads = e.Heads
-		h.inbox.push(inbound{start: &activation{c: c, gen: c.gen, sub: s.handle()}})
+		h.fan.inbox.push(inbound{start: &activation{c: c, gen: c.gen, sub: s.handle()}})
 	}
 }
 
@@ -256,10 +256,10 @@ func (h *Hub) forgetSub(s *sub) {
 	if s.filtered {
 		h.unfilter(s)
 	}
-	h.begun(s)
+	h.starter.forgetPending(s)
 	h.removeSub(s.c, s)
 	if s.wildcard {
-		h.dropWild(s)
+		h.wildcards.unsubscribe(s)
 	} else {
 		s.topic.exact--
 		h.letGoTopic(s.topic)
@@ -281,7 +281,7 @@ func (h *Hub) unsubscribe(c *conn, m *wirev1.Unsubscribe) {
 	case m.GetId() == 0:
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 	case g != nil:
-		h.endGroup(g, wirev1.Code_CODE_OK, "")
+		h.groups.end(g, wirev1.Code_CODE_OK, "")
 	case s == nil || s.dead:
 		h.refuse(c, m.GetId(), code.New(wirev1.Code_CODE_NOT_FOUND, "there is no such subscription"))
 	default:

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"github.com/pushmesh/pushmesh/internal/events"
-	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
 // connID names a connection, here and in what is told of it. It is made of what names its slot, so
@@ -18,13 +17,6 @@ func (h *Hub) connID(c *conn) uint64 {
 func (h *Hub) tellDelivered(t *track, seq uint64) {
 	if h.rooms.report.Wants(events.Delivered) && h.policy(t.topic).DeliveredEvents {
 		h.rooms.report.Delivered(h.handle(t.c), t.topic.name, "", t.epoch, seq)
-	}
-}
-
-// tellDeliveredIn is tellDelivered for a member of a group.
-func (h *Hub) tellDeliveredIn(g *membership, m *exchange.Message) {
-	if h.rooms.report.Wants(events.Delivered) && h.groupPolicy(g, m.Topic).DeliveredEvents {
-		h.rooms.report.Delivered(h.handle(g.c), m.Topic, g.group, m.Epoch, m.Seq)
 	}
 }
 

@@ -47,7 +47,7 @@ func (h *Hub) openTimers(c *conn) (next int64, cost int) {
 	next = min(next, at)
 	if s := c.sess; s != nil && c.state == stateOpen {
 		if s.saveAt != 0 && h.now >= s.saveAt {
-			h.save(c)
+			h.sessions.save(c)
 		}
 		if s.saveAt != 0 {
 			next = min(next, s.saveAt)
@@ -115,8 +115,8 @@ func (v *visit) slice(h *Hub) (n int, done bool) {
 		if v.left == 0 {
 			v.groups--
 			g := c.groups[v.groups]
-			n += 1 + len(g.live())/4
-			v.next = h.groupTimers(g, v.next)
+			n += 1 + len(g.Live())/4
+			v.next = h.groups.timers(g, v.next)
 			continue
 		}
 		t := c.tracks.At(v.left - 1)
@@ -140,17 +140,17 @@ func (h *Hub) trackTimers(v *visit, t *track) {
 			if t.few {
 				h.trackmore(t).retryAt = 0
 			} else {
-				h.noRetry(t)
+				h.replay.noRetry(t)
 			}
-			h.tryLatest(t)
-			h.run(t)
+			h.gaps.tryLatest(t)
+			h.replay.enqueue(t)
 		} else {
 			v.next = min(v.next, t.retryAt)
 		}
 	}
 	if t.holeTo != 0 {
 		if h.now >= t.holeDue {
-			h.nameHole(t, 0)
+			h.gaps.reportGap(t, 0)
 		} else {
 			v.next = min(v.next, t.holeDue)
 		}

@@ -3,6 +3,7 @@ package delivery
 import (
 	"slices"
 
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
@@ -21,7 +22,7 @@ type topicState struct {
 	tracks slab.List[track]
 	// exact counts the subscriptions whose filter is this very topic.
 	exact uint32
-	// wildAt is how far hub.wildLog was followed: wildcard subscriptions before it have their track
+	// wildAt is how far wildcards.log was followed: wildcard subscriptions before it have their track
 	// here.
 	wildAt uint64
 	reads  *topicReads // nil: nobody waits for the log
@@ -50,7 +51,7 @@ func (h *Hub) letGoTopic(ts *topicState) {
 		h.topics.Drop(ts)
 		h.texts.Drop(ts.name)
 		if ts.reads != nil {
-			h.reads.Give(ts.reads)
+			h.replay.reads.Give(ts.reads)
 		}
 		h.states.Free(ts)
 	}
@@ -91,44 +92,53 @@ type filter struct {
 	subs slab.List[sub]
 }
 
-func (h *Hub) addWild(s *sub, name string) {
-	f := h.filters[name]
-	if f == nil {
-		f = h.filterSet.Take()
-		f.name = name
-		h.filters[f.name] = f
-		h.wild.Add(f.name, f)
-	}
-	s.subMore = h.subMores.Take()
-	s.wild, s.at = f, uint32(f.subs.Len())
-	f.subs.Append(&h.arrays, s)
+// wildcards are the filters with wildcards that somebody on this loop subscribed to.
+type wildcards struct {
+	hub    *Hub
+	byName map[string]*filter
+	index  topic.Index[*filter]
+	log    wildLog
+	pool   slab.Pool[filter]
 }
 
-// dropWild takes s out of its filter's list. Where a fan-out is walking it, those it has not
+func (w *wildcards) subscribe(s *sub, name string) {
+	f := w.byName[name]
+	if f == nil {
+		f = w.pool.Take()
+		f.name = name
+		w.byName[f.name] = f
+		w.index.Add(f.name, f)
+	}
+	s.subMore = w.hub.subMores.Take()
+	s.wild, s.at = f, uint32(f.subs.Len())
+	f.subs.Append(&w.hub.arrays, s)
+}
+
+// unsubscribe takes s out of its filter's list. Where a fan-out is walking it, those it has not
 // reached stay ahead of it.
-func (h *Hub) dropWild(s *sub) {
+func (w *wildcards) unsubscribe(s *sub) {
 	f, at := s.wild, int(s.at)
-	if w := &h.fan.wild; w.in() == f && at < w.at {
-		w.at--
-		edge := f.subs.At(w.at)
+	if walk := &w.hub.fan.wild; walk.in() == f && at < walk.at {
+		walk.at--
+		edge := f.subs.At(walk.at)
 		f.subs.Set(at, edge)
 		edge.at = uint32(at)
-		at = w.at
+		at = walk.at
 	}
-	if moved := f.subs.Take(&h.arrays, at); moved != nil {
+	if moved := f.subs.Take(&w.hub.arrays, at); moved != nil {
 		moved.at = uint32(at)
 	}
 	s.wild = nil
 	if f.subs.Len() > 0 {
 		return
 	}
-	forget(h.fan.wild.filters, f)
-	if h.countJob != nil {
-		forget(h.countJob.wild, f)
+	forget(w.hub.fan.wild.filters, f)
+	if w.hub.countJob != nil {
+		forget(w.hub.countJob.wild, f)
 	}
-	h.wild.Remove(f.name, f)
-	delete(h.filters, f.name)
-	h.filterSet.Give(f)
+	w.index.Remove(f.name, f)
+	delete(w.byName, f.name)
+	w.pool.Give(f)
 }
 
 // forget takes f out of a walk under way.
@@ -165,7 +175,7 @@ func (w *wildWalk) next() *sub {
 
 // begin is over those that match a topic.
 func (w *wildWalk) begin(h *Hub, topic string) {
-	w.filters, w.nth, w.at = h.wild.Match(w.filters[:0], topic), 0, 0
+	w.filters, w.nth, w.at = h.wildcards.index.Match(w.filters[:0], topic), 0, 0
 }
 
 func (w *wildWalk) end() {

@@ -41,12 +41,12 @@ type track struct {
 	ack          bool
 	behind       bool
 	reading      bool // waits for a range
-	runs         bool // in hub.runnable
+	runs         bool // in replayer.runnable
 	waits        bool // for a window or the queue
 	held         bool // its subscription is not open yet
 	// another subscription's answer says where it is: it stays there until that shares it
 	told bool
-	lags bool // in hub.lagging
+	lags bool // in lagging.tracks
 
 	// epoch and pos: everything up to pos was handed on or named as a hole. epoch 0: nothing known
 	// yet, the next message says.
@@ -198,7 +198,7 @@ func (h *Hub) settle(t *track) {
 	if !t.ack && t.win != nil {
 		h.dropWindow(t)
 	}
-	h.settleRank(t)
+	h.ranked.settle(t)
 }
 
 // manyOf is how many subscriptions or tracks of a connection are looked through; more are indexed.
@@ -310,9 +310,9 @@ func (h *Hub) unshare(t *track, s *sub) bool {
 func (h *Hub) dropTrack(t *track) {
 	c, ts := t.c, t.topic
 	h.purge(t, true)
-	h.releaseRange(t)
+	h.replay.releaseRange(t)
 	h.dropWindow(t)
-	h.notWaiting(t)
+	h.replay.notWaiting(t)
 	h.takeOutOfConn(c, t)
 	h.unlinkTrack(ts, t)
 	h.letGoTopic(ts)

@@ -40,7 +40,7 @@ func (h *Hub) fitsBudget(c *conn, size int) bool {
 // Relieve trims the largest queues, where more is queued than may be, or where another loop needs
 // what one beyond its fair share has.
 func (h *Hub) Relieve() {
-	h.lookAtLag()
+	h.lagging.look()
 	b := h.queues.Budget()
 	fair, others := b.Settle(h.queues.InUse())
 	for range trimmedAtOnce {
@@ -115,14 +115,14 @@ func (h *Hub) retreat(c *conn, i uint32) {
 	it := c.out.At(i)
 	t := trackOf(it.Stream())
 	h.stepBack(t, it)
-	h.noLatest(t)
+	h.gaps.forgetLatest(t)
 	c.out.Drop(i)
 	if !t.behind {
 		h.fallBehind(t)
 		return
 	}
-	h.releaseRange(t) // it begins too late
-	h.run(t)
+	h.replay.releaseRange(t) // it begins too late
+	h.replay.enqueue(t)
 }
 
 // postponed is when a redelivery is tried again that found no room.
@@ -172,7 +172,7 @@ func (h *Hub) trimOldest(c *conn, goal int) {
 			gap = sendq.NoGap
 		}
 		to = from + n - 1
-		gap = q.DropInto(i, gap, h.gapFrame(t, begin, to, wirev1.Code_CODE_MEMORY_BUDGET), wirev1.Code_CODE_MEMORY_BUDGET)
+		gap = q.DropInto(i, gap, h.gaps.progressFrame(t, begin, to, wirev1.Code_CODE_MEMORY_BUDGET), wirev1.Code_CODE_MEMORY_BUDGET)
 	}
 }
 

@@ -1,5 +1,12 @@
 package delivery
 
+// waker looks at the tracks and groups of connections that wait for a window or the queue, once one
+// of those has opened.
+type waker struct {
+	hub   *Hub
+	walks fifo[waking]
+}
+
 // waking is a walk over the tracks and groups of a connection for those that waited for a window or
 // the queue. All of them go on, in turns; but where there is room for few, who comes first has it.
 // So a walk begins behind the one that the walk before it woke first (connMore.turn): everyone is
@@ -21,13 +28,13 @@ type waking struct {
 const wakeSlice = 256
 
 // wake has the waiting tracks of a connection looked at, once more where that is under way.
-func (h *Hub) wake(c *conn) {
+func (q *waker) wake(c *conn) {
 	switch {
 	case c.waking:
 		c.rewake = true
 	case c.waiting > 0:
 		c.waking = true
-		h.wakes.push(waking{c: c})
+		q.walks.push(waking{c: c})
 	}
 }
 
@@ -38,16 +45,16 @@ func (c *conn) displaced() {
 	}
 }
 
-// wakeSlice goes on with the next walk, and reports how much it did.
-func (h *Hub) wakeSlice() int {
-	w, ok := h.wakes.pop()
+// slice goes on with the next walk, and reports how much it did.
+func (q *waker) slice() int {
+	w, ok := q.walks.pop()
 	if !ok {
 		return 0
 	}
 	c := w.c
 	if c.state == stateFree {
 		c.waking = false
-		h.released(c)
+		q.hub.released(c)
 		return 1
 	}
 	if !w.begun {
@@ -55,12 +62,12 @@ func (h *Hub) wakeSlice() int {
 		w.begun, w.from = true, min(c.turn, c.places())
 		w.at = w.from
 	}
-	looked, over := w.slice(h)
+	looked, over := w.slice(q.hub)
 	switch {
 	case !over:
-		h.wakes.push(w)
+		q.walks.push(w)
 	case c.rewake && c.waiting > 0:
-		h.wakes.push(waking{c: c})
+		q.walks.push(waking{c: c})
 	default:
 		c.waking = false
 	}
@@ -81,70 +88,62 @@ func (w *waking) slice(h *Hub) (n int, over bool) {
 			return n, true
 		}
 		w.at--
-		if h.goesOn(c, int(w.at)) && !w.woken {
+		if h.waker.goesOn(c, int(w.at)) && !w.woken {
 			w.woken = true
-			h.turnBehind(c, w.at)
+			h.waker.setTurn(c, w.at)
 		}
 	}
 	return n, false
 }
 
 // goesOn has the track or group at a place go on if it waited, and there is room for it.
-func (h *Hub) goesOn(c *conn, at int) bool {
+func (q *waker) goesOn(c *conn, at int) bool {
 	if at >= c.tracks.Len() {
-		g := c.groups[at-c.tracks.Len()]
-		if g.stalled && h.drained(c) {
-			h.readsAgain(g)
-		}
-		if !g.waits || g.ack && c.unacked >= c.window {
-			return false
-		}
-		h.runGroup(g)
-		return true
+		return q.hub.groups.goesOn(c.groups[at-c.tracks.Len()])
 	}
 	t := c.tracks.At(at)
 	switch {
 	case !t.waits:
 		return false
 	case t.latest != nil:
-		h.notWaiting(t)
-		h.tryLatest(t) // which tends to what it stands still behind
+		q.hub.replay.notWaiting(t)
+		q.hub.gaps.tryLatest(t) // which tends to what it stands still behind
 		return true
 	}
-	room, enough := h.roomToRead(t)
+	room, enough := q.hub.replay.roomToRead(t)
 	if room && (enough || t.waited()) {
-		h.notWaiting(t)
-		h.run(t)
+		q.hub.replay.notWaiting(t)
+		q.hub.replay.enqueue(t)
 		return true
 	}
 	if room {
-		h.readFewSoon(t)
+		q.hub.replay.readFewSoon(t)
 	} else {
-		h.tendFirst(t)
+		q.hub.replay.tendFirst(t)
 	}
 	return false
 }
 
-// turnBehind has the next walk begin behind a place. Who waits alone needs no turn.
-func (h *Hub) turnBehind(c *conn, at uint32) {
+// setTurn has the next walk begin behind a place. Who waits alone needs no turn.
+func (q *waker) setTurn(c *conn, at uint32) {
 	if c.places() > 1 && c.turn != at {
-		h.more(c).turn = at
-		h.less(c) // 0: nothing is kept for it
+		q.hub.more(c).turn = at
+		q.hub.less(c) // 0: nothing is kept for it
 	}
 }
 
-// noTurns forgets whose turn it is where nobody waits and nothing is with the client.
-func (h *Hub) noTurns(c *conn) {
+// clearTurn forgets whose turn it is where nobody waits and nothing is with the client.
+func (q *waker) clearTurn(c *conn) {
 	if c.turn != 0 && c.waiting == 0 && c.unacked == 0 {
 		c.connMore.turn = 0
-		h.less(c)
+		q.hub.less(c)
 	}
 }
 
 // runner is a track that is behind, or a group with messages that wait, in line to go on.
 type runner struct {
 	t trackRef
-	g *membership
+	g *member
 }
 
 // turnsOfAWindow is in how many turns a window or the queue's part for those who are behind is
@@ -153,11 +152,11 @@ const turnsOfAWindow = 8
 
 // turnOf is how many messages one of several tracks and groups of a connection may hand on before
 // the others have their turn.
-func (h *Hub) turnOf(c *conn, ack bool) int {
+func (r *replayer) turnOf(c *conn, ack bool) int {
 	if c.places() == 1 {
 		return replaySlice
 	}
-	room := h.lim.QueueMessages / 8
+	room := r.hub.lim.QueueMessages / 8
 	if ack {
 		room = min(room, int(c.window))
 	}

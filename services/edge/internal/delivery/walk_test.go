@@ -170,7 +170,7 @@ func TestSubscriptionThatEndsWhileItBegins(t *testing.T) {
 		over := c.subs.At(1).active
 		for _, track := range c.tracks.All() {
 			track.behind = true // something came that the track has to read
-			a.h.run(track)
+			a.h.replay.enqueue(track)
 		}
 		a.feed(t, c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 2})
 		for a.h.Work(4096) {
@@ -203,18 +203,18 @@ func TestTracksAreWokenInSlices(t *testing.T) {
 		return n
 	}
 	for _, track := range c.tracks.All() {
-		h.waitFor(track)
+		h.replay.waitFor(track)
 		track.behind, track.held = true, true // nothing is read: the walk alone is looked at
 	}
 	c.unacked, c.window = 0, topics
-	h.wake(c)
+	h.waker.wake(c)
 	h.Work(1)
 	if n := topics - waiting(); n == 0 || n > wakeSlice {
 		t.Fatalf("%d tracks were woken in one slice", n)
 	}
 	last := c.tracks.At(topics - 1)
-	h.waitFor(last) // the walk has passed it
-	h.wake(c)
+	h.replay.waitFor(last) // the walk has passed it
+	h.waker.wake(c)
 	if n := slicesOf(t, h, wakeSlice, "tracks are woken", waiting); n < topics/wakeSlice {
 		t.Fatalf("%d tracks were woken in %d slices", topics, n)
 	}
@@ -316,10 +316,10 @@ func memberships(t *testing.T, groups, each int) (h *Hub, mesh *teller, c *conn)
 			Id: uint32(i + 1), Filter: fmt.Sprintf("room/%d", i), Group: "g", Ack: true,
 		}), 1)
 		g := c.groups[i]
-		h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: g.ref})
-		a := exchange.Assigned{Conn: h.handle(c), Sub: g.ref, Attempts: make([]uint32, each)}
+		h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: g.Ref})
+		a := exchange.Assigned{Conn: h.handle(c), Sub: g.Ref, Attempts: make([]uint32, each)}
 		for seq := range each {
-			a.Messages = append(a.Messages, upstreamtest.Encode(g.filter, upstreamtest.BaseEpoch, uint64(seq+1), "hello"))
+			a.Messages = append(a.Messages, upstreamtest.Encode(g.Filter, upstreamtest.BaseEpoch, uint64(seq+1), "hello"))
 		}
 		if cost := h.Event(a); cost < each {
 			t.Fatalf("%d messages count as %d", each, cost)
@@ -348,7 +348,7 @@ func TestTimersOfManyGroupsAreSliced(t *testing.T) {
 	if int(c.unacked) != groups*each {
 		t.Fatalf("%d messages are not ACKed", c.unacked)
 	}
-	h.SetTime(h.now+int64(h.groupPolicy(c.groups[0], "room/0").AckTimeout)+int64(Tick), wallStart)
+	h.SetTime(h.now+int64(h.cfg.PolicyFor("room/0").AckTimeout)+int64(Tick), wallStart)
 	c.heard = h.ms
 	left := func() int { return int(c.unacked) }
 	for more := true; more; {
@@ -409,7 +409,7 @@ func TestMembersAreCountedInSlices(t *testing.T) {
 		slots = append(slots, slot)
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}), 1)
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+", Group: "g"}), 1)
-		h.Event(exchange.GroupJoined{Conn: h.Handle(slot), Sub: h.conns.get(slot).groups[0].ref})
+		h.Event(exchange.GroupJoined{Conn: h.Handle(slot), Sub: h.conns.get(slot).groups[0].Ref})
 	}
 	var counts []uint64
 	h.Event(exchange.Count{Topics: []string{"room/1", "talk"}, Reply: func(c []uint64) { counts = c }})
@@ -422,11 +422,11 @@ func TestMembersAreCountedInSlices(t *testing.T) {
 	h.Event(exchange.Count{Topics: []string{"room/1"}, Reply: func(c []uint64) { counts = c }})
 	h.Work(1)
 	for _, slot := range slots { // all leave in the middle of it
-		h.leaveGroup(h.conns.get(slot).groups[0])
+		h.groups.leave(h.conns.get(slot).groups[0])
 	}
 	for h.Work(4096) {
 	}
-	if len(counts) != 1 || counts[0] > conns || len(h.members) != 0 || h.memberAt.Len() != 0 {
-		t.Fatalf("counted %v, %d filters of groups are left", counts, len(h.members))
+	if len(counts) != 1 || counts[0] > conns || h.groups.room.Len() != 0 {
+		t.Fatalf("counted %v, %d filters of groups are left", counts, h.groups.room.Len())
 	}
 }

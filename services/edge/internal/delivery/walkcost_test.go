@@ -16,7 +16,7 @@ import (
 type walked struct {
 	h *Hub
 	c *conn
-	g *membership
+	g *member
 }
 
 const (
@@ -48,7 +48,7 @@ func newWalked(t *testing.T) *walked {
 		sub(&wirev1.Subscribe{Id: uint32(100 + i), Filter: "room/1", Ack: true})
 	}
 	w.g = w.c.groups[0]
-	h.Event(exchange.GroupJoined{Conn: h.handle(w.c), Sub: w.g.ref})
+	h.Event(exchange.GroupJoined{Conn: h.handle(w.c), Sub: w.g.Ref})
 	w.assign(1)
 	w.live("room/1", 1)
 	(&flusher{h: h}).flush() // with the client, un-ACKed
@@ -68,11 +68,11 @@ func (w *walked) live(name string, from int) {
 }
 
 func (w *walked) assign(from int) {
-	a := exchange.Assigned{Conn: w.h.handle(w.c), Sub: w.g.ref, Attempts: make([]uint32, walkedItems)}
+	a := exchange.Assigned{Conn: w.h.handle(w.c), Sub: w.g.Ref, Attempts: make([]uint32, walkedItems)}
 	for i := range walkedItems {
 		a.Messages = append(a.Messages, upstreamtest.Encode("room/9", upstreamtest.BaseEpoch, uint64(from+i), "x"))
 	}
-	w.h.assigned(w.c, a)
+	w.h.groups.assigned(w.c, a)
 }
 
 // at is the connection's track at a topic.
@@ -101,15 +101,15 @@ func TestEachWalkCounts(t *testing.T) {
 		do    func(w *walked)
 	}{
 		"an ACK in a group": {walkedItems, func(w *walked) {
-			w.h.ackGroup(w.g, &ackEntry{topic: []byte("room/9"), seq: walkedItems})
+			w.h.groups.ack(w.g, &ackEntry{topic: []byte("room/9"), seq: walkedItems})
 		}},
 		"a NACK in a group": {walkedItems, func(w *walked) {
-			w.h.nackGroup(w.g, &wirev1.Nack{Topic: "room/9", Seq: walkedItems})
+			w.h.groups.nack(w.g, &wirev1.Nack{Topic: "room/9", Seq: walkedItems})
 		}},
-		"a pause of a group":          {walkedItems, func(w *walked) { w.h.pauseGroup(w.g) }},
-		"what waits in a group":       {walkedItems, func(w *walked) { w.h.handGroup(w.g, 1) }},
-		"what a member does not read": {walkedItems, func(w *walked) { w.h.recall(w.g) }},
-		"the end of a membership":     {4 * walkedItems, func(w *walked) { w.h.leaveGroup(w.g) }},
+		"a pause of a group":          {walkedItems, func(w *walked) { w.h.groups.pause(w.g) }},
+		"what waits in a group":       {walkedItems, func(w *walked) { w.h.groups.handOn(w.g, 1) }},
+		"what a member does not read": {walkedItems, func(w *walked) { w.h.groups.recall(w.g) }},
+		"the end of a membership":     {4 * walkedItems, func(w *walked) { w.h.groups.leave(w.g) }},
 		"an assignment":               {walkedItems * looksAsOne, func(w *walked) { w.assign(2*walkedItems + 1) }},
 		"an ACK of what had timed out": {walkedItems, func(w *walked) {
 			win := w.at("room/1").win
@@ -128,7 +128,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"what is given back to a group":       {walkedItems * looksAsOne, func(w *walked) { w.h.trimDurable(w.c, 0) }},
 		"what is paid by dropping the oldest": {walkedItems * looksAsOne, func(w *walked) { w.h.trimOldest(w.c, 0) }},
 		"room for one more": {2 * walkedItems, func(w *walked) {
-			w.h.dropOldest(w.at("room/2"), upstreamtest.Encode("room/2", upstreamtest.BaseEpoch, walkedItems+1, "x"), wirev1.Code_CODE_QUEUE_FULL)
+			w.h.gaps.dropOldest(w.at("room/2"), upstreamtest.Encode("room/2", upstreamtest.BaseEpoch, walkedItems+1, "x"), wirev1.Code_CODE_QUEUE_FULL)
 		}},
 		"a newest message that finds no other": {3 * walkedItems, func(w *walked) {
 			w.c.out.Replace(fresh("note/1", 0))
@@ -157,14 +157,14 @@ func TestEachWalkCounts(t *testing.T) {
 		"the members of a session": {walkedSubs, func(w *walked) {
 			s := w.c.subs.At(0)
 			s.kind = kindSession
-			w.h.sharing(s, "room/1")
+			w.h.fan.sharing(s, "room/1")
 		}},
 		"a message for many": {walkedSubs, func(w *walked) {
 			var all []*sub
 			for _, s := range w.c.subs.All() {
 				all = append(all, s)
 			}
-			w.h.address(fresh("room/1", 0), all)
+			w.h.fan.address(fresh("room/1", 0), all)
 		}},
 		"whether somebody is a member": {walkedSubs, func(w *walked) {
 			w.h.rooms.presence.Since(w.h.handle(w.c), "room/1")
@@ -184,7 +184,7 @@ func TestEachWalkCounts(t *testing.T) {
 // A frame counts for what is decoded of it, whatever comes of that.
 func TestEntriesOfAnAckCount(t *testing.T) {
 	w := newWalked(t)
-	w.h.leaveGroup(w.g) // whose messages would be looked through for each
+	w.h.groups.leave(w.g) // whose messages would be looked through for each
 	m := &wirev1.Ack{}
 	for i := range 100 {
 		m.Entries = append(m.Entries, &wirev1.Ack_Entry{Topic: fmt.Sprint("hall/", i), Seq: 1})

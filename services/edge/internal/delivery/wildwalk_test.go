@@ -75,8 +75,8 @@ func TestWildcardsAreWalkedWhileTheyComeAndGo(t *testing.T) {
 		}
 		for h.Work(4096) {
 		}
-		if len(h.filters) != 0 || h.filterSet.Taken() != 0 {
-			t.Fatalf("%d filters are left", len(h.filters))
+		if len(h.wildcards.byName) != 0 || h.wildcards.pool.Taken() != 0 {
+			t.Fatalf("%d filters are left", len(h.wildcards.byName))
 		}
 	}
 }

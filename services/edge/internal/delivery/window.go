@@ -111,7 +111,7 @@ func (h *Hub) leaves(t *track, e *entry) {
 		w.entries, w.head = w.entries[:0], 0
 		h.giveWindow(t)
 	}
-	h.wake(t.c)
+	h.waker.wake(t.c)
 }
 
 // giveWindow returns an empty window to the hub. Large ones are left to the collector.
@@ -162,12 +162,12 @@ func (h *Hub) sent(c *conn, t *track, m *exchange.Message) {
 		return
 	}
 	if t.latest != nil && t.Queued() == 0 {
-		h.tryLatest(t)
+		h.gaps.tryLatest(t)
 	}
 	if !t.ack {
 		if t.cur != nil && m.Epoch == t.epoch { // a session that doesn't ACK has what was sent
 			t.cur.Settle(m.Seq, m.Seq)
-			h.cursorChanged(t)
+			h.sessions.cursorChanged(t)
 		}
 		return
 	}
@@ -191,10 +191,10 @@ func (h *Hub) overdue(t *track, e *entry) {
 	attempts := uint32(e.attempt) + 1
 	switch {
 	case e.m.ExpiresAt != 0 && e.m.ExpiresAt <= h.wall:
-		h.exhausted(t, e.m, attempts, wirev1.Code_CODE_EXPIRED)
+		h.replay.exhausted(t, e.m, attempts, wirev1.Code_CODE_EXPIRED)
 		h.leaves(t, e)
 	case t.cur != nil && attempts >= p.MaxAttempts:
-		h.exhausted(t, e.m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
+		h.replay.exhausted(t, e.m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 		h.leaves(t, e)
 	case uint32(e.sends) > p.MaxRedeliveries:
 		h.park(t, e, attempts)
@@ -207,7 +207,7 @@ func (h *Hub) overdue(t *track, e *entry) {
 		e.attempt, e.due, e.queued = e.attempt+1, 0, true
 		it := sendq.Redelivery(e.m, &t.Stream, t.kind != kindPlain, e.attempt)
 		h.push(c, &it)
-		h.cursorChanged(t)
+		h.sessions.cursorChanged(t)
 	}
 }
 
@@ -216,7 +216,7 @@ func (h *Hub) park(t *track, e *entry, attempts uint32) {
 	h.stats.AckTimeouts++
 	if t.cur != nil {
 		t.cur.Attempted(e.seq, attempts)
-		h.cursorChanged(t)
+		h.sessions.cursorChanged(t)
 	}
 	if !e.nacked {
 		t.c.timedOut++
@@ -245,7 +245,7 @@ func (h *Hub) dropWindow(t *track) {
 	clear(w.entries)
 	w.entries, w.head, w.parked = w.entries[:0], 0, nil
 	h.giveWindow(t)
-	h.wake(t.c)
+	h.waker.wake(t.c)
 }
 
 func (h *Hub) noteAttempts(t *track, e *entry) {

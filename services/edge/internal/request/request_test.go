@@ -91,8 +91,8 @@ func TestSubscribe(t *testing.T) {
 		"many positions":   {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", Start: wirev1.Start_START_AFTER_SEQ, Positions: make([]*wirev1.Position, 4)}, wirev1.Code_CODE_TOO_MANY_TOPICS},
 		"seq":              {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", Seq: 1}, invArg},
 		"no rank policy":   {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", RankTopK: 1}, invArg},
-		"group":            {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", Group: strings.Repeat("g", maxGroup)}, good},
-		"long group":       {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", Group: strings.Repeat("g", maxGroup+1)}, invArg},
+		"group":            {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", Group: strings.Repeat("g", 64)}, good},
+		"long group":       {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", Group: strings.Repeat("g", 65)}, invArg},
 		"key alone":        {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", GroupKey: "header:k"}, invArg},
 		"group's overflow": {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", Group: "g", Overflow: wirev1.Overflow_OVERFLOW_CONFLATE}, unsupp},
 	} {

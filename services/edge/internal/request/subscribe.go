@@ -1,19 +1,14 @@
 package request
 
 import (
-	"strings"
-
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 )
 
-const (
-	// maxWhere is the most bytes of a content filter, maxGroup of a group's name.
-	maxWhere = 4 << 10
-	maxGroup = 64
-)
+// maxWhere is the most bytes of a content filter.
+const maxWhere = 4 << 10
 
 // Subscribe checks a Subscribe.
 func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
@@ -60,7 +55,7 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	if err := checkStart(m, wildcard); err != nil {
 		return err
 	}
-	return checkGroup(m)
+	return membership.Check(m)
 }
 
 // checkStart refuses what a start has no use for: the client meant something by it.
@@ -106,29 +101,6 @@ func (r *Rules) checkRanked(m *wirev1.Subscribe) *code.Error {
 		return unsupported("what is ranked has no oldest or newest to be dropped or kept")
 	case r.PolicyFor(m.GetFilter()).Rank == nil:
 		return invalid("the filter's namespace has no rank policy")
-	}
-	return nil
-}
-
-// checkGroup finds what speaks against a Subscribe of a group.
-func checkGroup(m *wirev1.Subscribe) *code.Error {
-	name := m.GetGroup()
-	switch {
-	case name == "" && m.GetGroupKey() == "":
-		return nil
-	case name == "":
-		return invalid("group_key without group")
-	case len(name) > maxGroup || strings.Contains(name, "/") || HasControl(name):
-		return invalid("a group's name has 1 to 64 bytes, no / and no control characters")
-	case len(name)+1+len(m.GetFilter()) > maxSession:
-		return invalid("group and filter have 254 bytes at most together")
-	case m.GetStart() == wirev1.Start_START_SESSION:
-		return invalid("a group has a position of its own, not a session's")
-	case m.GetOverflow() != wirev1.Overflow_OVERFLOW_DEFAULT:
-		return unsupported("what a member can't take goes to others: group takes no overflow")
-	}
-	if err := assignment.CheckKey(m.GetGroupKey()); err != nil {
-		return invalid(err.Error())
 	}
 	return nil
 }
