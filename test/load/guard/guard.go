@@ -1,5 +1,5 @@
-// Package guard measures what guards an edge and its clients against other clients: what that costs,
-// and what it is worth, all in one run.
+// Package guard measures what guards an edge and its clients against other clients: what that
+// costs, and what it is worth, all in one run.
 package guard
 
 import (

@@ -56,9 +56,9 @@ type Suite struct {
 	// Flags, if any, declares further ones, and Check says what is wrong with them.
 	Flags func(f *flag.FlagSet)
 	Check func() error
-	// Swarms reports whether threads of swarms and of publishers block in the kernel. Go takes their
-	// processors away only after up to 10 ms: without some to spare, what the rest of the load has
-	// to do waits as long, and that would be measured as the server's.
+	// Swarms reports whether threads of swarms and of publishers block in the kernel. Go takes
+	// their processors away only after up to 10 ms: without some to spare, what the rest of the
+	// load has to do waits as long, and that would be measured as the server's.
 	Swarms bool
 	// Postgres reports whether the suite needs Run.DB.
 	Postgres bool
