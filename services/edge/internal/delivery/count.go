@@ -19,7 +19,7 @@ type count struct {
 	track   int                 // of its tracks, next
 	wild    []*filter           // that match; nil: nobody has that one any more
 	at      int                 // subscriptions of the first that are left, at most
-	members []*membership.List          // of groups, that match; nil: nobody has that one any more
+	members []*membership.List  // of groups, that match; nil: nobody has that one any more
 	visit   func(exchange.Conn) // of each; may be nil
 }
 
