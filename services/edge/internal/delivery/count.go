@@ -3,57 +3,24 @@ package delivery
 import (
 	"math"
 
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
-
-// disconnect closes the connections of a client or user, looking at some slots at a time: 100,000
-// of them are some milliseconds in slices of some microseconds, which costs less than an index that
-// every connection would have to be in.
-type disconnect struct {
-	event exchange.Disconnect
-	who   whom
-	next  uint32
-	n     int
-}
-
-func (j *disconnect) step(h *Hub) bool {
-	for n := 0; n < fanSlice; n += 1 + h.toll() {
-		if j.next >= h.conns.len() {
-			if j.event.Reply != nil {
-				j.event.Reply(j.n)
-			}
-			return true
-		}
-		c := h.conns.get(j.next)
-		j.next++
-		if !j.who.has(c) {
-			continue
-		}
-		j.n++
-		why := j.event.Code
-		if why == wirev1.Code_CODE_OK {
-			why = wirev1.Code_CODE_CANCELLED
-		}
-		h.fail(c, why, j.event.Reason)
-		h.looked(8 * looksAsOne)
-	}
-	return false
-}
 
 // count counts, for one topic after the other, the connections with a subscription that matches it.
 // Subscriptions that come or go while it is under way may be counted or not.
 type count struct {
-	event   exchange.Count
+	topics  []string
+	done    func(counts []uint64)
 	counts  []uint64
 	begun   bool // the topic after counts
 	n       uint64
-	track   int                // of its tracks, next
-	wild    []*filter          // that match; nil: nobody has that one any more
-	at      int                // subscriptions of the first that are left, at most
-	members []*membership.List // of groups, that match; nil: nobody has that one any more
-	each    func(*conn)
+	track   int                 // of its tracks, next
+	wild    []*filter           // that match; nil: nobody has that one any more
+	at      int                 // subscriptions of the first that are left, at most
+	members []*membership.List  // of groups, that match; nil: nobody has that one any more
+	visit   func(exchange.Conn) // of each; may be nil
 }
 
 func (j *count) step(h *Hub) bool {
@@ -63,17 +30,17 @@ func (j *count) step(h *Hub) bool {
 	if h.countJob != j {
 		return false // the marks on connections are of one count at a time
 	}
-	if len(j.counts) == len(j.event.Topics) {
+	if len(j.counts) == len(j.topics) {
 		h.countJob = nil
-		j.event.Reply(j.counts)
+		j.done(j.counts)
 		return true
 	}
-	name := j.event.Topics[len(j.counts)]
+	name := j.topics[len(j.counts)]
 	if !j.begun {
 		h.counting++
 		j.begun, j.n, j.track, j.wild, j.members = true, 0, 0, nil, nil
 		j.at = math.MaxInt
-		if checkTopic(name) == nil {
+		if request.Topic(name) == nil {
 			j.wild = h.wildcards.index.Match(nil, name)
 			j.members = h.groups.room.Of(name)
 		}
@@ -127,7 +94,7 @@ func (j *count) seen(h *Hub, c *conn) {
 	}
 	c.counted = h.counting
 	j.n++
-	if j.each != nil {
-		j.each(c)
+	if j.visit != nil {
+		j.visit(h.handle(c))
 	}
 }
