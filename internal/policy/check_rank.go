@@ -3,8 +3,10 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -28,7 +30,20 @@ func checkRank(r *pushmeshv1.RankPolicy) error {
 		errs = append(errs, fmt.Errorf("rank: rest %d is not known", r.GetRest()))
 	}
 	if err := score.Check(r); err != nil {
-		errs = append(errs, fmt.Errorf("rank: %w", err))
+		errs = append(errs, fmt.Errorf("rank: %s", withoutCode(err)))
 	}
 	return errors.Join(errs...)
+}
+
+// withoutCode is what is wrong without the code, which whoever refuses the policy gives.
+func withoutCode(err error) string {
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		return code.From(err).Message
+	}
+	var all []string
+	for _, e := range several.Unwrap() {
+		all = append(all, code.From(e).Message)
+	}
+	return strings.Join(all, "; ")
 }

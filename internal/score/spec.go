@@ -150,11 +150,11 @@ func oneScorer(s Scoring) error {
 	}
 	switch given {
 	case 0:
-		return invalid("no scorer: one of weighted, expression, embedding and model must be set")
+		return invalid("no scorer: set one of weighted, expression, embedding and model")
 	case 1:
 		return nil
 	}
-	return invalid("%d scorers: one of weighted, expression, embedding and model must be set", given)
+	return invalid("%d scorers: set one of weighted, expression, embedding and model alone", given)
 }
 
 // Model is the version of the model that scores; 0: none does.

@@ -51,7 +51,7 @@ func (h *Hub) checkPublish(c *conn, m *wirev1.Publish) *code.Error {
 	case p.Refusal != nil:
 		return p.Refusal
 	case !p.ClientPublish:
-		return code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish to this topic")
+		return code.New(wirev1.Code_CODE_FORBIDDEN, "namespace "+p.Prefix+" does not let clients publish: give it client_publish (pushmesh namespace set "+p.Prefix+" --client-publish)")
 	case m.GetDedupeKey() != "" && !p.Durable:
 		return code.New(wirev1.Code_CODE_UNSUPPORTED, "dedupe_key: the topic is ephemeral, so that nothing remembers keys: leave it out")
 	case p.MaxPayload > 0 && len(m.GetPayload()) > p.MaxPayload:
