@@ -94,8 +94,8 @@ type Gap struct {
 	From, To uint64
 	// Missed is how many can no longer be had, as far as the mesh knows.
 	Missed uint64
-	// Code says why. UNSUPPORTED: the topic is ephemeral, so that there is nothing to begin with, to
-	// go on from or to ACK; the subscription gets what is published while it is connected.
+	// Code says why. UNSUPPORTED: the topic is ephemeral, so that there is nothing to begin with,
+	// to go on from or to ACK; the subscription gets what is published while it is connected.
 	Code Code
 }
 

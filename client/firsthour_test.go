@@ -15,8 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// The tables of this file are wrong uses of the SDK, tried as a new user would, and what they must say.
-// Those of the command are in cmd/pushmesh/internal/cli/firsthour*_test.go.
+// The tables of this file are wrong uses of the SDK, tried as a new user would, and what they must
+// say. Those of the command are in cmd/pushmesh/internal/cli/firsthour*_test.go.
 
 // ignore is a handler.
 func ignore(context.Context, *Delivery) error { return nil }
@@ -86,7 +86,8 @@ func TestFirstHourRefusals(t *testing.T) {
 	}
 }
 
-// Whoever waits for a mesh that is not there learns why, and errors.Is still finds the context's end.
+// Whoever waits for a mesh that is not there learns why, and errors.Is still finds the context's
+// end.
 func TestFirstHourWrongAddresses(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
@@ -157,7 +158,8 @@ func TestFirstHourWrongAddresses(t *testing.T) {
 			"pushmesh: not published: UNAVAILABLE: " + edge.addr() + " accepts connections but does not speak gRPC: is it a router's port (7401)?"},
 	} {
 		var err error
-		for within := 50 * time.Millisecond; ; within *= 4 { // a busy machine takes longer to find out
+		for within := 50 * time.Millisecond; ; within *= 4 {
+			// a busy machine takes longer to find out
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			err = c.do(ctx)
 			cancel()

@@ -138,8 +138,8 @@ func (l *link) handshake(hello []byte, addr string) error {
 	}
 }
 
-// greets reports whether an edge may have answered Hello with a frame that begins so. What gRPC, HTTP
-// and TLS servers say first looks like other frames, or like very long ones.
+// greets reports whether an edge may have answered Hello with a frame that begins so. What gRPC,
+// HTTP and TLS servers say first looks like other frames, or like very long ones.
 func greets(head []byte) bool {
 	n, t, _ := wire.Header(head)
 	switch t {

@@ -27,7 +27,8 @@ type Subscriber struct {
 	changed *sync.Cond // the queue got room, a handler returned, closing
 	link    *link      // nil: not connected
 	err     error      // why it ended
-	failure error      // of the last attempt to connect, or the end of the last connection; nil: connected
+	// of the last attempt to connect, or the end of the last connection; nil: connected
+	failure error
 	closing bool
 	client  string // client_id of the last Welcome
 	lastID  uint32
@@ -167,8 +168,9 @@ func (s *Subscriber) Stats() Stats {
 }
 
 // Close lets the handler that runs finish (CloseTimeout at most), sends the ACKs that wait and
-// hangs up. What waited for a handler is left un-ACKed. A handler can't wait for its own end: called
-// by one, Close returns an error at once, and the subscriber closes when the handler has returned.
+// hangs up. What waited for a handler is left un-ACKed. A handler can't wait for its own end:
+// called by one, Close returns an error at once, and the subscriber closes when the handler has
+// returned.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closing = true

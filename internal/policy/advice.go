@@ -2,7 +2,8 @@ package policy
 
 import "github.com/pushmesh/pushmesh/internal/topic"
 
-// NoPresence says that a topic or filter has no presence, as p, its policy, has none, and what to do.
+// NoPresence says that a topic or filter has no presence, as p, its policy, has none, and what to
+// do.
 func NoPresence(p *Policy, name string) string {
 	switch {
 	case topic.IsFilter(name):

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// checkDurations finds durations that are no text, for which protojson's error names neither the field
-// nor how to write it. What is no JSON is left to protojson.
+// checkDurations finds durations that are no text, for which protojson's error names neither the
+// field nor how to write it. What is no JSON is left to protojson.
 func checkDurations(text []byte, of protoreflect.MessageDescriptor) error {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(text, &fields) != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// The tables of firsthour*_test.go are wrong uses of the command, tried as a new user would, with all
-// that it must say: what is wrong, with the value and the limit, and what to do. Those of the SDK are
-// in client/firsthour_test.go.
+// The tables of firsthour*_test.go are wrong uses of the command, tried as a new user would, with
+// all that it must say: what is wrong, with the value and the limit, and what to do. Those of the
+// SDK are in client/firsthour_test.go.
 
 // wrong is one of them.
 type wrong struct {
@@ -133,8 +133,8 @@ func TestFirstHourWrongPorts(t *testing.T) {
 	})
 }
 
-// TestFirstHourNoStore has an edge refuse a subscription for now, as it does while the stores' database
-// is away.
+// TestFirstHourNoStore has an edge refuse a subscription for now, as it does while the stores'
+// database is away.
 func TestFirstHourNoStore(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

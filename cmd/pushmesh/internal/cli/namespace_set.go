@@ -90,7 +90,8 @@ func (c *policyFlags) keepsDurable(before, after *pushmeshv1.Policy) error {
 		"Give --durable too, or change what you name alone with pushmesh namespace set, or insist with --force", c.Prefix)
 }
 
-// changes says what is another value in a policy: "durable true -> false, retention 48h0m0s -> default".
+// changes says what is another value in a policy: "durable true -> false, retention 48h0m0s ->
+// default".
 func changes(before, after *pushmeshv1.Policy) string {
 	var all []string
 	old, now := before.ProtoReflect(), after.ProtoReflect()

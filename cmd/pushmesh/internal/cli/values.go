@@ -11,8 +11,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// mappers read values of flags as people write them: durations with days, and below 0, which is told
-// better by the flag than as an unknown flag -5s.
+// mappers read values of flags as people write them: durations with days, and below 0, which is
+// told better by the flag than as an unknown flag -5s.
 func mappers() []kong.Option {
 	return []kong.Option{
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
