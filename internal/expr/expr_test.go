@@ -161,8 +161,12 @@ func TestPayloadIsParsedOnceForAllPrograms(t *testing.T) {
 
 func TestErrorsAreOneLineWithThePlace(t *testing.T) {
 	for text, want := range map[string]string{
-		`features.x >`:                  "line 1, column 13: mismatched input",
-		`true &&` + "\n" + `  nope`:     "line 2, column 3: undeclared reference to 'nope'",
+		`features.x >`:                  "line 1, column 13: the expression ends too early",
+		`features.x > 1.0 )`:            "line 1, column 18: ')' is not expected here",
+		`true &&` + "\n" + `  nope`:     "line 2, column 3: the name 'nope' is not known",
+		`topic && priority > 3`:         "line 1, column 1: expected type 'bool' but found 'string'",
+		`topic > 3`:                     "line 1, column 7: '>' does not take (string, int)",
+		`topic == "a`:                   "can't be read",
 		`features.x * 2 > 1.0`:          "2 is an int, 2.0 a double",
 		`priority`:                      "a filter is a bool, this is int",
 		``:                              "empty",
@@ -171,7 +175,7 @@ func TestErrorsAreOneLineWithThePlace(t *testing.T) {
 		`topic.matches("` + strings.Repeat("a{1000}", 500) + `")`: "3500 bytes, at most 256",
 		`topic.matches("(")`:                                              "missing closing",
 		`features == profile`:                                             "whole maps are not compared",
-		`now.getHours("Europe/Rome") > 1`:                                 "no matching overload",
+		`now.getHours("Europe/Rome") > 1`:                                 "'getHours' does not take timestamp.(string)",
 		strings.Repeat("x", MaxText+1):                                    "4097 bytes, at most 4096",
 		`[1].all(a, [2].all(b, [3].all(c, a + b + c > 0)))`:               "exceeds nesting limit",
 		strings.Repeat("(", 200) + "true" + strings.Repeat(")", 200):      "recursion",

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -135,7 +136,7 @@ func CheckNamespace(ns *pushmeshv1.Namespace) error {
 		return nil
 	}
 	if err := check(r); err != nil {
-		return fmt.Errorf("rank: %w", err)
+		return fmt.Errorf("rank: %s", withoutCode(err))
 	}
 	return nil
 }
@@ -162,11 +163,11 @@ func oneScorer(s Scoring) error {
 	}
 	switch given {
 	case 0:
-		return invalid("no scorer: one of weighted, expression, embedding and model must be set")
+		return invalid("no scorer: set one of weighted, expression, embedding and model")
 	case 1:
 		return nil
 	}
-	return invalid("%d scorers: one of weighted, expression, embedding and model must be set", given)
+	return invalid("%d scorers: set one of weighted, expression, embedding and model alone", given)
 }
 
 // Model is the version of the model that scores; 0: none does.
@@ -208,4 +209,17 @@ func unsupported(what string) error { return code.New(wirev1.Code_CODE_UNSUPPORT
 
 func invalid(format string, args ...any) error {
 	return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf(format, args...))
+}
+
+// withoutCode is what is wrong without the code, which whoever refuses the policy gives.
+func withoutCode(err error) string {
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		return code.From(err).Message
+	}
+	var all []string
+	for _, e := range several.Unwrap() {
+		all = append(all, code.From(e).Message)
+	}
+	return strings.Join(all, "; ")
 }

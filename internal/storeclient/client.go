@@ -153,6 +153,22 @@ func (c *Client) Silent(addr string) bool {
 // silent: c.mu is held.
 func (c *Client) silent(addr string) bool { return time.Since(c.heard[addr]) > c.waits.silent }
 
+// whyUnowned is the most likely reason why a shard has no owner. Stores give up their shards where
+// the database does not confirm that they own them.
+func (c *Client) whyUnowned() string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if slices.ContainsFunc(c.owners[:], func(addr string) bool { return addr != "" }) {
+		return "another store is about to take it over"
+	}
+	for addr := range c.heard {
+		if !c.silent(addr) {
+			return "stores answer and own no shards, as they do while their database is away"
+		}
+	}
+	return "no store answers"
+}
+
 // Owner of a shard: its address and a stub. UNAVAILABLE, retryable, where none is known, or the one
 // known is silent.
 func (c *Client) Owner(shard int) (addr string, stub meshv1.StoreServiceClient, err error) {
@@ -162,7 +178,7 @@ func (c *Client) Owner(shard int) (addr string, stub meshv1.StoreServiceClient, 
 	c.mu.RUnlock()
 	if addr == "" {
 		c.Refresh()
-		return "", nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, fmt.Sprintf("no store owns shard %d now", shard))
+		return "", nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, fmt.Sprintf("no store owns shard %d now: %s", shard, c.whyUnowned()))
 	}
 	if silent {
 		c.Refresh()

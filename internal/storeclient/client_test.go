@@ -54,7 +54,7 @@ func pairThatIsWaitedFor(t *testing.T, w waits) (*Client, *fake, *fake) {
 func TestWithoutAStore(t *testing.T) {
 	c := client(t, "127.0.0.1:1")
 	_, _, err := c.Owner(3)
-	if e := code.From(err); e == nil || e.Code != wirev1.Code_CODE_UNAVAILABLE || e.RetryAfter == 0 {
+	if e := code.From(err); e == nil || e.Code != wirev1.Code_CODE_UNAVAILABLE || e.RetryAfter == 0 || e.Message != "no store owns shard 3 now: no store answers" {
 		t.Errorf("owner: %v", err)
 	}
 	if _, err := c.ListNamespaces(t.Context(), &meshv1.ListNamespacesRequest{}); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
@@ -66,6 +66,23 @@ func TestWithoutAStore(t *testing.T) {
 	if c.Check() == nil {
 		t.Error("healthy without a store")
 	}
+}
+
+// Why a shard has no owner is said as far as it is known: stores give up their shards where their
+// database is away.
+func TestAShardWithoutAnOwner(t *testing.T) {
+	a := newFake(t)
+	a.own(0, 511)
+	c := client(t, a.addr)
+	says := func(why string) func() bool {
+		return func() bool {
+			_, _, err := c.Owner(last)
+			return err != nil && code.From(err).Message == "no store owns shard 1023 now: "+why
+		}
+	}
+	wait(t, c, "the other half goes to another store", says("another store is about to take it over"))
+	a.set(func(f *fake) { f.ranges = nil })
+	wait(t, c, "the database is away", says("stores answer and own no shards, as they do while their database is away"))
 }
 
 func TestOwnersAreLearntFromASeed(t *testing.T) {

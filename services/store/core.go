@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -155,7 +157,11 @@ func (c *core) checkBreaker() error {
 
 func (c *core) open(ctx context.Context) (backend.Backend, error) {
 	if c.settings.sqlite() {
-		return sqlite.Open(ctx, strings.TrimPrefix(c.settings.DB, "sqlite:"))
+		path := strings.TrimPrefix(c.settings.DB, "sqlite:")
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			c.tel.Log.Info("new database: there is no file of this name yet", "path", path)
+		}
+		return sqlite.Open(ctx, path)
 	}
 	home := postgres.Config{
 		URL: c.settings.DB, AllowNoFsync: c.settings.AllowNoFsync, TrustPromotion: c.settings.TrustPromotion,
@@ -214,8 +220,8 @@ func (c *core) prepare(ctx context.Context) error {
 	}
 	epoch := uint64(c.clock.Now().UnixMicro())
 	if c.settings.NewEpoch {
-		if err := insist(ctx, func() error { return c.backend.NewEpoch(ctx, epoch) }); err != nil {
-			return fmt.Errorf("new epoch: %w", err)
+		if err := c.newEpoch(ctx, epoch); err != nil {
+			return err
 		}
 	}
 	if db, ok := c.backend.(promotable); ok && c.settings.SameEpoch {
@@ -229,6 +235,15 @@ func (c *core) prepare(ctx context.Context) error {
 	if err := insist(ctx, func() error { return c.backend.SeedNamespaces(ctx, policy.Builtin()) }); err != nil {
 		return fmt.Errorf("built-in namespaces: %w", err)
 	}
+	return nil
+}
+
+// newEpoch begins the logs of all topics anew.
+func (c *core) newEpoch(ctx context.Context, epoch uint64) error {
+	if err := insist(ctx, func() error { return c.backend.NewEpoch(ctx, epoch) }); err != nil {
+		return fmt.Errorf("new epoch: %w", err)
+	}
+	c.tel.Log.Info("new epoch: the logs of all topics begin anew, at seq 1; start without --new-epoch the next time", "epoch", epoch, "shards", topic.Shards)
 	return nil
 }
 

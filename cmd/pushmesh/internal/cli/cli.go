@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"strings"
 	"syscall"
 	"unicode/utf8"
 
@@ -65,11 +66,11 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 func run(ctx context.Context, args []string, io stdio) error {
 	helped := false
 	var g grammar
-	parser, err := kong.New(&g,
+	parser, err := kong.New(&g, append(mappers(),
 		kong.Name("pushmesh"), kong.Description(description),
 		kong.Writers(io.out, io.err), kong.Exit(func(int) { helped = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-		kong.UsageOnError())
+		kong.UsageOnError())...)
 	if err != nil {
 		return fmt.Errorf("grammar: %w", err)
 	}
@@ -84,13 +85,28 @@ func run(ctx context.Context, args []string, io stdio) error {
 		return settings.ErrHelp
 	}
 	if err != nil {
-		return &settings.UsageError{Err: fmt.Errorf("%w (pushmesh COMMAND --help says more)", err)}
+		return &settings.UsageError{Err: misread(err)}
 	}
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer release()
 	context.AfterFunc(ctx, release) // a second signal ends the process at once
 	command.BindTo(ctx, (*context.Context)(nil))
 	return command.Run(io)
+}
+
+// misread is what the parser found wrong, for people.
+func misread(err error) error {
+	var parse *kong.ParseError
+	if word, found := strings.CutPrefix(err.Error(), "unexpected argument "); found && errors.As(err, &parse) {
+		if at := parse.Context.Selected(); at == nil || !at.Leaf() {
+			word, near, _ := strings.Cut(word, ", ")
+			if near == "" {
+				near = "pushmesh --help lists them"
+			}
+			return fmt.Errorf("there is no command %q: %s", word, near)
+		}
+	}
+	return fmt.Errorf("%w (pushmesh COMMAND --help says more)", err)
 }
 
 // readable refuses an argument that is not UTF-8: the parser would replace its bytes, and something

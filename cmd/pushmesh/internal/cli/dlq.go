@@ -71,16 +71,26 @@ func (c *dlqList) Run(ctx context.Context, stdio stdio) error {
 
 // chosen is which letters a command means: some, or those of a filter.
 type chosen struct {
-	Filter string   `arg:"" optional:"" help:"Every letter whose topic matches; '#' is all of them."`
-	ID     []uint64 `placeholder:"ID" help:"This letter (repeat for more), as list names it."`
+	Filter string   `arg:"" optional:"" help:"Every dead letter whose topic matches; '#' is all of them."`
+	ID     []uint64 `placeholder:"ID" help:"This dead letter (repeat for more), as list names it."`
 	routerFlag
 }
 
 func (c *chosen) check() error {
 	if (c.Filter == "") == (len(c.ID) == 0) {
-		return usage("name either a filter or letters by --id")
+		return usage("name either a filter, or dead letters by --id")
 	}
 	return nil
+}
+
+// none says that nothing was chosen. That is no failure: it may have been done before.
+func (c *chosen) none(w io.Writer) error {
+	what := fmt.Sprintf("no dead letter's topic matches %q", c.Filter)
+	if c.Filter == "" {
+		what = "there is no dead letter with such an id"
+	}
+	_, err := fmt.Fprintf(w, "pushmesh: %s: pushmesh dlq list shows those that there are\n", what)
+	return err
 }
 
 type dlqReplay struct{ chosen }
@@ -104,8 +114,11 @@ func (c *dlqReplay) Run(ctx context.Context, stdio stdio) error {
 			return err
 		}
 		fmt.Fprintf(stdio.out, "%d replayed\n", answer.GetReplayed())
+		if answer.GetReplayed()+answer.GetFailed() == 0 {
+			return c.none(stdio.err)
+		}
 		for _, f := range answer.GetFailures() {
-			fmt.Fprintf(stdio.err, "pushmesh: letter %d stays: %s: %s\n", f.GetId(), codeName(f.GetCode()), f.GetError())
+			fmt.Fprintf(stdio.err, "pushmesh: dead letter %d stays: %s: %s\n", f.GetId(), codeName(f.GetCode()), f.GetError())
 		}
 		if answer.GetFailed() > 0 {
 			fmt.Fprintf(stdio.err, "pushmesh: %d could not be replayed\n", answer.GetFailed())
@@ -133,6 +146,9 @@ func (c *dlqDiscard) Run(ctx context.Context, stdio stdio) error {
 			return err
 		}
 		fmt.Fprintf(stdio.out, "%d discarded\n", answer.GetDiscarded())
+		if answer.GetDiscarded() == 0 {
+			return c.none(stdio.err)
+		}
 		return nil
 	})
 }

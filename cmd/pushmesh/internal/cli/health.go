@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/health"
 )
@@ -18,4 +20,9 @@ func (healthCmd) Help() string {
 }
 
 // Run asks once.
-func (c *healthCmd) Run(ctx context.Context, _ stdio) error { return health.Probe(ctx, c.URL) }
+func (c *healthCmd) Run(ctx context.Context, _ stdio) error {
+	if !strings.HasPrefix(c.URL, "http://") && !strings.HasPrefix(c.URL, "https://") {
+		return usage("%q is not a URL: write it like http://%s/readyz", c.URL, cmp.Or(strings.TrimSuffix(c.URL, "/readyz"), "127.0.0.1:7480"))
+	}
+	return health.Probe(ctx, c.URL)
+}

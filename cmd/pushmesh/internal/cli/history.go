@@ -30,26 +30,31 @@ func (c *historyCmd) Run(ctx context.Context, stdio stdio) error {
 	if err != nil {
 		return err
 	}
-	err = c.read(ctx, pushmeshv1.NewHistoryServiceClient(conn), stdio.out)
+	none, err := c.read(ctx, pushmeshv1.NewHistoryServiceClient(conn), stdio.out)
+	if err == nil && none {
+		noteUnkept(stdio.err, namespaceOf(ctx, conn, c.Topic), c.Topic)
+	}
 	return errors.Join(err, conn.Close())
 }
 
-func (c *historyCmd) read(ctx context.Context, history pushmeshv1.HistoryServiceClient, out io.Writer) error {
+// read prints; none reports whether there was nothing.
+func (c *historyCmd) read(ctx context.Context, history pushmeshv1.HistoryServiceClient, out io.Writer) (none bool, err error) {
 	stream, err := history.Read(ctx, &pushmeshv1.ReadRequest{Topic: c.Topic, Epoch: c.Epoch, FromSeq: c.From, Limit: c.Limit})
 	if err != nil {
-		return err
+		return false, err
 	}
-	for {
+	for none = true; ; {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return none, nil
 		}
 		if err != nil {
-			return err
+			return none, err
 		}
 		for _, m := range part.GetMessages() {
+			none = false
 			if err := c.print(out, shownStored(m)); err != nil {
-				return err
+				return none, err
 			}
 		}
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 type namespaceCmd struct {
-	Put    namespacePut    `cmd:"" help:"Set the policy of a prefix. What no flag names gets its default."`
+	Put    namespacePut    `cmd:"" help:"Set the whole policy of a prefix. What no flag names gets its default."`
+	Set    namespaceSet    `cmd:"" help:"Change the policy of a prefix. What no flag names stays."`
 	Get    namespaceGet    `cmd:"" help:"Show the policy of a prefix."`
 	List   namespaceList   `cmd:"" help:"Show all policies."`
 	Delete namespaceDelete `cmd:"" help:"Remove the policy of a prefix; built-in ones stay."`
@@ -26,12 +27,16 @@ func (namespaceCmd) Help() string {
 of topics that no prefix covers.
 
   pushmesh namespace put orders --durable --retention 168h --ack-timeout 5s
+  pushmesh namespace set orders --client-publish
   pushmesh namespace get orders
   pushmesh namespace list --format json
   pushmesh namespace delete orders`
 }
 
-type namespacePut struct {
+type namespacePut struct{ policyFlags }
+
+// policyFlags are a policy. Their names are those of pushmesh.v1.Policy's fields.
+type policyFlags struct {
 	Prefix           string        `arg:"" help:"Topic prefix, like orders or tenant/7."`
 	Durable          bool          `help:"Keep messages in the log."`
 	Retention        time.Duration `placeholder:"D" help:"How long they stay (24h; at most 8784h)."`
@@ -49,11 +54,12 @@ type namespacePut struct {
 	DeliveredEvents  bool          `help:"ACKs of durable messages are events ($events/delivered/…) while somebody subscribes to those."`
 	Rank             string        `type:"existingfile" placeholder:"FILE" help:"How to rank: a RankPolicy as JSON."`
 	Claims           string        `type:"existingfile" placeholder:"FILE" help:"How resources are claimed: a ClaimPolicy as JSON; {} are the defaults."`
+	Force            bool          `help:"Also where a durable namespace becomes ephemeral, so that its messages are kept no longer."`
 	routerFlag
 	formatFlag
 }
 
-func (c *namespacePut) policy() (*pushmeshv1.Policy, error) {
+func (c *policyFlags) policy() (*pushmeshv1.Policy, error) {
 	p := &pushmeshv1.Policy{
 		Durable: c.Durable, Retention: duration(c.Retention), AckTimeout: duration(c.AckTimeout), MaxRedeliveries: c.MaxRedeliveries,
 		MaxAttempts: c.MaxAttempts, DeadLetterTopic: c.DeadLetterTopic, Overflow: overflows[c.Overflow], Presence: c.Presence,
@@ -91,7 +97,7 @@ func duration(d time.Duration) *durationpb.Duration {
 }
 
 func (namespacePut) Help() string {
-	return `A policy is replaced as a whole.
+	return `A policy is replaced as a whole, and what changes is said; pushmesh namespace set changes what flags name alone.
 
   pushmesh namespace put orders --durable --retention 168h --ack-timeout 5s --max-attempts 5
   pushmesh namespace put ticks --overflow conflate
@@ -106,21 +112,37 @@ func (c *namespacePut) Run(ctx context.Context, stdio stdio) error {
 		return err
 	}
 	return withNamespaces(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.NamespaceServiceClient) error {
-		answer, err := api.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{
-			Namespace: &pushmeshv1.Namespace{Prefix: c.Prefix, Policy: policy},
-		})
+		before, there, err := policyOf(ctx, api, c.Prefix)
 		if err != nil {
 			return err
 		}
-		warnLagging(stdio.err, answer.GetLagging())
-		return printNamespaces(stdio.out, c.formatFlag, answer.GetNamespace())
+		if !there {
+			before = policy
+		}
+		return c.store(ctx, stdio, api, before, policy)
 	})
+}
+
+// store puts a policy in the place of the one from before, says what changes, and prints it.
+func (c *policyFlags) store(ctx context.Context, stdio stdio, api pushmeshv1.NamespaceServiceClient, before, after *pushmeshv1.Policy) error {
+	if err := c.keepsDurable(before, after); err != nil {
+		return err
+	}
+	answer, err := api.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{Prefix: c.Prefix, Policy: after}})
+	if err != nil {
+		return err
+	}
+	if what := changes(before, after); what != "" {
+		fmt.Fprintf(stdio.err, "%s: %s\n", c.Prefix, what)
+	}
+	warnLagging(stdio.err, answer.GetLagging())
+	return printNamespaces(stdio.out, c.formatFlag, answer.GetNamespace())
 }
 
 // warnLagging names processes that may not go by a change yet.
 func warnLagging(w io.Writer, lagging []string) {
 	if len(lagging) > 0 {
-		_, _ = fmt.Fprintf(w, "the change is made, but %s may not go by it yet: publish once their pushmesh_<tier>_namespaces_version is that of the others\n", strings.Join(lagging, ", "))
+		_, _ = fmt.Fprintf(w, "the change is made, but %s may not know of it yet: wait with publishing until their metric pushmesh_<tier>_namespaces_version is that of the other nodes\n", strings.Join(lagging, ", "))
 	}
 }
 

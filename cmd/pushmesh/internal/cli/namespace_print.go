@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // shownNamespace is a namespace as JSON prints it; what is left out has its default.
@@ -47,7 +48,7 @@ func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
 		MaxPayload: p.GetMaxPayload(), ProducerRate: p.GetProducerRate(), ProducerInFlight: p.GetProducerInFlight(),
 		ClientPublish: p.GetClientPublish(), DedupeWindow: showDuration(p.GetDedupeWindow().AsDuration()),
 		DeliveredEvents: p.GetDeliveredEvents(),
-		Overflow:        strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(p.GetOverflow().String(), "OVERFLOW_")), "_", "-"),
+		Overflow:        overflowName(p.GetOverflow()),
 	}
 	if p != nil && p.MaxRedeliveries != nil {
 		s.MaxRedeliveries = p.MaxRedeliveries
@@ -61,6 +62,11 @@ func shownPolicy(n *pushmeshv1.Namespace) shownNamespace {
 		s.Claims, _ = protojson.MarshalOptions{UseProtoNames: true}.Marshal(p.GetClaims())
 	}
 	return s
+}
+
+// overflowName is how --overflow names it.
+func overflowName(o wirev1.Overflow) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(o.String(), "OVERFLOW_")), "_", "-")
 }
 
 func showDuration(d time.Duration) string {

@@ -47,17 +47,19 @@ func (pubCmd) Help() string {
 func (c *pubCmd) check() error {
 	switch {
 	case c.Payload != nil && (c.Lines || c.File != ""):
-		return usage("PAYLOAD excludes --lines and --file")
+		return usage("PAYLOAD excludes --lines and --file: give one of them")
 	case c.Lines && c.DedupeKey != "":
 		return usage("--dedupe-key is for one message, not for --lines")
 	case !c.DeliverAt.IsZero() && c.Delay != 0:
 		return usage("--deliver-at and --delay exclude each other")
 	case c.Delay < 0:
-		return usage("--delay is not below 0")
+		return usage("--delay is %v, it must be above 0", c.Delay)
 	case c.Priority > 9:
-		return usage("--priority is %d, must be 0 to 9", c.Priority)
-	case c.TTL < 0 || c.Timeout <= 0:
-		return usage("--ttl is not below 0, --timeout above 0")
+		return usage("--priority is %d, it must be 0 to 9", c.Priority)
+	case c.TTL < 0:
+		return usage("--ttl is %v, it must be above 0", c.TTL)
+	case c.Timeout <= 0:
+		return usage("--timeout is %v, it must be above 0", c.Timeout)
 	}
 	return nil
 }
@@ -92,10 +94,10 @@ func (c *pubCmd) Run(ctx context.Context, stdio stdio) error {
 	} else if payload, err = io.ReadAll(in); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
-	return c.publishOne(ctx, stdio.out, payload, headers)
+	return c.publishOne(ctx, stdio, payload, headers)
 }
 
-func (c *pubCmd) publishOne(ctx context.Context, out io.Writer, payload []byte, headers map[string]string) error {
+func (c *pubCmd) publishOne(ctx context.Context, stdio stdio, payload []byte, headers map[string]string) error {
 	conn, err := c.dial()
 	if err != nil {
 		return err
@@ -110,12 +112,23 @@ func (c *pubCmd) publishOne(ctx context.Context, out io.Writer, payload []byte, 
 		req.DeliverAt = timestamppb.New(at)
 	}
 	answer, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, req)
+	if err == nil && unkept(answer) {
+		// An ephemeral topic may be meant: where its namespace says so, nothing is said.
+		if n := namespaceOf(ctx, conn, c.Topic); n.GetPrefix() == defaultPrefix {
+			noteUnkept(stdio.err, n, c.Topic)
+		}
+	}
 	if err := errors.Join(err, conn.Close()); err != nil {
 		return err
 	}
-	return c.printResult(out, pushmesh.Result{
+	return c.printResult(stdio.out, pushmesh.Result{
 		MessageID: answer.GetMessageId(), Seq: answer.GetSeq(), Epoch: answer.GetEpoch(), Duplicate: answer.GetDuplicate(), Scheduled: answer.GetScheduled(),
 	})
+}
+
+// unkept reports whether an answer is of an ephemeral topic.
+func unkept(answer *pushmeshv1.PublishResponse) bool {
+	return answer.GetSeq() == 0 && answer.GetEpoch() == 0 && !answer.GetScheduled() && !answer.GetDuplicate()
 }
 
 // deliverAt is when to publish; the zero time: now.

@@ -122,6 +122,9 @@ func readProto(path string, m proto.Message) error {
 	if err != nil {
 		return err
 	}
+	if err := checkDurations(text, m.ProtoReflect().Descriptor()); err != nil {
+		return usage("%s: %w", path, err)
+	}
 	if err := protojson.Unmarshal(text, m); err != nil {
 		return usage("%s: %s", path, strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "))
 	}

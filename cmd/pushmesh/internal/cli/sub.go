@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 type subCmd struct {
@@ -61,31 +62,28 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 	}
 	if c.Group != "" {
 		if c.Session != "" || c.From == "session" {
-			return nil, usage("a group has a position of its own, not a session's")
+			return nil, usage("--group does not go with --session: a group keeps a position of its own")
 		}
 		opts = append(opts, pushmesh.WithGroup(c.Group), pushmesh.WithGroupKey(c.GroupKey))
 	}
 	if c.Where != "" {
 		if c.Group != "" {
-			return nil, usage("--where is not for groups")
+			return nil, usage("--where does not go with --group")
 		}
 		opts = append(opts, pushmesh.WithWhere(c.Where))
 	}
 	if c.RankTopK > 0 {
 		if c.Group != "" {
-			return nil, usage("--rank-top-k is not for groups")
+			return nil, usage("--rank-top-k does not go with --group")
 		}
 		opts = append(opts, pushmesh.WithRankTopK(c.RankTopK))
 	}
 	if c.Last > 0 && c.From != "" {
 		return nil, usage("--from and --last exclude each other")
 	}
-	from := c.From
-	if from == "" && c.Last == 0 && c.Session != "" {
-		from = "session"
-	}
-	if from == "session" && (c.Session == "" || c.ClientID == "") {
-		return nil, usage("a session needs --session and --client-id")
+	from, err := c.start()
+	if err != nil {
+		return nil, err
 	}
 	switch from {
 	case "", "live":
@@ -98,7 +96,7 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 		opts = append(opts, pushmesh.FromSession())
 	default:
 		if c.RankTopK > 0 {
-			return nil, usage("--rank-top-k has no positions: --from %s is live, earliest or session", from)
+			return nil, usage("--rank-top-k does not go with --from %s: use live or earliest, or --session to go on where it stood", from)
 		}
 		epoch, seq, err := position(from)
 		if err != nil {
@@ -109,17 +107,33 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 	return opts, nil
 }
 
+// start is --from, or what stands for it where a session is named. A session has the position where
+// reading begins: another one would be read and not kept.
+func (c *subCmd) start() (string, error) {
+	switch {
+	case c.Session != "" && c.Last > 0:
+		return "", usage("--last %d does not go with --session, which begins where it stands: drop --last, or --session", c.Last)
+	case c.Session != "" && c.From != "" && c.From != "session":
+		return "", usage("--from %s does not go with --session, which begins where it stands: drop --from, or --session", c.From)
+	case (c.Session != "" || c.From == "session") && (c.Session == "" || c.ClientID == ""):
+		return "", usage("a session needs --session, its name, and --client-id, whose it is")
+	case c.Session != "":
+		return "session", nil
+	}
+	return c.From, nil
+}
+
 // position reads SEQ or EPOCH:SEQ.
 func position(from string) (epoch, seq uint64, err error) {
 	seqText := from
 	if e, s, ok := strings.Cut(from, ":"); ok {
 		if epoch, err = strconv.ParseUint(e, 10, 64); err != nil {
-			return 0, 0, usage("--from %q: the epoch is a number", from)
+			return 0, 0, usage("--from %q: the epoch must be a number, as --format json prints it", from)
 		}
 		seqText = s
 	}
 	if seq, err = strconv.ParseUint(seqText, 10, 64); err != nil || seq == 0 {
-		return 0, 0, usage("--from %q: live, earliest, session, SEQ or EPOCH:SEQ", from)
+		return 0, 0, usage("--from %q: it must be live, earliest, session, SEQ or EPOCH:SEQ", from)
 	}
 	return epoch, seq, nil
 }
@@ -135,7 +149,7 @@ func (c *subCmd) Run(ctx context.Context, stdio stdio) error {
 		return err
 	}
 	if c.Timeout < 0 {
-		return usage("--timeout is below 0")
+		return usage("--timeout is %v, it must be above 0", c.Timeout)
 	}
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -145,15 +159,18 @@ func (c *subCmd) Run(ctx context.Context, stdio stdio) error {
 	p := &printer{cmd: c, stdio: stdio, done: make(chan struct{})}
 	addrs := c.Edge
 	connect, err := c.dialer()
+	if err == nil {
+		err = c.edgeFlag.check()
+	}
+	if c.GRPC {
+		addrs, connect, err = c.Router, pushmesh.ThroughRouter(), c.routerFlag.check()
+	}
 	if err != nil {
 		return err
 	}
-	if c.GRPC {
-		addrs, connect = c.Router, pushmesh.ThroughRouter()
-	}
 	p.connect = connect
 	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{
-		Addrs: addrs, ClientID: c.ClientID, Session: c.Session, Agent: "pushmesh-cli", OnGap: p.gap, OnDisconnect: p.disconnected, Dial: p.dial,
+		Addrs: addrs, ClientID: c.ClientID, Session: c.Session, Agent: "pushmesh-cli", OnGap: p.gap, OnConnect: p.connected, OnConnectFailed: p.unconnected, OnDisconnect: p.disconnected, Dial: p.dial,
 		Profile: profile, ProfileVector: vector,
 	})
 	if err != nil {
@@ -193,11 +210,15 @@ type printer struct {
 	// connect is how to reach an address.
 	connect func(ctx context.Context, addr string) (net.Conn, error)
 
-	mu  sync.Mutex // guards standard error, written by several goroutines, and what is below
-	n   uint64
-	err error
-	bad string // why the last dial failed
+	mu    sync.Mutex // guards standard error, written by several goroutines, and what is below
+	n     uint64
+	err   error
+	bad   string      // why the last attempt to connect failed
+	quiet *time.Timer // tells of an address that does not answer
 }
+
+// answerWithin is how long a process at an address may take to answer before that is told.
+const answerWithin = time.Second
 
 var errEnough = errors.New("enough")
 
@@ -250,8 +271,12 @@ func (p *printer) gap(g pushmesh.Gap) {
 		p.tell("%s: messages %d to %d will not come: %s", where, g.From, g.To, codeName(g.Code))
 	case g.Missed > 0:
 		p.tell("%s: %d messages will not come: %s", where, g.Missed, codeName(g.Code))
+	case g.Code == wirev1.Code_CODE_UNSUPPORTED:
+		p.tell("%s is ephemeral, as no durable namespace covers it: there is no log, so that --ack, --from, --last and --session do nothing (pushmesh namespace put PREFIX --durable makes it durable)", where)
+	case g.Code == wirev1.Code_CODE_EPOCH_CHANGED:
+		p.tell("%s: the log was begun anew (its epoch is %d now), going on with what it has", where, g.Epoch)
 	default:
-		p.tell("%s: the log holds no such place, going on with what it has", where)
+		p.tell("%s: the log does not hold the position asked for, going on with what it has and what comes", where)
 	}
 }
 
@@ -261,18 +286,46 @@ func (p *printer) disconnected(err error) {
 	}
 }
 
-// dial tells why an edge or router can't be reached, once for each reason.
+// dial connects, and tells of an address where nobody answers.
 func (p *printer) dial(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := p.connect(ctx, addr)
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if err == nil {
-		p.bad = ""
-	} else if bad := err.Error(); bad != p.bad && ctx.Err() == nil {
-		p.bad = bad
-		fmt.Fprintf(p.stdio.err, "no connection, trying again: %s\n", bad)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.quiet = time.AfterFunc(answerWithin, func() {
+			p.unconnected(fmt.Errorf("%s accepts connections but does not answer: is it an edge's port (7400)?", addr))
+		})
 	}
 	return conn, err
+}
+
+func (p *printer) connected(pushmesh.Connection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.quiet.Stop()
+	p.bad = ""
+}
+
+// unconnected tells why an edge or router can't be reached, once for each reason.
+func (p *printer) unconnected(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.quiet != nil {
+		p.quiet.Stop()
+	}
+	if bad := strings.TrimPrefix(err.Error(), "pushmesh: "); bad != p.bad {
+		p.bad = bad
+		fmt.Fprintf(p.stdio.err, "trying again: %s\n", bad)
+	}
+}
+
+// notYet is why a subscription was not confirmed in time.
+func notYet(err error) string {
+	why := strings.TrimSuffix(strings.TrimPrefix(err.Error(), "pushmesh: "), " ("+context.DeadlineExceeded.Error()+")")
+	if why == context.DeadlineExceeded.Error() {
+		return "the mesh did not confirm the subscription"
+	}
+	return why
 }
 
 // ended is the error of a command whose context is over, or err.
@@ -281,8 +334,11 @@ func (p *printer) ended(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.cmd.Count > 0 || err != nil {
-			return fmt.Errorf("%w: %d messages came in %s", errTimeout, p.n, p.cmd.Timeout)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %s passed, and %s", errTimeout, p.cmd.Timeout, notYet(err))
+		case p.cmd.Count > 0:
+			return fmt.Errorf("%w: %d messages came in %s, of the %d that --count wants", errTimeout, p.n, p.cmd.Timeout, p.cmd.Count)
 		}
 		return nil
 	case ctx.Err() != nil:

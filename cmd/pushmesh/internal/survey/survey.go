@@ -14,9 +14,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/dialfault"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 const (
@@ -78,7 +83,25 @@ func (s *Survey) Nodes(ctx context.Context) (*pushmeshv1.MeshServiceNodesRespons
 func (s *Survey) nodes(ctx context.Context, conn *grpc.ClientConn) (*pushmeshv1.MeshServiceNodesResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Timeout, askTimeout))
 	defer cancel()
-	return pushmeshv1.NewMeshServiceClient(conn).Nodes(ctx, &pushmeshv1.MeshServiceNodesRequest{})
+	answer, err := pushmeshv1.NewMeshServiceClient(conn).Nodes(ctx, &pushmeshv1.MeshServiceNodesRequest{})
+	return answer, Plain(conn.Target(), err)
+}
+
+// Plain says of a connection to addr that can't be made what it is, without gRPC's words. Another
+// error is returned as it is.
+func Plain(addr string, err error) error {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != codes.Unavailable {
+		return err
+	}
+	sentence, wrongPort := dialfault.Explain(addr, s.Message())
+	switch {
+	case wrongPort:
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, sentence)
+	case sentence != s.Message():
+		return code.New(wirev1.Code_CODE_UNAVAILABLE, sentence)
+	}
+	return err
 }
 
 // localise gives addresses without a host the one at which the router answered.

@@ -28,7 +28,7 @@ func (r *Rules) Publish(c Client, m *wirev1.Publish) *code.Error {
 	case p.Refusal != nil:
 		return p.Refusal
 	case !p.ClientPublish:
-		return code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish to this topic")
+		return code.New(wirev1.Code_CODE_FORBIDDEN, "namespace "+p.Prefix+" does not let clients publish: give it client_publish (pushmesh namespace set "+p.Prefix+" --client-publish)")
 	case m.GetDedupeKey() != "" && !p.Durable:
 		return unsupported("dedupe_key: the topic is ephemeral, so that nothing remembers keys: leave it out")
 	case p.MaxPayload > 0 && len(m.GetPayload()) > p.MaxPayload:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -64,7 +65,7 @@ func (p *Presence) List(ctx context.Context, req *pushmeshv1.PresenceServiceList
 		return nil, pol.Refusal
 	}
 	if !pol.Presence {
-		return nil, code.New(wirev1.Code_CODE_CONFLICT, "the policy of "+name+" has no presence")
+		return nil, code.New(wirev1.Code_CODE_CONFLICT, policy.NoPresence(pol, name))
 	}
 	if err := p.known(); err != nil {
 		return nil, err

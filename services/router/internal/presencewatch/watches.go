@@ -223,7 +223,7 @@ func (w *Watches) allowed(filter string) *code.Error {
 	if table.AnyPresence(filter) {
 		return nil
 	}
-	return code.New(wirev1.Code_CODE_CONFLICT, "the policy of "+filter+" has no presence")
+	return code.New(wirev1.Code_CODE_CONFLICT, policy.NoPresence(table.For(filter), filter))
 }
 
 // sendLeases sends the leases that are due.

@@ -180,7 +180,7 @@ func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {
 		return nil, pol.Refusal
 	}
 	if m.FromClient && !pol.ClientPublish {
-		return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish in namespace "+pol.Prefix)
+		return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "namespace "+pol.Prefix+" does not let clients publish: give it client_publish (pushmesh namespace set "+pol.Prefix+" --client-publish)")
 	}
 	if m.Request.GetDeliverAt() != nil && !pol.Durable {
 		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "deliver_at: messages are scheduled for durable topics only, and namespace "+pol.Prefix+" is ephemeral")

@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// checkDurations finds durations that are no text, for which protojson's error names neither the
+// field nor how to write it. What is no JSON is left to protojson.
+func checkDurations(text []byte, of protoreflect.MessageDescriptor) error {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(text, &fields) != nil {
+		return nil
+	}
+	for i := range of.Fields().Len() {
+		f := of.Fields().Get(i)
+		for _, name := range []string{f.JSONName(), string(f.Name())} {
+			value, there := fields[name]
+			if !there || f.Message() == nil || f.IsMap() || f.IsList() {
+				continue
+			}
+			if f.Message().FullName() != "google.protobuf.Duration" {
+				if err := checkDurations(value, f.Message()); err != nil {
+					return fmt.Errorf("%s.%w", name, err)
+				}
+				continue
+			}
+			if value[0] != '"' && string(value) != "null" {
+				return fmt.Errorf(`%s: %s is not a duration: write it like "20s"`, name, value)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+)
+
+// defaultPrefix is the namespace of topics that no other one covers.
+const defaultPrefix = "default"
+
+// namespaceOf finds the namespace of a topic; nil where that can't be known now.
+func namespaceOf(ctx context.Context, conn grpc.ClientConnInterface, topic string) *pushmeshv1.Namespace {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := pushmeshv1.NewNamespaceServiceClient(conn).List(ctx, &pushmeshv1.NamespaceServiceListRequest{})
+	if err != nil {
+		return nil // it was for a note only
+	}
+	var best *pushmeshv1.Namespace
+	for _, n := range answer.GetNamespaces() {
+		prefix := n.GetPrefix()
+		switch {
+		case prefix == defaultPrefix && best == nil:
+			best = n
+		case prefix != defaultPrefix && (topic == prefix || strings.HasPrefix(topic, prefix+"/")):
+			if best == nil || best.GetPrefix() == defaultPrefix || len(prefix) > len(best.GetPrefix()) {
+				best = n
+			}
+		}
+	}
+	return best
+}
+
+// noteUnkept says that nothing is kept of a topic, which is a surprise where nobody has said so.
+func noteUnkept(w io.Writer, n *pushmeshv1.Namespace, topic string) {
+	switch {
+	case n == nil || n.GetPolicy().GetDurable():
+	case n.GetPrefix() == defaultPrefix:
+		first, _, _ := strings.Cut(topic, "/")
+		fmt.Fprintf(w, "ephemeral: no durable namespace covers %s, so that nothing is kept (pushmesh namespace put %s --durable changes that)\n", topic, first)
+	default:
+		fmt.Fprintf(w, "ephemeral: namespace %s is not durable, so that nothing is kept of %s\n", n.GetPrefix(), topic)
+	}
+}
