@@ -76,53 +76,16 @@ mesh: build ## a mesh of separate processes on loopback with a real nats-server 
 compose-test: ## deploy/compose on a real Docker engine, up and down; needs root
 	@scripts/compose-test
 
-.PHONY: bench-baseline
-bench-baseline: build ## connections and fan-out of the edge beside redis-server and nats-server; JSON=FILE writes rows
-	@scripts/bench-baseline
+# Benchmarks by name; bench-NAME is the same as bench PART=NAME.
+BENCHES := edge edge-guard store store-long router pool compute compute-long claims claims-long million
 
-.PHONY: bench-edge
-bench-edge: build ## the edge beside bare loops in C, Redis, Mosquitto and NATS, within 10 minutes; JSON=FILE, PROFILE=FOLDER
-	@scripts/bench-edge
+.PHONY: bench
+bench: build ## measure PART=NAME of edge, edge-guard, router, pool, store, compute, claims (the last three as store-long, too), million; JSON=FILE, PROFILE=FOLDER, CONNS=N, ARGS=FLAGS
+	@scripts/bench $(PART)
 
-.PHONY: bench-edge-guard
-bench-edge-guard: build ## what guards an edge against its clients: stall, catchup, tls, tls-flood, drain (ARGS='-only NAME'); 7 minutes; JSON=FILE
-	@scripts/bench-edge-guard
-
-.PHONY: bench-store
-bench-store: build ## the durable log beside bare programs on the same Postgres, within 8 minutes; JSON=FILE, PROFILE=FOLDER
-	@scripts/bench-store
-
-.PHONY: bench-store-long
-bench-store-long: build ## append rate and read latency with 1, 10 and 100 million messages stored; within 20 minutes, 53 GB of disk
-	@scripts/bench-store -long -timeout 40m
-
-.PHONY: bench-router
-bench-router: build ## routers and NATS between producers and edges, beside nats-server alone, within 10 minutes; JSON=FILE, PROFILE=FOLDER
-	@scripts/bench-router
-
-.PHONY: bench-pool
-bench-pool: build ## the store's pool: sizes, the adaptive limit, readers beside appends, Postgres in trouble; 5 minutes; JSON=FILE
-	@scripts/bench-pool
-
-.PHONY: bench-compute
-bench-compute: build ## ranking beside C and cel-go, over the wire, in the pool, and beside an edge, within 10 minutes; JSON=FILE, PROFILE=FOLDER
-	@scripts/bench-compute
-
-.PHONY: bench-compute-long
-bench-compute-long: build ## the same with longer rounds and more of them, within 25 minutes
-	@scripts/bench-compute -rounds 9 -span 2s -mix-rounds 5 -mix-span 20s -isolate-rounds 6 -timeout 25m
-
-.PHONY: bench-claims
-bench-claims: build ## exclusive resources over gRPC and TCP, beside etcd's locks, within 10 minutes; JSON=FILE, PROFILE=FOLDER
-	@scripts/bench-claims
-
-.PHONY: bench-claims-long
-bench-claims-long: build ## the same with rounds of a minute beside resources held, and 100,000 waiting; within 30 minutes
-	@scripts/bench-claims -span 60s -waiting 90000 -timeout 30m
-
-.PHONY: bench-million
-bench-million: build ## a million connections on this machine (18 GiB free), a broadcast and 1,000 unicasts; JSON=FILE, CONNS=N
-	@scripts/bench-million
+.PHONY: $(BENCHES:%=bench-%)
+$(BENCHES:%=bench-%): bench-%: build
+	@scripts/bench $*
 
 .PHONY: clean
 clean: ## remove what was built; data/ stays

@@ -115,14 +115,14 @@ func (b *Bus) Start(context.Context) error {
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			b.connected.Store(true)
-			b.cfg.Log.Info("nats reconnected")
+			b.cfg.Log.Info("NATS: connected again")
 			b.gap(wirev1.Code_CODE_UNAVAILABLE)
 		}),
 		nats.ClosedHandler(func(*nats.Conn) { b.connected.Store(false) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.connected.Store(false)
 			if !b.stopping.Load() { // a planned stop is no news
-				b.cfg.Log.Warn("nats disconnected", "error", err)
+				b.cfg.Log.Warn("NATS: the connection is lost", "error", err)
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
@@ -130,7 +130,7 @@ func (b *Bus) Start(context.Context) error {
 			if sub != nil {
 				subject = sub.Subject
 			}
-			b.cfg.Log.Warn("nats error", "error", err, "subject", subject)
+			b.cfg.Log.Warn("NATS: asynchronous error", "error", err, "subject", subject)
 			if errors.Is(err, nats.ErrSlowConsumer) {
 				b.gap(wirev1.Code_CODE_OVERLOADED)
 			}
@@ -200,8 +200,8 @@ func (b *Bus) Register(reg prometheus.Registerer) {
 		help string
 		of   func(*nats.Conn) float64
 	}{
-		"max_payload_bytes": {"Largest message that the NATS server takes.", func(c *nats.Conn) float64 { return float64(c.MaxPayload()) }},
-		"servers":           {"NATS servers known: those that were named, and those of their cluster.", func(c *nats.Conn) float64 { return float64(len(c.Servers())) }},
+		"max_payload_bytes": {"Largest message that the NATS server accepts.", func(c *nats.Conn) float64 { return float64(c.MaxPayload()) }},
+		"servers":           {"NATS servers that this process knows: the configured ones and those of their cluster.", func(c *nats.Conn) float64 { return float64(len(c.Servers())) }},
 	} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pushmesh_nats_" + name, Help: g.help + " 0: not connected."}, func() float64 {
 			if !b.Connected() {

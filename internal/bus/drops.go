@@ -22,8 +22,8 @@ type drops struct {
 }
 
 var (
-	natsDropped = prometheus.NewDesc("pushmesh_nats_dropped_total", "Messages of NATS let go before anybody looked at them, by why.", []string{"code"}, nil)
-	natsGaps    = prometheus.NewDesc("pushmesh_nats_gaps_total", "Times that messages of NATS may have been missed, by why: UNAVAILABLE, the connection was lost; OVERLOADED, more came than was taken.", []string{"code"}, nil)
+	natsDropped = prometheus.NewDesc("pushmesh_nats_dropped_total", "Messages from NATS that were dropped before they were read, by code.", []string{"code"}, nil)
+	natsGaps    = prometheus.NewDesc("pushmesh_nats_gaps_total", "Times that messages from NATS may have been missed, by code: UNAVAILABLE, the connection was lost; OVERLOADED, more arrived than the process read.", []string{"code"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -91,7 +91,7 @@ func (s *server) greet(c net.Conn) {
 // several rounds counts.
 func TestNobodyWaitsForAServerThatHangs(t *testing.T) {
 	s := newServer(t)
-	b := New(Config{URL: "nats://" + s.ln.Addr().String(), Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
+	b := New(Config{URL: "nats://" + s.ln.Addr().String(), Mesh: meshidtest.Identity(), Log: slog.New(slog.DiscardHandler)})
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestNobodyWaitsForAServerThatHangs(t *testing.T) {
 // that says so comes later.
 func TestAFlushEndsWithItsServer(t *testing.T) {
 	s := newServer(t)
-	b := New(Config{URL: "nats://" + s.ln.Addr().String(), Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
+	b := New(Config{URL: "nats://" + s.ln.Addr().String(), Mesh: meshidtest.Identity(), Log: slog.New(slog.DiscardHandler)})
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -67,6 +67,6 @@ func (i *Inbox) Leave() {
 		}
 	}
 	if err := errors.Join(errs...); err != nil && i.bus.Connected() {
-		i.bus.cfg.Log.Warn("nats unsubscribe", "error", err)
+		i.bus.cfg.Log.Warn("NATS: unsubscribe failed", "error", err)
 	}
 }

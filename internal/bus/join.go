@@ -48,7 +48,7 @@ func (b *Bus) awaitMesh(ctx context.Context) {
 	}
 	mesh, _ := b.cfg.Mesh.Mesh()
 	if err := b.join(mesh); err != nil {
-		b.cfg.Log.Error("nats: join the mesh", "mesh", mesh.Name, "id", mesh.ID, "error", err)
+		b.cfg.Log.Error("NATS: subscribing to the mesh's subjects failed", "mesh", mesh.Name, "id", mesh.ID, "error", err)
 	}
 }
 

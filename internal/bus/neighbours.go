@@ -58,7 +58,7 @@ func NewNeighbours(b *Bus, self *meshv1.MeshHello) *Neighbours {
 // Register adds how many there are to a process's metrics.
 func (n *Neighbours) Register(reg prometheus.Registerer) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pushmesh_nats_foreign_meshes", Help: "Other meshes of this mesh's name that were heard on its NATS lately.",
+		Name: "pushmesh_nats_foreign_meshes", Help: "Other meshes with the same name as this one that use the same NATS now.",
 	}, func() float64 { return float64(len(n.lately(time.Now()))) }))
 }
 
@@ -89,7 +89,7 @@ func (n *Neighbours) run(ctx context.Context) {
 		err = sub.SetPendingLimits(hellosPending, pendingBytes)
 	}
 	if err != nil {
-		n.bus.cfg.Log.Warn("other meshes of this name will not be noticed", "error", err)
+		n.bus.cfg.Log.Warn("another mesh of this name on the same NATS will not be noticed", "error", err)
 		return
 	}
 	defer func() { _ = sub.Unsubscribe() }()
@@ -105,7 +105,7 @@ func (n *Neighbours) speak(ctx context.Context, mesh meshid.Mesh) {
 	n.self.MeshId, n.self.MeshName = mesh.ID, mesh.Name
 	data, err := proto.Marshal(n.self)
 	if err != nil {
-		n.bus.cfg.Log.Error("say which mesh this is", "error", err)
+		n.bus.cfg.Log.Error("NATS: announcing this mesh failed", "error", err)
 		return
 	}
 	tick := time.NewTicker(helloEvery)

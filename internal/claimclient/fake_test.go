@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/leaks"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -102,7 +102,7 @@ func (s *store) says(st *wirev1.ClaimState) {
 func (s *store) Owners(context.Context, *meshv1.OwnersRequest) (*meshv1.OwnersResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return testmesh.Owners(s.ranges), nil
+	return meshidtest.Owners(s.ranges), nil
 }
 
 func (s *store) ListClaims(_ context.Context, req *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreServiceListClaimsResponse, error) {

@@ -226,7 +226,7 @@ func (c *Client) checked(e *entry, r *meshv1.ClaimResult) {
 		c.postpone(e)
 	case r.GetCode() != wirev1.Code_CODE_OK:
 		e.unsure = false
-		c.cfg.Log.Warn("a store refuses to say what became of a claim", "resource", e.resource, "code", code.Name(r.GetCode()), "error", r.GetError())
+		c.cfg.Log.Warn("a store refused to report the state of a claim", "resource", e.resource, "code", code.Name(r.GetCode()), "error", r.GetError())
 	}
 	if e.checking == 0 && e.again {
 		e.again = false

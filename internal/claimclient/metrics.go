@@ -13,15 +13,15 @@ func newMetrics(c *Client) *metrics {
 	}
 	prefix := "pushmesh_" + c.cfg.Tier + "_claim_"
 	m := &metrics{late: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: prefix + "late_total", Help: "States of claims that were found by asking again, since the store's push did not come.",
+		Name: prefix + "missed_pushes_total", Help: "Changes of claims whose push from the store did not arrive; they were found by asking again.",
 	})}
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, value)
 	}
 	c.cfg.Registry.MustRegister(m.late,
-		gauge("under_way", "Operations on claims without an answer so far.", func() float64 { return float64(c.underWay.Load()) }),
-		gauge("told", "Places and resources of claims that connections are told about.", func() float64 { return float64(c.ties.Load()) }),
-		gauge("streams", "Streams for claims to stores.", func() float64 {
+		gauge("in_flight", "Operations on claims that no store has answered yet.", func() float64 { return float64(c.underWay.Load()) }),
+		gauge("followed", "Claims and resources whose changes are pushed to connections.", func() float64 { return float64(c.ties.Load()) }),
+		gauge("streams", "Open streams to stores that carry operations on claims.", func() float64 {
 			n := 0
 			for _, l := range c.allLinks() {
 				if l.isOpen() {

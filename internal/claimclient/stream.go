@@ -57,13 +57,13 @@ func (l *link) stream(ctx context.Context, renewed bool) (opened, heard bool) {
 	defer cancel()
 	s, err := stub.Claims(ctx)
 	if err != nil {
-		l.client.cfg.Log.Debug("open a stream for claims", "store", l.addr, "error", err)
+		l.client.cfg.Log.Debug("opening a claims stream to a store failed", "store", l.addr, "error", err)
 		return false, false
 	}
 	hello := &meshv1.StoreServiceClaimsRequest{Node: l.client.cfg.Node, Incarnation: l.client.cfg.Incarnation}
 	if s.Send(hello) != nil {
 		_, err = s.Recv()
-		l.client.cfg.Log.Debug("begin a stream for claims", "store", l.addr, "error", err)
+		l.client.cfg.Log.Debug("starting a claims stream to a store failed", "store", l.addr, "error", err)
 		return false, false
 	}
 	l.setOpen(true)
@@ -109,7 +109,7 @@ func (l *link) read(s claimStream) (heard bool) {
 	for {
 		resp, err := s.Recv()
 		if err != nil {
-			l.client.cfg.Log.Debug("a stream for claims ended", "store", l.addr, "error", err)
+			l.client.cfg.Log.Debug("a claims stream to a store ended", "store", l.addr, "error", err)
 			return heard
 		}
 		heard = true

@@ -1,5 +1,5 @@
-// Package events knows the kinds of events that the mesh publishes, their topics, and which kinds a
-// filter asks for.
+// Package events defines the kinds of events that the mesh publishes, their topics, and which kinds
+// match a filter.
 package events
 
 import (
@@ -11,11 +11,11 @@ import (
 // Root is the first level of every event's topic.
 const Root = "$events"
 
-// Kind of an event. The numbers are said between tiers, as bits of a Mask.
+// Kind of an event. Tiers exchange the numbers, as bits of a Mask.
 type Kind uint8
 
-// Kinds. What says that events were lost is published as the kind that was lost, what says that an
-// edge is gone as Disconnect.
+// Kinds. An event that reports lost events is published as the kind that was lost, one that reports
+// a dead edge as Disconnect.
 const (
 	Connect Kind = 1 + iota
 	Disconnect
@@ -36,7 +36,7 @@ var names = [Kinds]string{
 	SlowConsumer: "slow_consumer",
 }
 
-// String is the level of topics that names the kind.
+// String is the level of a topic that names the kind.
 func (k Kind) String() string {
 	if int(k) >= Kinds || k == 0 {
 		return "unknown"
@@ -52,8 +52,8 @@ func All() []Kind {
 // Topic of a kind; those about topics are followed by a namespace.
 func (k Kind) Topic() string { return Root + "/" + k.String() }
 
-// In is the topic of a kind in a namespace, of which whole levels are left out at the end where it
-// would be too long.
+// In is the topic of a kind in a namespace, whose last levels are left out where the topic would be
+// too long.
 func (k Kind) In(namespace string) string {
 	t := k.Topic()
 	for len(t)+1+len(namespace) > topic.MaxLen {
@@ -66,14 +66,15 @@ func (k Kind) In(namespace string) string {
 	return t + "/" + namespace
 }
 
-// Own reports whether a topic or filter is about events.
-func Own(filter string) bool { return topic.Under(Root, filter) }
+// IsEvent reports whether a topic or filter is below Root.
+func IsEvent(filter string) bool { return topic.Under(Root, filter) }
 
 // Mask is a set of kinds.
 type Mask uint32
 
-// Told is a bit of masks between tiers that tells an empty one from none. It stands for no kind.
-const Told Mask = 1
+// MaskSet is a bit of masks between tiers that distinguishes an empty mask from none. It stands for
+// no kind.
+const MaskSet Mask = 1
 
 // Of is the mask of kinds.
 func Of(kinds ...Kind) (m Mask) {
@@ -86,8 +87,8 @@ func Of(kinds ...Kind) (m Mask) {
 // Has reports whether k is in the set.
 func (m Mask) Has(k Kind) bool { return m&(1<<k) != 0 }
 
-// Wanted are the kinds that a valid filter may ask for.
-func Wanted(filter string) Mask {
+// KindsOf returns the kinds that a valid filter matches.
+func KindsOf(filter string) Mask {
 	first, rest, _ := strings.Cut(filter, "/")
 	switch {
 	case first != Root:

@@ -13,11 +13,11 @@ func TestWantedKindsOfAFilter(t *testing.T) {
 		"$events/connect": Of(Connect), "$events/disconnect/#": Of(Disconnect), "$events/subscribe/room/+": Of(Subscribe),
 		"$events/#": every, "$events/+": every, "$events/+/room/#": every, "$events": 0, "$events/other": 0, "room/#": 0, "#": 0, "+/connect": 0, "$eventsx/connect": 0,
 	} {
-		if got := Wanted(filter); got != want {
+		if got := KindsOf(filter); got != want {
 			t.Errorf("%s wants %b, not %b", filter, got, want)
 		}
 	}
-	if every.Has(0) || every&Told != 0 {
+	if every.Has(0) || every&MaskSet != 0 {
 		t.Error("Told stands for a kind")
 	}
 }
@@ -26,7 +26,7 @@ func TestTopicsAreTopics(t *testing.T) {
 	for _, k := range All() {
 		for _, ns := range []string{"room", "default", "$dead", strings.Repeat("a", 249), strings.Repeat("a/", 124) + "b", strings.Repeat("ä", 124)} {
 			at := k.In(ns)
-			if err := topic.Check(at); err != nil || !topic.Match(k.Topic()+"/#", at) || !Own(at) || !Wanted(at).Has(k) {
+			if err := topic.Check(at); err != nil || !topic.Match(k.Topic()+"/#", at) || !IsEvent(at) || !KindsOf(at).Has(k) {
 				t.Errorf("%s of namespace %.20q: %v", at, ns, err)
 			}
 		}

@@ -11,11 +11,12 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Header names the caller's mesh, by its id, in every call between tiers. A call without it is made
-// by people's tools, or before the caller knows its mesh.
+// Header names the caller's mesh, by its id, in every call between tiers. Calls of command-line
+// tools lack it, and calls of processes that do not know their mesh yet.
 const Header = "pushmesh-mesh"
 
-// retryAfter is when the caller has asked again who owns what.
+// retryAfter is the time until the caller has asked the stores again which of them owns which
+// shard.
 const retryAfter = 250 * time.Millisecond
 
 // DialOptions name the mesh in every call and stream, once it is known.
@@ -37,9 +38,9 @@ func (i *Identity) named(ctx context.Context) context.Context {
 	return ctx
 }
 
-// ServerOptions refuse calls and streams that name another mesh: an address may have become another
-// mesh's since the caller asked. The caller is told to come again, since it will have learned by
-// then who has what it needs.
+// ServerOptions refuse calls and streams that name another mesh: an address may belong to another
+// mesh since the caller learned it. The caller may try again, since it will have learned the right
+// address by then.
 func (i *Identity) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {

@@ -1,9 +1,9 @@
-// Package meshid tells one mesh from another: by a name that operators choose, and by an id that
-// the mesh's first database was given.
+// Package meshid distinguishes one mesh from another: by a name that operators choose, and by an id
+// that the mesh's first database was given.
 //
-// A store reads both from its database. All other processes learn them from the stores that they
-// were told of, once, and from then on take a store of any other mesh for a fault. The name and the
-// id are in every NATS subject (package bus) and in every call between tiers.
+// A store reads both from its database. All other processes learn them once from the stores that
+// they are configured with, and from then on a store of any other mesh is an error. The name and
+// the id are in every NATS subject (package bus) and in every call between tiers.
 package meshid
 
 import (
@@ -15,7 +15,7 @@ import (
 	"sync"
 )
 
-// DefaultName is the name of a mesh whose first store was not told another one.
+// DefaultName is the name of a mesh whose first store was started without --mesh.
 const DefaultName = "main"
 
 // Mesh is one mesh. Its id is unique; names are for people, and for permissions of NATS.
@@ -28,7 +28,7 @@ var (
 	idPattern   = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
-// CheckName reports what is wrong with a mesh's name: it is a token of NATS subjects.
+// CheckName reports what is wrong with a mesh's name. It has to be a token of NATS subjects.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("mesh name %q: must be 1 to 64 of A-Z a-z 0-9 _ -", name)
@@ -44,7 +44,7 @@ func CheckSetting(name string) error {
 	return CheckName(name)
 }
 
-// Check reports what is wrong with a mesh that somebody names.
+// Check reports what is wrong with a mesh's name and id.
 func (m Mesh) Check() error {
 	if m == (Mesh{}) {
 		return errors.New("no mesh is named: the program is older than mesh ids")
@@ -63,11 +63,12 @@ type Identity struct {
 	mesh   Mesh
 }
 
-// New makes an identity to be learned. With a name, a mesh of another name is refused.
+// New makes an identity that is learned later. If wanted is not empty, a mesh of another name is
+// refused.
 func New(wanted string) *Identity { return &Identity{wanted: wanted, known: make(chan struct{})} }
 
-// Learn makes m the process's mesh, where it has none yet. Another mesh than the process's is an
-// error that names both.
+// Learn makes m the process's mesh, if it has none yet. If it has another one, the error names
+// both.
 func (i *Identity) Learn(m Mesh) error {
 	if err := m.Check(); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (i *Identity) Learn(m Mesh) error {
 	return nil
 }
 
-// Compare reports why m can't be the process's mesh. Before that is known only a wanted name is
+// Compare reports why m can't be the process's mesh. Before the mesh is known only a wanted name is
 // compared.
 func (i *Identity) Compare(m Mesh) error {
 	if err := m.Check(); err != nil {
@@ -103,7 +104,7 @@ func (i *Identity) compare(m Mesh) error {
 	return nil
 }
 
-// Mesh that was learned; false: none so far.
+// Mesh returns the mesh that was learned; false: none yet.
 func (i *Identity) Mesh() (Mesh, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -74,7 +74,7 @@ func checkPrefix(prefix string) error {
 	if len(prefix) > MaxPrefix {
 		return fmt.Errorf("prefix has %d bytes, at most %d", len(prefix), MaxPrefix)
 	}
-	if strings.HasPrefix(prefix, "$") && prefix != Dead && !events.Own(prefix) {
+	if strings.HasPrefix(prefix, "$") && prefix != Dead && !events.IsEvent(prefix) {
 		return fmt.Errorf("prefix %q: what starts with $ is the mesh's own", prefix)
 	}
 	return nil

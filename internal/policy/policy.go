@@ -98,7 +98,7 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 		ProducerRate:     int(p.GetProducerRate()),
 		ProducerInFlight: int(p.GetProducerInFlight()),
 		ClientPublish:    p.GetClientPublish(),
-		DeliveredEvents:  p.GetDeliveredEvents() && !events.Own(ns.GetPrefix()),
+		DeliveredEvents:  p.GetDeliveredEvents() && !events.IsEvent(ns.GetPrefix()),
 		Rank:             p.GetRank(),
 		Claims:           claimsOf(ns.GetPrefix(), p.GetClaims()),
 	}

@@ -38,7 +38,7 @@ func (w *Watch) Settle(ctx context.Context, version uint64, nodes []string) (lag
 				ask = func(ctx context.Context, _ string, version uint64) error { return w.await(ctx, version) }
 			}
 			if err := ask(ctx, node, version); err != nil {
-				w.log.Warn("a process may still go by older namespaces", "node", node, "version", version, "error", err)
+				w.log.Warn("a process may still use older namespaces", "node", node, "version", version, "error", err)
 				mu.Lock()
 				defer mu.Unlock()
 				lagging = append(lagging, node)
@@ -101,7 +101,7 @@ func (w *Watch) answerSettled() {
 	w.mu.Unlock()
 	for _, q := range due {
 		if err := q.respond(nil); err != nil {
-			w.log.Debug("another process was not told that the namespaces are known", "version", q.version, "error", err)
+			w.log.Debug("answering another process about the version of the namespaces failed", "version", q.version, "error", err)
 		}
 	}
 }

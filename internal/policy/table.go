@@ -124,8 +124,8 @@ func (t *Table) DurableEvents() (m events.Mask) {
 		}
 	}
 	for prefix, p := range t.byPrefix {
-		if p.Durable && prefix != Events && events.Own(prefix) {
-			m |= events.Wanted(prefix)
+		if p.Durable && prefix != Events && events.IsEvent(prefix) {
+			m |= events.KindsOf(prefix)
 		}
 	}
 	return m

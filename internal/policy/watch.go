@@ -165,7 +165,7 @@ func (w *Watch) CheckUnderstood() error {
 // them sees who has the change.
 func (w *Watch) Register(tier string, reg prometheus.Registerer) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pushmesh_" + tier + "_namespaces_version", Help: "Version of the namespaces that this process goes by; 0: it does not know them.",
+		Name: "pushmesh_" + tier + "_namespaces_version", Help: "Version of the namespaces that this process uses; 0: it does not know them yet.",
 	}, func() float64 {
 		if w.Check() != nil {
 			return 0
@@ -251,7 +251,7 @@ func (w *Watch) run(ctx context.Context) {
 		}
 		asked = time.Now()
 		if err := w.ask(ctx); err != nil && ctx.Err() == nil {
-			w.log.Debug("namespaces not refreshed", "error", err)
+			w.log.Debug("refreshing the namespaces failed", "error", err)
 		}
 		w.judge(time.Now())
 		if w.current() {
@@ -356,7 +356,7 @@ func (w *Watch) answer(data []byte, respond func([]byte) error) {
 		err = respond(data)
 	}
 	if err != nil {
-		w.log.Debug("another process was not told the namespaces", "error", err)
+		w.log.Debug("sending the namespaces to another process failed", "error", err)
 	}
 }
 
@@ -364,7 +364,7 @@ func (w *Watch) answer(data []byte, respond func([]byte) error) {
 func (w *Watch) take(resp *meshv1.ListNamespacesResponse) {
 	s := &set{version: resp.GetVersion(), namespaces: resp.GetNamespaces(), table: NewTable(resp.GetNamespaces(), w.rules...)}
 	for _, p := range s.table.Refused() {
-		w.log.Error("a namespace is not understood: its topics are refused", "prefix", p.Prefix, "error", p.Refusal.Message)
+		w.log.Error("a namespace's policy is not supported by this version: its topics are refused", "prefix", p.Prefix, "error", p.Refusal.Message)
 	}
 	begun := w.set.Swap(s) == nil
 	w.apply(s.table, s.version)

@@ -7,33 +7,33 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// Source is one life of a process that reports.
+// Source is one incarnation of a process that reports.
 type Source struct {
 	ID          string
 	Incarnation uint64
 }
 
-// Event is a net change of the set: of one member they alternate.
+// Event is a net change of the set: a member's events alternate between joined and left.
 type Event struct {
 	Source Source
 	Member *Member
 	Left   bool
 }
 
-// Follower holds the members of one filter, of every source that there is.
+// Follower keeps the members of one filter, of all sources together.
 type Follower struct {
-	id      uint64
-	filter  string
-	most    int
-	asks    *uint64 // numbers that were given to asks, by all followers of the process
-	sources map[Source]*source
-	n       int
-	events  []Event
-	resyncs uint64
-	failed  wirev1.Code
+	id          uint64
+	filter      string
+	maxMembers  int
+	asks        *uint64 // numbers that were given to asks, by all followers of the process
+	sources     map[Source]*source
+	memberCount int
+	events      []Event
+	resyncs     uint64
+	failed      wirev1.Code
 }
 
-// source is what is known of one.
+// source is what is known of one Source.
 type source struct {
 	Source
 	ask, serial, n uint64
@@ -48,19 +48,19 @@ type source struct {
 }
 
 // NewFollower makes a follower without sources. id must be unique in the process, and asks shared
-// by all of its followers. Beyond most members it fails.
+// by all of its followers. The follower fails when there are more than maxMembers.
 func NewFollower(id uint64, filter string, most int, asks *uint64) *Follower {
-	return &Follower{id: id, filter: filter, most: most, asks: asks, sources: map[Source]*source{}}
+	return &Follower{id: id, filter: filter, maxMembers: most, asks: asks, sources: map[Source]*source{}}
 }
 
-// Sources says which there are (known), and which of them have to be followed (wanted). One that is
-// gone, or is another by now, takes its members with it; one that is not wanted any more is
-// followed until it has none.
+// Sources sets which sources exist (known), and which of them have to be followed (wanted). The
+// members of a source that is gone, or that has another incarnation now, leave; a source that is
+// not wanted any more is followed until it has no members.
 func (f *Follower) Sources(now time.Time, known, wanted map[Source]bool) (ended []Source) {
 	for _, s := range f.sources {
 		switch {
 		case !known[s.Source]:
-			f.lose(s)
+			f.removeSource(s)
 		case wanted[s.Source]:
 			s.wantedAt = now
 		case s.complete && len(s.members) == 0 && s.staging == nil && now.Sub(s.wantedAt) >= LeaseFor:
@@ -78,33 +78,33 @@ func (f *Follower) Sources(now time.Time, known, wanted map[Source]bool) (ended 
 	return ended
 }
 
-func (f *Follower) lose(s *source) {
+func (f *Follower) removeSource(s *source) {
 	for _, m := range s.members {
-		f.tell(s, m, true)
+		f.addEvent(s, m, true)
 	}
-	f.n -= len(s.members)
+	f.memberCount -= len(s.members)
 	delete(f.sources, s.Source)
 }
 
-func (f *Follower) tell(s *source, m *Member, left bool) {
+func (f *Follower) addEvent(s *source, m *Member, left bool) {
 	f.events = append(f.events, Event{Source: s.Source, Member: m, Left: left})
 }
 
-// ask wants a new stream.
+// ask requests a new stream from a source.
 func (f *Follower) ask(now time.Time, s *source) {
 	*f.asks++
 	s.ask, s.asked, s.staging, s.askSoon, s.leased = *f.asks, now, nil, false, time.Time{}
 	f.resyncs++
 }
 
-// AskAll asks every source anew: reports may have been missed.
+// AskAll requests a new stream from every source: reports may have been missed.
 func (f *Follower) AskAll() {
 	for _, s := range f.sources {
 		s.askSoon = true
 	}
 }
 
-// Leases are what is due to be said to each source.
+// Leases calls say with every lease that is due to be sent.
 func (f *Follower) Leases(now time.Time, say func(Source, *meshv1.PresenceLease_Watch)) {
 	for _, s := range f.sources {
 		if now.Sub(s.heard) >= SilentAfter && now.Sub(s.asked) >= RenewEvery {
@@ -120,11 +120,11 @@ func (f *Follower) Leases(now time.Time, say func(Source, *meshv1.PresenceLease_
 	}
 }
 
-// Report takes one in.
+// Report takes in a report of a source.
 func (f *Follower) Report(now time.Time, from Source, r *meshv1.PresenceReport) {
 	s := f.sources[from]
 	if s == nil || r.GetAsk() != s.ask || r.GetSerial() < s.serial && r.GetKind() != meshv1.PresenceReport_KIND_REFUSED {
-		return // of a stream that is over
+		return // of an earlier stream
 	}
 	s.heard = now
 	switch {
@@ -146,11 +146,11 @@ func (f *Follower) Report(now time.Time, from Source, r *meshv1.PresenceReport) 
 		s.askSoon = true
 	default:
 		s.n++
-		f.take(s, r)
+		f.applyReport(s, r)
 	}
 }
 
-func (f *Follower) take(s *source, r *meshv1.PresenceReport) {
+func (f *Follower) applyReport(s *source, r *meshv1.PresenceReport) {
 	for _, c := range r.GetChanges() {
 		if c.GetMember() == nil {
 			continue
@@ -164,22 +164,22 @@ func (f *Follower) take(s *source, r *meshv1.PresenceReport) {
 		set(s.members, c)
 		switch {
 		case c.GetLeft() && had != nil:
-			f.n--
-			f.tell(s, had, true)
+			f.memberCount--
+			f.addEvent(s, had, true)
 		case !c.GetLeft() && had == nil:
-			f.n++
-			f.tell(s, c.GetMember(), false)
+			f.memberCount++
+			f.addEvent(s, c.GetMember(), false)
 		}
 	}
 	if r.GetKind() == meshv1.PresenceReport_KIND_LAST && s.staging != nil {
-		f.replace(s)
+		f.replaceBySnapshot(s)
 	}
-	if f.n > f.most || f.n-len(s.members)+len(s.staging) > f.most {
+	if f.memberCount > f.maxMembers || f.memberCount-len(s.members)+len(s.staging) > f.maxMembers {
 		f.failed = wirev1.Code_CODE_MEMORY_BUDGET
 	}
 }
 
-// set applies a change to a set. Who is there stays who was there.
+// set applies a change to a set. A member that is in it already stays as it is.
 func set(members map[key]*Member, c *meshv1.PresenceChange) {
 	k := keyOf(c.GetMember())
 	if c.GetLeft() {
@@ -189,30 +189,30 @@ func set(members map[key]*Member, c *meshv1.PresenceChange) {
 	}
 }
 
-// replace puts the snapshot in the place of what was known, and tells the difference.
-func (f *Follower) replace(s *source) {
+// replaceBySnapshot makes the snapshot of a source its members, and adds events for the difference.
+func (f *Follower) replaceBySnapshot(s *source) {
 	for k, m := range s.members {
 		if s.staging[k] == nil {
-			f.tell(s, m, true)
+			f.addEvent(s, m, true)
 		}
 	}
 	for k, m := range s.staging {
 		if s.members[k] == nil {
-			f.tell(s, m, false)
+			f.addEvent(s, m, false)
 		}
 	}
-	f.n += len(s.staging) - len(s.members)
+	f.memberCount += len(s.staging) - len(s.members)
 	s.members, s.staging, s.complete = s.staging, nil, true
 }
 
-// Take hands out the events since the last Take.
-func (f *Follower) Take() []Event {
+// TakeEvents returns the events since its last call.
+func (f *Follower) TakeEvents() []Event {
 	events := f.events
 	f.events = nil
 	return events
 }
 
-// Members is the set as all events together tell it.
+// Members yields the set that results from all events.
 func (f *Follower) Members(yield func(Source, *Member) bool) {
 	for _, s := range f.sources {
 		for _, m := range s.members {
@@ -223,8 +223,8 @@ func (f *Follower) Members(yield func(Source, *Member) bool) {
 	}
 }
 
-// Waiting is how many sources have not sent their first snapshot.
-func (f *Follower) Waiting() (n int) {
+// IncompleteSources is how many sources have not sent their first snapshot.
+func (f *Follower) IncompleteSources() (n int) {
 	for _, s := range f.sources {
 		if !s.complete {
 			n++
@@ -233,9 +233,9 @@ func (f *Follower) Waiting() (n int) {
 	return n
 }
 
-// Quiet says that no source without its first snapshot was heard for as long: there is nothing to
-// wait for.
-func (f *Follower) Quiet(now time.Time, as time.Duration) bool {
+// EdgesSilent reports whether no source that lacks its first snapshot has sent a report for that
+// long: there is nothing to wait for.
+func (f *Follower) EdgesSilent(now time.Time, as time.Duration) bool {
 	for _, s := range f.sources {
 		if !s.complete && now.Sub(s.heard) < as {
 			return false
@@ -244,20 +244,21 @@ func (f *Follower) Quiet(now time.Time, as time.Duration) bool {
 	return true
 }
 
-// Failed is why the follower can't go on; OK: it can. What it holds then is not the whole.
+// Failed returns why the follower can't continue; OK: it can. After a failure its set is
+// incomplete.
 func (f *Follower) Failed() wirev1.Code { return f.failed }
 
-// Held is how many members there are.
-func (f *Follower) Held() int { return f.n }
+// MemberCount is how many members there are.
+func (f *Follower) MemberCount() int { return f.memberCount }
 
-// Asked is how many streams were asked for.
-func (f *Follower) Asked() uint64 { return f.resyncs }
+// AsksSent is how many streams were asked for.
+func (f *Follower) AsksSent() uint64 { return f.resyncs }
 
 // Filter that is followed.
 func (f *Follower) Filter() string { return f.filter }
 
-// Followed are the sources that leases go to.
-func (f *Follower) Followed() (all []Source) {
+// FollowedSources returns the sources that leases are sent to.
+func (f *Follower) FollowedSources() (all []Source) {
 	for s := range f.sources {
 		all = append(all, s)
 	}

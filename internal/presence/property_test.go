@@ -111,8 +111,8 @@ func TestAnEdgeThatDiedTakesItsMembersWithIt(t *testing.T) {
 	}
 	w.pass(40 * time.Second)
 	w.settled()
-	if w.follower.Held() != 3000 || w.follower.Waiting() != 0 {
-		t.Fatalf("%d members, waits for %d", w.follower.Held(), w.follower.Waiting())
+	if w.follower.MemberCount() != 3000 || w.follower.IncompleteSources() != 0 {
+		t.Fatalf("%d members, waits for %d", w.follower.MemberCount(), w.follower.IncompleteSources())
 	}
 	a.cut, w.blind = true, true
 	w.pass(20 * time.Second)
@@ -233,18 +233,18 @@ func TestASourceThatIsAboutToSendIsNotQuiet(t *testing.T) {
 		f.Report(now, s, &meshv1.PresenceReport{Kind: kind, Ask: ask[s], Serial: serial, N: serial})
 	}
 	report("a", meshv1.PresenceReport_KIND_LAST, 1)
-	if f.Quiet(now.Add(patience-1), patience) || !f.Quiet(now.Add(patience), patience) {
+	if f.EdgesSilent(now.Add(patience-1), patience) || !f.EdgesSilent(now.Add(patience), patience) {
 		t.Error("one that says nothing is not quiet for as long as that")
 	}
 	for range 5 {
 		now = now.Add(patience / 2)
 		report("b", meshv1.PresenceReport_KIND_BEAT, 0)
 	}
-	if f.Quiet(now, patience) || f.Waiting() != 1 {
+	if f.EdgesSilent(now, patience) || f.IncompleteSources() != 1 {
 		t.Error("one that beats is quiet")
 	}
 	report("b", meshv1.PresenceReport_KIND_LAST, 1)
-	if !f.Quiet(now, patience) || f.Waiting() != 0 {
+	if !f.EdgesSilent(now, patience) || f.IncompleteSources() != 0 {
 		t.Error("one waits for who has sent everything")
 	}
 }
@@ -283,8 +283,8 @@ func TestASourceThatIsNotWantedIsLetGo(t *testing.T) {
 	}
 	w.disconnect(e.loops[0], 1)
 	w.pass(time.Second)
-	if ended := w.follower.Sources(w.now.Add(LeaseFor), all, none); len(ended) != 1 || len(w.follower.Followed()) != 0 {
-		t.Fatalf("still followed: %v", w.follower.Followed())
+	if ended := w.follower.Sources(w.now.Add(LeaseFor), all, none); len(ended) != 1 || len(w.follower.FollowedSources()) != 0 {
+		t.Fatalf("still followed: %v", w.follower.FollowedSources())
 	}
 }
 
@@ -304,17 +304,17 @@ func TestASnapshotWaitsForItsFollower(t *testing.T) {
 		for _, f := range w.toUs {
 			reports += len(f.GetReports())
 		}
-		if reports > window+3 {
+		if reports > snapshotAhead+3 {
 			t.Fatalf("%d reports unasked, at %d", reports, i)
 		}
-		if reports >= window {
+		if reports >= snapshotAhead {
 			break
 		}
 	}
 	w.pass(5 * time.Second)
 	w.settled()
-	if w.follower.Held() != members {
-		t.Fatalf("%d members", w.follower.Held())
+	if w.follower.MemberCount() != members {
+		t.Fatalf("%d members", w.follower.MemberCount())
 	}
 }
 
@@ -324,7 +324,7 @@ func TestASnapshotOnItsWayIsOvertaken(t *testing.T) {
 	w := newWorld(t, 1, "room/1", "")
 	w.part = 1
 	e := w.start("a")
-	const members = 5 * window
+	const members = 5 * snapshotAhead
 	for i := range uint64(members) {
 		w.subscribe(e, e.loops[0], 1+i, "")
 	}
@@ -333,7 +333,7 @@ func TestASnapshotOnItsWayIsOvertaken(t *testing.T) {
 	for range 2 * members {
 		w.work(e)
 	}
-	if n := w.follower.sources[e.Source].n; n != 0 || e.reporter.watches[watchKey{"r", 1, 1}].n != window {
+	if n := w.follower.sources[e.Source].n; n != 0 || e.reporter.watches[watchKey{"r", 1, 1}].n != snapshotAhead {
 		t.Fatal("the snapshot is not on its way")
 	}
 	for i := range uint64(members) {
@@ -345,10 +345,10 @@ func TestASnapshotOnItsWayIsOvertaken(t *testing.T) {
 			w.subscribe(e, e.loops[0], 1+i, "")
 		}
 	}
-	asked := w.follower.Asked()
+	asked := w.follower.AsksSent()
 	w.pass(5 * time.Second)
 	w.settled()
-	if w.follower.Asked() != asked {
+	if w.follower.AsksSent() != asked {
 		t.Fatal("it took another snapshot")
 	}
 }

@@ -8,14 +8,14 @@ import (
 
 // reported is the set of members of one filter.
 type reported struct {
-	filter  string
-	walk    uint64
-	waiting map[int]bool // loops that have not come to the end of the walk
-	walked  bool         // every loop has once
-	members map[uint64][]*entry
-	n       int
-	changes []*meshv1.PresenceChange // not passed on yet
-	watches map[*watch]struct{}
+	filter      string
+	walk        uint64
+	walking     map[int]bool // loops that have not come to the end of the walk
+	walked      bool         // every loop has once
+	members     map[uint64][]*entry
+	memberCount int
+	changes     []*meshv1.PresenceChange // not passed on yet
+	watches     map[*watch]struct{}
 }
 
 // entry is a member, and the walk in which it was seen last.
@@ -26,53 +26,54 @@ type entry struct {
 	gone bool
 }
 
-func (r *Reporter) add(filter string) *reported {
+func (r *Reporter) addFilter(filter string) *reported {
 	f := &reported{filter: filter, members: map[uint64][]*entry{}, watches: map[*watch]struct{}{}}
 	if r.filters[filter] = f; topic.IsFilter(filter) {
 		r.wild.Add(filter, f)
 	}
-	r.walk(f)
+	r.startWalk(f)
 	return f
 }
 
-// walk has every loop tell of everybody anew: whom it does not name then is gone.
-func (r *Reporter) walk(f *reported) {
+// startWalk makes every loop report all its members again: a member that no loop reports then has
+// left.
+func (r *Reporter) startWalk(f *reported) {
 	r.walks++
-	f.walk, f.waiting = r.walks, make(map[int]bool, r.cfg.Loops)
+	f.walk, f.walking = r.walks, make(map[int]bool, r.cfg.Loops)
 	for loop := range r.cfg.Loops {
-		f.waiting[loop] = true
+		f.walking[loop] = true
 		r.commands = append(r.commands, Command{Loop: loop, Filter: f.filter, Walk: f.walk})
 	}
 }
 
-// Walk has every loop tell anew of the members of the filters for which which is true: policies
+// Walk makes every loop report again the members of the filters for which which is true: policies
 // have changed, or changes were lost.
 func (r *Reporter) Walk(which func(filter string) bool) {
 	for _, f := range r.filters {
 		if which(f.filter) {
-			r.walk(f)
+			r.startWalk(f)
 		}
 	}
 }
 
-func (r *Reporter) drop(f *reported) {
+func (r *Reporter) removeFilter(f *reported) {
 	if delete(r.filters, f.filter); topic.IsFilter(f.filter) {
 		r.wild.Remove(f.filter, f)
 	}
-	r.members -= f.n
+	r.members -= f.memberCount
 	for loop := range r.cfg.Loops {
 		r.commands = append(r.commands, Command{Loop: loop, Filter: f.filter})
 	}
 }
 
-// Changes takes in what a loop tells.
+// Changes takes in what a loop reports.
 func (r *Reporter) Changes(loop int, all []Change) {
 	for i := range all {
 		c := &all[i]
 		switch c.Kind {
 		case Ended:
 			for _, f := range r.filters {
-				r.ended(f, c.Member.GetConnectionId())
+				r.removeConnection(f, c.Member.GetConnectionId())
 			}
 			continue
 		case Missed:
@@ -85,16 +86,16 @@ func (r *Reporter) Changes(loop int, all []Change) {
 		}
 		switch c.Kind {
 		case Joined:
-			r.joined(f, loop, c)
+			r.addMember(f, loop, c)
 		case Left:
-			r.left(f, c.Member)
+			r.removeMember(f, c.Member)
 		case Walked:
-			r.walked(f, loop, c.Walk)
+			r.endWalk(f, loop, c.Walk)
 		}
 	}
 }
 
-func (r *Reporter) joined(f *reported, loop int, c *Change) {
+func (r *Reporter) addMember(f *reported, loop int, c *Change) {
 	id := c.Member.GetConnectionId()
 	for _, e := range f.members[id] {
 		if e.m.GetTopic() == c.Member.GetTopic() {
@@ -102,47 +103,47 @@ func (r *Reporter) joined(f *reported, loop int, c *Change) {
 			return
 		}
 	}
-	if f.n == r.cfg.MaxMembers {
+	if f.memberCount == r.cfg.MaxMembers {
 		for w := range f.watches {
 			r.refuse(w.watchKey, w.ask, wirev1.Code_CODE_MEMORY_BUDGET)
 			delete(r.watches, w.watchKey)
 		}
-		r.drop(f)
+		r.removeFilter(f)
 		return
 	}
 	f.members[id] = append(f.members[id], &entry{m: c.Member, walk: c.Walk, loop: loop})
-	f.n++
+	f.memberCount++
 	r.members++
-	r.changed(f, &meshv1.PresenceChange{Member: c.Member})
+	r.queueChange(f, &meshv1.PresenceChange{Member: c.Member})
 }
 
-func (r *Reporter) changed(f *reported, c *meshv1.PresenceChange) {
+func (r *Reporter) queueChange(f *reported, c *meshv1.PresenceChange) {
 	if len(f.changes) == 0 {
-		r.dirty = append(r.dirty, f)
+		r.changed = append(r.changed, f)
 	}
 	f.changes = append(f.changes, c)
 }
 
-func (r *Reporter) left(f *reported, m *Member) {
+func (r *Reporter) removeMember(f *reported, m *Member) {
 	for i, e := range f.members[m.GetConnectionId()] {
 		if e.m.GetTopic() == m.GetTopic() {
-			r.remove(f, m.GetConnectionId(), i)
+			r.removeEntry(f, m.GetConnectionId(), i)
 			return
 		}
 	}
 }
 
-func (r *Reporter) ended(f *reported, connection uint64) {
+func (r *Reporter) removeConnection(f *reported, connection uint64) {
 	for len(f.members[connection]) > 0 {
-		r.remove(f, connection, len(f.members[connection])-1)
+		r.removeEntry(f, connection, len(f.members[connection])-1)
 	}
 }
 
-func (r *Reporter) remove(f *reported, connection uint64, i int) {
+func (r *Reporter) removeEntry(f *reported, connection uint64, i int) {
 	es := f.members[connection]
 	e := es[i]
 	e.gone = true
-	r.changed(f, &meshv1.PresenceChange{Left: true, Member: &Member{Topic: e.m.GetTopic(), ConnectionId: connection}})
+	r.queueChange(f, &meshv1.PresenceChange{Left: true, Member: &Member{Topic: e.m.GetTopic(), ConnectionId: connection}})
 	es[i] = es[len(es)-1]
 	es[len(es)-1] = nil
 	if es = es[:len(es)-1]; len(es) == 0 {
@@ -150,25 +151,25 @@ func (r *Reporter) remove(f *reported, connection uint64, i int) {
 	} else {
 		f.members[connection] = es
 	}
-	f.n--
+	f.memberCount--
 	r.members--
 }
 
-// walked ends a loop's walk: whom it did not name is gone.
-func (r *Reporter) walked(f *reported, loop int, walk uint64) {
-	if walk != f.walk || !f.waiting[loop] {
+// endWalk ends a loop's walk: members that the loop did not report have left.
+func (r *Reporter) endWalk(f *reported, loop int, walk uint64) {
+	if walk != f.walk || !f.walking[loop] {
 		return
 	}
-	delete(f.waiting, loop)
+	delete(f.walking, loop)
 	for id, es := range f.members {
 		for i := len(es) - 1; i >= 0; i-- {
 			if es[i].loop == loop && es[i].walk < walk {
-				r.remove(f, id, i)
+				r.removeEntry(f, id, i)
 				es = f.members[id]
 			}
 		}
 	}
-	if f.walked = f.walked || len(f.waiting) == 0; f.walked {
+	if f.walked = f.walked || len(f.walking) == 0; f.walked {
 		for w := range f.watches {
 			r.serve(w)
 		}

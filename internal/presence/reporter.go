@@ -12,15 +12,15 @@ import (
 type ReporterConfig struct {
 	ID          string
 	Incarnation uint64
-	// Loops is how many tell of members, each of its own connections.
+	// Loops is how many event loops report members, each of its own connections.
 	Loops int
 	// Members that may match one filter, and filters and watches (a filter of one follower) at a
 	// time.
 	MaxMembers, MaxFilters, MaxWatches int
 }
 
-// Reporter holds the members of filters that somebody follows, and reports to those. Nothing is
-// held for others.
+// Reporter keeps the members of filters that have followers, and reports to them. It keeps nothing
+// for other filters.
 type Reporter struct {
 	cfg      ReporterConfig
 	filters  map[string]*reported
@@ -31,8 +31,8 @@ type Reporter struct {
 	walks    uint64
 	members  int
 	commands []Command
-	out      outbox
-	dirty    []*reported // that have changes to be passed on
+	out      frameBuilder
+	changed  []*reported // that have changes to be passed on
 	lookAt   time.Time   // when the ends of leases are looked at next
 	refused  [64]uint64
 }
@@ -43,15 +43,15 @@ type watchKey struct {
 	id          uint64
 }
 
-// Command tells a loop to report changes of a filter from now on, and to walk over who is there
-// already. Walk 0: no longer.
+// Command makes a loop report changes of a filter from now on, and walk over the members that are
+// there already. Walk 0 ends this.
 type Command struct {
 	Loop   int
 	Filter string
 	Walk   uint64
 }
 
-// Change is what a loop tells, in the order in which it happens there.
+// Change is what a loop reports, in the order in which it happens there.
 type Change struct {
 	Kind ChangeKind
 	// Filter and Walk as in the last Command that the loop has seen; not of Ended.
@@ -62,35 +62,35 @@ type Change struct {
 	Member *Member
 }
 
-// ChangeKind says what a Change is.
+// ChangeKind is the kind of a Change.
 type ChangeKind uint8
 
 const (
-	// Joined says that the member is there, perhaps once more.
+	// Joined: the member is there. It may be reported again.
 	Joined ChangeKind = iota
-	// Left says that it is not there, perhaps once more.
+	// Left: the member is not there. It may be reported again.
 	Left
-	// Ended says that the connection is gone from every filter.
+	// Ended: the connection is gone from every filter.
 	Ended
-	// Missed says that changes of this loop were lost: everybody is walked over anew.
+	// Missed: changes of this loop were lost, and all members are walked over again.
 	Missed
-	// Walked says that everybody who was there when the walk began was told of, or is gone.
+	// Walked: every member that was there when the walk began was reported, or has left.
 	Walked
 )
 
-// NewReporter makes one that nobody follows.
+// NewReporter makes a reporter without followers.
 func NewReporter(cfg ReporterConfig) *Reporter {
 	return &Reporter{cfg: cfg, part: partSize, filters: map[string]*reported{}, watches: map[watchKey]*watch{}}
 }
 
-// Lease takes in what a follower wants.
+// Lease takes in a follower's leases.
 func (r *Reporter) Lease(now time.Time, l *meshv1.PresenceLease) {
 	if l.GetEdgeIncarnation() != r.cfg.Incarnation {
 		return
 	}
 	for _, id := range l.GetEnded() {
 		if w := r.watches[watchKey{l.GetRouterId(), l.GetRouterIncarnation(), id}]; w != nil {
-			r.end(w)
+			r.endWatch(w)
 		}
 	}
 	for _, want := range l.GetWatches() {
@@ -102,14 +102,14 @@ func (r *Reporter) lease(now time.Time, k watchKey, want *meshv1.PresenceLease_W
 	w := r.watches[k]
 	if w == nil {
 		f := r.filters[want.GetFilter()]
-		if len(r.watches) >= r.cfg.MaxWatches || f == nil && !r.room(want.GetFilter()) {
+		if len(r.watches) >= r.cfg.MaxWatches || f == nil && !r.hasRoom(want.GetFilter()) {
 			r.refuse(k, want.GetAsk(), wirev1.Code_CODE_OVERLOADED)
 			return
 		}
 		if f == nil {
-			f = r.add(want.GetFilter())
+			f = r.addFilter(want.GetFilter())
 		}
-		w = &watch{watchKey: k, of: f, ask: want.GetAsk()}
+		w = &watch{watchKey: k, reported: f, ask: want.GetAsk()}
 		r.watches[k] = w
 		f.watches[w] = struct{}{}
 	}
@@ -119,43 +119,43 @@ func (r *Reporter) lease(now time.Time, k watchKey, want *meshv1.PresenceLease_W
 	case want.GetAsk() > w.ask:
 		w.ask, w.serial, w.snapshot = want.GetAsk(), 0, nil
 	case want.GetSerial() == w.serial:
-		w.seen = max(w.seen, min(want.GetN(), w.n))
+		w.acked = max(w.acked, min(want.GetN(), w.n))
 	}
 	w.until = now.Add(LeaseFor)
 	r.serve(w)
 	r.out.add(w.watchKey, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_BEAT, Watch: w.id, Ask: w.ask, Serial: w.serial, N: w.n})
 }
 
-// room reports whether one more filter may be followed.
-func (r *Reporter) room(filter string) bool {
+// hasRoom reports whether one more filter may be followed.
+func (r *Reporter) hasRoom(filter string) bool {
 	return len(r.filters) < r.cfg.MaxFilters && (!topic.IsFilter(filter) || r.wild.Fits(filter))
 }
 
-// Advance ends what was not renewed, and passes on what has changed.
+// Advance ends watches whose leases were not renewed, and sends what has changed.
 func (r *Reporter) Advance(now time.Time) {
 	if !now.Before(r.lookAt) {
 		r.lookAt = now.Add(lookEvery)
 		for _, w := range r.watches {
 			if !now.Before(w.until) {
-				r.end(w)
+				r.endWatch(w)
 			}
 		}
 	}
-	for _, f := range r.dirty {
+	for _, f := range r.changed {
 		r.flush(f)
 	}
-	clear(r.dirty)
-	r.dirty = r.dirty[:0]
+	clear(r.changed)
+	r.changed = r.changed[:0]
 }
 
-// Due is when Advance has to look for what ends; false where nobody follows.
+// Due returns when Advance has to look for ended leases; ok is false without followers.
 func (r *Reporter) Due() (at time.Time, ok bool) { return r.lookAt, len(r.watches) > 0 }
 
-func (r *Reporter) end(w *watch) {
+func (r *Reporter) endWatch(w *watch) {
 	delete(r.watches, w.watchKey)
-	delete(w.of.watches, w)
-	if len(w.of.watches) == 0 {
-		r.drop(w.of)
+	delete(w.reported.watches, w)
+	if len(w.reported.watches) == 0 {
+		r.removeFilter(w.reported)
 	}
 }
 
@@ -164,8 +164,8 @@ func (r *Reporter) refuse(k watchKey, ask uint64, why wirev1.Code) {
 	r.out.add(k, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_REFUSED, Watch: k.id, Ask: ask, Code: why})
 }
 
-// Take hands out the frames that are to be sent, in order, by the router they go to, and what loops
-// are to be told.
+// Take returns the frames to be sent, in order, with the router that each goes to, and the commands
+// for loops.
 func (r *Reporter) Take() ([]Outgoing, []Command) {
 	frames, commands := r.out.take(r.cfg.ID, r.cfg.Incarnation), r.commands
 	r.commands = nil
@@ -180,5 +180,5 @@ func (r *Reporter) Stats() ReporterStats {
 	return ReporterStats{Filters: len(r.filters), Watches: len(r.watches), Members: r.members}
 }
 
-// Refused is how many watches were refused for a code.
+// Refused returns how many watches were refused with a code.
 func (r *Reporter) Refused(why wirev1.Code) uint64 { return r.refused[why] }

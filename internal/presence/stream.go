@@ -11,32 +11,33 @@ import (
 // watch is one follower's stream of one filter's members.
 type watch struct {
 	watchKey
-	of    *reported
-	ask   uint64
-	until time.Time
-	// serial names the stream; 0: it has not begun. n is its last report, seen the last that the
-	// follower has said to have.
-	serial, n, seen uint64
-	// snapshot is who was there when the stream began, those not sent yet; nil once all were. Who
-	// is gone meanwhile is passed over, for the stream has told of it.
+	reported *reported
+	ask      uint64
+	until    time.Time
+	// serial names the stream; 0: it has not begun. n is the number of its last report, acked of
+	// the last one that the follower has acknowledged.
+	serial, n, acked uint64
+	// snapshot holds the members at the begin of the stream that are not sent yet; nil once all
+	// were. A member that has left meanwhile is skipped, for a change in the stream has reported
+	// it.
 	snapshot []*entry
 }
 
-// serve begins a watch's stream where it may, and sends as much of its snapshot as may go.
+// serve begins a watch's stream where it may, and sends as much of its snapshot as it may.
 func (r *Reporter) serve(w *watch) {
 	if w.serial == 0 {
-		if !w.of.walked {
+		if !w.reported.walked {
 			return
 		}
-		r.flush(w.of) // what the snapshot contains
+		r.flush(w.reported) // what the snapshot contains
 		r.serials++
-		w.serial, w.n, w.seen = r.serials, 0, 0
-		w.snapshot = make([]*entry, 0, w.of.n)
-		for _, es := range w.of.members {
+		w.serial, w.n, w.acked = r.serials, 0, 0
+		w.snapshot = make([]*entry, 0, w.reported.memberCount)
+		for _, es := range w.reported.members {
 			w.snapshot = append(w.snapshot, es...)
 		}
 	}
-	for w.snapshot != nil && w.n < w.seen+window {
+	for w.snapshot != nil && w.n < w.acked+snapshotAhead {
 		report := &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_PART}
 		for len(w.snapshot) > 0 && len(report.Changes) < r.part {
 			if e := w.snapshot[0]; !e.gone {
@@ -47,23 +48,23 @@ func (r *Reporter) serve(w *watch) {
 		if len(w.snapshot) == 0 {
 			report.Kind, w.snapshot = meshv1.PresenceReport_KIND_LAST, nil
 		}
-		r.number(w, report)
+		r.sendNumbered(w, report)
 	}
 }
 
-func (r *Reporter) number(w *watch, report *meshv1.PresenceReport) {
+func (r *Reporter) sendNumbered(w *watch, report *meshv1.PresenceReport) {
 	w.n++
 	report.Watch, report.Ask, report.Serial, report.N = w.id, w.ask, w.serial, w.n
 	r.out.add(w.watchKey, report)
 }
 
-// flush passes on what has changed.
+// flush sends what has changed.
 func (r *Reporter) flush(f *reported) {
 	for len(f.changes) > 0 {
 		part := f.changes[:min(len(f.changes), r.part)]
 		for w := range f.watches {
 			if w.serial != 0 {
-				r.number(w, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_CHANGES, Changes: part})
+				r.sendNumbered(w, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_CHANGES, Changes: part})
 			}
 		}
 		f.changes = f.changes[len(part):]
@@ -77,8 +78,8 @@ type Outgoing struct {
 	Frame  *meshv1.PresenceFrame
 }
 
-// outbox gathers reports into frames.
-type outbox struct {
+// frameBuilder gathers reports into frames.
+type frameBuilder struct {
 	reports map[process][]*meshv1.PresenceReport
 	order   []process
 }
@@ -88,7 +89,7 @@ type process struct {
 	incarnation uint64
 }
 
-func (o *outbox) add(k watchKey, report *meshv1.PresenceReport) {
+func (o *frameBuilder) add(k watchKey, report *meshv1.PresenceReport) {
 	p := process{k.router, k.incarnation}
 	if o.reports == nil {
 		o.reports = map[process][]*meshv1.PresenceReport{}
@@ -99,10 +100,11 @@ func (o *outbox) add(k watchKey, report *meshv1.PresenceReport) {
 	o.reports[p] = append(o.reports[p], report)
 }
 
-// frameBytes is about how much one frame carries; a single report may be more, and is below 1 MiB.
+// frameBytes is about how many bytes one frame carries; a single report may be larger, and is below
+// 1 MiB.
 const frameBytes = 256 << 10
 
-func (o *outbox) take(id string, incarnation uint64) (frames []Outgoing) {
+func (o *frameBuilder) take(id string, incarnation uint64) (frames []Outgoing) {
 	for _, p := range o.order {
 		var frame *meshv1.PresenceFrame
 		size := 0

@@ -253,7 +253,7 @@ func mangle[F any](w *world, in []F) (out []F) {
 // fold does what a consumer does, and checks that joins and leaves of a member alternate, and that
 // nobody is told to have left who did not.
 func (w *world) fold() {
-	for _, e := range w.follower.Take() {
+	for _, e := range w.follower.TakeEvents() {
 		set := w.folded[e.Source]
 		if set == nil {
 			set = map[key]bool{}
@@ -271,8 +271,8 @@ func (w *world) fold() {
 	for range w.follower.Members {
 		n++
 	}
-	if n != w.follower.Held() {
-		w.t.Fatalf("%d members, %d held", n, w.follower.Held())
+	if n != w.follower.MemberCount() {
+		w.t.Fatalf("%d members, %d held", n, w.follower.MemberCount())
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/meshid"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -97,7 +97,7 @@ func (f *fake) Owners(ctx context.Context, _ *meshv1.OwnersRequest) (*meshv1.Own
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	resp := testmesh.Owners(ranges)
+	resp := meshidtest.Owners(ranges)
 	if f.mesh != (meshid.Mesh{}) {
 		resp.MeshName, resp.MeshId = f.mesh.Name, f.mesh.ID
 	}

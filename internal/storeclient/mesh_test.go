@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/meshid"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 )
 
 var other = meshid.Mesh{Name: "other", ID: "00000000-0000-4000-8000-000000000002"}
@@ -30,7 +30,7 @@ func TestAStoreOfAnotherMeshIsNotBelieved(t *testing.T) {
 	c, a, b := pair(t)
 	b.set(func(f *fake) { f.mesh = other })
 	b.own(0, last)
-	says(t, c, b.addr, other.String(), testmesh.Mesh.String())
+	says(t, c, b.addr, other.String(), meshidtest.Mesh.String())
 	if !ownedBy(c, 0, a.addr)() {
 		t.Error("the store of another mesh has the other's shards")
 	}
@@ -47,7 +47,7 @@ func TestSeedsOfTwoMeshes(t *testing.T) {
 	a, b := newFake(t).own(0, last), newFake(t).own(0, last)
 	b.set(func(f *fake) { f.mesh = other })
 	c := clientThatWaits(t, patient, a.addr, b.addr)
-	says(t, c, other.String(), testmesh.Mesh.String(), "name stores of one mesh only")
+	says(t, c, other.String(), meshidtest.Mesh.String(), "name stores of one mesh only")
 	if m, known := c.cfg.Mesh.Mesh(); known {
 		t.Errorf("it joined %v", m)
 	}
@@ -63,7 +63,7 @@ func TestAWantedMesh(t *testing.T) {
 	c := New(Config{Seeds: []string{a.addr}, Mesh: meshid.New("wanted")})
 	c.waits = patient
 	begin(t, c)
-	says(t, c, testmesh.Mesh.String(), "--mesh wanted")
+	says(t, c, meshidtest.Mesh.String(), "--mesh wanted")
 	a.set(func(f *fake) { f.mesh = meshid.Mesh{Name: "wanted", ID: "x"} })
 	says(t, c, "must be a UUID")
 	a.set(func(f *fake) { f.mesh = meshid.Mesh{Name: "wanted", ID: other.ID} })

@@ -85,7 +85,7 @@ func (c *Client) round(ctx context.Context) {
 	maps.DeleteFunc(c.foreign, func(addr string, _ error) bool { return !wanted[addr] })
 	c.mu.Unlock()
 	if err := c.dials.keepOnly(wanted); err != nil {
-		c.cfg.Log.Debug("close connection to a store that is gone", "error", err)
+		c.cfg.Log.Debug("closing the connection to a store that is gone failed", "error", err)
 	}
 }
 
@@ -116,7 +116,7 @@ func (c *Client) askAll(ctx context.Context, addrs map[string]bool) []answer {
 		select {
 		case a := <-results:
 			if a.err != nil {
-				c.cfg.Log.Debug("store does not say who owns what", "store", a.addr, "error", a.err)
+				c.cfg.Log.Debug("asking a store for the owners of shards failed", "store", a.addr, "error", a.err)
 				continue
 			}
 			answers = append(answers, a)
@@ -157,7 +157,7 @@ func (c *Client) note(addr string, foreign error) error {
 		return nil
 	}
 	if was := c.foreign[addr]; was == nil || was.Error() != foreign.Error() {
-		c.cfg.Log.Error("a store of another mesh is not believed", "store", addr, "error", foreign)
+		c.cfg.Log.Error("a store belongs to another mesh and is ignored", "store", addr, "error", foreign)
 	}
 	c.foreign[addr] = foreign
 	return foreign
@@ -178,7 +178,7 @@ func (c *Client) believe(answers []answer) []answer {
 		if err := c.note(first.addr, c.cfg.Mesh.Learn(first.mesh)); err != nil {
 			return nil
 		}
-		c.cfg.Log.Info("the stores name the mesh", "mesh", first.mesh.Name, "id", first.mesh.ID)
+		c.cfg.Log.Info("learned the mesh from the stores", "mesh", first.mesh.Name, "id", first.mesh.ID)
 	}
 	return slices.DeleteFunc(answers, func(a answer) bool { return c.cfg.Mesh.Compare(a.mesh) != nil })
 }

@@ -61,7 +61,7 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 		stop:     func(context.Context) error { return nil },
 	}
 	t.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "pushmesh_log_dropped_total", Help: "Lines of the log that nobody read in time.",
+		Name: "pushmesh_log_dropped_total", Help: "Log lines that were dropped because stderr was not read fast enough.",
 	}, func() float64 { return float64(out.Dropped()) }))
 	t.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {

@@ -18,7 +18,7 @@ func BenchmarkDot(b *testing.B) {
 }
 
 // BenchmarkTopK is the best 100 of 10,000 rows of 128 dimensions for 1,000 profiles;
-// test/load/computebench/c/topk.c is the same in C.
+// test/load/compute/c/topk.c is the same in C.
 func BenchmarkTopK(b *testing.B) {
 	const rows, profiles, dim, k = 10_000, 1_000, 128, 100
 	r := rand.New(rand.NewPCG(1, 2))

@@ -65,7 +65,7 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 			tel.Log.Error("a job panicked", "reason", reason, "stack", string(stack))
 		},
 		OnLost: func(caller string, since time.Duration) {
-			tel.Log.Error("a job does not come back from a step: its worker is replaced", "caller", caller, "since", since)
+			tel.Log.Error("a step of a job takes too long: its worker is replaced", "caller", caller, "since", since)
 		},
 	})
 	checks := &health.Checks{}
@@ -156,7 +156,7 @@ func (f *front) Start(ctx context.Context) error {
 		Register: func(r grpc.ServiceRegistrar) { meshv1.RegisterComputeServiceServer(r, f.service) },
 	})
 	f.serving.Store(true)
-	f.tel.Log.Info("compute serves", "grpc", f.server.Addr())
+	f.tel.Log.Info("compute node is serving", "grpc", f.server.Addr())
 	return nil
 }
 

@@ -11,20 +11,22 @@ import (
 	"github.com/pushmesh/pushmesh/internal/settings"
 )
 
-// Settings of a compute node. New applies the defaults to zero values, so that a program may set
-// only what it means to.
+// Settings of a compute node. Their tags hold the defaults, which New gives to what is zero, so
+// that a program sets only what it means to. Of fields tagged zero:"keep", 0 is a value and no
+// default. docs/operations.md has the tables, generated from the tags; see: names the part that
+// tells more.
 type Settings struct {
-	ID          string        `help:"Name of this node, unique in the mesh. Default: host name and a random suffix."`
-	Listen      string        `help:"Address of the gRPC API." default:":7402"`
+	ID          string        `help:"Name of this node, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
+	Listen      string        `help:"Address of the gRPC API; port 0 picks a free one." default:":7402"`
 	HTTP        string        `name:"http" help:"Address of health, metrics and pprof." default:":7482"`
-	Mesh        string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say."`
-	Stores      []string      `help:"Addresses of some stores, host:port, from which models are loaded. Without any, jobs that name a model are refused."`
-	ModelMemory int           `help:"Bytes that loaded models may take together; those asked for longest ago make room." default:"536870912"`
-	Workers     int           `help:"Goroutines that rank; 0: one per core." default:"0"`
-	ShortQueue  int           `help:"Short jobs that may wait; more are refused." default:"4096"`
-	LongQueue   int           `help:"Long jobs that may wait; more are refused." default:"1024"`
+	Mesh        string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say." see:"several-meshes-on-one-nats"`
+	Stores      []string      `help:"Addresses of some stores, host:port, from which models are loaded. Without any, jobs that name a model are refused (UNSUPPORTED)." see:"models"`
+	ModelMemory int           `help:"Bytes that loaded models may take together; the least recently used make room." default:"536870912" see:"models"`
+	Workers     int           `help:"Goroutines that rank; 0: one per core. Where an edge is on the same machine, leave it a core, or start compute with a lower priority (nice -n 19)." default:"0"`
+	ShortQueue  int           `help:"Short jobs that may be queued; further ones are refused (OVERLOADED)." default:"4096"`
+	LongQueue   int           `help:"Long jobs that may be queued; further ones are refused (OVERLOADED)." default:"1024"`
 	LogLevel    string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio  float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
+	TraceRatio  float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace       time.Duration `help:"How long a planned stop may take." default:"15s"`
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
@@ -34,14 +36,8 @@ type Settings struct {
 func (s Settings) withDefaults() Settings {
 	s.ID = cmp.Or(s.ID, settings.RandomID("compute"))
 	s.Version = cmp.Or(s.Version, settings.Version())
-	s.Listen = cmp.Or(s.Listen, ":7402")
-	s.HTTP = cmp.Or(s.HTTP, ":7482")
-	s.ModelMemory = cmp.Or(s.ModelMemory, 512<<20)
 	s.Workers = cmp.Or(s.Workers, runtime.GOMAXPROCS(0))
-	s.ShortQueue = cmp.Or(s.ShortQueue, 4096)
-	s.LongQueue = cmp.Or(s.LongQueue, 1024)
-	s.LogLevel = cmp.Or(s.LogLevel, "info")
-	s.Grace = cmp.Or(s.Grace, 15*time.Second)
+	settings.Fill(&s)
 	return s
 }
 

@@ -1,8 +1,8 @@
 package edge
 
 import (
-	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 // otherFiles are descriptors that connections leave to the rest of the edge: subscribers may take

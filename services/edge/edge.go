@@ -30,17 +30,17 @@ import (
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/certs"
-	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims/handover"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/ticket"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
-	"github.com/pushmesh/pushmesh/services/edge/internal/mesh"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
-	"github.com/pushmesh/pushmesh/services/edge/internal/ranker"
-	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
-	"github.com/pushmesh/pushmesh/services/edge/internal/teller"
-	"github.com/pushmesh/pushmesh/services/edge/internal/ticket"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/certs"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream"
 )
 
 // Edge is one node of the edge tier. It is a lifecycle.Part.
@@ -56,10 +56,10 @@ type Edge struct {
 	clock      *meshtime.Clock
 	stores     *storeclient.Client
 	policies   *policy.Watch
-	mesh       *mesh.Mesh
+	mesh       *upstream.Mesh
 	compute    *computeclient.Client // nil: there are no nodes
-	ranker     *ranker.Ranker
-	claims     *claims.Claims
+	ranker     *ranking.Ranker
+	claims     *handover.Claims
 	claimers   *claimclient.Client
 	loops      []*loop.Loop
 	watch      *watch
@@ -103,12 +103,12 @@ func (e *Edge) assemble() error {
 	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
 	e.policies = policy.NewWatch(e.stores, e.bus, bus.Node("edge", s.ID), tel.Log, score.CheckNamespace)
 	began := incarnation.New()
-	tell := teller.New(teller.Config{
+	tell := audit.New(audit.Config{
 		Edge: s.ID, Incarnation: began, Request: e.bus.Request, Log: tel.Log, Routers: func() []string { return e.mesh.LiveRouters() },
 		Namespace: func(topic string) string { return e.policies.Table().For(topic).Prefix },
 	}, s.Loops)
 	_, untraced := tel.Tracers.(noop.TracerProvider)
-	e.mesh = mesh.New(mesh.Config{
+	e.mesh = upstream.New(upstream.Config{
 		ID: s.ID, Incarnation: began, Bus: e.bus, Store: e.stores, Teller: tell,
 		Durable:       func(topic string) bool { return e.policies.Table().For(topic).Durable },
 		DurableAny:    func(filter string) bool { return e.policies.Table().AnyDurable(filter) },
@@ -137,7 +137,7 @@ func (e *Edge) assemble() error {
 		Door: door, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
 		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker, e.claims}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
-		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: rtt.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
+		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: linkhealth.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
 		Events: tell.Rings(), Handshakes: e.handshakes, TLSOnly: s.TLSRequired,
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 		Unknown:   func() *code.Error { return e.policies.Table().Known() },
@@ -188,24 +188,24 @@ func (e *Edge) assemble() error {
 
 // asked is what loops ask.
 type asked struct {
-	*mesh.Mesh
+	*upstream.Mesh
 	exchange.Ranks
 	exchange.Claims
 }
 
 // rank makes what rankings are done by.
 func (e *Edge) rank(belongs *meshid.Identity) {
-	cfg := ranker.Config{Post: e.mesh.Post, Log: e.tel.Log, Registry: e.tel.Registry}
+	cfg := ranking.Config{Post: e.mesh.Post, Log: e.tel.Log, Registry: e.tel.Registry}
 	if len(e.settings.Computes) > 0 {
 		e.compute = computeclient.New(computeclient.Config{Addrs: e.settings.Computes, Caller: e.settings.ID, Dial: append(belongs.DialOptions(), dialOptions(e.tel)...)})
 		cfg.Compute = e.compute
 	}
-	e.ranker = ranker.New(cfg)
+	e.ranker = ranking.New(cfg)
 }
 
 // claim makes the way of claims to the stores.
 func (e *Edge) claim(began uint64) {
-	e.claims = claims.New(e.mesh.Post)
+	e.claims = handover.New(e.mesh.Post)
 	e.claimers = claimclient.New(claimclient.Config{
 		Node: "edge:" + e.settings.ID, Incarnation: began, Stores: e.stores, Tell: e.claims.Tell, Log: e.tel.Log, Tier: "edge", Registry: e.tel.Registry,
 	})
@@ -302,7 +302,7 @@ func (e *Edge) Start(ctx context.Context) error {
 		return err
 	}
 	e.started.Store(true)
-	e.tel.Log.Info("edge serves", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "poller", loop.PollerKind(e.settings.Poller).Chosen(), "send", e.sendMode(), "max_connections", e.maxConnections)
+	e.tel.Log.Info("edge is serving", "address", e.Addr(), "http", e.HTTPAddr(), "loops", len(e.loops), "poller", loop.PollerKind(e.settings.Poller).Chosen(), "send", e.sendMode(), "max_connections", e.maxConnections)
 	return nil
 }
 

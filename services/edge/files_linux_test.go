@@ -64,7 +64,7 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 	full := func(most float64) {
 		t.Helper()
 		edgetest.WaitFor(t, "the edge to run out of descriptors", func() error {
-			if n := p.metric("pushmesh_edge_accept_full_total"); n < most {
+			if n := p.metric("pushmesh_edge_accept_out_of_descriptors_total"); n < most {
 				return fmt.Errorf("it met that %v times", n)
 			}
 			return nil
@@ -77,9 +77,9 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 		}
 		return nil
 	})
-	tries, turns := p.metric("pushmesh_edge_accept_full_total"), p.metric("pushmesh_edge_loop_turns_total")
+	tries, turns := p.metric("pushmesh_edge_accept_out_of_descriptors_total"), p.metric("pushmesh_edge_loop_turns_total")
 	full(tries + 10) // a try each tick of each loop that is full
-	ticks, turned := p.metric("pushmesh_edge_accept_full_total")-tries, p.metric("pushmesh_edge_loop_turns_total")-turns
+	ticks, turned := p.metric("pushmesh_edge_accept_out_of_descriptors_total")-tries, p.metric("pushmesh_edge_loop_turns_total")-turns
 	if turned > 100*ticks {
 		t.Fatalf("loops have turned %v times in %v ticks", turned, ticks)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/services/edge/internal/certs"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/certs"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
 
 // secure makes what TLS needs; nothing where no certificate is set.
@@ -82,12 +82,12 @@ func (s *Settings) checkTLS() error {
 func (e *Edge) sendTLS(ch chan<- prometheus.Metric) {
 	s := e.handshakes.Stats()
 	send(ch, "tls_handshakes", "TLS handshakes under way.", prometheus.GaugeValue, float64(s.UnderWay))
-	sendBy(ch, "tls_handshakes_total", "TLS handshakes, by how they ended: full and resumed ones succeeded.", "result", map[string]uint64{
+	sendBy(ch, "tls_handshakes_total", "TLS handshakes by result; full and resumed ones succeeded.", "result", map[string]uint64{
 		"full": s.Full, "resumed": s.Resumed, "failed": s.Failed, "gave_way": s.GaveWay, "refused": s.Refused,
 	})
 	taken, failed := e.certs.Reloads()
-	sendBy(ch, "tls_certificate_reloads_total", "Times that certificate files had changed, by whether what they hold is good.", "result", map[string]uint64{"taken": taken, "failed": failed})
-	send(ch, "tls_certificate_expiry_timestamp_seconds", "When the first of the certificates expires, Unix time.", prometheus.GaugeValue, float64(e.certs.Expires().Unix()))
+	sendBy(ch, "tls_certificate_reloads_total", "Reloads of changed certificate files: taken (now served) or failed (the old ones stay).", "result", map[string]uint64{"taken": taken, "failed": failed})
+	send(ch, "tls_certificate_expiry_timestamp_seconds", "Unix time at which the first of the certificates expires.", prometheus.GaugeValue, float64(e.certs.Expires().Unix()))
 }
 
 func sendBy(ch chan<- prometheus.Metric, name, help, label string, counts map[string]uint64) {

@@ -94,7 +94,7 @@ func TestLateEdgeRefusesNewcomers(t *testing.T) {
 	w.router.Send(w.store.Publish("room/1", 1)...)
 	old.messages("room/1", 1)
 	edgetest.WaitFor(t, "/metrics", func() error {
-		return get("/metrics", "pushmesh_edge_shedding_loops 1\n", "pushmesh_edge_sheds_total 1\n", `pushmesh_edge_closes_total{code="OVERLOADED"} 1`, `pushmesh_edge_refused_total{code="OVERLOADED"} 1`)
+		return get("/metrics", "pushmesh_edge_shedding_loops 1\n", "pushmesh_edge_shedding_started_total 1\n", `pushmesh_edge_closes_total{code="OVERLOADED"} 1`, `pushmesh_edge_refused_total{code="OVERLOADED"} 1`)
 	})
 
 	end()

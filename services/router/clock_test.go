@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -26,7 +26,7 @@ func TestATTLBeginsByTheDatabasesTime(t *testing.T) {
 	m := startMesh(t, nil)
 	a := startEdge(t, m.nats.ClientURL(), "a", "r1")
 	a.want("room/1", "live/x")
-	b := bus.New(bus.Config{URL: m.nats.ClientURL(), Name: "store", Mesh: testmesh.Identity(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	b := bus.New(bus.Config{URL: m.nats.ClientURL(), Name: "store", Mesh: meshidtest.Identity(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

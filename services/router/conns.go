@@ -23,11 +23,11 @@ type conns struct {
 func newConns(most int, reg prometheus.Registerer) *conns {
 	c := &conns{most: int64(most)}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "pushmesh_router_connections_refused_total", Help: "Connections closed at once, by reason.",
+		Name: "pushmesh_router_connections_refused_total", Help: "Connections of backends that were refused, by code.",
 	}, []string{"code"})
 	c.refused = refused.WithLabelValues(code.Name(wirev1.Code_CODE_TOO_MANY_CONNECTIONS))
 	reg.MustRegister(refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pushmesh_router_connections", Help: "Connections of producers.",
+		Name: "pushmesh_router_connections", Help: "Open connections of backends.",
 	}, func() float64 { return float64(c.open.Load()) }))
 	return c
 }

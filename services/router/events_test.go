@@ -166,7 +166,7 @@ func TestEdgesHearWhichEventsAreWanted(t *testing.T) {
 		t.Helper()
 		eventually(t, "what is wanted", func() (err error) {
 			b.read(func(b *fakeEdge) {
-				if got := events.Mask(b.events); got != want|events.Told {
+				if got := events.Mask(b.events); got != want|events.MaskSet {
 					err = fmt.Errorf("%b, want %b", got, want)
 				}
 			})

@@ -19,8 +19,8 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/internal/presence"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -77,7 +77,7 @@ func startEdge(tb testing.TB, url, id string, routers ...string) *fakeEdge {
 	tb.Helper()
 	e := &fakeEdge{
 		tb: tb, id: id, incarnation: incarnation.New(), routers: routers,
-		bus:     bus.New(bus.Config{URL: url, Name: id, Mesh: testmesh.Identity(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}),
+		bus:     bus.New(bus.Config{URL: url, Name: id, Mesh: meshidtest.Identity(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}),
 		filters: map[string]bool{}, last: map[uint64]uint64{}, counts: map[string]uint64{}, applied: map[string]uint64{},
 	}
 	if err := e.bus.Start(tb.Context()); err != nil {

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/ports"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -149,9 +149,9 @@ func (s *fakeStore) Owners(context.Context, *meshv1.OwnersRequest) (*meshv1.Owne
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.map_ != nil {
-		return testmesh.Owners(s.map_), nil
+		return meshidtest.Owners(s.map_), nil
 	}
-	return testmesh.Owners(all(s.addr)), nil
+	return meshidtest.Owners(all(s.addr)), nil
 }
 
 func (s *fakeStore) Append(stream grpc.BidiStreamingServer[meshv1.AppendRequest, meshv1.AppendResponse]) error {

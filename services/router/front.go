@@ -91,7 +91,7 @@ func (f *front) Start(ctx context.Context) error {
 	f.serving.Store(true)
 	f.group = lifecycle.NewGroup(context.Background())
 	f.group.Go("grpc-health", f.watchHealth)
-	f.telemetry.Log.Info("router serves", "grpc", f.server.Addr(), "advertise", f.advertise)
+	f.telemetry.Log.Info("router is serving", "grpc", f.server.Addr(), "advertise", f.advertise)
 	return nil
 }
 

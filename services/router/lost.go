@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/pushmesh/pushmesh/internal/eventqueue"
 	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/events/forwarder"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
@@ -19,7 +19,7 @@ import (
 // the one with the lowest id does.
 type lostEdges struct {
 	cfg   lostConfig
-	queue *eventqueue.Queue
+	queue *forwarder.Forwarder
 }
 
 type lostConfig struct {
@@ -33,7 +33,7 @@ type lostConfig struct {
 }
 
 func newLostEdges(cfg lostConfig) *lostEdges {
-	return &lostEdges{cfg: cfg, queue: eventqueue.New(eventqueue.Config{
+	return &lostEdges{cfg: cfg, queue: forwarder.New(forwarder.Config{
 		Source: cfg.router, Incarnation: cfg.incarnation, Subject: func() string { return cfg.router }, Log: cfg.log,
 		Request: func(ctx context.Context, _ string, data []byte) ([]byte, error) {
 			answer := make(chan []byte, 1)

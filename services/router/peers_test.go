@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
 )
 
@@ -16,7 +16,7 @@ import (
 func (m *mesh) another(tb testing.TB, id string) *peers.Peers {
 	tb.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	b := bus.New(bus.Config{URL: m.nats.ClientURL(), Name: id, Mesh: testmesh.Identity(), Log: log})
+	b := bus.New(bus.Config{URL: m.nats.ClientURL(), Name: id, Mesh: meshidtest.Identity(), Log: log})
 	p := peers.New(peers.Config{
 		ID: id, Incarnation: 7, Version: "v9", Addresses: func() (string, string) { return "10.0.0.9:7401", "10.0.0.9:7481" }, Bus: b, Log: log,
 	})

@@ -140,7 +140,7 @@ func TestASlowWatchEnds(t *testing.T) {
 			}
 			n += len(resp.GetChanges())
 		}
-		if strings.Contains(string(m.get(t, "/metrics")), `presence_ends_total{code="SLOW_CONSUMER"} 1`) {
+		if strings.Contains(string(m.get(t, "/metrics")), `presence_ended_total{code="SLOW_CONSUMER"} 1`) {
 			break
 		}
 	}

@@ -37,10 +37,10 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/lag"
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
+	"github.com/pushmesh/pushmesh/services/router/internal/presencewatch"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 	"github.com/pushmesh/pushmesh/services/router/internal/subscribe"
 	"github.com/pushmesh/pushmesh/services/router/internal/switchboard"
-	"github.com/pushmesh/pushmesh/services/router/internal/watches"
 )
 
 // Router is one node of the router tier. It is a lifecycle.Part.
@@ -111,7 +111,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			RouterID: s.ID, Incarnation: began, Stores: stores, Caller: publish.Caller, MaxPerCaller: s.CallerClaims, MaxWatches: s.ClaimWatches,
 			Client: claimclient.Config{Log: tel.Log}, Registry: tel.Registry,
 		})
-		members = watches.New(watches.Config{
+		members = presencewatch.New(presencewatch.Config{
 			RouterID: s.ID, Incarnation: began, Edges: edges, Bus: mesh, Policies: watch, Registry: tel.Registry,
 			MaxStreams: s.PresenceWatches, MaxMembers: s.PresenceMembers, MaxQueued: s.PresenceQueue,
 		})
@@ -169,7 +169,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("claims", claimed)
 	r.Add("nodes", known)
 	r.Add("switchboard", edges)
-	r.Add("watches", members)
+	r.Add("presence watches", members)
 	r.Add("appender", app)
 	r.Add("lag", late)
 	r.Add("compute client", compute)

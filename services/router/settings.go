@@ -10,37 +10,38 @@ import (
 	"github.com/pushmesh/pushmesh/internal/settings"
 )
 
-// Settings of a router. New applies the defaults to zero values, so that a program may set only
-// what it means to.
+// Settings of a router. Their tags hold the defaults, which New gives to what is zero, so that a
+// program sets only what it means to. Of fields tagged zero:"keep", 0 is a value and no default.
+// docs/operations.md has the tables, generated from the tags; see: names the part that tells more.
 type Settings struct {
-	ID               string        `help:"Name of this router, unique in the mesh. Default: host name and a random suffix."`
-	Listen           string        `help:"Address of the public gRPC API." default:":7401"`
+	ID               string        `help:"Name of this router, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
+	Listen           string        `help:"Address of the public gRPC API; port 0 picks a free one." default:":7401"`
 	HTTP             string        `name:"http" help:"Address of health, metrics and pprof." default:":7481"`
-	Advertise        string        `help:"Address at which others reach the gRPC API. Default: the one listened on."`
+	Advertise        string        `help:"Address at which others reach the gRPC API: needed wherever --listen names no host that others know. Default: the one listened on."`
 	NATS             string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
-	Mesh             string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say."`
-	Stores           []string      `help:"Addresses of some stores, host:port." default:"127.0.0.1:7403"`
-	Computes         []string      `help:"Addresses of the compute nodes, host:port."`
-	ProducerRate     int           `help:"Messages a second that one producer may publish in the whole mesh, unless a namespace says otherwise." default:"1000"`
-	ProducerInFlight int           `help:"Messages that one producer may have unanswered." default:"50"`
-	MaxRate          int           `help:"Messages a second for all producers together; 0: no limit." default:"0"`
-	MaxInFlight      int           `help:"Messages in work for all producers together." default:"100000"`
-	Consumers        int           `help:"Streams of backends that consume." default:"2000"`
-	CallerConsumers  int           `help:"Streams of one backend that consumes." default:"500"`
-	BroadcastFrom    int           `help:"How many edges, at least, must want a topic for its messages to go out once for all of them; more than there are: never." default:"3"`
-	MaxBytes         int           `help:"Bytes that messages in work may take up in this router." default:"268435456"`
-	EdgeQueueBytes   int           `help:"Bytes that may wait to be sent to all edges together." default:"268435456"`
-	AppendWait       time.Duration `help:"How long durable messages should wait for the store at most: from half of that on, low priorities are refused." default:"50ms"`
-	ShedLag          time.Duration `help:"How late this router may be with what reaches it: messages are refused, low priorities first, so that it is half of that. 0: never." default:"0s"`
+	Mesh             string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say." see:"several-meshes-on-one-nats"`
+	Stores           []string      `help:"Addresses of some stores, host:port, separated by commas; the others are learned from them." default:"127.0.0.1:7403"`
+	Computes         []string      `help:"Addresses of compute nodes, host:port. Without any, Rank answers UNAVAILABLE."`
+	ProducerRate     int           `help:"Messages that one producer may publish in a second in the whole mesh, unless a namespace says otherwise." default:"1000" see:"overload"`
+	ProducerInFlight int           `help:"Messages of one producer that may be unanswered in the whole mesh, unless a namespace says otherwise." default:"50" see:"overload"`
+	MaxRate          int           `help:"Messages that all producers together may publish in a second; 0: no limit." default:"0" see:"overload"`
+	MaxInFlight      int           `help:"Messages of all producers together that may be unanswered." default:"100000" see:"overload"`
+	Consumers        int           `help:"Streams of backends that consume, at a time." default:"2000"`
+	CallerConsumers  int           `help:"Streams of one backend that consumes, at a time." default:"500"`
+	BroadcastFrom    int           `help:"How many edges at least (and two thirds of all) must want a topic for its messages to go out once for every edge; 1000000: never." default:"3"`
+	MaxBytes         int           `help:"Bytes of unanswered messages that this router may hold." default:"268435456" see:"overload"`
+	EdgeQueueBytes   int           `help:"Bytes that may be queued for all edges together; beyond it durable messages are repaired from the log, ephemeral ones are dropped." default:"268435456"`
+	AppendWait       time.Duration `help:"How long a durable message may wait for the store; from half of it on, messages of low priority are refused." default:"50ms" see:"overload"`
+	ShedLag          time.Duration `zero:"keep" help:"How late this router may be with what reaches it: messages are refused, low priorities first, to keep it at half of that. 0: never." default:"0s" see:"overload"`
 	MaxConnections   int           `help:"Producers' connections." default:"10000"`
-	MaxCalls         int           `help:"Calls and streams under way on one connection; more wait at the client." default:"1000"`
+	MaxCalls         int           `help:"Calls and streams under way on one connection; further ones wait at the client." default:"1000"`
 	PresenceWatches  int           `help:"Watches of who is subscribed, at a time." default:"1000"`
-	PresenceMembers  int           `help:"Members that one such watch may have." default:"1000000"`
-	PresenceQueue    int           `help:"Joins and leaves that may wait for the caller of such a watch; then it ends (SLOW_CONSUMER)." default:"65536"`
+	PresenceMembers  int           `help:"Members that one such watch may have, about 230 bytes each." default:"1000000"`
+	PresenceQueue    int           `help:"Joins and leaves that may be queued for the caller of such a watch; beyond it the watch ends (SLOW_CONSUMER)." default:"65536"`
 	CallerClaims     int           `help:"Operations on claims and watches of claims that one caller may have under way." default:"2000"`
 	ClaimWatches     int           `help:"Watches of claims, at a time." default:"10000"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio       float64       `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
+	TraceRatio       float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
@@ -50,30 +51,7 @@ type Settings struct {
 func (s Settings) withDefaults() Settings {
 	s.ID = cmp.Or(s.ID, settings.RandomID("router"))
 	s.Version = cmp.Or(s.Version, settings.Version())
-	s.Listen = cmp.Or(s.Listen, ":7401")
-	s.HTTP = cmp.Or(s.HTTP, ":7481")
-	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")
-	if len(s.Stores) == 0 {
-		s.Stores = []string{"127.0.0.1:7403"}
-	}
-	s.ProducerRate = cmp.Or(s.ProducerRate, 1000)
-	s.ProducerInFlight = cmp.Or(s.ProducerInFlight, 50)
-	s.MaxInFlight = cmp.Or(s.MaxInFlight, 100_000)
-	s.Consumers = cmp.Or(s.Consumers, 2000)
-	s.CallerConsumers = cmp.Or(s.CallerConsumers, 500)
-	s.BroadcastFrom = cmp.Or(s.BroadcastFrom, 3)
-	s.MaxBytes = cmp.Or(s.MaxBytes, 256<<20)
-	s.EdgeQueueBytes = cmp.Or(s.EdgeQueueBytes, 256<<20)
-	s.AppendWait = cmp.Or(s.AppendWait, 50*time.Millisecond)
-	s.MaxConnections = cmp.Or(s.MaxConnections, 10_000)
-	s.MaxCalls = cmp.Or(s.MaxCalls, 1000)
-	s.PresenceWatches = cmp.Or(s.PresenceWatches, 1000)
-	s.PresenceMembers = cmp.Or(s.PresenceMembers, 1_000_000)
-	s.PresenceQueue = cmp.Or(s.PresenceQueue, 1<<16)
-	s.CallerClaims = cmp.Or(s.CallerClaims, 2000)
-	s.ClaimWatches = cmp.Or(s.ClaimWatches, 10_000)
-	s.LogLevel = cmp.Or(s.LogLevel, "info")
-	s.Grace = cmp.Or(s.Grace, 15*time.Second)
+	settings.Fill(&s)
 	return s
 }
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
@@ -33,7 +33,7 @@ func TestStoredMessagesAreRoutedOnce(t *testing.T) {
 	not := startEdge(t, m.nats.ClientURL(), "not", "r1", "r2")
 	wants.want("room/1", "room/2")
 	not.want("room/3")
-	store := bus.New(bus.Config{URL: m.nats.ClientURL(), Name: "store", Mesh: testmesh.Identity(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	store := bus.New(bus.Config{URL: m.nats.ClientURL(), Name: "store", Mesh: meshidtest.Identity(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err := store.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -195,7 +195,7 @@ func TestPlannedStopAnswersWhatIsUnderWay(t *testing.T) {
 		p.send(&pushmeshv1.PublishStreamRequest{Ref: ref, Message: &pushmeshv1.PublishRequest{Topic: "room/1"}})
 	}
 	eventually(t, "all are under way", func() error {
-		if _, text := m.metric(t, "pushmesh_router_append_in_flight_items"); text != fmt.Sprint(n) {
+		if _, text := m.metric(t, "pushmesh_router_append_in_flight_messages"); text != fmt.Sprint(n) {
 			return errors.New(text)
 		}
 		return nil

@@ -106,7 +106,7 @@ func (c *core) checkShards() error {
 	if log := c.log.Load(); log != nil {
 		return log.Check()
 	}
-	return errors.New("no shards claimed yet")
+	return errors.New("this store owns no shards yet")
 }
 
 func (c *core) checkDatabase() error {
@@ -203,7 +203,7 @@ func (c *core) Start(ctx context.Context) error {
 	})
 	c.awaitShards(ctx)
 	c.serving.Store(true)
-	c.tel.Log.Info("store serves", "grpc", c.addr(), "shards", len(c.log.Load().Owned()))
+	c.tel.Log.Info("store is serving", "grpc", c.addr(), "shards", len(c.log.Load().Owned()))
 	return nil
 }
 
@@ -241,7 +241,7 @@ func (c *core) agree(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		c.tel.Log.Warn("the store waits for the right time", "error", err)
+		c.tel.Log.Warn("the store waits until its clock and the database's agree", "error", err)
 		select {
 		case <-ctx.Done():
 			return err
@@ -394,7 +394,7 @@ func (c *core) announce() {
 		return
 	}
 	if err := c.bus.Publish(bus.NamespacesChanged, nil); err != nil {
-		c.tel.Log.Debug("namespaces changed", "error", err)
+		c.tel.Log.Debug("publishing a change of namespaces failed", "error", err)
 	}
 }
 
@@ -402,7 +402,7 @@ func (c *core) awaitShards(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstShards)
 	defer cancel()
 	if err := c.log.Load().Ready(ctx); err != nil {
-		c.tel.Log.Warn("the store runs, without its shards so far", "error", err)
+		c.tel.Log.Warn("the store runs but owns no shards yet", "error", err)
 	}
 }
 

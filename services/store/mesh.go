@@ -32,7 +32,7 @@ func (c *core) learnMesh(ctx context.Context) error {
 	if err := c.mesh.Learn(mesh); err != nil {
 		return fmt.Errorf("the database: %w", err)
 	}
-	c.tel.Log.Info("the database names the mesh", "mesh", mesh.Name, "id", mesh.ID, "new", mesh == fresh)
+	c.tel.Log.Info("read the mesh from the database", "mesh", mesh.Name, "id", mesh.ID, "new", mesh == fresh)
 	return nil
 }
 

@@ -14,37 +14,38 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
 )
 
-// Settings of a store. New applies the defaults to zero values, so that a program may set only what
-// it means to.
+// Settings of a store. Their tags hold the defaults, which New gives to what is zero, so that a
+// program sets only what it means to. Of fields tagged zero:"keep", 0 is a value and no default.
+// docs/operations.md has the tables, generated from the tags; see: names the part that tells more.
 type Settings struct {
-	ID             string            `help:"Name of this store, unique in the mesh. Default: host name and a random suffix."`
-	Listen         string            `help:"Address of the gRPC API for routers and edges." default:":7403"`
+	ID             string            `help:"Name of this store, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
+	Listen         string            `help:"Address of the gRPC API for routers and edges; port 0 picks a free one." default:":7403"`
 	HTTP           string            `name:"http" help:"Address of health, metrics and pprof." default:":7483"`
-	Advertise      string            `help:"Address at which others reach the gRPC API. Default: the one listened on."`
+	Advertise      string            `help:"Address at which routers and edges reach the gRPC API: needed wherever --listen names no host that they know. Default: the one listened on."`
 	NATS           string            `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
-	DB             string            `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH. Required."`
-	ShardDBs       map[string]string `name:"shard-db" help:"Further Postgres databases that hold shards, NAME=URL; may be given several times. --db is home." placeholder:"NAME=URL"`
-	Writers        int               `help:"Connections that append side by side; 0: 2 for Postgres, 1 for SQLite." default:"0"`
-	DBMinConns     int               `name:"db-min-conns" help:"Connections to Postgres that are kept, beside the writers'." default:"2"`
-	DBMaxConns     int               `name:"db-max-conns" help:"Most connections to Postgres, beside the writers'." default:"20"`
-	DBReads        int               `name:"db-reads" help:"How many of them may read the log at a time." default:"4"`
-	DBIdle         time.Duration     `name:"db-idle" help:"How long a connection may be unused." default:"30s"`
-	DBLifetime     time.Duration     `name:"db-lifetime" help:"How long a connection is used, 10 % more or less." default:"30m"`
-	DBCheck        time.Duration     `name:"db-check" help:"How often idle connections are looked after." default:"15s"`
-	DBAcquire      time.Duration     `name:"db-acquire" help:"How long a call waits for a connection before it is answered OVERLOADED." default:"5s"`
-	DBFixed        bool              `name:"db-fixed" help:"Let as many calls work at a time as there are connections, whatever that does to the database, instead of fitting their number to what it bears."`
-	DBStall        time.Duration     `name:"db-stall" help:"How long the database may take for a commit before what waits behind it is refused, to come back later." default:"1s"`
-	DBFold         time.Duration     `name:"db-fold" help:"How often what was appended of cursors and checkpoints is folded into tables with a row for each." default:"5m"`
-	Mesh           string            `help:"Name of the mesh, a part of its NATS subjects. Default: the one that the database has; main for a new database."`
-	NewMesh        bool              `name:"new-mesh" help:"Make the database one of a new mesh, named --mesh, then go on: after it was copied for a second mesh, or to rename a mesh. No store may run meanwhile."`
-	Standalone     bool              `help:"Without NATS: this is the database's only store."`
-	NewEpoch       bool              `help:"Begin a new incarnation of every topic's log, then go on: after the database was restored from a backup or a standby was promoted. No store may run meanwhile."`
-	SameEpoch      bool              `help:"Go on with the present epoch although the database was restored or promoted: nothing that was acknowledged is missing."`
-	TrustPromotion bool              `help:"Go on by itself after the promotion of a standby: it was synchronous, so that nothing acknowledged is missing."`
-	TrustClock     bool              `help:"Go by the database's clock though this machine's is more than 10 s apart: the database's is right."`
+	DB             string            `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH (one store only). Required."`
+	ShardDBs       map[string]string `name:"shard-db" help:"Further Postgres databases that hold shards, NAME=URL; may be given several times. --db is home." placeholder:"NAME=URL" see:"scaling.md#several-databases"`
+	Writers        int               `help:"Connections that append side by side, beside those of the pool; 0: 2 for Postgres, 1 for SQLite." default:"0"`
+	DBMinConns     int               `name:"db-min-conns" help:"Connections of the Postgres pool that are kept open." default:"2"`
+	DBMaxConns     int               `name:"db-max-conns" help:"Most connections of the Postgres pool; 4 of them are for what is vital." default:"20" see:"postgres-in-trouble"`
+	DBReads        int               `name:"db-reads" help:"How many connections of the pool may read the log at a time; their share stays when the limit of the pool falls." default:"4" see:"postgres-in-trouble"`
+	DBIdle         time.Duration     `name:"db-idle" help:"How long a connection of the pool may be unused before it is closed." default:"30s"`
+	DBLifetime     time.Duration     `name:"db-lifetime" help:"How long a connection of the pool is used, 10 % more or less." default:"30m"`
+	DBCheck        time.Duration     `name:"db-check" help:"How often idle connections are checked." default:"15s"`
+	DBAcquire      time.Duration     `name:"db-acquire" help:"How long a call waits for a connection before it is refused (OVERLOADED)." default:"5s" see:"postgres-in-trouble"`
+	DBFixed        bool              `name:"db-fixed" help:"Use all connections of the pool, instead of as many as make the database do more." see:"postgres-in-trouble"`
+	DBStall        time.Duration     `name:"db-stall" help:"How long a commit may take before the appends behind it are refused (UNAVAILABLE) instead of waiting." default:"1s" see:"postgres-in-trouble"`
+	DBFold         time.Duration     `name:"db-fold" help:"How often cursors and checkpoints, which are appended, are folded into tables with a row for each. More often: quicker takeovers, and a dead row for each cursor and topic that moved." default:"5m"`
+	Mesh           string            `help:"Name of the mesh, a part of its NATS subjects. Default: the one that the database has; main for a new database." see:"several-meshes-on-one-nats"`
+	NewMesh        bool              `name:"new-mesh" help:"Make the database one of a new mesh named --mesh, then go on: once, after it was copied for a second mesh, or to rename a mesh. No store may run meanwhile." see:"several-meshes-on-one-nats"`
+	Standalone     bool              `help:"Run without NATS, as the database's only store."`
+	NewEpoch       bool              `help:"Begin a new epoch of every topic's log, then go on: once, after the database was restored from a backup or a standby was promoted. No store may run meanwhile." see:"restore-and-promotion"`
+	SameEpoch      bool              `help:"Go on with the present epoch although the database was restored or promoted: once, where nothing that was acknowledged is missing." see:"restore-and-promotion"`
+	TrustPromotion bool              `help:"Go on without an operator after the promotion of a standby: standbys are synchronous, so that nothing that was acknowledged is missing." see:"restore-and-promotion"`
+	TrustClock     bool              `help:"Use the database's clock although this machine's differs by more than 10 s."`
 	AllowNoFsync   bool              `name:"allow-no-fsync" help:"Use a Postgres with fsync or full_page_writes off, which may lose what was acknowledged."`
 	LogLevel       string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio     float64           `help:"Share of traces that begin here to be sampled, 0 to 1." default:"0.01"`
+	TraceRatio     float64           `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace          time.Duration     `help:"How long a planned stop may take." default:"15s"`
 	// Clock is this machine's clock, which is compared with the database's; nil: time.Now. Tests
 	// move it.
@@ -57,21 +58,13 @@ type Settings struct {
 func (s Settings) withDefaults() Settings {
 	s.ID = cmp.Or(s.ID, settings.RandomID("store"))
 	s.Version = cmp.Or(s.Version, settings.Version())
-	s.Listen = cmp.Or(s.Listen, ":7403")
-	s.HTTP = cmp.Or(s.HTTP, ":7483")
-	s.NATS = cmp.Or(s.NATS, "nats://127.0.0.1:4222")
 	if s.Writers == 0 {
 		s.Writers = 2 // fewer share more of a commit: docs/adr/0021-fewer-larger-commits.md
 		if s.sqlite() {
 			s.Writers = 1
 		}
 	}
-	s.DBMinConns, s.DBMaxConns, s.DBReads = cmp.Or(s.DBMinConns, 2), cmp.Or(s.DBMaxConns, 20), cmp.Or(s.DBReads, 4)
-	s.DBIdle, s.DBLifetime = cmp.Or(s.DBIdle, 30*time.Second), cmp.Or(s.DBLifetime, 30*time.Minute)
-	s.DBCheck, s.DBAcquire = cmp.Or(s.DBCheck, 15*time.Second), cmp.Or(s.DBAcquire, 5*time.Second)
-	s.DBStall, s.DBFold = cmp.Or(s.DBStall, time.Second), cmp.Or(s.DBFold, 5*time.Minute)
-	s.LogLevel = cmp.Or(s.LogLevel, "info")
-	s.Grace = cmp.Or(s.Grace, 15*time.Second)
+	settings.Fill(&s)
 	return s
 }
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/eventqueue"
 	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/events/forwarder"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -25,7 +25,7 @@ const eventsWaiting = 16 << 10
 // teller publishes what happens in the store. These events are few, so that they are sent whether
 // anybody listens or not: routers know.
 type teller struct {
-	queue    *eventqueue.Queue // nil: no NATS, nobody is told
+	queue    *forwarder.Forwarder // nil: no NATS, nobody is told
 	policies *policy.Watch
 }
 
@@ -34,7 +34,7 @@ func newTeller(b *bus.Bus, owner backend.Owner, policies *policy.Watch, tel *tel
 	if b == nil {
 		return t
 	}
-	t.queue = eventqueue.New(eventqueue.Config{
+	t.queue = forwarder.New(forwarder.Config{
 		Source: owner.StoreID, Incarnation: owner.Incarnation, Request: b.Request, Subject: func() string { return bus.EventPublish },
 		Items: eventsWaiting, Log: tel.Log,
 	})
@@ -55,7 +55,7 @@ func (t *teller) expired(s backend.SessionKey) {
 // deadLetter tells of a letter that is stored, but of none that events themselves became: those
 // would go on for ever.
 func (t *teller) deadLetter(l *meshv1.DeadLetter) {
-	if t.queue == nil || events.Own(l.GetTopic()) {
+	if t.queue == nil || events.IsEvent(l.GetTopic()) {
 		return
 	}
 	t.queue.Put(events.DeadLetter, events.DeadLetter.In(t.policies.Table().For(l.GetTopic()).Prefix), letterKey(l), &pushmeshv1.Event{
@@ -73,11 +73,11 @@ func letterKey(l *meshv1.DeadLetter) string {
 }
 
 // eventsCollector reads the queue's counters at scrape.
-type eventsCollector struct{ queue *eventqueue.Queue }
+type eventsCollector struct{ queue *forwarder.Forwarder }
 
 var (
-	eventsTotal = prometheus.NewDesc("pushmesh_store_events_total", "Events ($events/…) that a router took (OK), or that are lost, by why.", []string{"code"}, nil)
-	eventsWait  = prometheus.NewDesc("pushmesh_store_events_waiting", "Events that wait for a router.", nil, nil)
+	eventsTotal = prometheus.NewDesc("pushmesh_store_events_total", "Events ($events/…) by code: OK, a router accepted them; any other code, they are lost.", []string{"code"}, nil)
+	eventsWait  = prometheus.NewDesc("pushmesh_store_events_waiting", "Events that wait to be sent to a router.", nil, nil)
 )
 
 // Describe sends the two.

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 )
 
 // Whatever a subscription of any kind lets go, because its handler is slow, is counted with its
@@ -26,7 +26,7 @@ func TestDropsAreCountedWithTheirCode(t *testing.T) {
 	if !srv.ReadyForConnections(time.Minute) {
 		t.Fatal("nats-server is not ready")
 	}
-	b := bus.New(bus.Config{URL: srv.ClientURL(), Name: "test", Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
+	b := bus.New(bus.Config{URL: srv.ClientURL(), Name: "test", Mesh: meshidtest.Identity(), Log: slog.New(slog.DiscardHandler)})
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/meshid"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/procmesh"
@@ -31,7 +31,7 @@ func TestABusJoinsItsMesh(t *testing.T) {
 		t.Cleanup(func() { _ = b.Stop(t.Context()) })
 		return b
 	}
-	member, foreigner := open(testmesh.Identity()), open(meshid.Fixed(meshid.Mesh{Name: testmesh.Mesh.Name, ID: meshid.NewID()}))
+	member, foreigner := open(meshidtest.Identity()), open(meshid.Fixed(meshid.Mesh{Name: meshidtest.Mesh.Name, ID: meshid.NewID()}))
 	belongs := meshid.New("")
 	b := open(belongs)
 	gaps, heard := make(chan struct{}, 100), make(chan string, 100)
@@ -58,7 +58,7 @@ func TestABusJoinsItsMesh(t *testing.T) {
 	if b.Connected() || b.Check() == nil || code.Of(b.Publish("a", nil)) != wirev1.Code_CODE_UNAVAILABLE {
 		t.Error("it takes part in a mesh that it does not know")
 	}
-	if err := belongs.Learn(testmesh.Mesh); err != nil {
+	if err := belongs.Learn(meshidtest.Mesh); err != nil {
 		t.Fatal(err)
 	}
 	procmesh.Await(t, "it joins", func() bool { return b.Connected() && member.Connected() && foreigner.Connected() })

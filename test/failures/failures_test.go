@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
@@ -32,7 +34,7 @@ func TestFaultsLoseNothing(t *testing.T) {
 	if times > 0 {
 		options.Stores, options.Routers, streams = 2, 3, 8
 	}
-	only, err := table.Only(os.Getenv("PUSHMESH_FAILURES_ONLY"))
+	only, err := regexp.Compile(strings.ReplaceAll(os.Getenv("PUSHMESH_FAILURES_ONLY"), ",", "|"))
 	if err != nil {
 		t.Fatal("PUSHMESH_FAILURES_ONLY: ", err)
 	}

@@ -1,199 +1,83 @@
-// Command load measures a server that fans messages out: what an idle connection costs, and what a
-// delivery costs.
+// Command bench measures the tiers, beside other servers and bare loops, all in one run each:
 //
-//	load -proto push  -addr 127.0.0.1:7400 -publish 127.0.0.1:7401 -pids 123 -conns 10000 -idle
-//	load -proto redis -addr 127.0.0.1:6379 -pids 124 -conns 1000 -span 2s -window 64
-//	load -proto nats  -addr 127.0.0.1:4222 -pids 125 -conns 1000 -window 1 -json rows.jsonl
+//	bench edge|edge-guard|store|store-long|router|pool|compute|compute-long|claims|claims-long|million [FLAGS]
 //
-// One publisher publishes to one topic that all connections subscribe to. -window is how many
-// messages may be published and not yet be with everyone. CPU and memory are the server's own, from
-// /proc. A run in which a message is missing fails.
+// `make bench PART=edge` builds what a suite needs and runs it; docs/benchmarks.md says what the
+// rows mean.
 package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"os/signal"
+	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+	"syscall"
 
-	"github.com/pushmesh/pushmesh/test/load/fan"
-	"github.com/pushmesh/pushmesh/test/load/procfs"
-	"github.com/pushmesh/pushmesh/test/load/publisher"
-	"github.com/pushmesh/pushmesh/test/load/swarm"
-	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/claims"
+	"github.com/pushmesh/pushmesh/test/load/compute"
+	"github.com/pushmesh/pushmesh/test/load/edge"
+	"github.com/pushmesh/pushmesh/test/load/guard"
+	"github.com/pushmesh/pushmesh/test/load/million"
+	"github.com/pushmesh/pushmesh/test/load/pool"
+	"github.com/pushmesh/pushmesh/test/load/router"
+	"github.com/pushmesh/pushmesh/test/load/store"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 )
 
-// config of a run.
-type config struct {
-	proto, addr, publish, topic, name, json string
-	pids                                    []int
-	conns, window, size                     int
-	idle                                    bool
-	span, timeout                           time.Duration
+// suites by name, some with flags that others may follow.
+var suites = map[string]struct {
+	begin func(*suite.Run) *suite.Suite
+	flags string
+}{
+	"edge":         {edge.New, ""},
+	"edge-guard":   {guard.New, ""},
+	"store":        {store.New, ""},
+	"store-long":   {store.New, "-long -timeout 40m"},
+	"router":       {router.New, ""},
+	"pool":         {pool.New, ""},
+	"compute":      {compute.New, ""},
+	"compute-long": {compute.New, "-rounds 9 -span 2s -mix-rounds 5 -mix-span 20s -isolate-rounds 6 -timeout 25m"},
+	"claims":       {claims.New, ""},
+	"claims-long":  {claims.New, "-span 60s -waiting 90000 -timeout 30m"},
+	"million":      {million.New, ""},
 }
 
-func parse(args []string) (*config, error) {
-	c := &config{}
-	f := flag.NewFlagSet("load", flag.ContinueOnError)
-	f.StringVar(&c.proto, "proto", "push", "push, redis, nats, mqtt or bare")
-	f.StringVar(&c.addr, "addr", "127.0.0.1:7400", "where subscribers connect")
-	f.StringVar(&c.publish, "publish", "127.0.0.1:7401", "push: the router to publish to (others: -addr)")
-	f.StringVar(&c.topic, "topic", "bench/"+strconv.Itoa(os.Getpid()), "topic, channel or subject")
-	f.StringVar(&c.name, "name", "", "of the server, in results; -proto by default")
-	f.StringVar(&c.json, "json", "", "append the results to this file, an object a line")
-	pids := f.String("pids", "", "the server's processes, separated by commas")
-	f.IntVar(&c.conns, "conns", 1000, "subscribers")
-	f.IntVar(&c.window, "window", 1, "messages in flight")
-	f.IntVar(&c.size, "size", 64, "bytes of payload")
-	f.DurationVar(&c.span, "span", 2*time.Second, "how long to publish")
-	f.BoolVar(&c.idle, "idle", false, "only connect, subscribe, and look at memory")
-	f.DurationVar(&c.timeout, "timeout", 2*time.Minute, "of the whole run")
-	if err := f.Parse(args); err != nil {
-		return nil, err
-	}
-	for _, p := range strings.Split(*pids, ",") {
-		pid, err := strconv.Atoi(strings.TrimSpace(p))
-		if err != nil {
-			return nil, fmt.Errorf("-pids %q: %w", *pids, err)
-		}
-		c.pids = append(c.pids, pid)
-	}
-	if c.conns < 1 || c.window < 1 || c.size < publisher.StampSize {
-		return nil, fmt.Errorf("-conns and -window are 1 at least, -size %d", publisher.StampSize)
-	}
-	if c.name == "" {
-		c.name = c.proto
-	}
-	return c, nil
-}
+// workers by kind.
+var workers = []map[string]suite.Work{router.Workers, million.Workers, compute.Workers, pool.Workers}
 
 func main() {
-	if err := run(context.Background(), os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "load:", err)
+	// Children end with the thread that started them, which therefore is the one that lives as long
+	// as the process.
+	runtime.LockOSThread()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, args []string) error {
-	c, err := parse(args)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	rows, err := c.measure(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(table.Print(os.Stdout, rows), appendTo(c.json, rows))
-}
-
-// dialect of the server, and a publisher to it.
-func (c *config) dialect(ctx context.Context) (swarm.Dialect, func() (fan.Source, error), error) {
-	switch c.proto {
-	case "push":
-		d := &swarm.Push{Topics: func(int) []string { return []string{c.topic} }, HeartbeatMs: 600_000}
-		return d, func() (fan.Source, error) { return publisher.New(ctx, c.publish, c.topic, c.size) }, nil
-	case "redis":
-		return swarm.Redis(c.topic, c.size), func() (fan.Source, error) { return publisher.Redis(ctx, c.addr, c.topic, c.size) }, nil
-	case "nats":
-		return swarm.NATS(c.topic, c.size), func() (fan.Source, error) { return publisher.NATS(ctx, c.addr, c.topic, c.size) }, nil
-	case "mqtt":
-		return &swarm.MQTT{Topic: c.topic}, func() (fan.Source, error) { return publisher.MQTT(ctx, c.addr, c.topic, c.size) }, nil
-	case "bare":
-		return &swarm.Bare{Size: c.size}, func() (fan.Source, error) { return publisher.Bare(ctx, c.addr, c.size) }, nil
-	}
-	return nil, nil, fmt.Errorf("-proto %q: push, redis, nats, mqtt or bare", c.proto)
-}
-
-// sampled is of how many deliveries one is timed.
-const sampled = 64
-
-func (c *config) measure(ctx context.Context) (rows []table.Row, err error) {
-	d, src, err := c.dialect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rss, err := procfs.RSS(c.pids...)
-	if err != nil {
-		return nil, err
-	}
-	cpu, err := procfs.CPU(c.pids...)
-	if err != nil {
-		return nil, err
-	}
-	seen, took := 0, []time.Duration(nil)
-	s, err := swarm.Dial(ctx, swarm.Config{Addr: c.addr, Dialect: d, Conns: c.conns, Message: func(_ int, frame []byte) {
-		if seen++; seen%sampled == 0 {
-			if at, ok := publisher.Stamped(frame); ok {
-				took = append(took, time.Since(at))
+	if len(args) == 4 && args[0] == suite.WorkerFlag {
+		for _, some := range workers {
+			if work := some[args[1]]; work != nil {
+				return suite.Obey(ctx, work, args[2], args[3], os.Stdin, os.Stdout)
 			}
 		}
-	}})
-	if err != nil {
-		return nil, err
+		return fmt.Errorf("no such worker: %q", args[1])
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if c.idle {
-		return c.idleRows(rss, cpu)
+	names := strings.Join(slices.Sorted(maps.Keys(suites)), "|")
+	if len(args) == 0 {
+		return fmt.Errorf("usage: bench %s [FLAGS]; -h behind a name lists its flags", names)
 	}
-	out := &fan.Out{Name: c.name, PIDs: c.pids, Conns: c.conns, Swarm: s, Patience: min(c.timeout, time.Minute)}
-	if out.Source, err = src(); err != nil {
-		return nil, err
+	s, ok := suites[args[0]]
+	if !ok {
+		return fmt.Errorf("there is no suite %q, but %s", args[0], names)
 	}
-	got, err := out.Pump(ctx, c.window, c.span)
-	if err = errors.Join(err, out.Source.Close()); err != nil {
-		return nil, err
-	}
-	return c.fanRows(got, took)
-}
-
-func (c *config) idleRows(rss int64, cpu time.Duration) ([]table.Row, error) {
-	rss1, err := procfs.RSS(c.pids...)
-	if err != nil {
-		return nil, err
-	}
-	cpu1, err := procfs.CPU(c.pids...)
-	name, n := fmt.Sprintf("%s, %d idle connections", c.name, c.conns), float64(c.conns)
-	return []table.Row{
-		table.Figure(name+": memory", float64(rss1-rss)/n, "B/connection", ""),
-		table.Figure(name+": CPU to connect and subscribe", (cpu1-cpu).Seconds()*1e6/n, "µs/connection", ""),
-	}, err
-}
-
-func (c *config) fanRows(got fan.Sample, took []time.Duration) ([]table.Row, error) {
-	if len(took) == 0 {
-		return nil, errors.New("no delivery carried a stamp")
-	}
-	slices.Sort(took)
-	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	name := fmt.Sprintf("%s fan-out to %d, window %d", c.name, c.conns, c.window)
-	return []table.Row{
-		table.Figure(name+": rate", got.Rate(), "deliveries/s", ""),
-		table.Figure(name+": server CPU", got.PerDelivery(), "µs/delivery", ""),
-		table.Figure(name+": latency p50", ms(took[len(took)/2]), "ms", ""),
-		table.Figure(name+": latency p99", ms(took[len(took)*99/100]), "ms", ""),
-	}, nil
-}
-
-// appendTo appends the rows to a file, an object a line.
-func appendTo(file string, rows []table.Row) error {
-	if file == "" {
-		return nil
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("results: %w", err)
-	}
-	enc := json.NewEncoder(f)
-	for _, r := range rows {
-		err = errors.Join(err, enc.Encode(r))
-	}
-	return errors.Join(err, f.Close())
+	return suite.Main(ctx, args[0], s.begin, append(strings.Fields(s.flags), args[1:]...))
 }

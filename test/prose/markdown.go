@@ -22,13 +22,15 @@ var (
 func markdown(text []byte) []byte {
 	lines := strings.Split(string(text), "\n")
 	var out []string
-	coded := false
+	coded, indented := false, false
 	for i := 0; i < len(lines); i++ {
 		l := lines[i]
 		if fence.MatchString(l) {
 			coded = !coded
 		}
-		if coded || stays(l) {
+		// Code by indentation begins behind an empty line, and goes on over such lines.
+		indented = strings.HasPrefix(l, "    ") && (indented || len(out) > 0 && out[len(out)-1] == "" && !inList(out)) || indented && l == ""
+		if coded || indented || stays(l) {
 			out = append(out, l)
 			continue
 		}
@@ -36,10 +38,6 @@ func markdown(text []byte) []byte {
 		first := indent
 		if m := item.FindString(l); m != "" {
 			first, indent = m, strings.Repeat(" ", len(m))
-		}
-		if strings.HasPrefix(l, "    ") && len(out) > 0 && out[len(out)-1] == "" && first == indent && !inList(out) {
-			out = append(out, l) // code by indentation
-			continue
 		}
 		whole := []string{strings.TrimSpace(l[len(first):])}
 		for i+1 < len(lines) && !stays(lines[i+1]) && !fence.MatchString(lines[i+1]) && !item.MatchString(lines[i+1]) {

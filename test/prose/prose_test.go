@@ -39,6 +39,7 @@ func TestOneSentenceALine(t *testing.T) {
 		"short":     {"Ports, e.g. Numbers, are fine.\n", "Ports, e.g. Numbers, are fine.\n"},
 		"table":     {"| a. B | c. D |\n|---|---|\n", "| a. B | c. D |\n|---|---|\n"},
 		"code":      {"```\nOne. Two.\n```\n", "```\nOne. Two.\n```\n"},
+		"indented":  {"So:\n\n    one. Two\n    three  | x\n\n      four\n\nEnd. Of it.\n", "So:\n\n    one. Two\n    three  | x\n\n      four\n\nEnd.\nOf it.\n"},
 		"in code":   {"The flag `a. B` stays.\n", "The flag `a. B` stays.\n"},
 		"heading":   {"# One. Two.\n", "# One. Two.\n"},
 	} {

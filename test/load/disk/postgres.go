@@ -15,6 +15,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // settings of the server that are an operator's to choose; commits are fsynced whatever they are.
@@ -50,28 +51,18 @@ func Start(ctx context.Context) (*Postgres, error) {
 // age gives the server segments of its log to use again, as one has that was up for a while. A new
 // server makes a segment each time that one is full, which writes 16 MiB of zeros and fsyncs them
 // while every commit waits.
-func (d *Postgres) age(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, d.server.Superuser())
-	if err != nil {
-		return err
-	}
+func (d *Postgres) age(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, d.server.Superuser()))
 	defer func() { _ = conn.Close(ctx) }()
 	for range segments {
-		if _, err := conn.Exec(ctx, "SELECT pg_logical_emit_message(false, 'age', '')"); err != nil {
-			// there is nothing to switch from otherwise
-			return err
-		}
-		if _, err := conn.Exec(ctx, "SELECT pg_switch_wal()"); err != nil {
-			return err
-		}
+		// there is nothing to switch from otherwise
+		try.Get(conn.Exec(ctx, "SELECT pg_logical_emit_message(false, 'age', '')"))
+		try.Get(conn.Exec(ctx, "SELECT pg_switch_wal()"))
 	}
-	if _, err := conn.Exec(ctx, "CHECKPOINT"); err != nil {
-		return err
-	}
+	try.Get(conn.Exec(ctx, "CHECKPOINT"))
 	kept := 0
-	if err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_ls_waldir()").Scan(&kept); err != nil {
-		return err
-	}
+	try.Do(conn.QueryRow(ctx, "SELECT count(*) FROM pg_ls_waldir()").Scan(&kept))
 	if kept < segments/2 {
 		return fmt.Errorf("the server keeps %d segments of its log of %d", kept, segments)
 	}
@@ -80,18 +71,14 @@ func (d *Postgres) age(ctx context.Context) error {
 
 // check says how the server is set, and refuses one whose commits are not on the disk when they are
 // answered.
-func (d *Postgres) check(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, d.server.Superuser())
-	if err != nil {
-		return err
-	}
+func (d *Postgres) check(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, d.server.Superuser()))
 	defer func() { _ = conn.Close(ctx) }()
 	var said []string
 	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size", "min_wal_size", "wal_buffers", "wal_compression", "checkpoint_timeout"} {
 		var value string
-		if err := conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
-			return err
-		}
+		try.Do(conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value))
 		if (name == "fsync" || name == "synchronous_commit" || name == "full_page_writes") && value != "on" {
 			return fmt.Errorf("%s is %s: nothing measured here would count", name, value)
 		}
@@ -132,16 +119,11 @@ func (d *Postgres) Checkpoint(ctx context.Context) error {
 func (d *Postgres) Close() error { return errors.Join(d.server.Kill(), os.RemoveAll(d.dir)) }
 
 // PIDs of every process of the server.
-func (d *Postgres) PIDs() ([]int, error) {
-	b, err := os.ReadFile(filepath.Join(d.dir, "data", "postmaster.pid"))
-	if err != nil {
-		return nil, err
-	}
+func (d *Postgres) PIDs() (_ []int, err error) {
+	defer try.Catch(&err)
+	b := try.Get(os.ReadFile(filepath.Join(d.dir, "data", "postmaster.pid")))
 	first, _, _ := strings.Cut(string(b), "\n")
-	pid, err := strconv.Atoi(first)
-	if err != nil {
-		return nil, err
-	}
+	pid := try.Get(strconv.Atoi(first))
 	children, err := procfs.Children(pid)
 	return append(children, pid), err
 }

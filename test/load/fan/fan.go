@@ -11,6 +11,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // Source publishes n messages at once; the answers of the server are not waited for.
@@ -67,19 +68,16 @@ func (o *Out) Pump(ctx context.Context, window int, span time.Duration) (Sample,
 
 // publish says how many messages it sent until the end.
 func (o *Out) publish(ctx context.Context, window int, end time.Time) (sent int, err error) {
+	defer try.Catch(&err)
 	half := (window + 1) / 2
 	for n := window; ; n = half {
-		if err := o.Source.Publish(n); err != nil {
-			return sent, err
-		}
+		try.Do(o.Source.Publish(n))
 		sent += n
 		if !time.Now().Before(end) || ctx.Err() != nil {
 			return sent, nil
 		}
 		o.Swarm.Await(sent - window + half)
-		if err := o.wait(); err != nil {
-			return sent, err
-		}
+		try.Do(o.wait())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 
+	"github.com/pushmesh/pushmesh/test/load/try"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,21 +33,18 @@ func Split() (one, others CPUs, ok bool) {
 // Do runs f with this thread on those CPUs alone, and so every process that f starts. nil: as it
 // is.
 func (c CPUs) Do(f func() error) (err error) {
+	defer try.Catch(&err)
 	if c == nil {
 		return f()
 	}
 	runtime.LockOSThread() // the main goroutine is already
 	defer runtime.UnlockOSThread()
 	var before, set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return err
-	}
+	try.Do(unix.SchedGetaffinity(0, &before))
 	for _, cpu := range c {
 		set.Set(cpu)
 	}
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return err
-	}
+	try.Do(unix.SchedSetaffinity(0, &set))
 	defer func() { err = errors.Join(err, unix.SchedSetaffinity(0, &before)) }()
 	return f()
 }

@@ -1,14 +1,11 @@
 package local
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // Mesh of processes: nats-server, one store or several, one router, some edges.
@@ -58,76 +56,35 @@ func (d Dir) StartMesh(ctx context.Context, prog Programs, edges int, edgeArgs .
 	return m, nil
 }
 
-func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []string) error {
-	var err error
-	if m.NATS, err = m.dir.StartNATS(ctx, prog.NATS); err != nil {
-		return err
-	}
+func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []string) (err error) {
+	defer try.Catch(&err)
+	m.NATS = try.Get(m.dir.StartNATS(ctx, prog.NATS))
 	m.nats = "nats://" + m.NATS.Addr
 	db := prog.DB
 	if db == "" {
 		db = "sqlite:" + filepath.Join(string(m.dir), fmt.Sprintf("store-%d.db", time.Now().UnixNano()))
 	}
-	if m.Store, err = m.tier("store", "store-1", "--db", db); err != nil {
-		return err
-	}
+	m.Store = try.Get(m.tier("store", "store-1", "--db", db))
 	stores, all := m.Store.Addr, []*Process{m.Store}
 	if prog.TwoStores {
-		if m.Second, err = m.tier("store", "store-2", "--db", db); err != nil {
-			return err
-		}
+		m.Second = try.Get(m.tier("store", "store-2", "--db", db))
 		stores, all = stores+","+m.Second.Addr, append(all, m.Second)
 	}
-	err = prog.RouterOn.Do(func() (err error) {
+	try.Do(prog.RouterOn.Do(func() (err error) {
 		m.Router, err = m.tier("router", "router-1", append([]string{
 			"--stores", stores, "--producer-rate", "10000000", "--producer-in-flight", "1000000", "--max-in-flight", "1000000",
 			"--append-wait", "10s",
 		}, prog.RouterArgs...)...)
 		return err
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	for i := range edges {
-		e, err := m.tier("edge", fmt.Sprintf("edge-%d", i+1), append([]string{"--stores", stores}, edgeArgs...)...)
-		if err != nil {
-			return err
-		}
+		e := try.Get(m.tier("edge", fmt.Sprintf("edge-%d", i+1), append([]string{"--stores", stores}, edgeArgs...)...))
 		m.Edges = append(m.Edges, e)
 	}
 	for _, p := range append(append(all, m.Router), m.Edges...) {
-		if err := p.ready(ctx); err != nil {
-			return err
-		}
+		try.Do(p.ready(ctx))
 	}
 	return m.settle(ctx)
-}
-
-// Hold starts an edge without connections that wants topics, numbers FROM to before TO of a pattern
-// such as user/%d/inbox, and waits until it has announced that. It ends with in.
-func (m *Mesh) Hold(ctx context.Context, path, id, topics string, from, to int, more ...string) (p *Process, in io.WriteCloser, err error) {
-	args := append([]string{"-id", id, "-nats", m.nats, "-stores", m.Store.Addr, "-topics", topics, "-from", strconv.Itoa(from), "-to", strconv.Itoa(to)}, more...)
-	p, in, out, err := m.dir.StartTool(id, path, args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	said := make(chan error, 1)
-	go func() {
-		line, err := bufio.NewReader(out).ReadString('\n')
-		if line != "ready\n" {
-			err = errors.Join(fmt.Errorf("%s said %q: %s", id, line, p.Log()), err)
-		}
-		said <- err
-	}()
-	select {
-	case err = <-said:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		p.Kill()
-	}
-	return p, in, err
 }
 
 // AnotherRouter starts one more and waits until it is ready. It is the caller's to stop.
@@ -139,15 +96,10 @@ func (m *Mesh) AnotherRouter(ctx context.Context, id string) (*Process, error) {
 	return p, p.ready(ctx)
 }
 
-func (m *Mesh) tier(name, id string, more ...string) (*Process, error) {
-	addr, err := ports.Addr()
-	if err != nil {
-		return nil, err
-	}
-	httpAddr, err := ports.Addr()
-	if err != nil {
-		return nil, err
-	}
+func (m *Mesh) tier(name, id string, more ...string) (_ *Process, err error) {
+	defer try.Catch(&err)
+	addr := try.Get(ports.Addr())
+	httpAddr := try.Get(ports.Addr())
 	p := &Process{Name: id, Addr: addr, HTTP: httpAddr}
 	if name == "edge" {
 		p.env = m.edgeEnv
@@ -218,20 +170,13 @@ func (d Dir) StartNATS(ctx context.Context, path string) (*Process, error) {
 }
 
 // peer starts a server that is told its port.
-func (d Dir) peer(ctx context.Context, name string, command func(port string) (path string, args []string)) (*Process, error) {
-	addr, err := ports.Addr()
-	if err != nil {
-		return nil, err
-	}
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, err
-	}
+func (d Dir) peer(ctx context.Context, name string, command func(port string) (path string, args []string)) (_ *Process, err error) {
+	defer try.Catch(&err)
+	addr := try.Get(ports.Addr())
+	_, port := try.Get2(net.SplitHostPort(addr))
 	p := &Process{Name: name, Addr: addr}
 	path, args := command(port)
-	if err := d.start(p, path, args...); err != nil {
-		return nil, err
-	}
+	try.Do(d.start(p, path, args...))
 	if err := p.listening(ctx); err != nil {
 		p.Stop()
 		return nil, errors.Join(err)

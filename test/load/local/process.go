@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/pushmesh/pushmesh/test/load/try"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -60,29 +63,14 @@ func (d Dir) start(p *Process, path string, args ...string) error {
 	return nil
 }
 
-// StartSelf starts this program again with other arguments, to talk with over its standard input
-// and output.
-func (d Dir) StartSelf(name string, args ...string) (*Process, io.WriteCloser, io.Reader, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return d.StartTool(name, self, args...)
-}
-
 // StartTool starts a program to talk with over its standard input and output.
-func (d Dir) StartTool(name, path string, args ...string) (*Process, io.WriteCloser, io.Reader, error) {
+func (d Dir) StartTool(name, path string, args ...string) (_ *Process, _ io.WriteCloser, _ io.Reader, err error) {
+	defer try.Catch(&err)
 	p := &Process{Name: name, cmd: exec.Command(path, args...)}
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	in := try.Get(p.cmd.StdinPipe())
 	// A pipe of its own: one of exec's would be closed as soon as the process ends, with the last
 	// words in it.
-	out, write, err := os.Pipe()
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	out, write := try.Get2(os.Pipe())
 	p.cmd.Stdout = write
 	err = errors.Join(d.start(p, path), write.Close())
 	return p, in, out, err
@@ -104,8 +92,8 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Terminate asks the process to stop, and does not wait.
-func (p *Process) Terminate() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+// Signal sends one to the process, and does not wait.
+func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
 // Stop ends the process, with SIGKILL if it doesn't within a few seconds, and waits for its end.
 func (p *Process) Stop() {
@@ -178,18 +166,30 @@ func (p *Process) ready(ctx context.Context) error {
 }
 
 // Get asks the process's HTTP server.
-func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
+func (p *Process) Get(ctx context.Context, path string) (_ []byte, err error) {
+	defer try.Catch(&err)
+	req := try.Get(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil))
+	resp := try.Get(http.DefaultClient.Do(req))
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s of %s: %s", path, p.Name, resp.Status)
 	}
 	return io.ReadAll(resp.Body)
+}
+
+// Figures are the process's metrics, by name and labels.
+func (p *Process) Figures(ctx context.Context) (map[string]float64, error) {
+	text, err := p.Get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			if v, err := strconv.ParseFloat(value, 64); err == nil {
+				all[name] = v
+			}
+		}
+	}
+	return all, nil
 }

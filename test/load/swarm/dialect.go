@@ -43,6 +43,14 @@ type Push struct {
 	HeartbeatMs uint32
 }
 
+// Never is a heartbeat in milliseconds that is longer than any measurement: none falls due.
+const Never = 600_000
+
+// Subscribe is Push where everybody subscribes to the same topics and needs no heartbeat.
+func Subscribe(topics ...string) *Push {
+	return &Push{Topics: func(int) []string { return topics }, HeartbeatMs: Never}
+}
+
 // Hello writes Hello and every Subscribe at once, which the protocol allows.
 func (p *Push) Hello(n int) ([]byte, int) {
 	b, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{

@@ -15,6 +15,10 @@ func TestStats(t *testing.T) {
 	if r := Ratios([]float64{2, 9, 5}, []float64{1, 3}); !slices.Equal(r, []float64{2, 3}) {
 		t.Errorf("ratios %v", r)
 	}
+	// The machine was three times slower in the second round: that meets both.
+	if r := Ratio([]float64{2, 6, 2}, []float64{1, 3, 1}); r != 2 || Ratio(nil, []float64{1}) != 0 {
+		t.Errorf("ratio %v", r)
+	}
 	if s := Spread([]float64{3, 1.2345, 2}); s != "1.23 to 3" {
 		t.Error(s)
 	}

@@ -1,4 +1,4 @@
-// Command lockload loads an etcd with locks, as test/load/claimbench does a mesh with claims:
+// Command lockload loads an etcd with locks, as test/load/claims does a mesh with claims:
 // concurrency.Mutex, a session for each owner. It says "ready", carries out the orders on its
 // standard input, and answers each with a line of JSON.
 //
@@ -42,7 +42,7 @@ type answer struct {
 }
 
 func run(ctx context.Context, addr string) error {
-	fmt.Println("ready")
+	fmt.Println(`"ready"`)
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		var owners, conns, n int

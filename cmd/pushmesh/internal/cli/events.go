@@ -47,7 +47,7 @@ func (c *eventsCmd) filters() (all []string) {
 // Run is `sub --grpc` for the topics of events.
 func (c *eventsCmd) Run(ctx context.Context, stdio stdio) error {
 	for _, f := range c.filters() {
-		if events.Wanted(f) == 0 {
+		if events.KindsOf(f) == 0 {
 			return usage("%s: there is no such kind of events", strings.TrimPrefix(f, events.Root+"/"))
 		}
 	}

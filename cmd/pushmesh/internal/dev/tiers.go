@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/settings"
+
 	"github.com/pushmesh/pushmesh/services/compute"
 	"github.com/pushmesh/pushmesh/services/edge"
 	"github.com/pushmesh/pushmesh/services/router"
@@ -48,5 +50,6 @@ func (m *Mesh) newEdge(ctx context.Context) (*edge.Edge, error) {
 	return edge.New(ctx, edge.Settings{
 		ID: edgeID, Listen: m.set.Edge, HTTP: m.set.EdgeHTTP, LogLevel: m.set.LogLevel, Grace: m.set.Grace,
 		NATS: m.nats.URL(), Stores: []string{m.store.Addr()}, Computes: []string{m.compute.Addr()}, Loops: m.set.Loops, Poller: m.set.Poller,
+		CatchupRate: settings.Default[edge.Settings]().CatchupRate,
 	})
 }

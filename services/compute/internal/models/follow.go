@@ -35,7 +35,7 @@ func (m *Models) run(ctx context.Context) {
 		if since := time.Since(asked); since >= m.every || m.relisting() && since >= leastPause {
 			asked = time.Now()
 			if err := m.ask(ctx); err != nil && ctx.Err() == nil {
-				m.cfg.Log.Debug("models not listed", "error", err)
+				m.cfg.Log.Debug("listing models failed", "error", err)
 			}
 		}
 		if k, ok := m.first(); ok {
@@ -164,7 +164,7 @@ func (m *Models) load(ctx context.Context, k key) {
 		wait = failedRetry
 	}
 	m.failed[k] = failure{err: code.From(err), before: time.Now().Add(wait)}
-	m.cfg.Log.Warn("model not loaded", "name", k.name, "version", k.version, "error", err)
+	m.cfg.Log.Warn("loading a model failed", "name", k.name, "version", k.version, "error", err)
 }
 
 // read a file and parse it. A parser that panics is a fault of this program, and shall not end the

@@ -10,10 +10,10 @@ type metrics struct {
 func newMetrics(m *Models, reg prometheus.Registerer) *metrics {
 	all := &metrics{
 		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_compute_model_loads_total", Help: "Models read from the store and parsed, by how it ended.",
+			Name: "pushmesh_compute_model_loads_total", Help: "Attempts to read a model from the store and parse it, by code.",
 		}, []string{"code"}),
 		evicted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "pushmesh_compute_models_evicted_total", Help: "Models that made room for others.",
+			Name: "pushmesh_compute_models_evicted_total", Help: "Models removed from memory to make room for others.",
 		}),
 	}
 	gauge := func(name, help string, value func() int) {
@@ -23,8 +23,8 @@ func newMetrics(m *Models, reg prometheus.Registerer) *metrics {
 			return float64(value())
 		}))
 	}
-	gauge("pushmesh_compute_models", "Versions of models that are loaded.", func() int { return len(m.loaded.at) })
-	gauge("pushmesh_compute_model_bytes", "Memory of the models that are loaded.", func() int { return m.loaded.bytes })
+	gauge("pushmesh_compute_models", "Versions of models in memory.", func() int { return len(m.loaded.at) })
+	gauge("pushmesh_compute_model_bytes", "Memory that the loaded models take.", func() int { return m.loaded.bytes })
 	reg.MustRegister(all.loads, all.evicted)
 	return all
 }

@@ -36,14 +36,14 @@ func newRollouts(log *slog.Logger, reg prometheus.Registerer) *rollouts {
 	all := &rollouts{
 		log: log, now: time.Now, known: map[string][]*rollout{},
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_compute_rollout_calls_total", Help: "Rankings of namespaces that roll a model out, by the version that answered: pinned or next.",
+			Name: "pushmesh_compute_rollout_calls_total", Help: "Rankings in namespaces that roll out a model, by the version that answered: pinned or next.",
 		}, []string{"version"}),
 		errs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "pushmesh_compute_rollout_errors_total", Help: "Rankings that the new version of a model failed and the pinned one answered.",
+			Name: "pushmesh_compute_rollout_errors_total", Help: "Rankings for which the next version of a model failed, so that the pinned one answered.",
 		}),
 	}
 	reg.MustRegister(all.calls, all.errs, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pushmesh_compute_rollouts_frozen", Help: "Roll-outs whose new version gets no calls here, since it exceeded its bounds.",
+		Name: "pushmesh_compute_rollouts_frozen", Help: "Roll-outs whose next version gets no calls on this node, since it exceeded max_error_share or max_slowdown.",
 	}, func() float64 { return float64(all.frozen()) }))
 	return all
 }
@@ -166,7 +166,7 @@ func (a *rollouts) judged(r *rollout, change func() (why string)) {
 	r.frozen = r.frozen || freeze
 	a.mu.Unlock()
 	if freeze {
-		a.log.Warn("roll-out frozen: the new version of the model gets no more calls here until the policy changes",
+		a.log.Warn("roll-out frozen: the next version of the model gets no more calls on this node until the policy changes",
 			"namespace", r.namespace, "model", r.name, "version", r.version, "next_version", r.next, "reason", why)
 	}
 }

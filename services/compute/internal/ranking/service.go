@@ -69,35 +69,35 @@ func New(cfg Config) *Service {
 		parts:    score.Parts{Expressions: programs, Models: cfg.Models},
 		rollouts: newRollouts(cfg.Log, reg),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_compute_jobs_total", Help: "Ranking jobs by how they ended.",
+			Name: "pushmesh_compute_jobs_total", Help: "Ranking jobs that ended, by code.",
 		}, []string{"code"}),
 		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pushmesh_compute_wait_seconds", Help: "How long jobs waited for their first slice.", Buckets: buckets,
+			Name: "pushmesh_compute_wait_seconds", Help: "Time that jobs waited before they ran.", Buckets: buckets,
 		}),
 		run: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pushmesh_compute_run_seconds", Help: "CPU time of jobs, over all slices.", Buckets: buckets,
+			Name: "pushmesh_compute_run_seconds", Help: "CPU time that a job took in all.", Buckets: buckets,
 		}),
 	}
 	reg.MustRegister(s.jobs, s.wait, s.run)
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pushmesh_compute_expressions", Help: "Compiled expressions that are kept, 512 at most.",
+		Name: "pushmesh_compute_expressions", Help: "Compiled expressions in the cache, 512 at most.",
 	}, func() float64 { return float64(programs.Len()) }))
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pushmesh_compute_unready_jobs", Help: "Jobs that wait for an expression to be compiled or a model to be loaded, 1,024 at most.",
+		Name: "pushmesh_compute_preparing_jobs", Help: "Jobs that wait for an expression to be compiled or a model to be loaded, 1,024 at most.",
 	}, func() float64 { return float64(s.anteroom.waiting()) }))
 	for l := range cpupool.Lanes {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "pushmesh_compute_queue_depth", Help: "Jobs that wait.", ConstLabels: prometheus.Labels{"lane": l.String()},
+			Name: "pushmesh_compute_queue_depth", Help: "Jobs that wait to run.", ConstLabels: prometheus.Labels{"lane": l.String()},
 		}, func() float64 { return float64(p.Depth(l)) }))
 	}
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pushmesh_compute_queued_cost", Help: "Estimated steps of the jobs that wait or run.",
+		Name: "pushmesh_compute_queued_cost", Help: "Estimated cost of the jobs that wait or run, in steps.",
 	}, func() float64 { return float64(p.Cost()) }))
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pushmesh_compute_lost_workers", Help: "Workers replaced whose job has not come back from a step yet.",
+		Name: "pushmesh_compute_stuck_workers", Help: "Workers that were replaced and whose job still runs.",
 	}, func() float64 { now, _ := p.Lost(); return float64(now) }))
 	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "pushmesh_compute_lost_workers_total", Help: "Workers replaced because their job did not come back from a step.",
+		Name: "pushmesh_compute_replaced_workers_total", Help: "Workers that were replaced because a step of their job took too long.",
 	}, func() float64 { _, ever := p.Lost(); return float64(ever) }))
 	return s
 }

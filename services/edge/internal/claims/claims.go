@@ -1,85 +1,151 @@
-// Package claims carries what subscribers claim from their loops to the client of the stores, and
-// what that tells back to the loops.
+// Package claims is what an event loop knows of the claims of its connections: the resources that
+// each is told of, its requests that are not answered, and what it is to be told next. The stores
+// decide who holds a resource; package handover carries requests to them.
 package claims
 
 import (
-	"context"
-	"sync"
+	"slices"
+	"time"
 
-	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/serial"
 )
 
-// Client does what claims ask of stores: claimclient.Client has it.
-type Client interface {
-	// Do calls done exactly once, on another goroutine, after some seconds at most.
-	Do(ctx context.Context, op *meshv1.ClaimOp, done func(*meshv1.ClaimResult))
-	// End says that a connection is gone, also to what is under way for it.
-	End(conn uint64)
+// Delivery is what claims need of the loop's connections.
+type Delivery interface {
+	// ControlBytes is how many bytes of the edge's own frames are queued for a connection.
+	ControlBytes(c exchange.Conn) int
+	// ClaimState queues what a connection is told of a resource.
+	ClaimState(c exchange.Conn, st *wirev1.ClaimState)
+	// RefuseRequest answers a request with an Error.
+	RefuseRequest(c exchange.Conn, ref uint32, why *code.Error)
 }
 
-// Claims implements exchange.Claims. It is a lifecycle.Part, whose goroutine asks the client.
-type Claims struct {
-	client Client
-	post   func(loop uint16, e exchange.Event)
-	ops    *serial.Queue
-	group  *lifecycle.Group
-
-	mu    sync.Mutex
-	conns map[uint64]exchange.Conn // that have asked, until they end
+// Desk takes the claims of a loop's connections. It is used by that loop alone.
+type Desk struct {
+	delivery Delivery
+	mesh     exchange.Claims
+	stats    Stats
 }
 
-// New makes one. post hands an event to a loop and keeps the order of what it is given.
-func New(post func(loop uint16, e exchange.Event)) *Claims {
-	return &Claims{post: post, ops: serial.New(), conns: map[uint64]exchange.Conn{}}
+// New makes a desk.
+func New(d Delivery, mesh exchange.Claims) *Desk { return &Desk{delivery: d, mesh: mesh} }
+
+const (
+	// MaxHeld is how many resources a connection may have a place at or watch, those that it asks
+	// for now among them.
+	MaxHeld = 64
+	// MaxAsked is how many of its requests may be unanswered.
+	MaxAsked = 16
+	// askedRetry and heldRetry are when to try again what is beyond these.
+	askedRetry = 100 * time.Millisecond
+	heldRetry  = time.Second
+)
+
+// Held is what one connection claims. One that has claimed has it until it ends: an answer that did
+// not come may have tied a place to it. Methods take a nil one for a connection that never claimed.
+type Held struct {
+	conn  exchange.Conn
+	id    uint64
+	of    []resource
+	asked []request
+	// unsent of the resources have a state that waits until the client takes what is queued.
+	unsent int
 }
 
-// Use says who is asked. It is called once, before Start.
-func (c *Claims) Use(client Client) { c.client = client }
+// resource is one at which the connection's owner has a place, or that it watches, or both.
+type resource struct {
+	name    string
+	id      uint32 // of the request that pushes are told under
+	place   bool
+	watched bool
+	unsent  *wirev1.ClaimState // nil: what is known was told
+}
 
-// Start begins to ask.
-func (c *Claims) Start(context.Context) error {
-	c.group = lifecycle.NewGroup(context.Background())
-	c.group.Go("edge-claims", c.ops.Serve)
+type request struct {
+	id       uint32
+	op       wirev1.Claim_Op
+	resource string
+}
+
+// find is nil where the connection is told nothing of a resource. It is good until one is added or
+// removed.
+func (k *Held) find(name string) *resource {
+	if k == nil {
+		return nil
+	}
+	for i := range k.of {
+		if k.of[i].name == name {
+			return &k.of[i]
+		}
+	}
 	return nil
 }
 
-// Stop ends asking. What is not answered the client answers when it stops.
-func (c *Claims) Stop(ctx context.Context) error { return c.group.Stop(ctx) }
+// Asks reports whether an id is of a request that is not answered.
+func (k *Held) Asks(id uint32) bool { return k != nil && k.asking(id) >= 0 }
 
-// Claim implements exchange.Claims. How much waits is bounded by what each connection may have
-// unanswered.
-func (c *Claims) Claim(conn exchange.Conn, id uint32, op *meshv1.ClaimOp) {
-	c.ops.Do(func() {
-		c.mu.Lock()
-		c.conns[op.GetConn()] = conn
-		c.mu.Unlock()
-		c.client.Do(context.Background(), op, func(r *meshv1.ClaimResult) {
-			c.post(conn.Loop, exchange.Claimed{Conn: conn, ID: id, Result: r})
-		})
-	})
+func (k *Held) asking(id uint32) int {
+	return slices.IndexFunc(k.asked, func(a request) bool { return a.id == id })
 }
 
-// EndClaims implements exchange.Claims.
-func (c *Claims) EndClaims(connectionID uint64) {
-	c.ops.Do(func() {
-		c.mu.Lock()
-		delete(c.conns, connectionID)
-		c.mu.Unlock()
-		c.client.End(connectionID)
-	})
-}
+// Waits reports whether any request is unanswered.
+func (k *Held) Waits() bool { return k != nil && len(k.asked) > 0 }
 
-// Tell is what the client calls for a connection. A state for one that is gone is of no use to
-// anybody.
-func (c *Claims) Tell(conn uint64, _ string, st *wirev1.ClaimState) {
-	c.mu.Lock()
-	at, lives := c.conns[conn]
-	c.mu.Unlock()
-	if lives {
-		c.post(at.Loop, exchange.ClaimTold{Conn: at, State: st})
+// Full is a refusal where the connection has as many requests or resources as it may.
+func (k *Held) Full(m *wirev1.Claim) *code.Error {
+	if k == nil {
+		return nil
 	}
+	if len(k.asked) >= MaxAsked {
+		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, askedRetry, "more claims are unanswered than a connection may have")
+	}
+	ends := m.GetOp() == wirev1.Claim_OP_RELEASE || m.GetOp() == wirev1.Claim_OP_LEAVE
+	if !ends && len(k.of)+len(k.asked) >= MaxHeld && k.find(m.GetResource()) == nil {
+		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, heldRetry, "the connection claims as many resources as it may")
+	}
+	return nil
+}
+
+// Ask hands a request on to the stores that was found good. id names the connection to them; k is
+// what it claims, nil the first time. It returns what the connection claims from now on.
+func (d *Desk) Ask(k *Held, conn exchange.Conn, id uint64, owner string, m *wirev1.Claim) *Held {
+	if k == nil {
+		k = &Held{conn: conn, id: id}
+	}
+	k.asked = append(k.asked, request{m.GetId(), m.GetOp(), m.GetResource()})
+	d.mesh.Claim(conn, m.GetId(), &meshv1.ClaimOp{
+		Kind: meshv1.ClaimOp_Kind(m.GetOp()), Resource: m.GetResource(), Owner: owner, Token: m.GetToken(), TtlMs: m.GetTtlMs(), Priority: m.GetPriority(),
+		Successor: m.GetSuccessor(), WaitMs: m.GetWaitMs(), NoWait: m.GetNoWait(), Conn: id, Bound: true,
+	})
+	return k
+}
+
+// End is for a connection that closes.
+func (d *Desk) End(k *Held) {
+	if k != nil {
+		d.mesh.EndClaims(k.id)
+		d.stats.Held -= int64(len(k.of))
+	}
+}
+
+// Answered answers a request, and reports whether there is one.
+func (d *Desk) Answered(k *Held, e exchange.Claimed) bool {
+	if !k.Asks(e.ID) {
+		return false
+	}
+	i, r := k.asking(e.ID), e.Result
+	a := k.asked[i]
+	k.asked = slices.Delete(k.asked, i, i+1)
+	if r.GetCode() == wirev1.Code_CODE_OK {
+		d.stats.Count(a.op, r.GetState().GetCode())
+		d.answer(k, a, r.GetState())
+	} else {
+		d.stats.Count(a.op, r.GetCode())
+		after := time.Duration(r.GetRetryAfterMs()) * time.Millisecond
+		d.delivery.RefuseRequest(k.conn, a.id, &code.Error{Code: r.GetCode(), Message: r.GetError(), RetryAfter: after})
+	}
+	return true
 }

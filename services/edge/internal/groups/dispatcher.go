@@ -11,7 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/group"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
 )
 
 // heldMark is stored with a group, as if it were a filter, for as long as it has a dispatcher: who
@@ -27,7 +27,7 @@ const (
 // dispatcher of one group, as long as this edge has the lease.
 type dispatcher struct {
 	of         *share
-	core       *group.Core
+	core       *assignment.Core
 	conn       exchange.Conn // as the mesh knows it
 	key        string
 	generation uint64
@@ -43,7 +43,7 @@ type dispatcher struct {
 	waiting []said
 	empty   time.Time // since when it has no members
 	saveAt  time.Time
-	counted group.Stats
+	counted assignment.Stats
 }
 
 // said is what a member's edge said, and waits for the dispatcher to open.
@@ -70,7 +70,7 @@ func (g *Groups) begin(s *share, granted *meshv1.AttachSessionResponse, asked ti
 	if first != nil {
 		d.key, d.start = first.join.Key, first.join.Start
 	}
-	d.core = group.New(group.Config{User: User, Session: s.name, Key: d.key, MaxAttempts: g.cfg.MaxAttempts, Topics: topicsMost})
+	d.core = assignment.New(assignment.Config{User: User, Session: s.name, Key: d.key, MaxAttempts: g.cfg.MaxAttempts, Topics: topicsMost})
 	g.dispatchers[d.conn.Slot], s.dispatcher = d, d
 	g.wanting.Add(s.filter, d)
 	g.cfg.Mesh.Hold(d.conn, User, s.name, d.generation)
@@ -100,7 +100,7 @@ func (g *Groups) joined(e exchange.Joined) {
 		return
 	}
 	unclean := slices.Contains(d.granted.GetFilters(), heldMark)
-	b := &group.Begin{
+	b := &assignment.Begin{
 		Filter: d.of.filter, Heads: e.Heads, Resumed: slices.Contains(d.granted.GetFilters(), d.of.filter), Cursors: d.granted.GetCursors(),
 		Start: d.start, Unclean: unclean,
 	}
@@ -150,7 +150,7 @@ func (g *Groups) fromMember(edge string, op *meshv1.GroupOp) {
 	if s := g.groups[op.GetGroup()+"/"+op.GetFilter()]; s != nil {
 		d = s.dispatcher
 	}
-	id := group.MemberID{Edge: edge, ID: op.GetMember()}
+	id := assignment.MemberID{Edge: edge, ID: op.GetMember()}
 	if d == nil {
 		if op.GetJoin() != nil {
 			g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Op: &meshv1.GroupOp_Gone{Gone: &meshv1.GroupGone{}}}, nil)
@@ -178,7 +178,7 @@ func (g *Groups) admit(d *dispatcher, edge string, op *meshv1.GroupOp) {
 	answer := &meshv1.GroupJoined{}
 	switch {
 	case j.GetKey() == d.key:
-		d.core.Join(group.MemberID{Edge: edge, ID: op.GetMember()}, j)
+		d.core.Join(assignment.MemberID{Edge: edge, ID: op.GetMember()}, j)
 		answer.Epoch, answer.Head = d.core.Head(d.of.filter)
 	case d.core.Members() == 0: // nobody is left who wanted the other key
 		g.release(d)
@@ -235,10 +235,10 @@ func (g *Groups) takeOut(d *dispatcher) {
 }
 
 // deliver sends each member what it was assigned, together.
-func (g *Groups) deliver(d *dispatcher, all []group.Assignment) {
-	first := map[group.MemberID]int{}
+func (g *Groups) deliver(d *dispatcher, all []assignment.Assignment) {
+	first := map[assignment.MemberID]int{}
 	var events []exchange.Assigned
-	var to []group.MemberID
+	var to []assignment.MemberID
 	for _, a := range all {
 		i, ok := first[a.Member]
 		if !ok {
@@ -261,7 +261,7 @@ func (g *Groups) deliver(d *dispatcher, all []group.Assignment) {
 }
 
 // deliverTo sends messages to a member of another edge, in parts that fit into a frame.
-func (g *Groups) deliverTo(d *dispatcher, to group.MemberID, e *exchange.Assigned) {
+func (g *Groups) deliverTo(d *dispatcher, to assignment.MemberID, e *exchange.Assigned) {
 	part, size := &meshv1.GroupDeliver{}, 0
 	flush := func() {
 		if len(part.GetDeliveries()) > 0 {

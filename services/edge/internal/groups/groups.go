@@ -1,7 +1,7 @@
 // Package groups runs shared subscriptions: for the members of this edge it finds the edge that
 // dispatches for their group and talks to it, and for groups whose lease this edge holds it is the
-// dispatcher. What is decided, package group decides; here are the lease, the links between edges
-// and the clock.
+// dispatcher. What is decided, package assignment decides; here are the lease, the links between
+// edges and the clock.
 //
 // To the mesh the dispatchers of an edge are one more event loop: they join filters, are handed
 // live messages in order, and read ranges of the log.
@@ -18,7 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
 )
 
 // User under which groups are stored as sessions, named after group and filter. No client's user is

@@ -9,8 +9,8 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/group"
-	"github.com/pushmesh/pushmesh/services/edge/internal/history"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/history"
 )
 
 // share is one group with all that this edge has to do with it.
@@ -184,7 +184,7 @@ func (g *Groups) introduce(m *member, acked []*meshv1.GroupAcked) {
 	if m.of.at == "" {
 		return
 	}
-	keys := group.KeysOf(m.join.Key)
+	keys := assignment.KeysOf(m.join.Key)
 	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Settled: m.settled, Acked: acked}
 	for k, h := range m.has {
 		j.Held = append(j.Held, &meshv1.GroupHeld{Topic: k.topic, Epoch: k.epoch, Seq: k.seq, Attempt: h.attempt, Key: keys.Of(h.m)})

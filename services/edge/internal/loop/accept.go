@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 // mostTurned is how many refused connections a loop keeps until they have read why. Those beyond

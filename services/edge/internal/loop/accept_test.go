@@ -8,9 +8,9 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // behind starts loops that share a door.
@@ -18,7 +18,7 @@ func behind(t *testing.T, n int, lim admission.Limits) (*admission.Door, []*Loop
 	t.Helper()
 	door := admission.New(lim)
 	loops, err := NewAll(Config{
-		EdgeID: "edge", Mesh: meshtest.New(func(exchange.Event) {}), PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller,
+		EdgeID: "edge", Mesh: upstreamtest.New(func(exchange.Event) {}), PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller,
 		Door: door, Limits: Limits{HandshakeTimeout: patience},
 	}, n)
 	if err != nil {
@@ -201,7 +201,7 @@ func TestRefusedConnectionsAreBounded(t *testing.T) {
 }
 
 // byHandBehind is byHand behind a door with limits.
-func byHandBehind(t *testing.T, lim admission.Limits) (*Loop, *meshtest.Mesh) {
+func byHandBehind(t *testing.T, lim admission.Limits) (*Loop, *upstreamtest.Mesh) {
 	t.Helper()
 	l, mesh := byHand(t, "write")
 	l.door = admission.New(lim)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 // sink is the other end of many connections, drained by one goroutine that counts bytes.

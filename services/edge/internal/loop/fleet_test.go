@@ -15,8 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // everyone is a topic that all users have; each has one of its own too, and every payload of all is
@@ -27,7 +27,7 @@ const everyone = "room/all"
 type fleet struct {
 	*rapid.T
 	l      *Loop
-	mesh   *meshtest.Mesh
+	mesh   *upstreamtest.Mesh
 	users  []*guest
 	came   int                 // users so far
 	sent   map[string][]string // payloads by topic, in the order of seqs
@@ -37,7 +37,7 @@ type fleet struct {
 
 func newFleet(t *rapid.T, sender func() (poll.Sender, error)) *fleet {
 	f := &fleet{T: t, sent: map[string][]string{}, room: make([]byte, 100_000)}
-	f.mesh = meshtest.New(func(e exchange.Event) { f.l.Post(e) })
+	f.mesh = upstreamtest.New(func(e exchange.Event) { f.l.Post(e) })
 	// Queues are short, so that messages are dropped out of their middle, and connections read on
 	// from the log.
 	lim := Limits{QueueMessages: 12, QueueBytes: 128 << 10, ReadBytes: 64 << 10, HandshakeTimeout: time.Hour}

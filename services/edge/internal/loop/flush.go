@@ -3,7 +3,7 @@ package loop
 import (
 	"errors"
 
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 // sending is a connection of the batch in hand.

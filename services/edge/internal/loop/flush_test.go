@@ -20,8 +20,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // testPoller is what the tests' loops run on: PUSHMESH_TEST_POLLER's, or the system's best.
@@ -54,7 +54,7 @@ func TestSendModeIsWhatWasAskedFor(t *testing.T) {
 }
 
 // byHand is a loop whose turns are the test's.
-func byHand(t *testing.T, send SendMode, lim ...Limits) (*Loop, *meshtest.Mesh) {
+func byHand(t *testing.T, send SendMode, lim ...Limits) (*Loop, *upstreamtest.Mesh) {
 	t.Helper()
 	cfg := Config{Send: send}
 	for _, lim := range lim {
@@ -64,10 +64,10 @@ func byHand(t *testing.T, send SendMode, lim ...Limits) (*Loop, *meshtest.Mesh) 
 }
 
 // byHandIn is byHand with settings.
-func byHandIn(t *testing.T, cfg Config) (*Loop, *meshtest.Mesh) {
+func byHandIn(t *testing.T, cfg Config) (*Loop, *upstreamtest.Mesh) {
 	t.Helper()
 	var l *Loop
-	mesh := meshtest.New(func(e exchange.Event) { l.Post(e) })
+	mesh := upstreamtest.New(func(e exchange.Event) { l.Post(e) })
 	cfg.EdgeID, cfg.Mesh, cfg.PolicyFor, cfg.ListenAddr, cfg.Poller = "edge", mesh, patiently(), "127.0.0.1:0", testPoller
 	cfg.Limits.HandshakeTimeout = time.Hour
 	l, err := New(cfg)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
 
 func TestHandshakesThatFail(t *testing.T) {

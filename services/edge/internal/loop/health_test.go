@@ -12,8 +12,8 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
-	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 // road is a way to a loop on which what is sent arrives later.
@@ -138,7 +138,7 @@ func (c *traveller) travel(r *road, slow time.Duration) {
 // A connection whose way has become slow is closed, over real sockets, and one beside it whose way
 // has not stays.
 func TestConnectionOnASlowRoadIsClosed(t *testing.T) {
-	l, _ := byHandIn(t, Config{Send: poll.ModeAuto, Unhealthy: rtt.Close})
+	l, _ := byHandIn(t, Config{Send: poll.ModeAuto, Unhealthy: linkhealth.Close})
 	r := newRoad(t, l.Addr())
 	conn, err := net.Dial("tcp", r.Addr().String())
 	if err != nil {
@@ -183,7 +183,7 @@ func TestConnectionOnASlowRoadIsClosed(t *testing.T) {
 
 // A loop that is late with its tick has round trips not count, whether the tick has come or not.
 func TestALateLoopJudgesNobody(t *testing.T) {
-	l, _ := byHandIn(t, Config{Send: poll.ModeAuto, Unhealthy: rtt.Close})
+	l, _ := byHandIn(t, Config{Send: poll.ModeAuto, Unhealthy: linkhealth.Close})
 	c := dial(t, l)
 	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, HeartbeatMs: 600_000})
 	turnUntil(t, l, "Welcome", func() bool { return l.hub.Frames() == 1 && !l.turn() })
@@ -195,7 +195,7 @@ func TestALateLoopJudgesNobody(t *testing.T) {
 		turnUntil(t, l, "the Ping is read", func() bool { return l.hub.Frames() > frames && !l.turn() })
 	}
 	beat()
-	l.tickDue = l.now() - int64(rtt.TooLate) - 1
+	l.tickDue = l.now() - int64(linkhealth.TooLate) - 1
 	l.turn()
 	l.tickDue = 0 // no tick comes while a test turns the loop
 	for range 5 {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 // What held a loop up for more than 50 ms is known by its part of the turn; what was before the

@@ -9,28 +9,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/pprof"
 	"sync/atomic"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
-	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
-	"github.com/pushmesh/pushmesh/services/edge/internal/budget"
-	"github.com/pushmesh/pushmesh/services/edge/internal/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
-	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mailbox"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
-	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
 
 // Limits of a loop; zero values take the defaults.
-type Limits = hub.Limits
+type Limits = delivery.Limits
 
 // Features of this edge, as Welcome lists them.
-var Features = hub.Features
+var Features = delivery.Features
 
 // Config of a loop.
 type Config struct {
@@ -38,14 +39,14 @@ type Config struct {
 	EdgeID    string
 	Mesh      exchange.Mesh
 	PolicyFor func(topic string) *policy.Policy
-	// Unknown and Refuses as hub.Config has them.
+	// Unknown and Refuses as delivery.Config has them.
 	Unknown func() *code.Error
 	Refuses func(filter string) *code.Error
 	Limits  Limits
 	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil:
 	// the same.
 	Clock func(time.Time) time.Time
-	// Redeem is hub.Config's.
+	// Redeem is delivery.Config's.
 	Redeem func(ticket []byte, now uint64) bool
 	// Door counts the connections of all loops of the edge; nil: one without limits.
 	Door *admission.Door
@@ -68,7 +69,7 @@ type Config struct {
 	CPUs []int
 	// Rates of each connection but those of backends.
 	Rates Rates
-	// FrameMemory is how many bytes of frames may be kept that have not come whole; 0: 128 MiB.
+	// FrameMemory is how many bytes of frames may be kept that have not come whole; 0: no limit.
 	FrameMemory int
 	// Handshakes shakes hands with clients that begin with TLS; nil: they are refused.
 	Handshakes *handshake.Pool
@@ -78,7 +79,7 @@ type Config struct {
 	// does.
 	ShedLag time.Duration
 	// Unhealthy is what becomes of links that are; "" is off.
-	Unhealthy rtt.Mode
+	Unhealthy linkhealth.Mode
 	// Mailbox bounds; zero values take the defaults.
 	Mailbox mailbox.Bounds
 }
@@ -89,7 +90,7 @@ type Loop struct {
 	cfg      Config
 	poller   poll.Poller
 	door     *admission.Door
-	gate     *rtt.Gate
+	gate     *linkhealth.Gate
 	sender   poll.Sender // used by the loop's goroutine alone
 	noRing   error       // why the sender is not io_uring's
 	box      *mailbox.Box
@@ -119,7 +120,7 @@ func NewAll(cfg Config, n int) ([]*Loop, error) {
 		return nil, err
 	}
 	var loops []*Loop
-	gate := rtt.NewGate(n)
+	gate := linkhealth.NewGate(n)
 	if cfg.Door == nil {
 		cfg.Door = admission.New(admission.Limits{})
 	}
@@ -134,21 +135,21 @@ func NewAll(cfg Config, n int) ([]*Loop, error) {
 	return loops, nil
 }
 
-func newLoop(cfg Config, p poll.Poller, started time.Time, gate *rtt.Gate) *Loop {
+func newLoop(cfg Config, p poll.Poller, started time.Time, gate *linkhealth.Gate) *Loop {
 	if cfg.Clock == nil {
 		cfg.Clock = func(now time.Time) time.Time { return now }
 	}
 	if cfg.Mailbox == (mailbox.Bounds{}) {
 		cfg.Mailbox = mailbox.Bounds{Batches: 4096, Bytes: 64 << 20, Others: 1 << 20}
 	}
-	cfg.FrameMemory = cmp.Or(cfg.FrameMemory, 128<<20)
+	cfg.FrameMemory = cmp.Or(cfg.FrameMemory, math.MaxInt)
 	l := &Loop{cfg: cfg, poller: p, door: cfg.Door, gate: gate, done: make(chan struct{}), started: started}
 	l.box = mailbox.New(cfg.Mailbox, p.Wake)
 	var ring *eventring.Ring
 	if int(cfg.Index) < len(cfg.Events) {
 		ring = cfg.Events[cfg.Index]
 	}
-	l.hub = hub.New(hub.Config{
+	l.hub = delivery.New(delivery.Config{
 		Events: ring, Budget: cfg.budget,
 		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Unknown: cfg.Unknown, Refuses: cfg.Refuses, Limits: cfg.Limits, Redeem: cfg.Redeem, TLSOnly: cfg.TLSOnly, LiveDone: l.box.Done,
 		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate,
@@ -169,8 +170,8 @@ func (l *Loop) Post(e exchange.Event) bool { return l.box.Put(e) }
 
 // Start runs the loop in a goroutine of its own.
 func (l *Loop) Start(context.Context) error {
-	l.tickDue = l.now() + int64(hub.Tick) // taken first, so that no tick seems to come early
-	if err := errors.Join(l.poller.Listen(), l.poller.Tick(hub.Tick)); err != nil {
+	l.tickDue = l.now() + int64(delivery.Tick) // taken first, so that no tick seems to come early
+	if err := errors.Join(l.poller.Listen(), l.poller.Tick(delivery.Tick)); err != nil {
 		return fmt.Errorf("loop %d: %w", l.cfg.Index, err)
 	}
 	opened := make(chan error)

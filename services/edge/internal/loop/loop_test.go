@@ -16,20 +16,20 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // run starts a loop on a mesh in memory.
-func run(t testing.TB, lim Limits) (*Loop, *meshtest.Mesh) {
+func run(t testing.TB, lim Limits) (*Loop, *upstreamtest.Mesh) {
 	t.Helper()
 	return runSending(t, lim, poll.ModeAuto)
 }
 
-func runSending(t testing.TB, lim Limits, send SendMode) (*Loop, *meshtest.Mesh) {
+func runSending(t testing.TB, lim Limits, send SendMode) (*Loop, *upstreamtest.Mesh) {
 	t.Helper()
 	var l *Loop
-	mesh := meshtest.New(func(e exchange.Event) {
+	mesh := upstreamtest.New(func(e exchange.Event) {
 		if !l.Post(e) {
 			if live, ok := e.(exchange.Live); !ok {
 				t.Errorf("the mailbox refused %T of %d", e, len(live.Messages))
@@ -250,7 +250,7 @@ func TestPeerThatTakesNoAnswersIsNotRead(t *testing.T) {
 }
 
 func TestLoopsShareAPort(t *testing.T) {
-	mesh := meshtest.New(func(exchange.Event) {})
+	mesh := upstreamtest.New(func(exchange.Event) {})
 	loops, err := NewAll(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller}, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func redeliveryAndSession(t *testing.T, send SendMode) {
 			t.Fatalf("Message %v", m)
 		}
 	}
-	c.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: 2, Sub: 1, Epoch: meshtest.BaseEpoch}}})
+	c.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: 2, Sub: 1, Epoch: upstreamtest.BaseEpoch}}})
 	if m := c.message(); m.GetSeq() != 1 || m.GetAttempt() != 1 {
 		t.Fatalf("Message %v", m)
 	}

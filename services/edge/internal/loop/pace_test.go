@@ -7,8 +7,8 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 // paced is a loop with rates, with time and ticks in the test's hands, and two clients.
@@ -91,7 +91,7 @@ func TestBytesOfAClientHaveARate(t *testing.T) {
 			fast.arrived(l)
 		}
 		pass(100 * time.Millisecond)
-		if time.Now().After(deadline) || l.hub.Stats().Closes != (hub.ByCode{}) {
+		if time.Now().After(deadline) || l.hub.Stats().Closes != (delivery.ByCode{}) {
 			t.Fatalf("closed, or never whole: %v", l.hub.Stats().Closes)
 		}
 	}

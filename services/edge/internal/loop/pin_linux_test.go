@@ -11,8 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // pinnedTo counts the threads of this process that may run on one CPU alone.
@@ -40,7 +40,7 @@ func TestPinnedLoopsKeepToTheirCPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mesh := meshtest.New(func(exchange.Event) {})
+	mesh := upstreamtest.New(func(exchange.Event) {})
 	loops, err := NewAll(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, CPUs: cpus}, len(cpus)+1)
 	if err != nil {
 		t.Fatal(err)

@@ -3,8 +3,8 @@ package loop
 import (
 	"fmt"
 
-	"github.com/pushmesh/pushmesh/services/edge/internal/netpoll"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/netpoll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 // PollerKind says who tells a loop what happens to its sockets.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/proxyproto"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/proxyproto"
 )
 
 var badHeader = code.New(wirev1.Code_CODE_BAD_FRAME, "the header of the PROXY protocol is malformed")

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
 )
 
 // loopback is where the tests' proxies are.

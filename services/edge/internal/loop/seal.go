@@ -1,6 +1,6 @@
 package loop
 
-import "github.com/pushmesh/pushmesh/services/edge/internal/record"
+import "github.com/pushmesh/pushmesh/services/edge/internal/tls/record"
 
 const (
 	// sealMost is how many bytes of frames are sealed for a connection in a flush: some 40 µs of

@@ -11,8 +11,8 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // torn writes in pieces of up to so many bytes.
@@ -114,7 +114,7 @@ func TestCiphertextIsBounded(t *testing.T) {
 	big := string(make([]byte, 32<<10))
 	eventually(t, "its socket is full, and so is its queue", func() bool {
 		for range 100 {
-			g.mesh.Live(meshtest.Run("tick/1", 0, 0, big)[0])
+			g.mesh.Live(upstreamtest.Run("tick/1", 0, 0, big)[0])
 		}
 		s := g.Stats()
 		return s.Drops[wirev1.Code_CODE_QUEUE_FULL] > 0 && s.QueuedBytes >= 32<<10

@@ -14,15 +14,15 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/handshake"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // guarded is a loop that takes TLS too, on a mesh in memory.
 type guarded struct {
 	testing.TB
 	*Loop
-	mesh *meshtest.Mesh
+	mesh *upstreamtest.Mesh
 	ca   *testca.Authority
 	pool *handshake.Pool
 }
@@ -43,7 +43,7 @@ func guard(t testing.TB, pool handshake.Config, cfg Config) *guarded {
 	pool.Workers, pool.Most, pool.Patience = cmp.Or(pool.Workers, 1), cmp.Or(pool.Most, 100), cmp.Or(pool.Patience, time.Hour)
 	pool.Post = func(_ uint16, e exchange.Event) bool { return g.Post(e) }
 	g.pool = handshake.New(pool)
-	g.mesh = meshtest.New(func(e exchange.Event) { g.Post(e) })
+	g.mesh = upstreamtest.New(func(e exchange.Event) { g.Post(e) })
 	cfg.EdgeID, cfg.Mesh, cfg.ListenAddr, cfg.Poller, cfg.Handshakes = "edge", g.mesh, "127.0.0.1:0", testPoller, g.pool
 	cfg.PolicyFor = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{Durable: true, ClientPublish: true}}}).For
 	cfg.Limits.HandshakeTimeout = cmp.Or(cfg.Limits.HandshakeTimeout, patience)

@@ -3,8 +3,8 @@ package loop
 import (
 	"fmt"
 
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
-	"github.com/pushmesh/pushmesh/services/edge/internal/uring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/uring"
 )
 
 // SendMode is how a loop sends.

@@ -14,11 +14,11 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/services/edge/internal/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
-	"github.com/pushmesh/pushmesh/services/edge/internal/rtt"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // Where connections come from.
@@ -33,7 +33,7 @@ var (
 type siege struct {
 	*rapid.T
 	l         *Loop
-	mesh      *meshtest.Mesh
+	mesh      *upstreamtest.Mesh
 	poller    *pairs
 	all       []*stranger
 	neighbour *stranger
@@ -56,7 +56,7 @@ type stranger struct {
 
 func newSiege(t *rapid.T) *siege {
 	s := &siege{T: t, poller: &pairs{watched: map[int]poll.Event{}, stuck: map[int]bool{}}}
-	s.mesh = meshtest.New(func(e exchange.Event) { s.l.Post(e) })
+	s.mesh = upstreamtest.New(func(e exchange.Event) { s.l.Post(e) })
 	cfg := Config{
 		EdgeID: "edge", Mesh: s.mesh, PolicyFor: patiently(), FrameMemory: 64 << 10,
 		Limits: Limits{MaxFrame: 4 << 10, Subscriptions: 3, QueueMessages: 8, HandshakeTimeout: 15 * time.Second, FrameTimeout: 20 * time.Second},
@@ -66,7 +66,7 @@ func newSiege(t *rapid.T) *siege {
 		}),
 		Rates: Rates{Frames: rapid.SampledFrom([]int{0, 0, 20, 500}).Draw(t, "frames"), Bytes: rapid.SampledFrom([]int{0, 0, 1000, 1 << 20}).Draw(t, "bytes"), Patience: 40 * time.Second},
 	}
-	s.l = newLoop(cfg, s.poller, time.Now(), rtt.NewGate(1))
+	s.l = newLoop(cfg, s.poller, time.Now(), linkhealth.NewGate(1))
 	s.l.sender = poll.NewWriter()
 	s.l.partTime = time.Hour
 	n := uint16(1)

@@ -1,8 +1,8 @@
 package loop
 
 import (
-	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 // measureBudget is how many stuck sockets are measured in a tick: one call of the kernel each.
@@ -10,8 +10,8 @@ const measureBudget = 64
 
 // held is what the kernel has for a socket, and how much its peer has acknowledged: a slow client
 // moves that, though the kernel takes nothing more for it.
-func (l *Loop) held(p *peer) hub.Held {
-	return hub.Held{Memory: poll.Held(int(p.fd)), Taken: l.info.Taken(int(p.fd))}
+func (l *Loop) held(p *peer) delivery.Held {
+	return delivery.Held{Memory: poll.Held(int(p.fd)), Taken: l.info.Taken(int(p.fd))}
 }
 
 // watchStuck has a socket measured again, in turns with others, for as long as the kernel takes

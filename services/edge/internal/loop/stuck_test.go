@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // What the kernel holds for a socket that takes nothing counts for the budget until it takes
@@ -62,7 +62,7 @@ func TestKernelMemoryBeyondTheBudgetIsGivenBack(t *testing.T) {
 	}
 	payload := string(bytes.Repeat([]byte("x"), 128<<10))
 	eventually(t, "some pay with their connections", func() bool {
-		mesh.Live(meshtest.Encode("talk", 0, 0, payload))
+		mesh.Live(upstreamtest.Encode("talk", 0, 0, payload))
 		s := l.Stats()
 		return s.Closes[wirev1.Code_CODE_MEMORY_BUDGET] > 0
 	})

@@ -3,10 +3,10 @@ package loop
 import (
 	"time"
 
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/hub"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
-	"github.com/pushmesh/pushmesh/services/edge/internal/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
 // A turn's parts come in one order, each with a budget: poll (events, then connections to accept),
@@ -31,7 +31,7 @@ const (
 
 // loopState belongs to the loop's own goroutine.
 type loopState struct {
-	hub   *hub.Hub
+	hub   *delivery.Hub
 	stats Stats
 	// partTime of a turn; tests set what they need, and when a period begins.
 	partTime time.Duration
@@ -165,7 +165,7 @@ func (l *Loop) tick() {
 	now := l.now()
 	l.sample(time.Duration(now - l.tickDue))
 	for l.tickDue <= now {
-		l.tickDue += int64(hub.Tick)
+		l.tickDue += int64(delivery.Tick)
 	}
 	l.ticked = true
 	l.measure()

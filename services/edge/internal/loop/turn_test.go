@@ -13,8 +13,8 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/meshtest"
-	"github.com/pushmesh/pushmesh/services/edge/internal/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // The order of a turn's parts is what the rest relies on: answers leave in the turn that reads the
@@ -138,7 +138,7 @@ func TestEachPartOfATurnHasItsTime(t *testing.T) {
 	}
 	var messages []*exchange.Message
 	for i := range 3 * workSlice { // each of a topic that nobody has: a unit of work at least
-		messages = append(messages, meshtest.Encode(fmt.Sprint("open/", i), meshtest.BaseEpoch, 1, "x"))
+		messages = append(messages, upstreamtest.Encode(fmt.Sprint("open/", i), upstreamtest.BaseEpoch, 1, "x"))
 	}
 	mesh.Live(messages...)
 	if l.turn(); !l.hub.Busy() {

@@ -39,7 +39,7 @@ var names = [reasons]struct {
 
 func (a *Admission) count(reg prometheus.Registerer) {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "pushmesh_router_admission_refusals_total", Help: "Messages refused before any work, by code and by what was full.",
+		Name: "pushmesh_router_admission_refusals_total", Help: "Messages refused on arrival, by code and by the limit that refused them.",
 	}, []string{"code", "reason"})
 	for r, n := range names {
 		a.refused[r] = refused.WithLabelValues(code.Name(n.code), n.name)
@@ -49,10 +49,10 @@ func (a *Admission) count(reg prometheus.Registerer) {
 	}
 	reg.MustRegister(refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "pushmesh_router_in_flight_messages", Help: "Messages in work.",
+			Name: "pushmesh_router_in_flight_messages", Help: "Messages accepted and not answered yet.",
 		}, func() float64 { return float64(a.inFlight.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "pushmesh_router_in_flight_bytes", Help: "What messages in work take up.",
+			Name: "pushmesh_router_in_flight_bytes", Help: "Size of the messages that are accepted and not answered yet.",
 		}, func() float64 { return float64(a.bytes.Load()) }))
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
-	"github.com/pushmesh/pushmesh/services/router/internal/watches"
+	"github.com/pushmesh/pushmesh/services/router/internal/presencewatch"
 )
 
 const (
@@ -107,7 +107,7 @@ func (l *listing) ask(ctx context.Context, at place, left []interest.Edge) {
 		}
 		members := page.GetMembers()[:min(len(page.GetMembers()), l.limit-len(l.resp.GetMembers()))]
 		for _, m := range members {
-			l.resp.Members = append(l.resp.Members, watches.Public(l.topic, e.ID, m))
+			l.resp.Members = append(l.resp.Members, presencewatch.Public(l.topic, e.ID, m))
 		}
 		if len(l.resp.GetMembers()) < l.limit {
 			continue

@@ -12,7 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
-	"github.com/pushmesh/pushmesh/services/router/internal/watches"
+	"github.com/pushmesh/pushmesh/services/router/internal/presencewatch"
 )
 
 const maxCountTopics = 1000
@@ -23,11 +23,11 @@ type Presence struct {
 	edges    KnownEdges
 	via      Requester
 	policies func() *policy.Table
-	watches  *watches.Watches
+	watches  *presencewatch.Watches
 }
 
 // NewPresence makes the service.
-func NewPresence(edges KnownEdges, via Requester, policies func() *policy.Table, w *watches.Watches) *Presence {
+func NewPresence(edges KnownEdges, via Requester, policies func() *policy.Table, w *presencewatch.Watches) *Presence {
 	return &Presence{edges: edges, via: via, policies: policies, watches: w}
 }
 

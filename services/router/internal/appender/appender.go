@@ -132,7 +132,7 @@ func New(cfg Config) *Appender {
 	}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "pushmesh_router_append_in_flight_items", Help: "Messages that wait for a store's answer.",
+			Name: "pushmesh_router_append_in_flight_messages", Help: "Messages sent to stores, or waiting to be sent, that have no answer yet.",
 		}, func() float64 { return float64(a.items.Load()) }))
 	}
 	return a

@@ -19,18 +19,18 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, watching func() int) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_router_claim_requests_total", Help: "Operations on claims that backends asked for, by operation and code; of watch, its first answer.",
+			Name: "pushmesh_router_claim_requests_total", Help: "Operations on claims by backends, by operation and code; for watch, the first answer.",
 		}, []string{"op", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "pushmesh_router_claim_seconds", Help: "From an operation's arrival to its answer.", Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 11),
+			Name: "pushmesh_router_claim_seconds", Help: "Time from the arrival of an operation on claims to its answer.", Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 11),
 		}, []string{"op"}),
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_router_claim_watch_ends_total", Help: "Watches of claims that ended, or were refused, by code.",
+			Name: "pushmesh_router_claim_watches_ended_total", Help: "Watches of claims that ended or were refused, by code.",
 		}, []string{"code"}),
 	}
 	if reg != nil {
 		reg.MustRegister(m.requests, m.seconds, m.ends, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "pushmesh_router_claim_watches", Help: "Watches of claims.",
+			Name: "pushmesh_router_claim_watches", Help: "Open watches of claims.",
 		}, func() float64 { return float64(watching()) }))
 	}
 	return m

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/internal/leaks"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -118,7 +118,7 @@ type store struct {
 }
 
 func (s *store) Owners(context.Context, *meshv1.OwnersRequest) (*meshv1.OwnersResponse, error) {
-	return testmesh.Owners([]*meshv1.OwnersResponse_Range{{Last: topic.Shards - 1, Address: s.addr}}), nil
+	return meshidtest.Owners([]*meshv1.OwnersResponse_Range{{Last: topic.Shards - 1, Address: s.addr}}), nil
 }
 
 func (s *store) Claims(stream grpc.BidiStreamingServer[meshv1.StoreServiceClaimsRequest, meshv1.StoreServiceClaimsResponse]) error {

@@ -16,7 +16,7 @@ func (t *Table) addAll(v *view, filters []string) {
 	b := &t.batch
 	b.keys = b.keys[:0]
 	for _, f := range filters {
-		if wildcard(f) || events.Own(f) {
+		if wildcard(f) || events.IsEvent(f) {
 			t.add(v, f)
 			continue
 		}

@@ -10,11 +10,11 @@ type eventFilters struct {
 
 // note that a filter came (by is 1) or went (-1).
 func (f *eventFilters) note(filter string, by int) {
-	if !events.Own(filter) {
+	if !events.IsEvent(filter) {
 		return
 	}
 	for _, k := range events.All() {
-		if !events.Wanted(filter).Has(k) {
+		if !events.KindsOf(filter).Has(k) {
 			continue
 		}
 		if f.counts[k] += uint32(by); f.counts[k] > 0 {

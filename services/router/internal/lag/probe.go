@@ -48,7 +48,7 @@ func NewProbe(most time.Duration, reg prometheus.Registerer) *Probe {
 	}
 	if reg != nil {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "pushmesh_router_lag_seconds", Help: "How late three quarters of the last samples of work were, or later.",
+			Name: "pushmesh_router_lag_seconds", Help: "Scheduling delay of this process: a quarter of the recent samples ran at most this late.",
 		}, func() float64 { return time.Duration(p.lag.Load()).Seconds() }))
 	}
 	return p

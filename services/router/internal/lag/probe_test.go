@@ -92,7 +92,7 @@ func TestTheLagIsAMetric(t *testing.T) {
 	p := NewProbe(time.Second, reg)
 	p.lag.Store(int64(1500 * time.Millisecond))
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP pushmesh_router_lag_seconds How late three quarters of the last samples of work were, or later.
+# HELP pushmesh_router_lag_seconds Scheduling delay of this process: a quarter of the recent samples ran at most this late.
 # TYPE pushmesh_router_lag_seconds gauge
 pushmesh_router_lag_seconds 1.5
 `)); err != nil {

@@ -137,7 +137,7 @@ func (p *Peers) say(self Router, leaving bool) {
 		err = p.cfg.Bus.Publish(bus.RouterBeat, data)
 	}
 	if err != nil {
-		p.cfg.Log.Debug("no beat", "error", err)
+		p.cfg.Log.Debug("sending a beat to other routers failed", "error", err)
 	}
 }
 

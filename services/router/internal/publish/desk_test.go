@@ -17,7 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 )
 
 // desk is a publisher with a store of a test behind it. "orders" is durable, "open" too and takes
@@ -31,7 +31,7 @@ type desk struct {
 // journal is what a switchboard was told.
 type journal struct {
 	mu      sync.Mutex
-	routed  []*outbox.Delivery
+	routed  []*edgequeue.Delivery
 	checked []string
 	corked  int
 	away    error // why no edge can be reached
@@ -39,7 +39,7 @@ type journal struct {
 
 func (j *journal) Reachable() error { return j.away }
 
-func (j *journal) Route(d *outbox.Delivery) int {
+func (j *journal) Route(d *edgequeue.Delivery) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.routed = append(j.routed, d)
@@ -62,7 +62,7 @@ func (j *journal) cork(n int) {
 }
 
 // taken gives what was routed and checked since it was asked last.
-func (j *journal) taken() (routed []*outbox.Delivery, checked []string) {
+func (j *journal) taken() (routed []*edgequeue.Delivery, checked []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	routed, checked, j.routed, j.checked = j.routed, j.checked, nil, nil

@@ -51,7 +51,7 @@ func (e *Events) Take(data []byte, respond func([]byte) error) {
 		switch {
 		case e.draining.Load():
 			g.Published(uint64(i), refusal(errDraining()))
-		case topic.Check(it.GetTopic()) != nil || !events.Own(it.GetTopic()):
+		case topic.Check(it.GetTopic()) != nil || !events.IsEvent(it.GetTopic()):
 			g.Published(uint64(i), refusal(code.New(wirev1.Code_CODE_FORBIDDEN, "not a topic of events")))
 		default:
 			e.publisher.tell(it.GetTopic(), it.GetEvent(), key, uint64(i), g)

@@ -9,7 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 )
 
 // natsRetry is when a reconnect may have happened.
@@ -75,7 +75,7 @@ func (j *job) routeEphemeral() *Result {
 	if err := p.cfg.Routes.Reachable(); err != nil {
 		return &Result{Code: wirev1.Code_CODE_UNAVAILABLE, Error: "ephemeral messages need NATS: " + err.Error(), RetryAfter: natsRetry}
 	}
-	if p.cfg.Routes.Route(&outbox.Delivery{Topic: j.append.GetTopic(), ExpiresAt: j.sealed.expiresAt, Body: j.sealed.body}) == 0 {
+	if p.cfg.Routes.Route(&edgequeue.Delivery{Topic: j.append.GetTopic(), ExpiresAt: j.sealed.expiresAt, Body: j.sealed.body}) == 0 {
 		p.metrics.noSubscriber.Inc()
 	}
 	return &Result{MessageID: j.sealed.id}
@@ -100,7 +100,7 @@ func (j *job) Appended(res *meshv1.AppendResult, unknown bool) {
 		// for byte: edges that did not get it read it there.
 		j.publisher.cfg.Routes.CheckTopic(topic)
 	default:
-		j.publisher.cfg.Routes.Route(&outbox.Delivery{
+		j.publisher.cfg.Routes.Route(&edgequeue.Delivery{
 			Topic: topic, Epoch: res.GetEpoch(), Seq: res.GetSeq(), ExpiresAt: j.expiresAt(), Body: j.sealed.body,
 		})
 	}

@@ -18,15 +18,15 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	total := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "pushmesh_router_publishes_total", Help: "Messages answered, by code; one for each topic.",
+		Name: "pushmesh_router_publishes_total", Help: "Publishes answered, by code; a message to several topics counts once for each.",
 	}, []string{"code"})
 	unrouted := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "pushmesh_router_unrouted_total", Help: "Ephemeral messages that nobody got, by reason.",
+		Name: "pushmesh_router_unrouted_total", Help: "Ephemeral messages that were sent to no edge, by code.",
 	}, []string{"code"})
 	m := &metrics{
 		total: map[wirev1.Code]prometheus.Counter{},
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pushmesh_router_publish_seconds", Help: "From a message's arrival to its answer.",
+			Name: "pushmesh_router_publish_seconds", Help: "Time from a publish's arrival to its answer.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 12),
 		}),
 		noSubscriber: unrouted.WithLabelValues(code.Name(wirev1.Code_CODE_NO_SUBSCRIBER)),

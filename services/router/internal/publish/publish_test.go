@@ -31,7 +31,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 )
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -44,7 +44,7 @@ type routes struct {
 
 func (r *routes) Reachable() error { return nil }
 
-func (r *routes) Route(d *outbox.Delivery) int {
+func (r *routes) Route(d *edgequeue.Delivery) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.bodies = append(r.bodies, d.Body)

@@ -18,12 +18,12 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 )
 
 // Routes is what a publisher needs of the switchboard. Neither call blocks.
 type Routes interface {
-	Route(d *outbox.Delivery) int
+	Route(d *edgequeue.Delivery) int
 	CheckTopic(topic string)
 	// Reachable is nil while edges can be reached.
 	Reachable() error

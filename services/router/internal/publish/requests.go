@@ -84,7 +84,7 @@ func (r *requests) run(ctx context.Context) {
 func (r *requests) join() {
 	leave, err := r.bus.Serve(r.shared, bus.Routers, r.most, r.take)
 	if err != nil {
-		r.publisher.cfg.Telemetry.Log.Warn("requests to any router are not taken here", "subject", r.shared, "error", err)
+		r.publisher.cfg.Telemetry.Log.Warn("this router does not receive requests that any router may answer", "subject", r.shared, "error", err)
 		return
 	}
 	r.share.Store(&leave)

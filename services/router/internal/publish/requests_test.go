@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -48,7 +48,7 @@ func settle(t *testing.T, limits admission.Limits) *station {
 	t.Helper()
 	nats := natsServer(t)
 	join := func(name string) *bus.Bus {
-		b := bus.New(bus.Config{URL: nats.ClientURL(), Name: name, Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
+		b := bus.New(bus.Config{URL: nats.ClientURL(), Name: name, Mesh: meshidtest.Identity(), Log: slog.New(slog.DiscardHandler)})
 		if err := b.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

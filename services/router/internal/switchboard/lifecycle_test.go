@@ -18,8 +18,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
 )
 
 // server is a wire that also carries what edges and stores say: it keeps who subscribed.
@@ -234,11 +234,11 @@ func TestWhatStoresAppendIsRouted(t *testing.T) {
 		if bad != 1 || r.value("_bad_messages_total") != 1 {
 			t.Errorf("bad messages: %v, then %v; want 1", bad, r.value("_bad_messages_total"))
 		}
-		if r.value("_check_topics_total") != 2 {
-			t.Errorf("%v edges were told to check a topic, want 2", r.value("_check_topics_total"))
+		if r.value("_head_checks_total") != 2 {
+			t.Errorf("%v head checks are counted, want 2", r.value("_head_checks_total"))
 		}
-		if r.value("_stored_messages_total") != 3 {
-			t.Errorf("%v messages of stores are counted, want 3", r.value("_stored_messages_total"))
+		if r.value("_store_notified_messages_total") != 3 {
+			t.Errorf("%v messages of stores are counted, want 3", r.value("_store_notified_messages_total"))
 		}
 	})
 }
@@ -355,18 +355,18 @@ func TestADigestThatDiffersBringsASnapshot(t *testing.T) {
 		r := start(t)
 		r.wants("e1", "a")
 		pass(2 * interest.Hearing)
-		if n := r.value("_snapshots_wanted_total"); n != 0 {
+		if n := r.value("_interest_snapshots_requested_total"); n != 0 {
 			t.Errorf("%v snapshots were asked for without a reason", n)
 		}
 		r.send(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "e1", EdgeIncarnation: 1, Version: 1, Count: 2, Hash: 1})
 		pass(time.Second)
-		if !slices.ContainsFunc(r.to("e1"), (*meshv1.RouterFrame).GetWantSnapshot) || r.value("_snapshots_wanted_total") == 0 {
+		if !slices.ContainsFunc(r.to("e1"), (*meshv1.RouterFrame).GetWantSnapshot) || r.value("_interest_snapshots_requested_total") == 0 {
 			t.Error("no snapshot was asked for")
 		}
 		if !r.send(t, bus.RouterSnapshot("r"), &meshv1.EdgeSnapshot{EdgeId: "e1", EdgeIncarnation: 1, Version: 1, Parts: 1, Filters: []string{"b"}}) {
 			t.Error("the snapshot was not answered")
 		}
-		if r.s.Route(&outbox.Delivery{Topic: "a"}) != 0 || r.s.Route(&outbox.Delivery{Topic: "b"}) != 1 {
+		if r.s.Route(&edgequeue.Delivery{Topic: "a"}) != 0 || r.s.Route(&edgequeue.Delivery{Topic: "b"}) != 1 {
 			t.Error("the snapshot is not what is wanted now")
 		}
 		synctest.Wait()
@@ -411,7 +411,7 @@ func TestEdgesLearnWhichEventsAreWanted(t *testing.T) {
 		}
 		pass(3 * interest.Hearing)
 		frames := r.to("e1")
-		if got := frames[len(frames)-1].GetEvents(); events.Mask(got)&events.Told == 0 {
+		if got := frames[len(frames)-1].GetEvents(); events.Mask(got)&events.MaskSet == 0 {
 			t.Errorf("events %b are wanted", got)
 		}
 		r.stop()
@@ -427,11 +427,11 @@ func TestCopiesAreCounted(t *testing.T) {
 			// all four want one, two the other
 			r.wants(id(i), []string{"all", "some"}[:2-min(i/2, 1)]...)
 		}
-		r.s.Route(&outbox.Delivery{Topic: "all", Body: []byte("x")})
+		r.s.Route(&edgequeue.Delivery{Topic: "all", Body: []byte("x")})
 		if got := r.value("_deliveries_total"); got != 4 {
 			t.Errorf("a broadcast to four edges counts %v", got)
 		}
-		r.s.Route(&outbox.Delivery{Topic: "some", Body: []byte("x")})
+		r.s.Route(&edgequeue.Delivery{Topic: "some", Body: []byte("x")})
 		if got := r.value("_deliveries_total"); got != 6 {
 			t.Errorf("two more copies count as %v", got-4)
 		}
@@ -492,7 +492,7 @@ func TestAnEdgeThatIsFoundHasAQueue(t *testing.T) {
 	routed := 0
 	hear(w.s, decode, func(now time.Time, m *meshv1.EdgeAnnounce) {
 		w.s.announce(now, m)
-		routed = w.s.Route(&outbox.Delivery{Topic: "a", Body: []byte("x")})
+		routed = w.s.Route(&edgequeue.Delivery{Topic: "a", Body: []byte("x")})
 	})(encode(t, &meshv1.EdgeAnnounce{EdgeId: "e1", EdgeIncarnation: 1, Version: 1, Add: []string{"a"}}))
 	got := 0
 	for _, f := range w.end() {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 )
 
 // shareStored makes this router one of those that route what stores appended on their own. That
@@ -17,7 +17,7 @@ func (s *Switchboard) shareStored() {
 	}
 	leave, err := s.cfg.Bus.Share(bus.Stored, bus.Routers, pending, s.stored)
 	if err != nil {
-		s.cfg.Log.Warn("messages that stores append are not routed here", "error", err)
+		s.cfg.Log.Warn("this router does not receive messages that stores append on their own", "error", err)
 		return
 	}
 	s.leaveStored = leave
@@ -35,7 +35,7 @@ func (s *Switchboard) stored(data []byte) {
 	defer s.Uncork()
 	for _, r := range m.GetRuns() {
 		for i, rec := range r.GetRecords() {
-			s.Route(&outbox.Delivery{
+			s.Route(&edgequeue.Delivery{
 				Topic: r.GetTopic(), Epoch: r.GetEpoch(), Seq: r.GetFirstSeq() + uint64(i), ExpiresAt: rec.GetExpiresAt(), Body: rec.GetBody(),
 			})
 		}

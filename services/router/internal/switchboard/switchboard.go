@@ -16,8 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 
 // Bus is what a Switchboard needs of NATS: bus.Bus has it.
 type Bus interface {
-	outbox.Publisher
+	edgequeue.Publisher
 	Subscribe(subject string, pending int, handle func(data []byte, respond func([]byte) error)) (unsubscribe func(), err error)
 	Share(subject, group string, pending int, handle func(data []byte)) (leave func(ctx context.Context) error, err error)
 	Flush(ctx context.Context) error
@@ -57,7 +57,7 @@ type Config struct {
 // Switchboard is a lifecycle.Part, safe for concurrent use. The bus must be started before it.
 type Switchboard struct {
 	cfg     Config
-	out     *outbox.Outbox
+	out     *edgequeue.Queues
 	metrics *metrics
 	group   *lifecycle.Group
 	leave   []func()
@@ -75,14 +75,14 @@ type Switchboard struct {
 func New(cfg Config) *Switchboard {
 	s := &Switchboard{
 		cfg: cfg,
-		out: outbox.New(outbox.Config{
+		out: edgequeue.New(edgequeue.Config{
 			RouterID: cfg.RouterID, Incarnation: cfg.Incarnation, Bus: cfg.Bus, TotalBytes: cfg.QueueBytes, Registry: cfg.Registry,
 		}),
 		// apart from everything else: its parts begin where cache lines do
 		table:   &interest.Table{},
 		scratch: sync.Pool{New: func() any { return new(scratch) }},
 	}
-	s.ways = newWays(cfg.BroadcastFrom, s.out.Seal)
+	s.ways = newWays(cfg.BroadcastFrom, s.out.CloseBatches)
 	s.metrics = newMetrics(cfg.Registry, s)
 	return s
 }
@@ -221,7 +221,7 @@ func (s *Switchboard) act() {
 // held.
 func (s *Switchboard) wantEvents(now time.Time) {
 	if s.table.Ready(now) == nil {
-		s.out.WantEvents(s.table.EventKinds() | events.Told)
+		s.out.SetWantedEvents(s.table.EventKinds() | events.MaskSet)
 	}
 }
 
@@ -233,14 +233,14 @@ type scratch struct {
 
 // Route queues d for every edge that wants its topic now, and says for how many. It never blocks.
 // What one goroutine routes of a topic reaches each edge in that order.
-func (s *Switchboard) Route(d *outbox.Delivery) int {
+func (s *Switchboard) Route(d *edgequeue.Delivery) int {
 	b := s.scratch.Get().(*scratch)
 	defer s.scratch.Put(b)
 	b.peers = s.lookup(b.peers[:0], d.Topic)
 	if len(b.peers) == 0 {
 		return 0
 	}
-	b.encoded = outbox.AppendDelivery(b.encoded[:0], d)
+	b.encoded = edgequeue.AppendDelivery(b.encoded[:0], d)
 	s.ways.put(d.Topic, len(b.peers), func(broadcast bool) {
 		if broadcast {
 			if s.out.Broadcast(b.encoded) {
@@ -258,8 +258,8 @@ func (s *Switchboard) Route(d *outbox.Delivery) int {
 }
 
 // outlet is the queue of an edge.
-func outlet(p *interest.Peer) *outbox.Queue {
-	q, _ := p.Outlet.(*outbox.Queue)
+func outlet(p *interest.Peer) *edgequeue.Queue {
+	q, _ := p.Outlet.(*edgequeue.Queue)
 	return q
 }
 

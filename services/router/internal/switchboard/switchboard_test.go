@@ -10,7 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 )
 
 func encode(tb testing.TB, m proto.Message) []byte {
@@ -43,7 +43,7 @@ func FuzzHear(f *testing.F) {
 		for i := range hears {
 			hears[(int(kind)+i)%len(hears)](data)
 		}
-		s.Route(&outbox.Delivery{Topic: "x"})
+		s.Route(&edgequeue.Delivery{Topic: "x"})
 		s.CheckTopic("y/1")
 		if err := s.out.Leave(t.Context()); err != nil {
 			t.Error(err)

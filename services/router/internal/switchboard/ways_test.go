@@ -13,7 +13,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/services/router/internal/outbox"
+	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 )
 
 // wire is NATS as edges see it: frames in the order in which they were sent. Where it keeps none it
@@ -99,7 +99,7 @@ func TestATopicThatMostEdgesWantIsBroadcast(t *testing.T) {
 	w.announce("e0", []string{"a"}, nil)
 	broadcasts := func() int {
 		before := w.s.ways.len()
-		if n := w.s.Route(&outbox.Delivery{Topic: "a", Body: []byte("x")}); n == 0 {
+		if n := w.s.Route(&edgequeue.Delivery{Topic: "a", Body: []byte("x")}); n == 0 {
 			t.Fatal("nobody wants it")
 		}
 		if after := w.s.ways.len(); after != before && after != 1-before {
@@ -147,14 +147,14 @@ func TestQuietTopicsAreForgotten(t *testing.T) {
 		w.announce(id(i), []string{"#"}, nil)
 	}
 	for i := range 1000 {
-		w.s.Route(&outbox.Delivery{Topic: fmt.Sprint("t/", i), Body: []byte("x")})
+		w.s.Route(&edgequeue.Delivery{Topic: fmt.Sprint("t/", i), Body: []byte("x")})
 	}
 	if n := w.s.ways.len(); n != 1000 {
 		t.Errorf("%d of 1,000", n)
 	}
 	for range 2 * forgetEvery {
 		w.s.ways.tick()
-		w.s.Route(&outbox.Delivery{Topic: "t/1", Body: []byte("x")})
+		w.s.Route(&edgequeue.Delivery{Topic: "t/1", Body: []byte("x")})
 	}
 	if n := w.s.ways.len(); n != 1 {
 		t.Errorf("%d are left", n)
@@ -183,7 +183,7 @@ func churn(t *testing.T, seed uint64) {
 		w.announce(id(i), []string{"p/#"}, nil)
 	}
 	for p := range producers { // with as many edges as want it, this goes to all
-		w.s.Route(&outbox.Delivery{Topic: fmt.Sprintf("p/%d/0", p), Seq: 1, Body: []byte("x")})
+		w.s.Route(&edgequeue.Delivery{Topic: fmt.Sprintf("p/%d/0", p), Seq: 1, Body: []byte("x")})
 	}
 	var wg sync.WaitGroup
 	for p := range producers {
@@ -193,7 +193,7 @@ func churn(t *testing.T, seed uint64) {
 			for range 2 * perTopic {
 				k := dice.IntN(len(seq))
 				seq[k]++
-				w.s.Route(&outbox.Delivery{Topic: fmt.Sprintf("p/%d/%d", p, k), Epoch: uint64(k), Seq: seq[k], Body: []byte("x")})
+				w.s.Route(&edgequeue.Delivery{Topic: fmt.Sprintf("p/%d/%d", p, k), Epoch: uint64(k), Seq: seq[k], Body: []byte("x")})
 				for range dice.IntN(3) {
 					runtime.Gosched()
 				}
@@ -264,7 +264,7 @@ func TestRouteMakesNoGarbage(t *testing.T) {
 	}
 	body := make([]byte, 128)
 	for _, topic := range []string{"many", "all"} {
-		d := &outbox.Delivery{Topic: topic, Body: body}
+		d := &edgequeue.Delivery{Topic: topic, Body: body}
 		route := func() {
 			for range 100 {
 				w.s.Route(d)

@@ -125,7 +125,7 @@ func (l *Lane) close(why error) {
 	}
 	l.ended()
 	if err := l.run.Close(); err != nil {
-		l.cfg.Log.Debug("end of a run of claims", "error", err)
+		l.cfg.Log.Debug("closing the database connection of claims failed", "error", err)
 	}
 	l.run, l.book = nil, nil
 	l.metrics.state(book.Stats{})
@@ -136,9 +136,9 @@ func (l *Lane) close(why error) {
 	l.is(why)
 	l.metrics.reloads.Inc()
 	if errors.Is(why, backend.ErrFenced) {
-		l.cfg.Log.Warn("another store has taken claims of this one: they are read anew")
+		l.cfg.Log.Warn("another store has taken claims of this store: all claims are read again")
 	} else {
-		l.cfg.Log.Warn("claims are read anew", "error", why)
+		l.cfg.Log.Warn("a commit of claims failed: all claims are read again", "error", why)
 	}
 	l.refuse(l.parked, errAway)
 	l.parked = nil

@@ -33,16 +33,16 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "pushmesh_store_claims_" + name, Help: help})
 	}
 	m := &metrics{
-		holding:  gauge("holding", "Holds of resources in this store's shards."),
-		waiting:  gauge("waiting", "Owners that wait for resources in this store's shards."),
-		waits:    histogram("wait_seconds", "From when an owner came to its grant.", 0.001, 24),
-		lag:      histogram("expiry_lag_seconds", "From when the first hold of a commit expired to that commit.", 0.001, 16),
-		ended:    codes("ended_total", "Places that ended, by code. OK: released, or left; EXPIRED; IDLE_TIMEOUT: nobody heard of the owner; ACK_TIMEOUT: granted and not taken up; UNAVAILABLE: not prepared."),
-		refusals: codes("refused_total", "Operations that were refused, by code."),
-		seconds:  histogram("commit_seconds", "How long a commit of claims took.", 0.0001, 16),
-		ops:      histogram("batch_ops", "Operations that one commit answered.", 1, 11),
-		failures: count("commit_failures_total", "Commits of claims that failed, or of which nobody knows."),
-		reloads:  count("reloads_total", "Times that everything was read anew, after a failure or since another store took a shard."),
+		holding:  gauge("holds", "Claims that hold a resource, in the shards of this store."),
+		waiting:  gauge("queued", "Claims that wait for a resource, in the shards of this store."),
+		waits:    histogram("wait_seconds", "Time from a claim's arrival to its grant.", 0.001, 24),
+		lag:      histogram("expiry_lag_seconds", "Time from the expiry of a hold to the commit that ends it; of several in one commit, the first.", 0.001, 16),
+		ended:    codes("ended_total", "Claims that ended, by code. OK: released, or the owner left the line; EXPIRED: not renewed; IDLE_TIMEOUT: the owner was not heard of; ACK_TIMEOUT: granted and not accepted in time; UNAVAILABLE: the call before the grant failed."),
+		refusals: codes("refused_total", "Operations on claims that were refused, by code."),
+		seconds:  histogram("commit_seconds", "Time that a commit of claims took.", 0.0001, 16),
+		ops:      histogram("batch_ops", "Operations on claims that one commit answered.", 1, 11),
+		failures: count("commit_failures_total", "Commits of claims that failed, or whose outcome is unknown."),
+		reloads:  count("reloads_total", "Times that all claims were read again from the database, after a failure or after another store took a shard."),
 	}
 	if r != nil {
 		r.MustRegister(m.holding, m.waiting, m.waits, m.lag, m.ended, m.refusals, m.seconds, m.ops, m.failures, m.reloads)

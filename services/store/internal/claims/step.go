@@ -91,7 +91,7 @@ func (l *Lane) prepare(p book.Prepare) {
 		Context: running, Resource: p.Resource, Owner: p.Owner, Token: p.Token, How: p.Prepare,
 		Done: func(c wirev1.Code) {
 			if c != wirev1.Code_CODE_OK && running.Err() == nil {
-				l.cfg.Log.Debug("a resource was not got ready", "resource", p.Resource, "code", code.Name(c))
+				l.cfg.Log.Debug("the call before the grant of a resource failed", "resource", p.Resource, "code", code.Name(c))
 			}
 			l.mu.Lock()
 			defer l.mu.Unlock()

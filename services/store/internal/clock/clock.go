@@ -63,7 +63,7 @@ func New(cfg Config) *Clock {
 		cfg.Host = time.Now
 	}
 	c := &Clock{cfg: cfg, begin: time.Now(), doubt: errNotAsked, apart: prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "pushmesh_store_clock_apart_seconds", Help: "The host's clock less the database's, when that was asked last.",
+		Name: "pushmesh_store_clock_offset_seconds", Help: "The host's clock minus the database's, at the last comparison.",
 	})}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(c.apart)
@@ -87,7 +87,7 @@ func (c *Clock) Start(context.Context) error {
 		lifecycle.Every(ctx, askEvery, func(time.Time) {
 			if err := c.ask(ctx); err != nil {
 				// readiness names a database that is away
-				c.cfg.Log.Debug("the database's time", "error", err)
+				c.cfg.Log.Debug("asking the database for its time failed", "error", err)
 			}
 		})
 	})

@@ -26,7 +26,7 @@ func (s *Set) Owners(ctx context.Context) (all []backend.Ownership, err error) {
 	err = s.each(func(i int, db *postgres.DB) error {
 		some, err := db.Owners(ctx)
 		if err != nil && i > 0 {
-			s.log.Debug("owners", "database", s.names[i], "error", err)
+			s.log.Debug("reading the owners of shards failed", "database", s.names[i], "error", err)
 			return nil
 		}
 		for _, o := range some {

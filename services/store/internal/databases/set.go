@@ -81,7 +81,8 @@ func (s *Set) Start(context.Context) error {
 	s.group.Go("placement", func(ctx context.Context) {
 		lifecycle.Every(ctx, refreshEvery, func(time.Time) {
 			if err := s.refresh(ctx); err != nil {
-				s.log.Debug("placement", "error", err) // the last one holds
+				// the last one holds
+				s.log.Debug("reading the placement of shards failed", "error", err)
 			}
 		})
 	})
@@ -100,7 +101,7 @@ func (s *Set) refresh(ctx context.Context) error {
 	for _, p := range placed {
 		places[p.Shard] = slices.Index(s.names, p.Database)
 		if places[p.Shard] < 0 {
-			s.log.Error("a shard lies in a database that this store was not told of", "shard", p.Shard, "database", p.Database)
+			s.log.Error("a shard is in a database that is not among this store's --shard-db settings", "shard", p.Shard, "database", p.Database)
 		}
 		if p.Moving {
 			places[p.Shard] = -1
@@ -118,7 +119,8 @@ func (s *Set) Ping(ctx context.Context) error {
 			continue
 		}
 		if err := db.Ping(ctx); err != nil {
-			s.log.Debug("still no room", "database", s.names[i+1], "error", err) // Check names it
+			// Check names it
+			s.log.Debug("a database is still full", "database", s.names[i+1], "error", err)
 		}
 	}
 	return err

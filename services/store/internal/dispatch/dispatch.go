@@ -133,7 +133,7 @@ func (d *Dispatcher) tell() {
 	d.mu.Unlock()
 	q.notices(func(n notice) {
 		if err := n.send(d.cfg.Bus); err != nil {
-			d.cfg.Logger.Debug("routers are not told of messages stored", "error", err)
+			d.cfg.Logger.Debug("sending stored messages to a router failed; edges find them later", "error", err)
 			d.metrics.lost(n.messages)
 			return
 		}

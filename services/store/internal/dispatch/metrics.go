@@ -15,10 +15,10 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		told: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "pushmesh_store_handed_messages_total", Help: "Messages appended by the store on its own and handed to a router.",
+			Name: "pushmesh_store_notified_messages_total", Help: "Messages that the store appended on its own, such as scheduled ones, and sent to a router to be delivered.",
 		}),
 		untold: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_store_unhanded_messages_total", Help: "Messages appended by the store on its own that no router was told of; edges find them by comparing heads.",
+			Name: "pushmesh_store_unnotified_messages_total", Help: "Messages that the store appended on its own and could not send to a router, by code; edges find them later by comparing heads.",
 		}, []string{"code"}),
 	}
 	if r != nil {

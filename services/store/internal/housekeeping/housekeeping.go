@@ -93,7 +93,8 @@ func New(cfg Config) *Keeper {
 // Start makes the slices that are needed now, and begins.
 func (k *Keeper) Start(ctx context.Context) error {
 	if err := k.cfg.Backend.MakeSlices(ctx, k.now()); err != nil {
-		k.cfg.Log.Warn("slices are not made ahead", "error", err) // a commit makes its own
+		// a commit makes its own
+		k.cfg.Log.Warn("making partitions ahead of time failed", "error", err)
 	}
 	k.since = k.cfg.Steady()
 	if k.cfg.Bus != nil {
@@ -130,7 +131,7 @@ func (k *Keeper) gap() {
 func (k *Keeper) hear(data []byte) {
 	d := &meshv1.EdgeDigest{}
 	if err := proto.Unmarshal(data, d); err != nil {
-		k.cfg.Log.Warn("digest of an edge", "error", err)
+		k.cfg.Log.Warn("an edge's beat could not be decoded", "error", err)
 		return
 	}
 	k.mu.Lock()
@@ -146,7 +147,7 @@ func (k *Keeper) every(ctx context.Context, pace, patience time.Duration, job fu
 		timeout, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if err := job(timeout); err != nil && ctx.Err() == nil {
-			k.cfg.Log.Warn("housekeeping", "error", err)
+			k.cfg.Log.Warn("a housekeeping job failed", "error", err)
 		}
 	})
 }
@@ -161,7 +162,7 @@ func (k *Keeper) Slices(ctx context.Context) error {
 	}
 	dropped, err := k.cfg.Backend.DropSlices(ctx, k.now())
 	if dropped > 0 {
-		k.cfg.Log.Info("slices dropped", "slices", dropped)
+		k.cfg.Log.Info("expired partitions were dropped", "slices", dropped)
 	}
 	return err
 }
@@ -211,7 +212,7 @@ func (k *Keeper) letGo(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		k.cfg.Log.Info("sessions of a silent edge are let go", "edge", edge, "sessions", n)
+		k.cfg.Log.Info("detached the sessions of an edge that is no longer heard of", "edge", edge, "sessions", n)
 	}
 	return nil
 }

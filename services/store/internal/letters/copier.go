@@ -77,7 +77,7 @@ func New(cfg Config) *Copier {
 	}
 	c := &Copier{cfg: cfg, kick: make(chan struct{}, 1), claims: make([]uint64, topic.Shards), copies: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "pushmesh_store_dead_letter_copies_total",
-		Help: "Dead letters appended to their dead-letter topic (OK), or not (UNSUPPORTED: a copy's own, or an ephemeral topic; else it can't be appended), by code.",
+		Help: "Dead letters that were copied to their dead-letter topic, by code: OK; UNSUPPORTED, the topic is ephemeral, or the dead letter is a copy itself; any other code, the append was refused.",
 	}, []string{"code"})}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(c.copies)
@@ -108,7 +108,7 @@ func (c *Copier) run(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		if err := c.round(ctx); err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("dead letters are not copied", "error", err)
+			c.cfg.Logger.Warn("copying dead letters to their topics failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -204,7 +204,7 @@ func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (marked, d
 		item := items[r.GetRef()-1]
 		switch again := c.settled(r); {
 		case again:
-			c.cfg.Logger.Debug("a dead letter is not copied yet", "code", code.Name(r.GetCode()), "error", r.GetError())
+			c.cfg.Logger.Debug("copying a dead letter failed; it is tried again", "code", code.Name(r.GetCode()), "error", r.GetError())
 		case r.GetCode() != wirev1.Code_CODE_OK, r.GetDuplicate(), c.cfg.Apart(topic.Shard(item.GetTopic())):
 			done = append(done, item.GetCopiedLetter())
 		default:

@@ -20,15 +20,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_store_outbox_messages_total", Help: "Answers of routers to messages that transactions published, by code.",
+			Name: "pushmesh_store_outbox_messages_total", Help: "Messages that transactions published with pushmesh.publish, by the code that a router answered with.",
 		}, []string{"code"}),
-		reading: gauge("reading", "1 where this store reads the outbox."),
+		reading: gauge("reading", "1 on the store that reads the transactional outbox, 0 on the others."),
 		pending: gauge("pending_messages", "Messages of committed transactions that are not published yet."),
 		bytes:   gauge("bytes", "Size of the outbox's tables and indexes."),
-		age:     gauge("rotation_age_seconds", "How long the present table has had its turn."),
-		blocked: gauge("rotation_blocked", "1 while a rotation waits: someone uses the next table, and the present one grows."),
-		parked:  gauge("waiting_messages", "Messages that wait for shards whose owner or database is away."), parkedBytes: gauge("waiting_bytes", "Size of these."),
-		full: gauge("waiting_full", "1 while no more can wait for shards that are away, so that all that transactions publish stands still."),
+		age:     gauge("rotation_age_seconds", "Time since the last rotation of the outbox's tables."),
+		blocked: gauge("rotation_blocked", "1 while a rotation is blocked: a transaction uses the next table, and the current one grows."),
+		parked:  gauge("parked_messages", "Messages set aside, since the owner or database of their shard is away."), parkedBytes: gauge("parked_bytes", "Size of the messages that are set aside."),
+		full: gauge("parked_full", "1 while no more messages can be set aside, so that nothing that transactions publish is sent."),
 	}
 	if reg != nil {
 		reg.MustRegister(m.messages, m.reading, m.pending, m.bytes, m.age, m.blocked, m.parked, m.parkedBytes, m.full)

@@ -156,20 +156,21 @@ func (r *Reader) claim(ctx context.Context) bool {
 	o, err := r.cfg.Database.OpenOutbox(ctx, r.cfg.Owner)
 	if err != nil {
 		if !errors.Is(err, backend.ErrHeld) {
-			r.cfg.Log.Debug("outbox", "error", err) // readiness names a database that is away
+			// readiness names a database that is away
+			r.cfg.Log.Debug("opening the transactional outbox failed", "error", err)
 		}
 		return false
 	}
 	ask := asker{request: r.cfg.Request, metrics: r.metrics, log: r.cfg.Log}
 	w := &waiting{outbox: o, metrics: r.metrics, log: r.cfg.Log, mostRows: r.cfg.MaxWaiting, mostBytes: r.cfg.MaxWaitingBytes}
 	if err := w.open(ctx, ask); err != nil {
-		r.cfg.Log.Warn("outbox", "error", errors.Join(err, o.Close()))
+		r.cfg.Log.Warn("reading what is parked beside the transactional outbox failed", "error", errors.Join(err, o.Close()))
 		return false
 	}
 	r.outbox, r.rotated, r.claimed = o, time.Time{}, time.Now()
 	r.sender = &sender{asker: ask, outbox: o, waiting: w, keeps: r.keeps}
 	r.metrics.reading.Set(1)
-	r.cfg.Log.Info("this store reads the outbox")
+	r.cfg.Log.Info("this store reads the transactional outbox")
 	return true
 }
 
@@ -178,11 +179,11 @@ func (r *Reader) close(why error) {
 		return
 	}
 	if why != nil && !errors.Is(why, context.Canceled) {
-		r.cfg.Log.Warn("outbox", "error", why)
+		r.cfg.Log.Warn("reading the transactional outbox failed", "error", why)
 	}
 	r.sender.waiting.close()
 	if err := r.outbox.Close(); err != nil {
-		r.cfg.Log.Debug("close the outbox", "error", err)
+		r.cfg.Log.Debug("closing the transactional outbox failed", "error", err)
 	}
 	r.outbox = nil
 	r.metrics.reading.Set(0)

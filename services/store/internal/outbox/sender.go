@@ -93,7 +93,7 @@ func (s *sender) send(ctx context.Context, ids []int64, repeated bool) (refused 
 			continue
 		}
 		if attempt > 1 {
-			s.log.Warn("what transactions published waits", "messages", len(rows), "error", why)
+			s.log.Warn("messages that transactions published wait: no router accepts them", "messages", len(rows), "error", why)
 		}
 		if err := s.pause(ctx, pause); err != nil {
 			return nil, err
@@ -192,7 +192,7 @@ func (s *asker) attempt(ctx context.Context, rows []row) (again []row, refused [
 			again, why = append(again, r), code.New(res.GetCode(), res.GetError())
 		default:
 			refused = append(refused, backend.OutboxRefusal{ID: r.ID, Code: code.Name(res.GetCode()), Error: res.GetError()})
-			s.log.Error("what a transaction published was refused", "id", r.ID, "topic", r.Topic, "code", code.Name(res.GetCode()), "error", res.GetError())
+			s.log.Error("a message that a transaction published was refused", "id", r.ID, "topic", r.Topic, "code", code.Name(res.GetCode()), "error", res.GetError())
 		}
 	}
 	if len(again)+len(refused) > 0 {

@@ -131,7 +131,7 @@ func (w *waiting) park(ctx context.Context, rows []row, which func(*row) bool) (
 // them is read.
 func (w *waiting) stand(full bool) {
 	if full && !w.full {
-		w.log.Warn("no more can wait for shards that are away: what transactions publish stands still", "messages", w.rows, "bytes", w.bytes,
+		w.log.Warn("too many messages wait for shards that are away: nothing that transactions publish is sent until there is room", "messages", w.rows, "bytes", w.bytes,
 			"max_messages", w.mostRows, "max_bytes", w.mostBytes)
 	}
 	w.full = full

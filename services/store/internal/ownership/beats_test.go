@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -355,7 +355,7 @@ func (w *lockedWatch) Close() error {
 
 func meet(t *testing.T, url, id string, changes ...func(*meeting)) *meeting {
 	t.Helper()
-	b := bus.New(bus.Config{URL: url, Name: id, Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
+	b := bus.New(bus.Config{URL: url, Name: id, Mesh: meshidtest.Identity(), Log: slog.New(slog.DiscardHandler)})
 	s := &meeting{shards: &fakeShards{changed: make(chan struct{}, 1)}, db: &lockedWatch{over: make(chan struct{})}, reg: prometheus.NewRegistry()}
 	s.Manager = New(Config{
 		Owner: backend.Owner{StoreID: id, Incarnation: 1, Address: id + ":1"}, Databases: []Watched{s.db}, Place: func(int) int { return 0 }, Shards: s.shards, Bus: b,
@@ -394,7 +394,7 @@ func (s *meeting) owns(t *testing.T, n int) {
 func TestStoresMeet(t *testing.T) {
 	nats := natsServer(t)
 	heard := make(chan *meshv1.StoreBeat, 1000)
-	listener := bus.New(bus.Config{URL: nats.ClientURL(), Name: "listener", Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
+	listener := bus.New(bus.Config{URL: nats.ClientURL(), Name: "listener", Mesh: meshidtest.Identity(), Log: slog.New(slog.DiscardHandler)})
 	if err := listener.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -485,7 +485,7 @@ func hear(t *testing.T, heard <-chan *meshv1.StoreBeat, id string) *meshv1.Store
 
 // A store without a subscription would share with nobody, and take all: it does not start.
 func TestAStoreThatCannotListenDoesNotStart(t *testing.T) {
-	b := bus.New(bus.Config{URL: natsServer(t).ClientURL(), Name: "a", Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
+	b := bus.New(bus.Config{URL: natsServer(t).ClientURL(), Name: "a", Mesh: meshidtest.Identity(), Log: slog.New(slog.DiscardHandler)})
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func (e *eye) turn(ctx context.Context) {
 	if err != nil {
 		if ctx.Err() == nil {
 			// readiness names a database that is away
-			m.cfg.Log.Debug("stores can't be watched", "database", e.place, "error", err)
+			m.cfg.Log.Debug("watching other stores in a database failed", "database", e.place, "error", err)
 		}
 		e.close()
 	} else {
@@ -66,7 +66,7 @@ func (e *eye) close() {
 		return
 	}
 	if err := e.watch.Close(); err != nil {
-		e.manager.cfg.Log.Debug("close a watch", "error", err)
+		e.manager.cfg.Log.Debug("closing the watch of other stores failed", "error", err)
 	}
 	e.watch = nil
 }
@@ -87,7 +87,7 @@ func (e *eye) fence(ctx context.Context, share []int) {
 		if e.watch == nil {
 			return
 		}
-		m.cfg.Log.Warn("fencing a silent store", "store", s.StoreID, "incarnation", s.Incarnation)
+		m.cfg.Log.Warn("a store is silent and is fenced", "store", s.StoreID, "incarnation", s.Incarnation)
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		err := e.watch.Fence(ctx, s.RunID, s.mark)
 		cancel()
@@ -96,7 +96,7 @@ func (e *eye) fence(ctx context.Context, share []int) {
 			m.fences.Inc()
 		case errors.Is(err, backend.ErrAlive): // the next look sees it
 		default:
-			m.cfg.Log.Warn("fence", "store", s.StoreID, "error", err)
+			m.cfg.Log.Warn("fencing a store failed", "store", s.StoreID, "error", err)
 			e.close()
 		}
 	}
@@ -116,7 +116,7 @@ func (e *eye) judge(v backend.View) {
 	e.mu.Unlock()
 	for id, why := range now {
 		if before[id] != why {
-			e.manager.cfg.Log.Error("a store can't be fenced: if it hangs, nobody takes its shards", "store", id, "database", e.place, "why", why)
+			e.manager.cfg.Log.Error("a store can't be fenced: if it hangs, no other store takes its shards", "store", id, "database", e.place, "why", why)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func New(cfg Config) *Manager {
 		cfg.Now = time.Now
 	}
 	m := &Manager{cfg: cfg, leave: func() {}, beats: map[string]heard{}, fences: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "pushmesh_store_fences_total", Help: "Runs of other stores whose connections this store ended because they were silent in the database.",
+		Name: "pushmesh_store_fences_total", Help: "Other stores that this store fenced: it ended their database connections, since they did nothing in the database.",
 	})}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(m.fences)
@@ -167,14 +167,14 @@ func (m *Manager) beat() {
 		err = m.cfg.Bus.Publish(bus.StoreBeat, data)
 	}
 	if err != nil {
-		m.cfg.Log.Debug("beat", "error", err)
+		m.cfg.Log.Debug("sending a beat failed", "error", err)
 	}
 }
 
 func (m *Manager) hear(data []byte) {
 	b := &meshv1.StoreBeat{}
 	if err := proto.Unmarshal(data, b); err != nil {
-		m.cfg.Log.Warn("beat of a store", "error", err)
+		m.cfg.Log.Warn("a beat of another store could not be decoded", "error", err)
 		return
 	}
 	if b.GetStoreId() == m.cfg.Owner.StoreID {

@@ -68,7 +68,7 @@ func (d *DB) foldCursors(ctx context.Context, conn *pgx.Conn, how backend.Fold) 
 	if n, _ := d.pages.size(); n > foldMost && !fold {
 		fold = true
 		d.folder.forced.Add(1)
-		d.cfg.Log.Warn("cursors are folded beside an old snapshot: rows of pushmesh.cursor die and stay until it ends", "cursors", n)
+		d.cfg.Log.Warn("cursors are moved into pushmesh.cursor while an old snapshot is open: dead rows stay until it ends", "cursors", n)
 	}
 	all := d.pages.below(through)
 	if fold {

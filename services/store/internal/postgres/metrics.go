@@ -13,16 +13,16 @@ import (
 
 var (
 	connsDesc    = prometheus.NewDesc("pushmesh_store_postgres_connections", "Connections of the pool, by state: idle, used, connecting, and total of them.", []string{"state"}, nil)
-	busyDesc     = prometheus.NewDesc("pushmesh_store_postgres_busy", "Calls at work on a connection of the pool, by class.", []string{"class"}, nil)
-	waitingDesc  = prometheus.NewDesc("pushmesh_store_postgres_waiting", "Calls that wait for their turn, by class.", []string{"class"}, nil)
-	waitsDesc    = prometheus.NewDesc("pushmesh_store_postgres_acquire_waits_total", "Times that a call had to wait for its turn or a connection.", nil, nil)
-	waitedDesc   = prometheus.NewDesc("pushmesh_store_postgres_acquire_wait_seconds_total", "Time that calls waited for their turn or a connection.", nil, nil)
-	limitDesc    = prometheus.NewDesc("pushmesh_store_postgres_limit", "Calls that may be at work at a time: the adaptive limit, less after an outage.", nil, nil)
+	busyDesc     = prometheus.NewDesc("pushmesh_store_postgres_active_calls", "Calls that use a connection of the pool, by class.", []string{"class"}, nil)
+	waitingDesc  = prometheus.NewDesc("pushmesh_store_postgres_queued_calls", "Calls that wait for a connection or for the adaptive limit, by class.", []string{"class"}, nil)
+	waitsDesc    = prometheus.NewDesc("pushmesh_store_postgres_acquire_waits_total", "Calls that had to wait for a connection or for the adaptive limit.", nil, nil)
+	waitedDesc   = prometheus.NewDesc("pushmesh_store_postgres_acquire_wait_seconds_total", "Time that calls waited for a connection or for the adaptive limit.", nil, nil)
+	limitDesc    = prometheus.NewDesc("pushmesh_store_postgres_call_limit", "Calls that may run at the same time: the adaptive limit, lower after an outage.", nil, nil)
 	breakerDesc  = prometheus.NewDesc("pushmesh_store_postgres_breaker", "1 for the state that the circuit breaker is in: closed, half_open or open.", []string{"state"}, nil)
 	openedDesc   = prometheus.NewDesc("pushmesh_store_postgres_breaker_opened_total", "Times that the circuit breaker opened.", nil, nil)
-	pagedDesc    = prometheus.NewDesc("pushmesh_store_cursors_paged", "Cursors of sessions that lie in pages, as far as this store has looked.", nil, nil)
-	foldsDesc    = prometheus.NewDesc("pushmesh_store_cursor_folds_total", "Rounds over pages of cursors: packed again, folded into the table, or folded beside an old snapshot because they were too many.", []string{"kind"}, nil)
-	refusalsDesc = prometheus.NewDesc("pushmesh_store_postgres_refused_total", "Calls refused: UNAVAILABLE by the breaker, OVERLOADED for want of a turn.", []string{"code"}, nil)
+	pagedDesc    = prometheus.NewDesc("pushmesh_store_cursors_paged", "Cursors of sessions that are kept in packed pages and not in rows of their own, as far as this store has counted.", nil, nil)
+	foldsDesc    = prometheus.NewDesc("pushmesh_store_cursor_folds_total", "Rounds over the packed pages of cursors, by kind: packed (packed again), folded (moved into the table), forced (moved although an old snapshot keeps the dead rows).", []string{"kind"}, nil)
+	refusalsDesc = prometheus.NewDesc("pushmesh_store_postgres_refused_total", "Calls that were refused, by code: UNAVAILABLE, the circuit breaker is open; OVERLOADED, too many calls waited or waited too long.", []string{"code"}, nil)
 )
 
 // poolStats reads the pool and the gate at each scrape.

@@ -35,7 +35,7 @@ func migrate(ctx context.Context, cfg *pgx.ConnConfig, log *slog.Logger) (err er
 	}
 	done, err := provider.Up(ctx)
 	for _, m := range done {
-		log.Info("postgres migrated", "step", m.Source.Path, "took", m.Duration)
+		log.Info("database schema migrated", "step", m.Source.Path, "took", m.Duration)
 	}
 	if err != nil {
 		return fmt.Errorf("postgres: migrate: %w", err)

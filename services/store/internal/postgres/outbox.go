@@ -101,7 +101,7 @@ func (o *outbox) load(ctx context.Context) error {
 // ids mean nothing here. All that still lies in it counts as not settled; dedupe keys know what was
 // published.
 func (o *outbox) adopt(ctx context.Context) error {
-	o.db.cfg.Log.Warn("the outbox comes from another server: all that it holds is published again, but for what dedupe keys know")
+	o.db.cfg.Log.Warn("the transactional outbox was copied from another server: all its messages are published again, except those that their dedupe keys recognize")
 	return pgx.BeginFunc(ctx, o.conn, func(tx pgx.Tx) error {
 		var now string
 		if err := tx.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&now); err != nil {

@@ -128,7 +128,7 @@ func (d *DB) prepare(ctx context.Context) error {
 		if err == nil || !away(err) {
 			return err
 		}
-		d.cfg.Log.Warn("no postgres yet", "error", err)
+		d.cfg.Log.Warn("Postgres is not reachable yet", "error", err)
 		select {
 		case <-retry.C:
 		case <-ctx.Done():

@@ -49,7 +49,7 @@ func (w *watch) begin(ctx context.Context, owner backend.Owner) error {
 		return err
 	}
 	if tracked != "on" {
-		w.db.cfg.Log.Warn("a store that hangs is never fenced: set track_activities to on", "track_activities", tracked)
+		w.db.cfg.Log.Warn("a store that hangs can't be fenced: set track_activities to on in Postgres", "track_activities", tracked)
 	}
 	var b pgx.Batch
 	record(&b, w.process, owner)

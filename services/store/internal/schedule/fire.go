@@ -85,7 +85,7 @@ func (s *Schedule) settle() {
 			s.shelf.drop(w)
 		default:
 			if w.tries == 0 {
-				s.cfg.Logger.Debug("a scheduled message is not appended yet", "code", code.Name(res.r.GetCode()), "error", res.r.GetError())
+				s.cfg.Logger.Debug("appending a scheduled message failed; it is tried again", "code", code.Name(res.r.GetCode()), "error", res.r.GetError())
 			}
 			wait := min(firstRetry<<min(w.tries, 10), lastRetry)
 			w.tries++

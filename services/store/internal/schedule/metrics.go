@@ -11,14 +11,14 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		late: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pushmesh_store_scheduled_late_seconds", Help: "From when a scheduled message was due to its commit.",
+			Name: "pushmesh_store_scheduled_late_seconds", Help: "Time from when a scheduled message was due to its commit.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "pushmesh_store_scheduled_waiting_messages", Help: "Scheduled messages held in memory, since they are due soon.",
+			Name: "pushmesh_store_scheduled_waiting_messages", Help: "Scheduled messages that are in memory, since they are due soon.",
 		}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_store_scheduled_retries_total", Help: "Times a scheduled message could not be appended when it was due, by code.",
+			Name: "pushmesh_store_scheduled_retries_total", Help: "Times that a scheduled message could not be appended when it was due, by code; it is tried again.",
 		}, []string{"code"}),
 	}
 	if r != nil {

@@ -178,7 +178,7 @@ func (s *Schedule) read(ctx context.Context) (more bool) {
 	page, err := s.cfg.Backend.ReadScheduled(ctx, shards, s.shelf.through, to, limit)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.cfg.Logger.Warn("scheduled messages can't be read", "error", err)
+			s.cfg.Logger.Warn("reading scheduled messages failed", "error", err)
 		}
 		s.nextRead = now.Add(readRetry)
 		return false

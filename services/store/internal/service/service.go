@@ -96,7 +96,7 @@ func (s *Service) refused(ctx context.Context, doing string, err error) error {
 	case ctx.Err() != nil:
 		return code.From(ctx.Err())
 	}
-	s.cfg.Logger.Warn("the database refused", "doing", doing, "error", err)
+	s.cfg.Logger.Warn("a call to the database failed", "doing", doing, "error", err)
 	return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, doing+": "+err.Error())
 }
 

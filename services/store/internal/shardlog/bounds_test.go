@@ -326,7 +326,7 @@ func TestAnswersAreCounted(t *testing.T) {
 	m.shardRefused()
 	for name, want := range map[string]float64{
 		"pushmesh_store_appends_total": 4, "pushmesh_store_append_duplicates_total": 2, "pushmesh_store_producer_positions_forgotten_total": 5, "pushmesh_store_producer_refusals_total": 6,
-		"pushmesh_store_shards_refused_total": 1,
+		"pushmesh_store_shards_inconsistent_total": 1,
 	} {
 		if got := gauge(t, reg, name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)

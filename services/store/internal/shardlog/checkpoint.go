@@ -90,7 +90,7 @@ func (l *lane) storePart() {
 	case errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnknown):
 		l.lose(err)
 	default:
-		l.log.Warn("checkpoint", "error", err)
+		l.log.Warn("a checkpoint failed", "error", err)
 		c.rest = nil
 		l.state.soil()
 	}

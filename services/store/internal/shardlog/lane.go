@@ -80,7 +80,7 @@ func newLane(name string, cfg Config, pace *pace) *lane {
 		name: name, backend: cfg.Backend, owner: cfg.Owner, policies: cfg.Policies, known: orSure(cfg.Known), now: cfg.Now, log: cfg.Log, metrics: cfg.Metrics,
 		traces: traces{cfg.Tracer}, stall: cmp.Or(cfg.Stall, DefaultStall), pace: pace, scheduled: cfg.Scheduled, state: newState(cmp.Or(cfg.Positions, DefaultPositions), cmp.Or(cfg.PositionWindow, DefaultPositionWindow)),
 		kick: make(chan struct{}, 1), wanted: map[int]bool{}, changed: make(chan struct{}), refused: refusals{},
-		away: errors.New("no shards claimed yet"),
+		away: errors.New("this store owns no shards yet"),
 	}
 }
 
@@ -292,7 +292,7 @@ func (l *lane) appendGroup(ctx context.Context) bool {
 	l.metrics.unplaced(&p.unplaced)
 	defer func() { l.scratch.recycle(p) }()
 	if err := l.findFirsts(ctx, p, group); err != nil {
-		l.log.Warn("first results of duplicates could not be read", "error", err)
+		l.log.Warn("reading the first results of duplicates failed", "error", err)
 		for _, i := range p.asks { // OK without a seq would say that the topic is ephemeral
 			p.results[i] = refusalOf(group[i], code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the first result could not be read"))
 		}
@@ -323,7 +323,7 @@ func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
 		}
 		l.answer(group, p.results)
 	case errors.Is(err, backend.ErrNotCommitted):
-		l.log.Warn("not committed", "error", err, "messages", len(group))
+		l.log.Warn("a group commit failed", "error", err, "messages", len(group))
 		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database did not commit"))
 	case errors.Is(err, backend.ErrLost):
 		l.lose(err)
@@ -349,11 +349,11 @@ func (l *lane) failed(p *plan, group []*entry, why error) {
 func (l *lane) lose(why error) {
 	if l.writer == nil {
 		// each attempt of an outage: readiness says why
-		l.log.Debug("still no writer", "error", why)
+		l.log.Debug("opening a database writer failed again", "error", why)
 	} else {
-		l.log.Warn("the writer is lost", "error", why)
+		l.log.Warn("the connection that writes is lost; the lane opens another one", "error", why)
 		if err := l.writer.Close(); err != nil {
-			l.log.Debug("close of a lost writer", "error", err)
+			l.log.Debug("closing a lost writer failed", "error", err)
 		}
 		l.writer = nil
 	}

@@ -37,42 +37,42 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		appends: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_store_appends_total", Help: "Messages answered, by code.",
+			Name: "pushmesh_store_appends_total", Help: "Append requests answered, one for each message, by code.",
 		}, []string{"code"}),
 		duplicates: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "pushmesh_store_append_duplicates_total", Help: "Messages answered with the result of an earlier publish.",
+			Name: "pushmesh_store_append_duplicates_total", Help: "Messages that were duplicates and were answered with the first result.",
 		}),
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pushmesh_store_commit_messages", Help: "Messages in one group commit.", Buckets: prometheus.ExponentialBuckets(1, 2, 13),
 		}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pushmesh_store_commit_seconds", Help: "How long a group commit took.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+			Name: "pushmesh_store_commit_seconds", Help: "Time that a group commit took.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
 		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pushmesh_store_commit_wait_seconds", Help: "How long the first message of a group commit waited for it to begin.",
+			Name: "pushmesh_store_commit_wait_seconds", Help: "Time that the first message of a group commit waited for it to begin.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_commit_failures_total", Help: "Group commits that failed, by outcome.",
 		}, []string{"outcome"}),
 		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "pushmesh_store_queue_messages", Help: "Messages that wait for their group commit.",
+			Name: "pushmesh_store_queue_messages", Help: "Messages that wait for the next group commit.",
 		}, []string{"lane"}),
 		stalls: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "pushmesh_store_stalls_total", Help: "Times that the database took too long, and appends were refused meanwhile.",
+			Name: "pushmesh_store_database_stalls_total", Help: "Times that a commit exceeded --db-stall, and appends were refused until it ended.",
 		}),
 		positions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "pushmesh_store_producer_positions", Help: "Topics in which the last number of an ordered producer is remembered.",
+			Name: "pushmesh_store_producer_positions", Help: "Positions of ordered producers, one for each producer and topic, that are kept in memory.",
 		}, []string{"lane"}),
 		forgotten: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pushmesh_store_producer_positions_forgotten_total", Help: "Positions of ordered producers that were forgotten: unused for days, or for want of room.",
+			Name: "pushmesh_store_producer_positions_forgotten_total", Help: "Positions of ordered producers that were removed, by reason: unused (for 8 days), room (for newer ones).",
 		}, []string{"reason"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_producer_refusals_total",
-			Help: "Messages refused for their producer's position: it has its share, there is no room, or it may have been forgotten.",
+			Help: "Messages of ordered producers that were refused, by reason: share (the producer uses too many topics), full (no room for positions), forgotten (its position was removed).",
 		}, []string{"code", "reason"}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "pushmesh_store_shards_refused_total", Help: "Times that a shard was given back because what was loaded of it contradicts the log.",
+			Name: "pushmesh_store_shards_inconsistent_total", Help: "Times that a shard was released because its loaded state contradicts its log.",
 		}),
 	}
 	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.wait, m.failures, m.depth, m.stalls, m.positions, m.forgotten, m.refusals, m.refused)

@@ -52,7 +52,7 @@ func (l *lane) tend(ctx context.Context) {
 		same := l.away != nil
 		l.mu.Unlock()
 		if !same || !l.warned {
-			l.log.Warn("shards can't be claimed", "error", err)
+			l.log.Warn("taking ownership of shards failed", "error", err)
 			l.warned = true
 		}
 		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnknown) || l.writer == nil {
@@ -113,7 +113,7 @@ func (l *lane) claim(ctx context.Context) error {
 		return err
 	}
 	l.state.merge(loaded.state, uint64(l.now().UnixMicro()))
-	l.log.Info("shards claimed", "lane", l.name, "shards", len(loaded.shards), "owned", len(l.state.owned()))
+	l.log.Info("took ownership of shards", "lane", l.name, "shards", len(loaded.shards), "owned", len(l.state.owned()))
 	l.back()
 	return nil
 }
@@ -125,7 +125,7 @@ func (l *lane) refuseShards(ctx context.Context, loaded *loader) error {
 		return nil
 	}
 	for shard, why := range loaded.bad {
-		l.log.Error("a shard is not served: what was loaded of it contradicts the log", "shard", shard, "error", why)
+		l.log.Error("a shard is not served: its loaded state contradicts its log", "shard", shard, "error", why)
 		l.metrics.shardRefused()
 		l.refused[shard] = time.Now()
 	}
@@ -171,7 +171,7 @@ func (l *lane) giveBack(ctx context.Context, shards []int) error {
 		return fmt.Errorf("release: %w", backend.ErrLost)
 	}
 	l.state.drop(func(shard int) bool { return slices.Contains(shards, shard) })
-	l.log.Info("shards given back", "lane", l.name, "shards", len(shards))
+	l.log.Info("released shards", "lane", l.name, "shards", len(shards))
 	return l.release(ctx, shards)
 }
 
@@ -202,7 +202,7 @@ func (l *lane) resolve(ctx context.Context, p *plan, group []*entry, why error) 
 	committed, err := l.outcome(ctx, p)
 	switch {
 	case err != nil:
-		l.log.Error("nobody knows whether it was committed", "error", errors.Join(why, err), "messages", len(group))
+		l.log.Error("it is unknown whether a group was committed", "error", errors.Join(why, err), "messages", len(group))
 		l.failed(p, group, code.New(wirev1.Code_CODE_INTERNAL, "outcome unknown: "+why.Error()))
 	case committed:
 		l.answer(group, p.results) // the state was loaded after it
@@ -244,7 +244,7 @@ func (l *lane) finish(ctx context.Context) {
 	}
 	if l.writer != nil { // the checkpoint may have found it lost
 		if err := l.writer.Close(); err != nil {
-			l.log.Warn("shards could not be given back", "error", err)
+			l.log.Warn("releasing shards failed", "error", err)
 		}
 		l.writer = nil
 	}

@@ -250,7 +250,7 @@ func TestAStallRefusesWhatWaits(t *testing.T) {
 				t.Errorf("behind one that is slow: %v", behind.all[0])
 			}
 		}
-		if n := gauge(t, reg, "pushmesh_store_stalls_total"); n != 0 || l.Check() != nil {
+		if n := gauge(t, reg, "pushmesh_store_database_stalls_total"); n != 0 || l.Check() != nil {
 			t.Errorf("%v stalls: %v", n, l.Check())
 		}
 		db.fail(hangs("commit", 3*time.Second), nil)
@@ -276,7 +276,7 @@ func TestAStallRefusesWhatWaits(t *testing.T) {
 		if again := appended(l, item()); again.wait(t) > 0 || again.all[0].GetSeq() != 8 || l.Check() != nil {
 			t.Errorf("afterwards: %v, %v", again.all[0], l.Check())
 		}
-		if n := gauge(t, reg, "pushmesh_store_stalls_total"); n != 1 {
+		if n := gauge(t, reg, "pushmesh_store_database_stalls_total"); n != 1 {
 			t.Errorf("%v stalls are counted", n)
 		}
 	})

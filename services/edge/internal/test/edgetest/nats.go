@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/internal/ports"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
 )
 
 // NATS is a server in this process.
@@ -67,7 +67,7 @@ func (n *NATS) Down() {
 
 // Bus connected to it; it ends with the test.
 func (n *NATS) Bus(name string) *bus.Bus {
-	b := bus.New(bus.Config{URL: n.URL(), Name: name, Mesh: testmesh.Identity(), Log: slog.New(slog.DiscardHandler)})
+	b := bus.New(bus.Config{URL: n.URL(), Name: name, Mesh: meshidtest.Identity(), Log: slog.New(slog.DiscardHandler)})
 	if err := b.Start(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}

@@ -248,7 +248,7 @@ func (r *Router) send(f *meshv1.RouterFrame) {
 		return
 	}
 	f.RouterId, f.RouterIncarnation, f.EdgeIncarnation = r.id, r.incarnation, r.edgeInc
-	f.AppliedVersion, f.WantSnapshot, f.LastBroadcast, f.Events = r.applied, r.want, r.casts, uint32(r.kinds|events.Told)
+	f.AppliedVersion, f.WantSnapshot, f.LastBroadcast, f.Events = r.applied, r.want, r.casts, uint32(r.kinds|events.MaskSet)
 	if data, err := proto.Marshal(f); err == nil {
 		// without a server it is lost, as a real router's is
 		_ = r.bus.Publish(bus.EdgeFrames(r.edge), data)

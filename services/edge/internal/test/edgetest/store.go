@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/internal/ports"
-	"github.com/pushmesh/pushmesh/internal/testmesh"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -163,7 +163,7 @@ func (s *Store) called(method string) func() {
 
 // Owners answers that this store owns everything.
 func (s *Store) Owners(context.Context, *meshv1.OwnersRequest) (*meshv1.OwnersResponse, error) {
-	return testmesh.Owners([]*meshv1.OwnersResponse_Range{{Last: topic.Shards - 1, StoreId: "s", Address: s.addr}}), nil
+	return meshidtest.Owners([]*meshv1.OwnersResponse_Range{{Last: topic.Shards - 1, StoreId: "s", Address: s.addr}}), nil
 }
 
 func (s *Store) head(t string) *meshv1.Head {

@@ -17,13 +17,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_claims_prepared_total",
-			Help: "Calls before a grant, by code: OK; FORBIDDEN: refused; ACK_TIMEOUT: late; UNAVAILABLE: not reached; OVERLOADED: too many waited; CANCELLED: not wanted any more.",
+			Help: "Calls to the namespace's prepare URL before a grant, by code: OK; FORBIDDEN: it refused; ACK_TIMEOUT: it was late; UNAVAILABLE: not reached; OVERLOADED: too many calls were queued; CANCELLED: the claim ended first.",
 		}, []string{"code"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pushmesh_store_claims_prepare_seconds", Help: "How long a call before a grant took.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),
+			Name: "pushmesh_store_claims_prepare_seconds", Help: "Time that a call before a grant took.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "pushmesh_store_claims_prepare_waiting", Help: "Calls before a grant that wait for their turn.",
+			Name: "pushmesh_store_claims_prepare_queued", Help: "Calls before a grant that wait for others to end (claims.prepare.concurrency).",
 		}),
 	}
 	if r != nil {

@@ -1,0 +1,193 @@
+package delivery
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
+)
+
+// asker holds the first Save of a session's subscription, so that its answer can be looked at.
+type asker struct{ many }
+
+func (a *asker) Attach(conn exchange.Conn, _, _ string, _ uint32, _ uint64) {
+	a.h.Event(exchange.Attached{Conn: conn, Generation: 1})
+}
+
+func (a *asker) Save(exchange.Conn, uint32, *meshv1.SessionWrite, bool) {}
+
+func (a *asker) connect(t *testing.T) *conn {
+	t.Helper()
+	slot, _ := a.h.Open()
+	a.h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Session: "inbox"}), 1)
+	return a.h.conns.get(slot)
+}
+
+func newAsker(heads int) *asker {
+	a := &asker{many{heads: heads}}
+	a.h = New(Config{Mesh: a, PolicyFor: policy.NewTable(nil).For})
+	a.h.SetTime(1, wallStart)
+	return a
+}
+
+// answerOf is the answer in the making, as the client would decode it.
+func answerOf(t *testing.T, s *sub) *wirev1.Subscribed {
+	t.Helper()
+	return subscribedOf(t, s.answer.whole(s.id))
+}
+
+// sentAnswer is the answer that the connection is owed.
+func sentAnswer(t *testing.T, c *conn, id uint32) *wirev1.Subscribed {
+	t.Helper()
+	for i := range c.out.Len() {
+		it := c.out.At(i)
+		if it.Kind() != sendq.Answer || wirev1.FrameType(it.Bytes()[wire.HeaderSize-1]) != wirev1.FrameType_FRAME_TYPE_SUBSCRIBED {
+			continue
+		}
+		if m := subscribedOf(t, it.Bytes()); m.GetId() == id {
+			return m
+		}
+	}
+	t.Fatalf("%d is not answered", id)
+	return nil
+}
+
+func subscribedOf(t *testing.T, frame []byte) *wirev1.Subscribed {
+	t.Helper()
+	m := &wirev1.Subscribed{}
+	if n, ft, ok := wire.Header(frame); !ok || n != len(frame)-wire.HeaderSize || ft != wirev1.FrameType_FRAME_TYPE_SUBSCRIBED {
+		t.Fatalf("a header of %d bytes and type %v for %d bytes", n, ft, len(frame))
+	}
+	if err := proto.Unmarshal(frame[wire.HeaderSize:], m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// stepUntil takes the smallest slices of work until seen, and checks that none puts more than a
+// slice into the answer.
+func (a *asker) stepUntil(t *testing.T, s *sub, seen func() bool) {
+	t.Helper()
+	told := func() int {
+		if s.pending == nil {
+			return 0
+		}
+		return len(answerOf(t, s).GetPositions())
+	}
+	for n, before := 0, told(); !seen(); n++ {
+		a.h.Work(1)
+		now := told()
+		if now-before > teardownSlice {
+			t.Fatalf("%d positions were put into the answer in one slice", now-before)
+		}
+		if before = max(before, now); n > 10_000 {
+			t.Fatal("it never comes so far")
+		}
+	}
+}
+
+// What is encoded in place is what protobuf makes of the same answer, whatever its fields are.
+func TestAnswersAreWhatProtobufMakesOfThem(t *testing.T) {
+	number := rapid.SampledFrom([]uint64{0, 1, 127, 128, 1 << 20, 1 << 63})
+	rapid.Check(t, func(rt *rapid.T) {
+		want := &wirev1.Subscribed{
+			Id: rapid.Uint32().Draw(rt, "id"), Epoch: number.Draw(rt, "epoch"), Head: number.Draw(rt, "head"), Recovered: rapid.Bool().Draw(rt, "recovered"),
+			Missed: number.Draw(rt, "missed"),
+		}
+		a := answer{epoch: want.GetEpoch(), head: want.GetHead(), recovered: want.GetRecovered(), missed: want.GetMissed()}
+		for range rapid.IntRange(0, 4).Draw(rt, "positions") {
+			p := &wirev1.Subscribed_TopicPosition{
+				Topic: rapid.StringN(1, 200, 255).Draw(rt, "topic"), Epoch: number.Draw(rt, "epoch"), Head: number.Draw(rt, "head"),
+				Recovered: rapid.Bool().Draw(rt, "recovered"), Missed: number.Draw(rt, "missed"),
+			}
+			want.Positions = append(want.Positions, p)
+			a.position(p.GetTopic(), p.GetEpoch(), p.GetHead(), p.GetRecovered(), p.GetMissed())
+		}
+		if got := subscribedOf(t, a.whole(want.GetId())); !proto.Equal(got, want) {
+			rt.Fatalf("got %v\nwant %v", got, want)
+		}
+	})
+}
+
+// A thousand positions are answered in slices: what is known, what lies behind the log's beginning,
+// and topics that no log knows.
+func TestManyPositionsAreAnsweredInSlices(t *testing.T) {
+	const known, asked, gone = 600, 900, 300 // 600 to 899 are not known
+	a := newAsker(known)
+	c := a.connect(t)
+	m := &wirev1.Subscribe{Id: 1, Filter: "room/+", Start: wirev1.Start_START_AFTER_SEQ}
+	for i := range asked {
+		p := &wirev1.Position{Topic: fmt.Sprintf("room/%d", i), Epoch: upstreamtest.BaseEpoch, Seq: uint64(i % 2)}
+		m.Positions = append(m.Positions, p)
+	}
+	a.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m), 1)
+	s := c.subs.At(0)
+	a.stepUntil(t, s, func() bool { return s.active })
+	answer := sentAnswer(t, c, 1)
+	if n := len(answer.GetPositions()); n != known+gone/2 {
+		// who had heard nothing of a topic lacks nothing
+		t.Fatalf("%d positions are answered", n)
+	}
+	if answer.GetRecovered() {
+		t.Fatal("topics that no log knows are said to be recovered")
+	}
+	for i, p := range answer.GetPositions() {
+		// the logs are empty: seq 1 was rewound
+		name, recovered, epoch := fmt.Sprintf("room/%d", i), i%2 == 0, uint64(upstreamtest.BaseEpoch)
+		if i >= known {
+			name, recovered, epoch = fmt.Sprintf("room/%d", known+2*(i-known)+1), false, 0
+		}
+		if p.GetTopic() != name || p.GetRecovered() != recovered || p.GetEpoch() != epoch {
+			t.Fatalf("the answer's position %d is %v", i, p)
+		}
+	}
+	if n := c.tracks.Len(); n != known {
+		t.Fatalf("%d topics", n)
+	}
+}
+
+// A track that is shared and goes on while the answer is made is answered as it stands then, and
+// goes no further until the subscription shares it.
+func TestAnswerTellsWhereSharedTracksAre(t *testing.T) {
+	const topics = 200
+	a := newAsker(topics)
+	c := a.connect(t)
+	a.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+"}), 1)
+	a.stepUntil(t, c.subs.At(0), func() bool { return c.subs.At(0).active })
+	a.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 2, Filter: "room/#"}), 1)
+	s := c.subs.At(1)
+	a.stepUntil(t, s, func() bool { return len(answerOf(t, s).GetPositions()) > topics/2 })
+	// one that is in the answer, and one that is not
+	told, other := c.tracks.At(0), c.tracks.At(topics-1)
+	other.pos = 9
+	for _, track := range []*track{told, other} {
+		track.behind = true
+		a.h.replay.enqueue(track)
+	}
+	if told.runs || !other.runs {
+		t.Fatalf("who is in the answer goes on: %v; who is not: %v", told.runs, other.runs)
+	}
+	a.stepUntil(t, s, func() bool { return s.active })
+	answer := sentAnswer(t, c, 2)
+	if told.told || !told.runs && !told.reading {
+		t.Fatal("who is in the answer does not go on once it was sent")
+	}
+	for i, p := range answer.GetPositions() {
+		want := map[int]uint64{topics - 1: 9}[i]
+		if p.GetHead() != want || p.GetTopic() != c.tracks.At(i).topic.name {
+			t.Fatalf("position %d is %v, want head %d", i, p, want)
+		}
+	}
+	if n := len(answer.GetPositions()); n != topics {
+		t.Fatalf("%d positions", n)
+	}
+}

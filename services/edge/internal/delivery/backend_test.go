@@ -1,0 +1,52 @@
+package delivery
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// A connection with a ticket is a backend's: it is another user than the client of that id, and may
+// have the mesh's own topics.
+func TestBackends(t *testing.T) {
+	w := newWorld(t, Limits{})
+	liar := w.dial()
+	// nobody gives tickets here
+	liar.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Ticket: []byte("good")})
+	liar.expect("Error UNAUTHENTICATED ref=0")
+
+	w.h.cfg.Redeem = func(ticket []byte, now uint64) bool { return string(ticket) == "good" && now == w.h.wall }
+	liar = w.dial()
+	liar.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Ticket: []byte("bad")})
+	liar.expect("Error UNAUTHENTICATED ref=0")
+
+	client := w.connect(&wirev1.Hello{ClientId: "a", Session: "s"})
+	backend := w.connect(&wirev1.Hello{ClientId: "a", Session: "s", Ticket: []byte("good")})
+	for user, want := range map[string]bool{"client:a": true, "backend:a": true, "a": false} {
+		if held := w.mesh.Session(user, "s").Held; held != want {
+			t.Errorf("%s has the session: %v", user, held)
+		}
+	}
+	for i, filter := range []string{"$events/x", "$events/#", "$events", "$dea", "$deadly", "$"} {
+		id := uint32(i + 1)
+		client.subscribe(&wirev1.Subscribe{Id: id, Filter: filter})
+		client.expect(fmt.Sprintf("Error FORBIDDEN ref=%d", id))
+		backend.subscribe(&wirev1.Subscribe{Id: id, Filter: filter})
+		backend.expect(fmt.Sprintf("Subscribed %d head=0", id))
+	}
+	for i, filter := range []string{"$dead", "$dead/#", "#", "+/x"} {
+		id := uint32(10 + i)
+		client.subscribe(&wirev1.Subscribe{Id: id, Filter: filter})
+		client.expect(fmt.Sprintf("Subscribed %d head=0", id))
+	}
+	n := 0
+	w.h.Event(exchange.Disconnect{User: "backend:a", Reply: func(c int) { n = c }})
+	w.settle()
+	if n != 1 {
+		t.Errorf("%d were disconnected", n)
+	}
+	backend.expect("Error CANCELLED ref=0")
+	client.expect()
+}

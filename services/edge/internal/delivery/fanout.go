@@ -1,0 +1,335 @@
+package delivery
+
+import (
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+const (
+	// fanSlice is how many deliveries are made before other work has its turn.
+	fanSlice = 256
+	// fanMost is how many messages of a topic are fanned out together: the walk over its
+	// subscribers, which are far apart in memory, is shared by them.
+	fanMost = 64
+)
+
+// fanout is the live messages in hand, of one topic, and how far they have come. A topic with very
+// many subscribers takes several slices, and no other message overtakes it meanwhile.
+type fanout struct {
+	hub   *Hub
+	inbox fifo[inbound]
+
+	ms      []*exchange.Message // durable ones without holes between them
+	runs    []sendq.Run         // they make
+	bytes   int                 // of their frames
+	expires uint64              // the first of them, Unix microseconds; 0: none does
+	ts      *topicState
+	at      int // next of ts.tracks
+	// wildcard subscriptions that became active lately, and may have no track at ts yet
+	joins []subRef
+	// all that match: they may have no track at ts yet, or get an ephemeral message of a topic
+	// without a state of its own
+	wild   wildWalk
+	ended  int    // batches at the beginning of inbox that these are the last messages of
+	next   int    // of the messages of the batch behind those
+	serial uint32 // of these messages
+
+	shared []*sub // scratch: subscriptions that share a message
+}
+
+func (f *fanout) active() bool { return len(f.ms) > 0 }
+
+// inbound is a batch of live messages, or a subscription that begins among them.
+type inbound struct {
+	live  exchange.Live
+	start *activation
+}
+
+// slice hands on about budget deliveries and says how many it made.
+func (f *fanout) slice(budget int) int {
+	done := 0
+	for done < budget {
+		switch {
+		case f.active():
+			done += f.step(budget-done) + 1
+		case f.inbox.len() == 0:
+			return done
+		case f.inbox.peek().start != nil:
+			n, over := f.hub.starter.activate(f.inbox.peek().start)
+			if over {
+				f.inbox.pop()
+			}
+			done += n
+		default:
+			f.nextMessages()
+			done++
+		}
+	}
+	return done
+}
+
+// nextMessages takes the next live messages up.
+func (f *fanout) nextMessages() {
+	f.takeUp()
+	if len(f.ms) == 0 {
+		f.liveDone() // an empty batch
+		return
+	}
+	f.runs, f.bytes, f.expires = sendq.Runs(f.runs[:0], f.ms), 0, 0
+	for _, m := range f.ms {
+		f.bytes += len(m.Frame)
+		if m.ExpiresAt != 0 && (f.expires == 0 || m.ExpiresAt < f.expires) {
+			f.expires = m.ExpiresAt
+		}
+	}
+	m := f.ms[0]
+	f.serial++
+	f.ts, f.at = f.hub.topics.Get(m.Topic), 0
+	f.findJoins(m)
+	if f.ts != nil && m.Seq > 0 {
+		f.ts.came(f.ms[len(f.ms)-1])
+	}
+	f.hub.ranked.gatherMore()
+}
+
+// findJoins finds the wildcard subscriptions that match and may have no track at the topic yet. The
+// log of them stays as it is until the messages in hand are fanned out: no subscription becomes
+// active meanwhile.
+func (f *fanout) findJoins(m *exchange.Message) {
+	kept := false
+	if f.ts != nil {
+		f.joins, kept = f.hub.wildcards.log.since(f.ts.wildAt)
+	}
+	if !kept {
+		f.wild.begin(f.hub, m.Topic)
+	}
+	if f.ts == nil && m.Seq > 0 && len(f.wild.filters) > 0 {
+		f.ts = f.hub.topic(m.Topic)
+	}
+	if f.ts != nil {
+		f.ts.wildAt = f.hub.wildcards.log.next()
+	}
+}
+
+// takeUp takes what follows each other of the batches that wait. A subscription that begins stands
+// between batches, and between messages.
+func (f *fanout) takeUp() {
+	for f.ended = 0; len(f.ms) < fanMost; {
+		batch := f.inbox.at(f.ended).live.Messages
+		if f.next == len(batch) {
+			if f.ended+1 == f.inbox.len() || f.inbox.at(f.ended+1).start != nil {
+				return
+			}
+			f.ended, f.next = f.ended+1, 0
+			continue
+		}
+		m := batch[f.next]
+		if n := len(f.ms); n > 0 && !continues(f.ms[n-1], m) {
+			return
+		}
+		f.ms, f.next = append(f.ms, m), f.next+1
+	}
+}
+
+// continues reports whether next may be fanned out together with m, which came before it.
+func continues(m, next *exchange.Message) bool {
+	return m.Topic == next.Topic && m.Epoch == next.Epoch && (next.Seq == m.Seq+1 || next.Seq == 0 && m.Seq == 0)
+}
+
+// fresh says that none of the messages in hand has expired.
+func (f *fanout) fresh() bool { return f.expires == 0 || f.expires > f.hub.wall }
+
+// came notes how far the live stream of the topic is.
+func (ts *topicState) came(m *exchange.Message) {
+	switch {
+	case m.Epoch > ts.epoch:
+		ts.epoch, ts.last = m.Epoch, m.Seq
+	case m.Epoch == ts.epoch:
+		ts.last = max(ts.last, m.Seq)
+	}
+}
+
+func (f *fanout) liveDone() {
+	in, _ := f.inbox.pop()
+	f.next = 0
+	f.hub.cfg.LiveDone(in.live)
+}
+
+// step goes on with the messages in hand and says how many deliveries it made.
+func (f *fanout) step(budget int) (done int) {
+	n := len(f.ms)
+	for ; len(f.joins) > 0 && done < budget; f.joins = f.joins[1:] {
+		if s := f.joins[0].get(); s != nil && s.active && topic.Match(s.filter(), f.ts.name) {
+			f.joinTopic(s, f.ts, f.ms[0])
+		}
+		done += 1 + f.hub.toll()
+	}
+	for done < budget {
+		s := f.wild.next()
+		if s == nil {
+			break
+		}
+		if f.ts != nil {
+			f.joinTopic(s, f.ts, f.ms[0])
+			done += 1 + f.hub.toll()
+		} else {
+			f.offerEphemeral(s)
+			done += n + f.hub.toll()
+		}
+	}
+	for f.ts != nil && f.at < f.ts.tracks.Len() && done < budget {
+		t := f.ts.tracks.At(f.at)
+		f.at++
+		done += n + f.hub.toll()
+		if f.ms[0].Seq > 0 {
+			f.offerRun(t)
+		} else if t.held && !t.open() {
+			continue
+		} else if t.kind == kindPlain {
+			f.ephemeralRun(t.c, nil, nil, wirev1.Overflow(t.overflow), 0)
+		} else if t.rank != nil {
+			f.hub.ranked.offerEphemeral(t.c, t, nil, wirev1.Overflow(t.overflow))
+		} else {
+			f.ephemeralRun(t.c, t, nil, wirev1.Overflow(t.overflow), 0)
+		}
+	}
+	if done < budget {
+		f.finish()
+	}
+	return done + f.hub.toll()
+}
+
+// finish ends the messages in hand.
+func (f *fanout) finish() {
+	ts := f.ts
+	clear(f.ms)
+	clear(f.runs)
+	f.ms, f.ts = f.ms[:0], nil
+	f.wild.end()
+	if ts != nil {
+		f.hub.letGoTopic(ts)
+	}
+	next := f.next
+	for ; f.ended > 0; f.ended-- {
+		f.liveDone()
+	}
+	if f.next = next; next == len(f.inbox.peek().live.Messages) {
+		f.liveDone()
+	}
+}
+
+// joinTopic gives a wildcard subscription its track at a topic that it has none at: the topic
+// appeared after it, so it starts at seq 1, or where its session stands.
+func (f *fanout) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
+	if !s.active {
+		return
+	}
+	if t := f.hub.trackFor(s, ts); t != nil {
+		f.hub.share(t, s)
+		return
+	}
+	if s.bounded() && int(s.topics) >= f.hub.lim.WildcardTopics {
+		f.hub.endSub(s, wirev1.Code_CODE_TOO_MANY_TOPICS, "the filter matches too many topics by now")
+		return
+	}
+	t := f.hub.addTrack(s, ts)
+	s.topics++
+	if m.Seq > 0 && !s.headless {
+		f.hub.learnEpoch(t, m.Epoch)
+	}
+	if s.kind == kindSession && m.Seq > 0 {
+		f.hub.sessions.resumeTrack(t, m.Epoch)
+	}
+	if t.held = !s.open; t.held {
+		t.behind = true
+	}
+}
+
+// offerEphemeral hands the ephemeral messages in hand to a wildcard subscription that has no track
+// for them.
+func (f *fanout) offerEphemeral(s *sub) {
+	if !s.active || !s.open {
+		return
+	}
+	switch {
+	case s.kind == kindSession:
+		f.offerSession(s)
+		return
+	case s.topK > 0:
+		f.hub.ranked.offerEphemeral(s.c, nil, s, wirev1.Overflow(s.overflow))
+		return
+	case s.kind != kindPlain:
+		f.ephemeralRun(s.c, nil, s, wirev1.Overflow(s.overflow), 0)
+		return
+	}
+	if s.c.stamp != f.serial {
+		s.c.stamp = f.serial
+		f.ephemeralRun(s.c, nil, nil, wirev1.Overflow(s.overflow), 0)
+	}
+}
+
+// ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing
+// speaks against it, else one by one.
+func (f *fanout) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is sendq.Mark) {
+	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && f.fresh() && f.fits(c) {
+		f.pushRuns(c, nil, f.runs)
+		return
+	}
+	subs := f.sharing(s, f.ms[0].Topic)
+	for _, m := range f.ms {
+		if t != nil && f.hub.judge(t, m) != passes || s != nil && !wantedBy(subs, m) {
+			f.hub.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
+			continue
+		}
+		f.ephemeral(c, t, subs, overflow, m, is)
+	}
+}
+
+// ephemeral queues a message that no log has. t or subs say whose it is, where it is not for all
+// plain subscriptions.
+func (f *fanout) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is sendq.Mark) {
+	s, named := (*sendq.Stream)(nil), false
+	if t != nil {
+		s, named = &t.Stream, t.kind != kindPlain
+	}
+	it := sendq.Delivery(m, s, named, is)
+	if len(subs) > 0 {
+		f.address(&it, subs)
+	}
+	f.queueEphemeral(c, &it, overflow)
+}
+
+// queueEphemeral queues a message that no log has, as far as there is room.
+func (f *fanout) queueEphemeral(c *conn, it *sendq.Item, overflow wirev1.Overflow) {
+	m := it.Message()
+	if m.ExpiresAt != 0 && m.ExpiresAt <= f.hub.wall {
+		f.hub.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
+		return
+	}
+	if c.state != stateOpen || c.draining {
+		return
+	}
+	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE {
+		if n := c.out.Replace(it); n > 0 {
+			f.hub.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(n))
+			return
+		}
+	}
+	for {
+		why := f.hub.full(c, len(it.Bytes()))
+		if why == wirev1.Code_CODE_OK {
+			break
+		}
+		if overflow == wirev1.Overflow_OVERFLOW_DISCONNECT {
+			f.hub.fail(c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
+			return
+		}
+		f.hub.stats.Drops.add(why, 1)
+		if !c.out.DropOldestEphemeral() {
+			return
+		}
+	}
+	f.hub.push(c, it)
+}

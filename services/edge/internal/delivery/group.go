@@ -1,0 +1,299 @@
+package delivery
+
+import (
+	"slices"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+)
+
+// member is a subscription that shares its messages with others (package membership), and what of
+// it its connection counts. It has no tracks.
+type member struct {
+	*membership.Member
+	c     *conn
+	waits bool // has messages that wait for a window or the queue
+	runs  bool // in replayer.runnable
+	// Of its messages, how many c.unacked and c.timedOut have in them.
+	unacked, late uint32
+}
+
+// groups queues the messages of members, and takes to their connections what that means.
+type groups struct {
+	hub  *Hub
+	room *membership.Groups
+}
+
+// join makes a member of a subscription.
+func (g *groups) join(c *conn, m *wirev1.Subscribe) {
+	h := g.hub
+	c.nextRef++
+	st := startOf(m)
+	n := &member{c: c, Member: g.room.Join(h.handle(c), c.nextRef, m, c.window, uint32(h.wall/1e6), exchange.GroupStart{
+		Mode: st.mode, Seq: st.seq, Epoch: st.epoch, Positions: st.positions,
+	})}
+	more := h.more(c)
+	more.groups = append(more.groups, n)
+	c.displaced()
+	h.stats.Subscriptions++
+}
+
+func (c *conn) memberByRef(ref uint32) *member {
+	for _, n := range c.groups {
+		if n.Ref == ref {
+			return n
+		}
+	}
+	return nil
+}
+
+func (c *conn) memberByID(id uint32) *member {
+	for _, n := range c.groups {
+		if n.ID == id {
+			return n
+		}
+	}
+	return nil
+}
+
+// joined takes the dispatcher's answer to a join.
+func (g *groups) joined(c *conn, e exchange.GroupJoined) {
+	h, n := g.hub, c.memberByRef(e.Sub)
+	switch {
+	case n == nil || n.Open():
+		h.stats.StaleEvents++
+	case e.Err != nil:
+		g.leave(n)
+		h.refuse(c, n.ID, code.From(e.Err))
+	default:
+		n.Opened()
+		h.tellSubscribe(c, n.Filter, n.Group, n.ACK)
+		g.moved(n)
+		h.control(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: n.ID, Epoch: e.Epoch, Head: e.Head, Recovered: true})
+		if c.draining {
+			g.pause(n)
+		}
+	}
+}
+
+// moved has presence look at the member's connection.
+func (g *groups) moved(n *member) {
+	if w := g.hub.watched; w != nil {
+		w.moved(g.hub, n.c, n.Filter, topic.IsFilter(n.Filter))
+	}
+}
+
+// ended takes the dispatcher's word that a membership has ended.
+func (g *groups) ended(c *conn, e exchange.GroupEnded) {
+	if n := c.memberByRef(e.Sub); n != nil {
+		g.end(n, e.Code, e.Reason)
+	}
+}
+
+// end ends a membership and says so.
+func (g *groups) end(n *member, why wirev1.Code, reason string) {
+	g.leave(n)
+	if n.Open() {
+		g.hub.tellUnsubscribe(n.c, n.Filter, n.Group, why, reason)
+	}
+	g.hub.control(n.c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: n.ID, Code: why, Reason: reason})
+}
+
+// leave gives everything back: nothing of the membership is sent any more.
+func (g *groups) leave(n *member) {
+	h, c := g.hub, n.c
+	h.looked(int(c.out.Len()))
+	c.out.DropSubscription(n.ID)
+	n.Leave()
+	g.count(n)
+	g.setWaits(n, false)
+	g.moved(n)
+	more := h.more(c)
+	more.groups = slices.DeleteFunc(more.groups, func(o *member) bool { return o == n })
+	c.displaced()
+	if len(more.groups) == 0 {
+		more.groups = nil
+	}
+	h.less(c)
+	h.stats.Subscriptions--
+	h.waker.wake(c)
+}
+
+// pause has the member take nothing more.
+func (g *groups) pause(n *member) {
+	n.Pause()
+	g.setWaits(n, false)
+}
+
+// count brings what the connection counts up to date with the member's messages.
+func (g *groups) count(n *member) {
+	unacked, late := n.Unacked(), n.Late()
+	g.hub.stats.Unacked += int64(unacked) - int64(n.unacked)
+	n.c.unacked += unacked - n.unacked
+	n.c.timedOut += late - n.late
+	n.unacked, n.late = unacked, late
+}
+
+// settled is count where messages may have left the window: others have room.
+func (g *groups) settled(n *member) {
+	g.count(n)
+	g.hub.waker.wake(n.c)
+}
+
+// assigned takes what the dispatcher gave to a member.
+func (g *groups) assigned(c *conn, e exchange.Assigned) {
+	h, n := g.hub, c.memberByRef(e.Sub)
+	if n == nil {
+		h.stats.StaleEvents++
+		return // it has left, which gave them back
+	}
+	h.looked(len(e.Messages) * looksAsOne)
+	for i, m := range e.Messages {
+		if m.Seq == 0 {
+			it := sendq.Assignment(m, n.ID, 0)
+			h.fan.queueEphemeral(c, &it, wirev1.Overflow_OVERFLOW_DEFAULT)
+		} else if due := n.Assign(m, e.Attempts[i], h.now, !c.draining); due != 0 {
+			h.wheel.Sooner(c.slot, due)
+		}
+	}
+	g.handOn(n, len(n.Live()))
+}
+
+// handOn queues what waits, as far as window and queue allow, at most so many messages, and reports
+// how many.
+func (g *groups) handOn(n *member, most int) (done int) {
+	h, c := g.hub, n.c
+	if n.runs = false; n.Ended() {
+		return 0
+	}
+	live := n.Live()
+	h.looked(len(live))
+	for i := range live {
+		e := &live[i]
+		if e.Message == nil || e.State != membership.Waiting {
+			continue
+		}
+		if c.state != stateOpen || c.draining {
+			return done
+		}
+		if n.ACK && c.unacked >= c.window || h.full(c, len(e.Message.Frame)) != wirev1.Code_CODE_OK {
+			g.setWaits(n, true)
+			return done
+		}
+		if done == most {
+			g.setWaits(n, false)
+			h.replay.enqueueGroup(n)
+			return done
+		}
+		done++
+		n.Queued(e)
+		g.count(n)
+		it := sendq.Assignment(e.Message, n.ID, e.Attempt)
+		h.push(c, &it)
+	}
+	g.setWaits(n, false)
+	return done
+}
+
+// setWaits notes whether the member waits; one whose client does not read waits in any case.
+func (g *groups) setWaits(n *member, waits bool) {
+	switch {
+	case !waits && n.Stalled():
+		return
+	case waits && !n.waits:
+		n.c.waiting++
+	case !waits && n.waits:
+		n.c.waiting--
+	}
+	n.waits = waits
+}
+
+// onSent is told when a message's bytes have left for the kernel.
+func (g *groups) onSent(c *conn, id uint32, m *exchange.Message) {
+	n := c.memberByID(id)
+	if n == nil {
+		return
+	}
+	if due := n.Sent(m, g.hub.now); due != 0 {
+		g.hub.wheel.Sooner(c.slot, due)
+		return
+	}
+	g.settled(n)
+}
+
+// ack settles what an entry of an Ack covers and says how many messages that were.
+func (g *groups) ack(n *member, a *ackEntry) (settled int) {
+	if a.sub != 0 && a.sub != n.ID {
+		return 0
+	}
+	settled = n.Ack(&membership.Ack{Topic: a.topic, Seq: a.seq, Epoch: a.epoch, Through: a.through})
+	if settled > 0 {
+		g.settled(n)
+	}
+	return settled
+}
+
+// nack gives a message back.
+func (g *groups) nack(n *member, m *wirev1.Nack) (found bool) {
+	if m.GetSub() != 0 && m.GetSub() != n.ID {
+		return false
+	}
+	if found = n.Nack(m.GetTopic(), m.GetSeq(), min(m.GetDelayMs(), maxNackDelay)); found {
+		g.settled(n)
+	}
+	return found
+}
+
+// timers does what is due in a member, and says when the next thing is.
+func (g *groups) timers(n *member, next int64) int64 {
+	next, unsent := n.Due(g.hub.now, next)
+	if unsent {
+		g.recall(n)
+	}
+	g.settled(n)
+	if n.Failed() {
+		g.hub.fail(n.c, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
+	}
+	return next
+}
+
+// recall gives back what has been in the queue until it was due: the client does not read. Until it
+// takes something the member gets nothing more.
+func (g *groups) recall(n *member) {
+	h, c := g.hub, n.c
+	q := &c.out
+	h.looked(int(q.Len()))
+	for i := range q.Len() {
+		it := q.At(i)
+		if it.Kind() != sendq.Message || it.Stream() != nil || it.Subscription() != n.ID || it.Message().Seq == 0 || q.Begun(i) {
+			continue
+		}
+		if n.Recall(it.Message(), h.now) {
+			q.Drop(i)
+		}
+	}
+	q.Compact()
+	n.Recalled(h.now)
+	if !n.Stalled() && !c.draining && (q.Len() > 0 || q.IsStalled() || c.sealed > 0) {
+		n.Stall()
+		g.setWaits(n, true)
+	}
+}
+
+// goesOn has a member that waits go on, where there is room for it. One whose client reads again
+// gets messages again; those that waited before are handed on first: it waits, still.
+func (g *groups) goesOn(n *member) bool {
+	h, c := g.hub, n.c
+	if n.Stalled() && h.drained(c) {
+		n.Resume()
+	}
+	if !n.waits || n.ACK && c.unacked >= c.window {
+		return false
+	}
+	h.replay.enqueueGroup(n)
+	return true
+}

@@ -1,0 +1,164 @@
+package delivery
+
+import (
+	"cmp"
+	"encoding/hex"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// Features of this edge, as Welcome lists them.
+var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank", "claim"}
+
+const (
+	minHeartbeat     = 1000
+	maxHeartbeat     = 600_000
+	defaultHeartbeat = 30_000
+	maxWindow        = 65_536
+	maxClientID      = 64
+	maxSession       = 255
+	// attachTimeout is how long the mesh has to answer Attach.
+	attachTimeout = 10 * time.Second
+)
+
+func (h *Hub) hello(c *conn, body []byte) {
+	if why := h.tooLate(); why != nil {
+		h.failErr(c, why)
+		return
+	}
+	if why := h.tooSoon(); why != nil {
+		h.failErr(c, why)
+		return
+	}
+	var m wirev1.Hello
+	if err := proto.Unmarshal(body, &m); err != nil {
+		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "Hello can't be decoded")
+		return
+	}
+	if why := checkHello(&m); why != nil {
+		h.failErr(c, why)
+		return
+	}
+	if len(m.GetTicket()) > 0 {
+		if c.backend = h.cfg.Redeem != nil && h.cfg.Redeem(m.GetTicket(), h.wall); !c.backend {
+			h.fail(c, wirev1.Code_CODE_UNAUTHENTICATED, "the ticket is not good, or not any more")
+			return
+		}
+	}
+	if h.cfg.TLSOnly && !c.secure && !c.backend {
+		h.fail(c, wirev1.Code_CODE_UNSUPPORTED, "this edge takes TLS alone")
+		return
+	}
+	if c.secure { // nobody asks again
+		h.more(c).secure = false
+		h.less(c)
+	}
+	id := h.connID(c)
+	c.since = uint32(h.wall / 1e6)
+	c.clientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
+	c.heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
+	c.window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)
+	h.setProfile(c, exchange.NewProfile(m.GetProfile(), m.GetProfileVector()))
+	if m.GetSession() == "" {
+		h.welcome(c, id, false)
+		return
+	}
+	if c.hungUp {
+		// the edge was late: by now the client may have its session elsewhere, from where it must
+		// not be taken
+		h.fail(c, wirev1.Code_CODE_HANDSHAKE_TIMEOUT, "the client hung up before it was answered")
+		return
+	}
+	c.state = stateWaiting
+	c.deadline = h.now + int64(attachTimeout)
+	h.wheel.Set(c.slot, c.deadline)
+	h.more(c).sess = &session{user: c.user(), name: m.GetSession(), conn: id}
+	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
+}
+
+// user that the connection's session belongs to. Backends have their own, for anybody may claim a
+// client's id over TCP.
+func (c *conn) user() string {
+	if c.backend {
+		return backendUser + c.clientID
+	}
+	return clientUser + c.clientID
+}
+
+func checkHello(m *wirev1.Hello) *code.Error {
+	switch {
+	case m.GetVersion() != wire.Version:
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, "this edge speaks version 1")
+	case len(m.GetClientId()) > maxClientID:
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id is longer than 64 bytes")
+	case len(m.GetSession()) > maxSession:
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "session is longer than 255 bytes")
+	case hasControl(m.GetClientId()) || hasControl(m.GetSession()):
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id and session hold no control characters")
+	case m.GetToken() != "":
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, "tokens are not supported: token must be empty")
+	}
+	return checkProfile(m)
+}
+
+func hasControl(s string) bool {
+	for _, r := range s {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+			return true
+		}
+	}
+	return false
+}
+
+// welcome opens the connection.
+func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
+	c.state, c.deadline = stateOpen, 0
+	h.wheel.Set(c.slot, h.silentUntil(c))
+	h.control(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{
+		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
+		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
+	})
+	h.tellConnect(c, resumed)
+	if d := h.drain; d != nil { // it came before the stop
+		h.tellToGo(c, &goAway{reason: stopping, jitterMS: d.JitterMS, addresses: d.Addresses})
+	}
+}
+
+// patience is how long the connection may be silent, in nanoseconds: 2.5 heartbeats.
+func (c *conn) patience() int64 { return int64(c.heartbeat) * int64(time.Millisecond) * 5 / 2 }
+
+// silentUntil is when the connection will have been silent for too long.
+func (h *Hub) silentUntil(c *conn) int64 {
+	return h.now - int64(h.ms-c.heard)*int64(time.Millisecond) + c.patience()
+}
+
+func clamp(v, low, high, otherwise uint32) uint32 {
+	if v == 0 {
+		return otherwise
+	}
+	return min(max(v, low), high)
+}
+
+func madeUpID() string {
+	var b [8]byte
+	for i, v := 0, rand.Uint64(); i < len(b); i, v = i+1, v>>8 {
+		b[i] = byte(v)
+	}
+	return "c-" + hex.EncodeToString(b[:])
+}
+
+// checkTopic is a refusal for a bad topic.
+func checkTopic(t string) *code.Error {
+	if err := topic.Check(t); err != nil {
+		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+	}
+	return nil
+}

@@ -1,0 +1,380 @@
+// Package delivery is what one event loop knows and decides: connections, subscriptions, topics,
+// windows. It has no socket, goroutine, lock or clock: frames, events and time come in, frames and
+// calls of the mesh go out. The loop package moves the bytes.
+//
+// Whatever grows with subscribers or backlog (fan-out, replay, teardown) waits in queues of the
+// hub, and Work takes a bounded slice of it.
+package delivery
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+)
+
+// Tick is how coarse the hub's times are.
+const Tick = 100 * time.Millisecond
+
+// Config of a hub. Mesh's methods must not block.
+type Config struct {
+	Loop      uint16
+	EdgeID    string
+	Mesh      exchange.Mesh
+	PolicyFor func(topic string) *policy.Policy
+	// Unknown is the refusal of every Hello while the edge does not know the namespaces; nil, or
+	// that it returns nil: it does. Refuses is the refusal of a topic, or of a filter that may
+	// match one, whose namespace the edge does not understand; nil: there is none. Neither blocks.
+	Unknown func() *code.Error
+	Refuses func(filter string) *code.Error
+	Limits  Limits
+	// Budget is what all queues of the loop may hold; nil: QueueMemory of the limits.
+	Budget *budget.Share
+	// Redeem reports whether what Hello shows is a ticket that is good, at a Unix time in
+	// microseconds; it must not block. nil: none is.
+	Redeem func(ticket []byte, now uint64) bool
+	// TLSOnly refuses a Hello without TLS, but with a ticket.
+	TLSOnly bool
+	// Events takes what happens to connections and subscriptions; nil: nobody wants it.
+	Events *eventring.Ring
+	// Unhealthy is what becomes of links that are; "" is off. Path is what the kernel knows of a
+	// connection, zero where it says nothing; nil: nothing of any. Gate is what the edge's loops
+	// share; nil: this is the only one.
+	Unhealthy linkhealth.Mode
+	Path      func(slot uint32) linkhealth.Path
+	Gate      *linkhealth.Gate
+	// LiveDone is called once a Live event was fanned out to its end.
+	LiveDone func(exchange.Live)
+}
+
+// Hub is used by one goroutine alone.
+type Hub struct {
+	cfg  Config
+	lim  Limits
+	mesh exchange.Mesh
+	now  int64  // nanoseconds, monotonic
+	wall uint64 // Unix time in microseconds
+	ms   uint32 // now in milliseconds, which wraps around
+
+	cost  walk.Cost // of walks that no slice has counted
+	stats Stats
+
+	conns     conns
+	subSlab   slab.Slab[sub]
+	subMores  slab.Slab[subMore]
+	tracks    slab.Slab[track]
+	texts     slab.Texts
+	arrays    slab.Arrays // of lists of tracks and subscriptions
+	connMores slab.Pool[connMore]
+	trackMore slab.Pool[trackMore]
+	states    slab.Slab[topicState]
+
+	wheel  *wheel.Wheel
+	topics *slab.Names[topicState, *topicState]
+	// policies counts changes of policies: a topic with another number asks again. policySet are
+	// those in use, by number, for topics lie where the collector does not see what they refer to.
+	policies  uint32
+	policySet []*policy.Policy
+
+	fan       fanout
+	replay    replayer
+	waker     waker
+	lagging   lagging
+	wildcards wildcards
+	starter   starter
+	gaps      gaps
+	sessions  sessions
+	groups    groups
+	ranked    rankedDelivery
+
+	resumed []uint32 // slots that may read again
+	dirty   []uint32 // slots with something to flush or to end
+	over    []uint32 // slots of connections of which only the socket is left
+	jobs    jobs
+	rooms   rooms
+
+	queues     *sendq.Shared // of the send queues
+	ids        []uint32      // of the subscriptions of one message
+	found      []*track
+	ackSerials uint32 // given to entries of Acks
+	// given to subscriptions and tracks, so that what refers to one that is gone is seen
+	gens    uint32
+	windows []*window // that no track uses
+	// sending: some of what was gathered may have left without the hub knowing.
+	sending  bool
+	trimming func(*conn) // tests see whose queue is trimmed
+	warned   map[uint32]warned
+	// counting numbers the topics counted, so that no connection counts twice.
+	counting uint32
+	countJob *count
+	watched  *watched // nil: nobody watches who is subscribed
+	drain    *drain
+	leaving  *departure // nil: nobody is asked to go
+	shedding bool       // newcomers are refused
+	links    linkhealth.Book
+	lateAt   int64 // when the loop was late for what it had to do; 0: never
+	idSeed   uint64
+	// told are the kinds of events that somebody wants.
+	told events.Mask
+}
+
+// New makes an empty hub.
+func New(cfg Config) *Hub {
+	if cfg.LiveDone == nil {
+		cfg.LiveDone = func(exchange.Live) {}
+	}
+	if cfg.Path == nil {
+		cfg.Path = func(uint32) linkhealth.Path { return linkhealth.Path{} }
+	}
+	if cfg.Unhealthy == "" {
+		cfg.Unhealthy = linkhealth.Off
+	}
+	if cfg.Gate == nil {
+		cfg.Gate = linkhealth.NewGate(int(cfg.Loop) + 1)
+	}
+	if cfg.Unknown == nil {
+		cfg.Unknown = func() *code.Error { return nil }
+	}
+	if cfg.Refuses == nil {
+		cfg.Refuses = func(string) *code.Error { return nil }
+	}
+	cfg.Limits.defaults()
+	h := &Hub{
+		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)),
+		policies: 1, idSeed: rand.Uint64(),
+	}
+	h.jobs.h, h.rooms = h, newRooms(h)
+	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
+	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
+	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
+	h.ranked = rankedDelivery{hub: h, gathers: map[string]*gather{}, bySerial: map[uint64]*gather{}, rankings: map[uint64]*ranking{}}
+	h.topics = slab.NewNames[topicState](&h.arrays)
+	share := cfg.Budget
+	if share == nil {
+		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
+	}
+	h.queues = sendq.NewShared(sendq.Limits{Messages: h.lim.QueueMessages, Bytes: h.lim.QueueBytes}, share, &h.cost)
+	return h
+}
+
+// SetTime tells what time it is: monotonic nanoseconds since any point, and Unix microseconds.
+func (h *Hub) SetTime(now int64, wall uint64) {
+	h.now, h.wall, h.ms = now, wall, uint32(now/int64(time.Millisecond))
+	h.queues.SetTime(h.ms, wall)
+}
+
+// Stats of the hub; gauges are up to date.
+func (h *Hub) Stats() Stats {
+	s := h.stats
+	s.Topics = int64(h.topics.Len())
+	s.Unhealthy = int64(h.links.Unhealthy())
+	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
+	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
+	h.queueSizes(&s)
+	s.Claims = *h.rooms.claims.Stats()
+	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
+	s.Recalled = h.groups.room.Stats().Recalled
+	return s
+}
+
+// Limits bound what one connection and one loop may hold; zero values take the defaults.
+type Limits struct {
+	MaxFrame         int // bytes of a frame's body after Welcome
+	Subscriptions    int // per connection
+	WildcardTopics   int // a wildcard with ack, a session or a start other than LIVE
+	QueueMessages    int // per connection
+	QueueBytes       int // per connection
+	QueueMemory      int // all queues of the loop together, where it shares no budget
+	PublishWindow    int // per connection
+	ReceiveWindow    uint32
+	HandshakeTimeout time.Duration
+	FrameTimeout     time.Duration // for a frame that has begun
+	StuckTimeout     time.Duration // for a client that takes nothing of what is queued
+	ReadBytes        int           // asked for at a time by a subscription that is behind
+	// seqs of a topic that a session may be sent behind the first that it has not settled;
+	// cursor.Span at most
+	Span       int
+	ReplayPace int // messages in a millisecond for all that are behind; 0: no limit
+}
+
+func (l *Limits) defaults() {
+	set(&l.MaxFrame, 1<<20)
+	set(&l.Subscriptions, 1000)
+	set(&l.WildcardTopics, 1000)
+	set(&l.QueueMessages, 1024)
+	set(&l.QueueBytes, 1<<20)
+	set(&l.QueueMemory, 512<<20)
+	set(&l.PublishWindow, 64)
+	l.PublishWindow = min(l.PublishWindow, math.MaxUint16)
+	set(&l.ReceiveWindow, 256)
+	set(&l.HandshakeTimeout, 5*time.Second)
+	set(&l.FrameTimeout, 30*time.Second)
+	set(&l.StuckTimeout, 2*time.Minute)
+	set(&l.ReadBytes, 128<<10)
+	set(&l.Span, cursor.Span)
+}
+
+func set[V int | uint32 | time.Duration](v *V, otherwise V) {
+	if *v <= 0 {
+		*v = otherwise
+	}
+}
+
+// Event takes an answer or a request of the mesh, and says how much that was, in deliveries.
+func (h *Hub) Event(e exchange.Event) (cost int) {
+	switch e := e.(type) {
+	case exchange.Live:
+		h.fan.inbox.push(inbound{live: e})
+	case exchange.Range:
+		h.replay.ranged(&e)
+	case exchange.Joined:
+		h.forConn(e.Conn, func(c *conn) { h.joined(c, e) })
+	case exchange.Filtered:
+		h.forConn(e.Conn, func(c *conn) { h.filterReady(c, e) })
+	case exchange.Attached:
+		h.forConn(e.Conn, func(c *conn) { h.sessions.attached(c, e) })
+	case exchange.GroupJoined:
+		h.forConn(e.Conn, func(c *conn) { h.groups.joined(c, e) })
+	case exchange.Assigned:
+		h.forConn(e.Conn, func(c *conn) { h.groups.assigned(c, e) })
+	case exchange.GroupEnded:
+		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
+	case exchange.Gathered:
+		if g := h.ranked.bySerial[e.Serial]; g != nil {
+			h.ranked.endWindow(g)
+		}
+	case exchange.Ranked:
+		h.ranked.answered(e)
+	case exchange.Saved:
+		h.sessions.saved(e)
+	case exchange.Published:
+		h.forConn(e.Conn, func(c *conn) { h.published(c, e) })
+	case exchange.Claimed:
+		h.forConn(e.Conn, func(c *conn) { h.noteStale(h.rooms.claims.Answered(c.claims, e)) })
+	case exchange.ClaimTold:
+		h.forConn(e.Conn, func(c *conn) { h.noteStale(h.rooms.claims.Told(c.claims, e.State)) })
+	case exchange.Detached:
+		h.forConn(e.Conn, func(c *conn) { h.sessions.detached(c, e.Err) })
+	case exchange.Yield:
+		h.forConn(e.Conn, h.sessions.yield)
+	case exchange.PoliciesChanged:
+		h.policies++
+		h.groups.room.PoliciesChanged()
+		clear(h.policySet)
+		h.policySet = h.policySet[:0]
+	case exchange.EventKinds:
+		if h.cfg.Events != nil {
+			h.told = e.Kinds
+		}
+	case exchange.Disconnect:
+		h.jobs.push(&disconnect{event: e, who: whomOf(e.ClientID, e.User)})
+	case exchange.SetProfile:
+		h.jobs.push(&profiling{event: e, who: whomOf(e.ClientID, e.User)})
+	case exchange.Depth:
+		h.forConn(e.Conn, func(c *conn) { e.Reply(c.out.Messages(), c.out.Bytes()) })
+	case exchange.Count:
+		h.jobs.push(&count{event: e})
+	case exchange.Drain:
+		h.beginDrain(e)
+	case exchange.Rebalance:
+		h.rebalance(e)
+	case exchange.WatchMembers:
+		h.watchMembers(e)
+	case exchange.ListMembers:
+		h.listMembers(e)
+	}
+	return 1 + h.toll()
+}
+
+// forConn finds the connection of a handle that is not stale.
+func (h *Hub) forConn(at exchange.Conn, f func(*conn)) {
+	c := h.conns.get(at.Slot)
+	if c == nil || c.gen != at.Gen || c.state == stateFree || c.state == stateClosing {
+		h.stats.StaleEvents++
+		return
+	}
+	f(c)
+}
+
+// noteStale counts an event that found nothing of its connection that it is about.
+func (h *Hub) noteStale(found bool) {
+	if !found {
+		h.stats.StaleEvents++
+	}
+}
+
+// Work does at most about budget units of what waits in the hub's queues, a unit being a delivery
+// or about as much, and reports whether anything is left.
+func (h *Hub) Work(budget int) (more bool) {
+	for budget > 0 {
+		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.Step()
+		n += h.toll()
+		if n == 0 {
+			break
+		}
+		budget -= n
+	}
+	return h.Queued()
+}
+
+// Busy reports whether Work, Dirty, Resumed or Over have something to do.
+func (h *Hub) Busy() bool {
+	return len(h.dirty) > 0 || len(h.resumed) > 0 || len(h.over) > 0 || h.Queued()
+}
+
+// Queued reports whether Work has something to do.
+func (h *Hub) Queued() bool {
+	return h.fan.active() || h.fan.inbox.len() > 0 || h.replay.runnable.len() > 0 && !h.replay.paced() || h.waker.walks.len() > 0 || h.jobs.Len() > 0
+}
+
+// Tick fires what is due, at most about budget connections with few topics each; more says that
+// some are left. Work goes on with those that have many.
+func (h *Hub) Tick(budget int) (more bool) {
+	h.depart()
+	return h.wheel.Advance(h.now, budget, func(slot uint32) (cost int) {
+		c := h.conns.get(slot)
+		if c == nil || c.state == stateFree {
+			return 1
+		}
+		return 1 + h.timers(c)/2 + h.toll()
+	})
+}
+
+func (h *Hub) handle(c *conn) exchange.Conn {
+	return exchange.Conn{Loop: h.cfg.Loop, Slot: c.slot, Gen: c.gen}
+}
+
+func (h *Hub) policy(ts *topicState) *policy.Policy {
+	if ts.policies != h.policies {
+		ts.policy, ts.policies = h.policyNumber(h.cfg.PolicyFor(ts.name)), h.policies
+	}
+	return h.policySet[ts.policy]
+}
+
+func (h *Hub) policyNumber(p *policy.Policy) uint32 {
+	i := slices.Index(h.policySet, p)
+	if i < 0 {
+		i = len(h.policySet)
+		h.policySet = append(h.policySet, p)
+	}
+	return uint32(i)
+}
+
+func sessionWrite(s *session) *meshv1.SessionWrite {
+	return &meshv1.SessionWrite{User: s.user, Name: s.name, Generation: s.generation}
+}

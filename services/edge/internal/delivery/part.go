@@ -1,0 +1,140 @@
+package delivery
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// endSub takes a subscription apart, some tracks at a time, and says so at the end.
+func (h *Hub) endSub(s *sub, why wirev1.Code, reason string) {
+	if s.dead {
+		return
+	}
+	s.dead, s.active = true, false
+	if h.watched != nil {
+		h.watched.moved(h, s.c, s.filter(), s.wildcard)
+	}
+	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), why: why, reason: reason})
+}
+
+type ending struct {
+	sub     subRef
+	at      int
+	why     wirev1.Code
+	reason  string
+	refused *code.Error // instead of why, where it was never open
+	topics  []string    // at which the session had a track by this subscription alone
+	parted  bool        // the session has the filter no more
+	match   matching
+}
+
+func (j *ending) step(h *Hub) bool {
+	s := j.sub.get()
+	if s == nil || s.c.state != stateOpen {
+		return true // its connection is taken apart as a whole
+	}
+	if !j.dropTracks(h, s) {
+		return false
+	}
+	c, id := s.c, s.id
+	if j.refused != nil {
+		h.forgetSub(s)
+		h.refuse(c, id, j.refused)
+		return true
+	}
+	if s.kind == kindSession && !j.dropFilter(h, s) {
+		return false
+	}
+	if s.open {
+		h.tellUnsubscribe(c, s.filter(), "", j.why, j.reason)
+	}
+	h.forgetSub(s)
+	h.control(c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: id, Code: j.why, Reason: j.reason})
+	return true
+}
+
+// dropTracks drops some of the tracks that the subscription has for itself, and reports whether
+// these were the last.
+func (j *ending) dropTracks(h *Hub, s *sub) bool {
+	c := s.c
+	at, n := c.tracks.At, c.tracks.Len()
+	if !s.wildcard && j.at > 0 { // it has tracks at one topic alone
+		all := slices.Clone(h.tracksOf(c, s.topic))
+		at, n = func(i int) *track { return all[i] }, len(all)
+	}
+	j.at = min(j.at, n)
+	var parted []*meshv1.SessionCursor
+	for n := 0; j.at > 0 && n < teardownSlice; n += 1 + h.toll() {
+		j.at--
+		t := at(j.at)
+		if !t.has(s) || h.unshare(t, s) {
+			continue
+		}
+		if t.kind == kindSession && j.refused == nil {
+			name := strings.Clone(t.topic.name)
+			j.topics = append(j.topics, name)
+			if t.cur != nil {
+				cur := h.sessions.encodeCursor(t)
+				c.sess.cursors[name] = cur
+				h.trackmore(t).cur = nil
+				if t.changed || t.unacked > 0 {
+					parted = append(parted, cur)
+				}
+			}
+		}
+		h.dropTrack(t)
+	}
+	if len(parted) > 0 {
+		// the connection may end before the subscription has: no track says then what was ACKed
+		w := sessionWrite(c.sess)
+		w.Cursors = parted
+		h.mesh.Save(h.handle(c), 0, w, false)
+	}
+	return j.at == 0
+}
+
+// dropFilter takes the filter out of the session, and some of the cursors that no other filter of
+// it wants; it reports whether these were the last. The filter goes first: a session that ends in
+// the middle of this has cursors left that are of no use, and none is missing.
+func (j *ending) dropFilter(h *Hub, s *sub) bool {
+	c, sess := s.c, s.c.sess
+	w := sessionWrite(sess)
+	if !j.parted {
+		h.looked(c.subs.Len())
+		for _, o := range c.subs.All() {
+			if o != s && o.kind == kindSession && o.filter() == s.filter() {
+				return true
+			}
+		}
+		j.parted = true
+		name := strings.Clone(s.filter())
+		sess.filters = slices.DeleteFunc(sess.filters, func(f string) bool { return f == name })
+		w.RemoveFilters = []string{name}
+	}
+	for n := 0; n < teardownSlice && len(j.topics) > 0; n++ {
+		at := j.topics[0]
+		wanted, done, matched := j.match.look(len(sess.filters), func(i int) bool { return topic.Match(sess.filters[i], at) })
+		n += matched
+		if !done {
+			continue
+		}
+		j.topics = j.topics[1:]
+		switch cur := sess.cursors[at]; {
+		case cur == nil: // a track has taken it up
+		case wanted:
+			w.Cursors = append(w.Cursors, cur) // another filter of the session goes on from here
+		default:
+			delete(sess.cursors, at)
+			w.RemoveTopics = append(w.RemoveTopics, at)
+		}
+	}
+	if len(w.RemoveFilters)+len(w.RemoveTopics)+len(w.Cursors) > 0 {
+		h.mesh.Save(h.handle(c), 0, w, true)
+	}
+	return len(j.topics) == 0
+}

@@ -1,0 +1,327 @@
+package delivery
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
+)
+
+// A queue of the hub gives back what was put into it, in that order, however often it has grown and
+// gone around, and keeps nothing that was taken.
+func TestAFifoKeepsTheOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q fifo[*int]
+		var want []*int
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			if rapid.IntRange(0, 4).Draw(t, "op") < 3 {
+				v := new(int)
+				q.push(v)
+				want = append(want, v)
+			} else if v, ok := q.pop(); ok != (len(want) > 0) || ok && v != want[0] {
+				t.Fatalf("another one comes out, or none: %v", ok)
+			} else if ok {
+				want = want[1:]
+			}
+			if q.len() != len(want) || len(want) > 0 && *q.peek() != want[0] {
+				t.Fatalf("%d are queued, want %d", q.len(), len(want))
+			}
+			for i, v := range want {
+				if *q.at(i) != v {
+					t.Fatalf("another one is in place %d", i)
+				}
+			}
+			kept := 0
+			for _, v := range q.buf {
+				if v != nil {
+					kept++
+				}
+			}
+			if kept != len(want) || len(q.buf) > max(16, 2*len(want)) && len(q.buf) > 1024 {
+				t.Fatalf("%d are kept of %d, in %d places", kept, len(want), len(q.buf))
+			}
+		}
+	})
+}
+
+// A topic that appears again after a while is told of every subscription that became active
+// meanwhile, or that it must look at all of them: none is passed over.
+func TestTheLogOfWildcardsPassesNobodyOver(t *testing.T) {
+	l := wildLog{base: 1}
+	var all []subRef // number 1 is the first
+	for n := range 3*wildLogKept + 10 {
+		if l.next() != uint64(n+1) {
+			t.Fatalf("number %d is given for the one behind %d", l.next(), n)
+		}
+		s := subRef{gen: uint32(n + 1)}
+		l.add(s)
+		all = append(all, s)
+		if len(l.subs) > wildLogKept || len(l.subs) < min(n+1, wildLogKept/2) {
+			t.Fatalf("%d are kept of %d", len(l.subs), n+1)
+		}
+		if n%97 != 0 && n%wildLogKept > 2 && n%wildLogKept < wildLogKept-2 {
+			continue
+		}
+		for _, at := range []uint64{0, 1, l.base - 1, l.base, l.base + 1, l.next() - 1, l.next()} {
+			got, ok := l.since(at)
+			if ok != (at >= l.base) || ok && !slices.Equal(got, all[at-1:]) {
+				t.Fatalf("since %d of %d, kept from %d on: %v, %d of them", at, n+1, l.base, ok, len(got))
+			}
+		}
+	}
+	if _, ok := l.since(0); ok { // a topic that is new
+		t.Fatal("a new topic need not look at all subscriptions")
+	}
+}
+
+// Looking for one filter among many costs what it looks at, finds it wherever it stands, and ends
+// where there is none, also where some go meanwhile.
+func TestMatchingLooksAtEachOnce(t *testing.T) {
+	for _, n := range []int{0, 1, matchesSlice - 1, matchesSlice, matchesSlice + 1, 5*matchesSlice + 7} {
+		for _, at := range []int{-1, 0, n / 2, n - 1} {
+			var m matching
+			for range 2 { // it is ready for the next topic once it is done
+				looked, slices, cost := map[int]int{}, 0, 0
+				for {
+					before := len(looked)
+					found, done, c := m.look(n, func(i int) bool { looked[i]++; return i == at })
+					if slices, cost = slices+1, cost+c; len(looked)-before > matchesSlice || slices > n+2 {
+						t.Fatalf("%d were looked at in one slice, of %d", len(looked)-before, slices)
+					}
+					if found != (looked[at] > 0) || found && !done {
+						t.Fatalf("%d of %d: found %v, done %v", at, n, found, done)
+					}
+					if done {
+						break
+					}
+				}
+				want := n
+				if at >= 0 {
+					want = n - at
+				}
+				if len(looked) != min(want, n) || cost > want/matchesAsOne || cost < want/matchesAsOne-slices {
+					t.Fatalf("%d of %d: %d were looked at, which costs %d", at, n, len(looked), cost)
+				}
+				for i, k := range looked {
+					if k != 1 || i < 0 || i >= n {
+						t.Fatalf("%d was looked at %d times", i, k)
+					}
+				}
+			}
+		}
+	}
+	var m matching
+	_, done, _ := m.look(2*matchesSlice, func(int) bool { return false })
+	if done {
+		t.Fatal("it has looked at all in one slice")
+	}
+	if found, done, _ := m.look(3, func(i int) bool { return i == 2 }); !found || !done {
+		// the others have gone
+		t.Fatalf("found %v, done %v among those that are left", found, done)
+	}
+}
+
+// The deepest queues are seen from outside: how many connections owe how much, and how much the one
+// owes that owes most.
+func TestQueuesAreCountedBySize(t *testing.T) {
+	w := newWorld(t, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
+	var held []int
+	for i, n := range []int{0, 1, 70, 70, 300, 1100, 5000} { // KiB
+		c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+		c.subscribe(&wirev1.Subscribe{Id: 1, Filter: fmt.Sprint("talk/", i)})
+		c.expect("Subscribed 1 head=0")
+		c.slow = true
+		for at := 0; at < n; at += 100 {
+			w.mesh.Live(upstreamtest.Encode(fmt.Sprint("talk/", i), 0, 0, string(make([]byte, min(100, n-at)<<10))))
+		}
+		w.settle()
+		held = append(held, w.h.conns.get(c.slot).out.Held())
+	}
+	s := w.h.Stats()
+	if want := [len(QueueSizes)]int64{6, 5, 3, 2, 1}; s.QueuesBySize != want {
+		t.Errorf("%v connections owe %v bytes, want %v: %v", s.QueuesBySize, QueueSizes, want, held)
+	}
+	if most := int64(held[len(held)-1]); s.LargestQueue > most || s.LargestQueue < most-most/8 {
+		t.Errorf("the largest queue has %d bytes, and %d is told", most, s.LargestQueue)
+	}
+}
+
+// Windows that nobody uses are kept for others, up to a bound.
+func TestWhatIsKeptForOthersIsBounded(t *testing.T) {
+	h, c, send := deep(t, 3*windowKept)
+	tr := c.tracks.At(0)
+	large := tr.win
+	h.dropWindow(tr)
+	if slices.Contains(h.windows, large) {
+		t.Fatal("a window is kept that was large")
+	}
+	send(3*windowKept+1, 3*windowKept+2)
+	small := tr.win
+	h.dropWindow(tr)
+	if !slices.Contains(h.windows, small) {
+		t.Fatal("a small window is not kept")
+	}
+	if send(3*windowKept+3, 3*windowKept+3); tr.win != small || len(h.windows) != 0 {
+		t.Fatal("a window that is kept is not used")
+	}
+	h.windows = make([]*window, windowsKept)
+	if h.dropWindow(tr); len(h.windows) != windowsKept {
+		t.Fatalf("%d windows are kept", len(h.windows))
+	}
+}
+
+// A connection's frames are taken in parts: as many short ones as there is budget for, and long
+// ones for what they are.
+func TestFramesAreTakenInParts(t *testing.T) {
+	h, slots := crowd(t, 1, &wirev1.Subscribe{})
+	ping := frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1})
+	long := frameOf(t, wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN, &wirev1.RefreshToken{Id: 5, Token: string(make([]byte, 8*bytesAsOne))})
+	for _, one := range []struct {
+		frame        []byte
+		budget, want int
+	}{{ping, 1, 1}, {ping, 7, 7}, {ping, 20, 20}, {long, 1, 1}, {long, 9, 1}, {long, 10, 2}, {long, 27, 3}, {long, 28, 4}} {
+		b := slices.Repeat(one.frame, 30)
+		before := h.Frames()
+		used, more := h.Feed(slots[0], b, one.budget)
+		if used != one.want*len(one.frame) || !more || h.Frames()-before != uint64(one.want) {
+			t.Fatalf("of frames of %d bytes %d were taken with a budget of %d, want %d; more %v", len(one.frame), used/len(one.frame), one.budget, one.want, more)
+		}
+		(&flusher{h: h}).flush()
+	}
+	half := ping[:len(ping)-1]
+	if used, more := h.Feed(slots[0], half, 5); used != 0 || more {
+		t.Fatalf("%d bytes of half a frame are used, more %v", used, more)
+	}
+	if used, more := h.Feed(slots[0], append(slices.Clone(ping), half...), 5); used != len(ping) || more {
+		t.Fatalf("%d bytes of one and a half frames are used, more %v", used, more)
+	}
+}
+
+// Very many who wait for the same part of a log go on some at a time once it has come.
+func TestARangeIsGivenOutInSlices(t *testing.T) {
+	const conns = 1000
+	h, slots := crowd(t, conns, &wirev1.Subscribe{})
+	reading := func() (n int) {
+		for _, slot := range slots {
+			if h.conns.get(slot).tracks.At(0).reading {
+				n++
+			}
+		}
+		return n
+	}
+	h.Event(exchange.Live{Messages: []*exchange.Message{upstreamtest.Encode("room/1", upstreamtest.BaseEpoch, 1, "x")}})
+	// 2 is lost
+	h.Event(exchange.Live{Messages: []*exchange.Message{upstreamtest.Encode("room/1", upstreamtest.BaseEpoch, 3, "x")}})
+	for h.Work(4096) {
+	}
+	(&flusher{h: h}).flush()
+	if n, reads := reading(), h.Stats().LogReads; n != conns || reads != 1 {
+		t.Fatalf("%d of %d read, with %d reads", n, conns, reads)
+	}
+	h.Event(exchange.Range{Topic: "room/1", From: 2, Epoch: upstreamtest.BaseEpoch, Oldest: 1, Head: 3, Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, 2, "x", "y")})
+	if n := slicesOf(t, h, fanSlice, "have it", reading); n < conns/fanSlice {
+		t.Fatalf("%d slices", n)
+	}
+	for h.Work(4096) {
+	}
+	for i, slot := range slots {
+		if c := h.conns.get(slot); c.out.Messages() != 2 || c.tracks.At(0).pos != 3 || c.tracks.At(0).behind {
+			t.Fatalf("connection %d: %d messages, at %d", i, c.out.Messages(), c.tracks.At(0).pos)
+		}
+	}
+	if h.replay.pinned != 0 || h.replay.reads.Taken() != 0 {
+		t.Fatalf("%d ranges are held, %d reads", h.replay.pinned, h.replay.reads.Taken())
+	}
+}
+
+// Those who are behind are counted some at a time, however many they are, and whoever is level or
+// gone is not among them any more.
+func TestLagIsLookedAtInSlices(t *testing.T) {
+	const conns = 3*lagSlice + 5
+	h, slots := crowd(t, conns, &wirev1.Subscribe{})
+	h.Event(exchange.Live{Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, 1, "x")})
+	h.Event(exchange.Live{Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, 11, "x")})
+	for h.Work(4096) {
+	}
+	look := func() (steps int) {
+		h.SetTime(h.now+int64(lagEvery), wallStart)
+		h.Relieve()
+		if h.jobs.Len() != 1 {
+			t.Fatalf("%d jobs", h.jobs.Len())
+		}
+		j := h.jobs.Pop().(hubJob).job
+		at := 0
+		for done := false; !done; steps++ {
+			done = j.step(h)
+			if now := j.(*census).at; now-at > lagSlice {
+				t.Fatalf("%d were looked at in one slice", now-at)
+			} else {
+				at = now
+			}
+		}
+		return steps
+	}
+	if n := look(); n != 4 {
+		t.Fatalf("%d slices", n)
+	}
+	if s := h.Stats(); s.BehindNow != conns || s.Lag != 10*conns || s.LongestLag != 10 || s.StandingNow != 0 {
+		t.Fatalf("%d behind by %d, one by %d", s.BehindNow, s.Lag, s.LongestLag)
+	}
+	for _, slot := range slots[:100] {
+		h.Gone(slot)
+	}
+	for _, slot := range slots[100:200] {
+		h.conns.get(slot).tracks.At(0).behind = false
+	}
+	for h.Work(4096) {
+	}
+	look()
+	if s := h.Stats(); s.BehindNow != conns-200 || s.Lag != 10*(conns-200) || len(h.lagging.tracks) != conns-200 {
+		t.Fatalf("%d behind by %d, %d listed", s.BehindNow, s.Lag, len(h.lagging.tracks))
+	}
+	h.lagging.add(h.conns.get(slots[150]).tracks.At(0)) // it is not behind
+	if len(h.lagging.tracks) != conns-200 {
+		t.Fatal("one that is level is listed")
+	}
+}
+
+// A hub that is given nothing but what it can't do without works, with the defaults.
+func TestDefaults(t *testing.T) {
+	h := New(Config{PolicyFor: policy.NewTable(nil).For, Loop: 2, Limits: Limits{PublishWindow: 1 << 20, MaxFrame: 7, Subscriptions: -1}})
+	if l := h.lim; l.PublishWindow != 65_535 || l.MaxFrame != 7 || l.Subscriptions != 1000 || l.QueueMemory != 512<<20 || l.ReceiveWindow != 256 || l.ReplayPace != 0 {
+		t.Fatalf("%+v", l)
+	}
+	if h.cfg.Unknown() != nil || h.cfg.Refuses("x") != nil || h.cfg.Path(1).RTT != 0 || h.Busy() || h.Queued() || h.Drained() || h.Draining() || h.Gen(7) != 0 {
+		t.Fatal("a new hub is not idle")
+	}
+}
+
+// Who is behind is handed on a slice of what it has read at a time, so that others have their turn,
+// and all of it.
+func TestABacklogIsHandedOnInSlices(t *testing.T) {
+	const backlog = 10*replaySlice + 5
+	mesh := &still{}
+	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 100 * backlog, QueueBytes: 1 << 30}})
+	mesh.h = h
+	h.SetTime(1, wallStart)
+	slot, _ := h.Open()
+	h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}), 1)
+	h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/1"}), 1)
+	h.Event(exchange.Live{Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, backlog, "x")})
+	for h.Work(4096) {
+	}
+	h.Event(exchange.Range{Topic: "room/1", From: 1, Epoch: upstreamtest.BaseEpoch, Oldest: 1, Head: backlog, Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, 1, slices.Repeat([]string{"x"}, backlog)...)})
+	c := h.conns.get(slot)
+	if n := slicesOf(t, h, replaySlice, "messages are handed on", func() int { return -int(c.out.Messages()) }); n < backlog/replaySlice {
+		t.Fatalf("%d slices", n)
+	}
+	if s := h.Stats(); int(c.out.Messages()) != backlog || s.Resumed != 1 || s.Behind != 1 || s.LogReads != 1 {
+		t.Fatalf("%d of %d, %+v", c.out.Messages(), backlog, s)
+	}
+}

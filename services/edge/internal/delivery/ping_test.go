@@ -1,0 +1,63 @@
+package delivery
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// Pongs are what the schema says, and lie beside each other untouched.
+func TestPongIsEncodedAsTheSchemaSays(t *testing.T) {
+	h, _ := crowd(t, 1, &wirev1.Subscribe{})
+	var frames, want [][]byte
+	for i := range 2000 { // more than an arena
+		at := uint64(i)
+		if i == 1999 {
+			at = math.MaxUint64
+		}
+		frame, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{SentAt: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		frames, want = append(frames, h.pong(at)), append(want, frame)
+	}
+	for i := range frames {
+		if !bytes.Equal(frames[i], want[i]) {
+			t.Fatalf("Pong %d is %x, want %x", i, frames[i], want[i])
+		}
+	}
+}
+
+func TestPingMakesNoGarbage(t *testing.T) {
+	h, slots := crowd(t, 100, &wirev1.Subscribe{})
+	f, ping := &flusher{h: h}, frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7, LastRttUs: 300})
+	round := func() {
+		for _, slot := range slots {
+			h.Feed(slot, ping, 1)
+		}
+		f.flush()
+	}
+	round()
+	if n := testing.AllocsPerRun(100, round); n != 0 { // the arena is one in six rounds
+		t.Fatalf("%v allocations for %d Pings", n, len(slots))
+	}
+	if got := h.Stats().Frames; got < 100*100 {
+		t.Fatalf("%d frames", got)
+	}
+}
+
+func BenchmarkPing(b *testing.B) {
+	h, slots := crowd(b, 1000, &wirev1.Subscribe{})
+	f, ping := &flusher{h: h}, frameOf(b, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7, LastRttUs: 300})
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, slot := range slots {
+			h.Feed(slot, ping, 1)
+		}
+		f.flush()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(slots)), "ns/Ping")
+}

@@ -1,0 +1,279 @@
+package delivery
+
+import (
+	"slices"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// arrived has a ranked track wait for the ranking of a range that has come, if that has
+// candidates for it, and is not what was missing of an order.
+func (d *rankedDelivery) arrived(t *track, j *arrival) (waits bool) {
+	r := t.rank
+	if _, left := r.order.next(); left || len(j.e.Messages) == 0 || !d.ranks(t) || d.unjudgedIn(t, j.e) {
+		return false
+	}
+	if j.ranking == nil {
+		p := d.hub.policy(t.topic)
+		j.ranking = d.newRanking(j.e.Topic, p, j.e.Messages[:min(len(j.e.Messages), p.RankCandidates())])
+		j.ranking.rng = j.e
+	}
+	messages := j.ranking.messages
+	var places []uint32
+	if !d.wantsAll(t, j.ranking) {
+		for i, m := range messages {
+			if m.Seq > t.pos && d.wants(t, m) == wirev1.Code_CODE_OK {
+				places = append(places, uint32(i))
+			}
+		}
+		d.hub.looked(len(messages))
+		if len(places) == 0 {
+			return false
+		}
+	}
+	r.level = messages[len(messages)-1].Seq == j.e.Head
+	r.asked, r.place = j.ranking, len(j.ranking.members)
+	j.ranking.add(rankMember{track: t.ref()}, t.c, r.topK, places)
+	return true
+}
+
+// wantsAll says that a track wants every message of a ranking, without a look at each.
+func (d *rankedDelivery) wantsAll(t *track, r *ranking) bool {
+	ms := r.messages
+	if !r.plain || t.pos+1 != ms[0].Seq || t.first.filtered || len(t.also) > 0 {
+		return false
+	}
+	last := ms[len(ms)-1].Seq
+	return t.cur == nil || t.cur.Missing(ms[0].Seq, last) == uint64(len(ms))
+}
+
+// wants reports whether a message is one to be handed on; otherwise why not, or settled.
+func (d *rankedDelivery) wants(t *track, m *exchange.Message) wirev1.Code {
+	switch {
+	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.find(m.Seq) != nil:
+		return settled
+	case m.ExpiresAt != 0 && m.ExpiresAt <= d.hub.wall:
+		return wirev1.Code_CODE_EXPIRED
+	case d.hub.judge(t, m) == filtered:
+		return wirev1.Code_CODE_FILTERED
+	}
+	return wirev1.Code_CODE_OK
+}
+
+// settled is no code of the wire's: the message is settled, or with the client.
+const settled = wirev1.Code(-1)
+
+// goOn has a ranked track go on, and says how much it did.
+func (d *rankedDelivery) goOn(t *track) (done int) {
+	r := t.rank
+	_, left := r.order.next()
+	switch {
+	case r.asked != nil && !r.asked.answered:
+		return 0
+	case r.asked != nil:
+		k := r.asked
+		r.asked = nil
+		d.hub.replay.holdRange(t, k.rng)
+		d.lineUp(t, k, r.place)
+	case !left && t.rng == nil:
+		d.hub.replay.ask(t)
+		return 0
+	case !left && d.unjudgedIn(t, t.rng):
+		d.hub.replay.releaseRange(t)
+		d.hub.replay.readLater(t)
+		d.hub.replay.enqueue(t)
+		return 1
+	case !left:
+		d.lineUp(t, nil, 0)
+	case t.rng == nil:
+		d.hub.replay.ask(t)
+		return 0
+	}
+	return 1 + d.handOn(t)
+}
+
+// unjudgedIn reports whether the range was asked for before a content filter was known.
+func (d *rankedDelivery) unjudgedIn(t *track, e *exchange.Range) bool {
+	if !t.first.filtered && len(t.also) == 0 {
+		return false
+	}
+	d.hub.looked(len(e.Messages))
+	return slices.ContainsFunc(e.Messages, func(m *exchange.Message) bool { return m.Seq > t.pos && d.hub.judge(t, m) == unjudged })
+}
+
+// lineUp puts the messages of a ranking into the order in which the track hands them on, and names
+// those that it does not. k nil: the range in hand is not ranked.
+func (d *rankedDelivery) lineUp(t *track, k *ranking, member int) {
+	var messages []*exchange.Message
+	var answer exchange.RankedMember
+	o, skips := lineup{from: t.pos + 1}, false
+	switch {
+	case k == nil:
+		messages = t.rng.Messages
+	case k.answer.Err != nil:
+		messages, o.mark = k.messages, sendq.Unranked
+	default:
+		messages, answer, skips = k.messages, k.answer.Members[member], k.skipsRest()
+	}
+	best := d.best[:0]
+	o.best = make([]ordered, len(answer.Best))
+	for i, b := range answer.Best {
+		best = append(best, b.Place)
+		o.best[i] = ordered{messages[b.Place].Seq, sendq.Scored(b.Score)}
+	}
+	slices.Sort(best)
+	d.best = best
+	if k != nil && len(answer.Filtered) == 0 && d.wantsAll(t, k) {
+		d.lineUpAll(t, k, o, best, skips)
+		return
+	}
+	out := uint64(0)
+	for i, m := range messages {
+		if m.Seq <= t.pos {
+			continue
+		}
+		if m.Seq > t.pos+1 && out == 0 { // behind one that is handed on it is named in its turn
+			d.hub.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
+		}
+		why := d.wants(t, m)
+		_, isBest := slices.BinarySearch(best, uint32(i))
+		_, isFiltered := slices.BinarySearch(answer.Filtered, uint32(i))
+		switch {
+		case isBest: // what has expired since is named once it is its turn
+		case why == wirev1.Code_CODE_EXPIRED:
+			d.hub.gaps.expired(t, m)
+		case why == wirev1.Code_CODE_OK && isFiltered:
+			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
+		case why == wirev1.Code_CODE_OK && skips:
+			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_RANKED_OUT)
+		case why == wirev1.Code_CODE_OK:
+			if out++; out == 1 {
+				o.from = m.Seq
+			}
+			t.pos = m.Seq
+			continue
+		case why != settled:
+			d.hub.gaps.addGap(t, m.Seq, m.Seq, why)
+		}
+		t.pos = m.Seq
+		o.skip = append(o.skip, m.Seq)
+	}
+	d.hub.looked(2 * len(messages))
+	if o.to = t.pos; out == 0 {
+		o.from, o.to, o.skip = 0, 0, nil
+	}
+	d.lined(t, k, o, out)
+}
+
+// lineUpAll is line for a track that wants all messages of a ranking: only the best are looked at, by
+// their places.
+func (d *rankedDelivery) lineUpAll(t *track, k *ranking, o lineup, best []uint32, skips bool) {
+	first, last := o.from, o.from+uint64(len(k.messages))-1
+	next := first
+	for _, place := range best {
+		seq := first + uint64(place)
+		if skips && seq > next {
+			d.hub.gaps.addGap(t, next, seq-1, wirev1.Code_CODE_RANKED_OUT)
+		}
+		if !skips {
+			o.skip = append(o.skip, seq)
+		}
+		next = seq + 1
+	}
+	if skips && next <= last {
+		d.hub.gaps.addGap(t, next, last, wirev1.Code_CODE_RANKED_OUT)
+	}
+	d.hub.looked(len(best) * looksAsOne) // a hole is a frame
+	if t.pos, o.to = last, last; skips || len(best) == len(k.messages) {
+		o.from, o.to, o.skip = 0, 0, nil
+	}
+	d.lined(t, k, o, uint64(len(k.messages)-len(best)))
+}
+
+// lined has the track hand on what was put in order, and so many behind the best.
+func (d *rankedDelivery) lined(t *track, k *ranking, o lineup, out uint64) {
+	if o.mark == sendq.Unranked {
+		d.hub.stats.Unranked.add(code.Of(k.answer.Err), out)
+	}
+	if back := t.rank.order.best; len(back) > 0 { // what was put back meanwhile
+		o.best = append(back, o.best...)
+	}
+	t.rank.order = o
+}
+
+// handOn hands on some of a track's order, and says how many.
+func (d *rankedDelivery) handOn(t *track) (done int) {
+	o := &t.rank.order
+	for most := d.hub.replay.turnOf(t.c, t.ack); done < most; done++ {
+		next, left := o.next()
+		if !left {
+			d.ends(t)
+			return done
+		}
+		m, elsewhere := d.inRange(t, next.seq)
+		switch {
+		case elsewhere:
+			d.hub.replay.releaseRange(t)
+			d.hub.replay.enqueue(t)
+			return done
+		case m == nil:
+			d.hub.gaps.addGap(t, next.seq, next.seq, wirev1.Code_CODE_RETENTION)
+			o.pop()
+			continue
+		}
+		switch d.wants(t, m) {
+		case settled:
+			o.pop()
+			continue
+		case wirev1.Code_CODE_EXPIRED:
+			d.hub.gaps.expired(t, m)
+			o.pop()
+			continue
+		}
+		why := wirev1.Code_CODE_QUEUE_FULL
+		if d.hub.drained(t.c) {
+			why = d.hub.deliver(t, m, next.mark)
+		}
+		if why != wirev1.Code_CODE_OK {
+			d.hub.replay.putOff(t, why)
+			return done
+		}
+		o.pop()
+	}
+	d.hub.replay.enqueue(t)
+	return done
+}
+
+// inRange finds a message in the track's range. elsewhere: it may be in another one; neither: the
+// log has it no more.
+func (d *rankedDelivery) inRange(t *track, seq uint64) (m *exchange.Message, elsewhere bool) {
+	e := t.rng
+	if e == nil || e.From > seq {
+		return nil, true
+	}
+	i, found := slices.BinarySearchFunc(e.Messages, seq, func(m *exchange.Message, seq uint64) int {
+		switch {
+		case m.Seq < seq:
+			return -1
+		case m.Seq > seq:
+			return 1
+		}
+		return 0
+	})
+	if found {
+		return e.Messages[i], false
+	}
+	return nil, i == len(e.Messages) && i > 0
+}
+
+// ends decides how it goes on behind an order.
+func (d *rankedDelivery) ends(t *track) {
+	if t.rng == nil {
+		d.hub.replay.enqueue(t)
+		return
+	}
+	d.hub.replay.rangeEnds(t)
+}

@@ -1,0 +1,345 @@
+package delivery
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+)
+
+const (
+	// replaySlice is how many messages one track that is behind gets at most before the others have
+	// their turn.
+	replaySlice = 64
+	// readAgain is when a failed read is tried again.
+	readAgain = 500 * time.Millisecond
+	// fewAfter is when a window with less than half of its room is read for after all: its client
+	// may wait for the rest before it ACKs.
+	fewAfter = 100 * time.Millisecond
+	// pinnedRanges is how many ranges may wait, read already, for a window to open; beyond, they
+	// are read again.
+	pinnedRanges = 1024
+)
+
+// replayer hands on what was not sent as it came: messages of logs to tracks that are behind, and
+// those that wait to members of groups, each in its turn.
+type replayer struct {
+	hub      *Hub
+	runnable fifo[runner] // behind, and able to go on
+	reads    slab.Pool[topicReads]
+	pinned   int // ranges held by tracks
+	// replayed are messages that those who are behind got in a millisecond, replayedIn.
+	replayed   int
+	replayedIn int64
+}
+
+// enqueue puts a track that is behind in line.
+func (r *replayer) enqueue(t *track) {
+	r.hub.lagging.add(t)
+	if !t.runs && !t.held && !t.told {
+		t.runs = true
+		r.runnable.push(runner{t: t.ref()})
+	}
+}
+
+// enqueueGroup puts a member with messages that wait in line.
+func (r *replayer) enqueueGroup(n *member) {
+	if !n.runs {
+		n.runs = true
+		r.runnable.push(runner{g: n})
+	}
+}
+
+// slice lets the next track in line go on, and says how much it did.
+func (r *replayer) slice() int {
+	if r.paced() {
+		return 0
+	}
+	next, ok := r.runnable.pop()
+	if !ok {
+		return 0
+	}
+	if g := next.g; g != nil {
+		return 1 + r.hub.groups.handOn(g, r.turnOf(g.c, g.ACK))
+	}
+	t := next.t.get()
+	if t == nil {
+		return 1
+	}
+	t.runs = false
+	if !t.behind || t.reading || t.told || t.c.draining || t.c.state != stateOpen {
+		return 1
+	}
+	if t.rank != nil {
+		n := r.hub.ranked.goOn(t)
+		r.replayed += n
+		return 1 + n
+	}
+	if t.rng == nil {
+		r.ask(t)
+		return 1
+	}
+	n := r.handOn(t)
+	r.replayed += n
+	return 1 + n
+}
+
+// ask reads on from the log, when windows and queue have room and no other track waits for the
+// same.
+func (r *replayer) ask(t *track) {
+	if t.retryAt > r.hub.now && !t.few {
+		return
+	}
+	room, enough := r.roomToRead(t)
+	if !room || !enough && !t.waited() {
+		r.waitFor(t)
+		switch {
+		case room:
+			r.readFewSoon(t)
+		case !t.few:
+			// whoever waits for little room keeps its place: others may use up each bit of it at
+			// once
+			r.noRetry(t)
+		}
+		return
+	}
+	if enough {
+		r.noRetry(t)
+	}
+	from, size := t.pos+1, r.hub.lim.ReadBytes
+	if t.rank != nil {
+		size = max(size, rankReadBytes)
+		if next, left := t.rank.order.next(); left {
+			from = next.seq
+		}
+	}
+	r.read(t, from, size)
+}
+
+// waited says that the track goes on, with whatever room its window has, until that is full.
+func (t *track) waited() bool { return t.few && t.retryAt == 0 }
+
+// roomToRead reports whether there is room for a message that is behind, and whether there is
+// enough for reading on to be worth it: half of a window.
+func (r *replayer) roomToRead(t *track) (room, enough bool) {
+	c := t.c
+	room, enough = r.hub.drained(c) && r.near(t, t.pos+1), true
+	if t.ack {
+		left := c.window - min(c.window, c.unacked)
+		room, enough = room && left > 0, left >= max(1, c.window/2)
+		if w := uint32(t.window); w > 0 {
+			left = w - min(w, t.unacked)
+			room, enough = room && left > 0, enough && left >= max(1, w/2)
+		}
+	}
+	return room, enough
+}
+
+// ranged takes a range that was read, for all who wait for it.
+func (r *replayer) ranged(e *exchange.Range) {
+	ts := r.hub.topics.Get(e.Topic)
+	if ts == nil || ts.reads == nil {
+		return
+	}
+	waiting := ts.reads.from[e.From]
+	delete(ts.reads.from, e.From)
+	if len(ts.reads.from) == 0 {
+		r.reads.Give(ts.reads)
+		ts.reads = nil
+	}
+	if len(waiting) > 0 {
+		r.hub.jobs.push(&arrival{e: e, waiting: waiting})
+	}
+}
+
+// arrival gives a range to those who wait for it, some at a time.
+type arrival struct {
+	e       *exchange.Range
+	waiting []trackRef
+	ranking *ranking // of those that are ranked; nil: none is
+}
+
+func (j *arrival) step(h *Hub) bool {
+	for n := 0; n < fanSlice && len(j.waiting) > 0; n += 1 + h.toll() {
+		if t := j.waiting[0].get(); t != nil {
+			h.replay.arrived(t, j)
+		}
+		j.waiting = j.waiting[1:]
+	}
+	if len(j.waiting) > 0 {
+		return false
+	}
+	if j.ranking != nil {
+		h.ranked.request(j.ranking)
+	}
+	return true
+}
+
+func (r *replayer) arrived(t *track, j *arrival) {
+	e := j.e
+	t.reading = false
+	if t.trackMore.first != 0 {
+		r.firstArrived(t, e)
+		return
+	}
+	r.hub.trackless(t)
+	if !t.behind {
+		return
+	}
+	if e.Err != nil && code.Of(e.Err) != wirev1.Code_CODE_EPOCH_CHANGED || e.Epoch < t.epoch {
+		r.readLater(t)
+		return
+	}
+	switch {
+	case t.epoch == 0:
+		r.hub.learnEpoch(t, e.Epoch)
+	case t.told && e.Epoch > t.epoch:
+		return // it asks again
+	case e.Epoch > t.epoch:
+		r.hub.newEpoch(t, e.Epoch, 0)
+		t.behind = true
+	case e.Err != nil:
+		r.readLater(t)
+		return
+	}
+	if e.Err == nil && e.From <= t.pos+1 {
+		if t.rank != nil && r.hub.ranked.arrived(t, j) {
+			return
+		}
+		r.holdRange(t, e)
+	}
+	r.enqueue(t)
+}
+
+// holdRange has a track hand on what is in a range.
+func (r *replayer) holdRange(t *track, e *exchange.Range) {
+	r.releaseRange(t)
+	more := r.hub.trackmore(t)
+	more.rng, more.rngAt = e, 0
+	r.pinned++
+}
+
+// putOff has a track wait that found no room for the next message of its range.
+func (r *replayer) putOff(t *track, why wirev1.Code) {
+	r.waitFor(t)
+	if why == wirev1.Code_CODE_MEMORY_BUDGET {
+		r.readLater(t) // its own queue may be empty, so that nothing opens it
+	}
+	if t.c.out.IsStalled() || r.pinned > pinnedRanges {
+		r.releaseRange(t)
+	}
+}
+
+func (r *replayer) readLater(t *track) {
+	more := r.hub.trackmore(t)
+	more.retryAt, more.few = r.hub.now+int64(readAgain), false
+	r.hub.wheel.Sooner(t.c.slot, t.retryAt)
+}
+
+// readFewSoon has the track go on with little room in its window, unless there is more of it
+// before.
+func (r *replayer) readFewSoon(t *track) {
+	if t.retryAt == 0 && !t.few {
+		more := r.hub.trackmore(t)
+		more.few, more.retryAt = true, r.hub.now+int64(fewAfter)
+		r.hub.wheel.Sooner(t.c.slot, more.retryAt)
+	}
+}
+
+func (r *replayer) noRetry(t *track) {
+	if t.retryAt != 0 || t.few {
+		more := r.hub.trackmore(t)
+		more.retryAt, more.few = 0, false
+		r.hub.trackless(t)
+	}
+}
+
+// handOn gives the track some of its range.
+func (r *replayer) handOn(t *track) (done int) {
+	for most := r.turnOf(t.c, t.ack); done < most; t.trackMore.rngAt++ {
+		if t.rngAt == len(t.rng.Messages) {
+			r.rangeEnds(t)
+			return done
+		}
+		m := t.rng.Messages[t.rngAt]
+		if m.Seq <= t.pos {
+			continue
+		}
+		done++
+		if m.Seq > t.pos+1 {
+			r.hub.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
+		}
+		why := wirev1.Code_CODE_QUEUE_FULL
+		if r.hub.drained(t.c) {
+			why = r.hub.take(t, m)
+		}
+		if why == wirev1.Code_CODE_FILTERED { // the range was asked for before the filter was known
+			r.releaseRange(t)
+			r.readLater(t)
+			r.enqueue(t)
+			return done
+		}
+		if why != wirev1.Code_CODE_OK {
+			r.putOff(t, why)
+			return done
+		}
+	}
+	r.enqueue(t)
+	return done
+}
+
+// rangeEnds decides how it goes on behind a range: the track is level with the live stream, or
+// reads again.
+func (r *replayer) rangeEnds(t *track) {
+	rng, ts := t.rng, t.topic
+	r.releaseRange(t)
+	if rng.Oldest > t.pos+1 {
+		r.hub.gaps.addGap(t, t.pos+1, rng.Oldest-1, wirev1.Code_CODE_RETENTION)
+	}
+	head := rng.Head
+	if ts.epoch == t.epoch {
+		head = max(head, ts.last)
+	}
+	switch {
+	case t.pos < head && len(rng.Messages) == 0:
+		r.readLater(t) // the log is not as far as it says: don't spin
+	case t.pos < head && t.rank != nil && t.rank.level && r.hub.ranked.ranks(t):
+		r.hub.ranked.await(t)
+	case t.pos < head:
+		r.enqueue(t)
+	case ts.epoch > t.epoch:
+		r.hub.newEpoch(t, ts.epoch, 0)
+		r.hub.fallBehind(t)
+	default:
+		t.behind = false
+		r.noRetry(t)
+		r.hub.stats.Resumed++
+	}
+}
+
+func (r *replayer) releaseRange(t *track) {
+	if t.rng != nil {
+		more := r.hub.trackmore(t)
+		more.rng, more.rngAt = nil, 0
+		r.pinned--
+		r.hub.trackless(t)
+	}
+}
+
+// waitFor makes the track wait until a window or the queue opens.
+func (r *replayer) waitFor(t *track) {
+	if !t.waits {
+		t.waits = true
+		t.c.waiting++
+	}
+	r.tendFirst(t)
+}
+
+func (r *replayer) notWaiting(t *track) {
+	if t.waits {
+		t.waits = false
+		t.c.waiting--
+	}
+}

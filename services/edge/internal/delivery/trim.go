@@ -1,0 +1,188 @@
+package delivery
+
+import (
+	"slices"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+)
+
+// All send queues of an edge share one budget. When it is used up, the largest queue is trimmed to
+// half of its size: its ephemeral messages go, the oldest first; then its durable ones, the newest
+// first, which the subscription reads from the log later; of subscriptions with DROP_OLDEST the
+// oldest. A subscription with DISCONNECT costs the connection, and so does a queue that none of
+// that makes smaller: answers that are not read, or what the kernel holds. So a client within its
+// share loses nothing to others.
+
+// trimmedAtOnce is how many queues are trimmed for one message at most, and how many in a turn.
+const trimmedAtOnce = 4
+
+// fitsBudget makes sure that messages of so many bytes may be queued for c: where the budget is
+// used up, larger queues are trimmed. False where there is none, or while sends are under way,
+// whose bytes must stay.
+func (h *Hub) fitsBudget(c *conn, size int) bool {
+	b := h.queues.Budget()
+	if b.Fits(size) {
+		return true
+	}
+	for n := 0; n < trimmedAtOnce && !h.sending; n++ {
+		slot, ok := h.queues.LargerThan(c.out.Held() + size)
+		if !ok {
+			return false
+		}
+		if h.trim(h.conns.get(slot)); b.Fits(size) {
+			return true
+		}
+	}
+	return false
+}
+
+// Relieve trims the largest queues, where more is queued than may be, or where another loop needs
+// what one beyond its fair share has.
+func (h *Hub) Relieve() {
+	h.lagging.look()
+	b := h.queues.Budget()
+	fair, others := b.Settle(h.queues.InUse())
+	for range trimmedAtOnce {
+		slot, held, ok := h.queues.Largest()
+		if !ok || !b.Over() && (!others || int64(held) <= fair) {
+			break
+		}
+		h.trim(h.conns.get(slot))
+	}
+}
+
+// trim takes half of its size off a queue.
+func (h *Hub) trim(c *conn) {
+	if h.trimming != nil {
+		h.trimming(c)
+	}
+	h.stats.Trims++
+	held := c.out.Held()
+	if c.state != stateOpen {
+		h.cut(c, wirev1.Code_CODE_MEMORY_BUDGET, "")
+		return
+	}
+	h.stats.Drops.add(wirev1.Code_CODE_MEMORY_BUDGET, c.out.DropEphemeral(held/2))
+	h.trimDurable(c, held/2)
+	if c.state == stateOpen {
+		h.trimOldest(c, held/2)
+		h.looked(3 * int(c.out.Len()))
+		c.out.Compact()
+		c.out.Shrink()
+	}
+	if c.out.Held() > held-held/8 {
+		h.cut(c, wirev1.Code_CODE_MEMORY_BUDGET, "the edge has no memory for what is not read")
+	}
+	h.wakeDrained(c) // nothing may be left whose leaving would
+}
+
+// trimDurable drops what can be had again, the newest first: from the log, from the window once
+// more, or by another member of the group.
+func (h *Hub) trimDurable(c *conn, goal int) {
+	q := &c.out
+	var fenced []*track // what stands before a change of epoch can't be read again
+	for i := q.Len(); i > 0 && q.Held() > goal; i-- {
+		it := q.At(i - 1)
+		isGap := it.Kind() == sendq.Gap
+		if it.Kind() != sendq.Message && !isGap || q.Begun(i-1) || !isGap && it.Message().Seq == 0 {
+			continue
+		}
+		if it.Stream() == nil {
+			h.looked(looksAsOne)
+			h.unassign(c, i-1)
+			continue
+		}
+		switch t := trackOf(it.Stream()); {
+		case isGap && it.From() == 0:
+			fenced = append(fenced, t)
+		case isGap && t.rank != nil: // it says nothing of where the track is
+		case t.told || slices.Contains(fenced, t):
+		case it.Again():
+			h.postpone(c, i-1)
+		case t.overflow == overflowDisconnect:
+			h.fail(c, wirev1.Code_CODE_SLOW_CONSUMER, "the edge has no memory for the subscription's queue")
+			return
+		case t.overflow != overflowDropOldest:
+			h.retreat(c, i-1)
+		}
+	}
+}
+
+// retreat takes the i-th item, of a track, back, which reads it from the log later. Of what follows
+// it in the track nothing may be left in the queue.
+func (h *Hub) retreat(c *conn, i uint32) {
+	it := c.out.At(i)
+	t := trackOf(it.Stream())
+	h.stepBack(t, it)
+	h.gaps.forgetLatest(t)
+	c.out.Drop(i)
+	if !t.behind {
+		h.fallBehind(t)
+		return
+	}
+	h.replay.releaseRange(t) // it begins too late
+	h.replay.enqueue(t)
+}
+
+// postponed is when a redelivery is tried again that found no room.
+const postponed = Tick * 10
+
+// postpone takes a queued redelivery back.
+func (h *Hub) postpone(c *conn, i uint32) {
+	it := c.out.At(i)
+	t, m := trackOf(it.Stream()), it.Message()
+	if t.win == nil {
+		return
+	}
+	e := t.win.find(m.Seq)
+	if e == nil || e.m != m || !e.queued {
+		return
+	}
+	c.out.DropFirst(i)
+	e.queued, e.attempt = false, e.attempt-min(e.attempt, 1)
+	h.wait(t, e)
+}
+
+// wait has a message of the window looked at again a little later.
+func (h *Hub) wait(t *track, e *entry) {
+	e.due = h.now + int64(postponed)
+	h.wheel.Sooner(t.c.slot, e.due)
+}
+
+// trimOldest turns messages of subscriptions with DROP_OLDEST into named holes, the oldest first.
+func (h *Hub) trimOldest(c *conn, goal int) {
+	q, gap, to := &c.out, sendq.NoGap, uint64(0)
+	for i := uint32(0); i < q.Len() && q.Held() > goal; i++ {
+		it := q.At(i)
+		if it.Kind() != sendq.Message || it.Stream() == nil || it.Message().Seq == 0 || q.Begun(i) {
+			continue
+		}
+		t := trackOf(it.Stream())
+		if t.told || t.overflow != overflowDropOldest {
+			continue
+		}
+		from, n := it.Message().Seq, uint64(it.Count())
+		h.stats.Drops.add(wirev1.Code_CODE_MEMORY_BUDGET, n)
+		h.looked(looksAsOne)
+		begin := from
+		if gap != sendq.NoGap && q.At(gap).Stream() == &t.Stream && to+1 == from {
+			begin = q.At(gap).From()
+		} else {
+			gap = sendq.NoGap
+		}
+		to = from + n - 1
+		gap = q.DropInto(i, gap, h.gaps.progressFrame(t, begin, to, wirev1.Code_CODE_MEMORY_BUDGET), wirev1.Code_CODE_MEMORY_BUDGET)
+	}
+}
+
+// cut ends a connection without its last words: what is queued for it is let go at once, and its
+// socket is reset.
+func (h *Hub) cut(c *conn, why wirev1.Code, text string) {
+	h.close(c, why, text)
+	h.looked(int(c.out.Len()))
+	c.out.DropAll(int(c.out.Len()))
+	c.out.Resume()
+	c.deadline = h.now // it has had its time
+	h.markDirty(c)
+}

@@ -1,0 +1,272 @@
+// Package filters judges messages by the content filters of subscriptions (Subscribe.where): once
+// for each message and each distinct expression, whoever subscribes, and never on an event loop.
+// What came out goes with the message as its Verdicts.
+package filters
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/expr"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// Bounds of what an edge evaluates.
+const (
+	// maxPrograms are distinct expressions in use, maxTexts bytes of them together: a program of 4
+	// KiB holds about 200 KiB.
+	maxPrograms = 10_000
+	maxTexts    = 4 << 20
+	// maxCost of one evaluation; beyond it the filter is false.
+	maxCost = 5000
+	// perProgram is what is charged for each program besides its evaluation.
+	perProgram = 50 * time.Nanosecond
+	// overrun is how many budgets the evaluations of one message may really cost: estimates are for
+	// texts and lists of usual sizes.
+	overrun = 5
+	// maxSets bounds the topics whose programs are remembered.
+	maxSets = 4096
+)
+
+// DefaultBudget is what all filters of a topic may take for one message, as estimated.
+const DefaultBudget = 200 * time.Microsecond
+
+// Key names a subscription.
+type Key struct {
+	Conn exchange.Conn
+	Sub  uint32
+}
+
+// program is a distinct expression in use.
+type program struct {
+	id   uint32
+	text string
+	*expr.Program
+	time time.Duration // estimated
+	uses int
+}
+
+// use is what a subscription has.
+type use struct {
+	filter string
+	p      *program
+}
+
+// Registry is safe for concurrent use.
+type Registry struct {
+	budget time.Duration
+	stats  Stats
+
+	mu       sync.RWMutex
+	programs map[string]*program // by text
+	texts    int                 // bytes of them
+	uses     map[Key]use
+	filters  map[string]map[*program]int // how many subscriptions of a topic or filter have it
+	times    map[string]time.Duration    // of the programs of each of these
+	wild     topic.Index[*program]       // of filters with wildcards
+	wilds    map[string]bool             // those
+	last     uint32                      // number given
+	sets     map[string]*set             // by topic
+
+	wanted wanted
+}
+
+// Stats may be read at any time.
+type Stats struct {
+	// Programs and Subscriptions in use.
+	Programs, Subscriptions atomic.Int64
+	// Evaluations, of which Undefined had no value and Failed exceeded their cost or the message's:
+	// false all the same. Refused filters.
+	Evaluations, Undefined, Failed, Refused atomic.Uint64
+}
+
+// New makes an empty registry; budget 0 is DefaultBudget.
+func New(budget time.Duration) *Registry {
+	if budget == 0 {
+		budget = DefaultBudget
+	}
+	return &Registry{
+		budget: budget, programs: map[string]*program{}, uses: map[Key]use{}, filters: map[string]map[*program]int{}, times: map[string]time.Duration{},
+		wilds: map[string]bool{}, sets: map[string]*set{}, wanted: wanted{exact: map[string]bool{}},
+	}
+}
+
+// Stats of the registry.
+func (r *Registry) Stats() *Stats { return &r.stats }
+
+// Add has messages of filter's topics judged by an expression from now on, and returns its number.
+// It takes milliseconds for long expressions. Errors are those of exchange.Filtered.
+func (r *Registry) Add(key Key, filter, text string) (uint32, error) {
+	id, err := r.add(key, filter, text)
+	if err != nil {
+		r.stats.Refused.Add(1)
+	}
+	return id, err
+}
+
+func (r *Registry) add(key Key, filter, text string) (uint32, error) {
+	r.mu.RLock()
+	p := r.programs[text]
+	r.mu.RUnlock()
+	if p == nil {
+		compiled, err := compile(text)
+		if err != nil {
+			return 0, err
+		}
+		p = &program{text: text, Program: compiled, time: perProgram + compiled.EstimatedTime()}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.programs[text]; known != nil {
+		p = known
+	} else if len(r.programs) >= maxPrograms || r.texts+len(text) > maxTexts {
+		return 0, code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, "this edge evaluates as many filters as it may")
+	}
+	if r.filters[filter][p] == 0 {
+		if t := r.with(filter, p); t > r.budget {
+			return 0, code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, fmt.Sprintf("the content filters of these topics would take %v for a message here, at most %v", t, r.budget))
+		}
+	}
+	r.use(key, filter, p)
+	return p.id, nil
+}
+
+// retryAfter is told to who is refused: other filters may go.
+const retryAfter = 5 * time.Second
+
+// unknown are names of an Input that differ between subscribers, or with time, or that are for
+// candidates.
+var unknown = []string{"profile", "age", "now", "id"}
+
+func compile(text string) (*expr.Program, error) {
+	p, err := expr.Compile(text, expr.Filter, expr.Limits{Cost: maxCost})
+	if err != nil {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "where: "+err.Error())
+	}
+	for _, name := range unknown {
+		if p.Uses(name) {
+			return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "where: a content filter has no "+name)
+		}
+	}
+	return p, nil
+}
+
+// with is the most that programs take for one message of a topic that filter matches, p among them.
+//
+// A topic's programs are those of its own filter and of wildcards that match it. Whichever of these
+// came last saw all the others here, so that no topic is ever above the budget.
+func (r *Registry) with(filter string, p *program) time.Duration {
+	if !topic.IsFilter(filter) {
+		own, seen := r.filters[filter], map[*program]bool{p: true}
+		t := p.time + r.times[filter]
+		for _, other := range r.wild.Match(nil, filter) {
+			if own[other] == 0 && !seen[other] {
+				seen[other] = true
+				t += other.time
+			}
+		}
+		return t
+	}
+	shared, seen := p.time, map[*program]bool{p: true}
+	for other := range r.wilds {
+		if topic.Meet(filter, other) {
+			shared += sum(r.filters[other], seen)
+		}
+	}
+	most := time.Duration(0)
+	for other, programs := range r.filters {
+		if !r.wilds[other] && topic.Match(filter, other) {
+			own := time.Duration(0)
+			for p := range programs {
+				if !seen[p] {
+					own += p.time
+				}
+			}
+			most = max(most, own)
+		}
+	}
+	return shared + most
+}
+
+// sum of what was not seen yet.
+func sum(programs map[*program]int, seen map[*program]bool) (t time.Duration) {
+	for p := range programs {
+		if !seen[p] {
+			seen[p] = true
+			t += p.time
+		}
+	}
+	return t
+}
+
+func (r *Registry) use(key Key, filter string, p *program) {
+	if p.uses == 0 {
+		r.last++
+		p.id = r.last
+		r.programs[p.text] = p
+		r.texts += len(p.text)
+		r.stats.Programs.Add(1)
+	}
+	p.uses++
+	r.uses[key] = use{filter, p}
+	r.stats.Subscriptions.Add(1)
+	if r.filters[filter] == nil {
+		r.filters[filter] = map[*program]int{}
+		r.wanted.add(filter)
+	}
+	if r.filters[filter][p]++; r.filters[filter][p] > 1 {
+		return
+	}
+	r.times[filter] += p.time
+	if topic.IsFilter(filter) {
+		r.wild.Add(filter, p)
+		r.wilds[filter] = true
+	}
+	r.changed(filter)
+}
+
+// Remove ends an Add; of a subscription that has none it does nothing.
+func (r *Registry) Remove(key Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u, ok := r.uses[key]
+	if !ok {
+		return
+	}
+	delete(r.uses, key)
+	r.stats.Subscriptions.Add(-1)
+	if u.p.uses--; u.p.uses == 0 {
+		delete(r.programs, u.p.text)
+		r.texts -= len(u.p.text)
+		r.stats.Programs.Add(-1)
+	}
+	if r.filters[u.filter][u.p]--; r.filters[u.filter][u.p] > 0 {
+		return
+	}
+	delete(r.filters[u.filter], u.p)
+	r.times[u.filter] -= u.p.time
+	if topic.IsFilter(u.filter) {
+		r.wild.Remove(u.filter, u.p)
+	}
+	if len(r.filters[u.filter]) == 0 {
+		delete(r.filters, u.filter)
+		delete(r.times, u.filter)
+		delete(r.wilds, u.filter)
+		r.wanted.remove(u.filter)
+	}
+	r.changed(u.filter)
+}
+
+// changed forgets the sets of topics that filter matches.
+func (r *Registry) changed(filter string) {
+	if topic.IsFilter(filter) {
+		clear(r.sets)
+		return
+	}
+	delete(r.sets, filter)
+}

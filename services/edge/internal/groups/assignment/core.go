@@ -1,0 +1,273 @@
+// Package assignment decides for one shared subscription which member gets which message. It has no
+// clock, goroutine or I/O: members, live messages, ranges of the log, ACKs and time are put in;
+// assignments, reads and positions to store come out.
+//
+// A message is queued once, with one member at a time, and queued again until it is settled: ACKed,
+// or made a dead letter. Messages of a durable topic are queued in the order of its log; what the
+// queue has no room for is read from the log later.
+package assignment
+
+import (
+	"slices"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// MemberID names a member in the whole mesh.
+type MemberID struct {
+	Edge string
+	ID   uint64
+}
+
+// Config of a Core.
+type Config struct {
+	// User and Session under which the group's positions and dead letters are stored.
+	User, Session string
+	// Key is "" (message by message), KeyTopic, or KeyHeader and a header's name.
+	Key string
+	// MaxAttempts of a topic's messages before they are dead letters. The last of them is one of
+	// which a member gave word: it refused the message, let it time out, or its connection ended.
+	MaxAttempts func(topic string) uint32
+	// Topics is the most that the group may have; 0: 1,000.
+	Topics int
+	// QueueMessages (1,024) and QueueBytes (4 MiB) bound what waits for a member.
+	QueueMessages, QueueBytes int
+}
+
+// Core of one group. It is not safe for concurrent use.
+type Core struct {
+	cfg  Config
+	keys Keys
+
+	now    int64  // nanoseconds, monotonic
+	wall   uint64 // Unix time in microseconds
+	paused bool
+	begun  bool
+	// nothing is assigned before: members that know the dispatcher before say what they have
+	begins int64
+
+	unclean bool                             // as Begin said
+	resumed bool                             // as Begin said
+	stored  map[string]*meshv1.SessionCursor // of topics that were not found yet
+
+	places  map[string]*place
+	exact   string   // the filter, where it is one topic
+	behind  []*place // wait to read on
+	members map[MemberID]*member
+	idle    memberHeap // with room, the least loaded first
+	gen     uint64     // of the set of members
+	turns   uint64
+
+	lanes   map[string]*lane
+	todo    []*lane // may have something to assign
+	delayed taskHeap
+	order   uint64 // of arrival
+	queued  int    // tasks that no member has
+	bytes   int    // of them
+	held    map[key]holder
+
+	changed []*place
+	letters []*meshv1.DeadLetter
+	out     Output
+	stats   Stats
+}
+
+// key of a message.
+type key struct {
+	topic      string
+	epoch, seq uint64
+}
+
+// holder has a message that was not read yet since the dispatcher began.
+type holder struct {
+	m       *member
+	attempt uint32
+	lane    *lane
+}
+
+// Stats of a core.
+type Stats struct {
+	Assigned, Redelivered, DeadLetters uint64
+	// Missed messages that retention took before any member had them.
+	Missed uint64
+	// Dropped ephemeral messages: EXPIRED or NO_SUBSCRIBER.
+	Expired, NoMember uint64
+}
+
+// Assignment is a message for a member.
+type Assignment struct {
+	Member  MemberID
+	Message *exchange.Message
+	Attempt uint32
+}
+
+// Read asks for a topic's log from a seq on; answered with Range.
+type Read struct {
+	Topic string
+	Epoch uint64
+	From  uint64
+}
+
+// Output since the last Take.
+type Output struct {
+	Assigned []Assignment
+	Reads    []Read
+	// Over is not OK once the group can't go on: TOO_MANY_TOPICS.
+	Over wirev1.Code
+}
+
+// New makes a core without members that stands nowhere yet.
+func New(cfg Config) *Core {
+	if cfg.Topics == 0 {
+		cfg.Topics = 1000
+	}
+	if cfg.QueueMessages == 0 {
+		cfg.QueueMessages = 1024
+	}
+	if cfg.QueueBytes == 0 {
+		cfg.QueueBytes = 4 << 20
+	}
+	return &Core{
+		cfg: cfg, keys: KeysOf(cfg.Key), places: map[string]*place{}, members: map[MemberID]*member{},
+		lanes: map[string]*lane{}, held: map[key]holder{},
+	}
+}
+
+// Advance tells the time: monotonic nanoseconds since any point, and Unix microseconds. What is due
+// happens.
+func (c *Core) Advance(now int64, wall uint64) {
+	c.now, c.wall = now, wall
+	for len(c.delayed) > 0 && c.delayed[0].due <= now {
+		c.ready(c.delayed.take(0))
+	}
+}
+
+// Next is when Advance has something to do; 0: nothing is due.
+func (c *Core) Next() int64 {
+	next := int64(0)
+	if c.begins > c.now {
+		next = c.begins
+	}
+	if len(c.delayed) > 0 && (next == 0 || c.delayed[0].due < next) {
+		next = c.delayed[0].due
+	}
+	for _, p := range c.behind {
+		if p.retryAt > c.now && (next == 0 || p.retryAt < next) {
+			next = p.retryAt
+		}
+	}
+	return next
+}
+
+// Pause has nothing assigned until it is called with false.
+func (c *Core) Pause(paused bool) { c.paused = paused }
+
+// Take returns what came out since it was called last; its slices are the caller's.
+func (c *Core) Take() Output {
+	c.assign()
+	c.read()
+	out := c.out
+	c.out = Output{Over: out.Over}
+	return out
+}
+
+// Stats so far.
+func (c *Core) Stats() Stats { return c.stats }
+
+// Members now.
+func (c *Core) Members() int { return len(c.members) }
+
+// Waiting messages that no member has.
+func (c *Core) Waiting() int { return c.queued }
+
+// Changed reports whether there is something to be stored.
+func (c *Core) Changed() bool { return len(c.changed)+len(c.letters) > 0 }
+
+// Save is what came since it was called last, to be stored by one write: a dead letter's message is
+// settled in its topic's position. The positions are those that changed; with all, every one that
+// has something un-ACKed too.
+func (c *Core) Save(all bool) ([]*meshv1.SessionCursor, []*meshv1.DeadLetter) {
+	if all {
+		for _, p := range c.places {
+			if len(p.tasks) > 0 {
+				c.mark(p)
+			}
+		}
+		for k, h := range c.held {
+			if p := c.places[k.topic]; p != nil {
+				p.cur.Attempted(k.seq, h.attempt+1)
+				c.mark(p)
+			}
+		}
+	}
+	var out []*meshv1.SessionCursor
+	for _, p := range c.changed {
+		p.changed = false
+		out = append(out, p.encode())
+	}
+	letters := c.letters
+	c.changed, c.letters = nil, nil
+	return out, letters
+}
+
+// Clean reports whether the positions tell all that the next dispatcher must know. Without it, what
+// one before may have delivered was not looked at yet.
+func (c *Core) Clean() bool {
+	for _, p := range c.places {
+		if p.pos < p.suspect {
+			return false
+		}
+	}
+	return c.begun
+}
+
+func (c *Core) mark(p *place) {
+	if !p.changed && p.epoch != 0 {
+		p.changed = true
+		c.changed = append(c.changed, p)
+	}
+}
+
+// letter makes a message a dead letter, which settles it.
+func (c *Core) letter(p *place, m *exchange.Message, attempts uint32, why wirev1.Code) {
+	c.stats.DeadLetters++
+	c.letters = append(c.letters, &meshv1.DeadLetter{
+		Topic: m.Topic, Epoch: m.Epoch, Seq: m.Seq, Body: slices.Clone(m.Body()), Reason: why, Attempts: attempts, User: c.cfg.User, Session: c.cfg.Session, At: c.wall,
+	})
+	p.cur.Settle(m.Seq, m.Seq)
+	c.mark(p)
+}
+
+// Head of a topic as far as is known; 0 and 0 where it has no log.
+func (c *Core) Head(topic string) (epoch, head uint64) {
+	if p := c.places[topic]; p != nil {
+		return p.epoch, p.head
+	}
+	return 0, 0
+}
+
+// HasEdge reports whether an edge has members.
+func (c *Core) HasEdge(edge string) bool {
+	for id := range c.members {
+		if id.Edge == edge {
+			return true
+		}
+	}
+	return false
+}
+
+// Edges that have members.
+func (c *Core) Edges() []string {
+	seen := map[string]bool{}
+	var out []string
+	for id := range c.members {
+		if !seen[id.Edge] {
+			seen[id.Edge] = true
+			out = append(out, id.Edge)
+		}
+	}
+	return out
+}

@@ -1,0 +1,44 @@
+package upstream
+
+import (
+	"context"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups"
+)
+
+// JoinGroup makes a subscription a member of a group.
+func (m *Mesh) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin) {
+	m.groups.JoinGroup(conn, sub, j)
+}
+
+// PauseGroup says that a member takes nothing more.
+func (m *Mesh) PauseGroup(conn exchange.Conn, sub uint32) { m.groups.PauseGroup(conn, sub) }
+
+// ResumeGroup says that a member that was paused takes messages again.
+func (m *Mesh) ResumeGroup(conn exchange.Conn, sub uint32) { m.groups.ResumeGroup(conn, sub) }
+
+// LeaveGroup ends a member.
+func (m *Mesh) LeaveGroup(conn exchange.Conn, sub uint32) { m.groups.LeaveGroup(conn, sub) }
+
+// SettleGroup ends what members have of messages.
+func (m *Mesh) SettleGroup(all []exchange.GroupSettled) { m.groups.SettleGroup(all) }
+
+// Hold makes conn the holder of a session that was attached under a generation.
+func (m *Mesh) Hold(conn exchange.Conn, user, name string, generation uint64) {
+	m.sessions.Hold(conn, user, name, generation)
+}
+
+// GroupStats of the shared subscriptions.
+func (m *Mesh) GroupStats() *groups.Stats { return &m.groups.Stats }
+
+// askGroups hands a frame to another edge.
+func (m *Mesh) askGroups(ctx context.Context, edge string, frame []byte) ([]byte, error) {
+	if err := bus.CheckID(edge); err != nil {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
+	}
+	return m.cfg.Bus.Request(ctx, bus.EdgeGroups(edge), frame)
+}

@@ -1,0 +1,457 @@
+// Package upstream is an edge's side of everything beyond its loops: it implements exchange.Mesh
+// but for Ranks and Claims, with NATS, the routers and the store behind it.
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/events"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/presence"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/filters"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/feed"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/history"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/interest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/publish"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/routerlink"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/sessions"
+)
+
+// Store is what the mesh needs of the store: storeclient.Client has it.
+type Store interface {
+	history.Store
+	sessions.Store
+	groups.Store
+	// OwnerOf is the address of the store that owns a shard, as far as is known; "" where none
+	// does. It must not block.
+	OwnerOf(shard int) string
+}
+
+// Config of a mesh.
+type Config struct {
+	ID string
+	// Incarnation of this process (package incarnation).
+	Incarnation uint64
+	Bus         *bus.Bus
+	Store       Store
+	// Durable reports whether the policy of a topic makes it durable. It is called by several
+	// goroutines.
+	Durable func(topic string) bool
+	// DurableAny reports whether a filter may match a topic that is durable. It is called by the
+	// mesh's goroutine.
+	DurableAny func(filter string) bool
+	// MaxAttempts is how often a message of a topic is delivered to a group before it is a dead
+	// letter. It is called by the groups' goroutine.
+	MaxAttempts func(topic string) uint32
+	// Ticket gives a router what it shows in Hello when it connects for a backend, and where it
+	// connects to; nil: not now. It may be called by several goroutines at once.
+	Ticket func(router string) (ticket []byte, address string)
+	// DurableEvents are the kinds of events that are wanted whoever listens. It is called by the
+	// mesh's goroutine.
+	DurableEvents func() events.Mask
+	// Teller has what happens on loops published; nil: nobody is told.
+	Teller *audit.Teller
+	// Addresses are named to clients that are sent away; nil: the public addresses of other edges.
+	Addresses []string
+	// Connections of the edge now.
+	Connections func() int
+	// About fills in what a digest says of the process; nil: nothing. It is called by the mesh's
+	// goroutine.
+	About  func(*meshv1.EdgeDigest)
+	Log    *slog.Logger
+	Tracer trace.Tracer
+	// Traced says that spans go somewhere: then every message's traceparent is looked up.
+	Traced bool
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil:
+	// the same.
+	Clock func(time.Time) time.Time
+	// FramesWaiting of routers, at most, or about 64 MiB; beyond, they are dropped and heads are
+	// compared. 0: 65,536.
+	FramesWaiting int
+	// ReadsAtATime bounds the reads of logs for subscribers that catch up, of each store; 0: 16.
+	ReadsAtATime int
+	// Feed bounds what the feed holds; its Loops and Durable are set by the mesh.
+	Feed feed.Config
+	// BackstopEvery is how often the heads of all durable topics are compared whatever happens; 0:
+	// 25 s, so that none waits longer than 30 s.
+	BackstopEvery time.Duration
+	// FilterBudget is what all content filters of a topic may take for one message, as estimated;
+	// 0: 200 µs.
+	FilterBudget time.Duration
+	// Judging bounds what waits for the verdicts of content filters.
+	Judging filters.StageConfig
+	// PresenceMembers bounds the members of one filter that is watched; 0: 1,000,000.
+	PresenceMembers int
+}
+
+// Sizes of the mesh's queues.
+const (
+	framesWaiting  = 1 << 16
+	joinsWaiting   = 200_000 // subscriptions that wait for an answer
+	readsWaiting   = 65_536
+	repairsAtATime = 4 // reads of the feed's own, beside those of subscribers
+)
+
+// The paces of the mesh's own clock: tick while something waits for it, with the digest else.
+const (
+	digestEvery = time.Second
+	tick        = 100 * time.Millisecond
+)
+
+// Mesh is a lifecycle.Part. One goroutine owns the table of interest, the routers and the feed;
+// others wait for the store. Its exchange.Mesh methods may be called once SetLoops was.
+type Mesh struct {
+	cfg   Config
+	loops []*outlet
+	group *lifecycle.Group
+	stats Stats
+
+	ops   *serial.Queue
+	inbox *bus.Inbox
+	full  chan struct{} // an outlet has a backlog
+
+	wheres    *filters.Registry
+	judging   *filters.Stage // messages of routers
+	rejudging *filters.Stage // what was read of logs
+	compiling *serial.Queue  // filters that come and go
+	resumes   *history.Reader
+	repairs   *history.Reader
+
+	sessions *sessions.Sessions
+	publish  *publish.Publisher
+	groups   *groups.Groups
+	telling  telling
+	others   *others
+
+	waiting atomic.Int64 // joins not answered yet
+	live    atomic.Pointer[[]routerlink.Live]
+	leave   []func()
+
+	// The goroutine's own.
+	now         time.Time
+	decoder     decoder
+	table       *interest.Table
+	gate        interest.Gate
+	unannounced []interest.Wait
+	lagging     []lag // by version
+	routers     *routerlink.Set
+	feed        *feed.Feed
+	catchup     catchup
+	joins       joins
+	presence    *presence.Reporter
+	check       check
+	graceUntil  time.Time // no router may have been heard yet
+	othersUntil time.Time // some may not have been
+	nextDigest  time.Time
+	ticked      time.Time          // when clock was called last
+	snapshots   map[string]sending // by router
+	unjudged    map[string]bool    // topics that lost messages for which judging had no room
+	draining    bool
+	leaving     bool
+	// Kinds of events that routers want, that policies make durable, and that loops know to be
+	// wanted.
+	wanted, durable, told events.Mask
+
+	wantedNow atomic.Uint32 // told, for others
+}
+
+// New makes a mesh.
+func New(cfg Config) *Mesh {
+	if cfg.ReadsAtATime == 0 {
+		cfg.ReadsAtATime = 16
+	}
+	if cfg.BackstopEvery == 0 {
+		cfg.BackstopEvery = 25 * time.Second
+	}
+	m := &Mesh{
+		cfg: cfg, ops: serial.New(), full: make(chan struct{}, 1),
+		table: interest.New(cfg.ID, cfg.Incarnation), routers: routerlink.New(cfg.Incarnation),
+		wheres: filters.New(cfg.FilterBudget), compiling: serial.New(),
+		snapshots: map[string]sending{}, unjudged: map[string]bool{}, others: newOthers(cfg.ID, cfg.Incarnation, cfg.Addresses, cfg.Log),
+	}
+	m.judging = filters.NewStage(m.wheres, cfg.Judging)
+	m.rejudging = filters.NewStage(m.wheres, filters.StageConfig{Messages: rangesMessages, Bytes: rangesBytes})
+	m.resumes = history.NewReader(cfg.Store, m.ownerOf, readsWaiting, cfg.Traced)
+	m.repairs = history.NewReader(cfg.Store, m.ownerOf, readsWaiting, cfg.Traced)
+	m.catchup = catchup{cache: history.NewCache(0), flights: map[string][]*flight{}}
+	m.joins = newJoins()
+	m.check = newCheck()
+	m.live.Store(&[]routerlink.Live{})
+	return m
+}
+
+// SetLoops says who is served. It is called once, before Start and before any loop runs.
+func (m *Mesh) SetLoops(loops []exchange.Loop) {
+	m.cfg.Feed.Loops, m.cfg.Feed.Durable = len(loops)+1, m.cfg.Durable
+	m.feed = feed.New(m.cfg.Feed)
+	m.presence = m.newReporter(len(loops))
+	for _, l := range loops {
+		m.loops = append(m.loops, &outlet{loop: l, full: m.full})
+	}
+	m.sessions = sessions.New(sessions.Config{
+		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Over: m.tellOver, Log: m.cfg.Log,
+		Owner: func(user, name string) string { return m.cfg.Store.OwnerOf(topic.SessionShard(user, name)) },
+	})
+	m.groups = groups.New(groups.Config{
+		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups,
+		Durable: m.cfg.Durable, MaxAttempts: m.cfg.MaxAttempts, Traced: m.cfg.Traced, Clock: m.cfg.Clock, Log: m.cfg.Log,
+	})
+	m.loops = append(m.loops, &outlet{loop: m.groups, full: m.full})
+	m.publish = publish.New(publish.Config{
+		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.liveRouters, Durable: m.cfg.Durable, Post: m.Post,
+	})
+}
+
+func (m *Mesh) liveRouters() []routerlink.Live { return *m.live.Load() }
+
+// LiveRouters are the ids of routers that are alive, as far as is known.
+func (m *Mesh) LiveRouters() (ids []string) {
+	for _, r := range m.liveRouters() {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// Post hands an event that is no Live to a loop, if need be once it has room.
+func (m *Mesh) Post(loop uint16, e exchange.Event) {
+	if int(loop) < len(m.loops) {
+		m.loops[loop].post(e)
+	}
+}
+
+// Start subscribes to what routers and others send, and begins to beat.
+func (m *Mesh) Start(ctx context.Context) error {
+	m.resumes.Start(m.cfg.ReadsAtATime)
+	m.repairs.Start(repairsAtATime)
+	m.group = lifecycle.NewGroup(context.Background())
+	if err := errors.Join(m.sessions.Start(ctx), m.publish.Start(ctx), m.groups.Start(ctx)); err != nil {
+		return err
+	}
+	if m.cfg.Teller != nil {
+		if err := m.cfg.Teller.Start(ctx); err != nil {
+			return err
+		}
+	}
+	var err error
+	// One inbox, so that what is for this edge and what is for every edge stay in the order in
+	// which a router sent it.
+	if m.inbox, err = m.cfg.Bus.Listen(cmp.Or(m.cfg.FramesWaiting, framesWaiting), bus.EdgeFrames(m.cfg.ID), bus.EveryEdgeFrames); err != nil {
+		return err
+	}
+	requests, err := m.cfg.Bus.Subscribe(bus.EdgeRequest(m.cfg.ID), 1<<12, m.request)
+	if err != nil {
+		return err
+	}
+	members, err := m.cfg.Bus.Subscribe(bus.EdgeGroups(m.cfg.ID), 1<<12, m.groups.Receive)
+	if err != nil {
+		return err
+	}
+	digests, err := m.cfg.Bus.Subscribe(bus.EdgeDigest, 1<<12, func(data []byte, _ func([]byte) error) { m.others.hear(data, time.Now()) })
+	if err != nil {
+		return err
+	}
+	m.leave = []func(){m.inbox.Leave, requests, members, digests}
+	m.cfg.Bus.OnGap(func() { m.ops.Do(m.gap) })
+	m.group.Go("edge-mesh", m.run)
+	m.group.Go("edge-mesh-outlets", m.drainOutlets)
+	m.group.Go("edge-mesh-filters", m.compiling.Serve)
+	for _, stage := range []*filters.Stage{m.judging, m.rejudging} {
+		for range stage.Workers() {
+			m.group.Go("edge-mesh-judge", stage.Serve)
+		}
+	}
+	return nil
+}
+
+// Stop ends the mesh: cursors that wait are written first, as far as ctx allows, and routers are
+// told.
+func (m *Mesh) Stop(ctx context.Context) error {
+	errs := []error{m.groups.Stop(ctx), m.sessions.Stop(ctx), m.publish.Stop(ctx)}
+	if m.cfg.Teller != nil { // while frames still tell of routers
+		errs = append(errs, m.cfg.Teller.Stop(ctx))
+	}
+	m.do(ctx, func() {
+		m.leaving = true
+		m.digest()
+	})
+	for _, leave := range m.leave {
+		leave()
+	}
+	errs = append(errs, m.group.Stop(ctx), m.resumes.Stop(ctx), m.repairs.Stop(ctx))
+	return errors.Join(errs...)
+}
+
+// Drain tells routers that the edge is about to leave, and hands over the groups that are
+// dispatched here.
+func (m *Mesh) Drain(ctx context.Context) {
+	m.groups.Drain(ctx)
+	m.do(ctx, func() {
+		m.draining = true
+		m.digest()
+	})
+}
+
+// PoliciesChanged has topics that are durable now followed. It does not wait.
+func (m *Mesh) PoliciesChanged() {
+	m.ops.Do(func() {
+		m.checkAll("policies")
+		m.durableEvents()
+		m.presence.Walk(topic.IsFilter) // others have presence now
+	})
+}
+
+// do runs f in the mesh's goroutine and waits for it, or for ctx.
+func (m *Mesh) do(ctx context.Context, f func()) {
+	done := make(chan struct{})
+	m.ops.Do(func() {
+		f()
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-m.group.Context().Done():
+	}
+}
+
+func (m *Mesh) run(ctx context.Context) {
+	m.now = time.Now()
+	m.durableEvents()
+	m.connected()
+	m.check.next = m.now.Add(m.cfg.BackstopEvery)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var set time.Time // when the timer fires; zero: not any more
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case msg := <-m.inbox.C():
+			m.now = time.Now()
+			m.receive(msg)
+		case <-m.ops.Ready():
+			m.now = time.Now()
+			m.ops.Run()
+		case <-timer.C:
+			m.now, set = time.Now(), time.Time{}
+		}
+		m.advance()
+		// A timer that comes too early costs a turn; one set anew for every frame costs each of
+		// them some.
+		if next := m.next(); set.IsZero() || next.Before(set) {
+			timer.Reset(max(time.Until(next), 0))
+			set = next
+		}
+	}
+}
+
+// advance does what is due, and hands on what came out.
+func (m *Mesh) advance() {
+	if !m.now.Before(m.clockDue()) {
+		m.ticked = m.now
+		m.clock()
+	}
+	if at, ok := m.table.Due(); ok && !m.now.Before(at) {
+		m.announce()
+	}
+	if !m.now.Before(m.nextDigest) {
+		m.nextDigest = m.now.Add(digestEvery)
+		m.digest()
+	}
+	if at, ok := m.gate.Next(); ok && !m.now.Before(at) {
+		m.late()
+	}
+	m.feed.Advance(m.now)
+	m.askHeads()
+	m.runCheck()
+	m.handOn()
+	m.reportMembers()
+}
+
+// clock is what has to be looked at from time to time alone.
+func (m *Mesh) clock() {
+	m.catchup.cache.Expire(m.now)
+	if n := m.routers.Expire(m.now); n > 0 {
+		m.cfg.Log.Warn("routers fell silent", "routers", n)
+		m.check.doubt = m.now.Add(doubtFor)
+		m.checkAll(string(routerlink.Silent))
+		m.routersChanged()
+	}
+	if m.apart() && !m.now.Before(m.check.apart) {
+		m.checkAll(onlyApart)
+	}
+	if !m.now.Before(m.check.next) {
+		m.checkAll("backstop")
+	}
+	m.openGate()
+	m.stats.Filters.Store(int64(m.table.Len()))
+}
+
+// clockDue is when clock has something to look at: with the next digest where nothing waits, for
+// wakes are what an edge with idle connections pays for.
+func (m *Mesh) clockDue() time.Time {
+	due := m.nextDigest
+	if m.gate.Len() > 0 || len(m.lagging) > 0 || m.check.wanted() || m.check.waits() || m.unheard() {
+		due = m.ticked.Add(tick)
+	}
+	if at, ok := m.routers.NextSilent(); ok && at.Before(due) {
+		due = at
+	}
+	if m.check.next.Before(due) {
+		due = m.check.next
+	}
+	return due
+}
+
+// next is when advance has something to do.
+func (m *Mesh) next() time.Time {
+	at := m.clockDue()
+	if m.nextDigest.Before(at) {
+		at = m.nextDigest
+	}
+	for _, due := range []func() (time.Time, bool){m.table.Due, m.gate.Next, m.feed.Next, m.joins.due, m.owingDue, m.presence.Due} {
+		if t, ok := due(); ok && t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// Routers is the number of live routers, as far as is known.
+func (m *Mesh) Routers() int { return len(m.liveRouters()) }
+
+var _ exchange.Mesh = struct {
+	*Mesh
+	exchange.Ranks
+	exchange.Claims
+}{}
+
+// Publish hands a client's message to a router.
+func (m *Mesh) Publish(conn exchange.Conn, id uint32, item *meshv1.ClientPublish_Item) {
+	m.publish.Publish(conn, id, item)
+}
+
+// Attach makes the connection the holder of a session.
+func (m *Mesh) Attach(conn exchange.Conn, user, name string, ttlSeconds uint32, connectionID uint64) {
+	m.sessions.Attach(conn, user, name, ttlSeconds, connectionID)
+}
+
+// Save merges w into what waits to be written for its session.
+func (m *Mesh) Save(conn exchange.Conn, ref uint32, w *meshv1.SessionWrite, now bool) {
+	m.sessions.Save(conn, ref, w, now)
+}

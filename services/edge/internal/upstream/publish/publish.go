@@ -1,0 +1,173 @@
+// Package publish carries what clients publish to a router. Each connection's messages go to one
+// router, one request at a time, so that their order holds; where the router goes, to another one
+// (request.go).
+package publish
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/routerlink"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
+)
+
+// Bounds.
+const (
+	itemsWaiting    = 32_768
+	bytesWaiting    = 64 << 20
+	itemsInARequest = 128
+	bytesInARequest = 512 << 10 // a larger item goes alone
+	// requestsAtATime is far above what routers need: those of clients that are beyond their limits
+	// take up to a second each, and others must not wait for them.
+	requestsAtATime = 4096
+	perItemOverhead = 64
+)
+
+// Config of a Publisher.
+type Config struct {
+	Edge string
+	// Request asks over NATS.
+	Request func(ctx context.Context, subject string, data []byte) ([]byte, error)
+	// Routers that are alive.
+	Routers func() []routerlink.Live
+	// Durable reports whether a topic has a log, which knows messages by their dedupe_key.
+	Durable func(topic string) bool
+	// Post hands an event to a loop.
+	Post func(loop uint16, e exchange.Event)
+}
+
+// Publisher is a lifecycle.Part. One goroutine owns the lines; requests have their own.
+type Publisher struct {
+	cfg   Config
+	ops   *serial.Queue
+	group *lifecycle.Group
+
+	// The goroutine's own.
+	lines map[exchange.Conn]*line
+	ready []*line // have something to send and no request under way
+	busy  int
+
+	items, bytes atomic.Int64
+	// Published messages by outcome: Sent ones were answered by a router, Refused ones found too
+	// much waiting (OVERLOADED), Unavailable ones no router or no answer.
+	Sent, Refused, Unavailable atomic.Uint64
+}
+
+// line of one connection.
+type line struct {
+	conn  exchange.Conn
+	items []item
+	busy  bool
+}
+
+type item struct {
+	id   uint32
+	size int64
+	item *meshv1.ClientPublish_Item
+}
+
+// New makes a publisher.
+func New(cfg Config) *Publisher {
+	return &Publisher{cfg: cfg, ops: serial.New(), lines: map[exchange.Conn]*line{}}
+}
+
+// Start begins to serve.
+func (p *Publisher) Start(context.Context) error {
+	p.group = lifecycle.NewGroup(context.Background())
+	p.group.Go("edge-publish", p.ops.Serve)
+	return nil
+}
+
+// Stop ends requests under way.
+func (p *Publisher) Stop(ctx context.Context) error { return p.group.Stop(ctx) }
+
+// Publish hands a message on; it is answered by Published whatever happens.
+func (p *Publisher) Publish(conn exchange.Conn, id uint32, it *meshv1.ClientPublish_Item) {
+	size := int64(len(it.GetPayload()) + len(it.GetTopic()) + perItemOverhead)
+	for k, v := range it.GetHeaders() {
+		size += int64(len(k) + len(v))
+	}
+	items, bytes := p.items.Add(1), p.bytes.Add(size)
+	if items > itemsWaiting || bytes > bytesWaiting {
+		p.Refused.Add(1)
+		p.answer(conn, item{id: id, size: size}, failed(code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, "too many messages of clients wait")))
+		return
+	}
+	p.ops.Do(func() {
+		l := p.lines[conn]
+		if l == nil {
+			l = &line{conn: conn}
+			p.lines[conn] = l
+		}
+		l.items = append(l.items, item{id, size, it})
+		if len(l.items) == 1 && !l.busy {
+			p.ready = append(p.ready, l)
+		}
+		p.send()
+	})
+}
+
+func (p *Publisher) answer(conn exchange.Conn, it item, r *meshv1.ClientPublishReply_Result) {
+	p.items.Add(-1)
+	p.bytes.Add(-it.size)
+	p.cfg.Post(conn.Loop, exchange.Published{Conn: conn, ID: it.id, Result: r})
+}
+
+func failed(err *code.Error) *meshv1.ClientPublishReply_Result {
+	return &meshv1.ClientPublishReply_Result{Code: err.Code, Error: err.Message, RetryAfterMs: uint32(err.RetryAfter.Milliseconds())}
+}
+
+// send begins requests for lines that are ready.
+func (p *Publisher) send() {
+	for p.busy < requestsAtATime && len(p.ready) > 0 {
+		l := p.ready[0]
+		p.ready[0] = nil
+		p.ready = p.ready[1:]
+		batch := l.take()
+		l.busy = true
+		p.busy++
+		p.group.Go("edge-publish-request", func(ctx context.Context) {
+			results := p.request(ctx, l.conn, batch)
+			p.ops.Do(func() { p.done(l, batch, results) })
+		})
+	}
+	if len(p.ready) == 0 {
+		p.ready = nil
+	}
+}
+
+// take takes what one request carries.
+func (l *line) take() []item {
+	n, size := 0, int64(0)
+	for n < len(l.items) && n < itemsInARequest {
+		if size += l.items[n].size; n > 0 && size > bytesInARequest {
+			break
+		}
+		n++
+	}
+	batch := l.items[:n:n]
+	if l.items = l.items[n:]; len(l.items) == 0 {
+		l.items = nil
+	}
+	return batch
+}
+
+func (p *Publisher) done(l *line, batch []item, results []*meshv1.ClientPublishReply_Result) {
+	for i, it := range batch {
+		p.answer(l.conn, it, results[i])
+	}
+	l.busy = false
+	p.busy--
+	if len(l.items) > 0 {
+		p.ready = append(p.ready, l)
+	} else {
+		delete(p.lines, l.conn)
+	}
+	p.send()
+}

@@ -1,0 +1,143 @@
+package upstream
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/interest"
+)
+
+// holdBack is how long a question about a name holds the next one about it back at most.
+const holdBack = 100 * time.Millisecond
+
+// questions are joins that wait for heads, by what they joined. A head must be read after the join
+// came, so that one which comes while its topic is being asked about needs another question. It
+// waits for the end of the first: thousands that join a topic together share a few questions.
+type questions struct {
+	waits map[string][]interest.Wait // to be asked about
+	asked map[string]*question       // names that are being asked about, and held back
+	open  int                        // questions under way
+	n     int                        // joins that wait for an answer
+}
+
+// question is under way.
+type question struct {
+	of    *questions
+	waits map[string][]interest.Wait // whom it answers
+	later map[string][]interest.Wait // who came since
+	// when it stops holding back: the store may take long about another topic of it
+	until time.Time
+	holds bool // back
+}
+
+func newQuestions() questions {
+	return questions{waits: map[string][]interest.Wait{}, asked: map[string]*question{}}
+}
+
+// add has w asked about, with the next question.
+func (qs *questions) add(w interest.Wait) {
+	waits := qs.waits
+	if q := qs.asked[w.Filter]; q != nil {
+		waits = q.later
+	}
+	waits[w.Filter] = append(waits[w.Filter], w)
+	qs.n++
+}
+
+// release lets the next question be asked.
+func (q *question) release() {
+	if !q.holds {
+		return
+	}
+	q.holds = false
+	for name := range q.waits {
+		if q.of.asked[name] == q {
+			delete(q.of.asked, name)
+		}
+	}
+	for name, ws := range q.later {
+		q.of.waits[name] = append(q.of.waits[name], ws...)
+	}
+	q.later = nil
+}
+
+// joins wait for heads. Those of topics are kept apart by the store that owns the topic's shard, ""
+// where none does: nobody waits for an owner that is not the topic's own. Those of filters need
+// every owner.
+type joins struct {
+	topics  map[string]*questions
+	filters questions
+	open    []*question // under way, oldest first
+}
+
+func newJoins() joins { return joins{topics: map[string]*questions{}, filters: newQuestions()} }
+
+// of are the joins of topics that one owner has.
+func (j *joins) of(owner string) *questions {
+	qs := j.topics[owner]
+	if qs == nil {
+		one := newQuestions()
+		qs = &one
+		j.topics[owner] = qs
+	}
+	return qs
+}
+
+// forget drops the owners for which nobody waits.
+func (j *joins) forget() {
+	maps.DeleteFunc(j.topics, func(_ string, qs *questions) bool { return qs.open+qs.n+len(qs.asked) == 0 })
+}
+
+// begin takes at most most names out of those that wait.
+func (j *joins) begin(now time.Time, of *questions, most int) *question {
+	q := &question{of: of, waits: map[string][]interest.Wait{}, later: map[string][]interest.Wait{}, until: now.Add(holdBack), holds: true}
+	for name, ws := range of.waits {
+		if len(q.waits) == most {
+			break
+		}
+		q.waits[name] = ws
+		of.asked[name] = q
+		delete(of.waits, name)
+	}
+	j.open = append(j.open, q)
+	of.open++
+	return q
+}
+
+// end is called once q is answered.
+func (j *joins) end(q *question) {
+	j.open = slices.DeleteFunc(j.open, func(o *question) bool { return o == q })
+	q.of.open--
+	for _, ws := range q.waits {
+		q.of.n -= len(ws)
+	}
+	q.release()
+}
+
+// overdue releases what questions hold back that take long.
+func (j *joins) overdue(now time.Time) {
+	for _, q := range j.open {
+		if !now.Before(q.until) {
+			q.release()
+		}
+	}
+}
+
+// due is when overdue has something to do.
+func (j *joins) due() (time.Time, bool) {
+	for _, q := range j.open {
+		if len(q.later) > 0 {
+			return q.until, true
+		}
+	}
+	return time.Time{}, false
+}
+
+func names(waits map[string][]interest.Wait) []string {
+	out := make([]string, 0, len(waits))
+	for name := range waits {
+		out = append(out, name)
+	}
+	return out
+}

@@ -1,0 +1,125 @@
+package upstream
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/interest"
+)
+
+// subs of the joins of a question, in order.
+func subs(q *question, name string) (all []uint32) {
+	for _, w := range q.waits[name] {
+		all = append(all, w.Sub)
+	}
+	return all
+}
+
+func TestJoinsOfATopicShareQuestions(t *testing.T) {
+	j := newJoins()
+	now := time.Now()
+	for sub := range uint32(3) {
+		j.of("s1").add(interest.Wait{Filter: "a", Sub: sub})
+	}
+	first := j.begin(now, j.of("s1"), 10)
+	j.of("s1").add(interest.Wait{Filter: "a", Sub: 3})
+	j.of("s1").add(interest.Wait{Filter: "b", Sub: 4})
+	j.of("s1").add(interest.Wait{Filter: "a", Sub: 5})
+	if got := subs(first, "a"); !slices.Equal(got, []uint32{0, 1, 2}) {
+		t.Fatalf("the first question is of %v", got)
+	}
+	other := j.begin(now, j.of("s1"), 10)
+	if got := names(other.waits); !slices.Equal(got, []string{"b"}) {
+		t.Fatalf("asked about %v while a is being asked about", got)
+	}
+	j.end(other)
+	if len(j.of("s1").waits) != 0 {
+		t.Fatalf("the end of one question let go of another's: %v", j.of("s1").waits)
+	}
+	j.end(first)
+	if got := subs(j.begin(now, j.of("s1"), 10), "a"); !slices.Equal(got, []uint32{3, 5}) {
+		t.Fatalf("the next question is of %v", got)
+	}
+}
+
+func TestAQuestionThatTakesLongHoldsNobodyBack(t *testing.T) {
+	j := newJoins()
+	now := time.Now()
+	j.of("s1").add(interest.Wait{Filter: "a"})
+	slow := j.begin(now, j.of("s1"), 10)
+	if _, ok := j.due(); ok {
+		t.Fatal("something is due for nobody")
+	}
+	j.of("s1").add(interest.Wait{Filter: "a", Sub: 1})
+	at, ok := j.due()
+	if !ok || !at.Equal(now.Add(holdBack)) {
+		t.Fatalf("due %v, %v", at, ok)
+	}
+	j.overdue(at.Add(-1))
+	if len(j.of("s1").waits) != 0 {
+		t.Fatal("released too early")
+	}
+	j.overdue(at)
+	if _, ok := j.due(); ok {
+		t.Fatal("due after the release")
+	}
+	second := j.begin(at, j.of("s1"), 10)
+	if got := subs(second, "a"); !slices.Equal(got, []uint32{1}) {
+		t.Fatalf("the second question is of %v", got)
+	}
+	j.of("s1").add(interest.Wait{Filter: "a", Sub: 2})
+	j.end(slow) // which holds nothing back any more, and so lets nothing go
+	if len(j.of("s1").waits) != 0 {
+		t.Fatal("the end of the first let go of what the second holds back")
+	}
+	j.end(second)
+	if len(j.of("s1").waits["a"]) != 1 || len(j.open) != 0 || len(j.of("s1").asked) != 0 {
+		t.Fatalf("left: %+v", j)
+	}
+}
+
+// hesitant is a store whose first answer about heads comes after again is closed.
+type hesitant struct {
+	Store
+	asked atomic.Int32
+	begun chan struct{}
+	again chan struct{}
+}
+
+func (h *hesitant) Heads(ctx context.Context, topics, filters []string, limit uint32) ([]*meshv1.Head, error) {
+	if h.asked.Add(1) == 1 {
+		close(h.begun)
+		select {
+		case <-h.again:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return h.Store.Heads(ctx, topics, filters, limit)
+}
+
+func TestAJoinIsAnsweredWhileTheStoreHesitates(t *testing.T) {
+	w := newWorld(t)
+	h := &hesitant{begun: make(chan struct{}), again: make(chan struct{})}
+	m, loops := w.edge("e1", 2, func(c *Config) { h.Store, c.Store = c.Store, h })
+	m.Join(conn(0, 1), 1, "room/1", true, 0)
+	select {
+	case <-h.begun:
+	case <-time.After(edgetest.Patience):
+		t.Fatal("the store was not asked")
+	}
+	m.Join(conn(1, 1), 2, "room/1", true, 0)
+	if j := next[exchange.Joined](t, loops[1]); j.Err != nil || j.Sub != 2 {
+		t.Errorf("%+v", j)
+	}
+	close(h.again)
+	if j := next[exchange.Joined](t, loops[0]); j.Err != nil || j.Sub != 1 {
+		t.Errorf("%+v", j)
+	}
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pushmesh/pushmesh/proto/codec"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/test/load/firehose"
+	"github.com/pushmesh/pushmesh/test/load/suite"
+	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
+)
+
+// replayed is how many messages lie in the log of each replay.
+const replayed = 500_000
+
+// replay reads what was published from the store's gRPC, in this process.
+func (b *bench) replay(ctx context.Context) error {
+	for _, c := range []struct {
+		name   string
+		topics int
+		goal   float64
+	}{{"one topic", 1, 500_000}, {"1,000 interleaved topics", 1000, 200_000}} {
+		row, err := b.replayOf(ctx, c.name, c.topics, c.goal)
+		if err != nil {
+			row = table.Failed("replay of "+c.name, "messages/s", err)
+		}
+		b.Add(row)
+	}
+	return nil
+}
+
+func (b *bench) replayOf(ctx context.Context, name string, topics int, goal float64) (row table.Row, err error) {
+	defer try.Catch(&err)
+	m, _, end, err := b.mesh(ctx, 0)
+	if err != nil {
+		return row, err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	all := names("room", topics)
+	frame := make([]string, max(topics, 64))
+	for i := range frame {
+		frame[i] = all[i%topics]
+	}
+	h := try.Get(firehose.Dial(ctx, firehose.Config{Addr: m.Router.Addr, Topics: frame, Size: payload, Window: max(1, 4096/len(frame))}))
+	try.Do(h.RunFrames(ctx, replayed/len(frame)))
+	want := h.Answered()
+	if h.Refused() > 0 {
+		return row, fmt.Errorf("%d messages were refused", h.Refused())
+	}
+	conn := try.Get(suite.Dial(m.Store.Addr,
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{}), grpc.MaxCallRecvMsgSize(16<<20)),
+		grpc.WithInitialWindowSize(4<<20), grpc.WithInitialConnWindowSize(8<<20)))
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	store := meshv1.NewStoreServiceClient(conn)
+	w := try.Get(b.UsingMesh(m))
+	began := time.Now()
+	got, err := readAll(ctx, store, all)
+	span := time.Since(began)
+	if err == nil && got != want {
+		err = fmt.Errorf("%d messages of %d were read", got, want)
+	}
+	used, usedErr := w.Each(got)
+	return table.AtLeast("replay of "+name+" over the store's gRPC, 256 B", float64(got)/span.Seconds(), "messages/s", goal,
+		fmt.Sprintf("%d messages; %s", got, used)), errors.Join(err, usedErr)
+}
+
+// readers read side by side, as several edges or resuming sessions do.
+const readers = 4
+
+// readAll reads every topic once and sees to it that none of its messages is missing.
+func readAll(ctx context.Context, store meshv1.StoreServiceClient, topics []string) (n int64, err error) {
+	todo := make(chan string, len(topics))
+	for _, t := range topics {
+		todo <- t
+	}
+	close(todo)
+	type outcome struct {
+		n   int64
+		err error
+	}
+	done := make(chan outcome, readers)
+	for range readers {
+		go func() {
+			var o outcome
+			for topic := range todo {
+				var got int64
+				if got, o.err = readTopic(ctx, store, topic); o.err != nil {
+					break
+				}
+				o.n += got
+			}
+			done <- o
+		}()
+	}
+	for range readers {
+		o := <-done
+		n += o.n
+		err = errors.Join(err, o.err)
+	}
+	return n, err
+}
+
+func readTopic(ctx context.Context, store meshv1.StoreServiceClient, topic string) (n int64, err error) {
+	stream, err := store.ReadLog(ctx, &meshv1.ReadLogRequest{Topic: topic})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		for _, r := range resp.GetRecords() {
+			if n++; r.GetSeq() != uint64(n) || len(r.GetBody()) < payload {
+				return n, fmt.Errorf("%s: seq %d with %d bytes where %d was to come", topic, r.GetSeq(), len(r.GetBody()), n)
+			}
+		}
+	}
+}
