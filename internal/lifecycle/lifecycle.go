@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime/pprof"
 	"sync"
+	"time"
 )
 
 // Part is something with a beginning and an end. Start returns once the part works, Stop once it
@@ -117,6 +118,21 @@ func (g *Group) Go(name string, f func(ctx context.Context)) {
 		defer g.wg.Done()
 		pprof.Do(g.ctx, pprof.Labels("goroutine", name), f)
 	}()
+}
+
+// Every calls f at each tick of a clock with this period, the first time after one, until ctx ends.
+// Ticks that come while f runs are one.
+func Every(ctx context.Context, period time.Duration, f func(now time.Time)) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			f(now)
+		}
+	}
 }
 
 // Context of the group: done once Stop was called.

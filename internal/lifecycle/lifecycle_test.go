@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -88,4 +89,23 @@ func TestGroupWaits(t *testing.T) {
 	if err := g.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestEveryTicksUntilTheContextEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		began, n := time.Now(), 0
+		Every(ctx, time.Minute, func(now time.Time) {
+			if n++; now.Sub(began) != time.Duration(n)*time.Minute {
+				t.Errorf("tick %d after %v", n, now.Sub(began))
+			}
+			if n == 3 {
+				cancel()
+			}
+		})
+		if n < 3 {
+			t.Errorf("%d ticks", n)
+		}
+	})
 }

@@ -109,18 +109,13 @@ func (f *front) register(r grpc.ServiceRegistrar) {
 }
 
 func (f *front) watchHealth(ctx context.Context) {
-	tick := time.NewTicker(healthEvery)
-	defer tick.Stop()
-	for {
+	tell := func(time.Time) {
 		ready, _ := f.checks.Status()
 		f.server.SetServing("", ready)
 		f.server.SetServing(healthDurable, f.check() == nil && f.durable() == nil)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
+	tell(time.Now())
+	lifecycle.Every(ctx, healthEvery, tell)
 }
 
 // Stop is a planned one: not ready, GOAWAY, DRAINING for what is new, answers for what is under

@@ -85,16 +85,8 @@ const (
 func (p *pulse) Start(context.Context) error {
 	p.group = lifecycle.NewGroup(context.Background())
 	p.group.Go("store-pulse", func(ctx context.Context) {
-		ticker := time.NewTicker(pulseEvery)
-		defer ticker.Stop()
-		for {
-			p.beat(ctx)
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-		}
+		p.beat(ctx)
+		lifecycle.Every(ctx, pulseEvery, func(time.Time) { p.beat(ctx) })
 	})
 	return nil
 }

@@ -118,18 +118,7 @@ func (w *Watches) Drain() {
 	w.sendLeases()
 }
 
-func (w *Watches) run(ctx context.Context) {
-	tick := time.NewTicker(tickEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			w.tick(now)
-		}
-	}
-}
+func (w *Watches) run(ctx context.Context) { lifecycle.Every(ctx, tickEvery, w.tick) }
 
 func (w *Watches) tick(now time.Time) {
 	w.mu.Lock()

@@ -168,24 +168,17 @@ func (s *Switchboard) digest(now time.Time, m *meshv1.EdgeDigest)     { s.table.
 func (s *Switchboard) snapshot(now time.Time, m *meshv1.EdgeSnapshot) { s.table.Snapshot(now, m) }
 
 func (s *Switchboard) run(ctx context.Context) {
-	tick := time.NewTicker(tickEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			s.mu.Lock()
-			s.table.Tick(now, s.cfg.Bus.Connected())
-			s.applyEvents()
-			s.announceEventKinds(now)
-			s.mu.Unlock()
-			s.edgeQueues.Beat(now)
-			s.ways.tick()
-			s.sweep()
-			s.shareStored()
-		}
-	}
+	lifecycle.Every(ctx, tickEvery, func(now time.Time) {
+		s.mu.Lock()
+		s.table.Tick(now, s.cfg.Bus.Connected())
+		s.applyEvents()
+		s.announceEventKinds(now)
+		s.mu.Unlock()
+		s.edgeQueues.Beat(now)
+		s.ways.tick()
+		s.sweep()
+		s.shareStored()
+	})
 }
 
 // sweep frees the memory of edges that are gone, over a second or two.

@@ -84,19 +84,12 @@ func (c *Clock) Set(ctx context.Context) error {
 func (c *Clock) Start(context.Context) error {
 	c.group = lifecycle.NewGroup(context.Background())
 	c.group.Go("store-clock", func(ctx context.Context) {
-		ticker := time.NewTicker(askEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
+		lifecycle.Every(ctx, askEvery, func(time.Time) {
 			if err := c.ask(ctx); err != nil {
 				// readiness names a database that is away
 				c.cfg.Log.Debug("asking the database for its time failed", "error", err)
 			}
-		}
+		})
 	})
 	return nil
 }

@@ -79,19 +79,12 @@ func Open(ctx context.Context, home postgres.Config, others map[string]string) (
 func (s *Set) Start(context.Context) error {
 	s.group = lifecycle.NewGroup(context.Background())
 	s.group.Go("placement", func(ctx context.Context) {
-		tick := time.NewTicker(refreshEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
+		lifecycle.Every(ctx, refreshEvery, func(time.Time) {
 			if err := s.refresh(ctx); err != nil {
 				// the last one holds
 				s.log.Debug("reading the placement of shards failed", "error", err)
 			}
-		}
+		})
 	})
 	return nil
 }

@@ -140,23 +140,16 @@ func (k *Keeper) hear(data []byte) {
 }
 
 func (k *Keeper) every(ctx context.Context, pace, patience time.Duration, job func(context.Context) error) {
-	ticker := time.NewTicker(pace)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	lifecycle.Every(ctx, pace, func(time.Time) {
 		if !k.cfg.Mine() {
-			continue
+			return
 		}
 		timeout, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		if err := job(timeout); err != nil && ctx.Err() == nil {
 			k.cfg.Log.Warn("a housekeeping job failed", "error", err)
 		}
-		cancel()
-	}
+	})
 }
 
 // Slices makes those to come and drops those that are over.
