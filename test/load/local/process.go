@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/pushmesh/pushmesh/test/load/try"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // Process is one server. It is stopped by its id, and ends with this program whatever happens to
@@ -167,7 +168,10 @@ func (p *Process) ready(ctx context.Context) error {
 func (p *Process) Get(ctx context.Context, path string) (_ []byte, err error) {
 	defer try.Catch(&err)
 	req := try.Get(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil))
-	resp := try.Get(http.DefaultClient.Do(req))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s of %s: %s", path, p.Name, resp.Status)

@@ -5,12 +5,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"github.com/pushmesh/pushmesh/test/load/try"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // CPU is the time that all threads of the processes have run so far, exact to the nanosecond. Time

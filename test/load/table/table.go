@@ -4,10 +4,11 @@ package table
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/pushmesh/pushmesh/test/load/try"
 	"io"
 	"math"
 	"os"
+
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // Row is one measured figure. Goal and Met are null where there is nothing to reach, Reference is
