@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
@@ -244,7 +245,7 @@ func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
 		(wildcard || h.cfg.PolicyFor(m.GetFilter()).Durable):
 		return unsupported("nothing is dropped on a durable topic with ack or a session")
 	case m.GetRankTopK() > 0:
-		if err := checkRanked(m, h.cfg.PolicyFor(m.GetFilter())); err != nil {
+		if err := ranked.Check(m, h.cfg.PolicyFor(m.GetFilter())); err != nil {
 			return err
 		}
 	}
