@@ -38,6 +38,7 @@ const streamEnd = 2 * time.Second
 // Its two goroutines end with the pipe and the stream.
 type bridge struct {
 	rpc    grpc.BidiStreamingClient[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]
+	addr   string
 	pipe   net.Conn
 	cancel context.CancelFunc
 	mu     sync.Mutex // writes of whole frames
@@ -54,6 +55,9 @@ type bridged struct {
 func (c bridged) CloseWrite() error { return c.far.SetReadDeadline(time.Now()) }
 
 func dialRouter(ctx context.Context, addr string, opts []grpc.DialOption) (net.Conn, error) {
+	if err := checkTarget(addr); err != nil {
+		return nil, invalid("SubscriberConfig.Addrs, with ThroughRouter: %v", err)
+	}
 	conn, err := grpc.NewClient(addr, append(windows(), opts...)...)
 	if err != nil {
 		return nil, err
@@ -66,10 +70,11 @@ func dialRouter(ctx context.Context, addr string, opts []grpc.DialOption) (net.C
 	}
 	if err != nil {
 		cancel()
-		return nil, errors.Join(err, conn.Close())
+		_ = conn.Close() // the call's own error says more
+		return nil, connFault(addr, err)
 	}
 	near, far := net.Pipe()
-	b := &bridge{rpc: rpc, pipe: far, cancel: cancel}
+	b := &bridge{rpc: rpc, addr: addr, pipe: far, cancel: cancel}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -163,7 +168,7 @@ func (b *bridge) down() {
 		case err == nil:
 			continue
 		case !errors.Is(err, io.EOF) && !deaf:
-			e := fromStatus(err)
+			e := connFault(b.addr, err)
 			b.tell(&wirev1.Error{Code: e.Code, Message: e.Message, RetryAfterMs: uint32(e.RetryAfter.Milliseconds())})
 		}
 		b.cancel()

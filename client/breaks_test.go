@@ -385,7 +385,7 @@ func TestTheEndAnswersHandlers(t *testing.T) {
 	}
 }
 
-// Close is not for handlers, and ends all the same.
+// Close is not for handlers: it says so, and the subscriber ends all the same.
 func TestAHandlerThatCloses(t *testing.T) {
 	e := newFakeEdge(t)
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}, CloseTimeout: time.Millisecond})
@@ -398,7 +398,10 @@ func TestAHandlerThatCloses(t *testing.T) {
 	c.subscribed(7, 0, true)
 	c.message("room/a", 1, 0)
 	within(t, "Close in a handler", s.Done())
-	if err := <-closed; err != nil {
+	if err := <-closed; err == nil || !strings.Contains(err.Error(), "called by a handler") {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

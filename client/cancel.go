@@ -26,7 +26,7 @@ func (p *Producer) CancelScheduled(ctx context.Context, id []byte) error {
 		case p.ctx.Err() != nil:
 			return ErrClosed
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return waited(ctx, "no answer to CancelScheduled", e)
 		case !e.Retryable():
 			return e
 		}
@@ -49,5 +49,5 @@ func (p *Producer) cancelAt(ctx context.Context, at place, id []byte) *Error {
 	if err == nil {
 		return nil
 	}
-	return fromStatus(err)
+	return connFault(at.addr, err)
 }

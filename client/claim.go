@@ -94,7 +94,7 @@ func (s *Subscriber) Claim(ctx context.Context, resource string, opts ...ClaimOp
 	case <-c.answered:
 	case <-ctx.Done():
 		c.giveUp()
-		return nil, c.late(ctx.Err())
+		return nil, c.late(waited(ctx, "not claimed", s.faultOf()))
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (c *Claim) Wait(ctx context.Context) error {
 		}
 		return ErrClosed
 	case <-ctx.Done():
-		return ctx.Err()
+		return waited(ctx, "not granted", c.s.faultOf())
 	}
 	return nil
 }

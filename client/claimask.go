@@ -149,7 +149,7 @@ func (s *Subscriber) call(ctx context.Context, m *wirev1.Claim) (st *wirev1.Clai
 			s.mu.Lock()
 			a.dead = true
 			s.unlock()
-			return nil, again, ctx.Err()
+			return nil, again, waited(ctx, "no answer to a Claim", s.faultOf())
 		}
 		if x.err == nil {
 			return x.st, again, nil

@@ -68,7 +68,7 @@ type ClaimWatch struct {
 // a reconnect f is told again. f must not block. There is one watch of a resource.
 func (s *Subscriber) WatchClaim(ctx context.Context, resource string, f func(ClaimInfo)) (*ClaimWatch, error) {
 	if f == nil {
-		return nil, errors.New("pushmesh: WatchClaim has nobody to tell")
+		return nil, errors.New("pushmesh: WatchClaim needs a function to call: it is nil")
 	}
 	w := &ClaimWatch{s: s, resource: resource, f: f, answered: make(chan struct{}), ended: make(chan struct{})}
 	s.mu.Lock()
@@ -88,7 +88,7 @@ func (s *Subscriber) WatchClaim(ctx context.Context, resource string, f func(Cla
 	case <-w.answered:
 	case <-ctx.Done():
 		w.Stop()
-		return nil, ctx.Err()
+		return nil, waited(ctx, "not watched", s.faultOf())
 	}
 	return w, w.Err()
 }

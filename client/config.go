@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strings"
 	"time"
 	"unicode/utf8"
+
+	"google.golang.org/grpc/resolver"
 )
 
 // SubscriberConfig of NewSubscriber. Only Addrs is required.
@@ -19,7 +22,8 @@ type SubscriberConfig struct {
 	Addrs []string
 	// ClientID, at most 64 bytes; empty: the edge makes one.
 	ClientID string
-	// Session names a durable session, for subscriptions FromSession.
+	// Session names a durable session, for subscriptions FromSession. It needs a ClientID, whose
+	// session it is, or a Token.
 	Session string
 	// SessionTTL is how long the session lives without a connection, in whole seconds, rounded up;
 	// 0: the mesh's default.
@@ -58,10 +62,12 @@ type SubscriberConfig struct {
 	// OnGap is told of messages that will not come, and of positions that were lost. It is called
 	// on the goroutine of handlers or of the reader and must not block.
 	OnGap func(Gap)
-	// OnConnect is called after every Welcome, OnDisconnect after every end of a connection. They
+	// OnConnect is called after every Welcome, OnDisconnect after every end of a connection, and
+	// OnConnectFailed after every attempt to connect that failed, which is then tried again. They
 	// must not block.
-	OnConnect    func(Connection)
-	OnDisconnect func(error)
+	OnConnect       func(Connection)
+	OnDisconnect    func(error)
+	OnConnectFailed func(error)
 
 	lookup lookup
 }
@@ -88,22 +94,36 @@ type Gap struct {
 	From, To uint64
 	// Missed is how many can no longer be had, as far as the mesh knows.
 	Missed uint64
-	// Code says why.
+	// Code says why. UNSUPPORTED: the topic is ephemeral, so that there is nothing to begin with,
+	// to go on from or to ACK; the subscription gets what is published while it is connected.
 	Code Code
 }
 
 func (c *SubscriberConfig) setDefaults() error {
 	if len(c.Addrs) == 0 {
-		return errors.New("pushmesh: SubscriberConfig.Addrs is empty")
+		return errors.New("pushmesh: SubscriberConfig.Addrs is empty: name edges, like 127.0.0.1:7400")
 	}
-	if len(c.ClientID) > 64 {
-		return errors.New("pushmesh: SubscriberConfig.ClientID has more than 64 bytes")
+	if c.Dial == nil {
+		for _, addr := range c.Addrs {
+			if err := checkAddr(addr, "127.0.0.1:7400"); err != nil {
+				return fmt.Errorf("pushmesh: SubscriberConfig.Addrs: %w", err)
+			}
+		}
+	}
+	if len(c.ClientID) > maxClientID {
+		return fmt.Errorf("pushmesh: SubscriberConfig.ClientID has %d bytes, at most %d", len(c.ClientID), maxClientID)
 	}
 	if c.ReceiveWindow < 0 || c.ReceiveWindow > 1<<20 {
-		return errors.New("pushmesh: SubscriberConfig.ReceiveWindow must be 0 to 1,048,576")
+		return fmt.Errorf("pushmesh: SubscriberConfig.ReceiveWindow is %d, it must be 0 to 1,048,576", c.ReceiveWindow)
 	}
-	if c.SessionTTL < 0 || c.SessionTTL > math.MaxUint32*time.Second || c.Heartbeat < 0 || c.Heartbeat > math.MaxUint32*time.Millisecond {
-		return fmt.Errorf("pushmesh: SubscriberConfig.SessionTTL is %v and Heartbeat %v, they must be 0 to 2^32-1 s and ms", c.SessionTTL, c.Heartbeat)
+	if c.SessionTTL < 0 || c.SessionTTL > math.MaxUint32*time.Second {
+		return fmt.Errorf("pushmesh: SubscriberConfig.SessionTTL is %v, it must be 0 (the mesh's default) to 2^32-1 seconds", c.SessionTTL)
+	}
+	if c.Heartbeat < 0 || c.Heartbeat > math.MaxUint32*time.Millisecond {
+		return fmt.Errorf("pushmesh: SubscriberConfig.Heartbeat is %v, it must be 0 (the edge's default) to 2^32-1 milliseconds", c.Heartbeat)
+	}
+	if c.Session != "" && c.ClientID == "" && c.Token == nil {
+		return errors.New("pushmesh: SubscriberConfig.Session needs ClientID: a session belongs to its client, and an edge makes up another ClientID for every process")
 	}
 	if !utf8.ValidString(c.ClientID) || !utf8.ValidString(c.Session) || !utf8.ValidString(c.Agent) {
 		return errors.New("pushmesh: SubscriberConfig.ClientID, Session and Agent must be UTF-8")
@@ -124,6 +144,25 @@ func (c *SubscriberConfig) setDefaults() error {
 		}
 	}
 	return nil
+}
+
+// maxClientID is the most bytes of a ClientID.
+const maxClientID = 64
+
+// checkAddr refuses what can't be dialled: it wants HOST:PORT.
+func checkAddr(addr, like string) error {
+	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" || strings.Contains(addr, "://") {
+		return fmt.Errorf("%q must be host:port, like %s", addr, like)
+	}
+	return nil
+}
+
+// checkTarget is checkAddr for gRPC, which takes "unix:…", "dns:///…" and the like too.
+func checkTarget(addr string) error {
+	if scheme, _, found := strings.Cut(addr, ":"); found && resolver.Get(scheme) != nil {
+		return nil
+	}
+	return checkAddr(addr, "127.0.0.1:7401")
 }
 
 // setDefaultLookup leaves a test's own.

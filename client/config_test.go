@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -29,7 +31,7 @@ func TestBoundsOfAConfiguration(t *testing.T) {
 		"Heartbeat":         {SubscriberConfig{Heartbeat: math.MaxUint32 * time.Millisecond}, SubscriberConfig{Heartbeat: math.MaxUint32*time.Millisecond + 1}},
 		"SessionTTL, least": {SubscriberConfig{SessionTTL: 0}, SubscriberConfig{SessionTTL: -1}},
 		"Heartbeat, least":  {SubscriberConfig{Heartbeat: 0}, SubscriberConfig{Heartbeat: -1}},
-		"Session":           {SubscriberConfig{Session: "é"}, SubscriberConfig{Session: "\xe9"}},
+		"Session":           {SubscriberConfig{ClientID: "c", Session: "é"}, SubscriberConfig{ClientID: "c", Session: "\xe9"}},
 		"Agent":             {SubscriberConfig{Agent: "é"}, SubscriberConfig{Agent: "\xe9"}},
 	} {
 		x.good.Addrs, x.bad.Addrs = []string{nobody}, []string{nobody}
@@ -141,10 +143,11 @@ func TestErrorsOfCalls(t *testing.T) {
 		&Error{Code: wirev1.Code_CODE_FORBIDDEN}:                        "pushmesh: FORBIDDEN",
 		&Error{Code: wirev1.Code_CODE_FORBIDDEN, Message: "not you"}:    "pushmesh: FORBIDDEN: not you",
 		NackAfter(time.Second, errors.New("busy")):                      "again after 1s: busy",
-		&unanswered{errors.New("EOF")}:                                  "pushmesh: welcome: EOF",
+		&unanswered{"a:1", io.EOF}:                                      "pushmesh: a:1 ended the connection without an answer (EOF): is it an edge's port (7400), and does it want TLS?",
+		&unanswered{"a:1", net.ErrClosed}:                               "pushmesh: a:1 accepts connections but does not answer: is it an edge's port (7400)?",
 		&goAway{why: &Error{Code: wirev1.Code_CODE_DRAINING}}:           "told to go away: pushmesh: DRAINING",
 		&moving{to: place{addr: "b:1"}}:                                 "moving to the router at b:1",
-		&unknownOutcome{context.Canceled}:                               "pushmesh: no answer yet, the message may have been published: context canceled",
+		&unknownOutcome{err: context.Canceled}:                          "pushmesh: no answer yet, the message may have been published: context canceled",
 		fmt.Errorf("x: %w", NackAfter(time.Second, errors.New("busy"))): "x: again after 1s: busy",
 	} {
 		if e.Error() != want {

@@ -51,10 +51,17 @@ func (s *Subscriber) run() {
 	var ghost ghost
 	for s.ctx.Err() == nil {
 		l, err := s.open(s.ctx, route.next(s.ctx))
+		if err != nil {
+			s.failed(err)
+			if s.cfg.OnConnectFailed != nil && s.ctx.Err() == nil {
+				s.cfg.OnConnectFailed(err)
+			}
+		}
 		if err == nil {
 			began := time.Now()
 			route.found()
 			err = s.serve(l)
+			s.failed(err)
 			if time.Since(began) >= steady {
 				wait.reset()
 			}
@@ -108,7 +115,7 @@ func (s *Subscriber) connected(l *link) {
 	defer s.unlock()
 	s.queue.dropDurable()
 	s.stats.Connects++
-	s.link, s.client = l, l.welcome.GetClientId()
+	s.link, s.client, s.failure = l, l.welcome.GetClientId(), nil
 	for _, sub := range s.subs {
 		if s.handled(sub) {
 			s.resuming = append(s.resuming, sub)

@@ -74,6 +74,8 @@ func (p *Producer) expired(now time.Time) (calls []outcome) {
 // connected notes whether there is a stream.
 func (p *Producer) connected(yes bool) {
 	p.mu.Lock()
-	p.online = yes
+	if p.online = yes; yes {
+		p.failure = nil
+	}
 	p.mu.Unlock()
 }

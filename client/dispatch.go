@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -129,9 +131,11 @@ func (s *Subscriber) hand(t *topicState, c *cursor, d *Delivery) {
 		return
 	}
 	d.Epoch, d.Filter = c.epoch, c.sub.Filter()
+	s.running = true
 	s.mu.Unlock()
 	err := run(s.handlerCtx, c.sub.handler, d)
 	s.mu.Lock()
+	s.running = false
 	s.stats.Delivered++
 	if d.Seq == 0 || c.renewed() {
 		return
@@ -221,6 +225,27 @@ func run(ctx context.Context, h Handler, d *Delivery) (err error) {
 	}()
 	return h(ctx, d)
 }
+
+// inHandler reports whether the calling goroutine is one that runs a handler, of any Subscriber.
+func inHandler() bool {
+	pcs := make([]uintptr, 64)
+	for skip := 0; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs)
+		frames := runtime.CallersFrames(pcs[:n])
+		for more := n > 0; more; {
+			var f runtime.Frame
+			if f, more = frames.Next(); f.Function == runName {
+				return true
+			}
+		}
+		if n < len(pcs) {
+			return false
+		}
+	}
+}
+
+// runName is the name of run in a stack.
+var runName = runtime.FuncForPC(reflect.ValueOf(run).Pointer()).Name()
 
 // truncate cuts s to at most n bytes of whole runes.
 func truncate(s string, n int) string {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/pushmesh/pushmesh/proto/dialfault"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -79,6 +80,10 @@ func retryable(c Code) bool {
 // fromStatus finds the reason of a gRPC call's error. The code of google.rpc.ErrorInfo wins over
 // the status's.
 func fromStatus(err error) *Error {
+	var ours *Error
+	if errors.As(err, &ours) {
+		return ours
+	}
 	st, ok := status.FromError(err)
 	if !ok {
 		return &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: err.Error()}
@@ -93,6 +98,16 @@ func fromStatus(err error) *Error {
 		case *errdetails.RetryInfo:
 			e.RetryAfter = d.GetRetryDelay().AsDuration()
 		}
+	}
+	return e
+}
+
+// connFault is fromStatus of a call to addr: what gRPC says of a connection that can't be made
+// becomes a sentence.
+func connFault(addr string, err error) *Error {
+	e := fromStatus(err)
+	if e.Code == wirev1.Code_CODE_UNAVAILABLE {
+		e.Message, _ = dialfault.Explain(addr, e.Message)
 	}
 	return e
 }

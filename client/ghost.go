@@ -2,16 +2,34 @@ package pushmesh
 
 import (
 	"errors"
+	"net"
+	"os"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // unanswered is the end of a connection whose Hello was sent and not answered.
-type unanswered struct{ err error }
+type unanswered struct {
+	addr string
+	err  error
+}
 
-func (u *unanswered) Error() string { return "pushmesh: welcome: " + u.err.Error() }
+func (u *unanswered) Error() string {
+	if errors.Is(u.err, net.ErrClosed) || errors.Is(u.err, os.ErrDeadlineExceeded) {
+		return "pushmesh: " + u.addr + " accepts connections but does not answer: is it an edge's port (7400)?"
+	}
+	return "pushmesh: " + u.addr + " ended the connection without an answer (" + u.err.Error() + "): is it an edge's port (7400), and does it want TLS?"
+}
+
 func (u *unanswered) Unwrap() error { return u.err }
+
+// noEdge is what something else than an edge answers.
+type noEdge struct{ addr string }
+
+func (n *noEdge) Error() string {
+	return "pushmesh: " + n.addr + " accepts connections but does not speak pushmesh: is it an edge's port (7400)?"
+}
 
 // ghostFor is how long after a Hello was left unanswered the loss of the session may be that
 // Hello's doing.

@@ -39,10 +39,10 @@ func TestAGhostIsForgotten(t *testing.T) {
 	if g.left(why); g.took(why) {
 		t.Error("a refusal is an answer")
 	}
-	if g.left(&unanswered{why}); g.took(&Error{Code: wirev1.Code_CODE_FORBIDDEN}) || !g.took(why) || g.took(why) {
+	if g.left(&unanswered{"a:1", why}); g.took(&Error{Code: wirev1.Code_CODE_FORBIDDEN}) || !g.took(why) || g.took(why) {
 		t.Error("it takes the session, and once")
 	}
-	g.left(&unanswered{why})
+	g.left(&unanswered{"a:1", why})
 	if g.at = g.at.Add(-ghostFor); g.took(why) {
 		t.Error("after its time")
 	}

@@ -2,6 +2,7 @@ package pushmesh
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -32,7 +33,8 @@ type outgoing struct {
 	since   time.Time
 	unknown bool // the mesh may have it: it keeps its number until the mesh says
 	clashes int
-	faults  int // INTERNAL answers
+	faults  int    // INTERNAL answers
+	refusal *Error // the last one that trying again may help
 	// ephemeral as the caller knows it.
 	ephemeral bool
 	at        time.Time // when it was published, with MaxWait
@@ -96,7 +98,7 @@ func (p *Producer) enqueue(ctx context.Context, m Message, done func(Result, err
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, waited(ctx, fmt.Sprintf("not published, as Buffer (%d) messages have no answer", p.cfg.Buffer), p.fault())
 		}
 		p.mu.Lock()
 	}

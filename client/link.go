@@ -87,7 +87,7 @@ func (s *Subscriber) open(ctx context.Context, at place) (*link, error) {
 		return nil, &Error{Code: wirev1.Code_CODE_INVALID_ARGUMENT, Message: err.Error()}
 	}
 	if len(frame)-wire.HeaderSize > wire.MaxHello {
-		return nil, &Error{Code: wirev1.Code_CODE_FRAME_TOO_LARGE, Message: "Hello has more than 4 KiB: a shorter token or profile helps"}
+		return nil, &Error{Code: wirev1.Code_CODE_FRAME_TOO_LARGE, Message: fmt.Sprintf("Hello has %d bytes, %d at most: a shorter Token, Profile or ProfileVector helps", len(frame)-wire.HeaderSize, wire.MaxHello)}
 	}
 	conn, err := s.dial(ctx, at)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Subscriber) open(ctx context.Context, at place) (*link, error) {
 	}
 	l := newLink(conn)
 	stop := context.AfterFunc(ctx, func() { l.close() })
-	err = l.handshake(frame)
+	err = l.handshake(frame, at.addr)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -106,14 +106,17 @@ func (s *Subscriber) open(ctx context.Context, at place) (*link, error) {
 	return l, nil
 }
 
-func (l *link) handshake(hello []byte) error {
+func (l *link) handshake(hello []byte, addr string) error {
 	if _, err := l.conn.Write(hello); err != nil {
-		return fmt.Errorf("pushmesh: hello: %w", err)
+		return fmt.Errorf("pushmesh: no answer from %s: %w", addr, err)
+	}
+	if head, err := l.br.Peek(wire.HeaderSize); err == nil && !greets(head) {
+		return &noEdge{addr}
 	}
 	for {
 		t, body, err := l.next()
 		if err != nil {
-			return &unanswered{err}
+			return &unanswered{addr, err}
 		}
 		switch t {
 		case wirev1.FrameType_FRAME_TYPE_WELCOME:
@@ -133,6 +136,18 @@ func (l *link) handshake(hello []byte) error {
 			return decodeGoAway(body)
 		}
 	}
+}
+
+// greets reports whether an edge may have answered Hello with a frame that begins so. What gRPC,
+// HTTP and TLS servers say first looks like other frames, or like very long ones.
+func greets(head []byte) bool {
+	n, t, _ := wire.Header(head)
+	switch t {
+	case wirev1.FrameType_FRAME_TYPE_WELCOME, wirev1.FrameType_FRAME_TYPE_ERROR, wirev1.FrameType_FRAME_TYPE_GO_AWAY:
+		return n <= wire.DefaultMaxFrame
+	}
+	_, known := wirev1.FrameType_name[int32(t)]
+	return !known && n <= wire.DefaultMaxFrame // of a later version
 }
 
 // next reads one frame. body is valid until the next call.

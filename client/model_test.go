@@ -199,7 +199,7 @@ func TestModelOfRecovery(t *testing.T) {
 			cfg := SubscriberConfig{Addrs: []string{ln.Addr().String()}, Inline: seed%3 == 0, MaxBackoff: 5 * time.Millisecond}
 			opts := []Option{WithAck(), FromEarliest()}
 			if m.retain {
-				cfg.Session = "s"
+				cfg.Session, cfg.ClientID = "s", "c"
 				opts = []Option{WithAck(), FromSession()}
 			}
 			go serve()

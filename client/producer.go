@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -93,6 +95,7 @@ type Producer struct {
 	window  int
 	credit  *window.Window       // nil: without MaxWait
 	online  bool                 // there is a stream
+	failure error                // of the last stream, or of the last attempt to make one
 	refs    map[uint64]*outgoing // flying, by ref
 	lastRef uint64
 	held    time.Time // nothing is sent before
@@ -110,10 +113,15 @@ type Producer struct {
 // NewProducer makes a producer that connects in the background and keeps trying until Close.
 func NewProducer(cfg ProducerConfig) (*Producer, error) {
 	if len(cfg.Addrs) == 0 {
-		return nil, errors.New("pushmesh: ProducerConfig.Addrs is empty")
+		return nil, errors.New("pushmesh: ProducerConfig.Addrs is empty: name routers, like 127.0.0.1:7401")
+	}
+	for _, addr := range cfg.Addrs {
+		if err := checkTarget(addr); err != nil {
+			return nil, fmt.Errorf("pushmesh: ProducerConfig.Addrs: %w", err)
+		}
 	}
 	if cfg.Window < 0 || cfg.Buffer < 0 || cfg.MaxWait < 0 {
-		return nil, errors.New("pushmesh: ProducerConfig.Window, Buffer and MaxWait must not be negative")
+		return nil, fmt.Errorf("pushmesh: ProducerConfig.Window is %d, Buffer %d and MaxWait %v: none may be below 0", cfg.Window, cfg.Buffer, cfg.MaxWait)
 	}
 	setDefault(&cfg.Buffer, 1024)
 	setDefault(&cfg.MinBackoff, 50*time.Millisecond)
@@ -157,13 +165,13 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Result, error) {
 	case <-ctx.Done():
 	}
 	if p.withdraw(o) {
-		return Result{}, ctx.Err()
+		return Result{}, waited(ctx, "not published", p.fault())
 	}
 	select {
 	case a := <-done: // it was answered meanwhile
 		return a.result, a.err
 	default:
-		return Result{}, &unknownOutcome{ctx.Err()}
+		return Result{}, &unknownOutcome{err: ctx.Err(), why: p.obstacle(o)}
 	}
 }
 
@@ -191,7 +199,7 @@ func (p *Producer) Flush(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return waited(ctx, "messages have no answer", p.fault())
 		}
 	}
 }
@@ -206,20 +214,48 @@ func (p *Producer) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.CloseTimeout)
 	defer cancel()
 	err := p.Flush(ctx)
+	left := p.unanswered()
 	p.cancel()
 	<-p.ended
 	p.expiring.Wait()
 	if err != nil {
-		return errors.New("pushmesh: messages were left without an answer")
+		return fmt.Errorf("pushmesh: %d messages were left without an answer: %w", left, err)
 	}
 	return nil
 }
 
+// unanswered is how many messages have no answer.
+func (p *Producer) unanswered() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.size
+}
+
+// obstacle is why a message that was sent has no answer, as far as that is known.
+func (p *Producer) obstacle(o *outgoing) error {
+	if why := p.fault(); why != nil {
+		return why
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.refusal == nil {
+		return nil
+	}
+	return o.refusal
+}
+
 // unknownOutcome is a context's end after the message had been sent.
-type unknownOutcome struct{ err error }
+type unknownOutcome struct {
+	err error
+	why error // nil: not known
+}
 
 func (e *unknownOutcome) Error() string {
-	return "pushmesh: no answer yet, the message may have been published: " + e.err.Error()
+	text := "pushmesh: no answer yet, the message may have been published: " + e.err.Error()
+	if e.why != nil {
+		text += "; " + strings.TrimPrefix(e.why.Error(), "pushmesh: ")
+	}
+	return text
 }
 func (e *unknownOutcome) Unwrap() error { return e.err }
 

@@ -40,7 +40,7 @@ func (s *Subscriber) Publish(ctx context.Context, m Message) (Result, error) {
 			}
 			return Result{}, a.err
 		case <-ctx.Done():
-			return Result{}, ctx.Err()
+			return Result{}, waited(ctx, "no answer to a Publish", s.faultOf())
 		}
 	}
 }
@@ -74,7 +74,7 @@ func (s *Subscriber) startPublish(ctx context.Context, m Message) (*publishing, 
 		select {
 		case <-change:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, waited(ctx, "not published", s.faultOf())
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (c *edgeConn) ranked(topic string, seq uint64, score float64, sub uint32) {
 func TestRankedMessagesAreHandledAsTheyCome(t *testing.T) {
 	e := newFakeEdge(t)
 	s := newTestSubscriber(t, SubscriberConfig{
-		Addrs: []string{e.addr()}, Session: "inbox", Profile: map[string]float64{"sport": 1}, ProfileVector: []float32{0.5, 2},
+		Addrs: []string{e.addr()}, ClientID: "c", Session: "inbox", Profile: map[string]float64{"sport": 1}, ProfileVector: []float32{0.5, 2},
 		OnGap: func(g Gap) { t.Errorf("gap %+v", g) },
 	})
 	got, scores, refuse := newSeqLog(), []float64(nil), true

@@ -66,6 +66,7 @@ func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result
 	case c == wirev1.Code_CODE_OUT_OF_ORDER:
 		p.stray(o, now)
 	case full(c):
+		o.refusal = &Error{Code: c, Message: r.GetError(), RetryAfter: hold}
 		if p.tooLate(o, now.Add(hold)) {
 			return p.refused(o, &Error{Code: c, Message: r.GetError(), RetryAfter: hold}), true
 		}
@@ -80,6 +81,7 @@ func (p *Producer) judge(o *outgoing, r *pushmeshv1.PublishStreamResponse_Result
 		l.back, l.held = true, later(l.held, now.Add(hold))
 	case retryable(c):
 		p.sicken(l, now)
+		o.refusal = &Error{Code: c, Message: r.GetError(), RetryAfter: hold}
 		// A router whose connection to the store broke answers UNAVAILABLE, and the store may have
 		// the message: it keeps its number, or it would get another one and be published twice.
 		o.unknown = o.unknown || c == wirev1.Code_CODE_UNAVAILABLE && !p.ephemeral(o)

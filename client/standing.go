@@ -24,9 +24,19 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 	t := sub.s.topic(topic)
 	c := t.cursor(sub)
 	lost := sub.asked(resumed) && !recovered
+	why := wirev1.Code_CODE_RETENTION
+	if epoch == 0 && !resumed {
+		why = wirev1.Code_CODE_UNSUPPORTED
+	}
 	if c == nil || sub.shared() || epoch == 0 && !lost {
 		// an ephemeral topic has neither epoch nor positions
+		if c != nil && why == wirev1.Code_CODE_UNSUPPORTED && sub.wantsLog() {
+			sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Code: why})
+		}
 		return
+	}
+	if epoch == 0 && resumed && c.epoch == 0 && c.high == 0 {
+		return // nothing was had of it, and it was told that there is no log
 	}
 	if c.epoch == 0 && c.high == 0 {
 		c.restart(sub.startAt(topic, head))
@@ -41,7 +51,7 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 	case lost && c.high > head:
 		// The log has not come as far as the position: what it has, and will have, under these
 		// numbers is not what was had.
-		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: wirev1.Code_CODE_RETENTION})
+		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: why})
 		return
 	}
 	c.epoch = epoch
@@ -50,8 +60,18 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 		return
 	}
 	if lost || missed > 0 {
-		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: epoch, Missed: missed, Code: wirev1.Code_CODE_RETENTION})
+		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: epoch, Missed: missed, Code: why})
 	}
+}
+
+// wantsLog reports whether the subscription asks for what only durable topics have. A position that
+// was not recovered is told anyway.
+func (sub *Subscription) wantsLog() bool {
+	switch sub.request.GetStart() {
+	case wirev1.Start_START_EARLIEST, wirev1.Start_START_LAST_N, wirev1.Start_START_SESSION:
+		return true
+	}
+	return sub.request.GetAck() && !sub.shared()
 }
 
 // startOver gives up what was known of a topic, whose positions are void.

@@ -59,7 +59,8 @@ func (p *Producer) run() {
 			route.detour(move.to)
 			continue
 		}
-		e := fromStatus(err)
+		e := connFault(route.last.addr, err)
+		p.offline(e)
 		if p.ctx.Err() == nil && !e.Retryable() {
 			p.end(e)
 			return
@@ -73,6 +74,13 @@ func (p *Producer) run() {
 		}
 	}
 	p.end(ErrClosed)
+}
+
+// offline notes why there is no stream.
+func (p *Producer) offline(why *Error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failure = why
 }
 
 // windows says how much of a router's answers may be under way. Where that is not said gRPC
@@ -109,7 +117,7 @@ func (p *Producer) stream(route *route, at place) (answered bool, err error) {
 	dialling := time.AfterFunc(p.cfg.DialTimeout, cancel)
 	st, err := pushmeshv1.NewPublishServiceClient(conn).PublishStream(ctx)
 	if !dialling.Stop() {
-		return false, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "no connection to the router within " + p.cfg.DialTimeout.String()}
+		return false, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "no connection to " + at.addr + " within " + p.cfg.DialTimeout.String() + ": is it a router's port (7401)?"}
 	}
 	if err != nil {
 		return false, err
@@ -171,7 +179,7 @@ func (p *Producer) gather(now time.Time) (req *pushmeshv1.PublishStreamRequest, 
 	defer p.mu.Unlock()
 	at = now.Add(p.cfg.AnswerTimeout / 4)
 	if p.overdue(now) {
-		return nil, at, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "the router leaves messages unanswered"}
+		return nil, at, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "the router has left messages unanswered for " + p.cfg.AnswerTimeout.String()}
 	}
 	if p.leaving != nil {
 		if p.flying == 0 || !now.Before(p.leaving.by) {

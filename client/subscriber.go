@@ -2,6 +2,7 @@ package pushmesh
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ type Subscriber struct {
 	changed *sync.Cond // the queue got room, a handler returned, closing
 	link    *link      // nil: not connected
 	err     error      // why it ended
+	// of the last attempt to connect, or the end of the last connection; nil: connected
+	failure error
 	closing bool
 	client  string // client_id of the last Welcome
 	lastID  uint32
@@ -35,6 +38,7 @@ type Subscriber struct {
 	queue       queue
 	dispatching bool // the goroutine of handlers runs
 	handling    bool // a handler has a durable message
+	running     bool // a handler runs
 	abandoned   bool // Close waits for handlers no longer
 
 	involved []*cursor // of deal
@@ -95,8 +99,8 @@ func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscript
 		s: s, handler: h, request: &wirev1.Subscribe{Filter: filter},
 		ready: make(chan struct{}), ended: make(chan struct{}),
 	}
-	for _, o := range opts {
-		o(sub.request)
+	if err := sub.apply(opts); err != nil {
+		return nil, err
 	}
 	if err := sub.checkOptions(); err != nil {
 		return nil, err
@@ -164,10 +168,13 @@ func (s *Subscriber) Stats() Stats {
 }
 
 // Close lets the handler that runs finish (CloseTimeout at most), sends the ACKs that wait and
-// hangs up. What waited for a handler is left un-ACKed. It must not be called by a handler.
+// hangs up. What waited for a handler is left un-ACKed. A handler can't wait for its own end:
+// called by one, Close returns an error at once, and the subscriber closes when the handler has
+// returned.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closing = true
+	byHandler := s.running && inHandler()
 	s.changed.Broadcast()
 	s.publishingChanged()
 	l := s.link
@@ -176,6 +183,9 @@ func (s *Subscriber) Close() error {
 	if l != nil {
 		// wakes the reader; it fails only on a closed connection
 		_ = l.conn.SetReadDeadline(time.Now())
+	}
+	if byHandler {
+		return errors.New("pushmesh: Close was called by a handler, for which it would have to wait: the subscriber closes when the handler has returned; call Close outside of handlers")
 	}
 	select {
 	case <-s.ended:

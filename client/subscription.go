@@ -3,6 +3,7 @@ package pushmesh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -32,6 +33,7 @@ type Subscription struct {
 	sent    bool // Subscribe is on the present connection
 	plain   bool // it asked for what is live: its messages name no subscription
 	unasked chan struct{}
+	refusal error // why the last Subscribe was refused, for now
 	err     error
 
 	ready chan struct{} // closed at the first Subscribed or at the end
@@ -50,12 +52,19 @@ func (sub *Subscription) shared() bool { return sub.request.GetGroup() != "" }
 func (sub *Subscription) ranked() bool { return sub.request.GetRankTopK() > 0 }
 
 // Ready waits for the mesh's promise: every message whose publish begins after Ready returned nil
-// is delivered.
+// is delivered. The error of a wait that ends with ctx wraps ctx's, and says what stands in the way
+// where that is known.
 func (sub *Subscription) Ready(ctx context.Context) error {
 	select {
 	case <-sub.ready:
 	case <-ctx.Done():
-		return ctx.Err()
+		sub.s.mu.Lock()
+		defer sub.s.mu.Unlock()
+		why := sub.s.fault()
+		if why == nil {
+			why = sub.refusal
+		}
+		return waited(ctx, "not subscribed", why)
 	}
 	return sub.Err()
 }
@@ -171,7 +180,7 @@ func (sub *Subscription) frame() *wirev1.Subscribe {
 // refused takes an Error that names the subscription: it tries again where that can help. Called
 // with s.mu held.
 func (sub *Subscription) refused(e *Error) {
-	sub.sent = false
+	sub.sent, sub.refusal = false, e
 	switch {
 	case sub.unasked != nil:
 		sub.end(nil) // it is not to come back
@@ -194,25 +203,41 @@ func (sub *Subscription) refused(e *Error) {
 	})
 }
 
+// apply applies options, of which one at most may say where to begin.
+func (sub *Subscription) apply(opts []Option) error {
+	r := sub.request
+	for i, o := range opts {
+		if o == nil {
+			return invalid("option %d of the subscription to %.40q is nil", i+1, sub.Filter())
+		}
+		before, seq, epoch := r.GetStart(), r.GetSeq(), r.GetEpoch()
+		o(r)
+		if before != wirev1.Start_START_LIVE && (r.GetStart() != before || r.GetSeq() != seq || r.GetEpoch() != epoch) {
+			return invalid("two options say where the subscription to %.40q begins: give one of FromEarliest, FromLast, FromSeq and FromSession", sub.Filter())
+		}
+	}
+	return nil
+}
+
 // checkOptions refuses what can't work before anything is sent.
 func (sub *Subscription) checkOptions() error {
 	if err := checkFilter(sub.Filter()); err != nil {
 		return err
 	}
 	if sub.handler == nil {
-		return errors.New("pushmesh: no handler")
+		return fmt.Errorf("pushmesh: the handler of the subscription to %.40q is nil", sub.Filter())
 	}
 	if sub.request.GetStart() == wirev1.Start_START_SESSION && sub.s.cfg.Session == "" {
-		return errors.New("pushmesh: FromSession needs SubscriberConfig.Session")
+		return errors.New("pushmesh: FromSession needs SubscriberConfig.Session, the name of the session")
 	}
 	if sub.request.GetGroup() == "" && sub.request.GetGroupKey() != "" {
 		return errors.New("pushmesh: WithGroupKey needs WithGroup")
 	}
 	if sub.ranked() && (sub.request.GetGroup() != "" || sub.request.GetStart() == wirev1.Start_START_AFTER_SEQ || len(sub.request.GetPositions()) > 0) {
-		return errors.New("pushmesh: WithRankTopK goes with no group and with no positions")
+		return errors.New("pushmesh: WithRankTopK does not go with WithGroup, FromSeq or FromPositions: use FromSession to go on where it stood")
 	}
 	if len(sub.request.GetPositions()) > maxPositions {
-		return &Error{Code: wirev1.Code_CODE_TOO_MANY_TOPICS, Message: "at most 1,000 positions"}
+		return &Error{Code: wirev1.Code_CODE_TOO_MANY_TOPICS, Message: fmt.Sprintf("FromPositions has %d positions, %d at most", len(sub.request.GetPositions()), maxPositions)}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package pushmesh
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 
@@ -31,8 +32,12 @@ func tlsFor(cfg *tls.Config) *tls.Config {
 // dial reaches a place, and shakes hands there where that is wanted.
 func (s *Subscriber) dial(ctx context.Context, at place) (net.Conn, error) {
 	conn, err := s.cfg.Dial(ctx, at.addr)
-	if err != nil {
-		return nil, fmt.Errorf("pushmesh: dial: %w", err)
+	var said *Error // ThroughRouter's
+	switch {
+	case errors.As(err, &said):
+		return nil, said
+	case err != nil:
+		return nil, fmt.Errorf("pushmesh: no connection: %w", err)
 	}
 	if s.cfg.TLS == nil {
 		return conn, nil
@@ -47,7 +52,7 @@ func (s *Subscriber) dial(ctx context.Context, at place) (net.Conn, error) {
 	secure := tls.Client(conn, cfg)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("pushmesh: dial %s: %w", at.addr, err)
+		return nil, fmt.Errorf("pushmesh: no connection to %s: the TLS handshake failed: %w", at.addr, err)
 	}
 	return secure, nil
 }

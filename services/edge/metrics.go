@@ -69,7 +69,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	sendSpread(ch, all)
 	sendModes(ch, all)
 	sendRTT(ch, all)
-	sendDepths(ch, all)
+	sendQueueSizes(ch, all)
 	if c.tls != nil {
 		c.tls(ch)
 	}
@@ -201,21 +201,22 @@ func sendSpared(ch chan<- prometheus.Metric, desc *prometheus.Desc, spared *[lin
 	}
 }
 
-// sendDepths sends how long the queues of connections are, and the largest lag of a subscription.
-func sendDepths(ch chan<- prometheus.Metric, all []loop.Stats) {
-	deepest, longest := int64(0), int64(0)
+// sendQueueSizes sends how long the queues of connections are, and the largest lag of a
+// subscription.
+func sendQueueSizes(ch chan<- prometheus.Metric, all []loop.Stats) {
+	largest, longest := int64(0), int64(0)
 	desc := prometheus.NewDesc("pushmesh_edge_queued_connections", "Connections with at least so many bytes queued, including what the kernel holds for clients that read nothing.", []string{"at_least"}, nil)
-	for i, bytes := range delivery.Depths {
-		owing := int64(0)
+	for i, bytes := range delivery.QueueSizes {
+		queues := int64(0)
 		for k := range all {
-			owing += all[k].Owing[i]
+			queues += all[k].QueuesBySize[i]
 		}
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(owing), strconv.Itoa(bytes))
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(queues), strconv.Itoa(bytes))
 	}
 	for i := range all {
-		deepest, longest = max(deepest, all[i].Deepest), max(longest, all[i].LongestLag)
+		largest, longest = max(largest, all[i].LargestQueue), max(longest, all[i].LongestLag)
 	}
-	send(ch, "largest_queue_bytes", "Size of the largest queue of a connection, to an eighth.", prometheus.GaugeValue, float64(deepest))
+	send(ch, "largest_queue_bytes", "Size of the largest queue of a connection, to an eighth.", prometheus.GaugeValue, float64(largest))
 	send(ch, "largest_lag_messages", "Largest number of messages between a subscription and the head of its topic.", prometheus.GaugeValue, float64(longest))
 }
 
@@ -241,7 +242,7 @@ var sums = []sum{
 	{"queue_memory_used_bytes", "Bytes used of --queue-memory: what is queued for connections, the queues' own memory, and what the kernel holds for sockets whose client reads nothing.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.BudgetBytes) }},
 	{"kernel_bytes", "Bytes that the kernel holds for sockets whose client reads nothing.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.KernelBytes) }},
 	{"stuck_connections", "Connections whose client reads nothing now, so that the kernel accepts no more bytes for it.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Stuck) }},
-	{"queue_trims_total", "Times that a connection's queue was trimmed because --queue-memory was used up.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Payments) }},
+	{"queue_trims_total", "Times that a connection's queue was trimmed because --queue-memory was used up.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Trims) }},
 	{"slow_consumer_events_suppressed_total", "Events slow_consumer that were not sent, because the same connection or too many others had one shortly before.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.HeldBack) }},
 	{"stalled_subscriptions", "Subscriptions of sessions that are stalled, as of the last second: 65,536 messages behind one that is not ACKed.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.StandingNow) }},
 	{"stalled_redeliveries_total", "Messages sent again because a session was stalled behind them.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.StandStills) }},

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
@@ -32,7 +32,7 @@ const (
 func (b *bench) prepare(ctx context.Context) (err error) {
 	defer try.Catch(&err)
 	for range b.conns {
-		conn := try.Get(grpc.NewClient(b.mesh.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
+		conn := try.Get(suite.Dial(b.mesh.Router.Addr))
 		b.apis = append(b.apis, api{pushmeshv1.NewClaimServiceClient(conn), conn})
 	}
 	try.Do(b.namespace(ctx, plain, nil))

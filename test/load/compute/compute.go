@@ -3,10 +3,8 @@
 package compute
 
 import (
-	"context"
 	"errors"
 	"flag"
-	"runtime"
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/suite"
@@ -28,7 +26,7 @@ var Workers = map[string]suite.Work{"feed": feed, "spin": spinner}
 func New(r *suite.Run) *suite.Suite {
 	b := &bench{Run: r}
 	return &suite.Suite{
-		Rounds: 5, Span: time.Second, Timeout: 9*time.Minute + 30*time.Second,
+		Rounds: 5, Span: time.Second, Timeout: 9*time.Minute + 30*time.Second, Swarms: true,
 		Flags: func(f *flag.FlagSet) {
 			f.StringVar(&b.sources, "c", "test/load/compute/c", "folder of what is compared with, in C")
 			f.IntVar(&b.isolateRounds, "isolate-rounds", 3, "how often an edge is measured beside compute that is idle, and that is not")
@@ -43,12 +41,6 @@ func New(r *suite.Run) *suite.Suite {
 				return errors.New("-mix-rounds and -isolate-rounds are 1 at least, -isolate-span 1s")
 			}
 			return nil
-		},
-		Begin: func(context.Context) (func() error, error) {
-			// What keeps the time of an open loop sleeps in the kernel, and must find a processor
-			// of Go's when it wakes, however many jobs run here.
-			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
-			return func() error { return nil }, nil
 		},
 		Parts: func() []suite.Part {
 			return []suite.Part{

@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/load/flow"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
@@ -106,7 +104,7 @@ func (b *bench) filterRound(ctx context.Context, plain bool) (f filterLag, err e
 // publish sends messages while the swarm reads; each is for one filter.
 func (f *filterLag) publish(ctx context.Context, m *local.Mesh, s *swarm.Swarm) (err error) {
 	defer try.Catch(&err)
-	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	conn := try.Get(suite.Dial(m.Router.Addr))
 	defer func() { _ = conn.Close() }()
 	api := pushmeshv1.NewPublishServiceClient(conn)
 	before := try.Get(procfs.CPU(m.PIDs()...))

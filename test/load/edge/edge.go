@@ -3,11 +3,9 @@
 package edge
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"regexp"
-	"runtime"
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/suite"
@@ -27,7 +25,7 @@ func New(r *suite.Run) *suite.Suite {
 	b := &bench{Run: r}
 	servers := ""
 	return &suite.Suite{
-		Rounds: 3, Span: 1500 * time.Millisecond, Timeout: 9 * time.Minute,
+		Rounds: 3, Span: 1500 * time.Millisecond, Timeout: 9 * time.Minute, Swarms: true,
 		Flags: func(f *flag.FlagSet) {
 			f.IntVar(&b.conns, "conns", 15_000, "idle connections, and subscribers of the large fan-out")
 			f.IntVar(&b.subs, "subs", 1000, "subscribers of the small fan-out")
@@ -42,13 +40,6 @@ func New(r *suite.Run) *suite.Suite {
 				err = errors.New("-conns and -subs are 1 at least, -size 20")
 			}
 			return err
-		},
-		Begin: func(context.Context) (func() error, error) {
-			// The threads of the swarm and of the publisher block in the kernel, and Go takes their
-			// processors away only after up to 10 ms: without some to spare, what the rest of the
-			// load has to do waits as long, and that would be measured as the server's.
-			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
-			return func() error { return nil }, nil
 		},
 		Parts: func() []suite.Part {
 			return []suite.Part{

@@ -30,7 +30,7 @@ func NewDrip(ctx context.Context, addr string, topics []string, size int) (*Drip
 		return nil, fmt.Errorf("drip: %w", err)
 	}
 	for _, topic := range topics {
-		d.frames = append(d.frames, newFrame([]string{topic}, [][]byte{make([]byte, size)}, nil))
+		d.frames = append(d.frames, newFrame([]string{topic}, [][]byte{make([]byte, size)}))
 	}
 	return d, nil
 }
@@ -39,7 +39,7 @@ func NewDrip(ctx context.Context, addr string, topics []string, size int) (*Drip
 func (d *Drip) Publish(topic int, fill func(payload []byte)) error {
 	f := d.frames[topic]
 	d.sent++
-	f.number(d.sent, 0)
+	f.number(d.sent)
 	fill(f.payloads[0])
 	for !d.room(len(f.bytes)) {
 		if err := d.await(unix.POLLIN, time.Now().Add(patience)); err != nil {

@@ -32,8 +32,6 @@ type Config struct {
 	Size int
 	// Window is how many frames may be unanswered.
 	Window int
-	// Ordered has the messages numbered by a producer, as the SDK does.
-	Ordered bool
 	// Rate in frames a second; 0: as many as the window lets through.
 	Rate float64
 	// Stamp, if any, is told the payload of every message before its frame is sent, and the time at
@@ -77,18 +75,13 @@ func Dial(ctx context.Context, cfg Config) (*Hose, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("firehose: %w", err), conn.Close())
 	}
-	producer := make([]byte, 16)
-	_, _ = rand.Read(producer) // it never fails
-	if !cfg.Ordered {
-		producer = nil
-	}
 	for range cfg.Window {
 		payloads := make([][]byte, len(cfg.Topics))
 		for i := range payloads {
 			payloads[i] = make([]byte, cfg.Size)
-			_, _ = rand.Read(payloads[i])
+			_, _ = rand.Read(payloads[i]) // it never fails
 		}
-		h.room <- newFrame(cfg.Topics, payloads, producer)
+		h.room <- newFrame(cfg.Topics, payloads)
 	}
 	return h, nil
 }
@@ -166,7 +159,7 @@ func (h *Hose) send(ctx context.Context, span time.Duration, frames uint64) erro
 		if first+uint64(n) > maxNumber {
 			return errors.New("firehose: out of numbers")
 		}
-		f.number(first, number+1)
+		f.number(first)
 		if h.cfg.Stamp != nil {
 			for _, payload := range f.payloads {
 				h.cfg.Stamp(payload, due)

@@ -9,12 +9,10 @@ import (
 
 // Numbers of fields of PublishStreamRequest and of what is in it.
 const (
-	fieldProducerID = 3
-	fieldBatch      = 5
+	fieldBatch = 5
 
-	fieldRef         = 1
-	fieldMessage     = 2
-	fieldProducerSeq = 4
+	fieldRef     = 1
+	fieldMessage = 2
 
 	fieldTopic   = 1
 	fieldPayload = 2
@@ -36,17 +34,12 @@ type frame struct {
 	bytes    []byte
 	payloads [][]byte // of each message, in bytes
 	refs     []int    // where the ref of each message stands
-	seqs     []int    // where its producer_seq stands; empty: the messages have none
 }
 
-// newFrame encodes a message for each topic. A producer (16 bytes) numbers them; nil: nobody does.
-func newFrame(topics []string, payloads [][]byte, producer []byte) *frame {
+// newFrame encodes a message for each topic.
+func newFrame(topics []string, payloads [][]byte) *frame {
 	f := &frame{}
 	var ends []int // of payloads, the last thing in each message
-	if producer != nil {
-		f.bytes = protowire.AppendTag(f.bytes, fieldProducerID, protowire.BytesType)
-		f.bytes = protowire.AppendBytes(f.bytes, producer)
-	}
 	for i, topic := range topics {
 		var message []byte
 		message = protowire.AppendTag(message, fieldTopic, protowire.BytesType)
@@ -55,9 +48,6 @@ func newFrame(topics []string, payloads [][]byte, producer []byte) *frame {
 		message = protowire.AppendBytes(message, payloads[i])
 
 		size := 1 + fixedVarint + 1 + protowire.SizeBytes(len(message))
-		if producer != nil {
-			size += 1 + fixedVarint
-		}
 		f.bytes = protowire.AppendTag(f.bytes, fieldBatch, protowire.BytesType)
 		f.bytes = protowire.AppendVarint(f.bytes, uint64(size))
 		f.bytes = protowire.AppendTag(f.bytes, fieldRef, protowire.VarintType)
@@ -66,11 +56,6 @@ func newFrame(topics []string, payloads [][]byte, producer []byte) *frame {
 		f.bytes = protowire.AppendTag(f.bytes, fieldMessage, protowire.BytesType)
 		f.bytes = protowire.AppendBytes(f.bytes, message)
 		ends = append(ends, len(f.bytes))
-		if producer != nil {
-			f.bytes = protowire.AppendTag(f.bytes, fieldProducerSeq, protowire.VarintType)
-			f.seqs = append(f.seqs, len(f.bytes))
-			f.bytes = append(f.bytes, make([]byte, fixedVarint)...)
-		}
 	}
 	for i, end := range ends { // only now: f.bytes has stopped growing
 		f.payloads = append(f.payloads, f.bytes[end-len(payloads[i]):end])
@@ -78,14 +63,10 @@ func newFrame(topics []string, payloads [][]byte, producer []byte) *frame {
 	return f
 }
 
-// number gives the messages refs from first on, and the producer's number seq, the same in each
-// topic.
-func (f *frame) number(first, seq uint64) {
+// number gives the messages refs from first on.
+func (f *frame) number(first uint64) {
 	for i, at := range f.refs {
 		putFixed(f.bytes[at:], first+uint64(i))
-	}
-	for _, at := range f.seqs {
-		putFixed(f.bytes[at:], seq)
 	}
 }
 

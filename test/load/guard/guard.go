@@ -3,10 +3,8 @@
 package guard
 
 import (
-	"context"
 	"errors"
 	"flag"
-	"runtime"
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/suite"
@@ -22,18 +20,13 @@ type bench struct {
 func New(r *suite.Run) *suite.Suite {
 	b := &bench{Run: r}
 	return &suite.Suite{
-		Rounds: 3, Span: 4 * time.Second, Timeout: 9*time.Minute + 30*time.Second,
+		Rounds: 3, Span: 4 * time.Second, Timeout: 9*time.Minute + 30*time.Second, Swarms: true,
 		Flags: func(f *flag.FlagSet) { f.IntVar(&b.conns, "conns", 15_000, "subscribers of a broadcast") },
 		Check: func() error {
 			if b.conns < 200 || b.Span < time.Second {
 				return errors.New("-conns is 200 at least, -span 1s")
 			}
 			return nil
-		},
-		Begin: func(context.Context) (func() error, error) {
-			// threads of swarms block in the kernel; see edge
-			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
-			return func() error { return nil }, nil
 		},
 		// Each part has a file of its own, named like it.
 		Parts: func() []suite.Part {

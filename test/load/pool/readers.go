@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -86,7 +85,7 @@ func reads(ctx context.Context, arg []byte, orders <-chan string, say func(any) 
 	defer try.Catch(&err)
 	var r reading
 	try.Do(json.Unmarshal(arg, &r))
-	conn := try.Get(grpc.NewClient(r.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	conn := try.Get(suite.Dial(r.Addr))
 	defer func() { _ = conn.Close() }()
 	try.Do(say("ready"))
 	ctx, end := context.WithCancel(ctx)

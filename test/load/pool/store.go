@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -30,7 +30,7 @@ func startNode(ctx context.Context, s store.Settings) (_ *node, err error) {
 	s.ID, s.Listen, s.HTTP, s.Standalone, s.LogLevel = "bench", "127.0.0.1:0", "127.0.0.1:0", true, "error"
 	st := try.Get(store.New(ctx, s))
 	try.Do(st.Start(ctx))
-	conn, err := grpc.NewClient(st.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := suite.Dial(st.Addr())
 	if err != nil {
 		return nil, errors.Join(err, st.Stop(ctx))
 	}

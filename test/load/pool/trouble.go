@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/test/load/local"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -36,7 +35,7 @@ func (b *bench) trouble(ctx context.Context) (err error) {
 	programs.DB = b.pg.URL()
 	m := try.Get(b.Dir.StartMesh(ctx, programs, 1))
 	defer m.Stop()
-	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	conn := try.Get(suite.Dial(m.Router.Addr))
 	defer func() { _ = conn.Close() }()
 	d := &traffic{api: pushmeshv1.NewPublishServiceClient(conn)}
 	stop := d.start(ctx)
@@ -63,7 +62,7 @@ func (b *bench) asleep(ctx context.Context, m *local.Mesh, d *traffic) (err erro
 	defer try.Catch(&err)
 	lock := try.Get(pgx.Connect(ctx, b.pg.URL()))
 	defer func() { _ = lock.Close(ctx) }()
-	conn := try.Get(grpc.NewClient(m.Store.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	conn := try.Get(suite.Dial(m.Store.Addr))
 	defer func() { _ = conn.Close() }()
 	store := &node{conn: conn, api: meshv1.NewStoreServiceClient(conn)}
 	hit := func(ctx context.Context) error {

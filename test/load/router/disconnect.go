@@ -7,13 +7,11 @@ import (
 	"net"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/load/local"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
@@ -39,7 +37,7 @@ func (b *bench) disconnect(ctx context.Context) (err error) {
 		}))
 		defer func() { _ = s.Close() }()
 	}
-	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	conn := try.Get(suite.Dial(m.Router.Addr))
 	defer func() { _ = conn.Close() }()
 	api := pushmeshv1.NewSessionServiceClient(conn)
 	var took []float64

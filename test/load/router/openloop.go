@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/pushmesh/pushmesh/proto/codec"
@@ -16,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/window"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -126,7 +126,7 @@ type sender struct {
 }
 
 func newSender(ctx context.Context, j *job, s source, n int) (*sender, error) {
-	conn, err := grpc.NewClient(j.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithWriteBufferSize(256<<10),
+	conn, err := suite.Dial(j.Addr, grpc.WithWriteBufferSize(256<<10),
 		grpc.WithInitialWindowSize(4<<20), grpc.WithInitialConnWindowSize(8<<20),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{}), grpc.MaxCallRecvMsgSize(64<<20)))
 	if err != nil {

@@ -8,11 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/test/load/local"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
@@ -34,7 +32,7 @@ func (b *bench) presence(ctx context.Context) (err error) {
 	programs.RouterArgs = []string{"--presence-members", strconv.Itoa(presenceHeld + presenceCrowd)}
 	m := try.Get(b.Dir.StartMesh(ctx, programs, 1))
 	defer m.Stop()
-	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	conn := try.Get(suite.Dial(m.Router.Addr))
 	defer func() { _ = conn.Close() }()
 	try.Get(pushmeshv1.NewNamespaceServiceClient(conn).Put(ctx, &pushmeshv1.NamespaceServicePutRequest{
 		Namespace: &pushmeshv1.Namespace{Prefix: "crew", Policy: &pushmeshv1.Policy{Presence: true}},

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -54,7 +54,7 @@ func (b *bench) replayOf(ctx context.Context, name string, topics int, goal floa
 	if h.Refused() > 0 {
 		return row, fmt.Errorf("%d messages were refused", h.Refused())
 	}
-	conn := try.Get(grpc.NewClient(m.Store.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn := try.Get(suite.Dial(m.Store.Addr,
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{}), grpc.MaxCallRecvMsgSize(16<<20)),
 		grpc.WithInitialWindowSize(4<<20), grpc.WithInitialConnWindowSize(8<<20)))
 	defer func() { err = errors.Join(err, conn.Close()) }()

@@ -7,14 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -88,7 +87,7 @@ func (b *bench) scheduledRow(ctx context.Context, kill bool) (err error) {
 		name = "the same with a store killed in that second, shards of the other one: late, p99"
 		said += fmt.Sprintf("; shards of the one killed, %d: p50 %s, p99 %s, max %s", len(lost), ms(lost, .5), ms(lost, .99), ms(lost, 1))
 	} else {
-		said += "; CPU µs/message (of one store): " + used
+		said += "; of one store: " + used
 	}
 	b.Add(table.AtMost(name, table.Quantile(kept, .99), "ms", scheduledSoon, said))
 	return nil
@@ -97,7 +96,7 @@ func (b *bench) scheduledRow(ctx context.Context, kill bool) (err error) {
 // scheduleAll publishes messages that are due within the second after a time.
 func scheduleAll(ctx context.Context, router string, all []string, due time.Time) (err error) {
 	defer try.Catch(&err)
-	conn := try.Get(grpc.NewClient(router, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	conn := try.Get(suite.Dial(router))
 	defer func() { _ = conn.Close() }()
 	stream := try.Get(pushmeshv1.NewPublishServiceClient(conn).PublishStream(ctx))
 	const frame = 1000

@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -154,7 +153,7 @@ func (b *bench) paced(ctx context.Context, router string, span time.Duration) ([
 // ackFor writes cursors at the rate of the ACKs, one message each, until ctx ends. Sessions take
 // turns.
 func ackFor(ctx context.Context, store string, acks *atomic.Int64) error {
-	conn, err := grpc.NewClient(store, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := suite.Dial(store)
 	if err != nil {
 		return err
 	}

@@ -57,9 +57,9 @@ func New(r *suite.Run) *suite.Suite {
 			// is measured
 			debug.SetGCPercent(400)
 			if b.long {
-				return func() error { return nil }, roomFor(string(b.Dir), slices.Max(b.stored))
+				return nil, roomFor(string(b.Dir), slices.Max(b.stored))
 			}
-			return func() error { return nil }, nil
+			return nil, nil
 		},
 		Parts: func() []suite.Part {
 			if b.long {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 
@@ -55,9 +56,13 @@ type Suite struct {
 	// Flags, if any, declares further ones, and Check says what is wrong with them.
 	Flags func(f *flag.FlagSet)
 	Check func() error
+	// Swarms reports whether threads of swarms and of publishers block in the kernel. Go takes
+	// their processors away only after up to 10 ms: without some to spare, what the rest of the
+	// load has to do waits as long, and that would be measured as the server's.
+	Swarms bool
 	// Postgres reports whether the suite needs Run.DB.
 	Postgres bool
-	// Begin, if any, prepares what all parts use; end ends that.
+	// Begin, if any, prepares what all parts use; end, if any, ends that.
 	Begin func(ctx context.Context) (end func() error, err error)
 	// Parts returns them in the order in which they run, once flags are known.
 	Parts func() []Part
@@ -113,14 +118,18 @@ func Main(ctx context.Context, name string, begin func(*Run) *Suite, args []stri
 	defer func() { _ = os.RemoveAll(dir) }()
 	r.Dir = local.Dir(dir)
 	fmt.Println("load average at the start:", table.LoadAverage())
+	if s.Swarms {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
+	}
 	if s.Postgres {
 		r.DB = try.Get(disk.Start(ctx))
 		defer func() { err = errors.Join(err, r.DB.Close()) }()
 		fmt.Println("postgres:", r.DB.Settings)
 	}
 	if s.Begin != nil {
-		end := try.Get(s.Begin(ctx))
-		defer func() { err = errors.Join(err, end()) }()
+		if end := try.Get(s.Begin(ctx)); end != nil {
+			defer func() { err = errors.Join(err, end()) }()
+		}
 	}
 	r.parts(ctx, o.only, s.Parts())
 	return errors.Join(table.Print(os.Stdout, r.rows), table.WriteJSON(o.json, r.rows), ctx.Err())

@@ -32,9 +32,6 @@ func (s *Swarm) Await(each int) {
 	}
 }
 
-// Goal is what Await named last.
-func (s *Swarm) Goal() int { return int(s.goal) }
-
 // Reached says that all have what Await named.
 func (s *Swarm) Reached() bool { return s.reached == len(s.conns) }
 

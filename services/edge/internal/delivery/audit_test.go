@@ -440,12 +440,12 @@ func (a *auditor) totals() {
 		{"positions", inUse["positions"], a.tracks},
 		{"parts of positions", inUse["parts of positions"], a.trackMores},
 		{"parts of connections", inUse["parts of connections"], a.mores},
-		{"send queues", inUse["outboxes"], a.queues},
+		{"send queues", inUse["send queues"], a.queues},
 		{"beginnings", inUse["beginnings"], a.pendings},
 		{"parts of subscriptions", inUse["subscriptions with wildcards"], a.sharers},
 		{"filters", inUse["filters"], len(a.wild)},
 		{"filters by name", len(h.wildcards.byName), len(a.wild)},
-		{"owing", int(s.Owing[0]), a.queues},
+		{"owing", int(s.QueuesBySize[0]), a.queues},
 		{"topics", int(s.Topics), inUse["topics"]},
 	} {
 		if c.got != c.want {

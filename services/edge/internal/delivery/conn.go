@@ -139,7 +139,7 @@ func (h *Hub) less(c *conn) {
 }
 
 // Open makes a connection of a socket that was accepted. Where the edge is stopping it is closing
-// already, and owes the reason.
+// already, and the reason is queued.
 func (h *Hub) Open() (slot, gen uint32) {
 	c := h.conns.take()
 	c.state, c.heard = stateNew, h.ms
@@ -166,7 +166,7 @@ func (h *Hub) Gen(slot uint32) uint32 {
 	return 0
 }
 
-// fail owes the connection an Error about itself and closes it.
+// fail queues an Error about the connection itself and closes it.
 func (h *Hub) fail(c *conn, why wirev1.Code, text string) { h.failErr(c, code.New(why, text)) }
 
 // failErr closes the connection with the reason of err.
@@ -224,7 +224,7 @@ func (h *Hub) Gone(slot uint32) {
 	h.recycle(c)
 }
 
-// teardown drops what a connection is owed whose socket has ended, hands in what its session has
+// teardown drops the queue of a connection whose socket has ended, hands in what its session has
 // not saved, then takes its subscriptions apart, a few at a time.
 type teardown struct{ c *conn }
 
@@ -271,7 +271,7 @@ func (h *Hub) recycle(c *conn) {
 	}
 	h.wheel.Clear(c.slot)
 	h.links.Forget(&c.link)
-	c.out.DropAll(math.MaxInt) // what was owed to it since
+	c.out.DropAll(math.MaxInt) // what was queued since
 	h.texts.Drop(c.clientID)
 	c.clientID = ""
 	if c.connMore != noConnMore {

@@ -63,7 +63,7 @@ func (j *pausing) step(h *Hub) bool {
 	return false
 }
 
-// drainStep closes a connection that was told to go once it owes nothing and is owed nothing.
+// drainStep closes a connection that was told to go once nothing is un-ACKed or queued.
 func (h *Hub) drainStep(c *conn) {
 	if h.now < c.deadline && (c.unacked > 0 || c.out.Len() > 0 || c.claims.Waits()) {
 		h.wheel.Sooner(c.slot, h.now+int64(Tick))

@@ -101,8 +101,8 @@ func TestWhoOwesDurableMessagesKeepsTheConnection(t *testing.T) {
 			w.mesh.Live(upstreamtest.Encode("talk", 0, 0, strings.Repeat("e", 10_000)))
 			w.settle()
 		}
-		if s := w.h.Stats(); s.Payments == 0 || s.Closes != (ByCode{}) || s.Drops != (ByCode{}) {
-			t.Fatalf("%d payments, closes %v, drops %v", s.Payments, s.Closes, s.Drops)
+		if s := w.h.Stats(); s.Trims == 0 || s.Closes != (ByCode{}) || s.Drops != (ByCode{}) {
+			t.Fatalf("%d trims, closes %v, drops %v", s.Trims, s.Closes, s.Drops)
 		}
 		c.slow, other.slow = false, false
 		if other.take(); len(other.got) != 10 {
@@ -342,10 +342,10 @@ func TestAnAckStopsItsOwnRedelivery(t *testing.T) {
 }
 
 // What was queued before a topic's log began anew can't be read again: neither a full queue nor one
-// that pays for others takes it away. What came after it can.
+// that is trimmed takes it away. What came after it can.
 func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
 	for name, take := range map[string]func(w *world, c *conn){
-		"it pays":           func(w *world, c *conn) { w.h.trimDurable(c, 0); c.out.Compact() },
+		"it is trimmed":     func(w *world, c *conn) { w.h.trimDurable(c, 0); c.out.Compact() },
 		"the queue is full": func(w *world, _ *conn) { w.mesh.Send("room/1", "z") },
 	} {
 		w := newWorld(t, Limits{QueueMessages: 4})
@@ -363,7 +363,7 @@ func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
 			t.Fatalf("%s: %d messages are left", name, at.out.Messages())
 		}
 		want := []string{"room/1/1", "room/1/2", "Progress room/1 0..0 EPOCH_CHANGED", "room/1/1", "room/1/2"}
-		if name != "it pays" {
+		if name != "it is trimmed" {
 			want = append(want, "room/1/3")
 		}
 		c.slow = false
@@ -380,7 +380,7 @@ func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
 
 // Who is being closed and owes more than anybody else gives all of it up at once where the edge has
 // no memory left: nobody pays for a client that does not even read why it was closed.
-func TestWhoIsClosedAndOwesMostIsCut(t *testing.T) {
+func TestLargestQueueOfWhoIsClosedIsCut(t *testing.T) {
 	w, _ := limited(t, 500<<10, 1, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
 	c, other := w.connect(&wirev1.Hello{HeartbeatMs: 600_000}), w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
 	other.subscribe(&wirev1.Subscribe{Id: 1, Filter: "talk"})
@@ -400,11 +400,11 @@ func TestWhoIsClosedAndOwesMostIsCut(t *testing.T) {
 		w.settle()
 		n++
 	}
-	if s := w.h.Stats(); at.out.Len() != 0 || s.Payments == 0 || s.Drops != (ByCode{}) || !w.h.Status(c.slot).Overdue {
-		t.Fatalf("%d items are left, %d payments, drops %v", at.out.Len(), s.Payments, s.Drops)
+	if s := w.h.Stats(); at.out.Len() != 0 || s.Trims == 0 || s.Drops != (ByCode{}) || !w.h.Status(c.slot).Overdue {
+		t.Fatalf("%d items are left, %d trims, drops %v", at.out.Len(), s.Trims, s.Drops)
 	}
 	if other.slow = false; len(other.texts()) != n {
-		t.Fatal("who owes less has lost something")
+		t.Fatal("who has less queued has lost something")
 	}
 }
 

@@ -186,7 +186,7 @@ func (h *Hub) Stats() Stats {
 	s.Unhealthy = int64(h.links.Unhealthy())
 	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
 	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
-	h.depths(&s)
+	h.queueSizes(&s)
 	s.Claims = *h.rooms.claims.Stats()
 	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
 	s.Recalled = h.groups.room.Stats().Recalled
@@ -205,7 +205,7 @@ type Limits struct {
 	ReceiveWindow    uint32
 	HandshakeTimeout time.Duration
 	FrameTimeout     time.Duration // for a frame that has begun
-	StuckTimeout     time.Duration // for a client that takes nothing of what it is owed
+	StuckTimeout     time.Duration // for a client that takes nothing of what is queued
 	ReadBytes        int           // asked for at a time by a subscription that is behind
 	// seqs of a topic that a session may be sent behind the first that it has not settled;
 	// cursor.Span at most

@@ -129,7 +129,7 @@ func TestMatchingLooksAtEachOnce(t *testing.T) {
 
 // The deepest queues are seen from outside: how many connections owe how much, and how much the one
 // owes that owes most.
-func TestDepthsAreCounted(t *testing.T) {
+func TestQueuesAreCountedBySize(t *testing.T) {
 	w := newWorld(t, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
 	var held []int
 	for i, n := range []int{0, 1, 70, 70, 300, 1100, 5000} { // KiB
@@ -144,11 +144,11 @@ func TestDepthsAreCounted(t *testing.T) {
 		held = append(held, w.h.conns.get(c.slot).out.Held())
 	}
 	s := w.h.Stats()
-	if want := [len(Depths)]int64{6, 5, 3, 2, 1}; s.Owing != want {
-		t.Errorf("%v connections owe %v bytes, want %v: %v", s.Owing, Depths, want, held)
+	if want := [len(QueueSizes)]int64{6, 5, 3, 2, 1}; s.QueuesBySize != want {
+		t.Errorf("%v connections owe %v bytes, want %v: %v", s.QueuesBySize, QueueSizes, want, held)
 	}
-	if most := int64(held[len(held)-1]); s.Deepest > most || s.Deepest < most-most/8 {
-		t.Errorf("who owes most owes %d, and %d is told", most, s.Deepest)
+	if most := int64(held[len(held)-1]); s.LargestQueue > most || s.LargestQueue < most-most/8 {
+		t.Errorf("the largest queue has %d bytes, and %d is told", most, s.LargestQueue)
 	}
 }
 

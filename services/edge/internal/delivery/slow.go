@@ -6,15 +6,16 @@ import (
 	"github.com/pushmesh/pushmesh/internal/events"
 )
 
-// Sizes by which queues are counted: bytes at least, kernel memory of stalled sockets included.
-var Depths = [...]int{1, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
+// QueueSizes are the sizes by which queues are counted: bytes at least, kernel memory of stalled
+// sockets included.
+var QueueSizes = [...]int{1, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
 
-// depths fills in how large queues are.
-func (h *Hub) depths(s *Stats) {
-	s.Owing[0] = int64(h.queues.InUse())
-	h.queues.AtLeast(Depths[1:], s.Owing[1:])
+// queueSizes fills in how large queues are.
+func (h *Hub) queueSizes(s *Stats) {
+	s.QueuesBySize[0] = int64(h.queues.InUse())
+	h.queues.AtLeast(QueueSizes[1:], s.QueuesBySize[1:])
 	if _, held, ok := h.queues.Largest(); ok {
-		s.Deepest = int64(held)
+		s.LargestQueue = int64(held)
 	}
 }
 

@@ -24,7 +24,7 @@ func (h *Hub) InUse() map[string]int {
 	return map[string]int{
 		"connections": int(h.stats.Connections), "queued bytes": int(h.queues.Bytes()), "un-ACKed": int(h.stats.Unacked), "ranges": h.replay.pinned,
 		"subscriptions": h.subSlab.Taken(), "subscriptions with wildcards": h.subMores.Taken(), "positions": h.tracks.Taken(), "parts of positions": h.trackMore.Taken(), "beginnings": h.starter.pendings.Taken(),
-		"parts of connections": h.connMores.Taken(), "outboxes": h.queues.InUse(), "topics": h.states.Taken(), "reads": h.replay.reads.Taken(),
+		"parts of connections": h.connMores.Taken(), "send queues": h.queues.InUse(), "topics": h.states.Taken(), "reads": h.replay.reads.Taken(),
 		"filters": h.wildcards.pool.Taken(), "names": h.texts.Taken(), "records of links": h.links.Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held),
 	}
 }
@@ -34,15 +34,15 @@ type Stats struct {
 	Connections   int64 // held now
 	Subscriptions int64 // held now
 	// with a subscription of their own, or durable and seen under a wildcard
-	Topics      int64
-	Unacked     int64              // messages in windows now
-	QueuedBytes int64              // owed to connections now
-	BudgetBytes int64              // of the budget, used now
-	KernelBytes int64              // of them, what the kernel holds for sockets that are stuck
-	Stuck       int64              // connections whose socket is stuck now
-	Owing       [len(Depths)]int64 // connections that owe at least so many bytes now
-	// bytes of the connection that owes most, to an eighth; 0: nobody owes much
-	Deepest int64
+	Topics       int64
+	Unacked      int64                  // messages in windows now
+	QueuedBytes  int64                  // in send queues now
+	BudgetBytes  int64                  // of the budget, used now
+	KernelBytes  int64                  // of them, what the kernel holds for sockets that are stuck
+	Stuck        int64                  // connections whose socket is stuck now
+	QueuesBySize [len(QueueSizes)]int64 // queues of at least so many bytes now
+	// bytes of the largest queue, to an eighth; 0: none is large
+	LargestQueue int64
 	// of those, the ones that stand still behind a message that is never ACKed
 	StandingNow int64
 	// subscriptions that read on from the log, as of the last second or so
@@ -58,10 +58,10 @@ type Stats struct {
 	Resumed      uint64 // times one came level again
 	StandStills  uint64 // messages read again because a session stood still behind them
 	LogReads     uint64 // ranges asked for
-	// crossings of a level of a queue's depth that were not told, for their number
+	// crossings of a level of a queue that were not told, for their number
 	HeldBack uint64
-	// times that a connection gave up some of what it owed, because the budget was used up
-	Payments    uint64
+	// times that a queue was trimmed, because the budget was used up
+	Trims       uint64
 	Acks        uint64 // messages ACKed
 	Nacks       uint64
 	StaleAcks   uint64 // entries of a wrong epoch, or for nothing that was un-ACKed

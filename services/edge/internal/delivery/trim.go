@@ -57,7 +57,7 @@ func (h *Hub) trim(c *conn) {
 	if h.trimming != nil {
 		h.trimming(c)
 	}
-	h.stats.Payments++
+	h.stats.Trims++
 	held := c.out.Held()
 	if c.state != stateOpen {
 		h.cut(c, wirev1.Code_CODE_MEMORY_BUDGET, "")

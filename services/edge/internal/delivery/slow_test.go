@@ -137,8 +137,8 @@ func TestCrossingsAreBounded(t *testing.T) {
 	for _, ok := r.Take(); ok; _, ok = r.Take() {
 		n++
 	}
-	if s := w.h.Stats(); n != warnedMost || s.HeldBack != 21 || s.Stuck != warnedMost+21 || s.Owing[0] != s.Stuck || s.KernelBytes != 4000*s.Stuck {
-		t.Fatalf("%d were told of, %d held back; %d are stuck, %d owe, the kernel holds %d", n, s.HeldBack, s.Stuck, s.Owing[0], s.KernelBytes)
+	if s := w.h.Stats(); n != warnedMost || s.HeldBack != 21 || s.Stuck != warnedMost+21 || s.QueuesBySize[0] != s.Stuck || s.KernelBytes != 4000*s.Stuck {
+		t.Fatalf("%d were told of, %d held back; %d are stuck, %d owe, the kernel holds %d", n, s.HeldBack, s.Stuck, s.QueuesBySize[0], s.KernelBytes)
 	}
 }
 

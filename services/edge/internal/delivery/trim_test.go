@@ -24,9 +24,9 @@ func limited(t tester, total int64, n int, lim Limits) (*world, *budget.Pool) {
 }
 
 // Whatever the mix of topics, policies, sizes, stuck sockets and readers: no more is there than the
-// budget has, nobody pays while another owes more, and what is durable comes to everyone in the
-// end, once and in order.
-func TestWhoOwesMostPays(t *testing.T) {
+// budget has, no queue is trimmed while another is larger, and what is durable comes to everyone in
+// the end, once and in order.
+func TestLargestQueueIsTrimmed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const total = 1 << 20
 		w, _ := limited(t, total, 1, Limits{QueueBytes: 256 << 10})
@@ -44,7 +44,7 @@ func TestWhoOwesMostPays(t *testing.T) {
 			f.slow = rapid.IntRange(0, 3).Draw(t, "slow") > 0
 			all = append(all, f)
 		}
-		watchPayments(w, t)
+		watchTrims(w, t)
 		sent := uint64(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			f := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
@@ -106,9 +106,9 @@ func TestWhoOwesMostPays(t *testing.T) {
 	})
 }
 
-// Where the edge has no memory left for others, who owes most and has DROP_OLDEST loses its oldest
+// Where the edge has no memory left for others, the largest queue with DROP_OLDEST loses its oldest
 // messages, each of which is named, and keeps its connection.
-func TestWhoDropsTheOldestPaysWithNamedHoles(t *testing.T) {
+func TestDropOldestIsTrimmedToNamedHoles(t *testing.T) {
 	const total, size, n = 256 << 10, 10_000, 20
 	w, _ := limited(t, total, 1, Limits{QueueBytes: 64 << 20, QueueMessages: 10_000})
 	c, other := w.connect(&wirev1.Hello{HeartbeatMs: 600_000}), w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
@@ -133,8 +133,8 @@ func TestWhoDropsTheOldestPaysWithNamedHoles(t *testing.T) {
 		}
 		checkBudget(t, w.h)
 	}
-	if s := w.h.Stats(); s.Payments == 0 || s.Closes != (ByCode{}) {
-		t.Fatalf("%d payments, closes %v", s.Payments, s.Closes)
+	if s := w.h.Stats(); s.Trims == 0 || s.Closes != (ByCode{}) {
+		t.Fatalf("%d trims, closes %v", s.Trims, s.Closes)
 	}
 	c.slow, other.slow = false, false
 	if other.take(); len(other.got) != 8 {
@@ -174,14 +174,14 @@ func (f *follower) checkAny(w *world) {
 	f.check(w)
 }
 
-// watchPayments fails where somebody pays who owes less than another, by more than a class.
-func watchPayments(w *world, t tester) {
+// watchTrims fails where a queue is trimmed that is smaller than another, by more than a class.
+func watchTrims(w *world, t tester) {
 	h := w.h
 	h.trimming = func(c *conn) {
 		owed := c.out.Held()
 		for slot := range h.conns.len() {
 			if o := h.conns.get(slot); o.out.Held() > owed+owed/8 && o.out.Held() >= 2<<10 {
-				t.Fatalf("who owes %d pays, another owes %d", owed, o.out.Held())
+				t.Fatalf("a queue of %d bytes is trimmed, another has %d", owed, o.out.Held())
 			}
 		}
 	}
@@ -202,9 +202,9 @@ func checkBudget(t tester, h *Hub) {
 	}
 }
 
-// A subscription that waits for room in the queue goes on where that was paid away, though nothing
+// A subscription that waits for room in the queue goes on where that was trimmed, though nothing
 // is left in it that could leave and wake it.
-func TestWhoWaitsGoesOnWhereTheQueueWasPaidAway(t *testing.T) {
+func TestWhoWaitsGoesOnWhereTheQueueWasTrimmed(t *testing.T) {
 	w := newWorld(t, Limits{QueueMessages: 8})
 	w.mesh.Append("room/1", "a", "b")
 	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
