@@ -61,7 +61,7 @@ func (d *rankedDelivery) settle(t *track) {
 	if topK == 0 && t.rank == nil {
 		return
 	}
-	more := d.hub.trackmore(t)
+	more := d.hub.tracks.more(t)
 	if more.rank == nil {
 		more.rank = &rankState{}
 	}

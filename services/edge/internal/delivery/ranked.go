@@ -169,8 +169,8 @@ func (d *rankedDelivery) lineUp(t *track, k *ranked.Ranking[rankMember], member 
 	d.lined(t, k, o, out)
 }
 
-// lineUpAll is line for a track that wants all messages of a ranking: only the best are looked at, by
-// their places.
+// lineUpAll is lineUp for a track that wants all messages of a ranking: only the best are looked
+// at, by their places.
 func (d *rankedDelivery) lineUpAll(t *track, k *ranked.Ranking[rankMember], o ranked.Order, best []uint32, skips bool) {
 	first, last := o.From, o.From+uint64(len(k.Messages))-1
 	next := first

@@ -197,7 +197,7 @@ func (r *replayer) arrived(t *track, j *arrival) {
 		r.firstArrived(t, e)
 		return
 	}
-	r.hub.trackless(t)
+	r.hub.tracks.less(t)
 	if !t.behind {
 		return
 	}
@@ -229,7 +229,7 @@ func (r *replayer) arrived(t *track, j *arrival) {
 // holdRange has a track hand on what is in a range.
 func (r *replayer) holdRange(t *track, e *exchange.Range) {
 	r.releaseRange(t)
-	more := r.hub.trackmore(t)
+	more := r.hub.tracks.more(t)
 	more.rng, more.rngAt = e, 0
 	r.pinned++
 }
@@ -246,7 +246,7 @@ func (r *replayer) putOff(t *track, why wirev1.Code) {
 }
 
 func (r *replayer) readLater(t *track) {
-	more := r.hub.trackmore(t)
+	more := r.hub.tracks.more(t)
 	more.retryAt, more.few = r.hub.now+int64(readAgain), false
 	r.hub.wheel.Sooner(t.c.slot, t.retryAt)
 }
@@ -255,7 +255,7 @@ func (r *replayer) readLater(t *track) {
 // before.
 func (r *replayer) readFewSoon(t *track) {
 	if t.retryAt == 0 && !t.few {
-		more := r.hub.trackmore(t)
+		more := r.hub.tracks.more(t)
 		more.few, more.retryAt = true, r.hub.now+int64(fewAfter)
 		r.hub.wheel.Sooner(t.c.slot, more.retryAt)
 	}
@@ -263,9 +263,9 @@ func (r *replayer) readFewSoon(t *track) {
 
 func (r *replayer) noRetry(t *track) {
 	if t.retryAt != 0 || t.few {
-		more := r.hub.trackmore(t)
+		more := r.hub.tracks.more(t)
 		more.retryAt, more.few = 0, false
-		r.hub.trackless(t)
+		r.hub.tracks.less(t)
 	}
 }
 
@@ -334,10 +334,10 @@ func (r *replayer) rangeEnds(t *track) {
 
 func (r *replayer) releaseRange(t *track) {
 	if t.rng != nil {
-		more := r.hub.trackmore(t)
+		more := r.hub.tracks.more(t)
 		more.rng, more.rngAt = nil, 0
 		r.pinned--
-		r.hub.trackless(t)
+		r.hub.tracks.less(t)
 	}
 }
 

@@ -1,7 +1,7 @@
-// Package ranked is what an event loop knows of ranked delivery: the candidates of topics that gather
-// for a window, the rankings that are under way for those who wait, and the order in which one of
-// them is handed what a ranking says. Package ranking does the ranking itself, off the loops. Members
-// are delivery's own, of type M: who waits, whoever that is.
+// Package ranked is what an event loop knows of ranked delivery: the candidates of topics that
+// gather for a window, the rankings that are under way for those who wait, and the order in which
+// one of them is handed what a ranking says. Package ranking does the ranking itself, off the
+// loops. Members are delivery's own, of type M: who waits, whoever that is.
 package ranked
 
 import (
