@@ -5,7 +5,6 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
@@ -72,28 +71,5 @@ func TestCandidatesAreBounded(t *testing.T) {
 	room.Add(w, messages(5, 3))
 	if !room.Full() || len(w.Messages) != 2 {
 		t.Fatalf("%d messages, full %t", len(w.Messages), room.Full())
-	}
-}
-
-func TestCheck(t *testing.T) {
-	p := &policy.Policy{Rank: &pushmeshv1.RankPolicy{}}
-	for name, c := range map[string]struct {
-		m    *wirev1.Subscribe
-		p    *policy.Policy
-		code wirev1.Code
-	}{
-		"a session":          {&wirev1.Subscribe{Start: wirev1.Start_START_SESSION}, p, wirev1.Code_CODE_OK},
-		"a group":            {&wirev1.Subscribe{Group: "g"}, p, wirev1.Code_CODE_UNSUPPORTED},
-		"a position":         {&wirev1.Subscribe{Start: wirev1.Start_START_AFTER_SEQ}, p, wirev1.Code_CODE_UNSUPPORTED},
-		"the newest alone":   {&wirev1.Subscribe{Overflow: wirev1.Overflow_OVERFLOW_CONFLATE}, p, wirev1.Code_CODE_UNSUPPORTED},
-		"without the policy": {&wirev1.Subscribe{}, &policy.Policy{}, wirev1.Code_CODE_INVALID_ARGUMENT},
-	} {
-		got := wirev1.Code_CODE_OK
-		if err := Check(c.m, c.p); err != nil {
-			got = err.Code
-		}
-		if got != c.code {
-			t.Errorf("%s: %v", name, got)
-		}
 	}
 }
