@@ -26,12 +26,18 @@ const (
 	ackedLooks = 4
 )
 
-// ackFrame takes an Ack without making garbage of it; ok is false where it is malformed, done where
+// acks takes what clients answer to messages.
+type acks struct {
+	hub     *Hub
+	serials uint32 // given to entries of Acks
+}
+
+// frame takes an Ack without making garbage of it; ok is false where it is malformed, done where
 // the rest of it is for another time: the connection remembers how far it has come.
-func (h *Hub) ackFrame(c *conn, body []byte) (done, ok bool) {
+func (k *acks) frame(c *conn, body []byte) (done, ok bool) {
 	for rest := body[c.ackAt:]; len(rest) > 0; {
-		if h.cost.Items >= ackLooks {
-			h.ackLater(c, len(body)-len(rest), 0)
+		if k.hub.cost.Items >= ackLooks {
+			k.later(c, len(body)-len(rest), 0)
 			return false, true
 		}
 		at := len(body) - len(rest)
@@ -45,7 +51,7 @@ func (h *Hub) ackFrame(c *conn, body []byte) (done, ok bool) {
 		}
 		field := rest[:n]
 		rest = rest[n:]
-		h.looked(entryLooks)
+		k.hub.looked(entryLooks)
 		if num != 1 || typ != protowire.BytesType {
 			continue
 		}
@@ -56,29 +62,29 @@ func (h *Hub) ackFrame(c *conn, body []byte) (done, ok bool) {
 		}
 		again := c.ackSerial != 0
 		if e.serial = c.ackSerial; !again {
-			h.ackSerials = max(h.ackSerials+1, 1)
-			e.serial = h.ackSerials
+			k.serials = max(k.serials+1, 1)
+			e.serial = k.serials
 		}
-		if !h.ack(c, &e, again) {
-			h.ackLater(c, at, e.serial)
+		if !k.entry(c, &e, again) {
+			k.later(c, at, e.serial)
 			return false, true
 		}
 		if again {
-			h.ackLater(c, 0, 0)
+			k.later(c, 0, 0)
 		}
 	}
 	if c.ackAt != 0 || c.ackSerial != 0 {
-		h.ackLater(c, 0, 0)
+		k.later(c, 0, 0)
 	}
 	return true, true
 }
 
-// ackLater notes where an Ack is gone on with: at a byte of its body, with the entry that serial
+// later notes where an Ack is gone on with: at a byte of its body, with the entry that serial
 // names in hand, or 0. 0 and 0: nowhere.
-func (h *Hub) ackLater(c *conn, at int, serial uint32) {
-	more := h.more(c)
+func (k *acks) later(c *conn, at int, serial uint32) {
+	more := k.hub.more(c)
 	more.ackAt, more.ackSerial = uint32(at), serial
-	h.less(c)
+	k.hub.less(c)
 }
 
 func (e *ackEntry) decode(b []byte) bool {
@@ -115,53 +121,53 @@ func (e *ackEntry) decode(b []byte) bool {
 	return true
 }
 
-// ack does what an entry says; done is false where there is more to do. again says that it has
+// entry does what an entry says; done is false where there is more to do. again says that it has
 // begun before.
-func (h *Hub) ack(c *conn, e *ackEntry, again bool) (done bool) {
+func (k *acks) entry(c *conn, e *ackEntry, again bool) (done bool) {
 	found := 0
-	if ts := h.topics.Get(unsafe.String(unsafe.SliceData(e.topic), len(e.topic))); ts != nil {
-		for _, t := range h.tracksOf(c, ts) {
+	if ts := k.hub.topics.Get(unsafe.String(unsafe.SliceData(e.topic), len(e.topic))); ts != nil {
+		for _, t := range k.hub.tracks.of(c, ts) {
 			if e.sub != 0 && !t.hasID(e.sub) || e.epoch != 0 && e.epoch != t.epoch {
 				continue
 			}
-			n, over := h.ackTrack(t, e)
+			n, over := k.track(t, e)
 			found += n
 			if !over {
-				h.stats.Acks += uint64(found)
+				k.hub.stats.Acks += uint64(found)
 				return false
 			}
 		}
 	}
 	for _, g := range c.groups {
-		found += h.groups.ack(g, e)
+		found += k.hub.groups.ack(g, e)
 	}
 	if found == 0 && !again {
-		h.stats.StaleAcks++
+		k.hub.stats.StaleAcks++
 	}
-	h.stats.Acks += uint64(found)
+	k.hub.stats.Acks += uint64(found)
 	return true
 }
 
-// ackTrack settles what an entry covers and says how many messages that were, and whether these
+// track settles what an entry covers and says how many messages that were, and whether these
 // were all.
-func (h *Hub) ackTrack(t *track, a *ackEntry) (n int, done bool) {
+func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
 	if t.win == nil {
 		return 0, true
 	}
-	n = h.ackParked(t, a.seq, a.through)
+	n = k.parked(t, a.seq, a.through)
 	if t.win == nil {
 		return n, true
 	}
 	if !a.through {
 		if e := t.win.find(a.seq); e != nil && e.sends > 0 {
-			h.acked(t, e)
+			k.acked(t, e)
 			n++
 		}
 		return n, true
 	}
 	if t.ackSerial != a.serial {
 		// what is sent from here on the entry does not cover, however long it takes
-		more := h.trackmore(t)
+		more := k.hub.tracks.more(t)
 		more.ackSerial, more.ackTo = a.serial, min(a.seq, t.win.lastSent())
 	}
 	to, some := t.ackTo, false
@@ -171,35 +177,35 @@ func (h *Hub) ackTrack(t *track, a *ackEntry) (n int, done bool) {
 			break
 		}
 		if e.m == nil || e.sends == 0 || e.nacked {
-			h.looked(1)
+			k.hub.looked(1)
 			continue
 		}
-		if some && h.cost.Items >= ackLooks {
+		if some && k.hub.cost.Items >= ackLooks {
 			return n, false
 		}
-		h.acked(t, e)
-		h.looked(ackedLooks)
+		k.acked(t, e)
+		k.hub.looked(ackedLooks)
 		n, some = n+1, true
 	}
 	return n, true
 }
 
-func (h *Hub) acked(t *track, e *entry) {
+func (k *acks) acked(t *track, e *entry) {
 	if t.cur != nil {
 		t.cur.Settle(e.seq, e.seq)
-		h.sessions.cursorChanged(t)
+		k.hub.sessions.cursorChanged(t)
 	}
-	h.tellDelivered(t, e.seq)
-	h.leaves(t, e)
+	k.hub.tellDelivered(t, e.seq)
+	k.hub.windows.leaves(t, e)
 }
 
-// ackParked takes ACKs that come after their message has left the window.
-func (h *Hub) ackParked(t *track, seq uint64, through bool) (n int) {
+// parked takes ACKs that come after their message has left the window.
+func (k *acks) parked(t *track, seq uint64, through bool) (n int) {
 	w := t.win
 	if len(w.parked) == 0 {
 		return 0
 	}
-	h.looked(len(w.parked))
+	k.hub.looked(len(w.parked))
 	for _, p := range w.parked {
 		if p != seq && (!through || p > seq) {
 			continue
@@ -207,14 +213,14 @@ func (h *Hub) ackParked(t *track, seq uint64, through bool) (n int) {
 		if t.cur != nil {
 			t.cur.Settle(p, p)
 		}
-		h.tellDelivered(t, p)
+		k.hub.tellDelivered(t, p)
 	}
-	h.sessions.cursorChanged(t)
+	k.hub.sessions.cursorChanged(t)
 	n = w.unpark(through, seq)
-	h.waker.wake(t.c) // the floor may have moved
+	k.hub.waker.wake(t.c) // the floor may have moved
 	t.c.timedOut -= min(t.c.timedOut, uint32(n))
 	if len(w.parked) == 0 && len(w.live()) == 0 {
-		h.giveWindow(t)
+		k.hub.windows.give(t)
 	}
 	return n
 }
@@ -222,27 +228,27 @@ func (h *Hub) ackParked(t *track, seq uint64, through bool) (n int) {
 // maxNackDelay bounds how long a Nack may put a redelivery off.
 const maxNackDelay = uint32(60 * 60 * 1000)
 
-func (h *Hub) nack(c *conn, m *wirev1.Nack) {
-	h.stats.Nacks++
+func (k *acks) nack(c *conn, m *wirev1.Nack) {
+	k.hub.stats.Nacks++
 	found := false
 	for _, g := range c.groups {
-		found = h.groups.nack(g, m) || found
+		found = k.hub.groups.nack(g, m) || found
 	}
-	ts := h.topics.Get(m.GetTopic())
+	ts := k.hub.topics.Get(m.GetTopic())
 	if ts == nil {
 		if !found {
-			h.stats.StaleAcks++
+			k.hub.stats.StaleAcks++
 		}
 		return
 	}
-	for _, t := range h.tracksOf(c, ts) {
+	for _, t := range k.hub.tracks.of(c, ts) {
 		if m.GetSub() != 0 && !t.hasID(m.GetSub()) || t.win == nil {
 			continue
 		}
 		if e := t.win.find(m.GetSeq()); e != nil && e.sends > 0 && !e.queued {
 			e.nacked = true
-			e.due = h.now + int64(min(m.GetDelayMs(), maxNackDelay))*1e6
-			h.wheel.Sooner(c.slot, e.due)
+			e.due = k.hub.now + int64(min(m.GetDelayMs(), maxNackDelay))*1e6
+			k.hub.wheel.Sooner(c.slot, e.due)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // in long ones now and then.
 func audit(t tester, h *Hub) {
 	t.Helper()
-	if h.stats.Connections > auditedMost || h.tracks.Taken() > auditedMost {
+	if h.stats.Connections > auditedMost || h.tracks.slab.Taken() > auditedMost {
 		return
 	}
 	a := &auditor{t: t, h: h, out: map[waitingFor]int{}, topics: map[*topicState]int{}, exact: map[*topicState]int{}, wild: map[*filter]int{}}
@@ -307,7 +307,7 @@ func (a *auditor) group(c *conn, g *member) {
 // was set too late, shows here.
 func auditTimes(t tester, h *Hub) {
 	t.Helper()
-	if h.stats.Connections > auditedMost || h.tracks.Taken() > auditedMost {
+	if h.stats.Connections > auditedMost || h.tracks.slab.Taken() > auditedMost {
 		return
 	}
 	for slot := range h.conns.len() {
@@ -452,7 +452,7 @@ func (a *auditor) totals() {
 			a.t.Fatalf("%s: %d are counted, and there are %d", c.what, c.got, c.want)
 		}
 	}
-	if h.cfg.Budget == nil && s.BudgetBytes != a.held+int64(h.ranked.bytes) && s.BudgetBytes != a.held {
+	if h.cfg.Budget == nil && s.BudgetBytes != a.held+int64(h.ranked.room.Bytes()) && s.BudgetBytes != a.held {
 		a.t.Fatalf("%d bytes of the budget are used, and there are %d", s.BudgetBytes, a.held)
 	}
 	needed := map[*topicState]bool{}

@@ -246,7 +246,7 @@ func (j *teardown) step(h *Hub) bool {
 	}
 	for n := 0; n < teardownSlice; n += 1 + h.toll() {
 		if n := c.tracks.Len(); n > 0 {
-			h.dropTrack(c.tracks.At(n - 1))
+			h.tracks.drop(c.tracks.At(n - 1))
 			continue
 		}
 		n := c.subs.Len()

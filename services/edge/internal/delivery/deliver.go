@@ -58,7 +58,7 @@ func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
 		h.learnEpoch(t, m.Epoch)
 		t.pos = m.Seq - 1
 		if t.kind == kindSession {
-			h.trackmore(t).cur = &cursor.Cursor{Epoch: m.Epoch, Floor: t.pos}
+			h.tracks.more(t).cur = &cursor.Cursor{Epoch: m.Epoch, Floor: t.pos}
 			h.sessions.cursorChanged(t)
 		}
 	case m.Epoch < t.epoch:
@@ -72,7 +72,7 @@ func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
 // learnEpoch gives a track its first epoch, of which no answer has told the client.
 func (h *Hub) learnEpoch(t *track, epoch uint64) {
 	t.epoch = epoch
-	h.trackmore(t).unnamed = true
+	h.tracks.more(t).unnamed = true
 }
 
 // nameEpoch tells the client of an epoch that it was not told of: without it, it could not tell
@@ -81,8 +81,8 @@ func (h *Hub) nameEpoch(t *track, priority uint8) {
 	if !t.unnamed {
 		return
 	}
-	h.trackmore(t).unnamed = false
-	h.trackless(t)
+	h.tracks.more(t).unnamed = false
+	h.tracks.less(t)
 	it := sendq.GapOf(&t.Stream, 0, h.gaps.progressFrame(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED), priority)
 	h.push(t.c, &it)
 }
@@ -101,10 +101,10 @@ func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 	h.learnEpoch(t, epoch)
 	h.nameEpoch(t, priority)
 	if t.cur != nil {
-		h.trackmore(t).cur = &cursor.Cursor{Epoch: epoch}
+		h.tracks.more(t).cur = &cursor.Cursor{Epoch: epoch}
 		h.sessions.cursorChanged(t)
 	}
-	h.forgetOldWindow(t)
+	h.windows.forget(t)
 }
 
 // take hands on the message after pos, or names it a hole. OK: done, and pos has moved; otherwise
@@ -162,7 +162,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code 
 		h.gaps.reportGap(t, m.Priority)
 	}
 	if t.ack {
-		h.opened(t, m, it.Attempt())
+		h.windows.opened(t, m, it.Attempt())
 	}
 	t.pos = max(t.pos, m.Seq)
 	h.push(c, &it)
@@ -233,11 +233,11 @@ func (h *Hub) stepBack(t *track, it *sendq.Item) {
 	if it.Kind() == sendq.Message {
 		seq, is = it.Message().Seq, it.Mark()
 		for m, n := it.Message(), it.Count(); n > 0; m, n = m.Next, n-1 {
-			h.unopened(t, m.Seq)
+			h.windows.unopened(t, m.Seq)
 		}
 	}
 	if t.rank != nil {
-		t.rank.order.putBack(seq, is)
+		t.rank.order.PutBack(seq, is)
 		return
 	}
 	t.pos = min(t.pos, seq-1)

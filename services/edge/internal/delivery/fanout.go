@@ -226,15 +226,15 @@ func (f *fanout) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
 	if !s.active {
 		return
 	}
-	if t := f.hub.trackFor(s, ts); t != nil {
-		f.hub.share(t, s)
+	if t := f.hub.tracks.sharedBy(s, ts); t != nil {
+		f.hub.tracks.share(t, s)
 		return
 	}
 	if s.bounded() && int(s.topics) >= f.hub.lim.WildcardTopics {
 		f.hub.endSub(s, wirev1.Code_CODE_TOO_MANY_TOPICS, "the filter matches too many topics by now")
 		return
 	}
-	t := f.hub.addTrack(s, ts)
+	t := f.hub.tracks.add(s, ts)
 	s.topics++
 	if m.Seq > 0 && !s.headless {
 		f.hub.learnEpoch(t, m.Epoch)

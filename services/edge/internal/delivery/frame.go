@@ -103,11 +103,11 @@ func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) (done bool) {
 	done, ok := true, true
 	switch t {
 	case wirev1.FrameType_FRAME_TYPE_ACK:
-		done, ok = h.ackFrame(c, body)
+		done, ok = h.acks.frame(c, body)
 	case wirev1.FrameType_FRAME_TYPE_PING:
 		ok = h.ping(c, body)
 	case wirev1.FrameType_FRAME_TYPE_NACK:
-		ok = decode(body, func(m *wirev1.Nack) { h.nack(c, m) })
+		ok = decode(body, func(m *wirev1.Nack) { h.acks.nack(c, m) })
 	case wirev1.FrameType_FRAME_TYPE_SUBSCRIBE:
 		ok = h.refuseMany(c, body, t) || decode(body, func(m *wirev1.Subscribe) { h.subscribe(c, m) })
 	case wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE:

@@ -12,14 +12,14 @@ type gaps struct {
 	frame wirev1.Progress // scratch
 }
 
-// addGap notes that from to to will not come, and moves on behind them. The client is told before the
-// next Message of the topic, or after holeDelay.
+// addGap notes that from to to will not come, and moves on behind them. The client is told before
+// the next Message of the topic, or after holeDelay.
 func (g *gaps) addGap(t *track, from, to uint64, why wirev1.Code) {
 	g.hub.stats.Drops.add(why, to-from+1)
 	if t.holeTo > 0 && (t.holeCode != why || t.holeTo+1 != from) {
 		g.reportGap(t, 0)
 	}
-	more := g.hub.trackmore(t)
+	more := g.hub.tracks.more(t)
 	if t.holeTo == 0 {
 		more.holeFrom, more.holeCode, more.holeDue = from, why, g.hub.now+int64(holeDelay)
 		g.hub.wheel.Sooner(t.c.slot, t.holeDue)
@@ -45,17 +45,17 @@ func (g *gaps) reportGap(t *track, priority uint8) {
 // forgetGap forgets the hole that the client was not told of.
 func (g *gaps) forgetGap(t *track) {
 	if t.holeTo != 0 {
-		more := g.hub.trackmore(t)
+		more := g.hub.tracks.more(t)
 		more.holeFrom, more.holeTo, more.holeDue, more.holeCode = 0, 0, 0, 0
-		g.hub.trackless(t)
+		g.hub.tracks.less(t)
 	}
 }
 
 // forgetLatest forgets the message that waits.
 func (g *gaps) forgetLatest(t *track) {
 	if t.latest != nil {
-		g.hub.trackmore(t).latest = nil
-		g.hub.trackless(t)
+		g.hub.tracks.more(t).latest = nil
+		g.hub.tracks.less(t)
 	}
 }
 
@@ -86,7 +86,7 @@ func (g *gaps) expired(t *track, m *exchange.Message) {
 // window is open.
 func (g *gaps) conflate(t *track, m *exchange.Message) {
 	g.skipLatest(t)
-	g.hub.trackmore(t).latest, t.pos = m, m.Seq
+	g.hub.tracks.more(t).latest, t.pos = m, m.Seq
 	g.tryLatest(t)
 }
 
@@ -106,7 +106,7 @@ func (g *gaps) skipLatest(t *track) {
 	g.forgetGap(t)
 	g.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_CONFLATED)
 	g.reportGap(t, 0)
-	more := g.hub.trackmore(t)
+	more := g.hub.tracks.more(t)
 	more.holeFrom, more.holeTo, more.holeCode, more.holeDue = from, to, why, g.hub.now+int64(holeDelay)
 	g.hub.wheel.Sooner(t.c.slot, t.holeDue)
 	t.pos = pos

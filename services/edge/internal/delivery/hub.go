@@ -22,6 +22,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
@@ -78,11 +79,9 @@ type Hub struct {
 	conns     conns
 	subSlab   slab.Slab[sub]
 	subMores  slab.Slab[subMore]
-	tracks    slab.Slab[track]
 	texts     slab.Texts
 	arrays    slab.Arrays // of lists of tracks and subscriptions
 	connMores slab.Pool[connMore]
-	trackMore slab.Pool[trackMore]
 	states    slab.Slab[topicState]
 
 	wheel  *wheel.Wheel
@@ -92,6 +91,9 @@ type Hub struct {
 	policies  uint32
 	policySet []*policy.Policy
 
+	tracks    tracks
+	windows   windows
+	acks      acks
 	fan       fanout
 	replay    replayer
 	waker     waker
@@ -109,13 +111,8 @@ type Hub struct {
 	jobs    jobs
 	rooms   rooms
 
-	queues     *sendq.Shared // of the send queues
-	ids        []uint32      // of the subscriptions of one message
-	found      []*track
-	ackSerials uint32 // given to entries of Acks
-	// given to subscriptions and tracks, so that what refers to one that is gone is seen
-	gens    uint32
-	windows []*window // that no track uses
+	queues *sendq.Shared // of the send queues
+	ids    []uint32      // of the subscriptions of one message
 	// sending: some of what was gathered may have left without the hub knowing.
 	sending  bool
 	trimming func(*conn) // tests see whose queue is trimmed
@@ -159,9 +156,10 @@ func New(cfg Config) *Hub {
 	}
 	h.jobs.h, h.rooms = h, newRooms(h)
 	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
+	h.tracks.hub, h.windows.hub, h.acks.hub = h, h, h
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
 	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
-	h.ranked = rankedDelivery{hub: h, gathers: map[string]*gather{}, bySerial: map[uint64]*gather{}, rankings: map[uint64]*ranking{}}
+	h.ranked = rankedDelivery{hub: h, room: ranked.New[rankMember](cfg.Loop, h.mesh, h.lim.QueueMemory/gatherShare, &h.cost)}
 	h.topics = slab.NewNames[topicState](&h.arrays)
 	share := cfg.Budget
 	if share == nil {
@@ -254,8 +252,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.GroupEnded:
 		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
-		if g := h.ranked.bySerial[e.Serial]; g != nil {
-			h.ranked.endWindow(g)
+		if w := h.ranked.room.Ended(e.Serial); w != nil {
+			h.ranked.ended(w)
 		}
 	case exchange.Ranked:
 		h.ranked.answered(e)

@@ -63,24 +63,24 @@ func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
 	h.less(c) // is nothing
 	tr := &track{trackMore: noTrackMore}
 	// What the others say goes with one of those that are looked at.
-	fieldsOf(t, h.trackmore(tr), []string{"holeFrom", "holeDue", "holeCode", "asked", "rngAt", "ackTo", "ackSerial"}, func(name string) {
+	fieldsOf(t, h.tracks.more(tr), []string{"holeFrom", "holeDue", "holeCode", "asked", "rngAt", "ackTo", "ackSerial"}, func(name string) {
 		m := tr.trackMore
-		if h.trackless(tr); tr.trackMore != m {
+		if h.tracks.less(tr); tr.trackMore != m {
 			t.Errorf("a position's %s is forgotten", name)
 			tr.trackMore = m
 		}
 	})
 	for _, flag := range []*bool{&tr.held, &tr.reading} { // asked says from where
 		*flag = true
-		if h.trackless(tr); tr.trackMore == noTrackMore {
+		if h.tracks.less(tr); tr.trackMore == noTrackMore {
 			t.Error("where a position reads on is forgotten")
 		}
 		*flag = false
 	}
-	if h.trackless(tr); tr.trackMore != noTrackMore || h.trackMore.Taken() != 0 {
+	if h.tracks.less(tr); tr.trackMore != noTrackMore || h.tracks.mores.Taken() != 0 {
 		t.Error("a position that has nothing rare takes memory for it")
 	}
-	h.trackless(tr) // is nothing
+	h.tracks.less(tr) // is nothing
 }
 
 // A loop does not sleep while its hub has something for it to do, whatever that is, and sleeps when

@@ -62,7 +62,7 @@ func (j *ending) dropTracks(h *Hub, s *sub) bool {
 	c := s.c
 	at, n := c.tracks.At, c.tracks.Len()
 	if !s.wildcard && j.at > 0 { // it has tracks at one topic alone
-		all := slices.Clone(h.tracksOf(c, s.topic))
+		all := slices.Clone(h.tracks.of(c, s.topic))
 		at, n = func(i int) *track { return all[i] }, len(all)
 	}
 	j.at = min(j.at, n)
@@ -70,7 +70,7 @@ func (j *ending) dropTracks(h *Hub, s *sub) bool {
 	for n := 0; j.at > 0 && n < teardownSlice; n += 1 + h.toll() {
 		j.at--
 		t := at(j.at)
-		if !t.has(s) || h.unshare(t, s) {
+		if !t.has(s) || h.tracks.unshare(t, s) {
 			continue
 		}
 		if t.kind == kindSession && j.refused == nil {
@@ -79,13 +79,13 @@ func (j *ending) dropTracks(h *Hub, s *sub) bool {
 			if t.cur != nil {
 				cur := h.sessions.encodeCursor(t)
 				c.sess.cursors[name] = cur
-				h.trackmore(t).cur = nil
+				h.tracks.more(t).cur = nil
 				if t.changed || t.unacked > 0 {
 					parted = append(parted, cur)
 				}
 			}
 		}
-		h.dropTrack(t)
+		h.tracks.drop(t)
 	}
 	if len(parted) > 0 {
 		// the connection may end before the subscription has: no track says then what was ACKed

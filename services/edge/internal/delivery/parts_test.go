@@ -157,22 +157,22 @@ func TestWhatIsKeptForOthersIsBounded(t *testing.T) {
 	h, c, send := deep(t, 3*windowKept)
 	tr := c.tracks.At(0)
 	large := tr.win
-	h.dropWindow(tr)
-	if slices.Contains(h.windows, large) {
+	h.windows.drop(tr)
+	if slices.Contains(h.windows.free, large) {
 		t.Fatal("a window is kept that was large")
 	}
 	send(3*windowKept+1, 3*windowKept+2)
 	small := tr.win
-	h.dropWindow(tr)
-	if !slices.Contains(h.windows, small) {
+	h.windows.drop(tr)
+	if !slices.Contains(h.windows.free, small) {
 		t.Fatal("a small window is not kept")
 	}
-	if send(3*windowKept+3, 3*windowKept+3); tr.win != small || len(h.windows) != 0 {
+	if send(3*windowKept+3, 3*windowKept+3); tr.win != small || len(h.windows.free) != 0 {
 		t.Fatal("a window that is kept is not used")
 	}
-	h.windows = make([]*window, windowsKept)
-	if h.dropWindow(tr); len(h.windows) != windowsKept {
-		t.Fatalf("%d windows are kept", len(h.windows))
+	h.windows.free = make([]*window, windowsKept)
+	if h.windows.drop(tr); len(h.windows.free) != windowsKept {
+		t.Fatalf("%d windows are kept", len(h.windows.free))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
@@ -111,8 +112,8 @@ func (r *replayer) ask(t *track) {
 	from, size := t.pos+1, r.hub.lim.ReadBytes
 	if t.rank != nil {
 		size = max(size, rankReadBytes)
-		if next, left := t.rank.order.next(); left {
-			from = next.seq
+		if next, left := t.rank.order.Next(); left {
+			from = next.Seq
 		}
 	}
 	r.read(t, from, size)
@@ -158,21 +159,33 @@ func (r *replayer) ranged(e *exchange.Range) {
 type arrival struct {
 	e       *exchange.Range
 	waiting []trackRef
-	ranking *ranking // of those that are ranked; nil: none is
+	members []rankMember                // instead: the tracks that wait for a window that has ended
+	ranking *ranked.Ranking[rankMember] // of those that are ranked; nil: none is
+}
+
+func (j *arrival) remaining() int { return len(j.waiting) + len(j.members) }
+
+// next takes the next one that waits; there must be one.
+func (j *arrival) next() (t trackRef) {
+	if len(j.waiting) > 0 {
+		t, j.waiting = j.waiting[0], j.waiting[1:]
+	} else {
+		t, j.members = j.members[0].track, j.members[1:]
+	}
+	return t
 }
 
 func (j *arrival) step(h *Hub) bool {
-	for n := 0; n < fanSlice && len(j.waiting) > 0; n += 1 + h.toll() {
-		if t := j.waiting[0].get(); t != nil {
+	for n := 0; n < fanSlice && j.remaining() > 0; n += 1 + h.toll() {
+		if t := j.next().get(); t != nil {
 			h.replay.arrived(t, j)
 		}
-		j.waiting = j.waiting[1:]
 	}
-	if len(j.waiting) > 0 {
+	if j.remaining() > 0 {
 		return false
 	}
 	if j.ranking != nil {
-		h.ranked.request(j.ranking)
+		h.ranked.room.Request(j.ranking)
 	}
 	return true
 }
@@ -184,7 +197,7 @@ func (r *replayer) arrived(t *track, j *arrival) {
 		r.firstArrived(t, e)
 		return
 	}
-	r.hub.trackless(t)
+	r.hub.tracks.less(t)
 	if !t.behind {
 		return
 	}
@@ -216,7 +229,7 @@ func (r *replayer) arrived(t *track, j *arrival) {
 // holdRange has a track hand on what is in a range.
 func (r *replayer) holdRange(t *track, e *exchange.Range) {
 	r.releaseRange(t)
-	more := r.hub.trackmore(t)
+	more := r.hub.tracks.more(t)
 	more.rng, more.rngAt = e, 0
 	r.pinned++
 }
@@ -233,7 +246,7 @@ func (r *replayer) putOff(t *track, why wirev1.Code) {
 }
 
 func (r *replayer) readLater(t *track) {
-	more := r.hub.trackmore(t)
+	more := r.hub.tracks.more(t)
 	more.retryAt, more.few = r.hub.now+int64(readAgain), false
 	r.hub.wheel.Sooner(t.c.slot, t.retryAt)
 }
@@ -242,7 +255,7 @@ func (r *replayer) readLater(t *track) {
 // before.
 func (r *replayer) readFewSoon(t *track) {
 	if t.retryAt == 0 && !t.few {
-		more := r.hub.trackmore(t)
+		more := r.hub.tracks.more(t)
 		more.few, more.retryAt = true, r.hub.now+int64(fewAfter)
 		r.hub.wheel.Sooner(t.c.slot, more.retryAt)
 	}
@@ -250,9 +263,9 @@ func (r *replayer) readFewSoon(t *track) {
 
 func (r *replayer) noRetry(t *track) {
 	if t.retryAt != 0 || t.few {
-		more := r.hub.trackmore(t)
+		more := r.hub.tracks.more(t)
 		more.retryAt, more.few = 0, false
-		r.hub.trackless(t)
+		r.hub.tracks.less(t)
 	}
 }
 
@@ -321,10 +334,10 @@ func (r *replayer) rangeEnds(t *track) {
 
 func (r *replayer) releaseRange(t *track) {
 	if t.rng != nil {
-		more := r.hub.trackmore(t)
+		more := r.hub.tracks.more(t)
 		more.rng, more.rngAt = nil, 0
 		r.pinned--
-		r.hub.trackless(t)
+		r.hub.tracks.less(t)
 	}
 }
 

@@ -156,6 +156,6 @@ func (h *Hub) onSent(c *conn, it *sendq.Item) {
 		return
 	}
 	for n := it.Count(); m != nil && n > 0; m, n = m.Next, n-1 {
-		h.sent(c, t, m)
+		h.windows.onSent(c, t, m)
 	}
 }

@@ -192,7 +192,7 @@ func (s *session) takeCursor(topic string) (cur *cursor.Cursor, size int) {
 
 // resumeTrack gives a track of the session its place in a topic that appeared later.
 func (z *sessions) resumeTrack(t *track, epoch uint64) {
-	more := z.hub.trackmore(t)
+	more := z.hub.tracks.more(t)
 	cur, size := t.c.sess.takeCursor(t.topic.name)
 	more.cur = cur
 	z.hub.looked(size)

@@ -111,7 +111,7 @@ func TestUnsubscribingManyStaysLinear(t *testing.T) {
 	if got := h.Stats(); got.Subscriptions != 0 || got.Topics != 0 {
 		t.Fatalf("%d subscriptions and %d topics are left", got.Subscriptions, got.Topics)
 	}
-	if used := h.subSlab.Taken() + h.tracks.Taken() + h.trackMore.Taken() + h.starter.pendings.Taken() + h.connMores.Taken(); used != 0 {
+	if used := h.subSlab.Taken() + h.tracks.slab.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.connMores.Taken(); used != 0 {
 		t.Fatalf("%d pieces of subscriptions that ended are left", used)
 	}
 }

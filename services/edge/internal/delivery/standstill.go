@@ -38,14 +38,14 @@ func (r *replayer) tendFirst(t *track) {
 		return
 	}
 	r.hub.stats.StandStills++
-	r.hub.trackmore(t).first = first
+	r.hub.tracks.more(t).first = first
 	r.read(t, first, 1)
 }
 
 // read asks for a range of the topic's log from a seq on, unless another track waits for the same.
 func (r *replayer) read(t *track, from uint64, size int) {
 	ts := t.topic
-	r.hub.trackmore(t).asked, t.reading = from, true
+	r.hub.tracks.more(t).asked, t.reading = from, true
 	if ts.reads == nil {
 		ts.reads = r.reads.Take()
 		ts.reads.from = map[uint64][]trackRef{}
@@ -61,7 +61,7 @@ func (r *replayer) read(t *track, from uint64, size int) {
 // firstArrived goes on with what tendFirst asked for.
 func (r *replayer) firstArrived(t *track, e *exchange.Range) {
 	first := t.trackMore.first
-	r.hub.trackmore(t).first = 0
+	r.hub.tracks.more(t).first = 0
 	switch {
 	case e.Epoch > t.epoch && (e.Err == nil || code.Of(e.Err) == wirev1.Code_CODE_EPOCH_CHANGED):
 		r.hub.newEpoch(t, e.Epoch, 0)
@@ -81,7 +81,7 @@ func (r *replayer) firstArrived(t *track, e *exchange.Range) {
 	if t.behind {
 		r.enqueue(t)
 	}
-	r.hub.trackless(t)
+	r.hub.tracks.less(t)
 	r.hub.waker.wake(t.c)
 }
 
@@ -111,7 +111,7 @@ func (r *replayer) sendAgain(t *track, m *exchange.Message) {
 	if t.win != nil {
 		c.timedOut -= min(c.timedOut, uint32(t.win.unpark(false, m.Seq)))
 	}
-	r.hub.opened(t, m, uint16(min(attempts, 65535)))
+	r.hub.windows.opened(t, m, uint16(min(attempts, 65535)))
 	t.win.find(m.Seq).sends = 1 // so that a late ACK of what was sent before counts
 	it := sendq.Redelivery(m, &t.Stream, t.kind != kindPlain, uint16(min(attempts, 65535)))
 	r.hub.push(c, &it)

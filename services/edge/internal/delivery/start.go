@@ -292,7 +292,7 @@ func (b *starter) openSub(s *sub) {
 		b.hub.jobs.push(&opening{sub: s.handle(), left: s.c.tracks.Len()})
 		return
 	}
-	for _, t := range b.hub.tracksOf(s.c, s.topic) {
+	for _, t := range b.hub.tracks.of(s.c, s.topic) {
 		b.letOut(t, s)
 	}
 }
@@ -371,7 +371,7 @@ func (s *sub) tellGone(p *wirev1.Position) {
 func (b *starter) placeOf(s *sub, j *activation, head exchange.Head) (p place, done bool, matched int) {
 	c := s.c
 	if ts := b.hub.topics.Get(head.Topic); ts != nil {
-		if t := b.hub.trackFor(s, ts); t != nil && t.epoch == head.Epoch {
+		if t := b.hub.tracks.sharedBy(s, ts); t != nil && t.epoch == head.Epoch {
 			j.match = matching{}
 			head.Head = max(head.Head, t.pos)
 			return place{head: head, pos: t.pos, recovered: true, shared: t.ref()}, true, 0
@@ -418,21 +418,21 @@ func (s *sub) awaits(name string) bool {
 // startTrack makes the subscription's track in one topic.
 func (b *starter) startTrack(s *sub, p *place) {
 	ts := b.hub.topic(p.head.Topic)
-	shared := b.hub.trackFor(s, ts)
+	shared := b.hub.tracks.sharedBy(s, ts)
 	if shared != nil {
-		b.hub.share(shared, s)
+		b.hub.tracks.share(shared, s)
 	}
 	b.thaw(p.shared.get())
 	if shared != nil {
 		return
 	}
-	t := b.hub.addTrack(s, ts)
+	t := b.hub.tracks.add(s, ts)
 	if s.wildcard {
 		s.topics++
 	}
 	t.epoch, t.pos = p.head.Epoch, p.pos
 	if p.cur != nil {
-		b.hub.trackmore(t).cur = p.cur
+		b.hub.tracks.more(t).cur = p.cur
 	}
 	b.catchUp(t, p.head.Head)
 }
@@ -442,10 +442,10 @@ func (b *starter) startTrack(s *sub, p *place) {
 func (b *starter) catchUp(t *track, head uint64) {
 	if t.held = !t.open(); t.held {
 		t.behind = true
-		b.hub.trackmore(t).asked = head
+		b.hub.tracks.more(t).asked = head
 		return
 	}
-	b.hub.trackless(t)
+	b.hub.tracks.less(t)
 	if t.topic.epoch == t.epoch {
 		head = max(head, t.topic.last)
 	}
@@ -457,9 +457,9 @@ func (b *starter) catchUp(t *track, head uint64) {
 // ownTrack makes the track of a subscription without wildcards whose topic has no log.
 func (b *starter) ownTrack(s *sub) {
 	ts := b.hub.topic(s.filter())
-	if t := b.hub.trackFor(s, ts); t == nil {
-		b.hub.addTrack(s, ts).held = !s.open
+	if t := b.hub.tracks.sharedBy(s, ts); t == nil {
+		b.hub.tracks.add(s, ts).held = !s.open
 	} else {
-		b.hub.share(t, s)
+		b.hub.tracks.share(t, s)
 	}
 }

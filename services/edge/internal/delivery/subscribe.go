@@ -170,7 +170,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	s.subMore = noSubMore
 	s.c, s.id, s.ref, s.overflow, s.ack = c, m.GetId(), c.nextRef, uint8(m.GetOverflow()), m.GetAck()
 	s.since = uint32(h.wall / 1e6)
-	s.gen, s.wildcard = h.nextGen(), topic.IsFilter(m.GetFilter())
+	s.gen, s.wildcard = h.tracks.nextGen(), topic.IsFilter(m.GetFilter())
 	s.pending = h.starter.pendings.Take()
 	s.start = startOf(m)
 	if w := m.GetReceiveWindow(); w > 0 && w < c.window {

@@ -138,7 +138,7 @@ func (h *Hub) trackTimers(v *visit, t *track) {
 	if t.retryAt != 0 {
 		if h.now >= t.retryAt {
 			if t.few {
-				h.trackmore(t).retryAt = 0
+				h.tracks.more(t).retryAt = 0
 			} else {
 				h.replay.noRetry(t)
 			}
@@ -177,7 +177,7 @@ func (v *visit) messages(h *Hub, t *track, most int) (n int, over bool) {
 		}
 		n++
 		if e.m != nil && e.due != 0 && h.now >= e.due {
-			h.overdue(t, e)
+			h.windows.overdue(t, e)
 		}
 		if e.m != nil && e.due != 0 {
 			v.next = min(v.next, e.due)

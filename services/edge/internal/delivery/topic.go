@@ -22,8 +22,8 @@ type topicState struct {
 	tracks slab.List[track]
 	// exact counts the subscriptions whose filter is this very topic.
 	exact uint32
-	// wildAt is how far wildcards.log was followed: wildcard subscriptions before it have their track
-	// here.
+	// wildAt is how far wildcards.log was followed: wildcard subscriptions before it have their
+	// track here.
 	wildAt uint64
 	reads  *topicReads // nil: nobody waits for the log
 }

@@ -64,7 +64,7 @@ const (
 	overflowDisconnect = uint8(wirev1.Overflow_OVERFLOW_DISCONNECT)
 )
 
-// trackMore is what few tracks have at a time. It is written through Hub.trackmore alone: without
+// trackMore is what few tracks have at a time. It is written through tracks.more alone: without
 // any it is noTrackMore.
 type trackMore struct {
 	also []*sub // that share it, but for the first
@@ -96,24 +96,34 @@ type trackMore struct {
 	// brought: it is, ahead of what comes first.
 	unnamed bool
 
-	rank *ranked // nil: it was never ranked
+	rank *rankState // nil: it was never ranked
 }
 
 var noTrackMore = slab.None[trackMore]()
 
-// trackmore is the track's trackMore, to be written to.
-func (h *Hub) trackmore(t *track) *trackMore {
+// tracks are what each connection is sent of each topic, on one loop.
+type tracks struct {
+	hub   *Hub
+	slab  slab.Slab[track]
+	mores slab.Pool[trackMore]
+	found []*track // scratch
+	// gens are given to subscriptions and tracks, so that what refers to one that is gone is seen.
+	gens uint32
+}
+
+// more is the track's trackMore, to be written to.
+func (p *tracks) more(t *track) *trackMore {
 	if t.trackMore == noTrackMore {
-		t.trackMore = h.trackMore.Take()
+		t.trackMore = p.mores.Take()
 	}
 	return t.trackMore
 }
 
-// trackless gives trackMore back where nothing is in it.
-func (h *Hub) trackless(t *track) {
+// less gives trackMore back where nothing is in it.
+func (p *tracks) less(t *track) {
 	m := t.trackMore
 	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && m.rank == nil && !m.changed && !m.unnamed && m.first == 0 && !t.held && !t.reading {
-		h.trackMore.Give(m)
+		p.mores.Give(m)
 		t.trackMore = noTrackMore
 	}
 }
@@ -134,9 +144,9 @@ func (r trackRef) get() *track {
 }
 
 // nextGen is never 0.
-func (h *Hub) nextGen() uint32 {
-	h.gens = max(h.gens+1, 1)
-	return h.gens
+func (p *tracks) nextGen() uint32 {
+	p.gens = max(p.gens+1, 1)
+	return p.gens
 }
 
 // holeDelay is how long a hole may go unnamed on a quiet topic.
@@ -167,8 +177,8 @@ func (t *track) hasID(id uint32) bool {
 }
 
 // settle works out what the subscriptions together ask for.
-func (h *Hub) settle(t *track) {
-	h.looked(len(t.also))
+func (p *tracks) settle(t *track) {
+	p.hub.looked(len(t.also))
 	t.ack, t.window, t.overflow = false, 0, t.first.overflow
 	alike := true
 	for i := -1; i < len(t.also); i++ {
@@ -187,7 +197,7 @@ func (h *Hub) settle(t *track) {
 		}
 	}
 	if t.overflow == overflowDefault {
-		t.overflow = uint8(h.policy(t.topic).Overflow)
+		t.overflow = uint8(p.hub.policy(t.topic).Overflow)
 	}
 	if t.overflow == overflowConflate && !alike {
 		t.overflow = overflowDefault // the newest may be wanted by one of them alone
@@ -196,33 +206,33 @@ func (h *Hub) settle(t *track) {
 		t.overflow = overflowDefault
 	}
 	if !t.ack && t.win != nil {
-		h.dropWindow(t)
+		p.hub.windows.drop(t)
 	}
-	h.ranked.settle(t)
+	p.hub.ranked.settle(t)
 }
 
 // manyOf is how many subscriptions or tracks of a connection are looked through; more are indexed.
 const manyOf = 16
 
-// tracksOf are the connection's tracks at ts; dst is used for the answer where there are few.
-func (h *Hub) tracksOf(c *conn, ts *topicState) []*track {
+// of are the connection's tracks at ts; dst is used for the answer where there are few.
+func (p *tracks) of(c *conn, ts *topicState) []*track {
 	if c.byTop != nil {
 		all := c.byTop[ts]
-		h.looked(len(all))
+		p.hub.looked(len(all))
 		return all
 	}
-	h.found = h.found[:0]
+	p.found = p.found[:0]
 	for _, t := range c.tracks.All() {
 		if t.topic == ts {
-			h.found = append(h.found, t)
+			p.found = append(p.found, t)
 		}
 	}
-	return h.found
+	return p.found
 }
 
-// trackFor finds the track that s shares at ts.
-func (h *Hub) trackFor(s *sub, ts *topicState) *track {
-	for _, t := range h.tracksOf(s.c, ts) {
+// sharedBy finds the track that s shares at ts.
+func (p *tracks) sharedBy(s *sub, ts *topicState) *track {
+	for _, t := range p.of(s.c, ts) {
 		if t.kind == s.kind && (s.kind != kindOwn || t.first == s) {
 			return t
 		}
@@ -230,23 +240,23 @@ func (h *Hub) trackFor(s *sub, ts *topicState) *track {
 	return nil
 }
 
-// addTrack gives s a track at ts; it stands nowhere yet.
-func (h *Hub) addTrack(s *sub, ts *topicState) *track {
+// add gives s a track at ts; it stands nowhere yet.
+func (p *tracks) add(s *sub, ts *topicState) *track {
 	c := s.c
-	t := h.tracks.Take()
+	t := p.slab.Take()
 	*t = track{
 		c: c, topic: ts, kind: s.kind, first: s, atTopic: uint32(ts.tracks.Len()), atConn: uint32(c.tracks.Len()),
-		gen: h.nextGen(), trackMore: noTrackMore,
+		gen: p.nextGen(), trackMore: noTrackMore,
 	}
-	h.settle(t)
-	ts.tracks.Append(&h.arrays, t)
-	h.linkTrack(c, t)
+	p.settle(t)
+	ts.tracks.Append(&p.hub.arrays, t)
+	p.link(c, t)
 	return t
 }
 
-func (h *Hub) linkTrack(c *conn, t *track) {
+func (p *tracks) link(c *conn, t *track) {
 	c.displaced()
-	c.tracks.Append(&h.arrays, t)
+	c.tracks.Append(&p.hub.arrays, t)
 	switch {
 	case c.byTop != nil:
 		c.byTop[t.topic] = append(c.byTop[t.topic], t)
@@ -255,13 +265,13 @@ func (h *Hub) linkTrack(c *conn, t *track) {
 		for _, t := range c.tracks.All() {
 			byTop[t.topic] = append(byTop[t.topic], t)
 		}
-		h.more(c).byTop = byTop
+		p.hub.more(c).byTop = byTop
 	}
 }
 
-func (h *Hub) takeOutOfConn(c *conn, t *track) {
+func (p *tracks) unlink(c *conn, t *track) {
 	c.displaced()
-	if moved := c.tracks.Take(&h.arrays, int(t.atConn)); moved != nil {
+	if moved := c.tracks.Take(&p.hub.arrays, int(t.atConn)); moved != nil {
 		moved.atConn = t.atConn
 	}
 	if c.byTop == nil {
@@ -273,68 +283,68 @@ func (h *Hub) takeOutOfConn(c *conn, t *track) {
 		delete(c.byTop, t.topic)
 	}
 	if c.tracks.Len() == 0 {
-		h.more(c).byTop = nil
-		h.less(c)
+		p.hub.more(c).byTop = nil
+		p.hub.less(c)
 	}
 }
 
 // share makes s one of the track's subscriptions.
-func (h *Hub) share(t *track, s *sub) {
+func (p *tracks) share(t *track, s *sub) {
 	if !t.has(s) {
-		more := h.trackmore(t)
+		more := p.more(t)
 		more.also = append(more.also, s)
-		h.settle(t)
+		p.settle(t)
 	}
 }
 
 // unshare takes s away; false where nobody is left.
-func (h *Hub) unshare(t *track, s *sub) bool {
+func (p *tracks) unshare(t *track, s *sub) bool {
 	if t.first == s {
 		if len(t.also) == 0 {
 			return false
 		}
-		more := h.trackmore(t)
+		more := p.more(t)
 		t.first, more.also = more.also[0], more.also[1:]
 	} else if i := slices.Index(t.also, s); i >= 0 {
-		h.trackmore(t).also = slices.Delete(t.also, i, i+1)
+		p.more(t).also = slices.Delete(t.also, i, i+1)
 	}
 	if t.also != nil && len(t.also) == 0 {
-		h.trackmore(t).also = nil
-		h.trackless(t)
+		p.more(t).also = nil
+		p.less(t)
 	}
-	h.settle(t)
+	p.settle(t)
 	return true
 }
 
-// dropTrack ends a track: nothing of it is sent any more.
-func (h *Hub) dropTrack(t *track) {
+// drop ends a track: nothing of it is sent any more.
+func (p *tracks) drop(t *track) {
 	c, ts := t.c, t.topic
-	h.purge(t, true)
-	h.replay.releaseRange(t)
-	h.dropWindow(t)
-	h.replay.notWaiting(t)
-	h.takeOutOfConn(c, t)
-	h.unlinkTrack(ts, t)
-	h.letGoTopic(ts)
+	p.hub.purge(t, true)
+	p.hub.replay.releaseRange(t)
+	p.hub.windows.drop(t)
+	p.hub.replay.notWaiting(t)
+	p.unlink(c, t)
+	p.leaveTopic(ts, t)
+	p.hub.letGoTopic(ts)
 	if t.trackMore != noTrackMore {
-		h.trackMore.Give(t.trackMore)
+		p.mores.Give(t.trackMore)
 	}
 	*t = track{}
-	h.tracks.Free(t)
+	p.slab.Free(t)
 }
 
-// unlinkTrack takes t out of the topic's list. Where a fan-out is walking it, those it has not
+// leaveTopic takes t out of the topic's list. Where a fan-out is walking it, those it has not
 // reached stay ahead of it.
-func (h *Hub) unlinkTrack(ts *topicState, t *track) {
+func (p *tracks) leaveTopic(ts *topicState, t *track) {
 	at := int(t.atTopic)
-	if h.fan.ts == ts && at < h.fan.at {
-		h.fan.at--
-		edge := ts.tracks.At(h.fan.at)
+	if p.hub.fan.ts == ts && at < p.hub.fan.at {
+		p.hub.fan.at--
+		edge := ts.tracks.At(p.hub.fan.at)
 		ts.tracks.Set(at, edge)
 		edge.atTopic = uint32(at)
-		at = h.fan.at
+		at = p.hub.fan.at
 	}
-	if moved := ts.tracks.Take(&h.arrays, at); moved != nil {
+	if moved := ts.tracks.Take(&p.hub.arrays, at); moved != nil {
 		moved.atTopic = uint32(at)
 	}
 }

@@ -116,10 +116,10 @@ func TestEachWalkCounts(t *testing.T) {
 			for seq := range uint64(walkedItems) {
 				win.parked = append(win.parked, 1<<30+seq)
 			}
-			w.h.ackParked(w.at("room/1"), 1<<30, false)
+			w.h.acks.parked(w.at("room/1"), 1<<30, false)
 		}},
-		"the end of a window":                 {2 * walkedItems, func(w *walked) { w.h.dropWindow(w.at("room/1")) }},
-		"a redelivery that is taken back":     {2 * walkedItems, func(w *walked) { w.h.killAgain(w.at("room/1"), 1) }},
+		"the end of a window":                 {2 * walkedItems, func(w *walked) { w.h.windows.drop(w.at("room/1")) }},
+		"a redelivery that is taken back":     {2 * walkedItems, func(w *walked) { w.h.windows.killAgain(w.at("room/1"), 1) }},
 		"a track that steps back":             {3 * walkedItems, func(w *walked) { w.h.purge(w.at("room/2"), false) }},
 		"the end of a track":                  {3 * walkedItems, func(w *walked) { w.h.purge(w.at("room/2"), true) }},
 		"last words":                          {3 * walkedItems, func(w *walked) { w.c.out.KeepAnswers() }},
@@ -148,7 +148,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"one that overtakes all others": {2 * walkedItems, func(w *walked) {
 			w.h.push(w.c, fresh("room/3", 9))
 		}},
-		"what subscriptions ask for together": {walkedSubs, func(w *walked) { w.h.settle(w.at("room/1")) }},
+		"what subscriptions ask for together": {walkedSubs, func(w *walked) { w.h.tracks.settle(w.at("room/1")) }},
 		"who of many wants a message": {walkedSubs, func(w *walked) {
 			tr := w.at("room/1")
 			tr.kind = kindOwn
@@ -191,7 +191,7 @@ func TestEntriesOfAnAckCount(t *testing.T) {
 	}
 	frame := frameOf(t, wirev1.FrameType_FRAME_TYPE_ACK, m)
 	w.h.cost.Items = 0
-	if done, ok := w.h.ackFrame(w.c, frame[wire.HeaderSize:]); !done || !ok || w.h.cost.Items < 100*entryLooks || w.h.Stats().StaleAcks != 100 {
+	if done, ok := w.h.acks.frame(w.c, frame[wire.HeaderSize:]); !done || !ok || w.h.cost.Items < 100*entryLooks || w.h.Stats().StaleAcks != 100 {
 		t.Fatalf("done %v, ok %v: 100 entries count for %d items, %d stale", done, ok, w.h.cost.Items, w.h.Stats().StaleAcks)
 	}
 }

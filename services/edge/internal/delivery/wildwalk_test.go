@@ -95,7 +95,7 @@ func TestFiltersThatEndInTheMiddleOfTheirWalk(t *testing.T) {
 			c := h.conns.get(slot)
 			for c.subs.Len() > 0 { // as teardown does
 				if c.tracks.Len() > 0 {
-					h.dropTrack(c.tracks.At(0))
+					h.tracks.drop(c.tracks.At(0))
 					continue
 				}
 				h.forgetSub(c.subs.At(0))

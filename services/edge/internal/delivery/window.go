@@ -63,12 +63,18 @@ func (w *window) lastSent() uint64 {
 	return 0
 }
 
+// windows follow messages from when they are queued until they are ACKed.
+type windows struct {
+	hub  *Hub
+	free []*window // that no track uses
+}
+
 // opened puts a message that was just queued into the windows.
-func (h *Hub) opened(t *track, m *exchange.Message, attempt uint16) {
+func (v *windows) opened(t *track, m *exchange.Message, attempt uint16) {
 	if t.win == nil {
-		more := h.trackmore(t)
-		if n := len(h.windows); n > 0 {
-			more.win, h.windows = h.windows[n-1], h.windows[:n-1]
+		more := v.hub.tracks.more(t)
+		if n := len(v.free); n > 0 {
+			more.win, v.free = v.free[n-1], v.free[:n-1]
 		} else {
 			more.win = &window{}
 		}
@@ -84,22 +90,22 @@ func (h *Hub) opened(t *track, m *exchange.Message, attempt uint16) {
 		at--
 	}
 	w.entries = slices.Insert(w.entries, at, entry{m: m, seq: m.Seq, attempt: attempt, queued: true})
-	h.counted(t, 1)
+	v.counted(t, 1)
 }
 
-func (h *Hub) counted(t *track, sign int) {
+func (v *windows) counted(t *track, sign int) {
 	t.unacked += uint32(sign)
 	t.c.unacked += uint32(sign)
-	h.stats.Unacked += int64(sign)
+	v.hub.stats.Unacked += int64(sign)
 }
 
 // leaves takes an entry out of the windows.
-func (h *Hub) leaves(t *track, e *entry) {
+func (v *windows) leaves(t *track, e *entry) {
 	if e.queued && e.sends > 0 {
-		h.killAgain(t, e.seq)
+		v.killAgain(t, e.seq)
 	}
 	e.m = nil
-	h.counted(t, -1)
+	v.counted(t, -1)
 	w := t.win
 	for w.head < len(w.entries) && w.entries[w.head].m == nil {
 		w.head++
@@ -109,65 +115,65 @@ func (h *Hub) leaves(t *track, e *entry) {
 	}
 	if w.head == len(w.entries) {
 		w.entries, w.head = w.entries[:0], 0
-		h.giveWindow(t)
+		v.give(t)
 	}
-	h.waker.wake(t.c)
+	v.hub.waker.wake(t.c)
 }
 
-// giveWindow returns an empty window to the hub. Large ones are left to the collector.
-func (h *Hub) giveWindow(t *track) {
+// give returns an empty window to the hub. Large ones are left to the collector.
+func (v *windows) give(t *track) {
 	w := t.win
 	if len(w.parked) > 0 {
 		return
 	}
-	h.trackmore(t).win = nil
-	h.trackless(t)
-	if cap(w.entries) <= windowKept && len(h.windows) < windowsKept {
+	v.hub.tracks.more(t).win = nil
+	v.hub.tracks.less(t)
+	if cap(w.entries) <= windowKept && len(v.free) < windowsKept {
 		w.parked = nil
-		h.windows = append(h.windows, w)
+		v.free = append(v.free, w)
 	}
 }
 
 // unopened takes out a message that was queued and will not be sent now.
-func (h *Hub) unopened(t *track, seq uint64) {
+func (v *windows) unopened(t *track, seq uint64) {
 	if t.win == nil {
 		return
 	}
 	if e := t.win.find(seq); e != nil && e.sends == 0 {
-		h.leaves(t, e)
+		v.leaves(t, e)
 	}
 }
 
 // killAgain drops a queued redelivery.
-func (h *Hub) killAgain(t *track, seq uint64) {
+func (v *windows) killAgain(t *track, seq uint64) {
 	q := &t.c.out
 	for i := range q.Len() {
 		if it := q.At(i); it.Stream() == &t.Stream && it.Kind() == sendq.Message && it.Again() && it.Message().Seq == seq && !q.Begun(i) {
-			h.looked(int(i))
+			v.hub.looked(int(i))
 			q.Drop(i)
 			q.Tidy()
 			return
 		}
 	}
-	h.looked(int(q.Len()))
+	v.hub.looked(int(q.Len()))
 }
 
 // follows reports whether it matters to the track when its messages leave.
 func (t *track) follows() bool { return t.ack || t.cur != nil || t.latest != nil }
 
-// sent is told when the bytes of a message of a track have left for the kernel: the ACK timer
+// onSent is told when the bytes of a message of a track have left for the kernel: the ACK timer
 // starts.
-func (h *Hub) sent(c *conn, t *track, m *exchange.Message) {
+func (v *windows) onSent(c *conn, t *track, m *exchange.Message) {
 	if m.Seq == 0 {
 		return
 	}
 	if t.latest != nil && t.Queued() == 0 {
-		h.gaps.tryLatest(t)
+		v.hub.gaps.tryLatest(t)
 	}
 	if !t.ack {
 		if t.cur != nil && m.Epoch == t.epoch { // a session that doesn't ACK has what was sent
 			t.cur.Settle(m.Seq, m.Seq)
-			h.sessions.cursorChanged(t)
+			v.hub.sessions.cursorChanged(t)
 		}
 		return
 	}
@@ -180,54 +186,54 @@ func (h *Hub) sent(c *conn, t *track, m *exchange.Message) {
 	}
 	e.queued, e.nacked = false, false
 	e.sends = min(e.sends+1, 254)
-	e.due = h.now + int64(h.policy(t.topic).AckTimeout)
-	h.wheel.Sooner(c.slot, e.due)
+	e.due = v.hub.now + int64(v.hub.policy(t.topic).AckTimeout)
+	v.hub.wheel.Sooner(c.slot, e.due)
 }
 
 // overdue does what must happen to a message that was not ACKed in time, or whose Nack's delay is
 // over.
-func (h *Hub) overdue(t *track, e *entry) {
-	p, c := h.policy(t.topic), t.c
+func (v *windows) overdue(t *track, e *entry) {
+	p, c := v.hub.policy(t.topic), t.c
 	attempts := uint32(e.attempt) + 1
 	switch {
-	case e.m.ExpiresAt != 0 && e.m.ExpiresAt <= h.wall:
-		h.replay.exhausted(t, e.m, attempts, wirev1.Code_CODE_EXPIRED)
-		h.leaves(t, e)
+	case e.m.ExpiresAt != 0 && e.m.ExpiresAt <= v.hub.wall:
+		v.hub.replay.exhausted(t, e.m, attempts, wirev1.Code_CODE_EXPIRED)
+		v.leaves(t, e)
 	case t.cur != nil && attempts >= p.MaxAttempts:
-		h.replay.exhausted(t, e.m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
-		h.leaves(t, e)
+		v.hub.replay.exhausted(t, e.m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
+		v.leaves(t, e)
 	case uint32(e.sends) > p.MaxRedeliveries:
-		h.park(t, e, attempts)
+		v.park(t, e, attempts)
 		if c.timedOut >= c.window {
-			h.fail(c, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
+			v.hub.fail(c, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
 		}
-	case !h.fitsBudget(c, len(e.m.Frame)+c.out.Extra(1)):
-		h.wait(t, e)
+	case !v.hub.fitsBudget(c, len(e.m.Frame)+c.out.Extra(1)):
+		v.hub.wait(t, e)
 	default:
 		e.attempt, e.due, e.queued = e.attempt+1, 0, true
 		it := sendq.Redelivery(e.m, &t.Stream, t.kind != kindPlain, e.attempt)
-		h.push(c, &it)
-		h.sessions.cursorChanged(t)
+		v.hub.push(c, &it)
+		v.hub.sessions.cursorChanged(t)
 	}
 }
 
 // park has a message wait for the session's next connection; without a session it is let go.
-func (h *Hub) park(t *track, e *entry, attempts uint32) {
-	h.stats.AckTimeouts++
+func (v *windows) park(t *track, e *entry, attempts uint32) {
+	v.hub.stats.AckTimeouts++
 	if t.cur != nil {
 		t.cur.Attempted(e.seq, attempts)
-		h.sessions.cursorChanged(t)
+		v.hub.sessions.cursorChanged(t)
 	}
 	if !e.nacked {
 		t.c.timedOut++
 		t.win.parked = append(t.win.parked, e.seq)
 	}
-	h.leaves(t, e)
+	v.leaves(t, e)
 }
 
-// dropWindow lets go of everything un-ACKed. How often a session's were attempted is kept in its
+// drop lets go of everything un-ACKed. How often a session's were attempted is kept in its
 // cursor.
-func (h *Hub) dropWindow(t *track) {
+func (v *windows) drop(t *track) {
 	w := t.win
 	if w == nil {
 		return
@@ -237,18 +243,18 @@ func (h *Hub) dropWindow(t *track) {
 		if e.m == nil {
 			continue
 		}
-		h.noteAttempts(t, e)
-		h.counted(t, -1)
+		v.noteAttempts(t, e)
+		v.counted(t, -1)
 	}
-	h.looked(len(w.entries))
+	v.hub.looked(len(w.entries))
 	t.c.timedOut -= min(t.c.timedOut, uint32(len(w.parked)))
 	clear(w.entries)
 	w.entries, w.head, w.parked = w.entries[:0], 0, nil
-	h.giveWindow(t)
-	h.waker.wake(t.c)
+	v.give(t)
+	v.hub.waker.wake(t.c)
 }
 
-func (h *Hub) noteAttempts(t *track, e *entry) {
+func (v *windows) noteAttempts(t *track, e *entry) {
 	if t.cur == nil || e.m.Epoch != t.cur.Epoch {
 		return
 	}
@@ -259,11 +265,11 @@ func (h *Hub) noteAttempts(t *track, e *entry) {
 	t.cur.Attempted(e.seq, n)
 }
 
-// forgetOldWindow lets go of what an epoch that is over left un-ACKed; what is queued still goes
+// forget lets go of what an epoch that is over left un-ACKed; what is queued still goes
 // out.
-func (h *Hub) forgetOldWindow(t *track) {
+func (v *windows) forget(t *track) {
 	if t.win != nil {
-		h.dropWindow(t)
+		v.drop(t)
 	}
 }
 

@@ -6,7 +6,8 @@ import (
 )
 
 // Due gives back what was not ACKed in time and what has waited as long, and says when the next is
-// due, next at the latest. unsent: some of what is due is in the queue yet, which is to be recalled.
+// due, next at the latest. unsent: some of what is due is in the queue yet, which is to be
+// recalled.
 func (m *Member) Due(now, next int64) (at int64, unsent bool) {
 	for i := range m.Live() {
 		e := &m.Live()[i]

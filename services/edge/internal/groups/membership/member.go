@@ -122,8 +122,8 @@ func (m *Member) Leave() {
 	g.mesh.LeaveGroup(m.Conn, m.Ref)
 }
 
-// Pause has the dispatcher assign nothing more and gives back what waits; what else it has may still
-// be ACKed.
+// Pause has the dispatcher assign nothing more and gives back what waits; what else it has may
+// still be ACKed.
 func (m *Member) Pause() {
 	m.groups.cost.Add(len(m.Live()))
 	for i := range m.Live() {
@@ -148,8 +148,8 @@ func (m *Member) Resume() {
 	m.groups.mesh.ResumeGroup(m.Conn, m.Ref)
 }
 
-// Assign takes a durable message that the dispatcher gave to the member, and says when it is due; 0:
-// it went back at once, because the member takes none.
+// Assign takes a durable message that the dispatcher gave to the member, and says when it is due;
+// 0: it went back at once, because the member takes none.
 func (m *Member) Assign(msg *exchange.Message, attempts uint32, now int64, takes bool) (due int64) {
 	if !takes || m.stalled {
 		m.groups.answer(m, msg, meshv1.GroupSettle_HOW_UNSENT, 0)
@@ -190,7 +190,8 @@ func (m *Member) Sent(msg *exchange.Message, now int64) (due int64) {
 	return e.Due
 }
 
-// find is the entry of a message that is queued: mostly it is the one behind the one that left last.
+// find is the entry of a message that is queued: mostly it is the one behind the one that left
+// last.
 func (m *Member) find(msg *exchange.Message) *Assigned {
 	live := m.Live()
 	m.sent -= min(m.sent, m.head) // relative to the first

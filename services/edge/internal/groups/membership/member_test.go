@@ -89,8 +89,8 @@ func (w *world) is(unacked, late, live int) {
 	}
 }
 
-// A message is the member's until its client has answered, or the time for that is over; an ACK that
-// comes late still counts.
+// A message is the member's until its client has answered, or the time for that is over; an ACK
+// that comes late still counts.
 func TestWhatBecomesOfAssignedMessages(t *testing.T) {
 	w := newWorld(t, true)
 	all := w.assign(4)
