@@ -452,7 +452,7 @@ func (a *auditor) totals() {
 			a.t.Fatalf("%s: %d are counted, and there are %d", c.what, c.got, c.want)
 		}
 	}
-	if h.cfg.Budget == nil && s.BudgetBytes != a.held+int64(h.ranked.bytes) && s.BudgetBytes != a.held {
+	if h.cfg.Budget == nil && s.BudgetBytes != a.held+int64(h.ranked.room.Bytes()) && s.BudgetBytes != a.held {
 		a.t.Fatalf("%d bytes of the budget are used, and there are %d", s.BudgetBytes, a.held)
 	}
 	needed := map[*topicState]bool{}

@@ -237,7 +237,7 @@ func (h *Hub) stepBack(t *track, it *sendq.Item) {
 		}
 	}
 	if t.rank != nil {
-		t.rank.order.putBack(seq, is)
+		t.rank.order.PutBack(seq, is)
 		return
 	}
 	t.pos = min(t.pos, seq-1)

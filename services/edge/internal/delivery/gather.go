@@ -2,17 +2,15 @@ package delivery
 
 import (
 	"math"
-	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 )
 
 const (
-	// candidateBytes of messages end a window before its time.
-	candidateBytes = 1 << 20
 	// gatherShare is the part of the loop's queues that candidates may take which gather or are
 	// ranked: one in so many bytes.
 	gatherShare = 8
@@ -20,86 +18,38 @@ const (
 	rankReadBytes = 1 << 20
 )
 
-// gather is the candidates of a topic that have come since a window began. Durable ones follow each
-// other without holes; tracks wait for them, and read what is not there from the log. Of ephemeral
-// ones it has all that there will be.
-type gather struct {
-	serial   uint64
-	topic    string
-	policy   *policy.Policy
-	epoch    uint64 // 0: ephemeral
-	messages []*exchange.Message
-	bytes    int
-	fresh    int        // of messages: where those in hand begin
-	waiting  []trackRef // for durable messages
-	members  []gathering
-}
-
-// gathering is a subscription that ephemeral candidates are for, from one of them on.
-type gathering struct {
-	track trackRef
-	sub   subRef // where it has no track
-	from  int
-}
-
-// newGather begins a window with the messages in hand, if they are of its topic.
-func (d *rankedDelivery) newGather(topic string, p *policy.Policy, epoch uint64) *gather {
-	d.serials++
-	g := &gather{serial: d.serials, topic: strings.Clone(topic), policy: p, epoch: epoch}
-	d.gathers[g.topic], d.bySerial[g.serial] = g, g
-	d.hub.mesh.Gather(exchange.Gathering{Loop: d.hub.cfg.Loop, Serial: g.serial, Window: p.RankWindow()})
-	if f := &d.hub.fan; f.active() && f.ms[0].Topic == g.topic && f.ms[0].Epoch == epoch {
-		d.addTo(g, f.ms)
+// begin begins the window of a topic with the messages in hand, if they are of it.
+func (d *rankedDelivery) begin(topic string, p *policy.Policy, epoch uint64) *ranked.Window[rankMember] {
+	w := d.room.Begin(topic, p, epoch)
+	if f := &d.hub.fan; f.active() && f.ms[0].Topic == topic && f.ms[0].Epoch == epoch {
+		d.room.Add(w, f.ms)
 	}
-	return g
+	return w
 }
 
 // gatherMore has the messages in hand gather with those of their topic that came before. A window
 // that has no room for them ends.
 func (d *rankedDelivery) gatherMore() {
-	if len(d.gathers) == 0 {
-		return
-	}
 	ms := d.hub.fan.ms
-	g := d.gathers[ms[0].Topic]
-	if g == nil {
-		return
-	}
-	if n := len(g.messages); n > 0 && (n+len(ms) > g.policy.RankCandidates() || g.bytes >= candidateBytes || ms[0].Seq == 0 != (g.epoch == 0)) {
-		d.endWindow(g)
-		return
-	}
-	d.addTo(g, ms)
-}
-
-func (d *rankedDelivery) addTo(g *gather, ms []*exchange.Message) {
-	if n := len(g.messages); g.epoch != ms[0].Epoch || n > 0 && g.epoch > 0 && g.messages[n-1].Seq+1 != ms[0].Seq {
-		d.bytes -= g.bytes
-		g.epoch, g.messages, g.bytes = ms[0].Epoch, nil, 0
-	}
-	g.fresh = len(g.messages)
-	if g.epoch > 0 && d.full() {
-		return // who waits reads the log
-	}
-	g.messages = append(g.messages, ms...)
-	for _, m := range ms {
-		g.bytes += m.Size()
-		d.bytes += m.Size()
+	switch w := d.room.Window(ms[0].Topic); {
+	case w == nil:
+	case w.Takes(ms):
+		d.room.Add(w, ms)
+	default:
+		d.room.End(w)
+		d.ended(w)
 	}
 }
-
-// full says that candidates take as much memory as they may.
-func (d *rankedDelivery) full() bool { return d.bytes > d.hub.lim.QueueMemory/gatherShare }
 
 // await has a track that is behind wait for the window of its topic.
 func (d *rankedDelivery) await(t *track) {
-	g := d.gathers[t.topic.name]
-	if g == nil {
-		g = d.newGather(t.topic.name, d.hub.policy(t.topic), t.epoch)
+	w := d.room.Window(t.topic.name)
+	if w == nil {
+		w = d.begin(t.topic.name, d.hub.policy(t.topic), t.epoch)
 	}
 	if !t.reading {
 		t.reading = true
-		g.waiting = append(g.waiting, t.ref())
+		w.Waiting = append(w.Waiting, rankMember{track: t.ref()})
 	}
 }
 
@@ -115,8 +65,8 @@ func (d *rankedDelivery) offer(t *track) {
 	case !t.behind:
 		t.behind = true
 		d.await(t)
-	case t.rank.level && d.gathers[t.topic.name] == nil && d.ranks(t):
-		d.newGather(t.topic.name, d.hub.policy(t.topic), t.epoch) // it will be there in time for that
+	case t.rank.level && d.room.Window(t.topic.name) == nil && d.ranks(t):
+		d.begin(t.topic.name, d.hub.policy(t.topic), t.epoch) // it will be there in time for that
 	}
 }
 
@@ -128,112 +78,109 @@ func (d *rankedDelivery) offerEphemeral(c *conn, t *track, s *sub, overflow wire
 	if c.state != stateOpen || c.draining {
 		return
 	}
-	g := d.gathers[f.ms[0].Topic]
+	w := d.room.Window(f.ms[0].Topic)
 	if t != nil && t.rank.topK == 0 {
-		d.hub.fan.ephemeralRun(c, t, s, overflow, 0)
+		f.ephemeralRun(c, t, s, overflow, 0)
 		return
 	}
-	if g == nil {
+	if w == nil {
 		p := d.hub.cfg.PolicyFor(f.ms[0].Topic)
 		switch {
 		case p.Rank == nil:
-			d.hub.fan.ephemeralRun(c, t, s, overflow, 0)
+			f.ephemeralRun(c, t, s, overflow, 0)
 			return
-		case d.full():
+		case d.room.Full():
 			d.hub.stats.Unranked.add(wirev1.Code_CODE_MEMORY_BUDGET, uint64(len(f.ms)))
-			d.hub.fan.ephemeralRun(c, t, s, overflow, sendq.Unranked)
+			f.ephemeralRun(c, t, s, overflow, sendq.Unranked)
 			return
 		}
-		g = d.newGather(f.ms[0].Topic, p, 0)
+		w = d.begin(f.ms[0].Topic, p, 0)
 	}
-	m := gathering{from: g.fresh}
+	m := rankMember{}
 	if t != nil {
-		if t.rank.gathered == g.serial {
+		if t.rank.gathered == w.Serial {
 			return
 		}
-		t.rank.gathered, m.track = g.serial, t.ref()
+		t.rank.gathered, m.track = w.Serial, t.ref()
 	} else {
-		if s.gathered == g.serial {
+		if s.gathered == w.Serial {
 			return
 		}
-		s.gathered, m.sub = g.serial, s.handle()
+		s.gathered, m.sub = w.Serial, s.handle()
 	}
-	g.members = append(g.members, m)
+	w.Members = append(w.Members, ranked.Gathering[rankMember]{Member: m, From: w.Fresh})
 }
 
-// endWindow has what gathered ranked for those who wait for it.
-func (d *rankedDelivery) endWindow(g *gather) {
-	delete(d.gathers, g.topic)
-	delete(d.bySerial, g.serial)
-	d.bytes -= g.bytes
+// ended has what gathered in a window that has ended ranked for those who wait for it.
+func (d *rankedDelivery) ended(w *ranked.Window[rankMember]) {
 	switch {
-	case len(g.waiting) > 0:
-		e := &exchange.Range{Topic: g.topic, From: math.MaxUint64, Epoch: g.epoch, Messages: g.messages}
-		if n := len(g.messages); n > 0 {
-			e.From, e.Oldest, e.Head = g.messages[0].Seq, g.messages[0].Seq, g.messages[n-1].Seq
+	case len(w.Waiting) > 0:
+		e := &exchange.Range{Topic: w.Topic, From: math.MaxUint64, Epoch: w.Epoch, Messages: w.Messages}
+		if n := len(w.Messages); n > 0 {
+			e.From, e.Oldest, e.Head = w.Messages[0].Seq, w.Messages[0].Seq, w.Messages[n-1].Seq
 		}
-		d.hub.jobs.push(&arrival{e: e, waiting: g.waiting})
-	case len(g.members) > 0:
-		for at := 0; at < len(g.messages); at += g.policy.RankCandidates() {
-			d.hub.jobs.push(&closing{g: g, at: at})
+		d.hub.jobs.push(&arrival{e: e, members: w.Waiting})
+	case len(w.Members) > 0:
+		for at := 0; at < len(w.Messages); at += w.Policy.RankCandidates() {
+			d.hub.jobs.push(&closing{w: w, at: at})
 		}
 	}
 }
 
 // closing makes a ranking of ephemeral candidates, or of some of them, member by member.
 type closing struct {
-	g  *gather
+	w  *ranked.Window[rankMember]
 	at int // of the messages
 	to int // of the members
-	r  *ranking
+	k  *ranked.Ranking[rankMember]
 }
 
 func (j *closing) step(h *Hub) bool {
-	g := j.g
-	if j.r == nil {
-		j.r = h.ranked.newRanking(g.topic, g.policy, g.messages[j.at:min(j.at+g.policy.RankCandidates(), len(g.messages))])
+	w := j.w
+	if j.k == nil {
+		j.k = h.ranked.room.Candidates(w.Topic, w.Policy, w.Messages[j.at:min(j.at+w.Policy.RankCandidates(), len(w.Messages))])
 	}
-	for n := 0; n < fanSlice && j.to < len(g.members); n += 1 + h.toll() {
-		m := g.members[j.to]
+	for n := 0; n < fanSlice && j.to < len(w.Members); n += 1 + h.toll() {
+		m, from := w.Members[j.to].Member, w.Members[j.to].From-j.at
 		j.to++
 		if t := m.track.get(); t != nil {
 			var wants func(*exchange.Message) bool
 			if t.first.filtered || len(t.also) > 0 {
 				wants = func(x *exchange.Message) bool { return h.judge(t, x) == passes }
 			}
-			h.ranked.addGathered(j.r, rankMember{track: m.track}, t.c, t.rank.topK, m.from-j.at, wants)
+			h.ranked.addGathered(j.k, m, t.c, t.rank.topK, from, wants)
 		} else if s := m.sub.get(); s != nil && s.active {
-			subs := h.fan.sharing(s, g.topic)
+			subs := h.fan.sharing(s, w.Topic)
 			var wants func(*exchange.Message) bool
 			if s.filtered || len(subs) > 1 {
 				wants = func(x *exchange.Message) bool { return wantedBy(subs, x) }
 			}
-			h.ranked.addGathered(j.r, rankMember{sub: m.sub}, s.c, mostOf(subs), m.from-j.at, wants)
+			h.ranked.addGathered(j.k, m, s.c, mostOf(subs), from, wants)
 		}
 	}
-	if j.to < len(g.members) {
+	if j.to < len(w.Members) {
 		return false
 	}
-	h.ranked.request(j.r)
+	h.ranked.room.Request(j.k)
 	return true
 }
 
 // addGathered adds a member that gets the messages from one on which it wants; wants nil: all.
-func (d *rankedDelivery) addGathered(r *ranking, m rankMember, c *conn, topK uint32, from int, wants func(*exchange.Message) bool) {
+func (d *rankedDelivery) addGathered(k *ranked.Ranking[rankMember], m rankMember, c *conn, topK uint32, from int, wants func(*exchange.Message) bool) {
 	if wants == nil && from <= 0 {
-		r.add(m, c, max(topK, 1), nil)
+		k.Add(m, c.profile, max(topK, 1), nil)
 		return
 	}
 	var places []uint32
-	for i := max(from, 0); i < len(r.messages); i++ {
-		if wants == nil || wants(r.messages[i]) {
+	for i := max(from, 0); i < len(k.Messages); i++ {
+		if wants == nil || wants(k.Messages[i]) {
 			places = append(places, uint32(i))
 		} else {
 			d.hub.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
 		}
 	}
-	d.hub.looked(len(r.messages))
+	d.hub.looked(len(k.Messages))
 	if len(places) > 0 {
-		r.add(m, c, max(topK, 1), places)
+		k.Add(m, c.profile, max(topK, 1), places)
 	}
 }

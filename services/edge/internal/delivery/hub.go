@@ -22,6 +22,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
@@ -161,7 +162,7 @@ func New(cfg Config) *Hub {
 	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
 	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
-	h.ranked = rankedDelivery{hub: h, gathers: map[string]*gather{}, bySerial: map[uint64]*gather{}, rankings: map[uint64]*ranking{}}
+	h.ranked = rankedDelivery{hub: h, room: ranked.New[rankMember](cfg.Loop, h.mesh, h.lim.QueueMemory/gatherShare, &h.cost)}
 	h.topics = slab.NewNames[topicState](&h.arrays)
 	share := cfg.Budget
 	if share == nil {
@@ -254,8 +255,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.GroupEnded:
 		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
-		if g := h.ranked.bySerial[e.Serial]; g != nil {
-			h.ranked.endWindow(g)
+		if w := h.ranked.room.Ended(e.Serial); w != nil {
+			h.ranked.ended(w)
 		}
 	case exchange.Ranked:
 		h.ranked.answered(e)

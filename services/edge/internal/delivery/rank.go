@@ -1,85 +1,38 @@
 package delivery
 
-import (
-	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
-)
+import "github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 
 // Ranked delivery. Candidates of a topic gather for a window (gather.go) or come from the log, as
-// an arrival; both make a ranking for all who wait for them (ranking.go). Its answer gives each
+// an arrival; both make a ranking for all who wait for them (package ranked). Its answer gives each
 // track an order in which it hands messages on (ranked.go), as far as windows and queue have room.
 // Between its rankings a track is behind, and reads what it does not find in a window from the log:
 // so nothing that happens to a ranking loses a message.
 
-// rankedDelivery has candidates gather, asks for rankings, and hands on what they say.
+// rankedDelivery says what gathers for whom, and hands on what rankings say.
 type rankedDelivery struct {
 	hub *Hub
 
-	// Candidates that gather, by topic and by serial, rankings under way, and the bytes of both.
-	gathers  map[string]*gather
-	bySerial map[uint64]*gather
-	rankings map[uint64]*ranking
-	bytes    int
-	serials  uint64
+	room *ranked.Room[rankMember]
 
 	taken []bool   // scratch: places that a member does not get behind the best
 	best  []uint32 // scratch: places of the best, ascending
 }
 
-// ranked is what the track of subscriptions with rank_top_k has beside.
-type ranked struct {
-	topK  uint32   // 0: one of its subscriptions is not ranked
-	level bool     // the last range reached the head of the log
-	asked *ranking // under way, or answered and not taken up
-	place int      // of the track among its members
-	order lineup
+// rankState is what the track of subscriptions with rank_top_k has beside.
+type rankState struct {
+	topK  uint32                      // 0: one of its subscriptions is not ranked
+	level bool                        // the last range reached the head of the log
+	asked *ranked.Ranking[rankMember] // under way, or answered and not taken up
+	place int                         // of the track among its members
+	order ranked.Order
 	// gathered is the serial of the ephemeral candidates that it is a member of.
 	gathered uint64
 }
 
-// lineup is what a track hands on, in this order: the best, then those from a seq to another, but
-// for some.
-type lineup struct {
-	best     []ordered
-	from, to uint64     // from > to: none
-	skip     []uint64   // ascending
-	mark     sendq.Mark // of those behind the best
-}
-
-type ordered struct {
-	seq  uint64
-	mark sendq.Mark
-}
-
-// next is what comes next; ok is false where nothing is left.
-func (o *lineup) next() (next ordered, ok bool) {
-	if len(o.best) > 0 {
-		return o.best[0], true
-	}
-	for o.from <= o.to && o.to > 0 {
-		for len(o.skip) > 0 && o.skip[0] < o.from {
-			o.skip = o.skip[1:]
-		}
-		if len(o.skip) == 0 || o.skip[0] != o.from {
-			return ordered{o.from, o.mark}, true
-		}
-		o.from++
-	}
-	*o = lineup{}
-	return ordered{}, false
-}
-
-// pop takes away what next said.
-func (o *lineup) pop() {
-	if len(o.best) > 0 {
-		o.best = o.best[1:]
-	} else {
-		o.from++
-	}
-}
-
-// putBack has a message that was taken out of the queue handed on again, before all others.
-func (o *lineup) putBack(seq uint64, m sendq.Mark) {
-	o.best = append([]ordered{{seq, m}}, o.best...)
+// rankMember is a track, or a subscription without one.
+type rankMember struct {
+	track trackRef
+	sub   subRef
 }
 
 // subscribe makes a new subscription one that is ranked.
@@ -110,7 +63,7 @@ func (d *rankedDelivery) settle(t *track) {
 	}
 	more := d.hub.trackmore(t)
 	if more.rank == nil {
-		more.rank = &ranked{}
+		more.rank = &rankState{}
 	}
 	more.rank.topK = topK
 	if t.overflow == overflowConflate || t.overflow == overflowDropOldest {
@@ -126,4 +79,4 @@ func (d *rankedDelivery) ranks(t *track) bool {
 }
 
 // unrank forgets what was to be handed on.
-func (r *ranked) unrank() { r.asked, r.order = nil, lineup{} }
+func (r *rankState) unrank() { r.asked, r.order = nil, ranked.Order{} }

@@ -160,11 +160,11 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 			}
 			w.pass(Tick)
 		}
-		for len(w.h.ranked.gathers)+len(w.h.ranked.rankings) > 0 {
+		for w.h.ranked.room.Len() > 0 {
 			w.rankAll()
 		}
-		if w.h.ranked.bytes != 0 || len(w.h.ranked.bySerial) > 0 {
-			t.Fatalf("%d bytes of candidates are counted, and there are none", w.h.ranked.bytes)
+		if w.h.ranked.room.Bytes() != 0 {
+			t.Fatalf("%d bytes of candidates are counted, and there are none", w.h.ranked.room.Bytes())
 		}
 		for _, f := range clients {
 			if f.ended && memory == 0 {

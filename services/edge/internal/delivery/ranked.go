@@ -7,21 +7,22 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 )
 
 // arrived has a ranked track wait for the ranking of a range that has come, if that has
 // candidates for it, and is not what was missing of an order.
 func (d *rankedDelivery) arrived(t *track, j *arrival) (waits bool) {
 	r := t.rank
-	if _, left := r.order.next(); left || len(j.e.Messages) == 0 || !d.ranks(t) || d.unjudgedIn(t, j.e) {
+	if _, left := r.order.Next(); left || len(j.e.Messages) == 0 || !d.ranks(t) || d.unjudgedIn(t, j.e) {
 		return false
 	}
 	if j.ranking == nil {
 		p := d.hub.policy(t.topic)
-		j.ranking = d.newRanking(j.e.Topic, p, j.e.Messages[:min(len(j.e.Messages), p.RankCandidates())])
-		j.ranking.rng = j.e
+		j.ranking = d.room.Candidates(j.e.Topic, p, j.e.Messages[:min(len(j.e.Messages), p.RankCandidates())])
+		j.ranking.Range = j.e
 	}
-	messages := j.ranking.messages
+	messages := j.ranking.Messages
 	var places []uint32
 	if !d.wantsAll(t, j.ranking) {
 		for i, m := range messages {
@@ -35,15 +36,15 @@ func (d *rankedDelivery) arrived(t *track, j *arrival) (waits bool) {
 		}
 	}
 	r.level = messages[len(messages)-1].Seq == j.e.Head
-	r.asked, r.place = j.ranking, len(j.ranking.members)
-	j.ranking.add(rankMember{track: t.ref()}, t.c, r.topK, places)
+	r.asked, r.place = j.ranking, len(j.ranking.Members)
+	j.ranking.Add(rankMember{track: t.ref()}, t.c.profile, r.topK, places)
 	return true
 }
 
 // wantsAll says that a track wants every message of a ranking, without a look at each.
-func (d *rankedDelivery) wantsAll(t *track, r *ranking) bool {
-	ms := r.messages
-	if !r.plain || t.pos+1 != ms[0].Seq || t.first.filtered || len(t.also) > 0 {
+func (d *rankedDelivery) wantsAll(t *track, k *ranked.Ranking[rankMember]) bool {
+	ms := k.Messages
+	if !k.Plain || t.pos+1 != ms[0].Seq || t.first.filtered || len(t.also) > 0 {
 		return false
 	}
 	last := ms[len(ms)-1].Seq
@@ -69,14 +70,14 @@ const settled = wirev1.Code(-1)
 // goOn has a ranked track go on, and says how much it did.
 func (d *rankedDelivery) goOn(t *track) (done int) {
 	r := t.rank
-	_, left := r.order.next()
+	_, left := r.order.Next()
 	switch {
-	case r.asked != nil && !r.asked.answered:
+	case r.asked != nil && !r.asked.Answered:
 		return 0
 	case r.asked != nil:
 		k := r.asked
 		r.asked = nil
-		d.hub.replay.holdRange(t, k.rng)
+		d.hub.replay.holdRange(t, k.Range)
 		d.lineUp(t, k, r.place)
 	case !left && t.rng == nil:
 		d.hub.replay.ask(t)
@@ -106,23 +107,23 @@ func (d *rankedDelivery) unjudgedIn(t *track, e *exchange.Range) bool {
 
 // lineUp puts the messages of a ranking into the order in which the track hands them on, and names
 // those that it does not. k nil: the range in hand is not ranked.
-func (d *rankedDelivery) lineUp(t *track, k *ranking, member int) {
+func (d *rankedDelivery) lineUp(t *track, k *ranked.Ranking[rankMember], member int) {
 	var messages []*exchange.Message
 	var answer exchange.RankedMember
-	o, skips := lineup{from: t.pos + 1}, false
+	o, skips := ranked.Order{From: t.pos + 1}, false
 	switch {
 	case k == nil:
 		messages = t.rng.Messages
-	case k.answer.Err != nil:
-		messages, o.mark = k.messages, sendq.Unranked
+	case k.Answer.Err != nil:
+		messages, o.Mark = k.Messages, sendq.Unranked
 	default:
-		messages, answer, skips = k.messages, k.answer.Members[member], k.skipsRest()
+		messages, answer, skips = k.Messages, k.Answer.Members[member], k.SkipsRest()
 	}
 	best := d.best[:0]
-	o.best = make([]ordered, len(answer.Best))
+	o.Best = make([]ranked.Next, len(answer.Best))
 	for i, b := range answer.Best {
 		best = append(best, b.Place)
-		o.best[i] = ordered{messages[b.Place].Seq, sendq.Scored(b.Score)}
+		o.Best[i] = ranked.Next{Seq: messages[b.Place].Seq, Mark: sendq.Scored(b.Score)}
 	}
 	slices.Sort(best)
 	d.best = best
@@ -151,7 +152,7 @@ func (d *rankedDelivery) lineUp(t *track, k *ranking, member int) {
 			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_RANKED_OUT)
 		case why == wirev1.Code_CODE_OK:
 			if out++; out == 1 {
-				o.from = m.Seq
+				o.From = m.Seq
 			}
 			t.pos = m.Seq
 			continue
@@ -159,19 +160,19 @@ func (d *rankedDelivery) lineUp(t *track, k *ranking, member int) {
 			d.hub.gaps.addGap(t, m.Seq, m.Seq, why)
 		}
 		t.pos = m.Seq
-		o.skip = append(o.skip, m.Seq)
+		o.Skip = append(o.Skip, m.Seq)
 	}
 	d.hub.looked(2 * len(messages))
-	if o.to = t.pos; out == 0 {
-		o.from, o.to, o.skip = 0, 0, nil
+	if o.To = t.pos; out == 0 {
+		o.From, o.To, o.Skip = 0, 0, nil
 	}
 	d.lined(t, k, o, out)
 }
 
 // lineUpAll is line for a track that wants all messages of a ranking: only the best are looked at, by
 // their places.
-func (d *rankedDelivery) lineUpAll(t *track, k *ranking, o lineup, best []uint32, skips bool) {
-	first, last := o.from, o.from+uint64(len(k.messages))-1
+func (d *rankedDelivery) lineUpAll(t *track, k *ranked.Ranking[rankMember], o ranked.Order, best []uint32, skips bool) {
+	first, last := o.From, o.From+uint64(len(k.Messages))-1
 	next := first
 	for _, place := range best {
 		seq := first + uint64(place)
@@ -179,7 +180,7 @@ func (d *rankedDelivery) lineUpAll(t *track, k *ranking, o lineup, best []uint32
 			d.hub.gaps.addGap(t, next, seq-1, wirev1.Code_CODE_RANKED_OUT)
 		}
 		if !skips {
-			o.skip = append(o.skip, seq)
+			o.Skip = append(o.Skip, seq)
 		}
 		next = seq + 1
 	}
@@ -187,19 +188,19 @@ func (d *rankedDelivery) lineUpAll(t *track, k *ranking, o lineup, best []uint32
 		d.hub.gaps.addGap(t, next, last, wirev1.Code_CODE_RANKED_OUT)
 	}
 	d.hub.looked(len(best) * looksAsOne) // a hole is a frame
-	if t.pos, o.to = last, last; skips || len(best) == len(k.messages) {
-		o.from, o.to, o.skip = 0, 0, nil
+	if t.pos, o.To = last, last; skips || len(best) == len(k.Messages) {
+		o.From, o.To, o.Skip = 0, 0, nil
 	}
-	d.lined(t, k, o, uint64(len(k.messages)-len(best)))
+	d.lined(t, k, o, uint64(len(k.Messages)-len(best)))
 }
 
 // lined has the track hand on what was put in order, and so many behind the best.
-func (d *rankedDelivery) lined(t *track, k *ranking, o lineup, out uint64) {
-	if o.mark == sendq.Unranked {
-		d.hub.stats.Unranked.add(code.Of(k.answer.Err), out)
+func (d *rankedDelivery) lined(t *track, k *ranked.Ranking[rankMember], o ranked.Order, out uint64) {
+	if o.Mark == sendq.Unranked {
+		d.hub.stats.Unranked.add(code.Of(k.Answer.Err), out)
 	}
-	if back := t.rank.order.best; len(back) > 0 { // what was put back meanwhile
-		o.best = append(back, o.best...)
+	if back := t.rank.order.Best; len(back) > 0 { // what was put back meanwhile
+		o.Best = append(back, o.Best...)
 	}
 	t.rank.order = o
 }
@@ -208,40 +209,40 @@ func (d *rankedDelivery) lined(t *track, k *ranking, o lineup, out uint64) {
 func (d *rankedDelivery) handOn(t *track) (done int) {
 	o := &t.rank.order
 	for most := d.hub.replay.turnOf(t.c, t.ack); done < most; done++ {
-		next, left := o.next()
+		next, left := o.Next()
 		if !left {
 			d.ends(t)
 			return done
 		}
-		m, elsewhere := d.inRange(t, next.seq)
+		m, elsewhere := d.inRange(t, next.Seq)
 		switch {
 		case elsewhere:
 			d.hub.replay.releaseRange(t)
 			d.hub.replay.enqueue(t)
 			return done
 		case m == nil:
-			d.hub.gaps.addGap(t, next.seq, next.seq, wirev1.Code_CODE_RETENTION)
-			o.pop()
+			d.hub.gaps.addGap(t, next.Seq, next.Seq, wirev1.Code_CODE_RETENTION)
+			o.Pop()
 			continue
 		}
 		switch d.wants(t, m) {
 		case settled:
-			o.pop()
+			o.Pop()
 			continue
 		case wirev1.Code_CODE_EXPIRED:
 			d.hub.gaps.expired(t, m)
-			o.pop()
+			o.Pop()
 			continue
 		}
 		why := wirev1.Code_CODE_QUEUE_FULL
 		if d.hub.drained(t.c) {
-			why = d.hub.deliver(t, m, next.mark)
+			why = d.hub.deliver(t, m, next.Mark)
 		}
 		if why != wirev1.Code_CODE_OK {
 			d.hub.replay.putOff(t, why)
 			return done
 		}
-		o.pop()
+		o.Pop()
 	}
 	d.hub.replay.enqueue(t)
 	return done

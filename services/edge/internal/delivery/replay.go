@@ -6,6 +6,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
@@ -111,8 +112,8 @@ func (r *replayer) ask(t *track) {
 	from, size := t.pos+1, r.hub.lim.ReadBytes
 	if t.rank != nil {
 		size = max(size, rankReadBytes)
-		if next, left := t.rank.order.next(); left {
-			from = next.seq
+		if next, left := t.rank.order.Next(); left {
+			from = next.Seq
 		}
 	}
 	r.read(t, from, size)
@@ -158,21 +159,33 @@ func (r *replayer) ranged(e *exchange.Range) {
 type arrival struct {
 	e       *exchange.Range
 	waiting []trackRef
-	ranking *ranking // of those that are ranked; nil: none is
+	members []rankMember                // instead: the tracks that wait for a window that has ended
+	ranking *ranked.Ranking[rankMember] // of those that are ranked; nil: none is
+}
+
+func (j *arrival) remaining() int { return len(j.waiting) + len(j.members) }
+
+// next takes the next one that waits; there must be one.
+func (j *arrival) next() (t trackRef) {
+	if len(j.waiting) > 0 {
+		t, j.waiting = j.waiting[0], j.waiting[1:]
+	} else {
+		t, j.members = j.members[0].track, j.members[1:]
+	}
+	return t
 }
 
 func (j *arrival) step(h *Hub) bool {
-	for n := 0; n < fanSlice && len(j.waiting) > 0; n += 1 + h.toll() {
-		if t := j.waiting[0].get(); t != nil {
+	for n := 0; n < fanSlice && j.remaining() > 0; n += 1 + h.toll() {
+		if t := j.next().get(); t != nil {
 			h.replay.arrived(t, j)
 		}
-		j.waiting = j.waiting[1:]
 	}
-	if len(j.waiting) > 0 {
+	if j.remaining() > 0 {
 		return false
 	}
 	if j.ranking != nil {
-		h.ranked.request(j.ranking)
+		h.ranked.room.Request(j.ranking)
 	}
 	return true
 }

@@ -96,7 +96,7 @@ type trackMore struct {
 	// brought: it is, ahead of what comes first.
 	unnamed bool
 
-	rank *ranked // nil: it was never ranked
+	rank *rankState // nil: it was never ranked
 }
 
 var noTrackMore = slab.None[trackMore]()
