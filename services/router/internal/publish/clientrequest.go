@@ -10,22 +10,22 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 )
 
-// turn is one request of an edge: messages of one connection, let in one after the other. An edge
-// sends what a client has sent, up to its publish_window, which knows nothing of what this router
-// lets one producer have unanswered: so a turn pauses where the producer's own limits are in the
-// way, and goes on as answers make room. Its client waits meanwhile, since the edge has one request
-// of a connection under way. What is refused is refused alone: the rest is let in as it can be, in
-// the order in which it was sent.
+// clientRequest is one request of an edge: messages of one connection, published one after the
+// other. An edge sends what a client has sent, up to its publish window, which is not related to
+// the number of unanswered messages that this router allows one producer: so a request pauses while
+// the producer's limits are reached, and continues as answers make room. Its client waits
+// meanwhile, since the edge has one request of a connection under way. A message that is refused is
+// refused alone: the rest is published as limits allow, in the order in which it was sent.
 //
 // One goroutine at a time runs it: the subscription's, and after a pause the one of Clients.
-type turn struct {
+type clientRequest struct {
 	clients *Clients
 	items   []*meshv1.ClientPublish_Item
 	size    int64 // bytes
 	next    int   // item
 	until   time.Time
 	refused bool
-	to      *gathered
+	to      *pendingReply
 
 	answered atomic.Int64 // items
 	state    atomic.Int32
@@ -39,24 +39,24 @@ const (
 )
 
 // Published implements Receiver.
-func (t *turn) Published(ref uint64, res *Result) {
+func (t *clientRequest) Published(ref uint64, res *Result) {
 	t.to.Published(ref, res)
 	t.answered.Add(1)
 	t.proceed(crowded)
 }
 
-// proceed has the turn go on if it is in that state.
-func (t *turn) proceed(from int32) {
+// proceed makes the request continue if it is in that state.
+func (t *clientRequest) proceed(from int32) {
 	if t.state.CompareAndSwap(from, running) {
 		t.clients.patient.Add(-t.size)
 		t.clients.ready(t)
 	}
 }
 
-func (t *turn) run() {
+func (t *clientRequest) run() {
 	for t.next < len(t.items) {
 		answered := t.answered.Load()
-		if later := t.offer(time.Now()); later != nil {
+		if later := t.publishNext(time.Now()); later != nil {
 			t.pause(later, answered)
 			return
 		}
@@ -65,8 +65,8 @@ func (t *turn) run() {
 	t.end()
 }
 
-// offer offers the next item.
-func (t *turn) offer(now time.Time) *admission.Later {
+// publishNext publishes the next message.
+func (t *clientRequest) publishNext(now time.Time) *admission.Later {
 	it, p := t.items[t.next], t.clients.publisher
 	if t.clients.draining.Load() {
 		t.Published(uint64(t.next), refusal(errDraining()))
@@ -84,8 +84,9 @@ func (t *turn) offer(now time.Time) *admission.Later {
 	return later
 }
 
-// pause has the turn go on later, when so many of its items had been answered before it asked.
-func (t *turn) pause(later *admission.Later, answered int64) {
+// pause makes the request continue later, given how many of its messages had been answered before
+// it was refused.
+func (t *clientRequest) pause(later *admission.Later, answered int64) {
 	t.clients.patient.Add(t.size)
 	state := paused
 	if later.Crowded {
@@ -100,10 +101,10 @@ func (t *turn) pause(later *admission.Later, answered int64) {
 	time.AfterFunc(wait, func() { t.proceed(state) })
 }
 
-// end lets the reply go; where the client goes on sending what is refused, late, as a producer's
-// call is answered (Service.penalty). It costs its connection alone, of which no other request is
-// under way.
-func (t *turn) end() {
+// end sends the reply; where the client goes on sending messages that are refused, late, as the
+// calls of a producer are answered (Service.penalty). This delays its connection alone, of which no
+// other request is under way.
+func (t *clientRequest) end() {
 	if !t.refused {
 		t.to.release()
 		return

@@ -1,4 +1,4 @@
-package guard
+package dbgate
 
 import (
 	"testing"
@@ -25,7 +25,7 @@ func TestBreakerOpensAfterFailuresInARow(t *testing.T) {
 	p, _ := b.Enter(epoch)
 	b.Leave(p, Answered, epoch) // breaks the row
 	fails(t, &b, failuresToOpen-1, epoch)
-	for _, o := range []Outcome{Abandoned, Starved, Abandoned, Starved} {
+	for _, o := range []Outcome{Abandoned, PoolExhausted, Abandoned, PoolExhausted} {
 		// say nothing about the database
 		p, _ := b.Enter(epoch)
 		b.Leave(p, o, epoch)

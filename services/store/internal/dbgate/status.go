@@ -1,4 +1,4 @@
-package guard
+package dbgate
 
 import (
 	"fmt"
@@ -30,11 +30,11 @@ func (g *Gate) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := Status{
-		Breaker: g.breaker.State(), Opened: g.breaker.Opened(), Limit: g.allowed(g.cfg.Now()), Waits: g.waits, Waited: g.waited,
-		Refused: maps.Clone(g.refused), Starved: g.starved,
+		Breaker: g.breaker.State(), Opened: g.breaker.Opened(), Limit: g.allowed(g.cfg.Now()), Waits: g.waits, Waited: g.waitTime,
+		Refused: maps.Clone(g.refused), Starved: g.poolExhausted,
 	}
-	for c := range g.rooms {
-		s.Busy[c], s.Waiting[c] = g.rooms[c].busy, len(g.rooms[c].waiting)
+	for c := range g.bulkheads {
+		s.Busy[c], s.Waiting[c] = g.bulkheads[c].active, len(g.bulkheads[c].waiting)
 	}
 	return s
 }
@@ -46,7 +46,7 @@ func (g *Gate) Away() error {
 	if g.breaker.State() == Closed {
 		return nil
 	}
-	return g.away()
+	return g.errUnavailable()
 }
 
 // Check names the state for /readyz.

@@ -1,4 +1,4 @@
-package guard
+package dbgate
 
 import "time"
 
@@ -38,59 +38,58 @@ type Outcome int
 
 // Outcomes.
 const (
-	// Answered by the database, whatever it said: an error of the statement itself is an answer.
+	// Answered: the database answered. An error of the statement itself is an answer.
 	Answered Outcome = iota
-	// Failed: no connection, no answer in time, or a server that says that it can't work (a full
-	// disk).
+	// Failed: no connection, no answer in time, or a server that can't work (a full disk).
 	Failed
-	// Abandoned by the caller: says nothing about the database.
+	// Abandoned: the caller gave up. This indicates nothing about the database.
 	Abandoned
-	// Starved: the pool had no connection to give. That is back-pressure, and says nothing about
-	// the database either.
-	Starved
+	// PoolExhausted: the pool had no free connection. That is back-pressure, and indicates nothing
+	// about the database either.
+	PoolExhausted
 )
 
-// Pass is the leave to try once.
+// Pass is the permission to try once.
 type Pass struct {
 	generation uint64
 	probe      bool
 }
 
-// Breaker refuses while a database fails. It opens after failuresToOpen failures in a row; then it
-// admits single probes until successesToClose of them in a row have succeeded. Outcomes of what was
-// admitted before it last changed don't count: they tell of the past. Time is passed in; it is not
-// safe for concurrent use. The zero value is closed.
+// Breaker refuses calls while a database fails. It opens after failuresToOpen failures in a row;
+// then it admits single probes until successesToClose of them in a row have succeeded. Outcomes of
+// calls that were admitted before its last change don't count, since they describe an earlier
+// state. Time is passed in; it is not safe for concurrent use. The zero value is closed.
 type Breaker struct {
-	state      State
-	generation uint64
-	row        int // failures while closed, successes of probes otherwise
-	probing    bool
-	probed     time.Time // when the last probe began
-	pause      time.Duration
-	closed     time.Time // when it last closed
-	opened     uint64    // how often it opened
+	state       State
+	generation  uint64
+	streak      int // failures while closed, successes of probes otherwise
+	probing     bool
+	probedAt    time.Time // when the last probe began
+	pause       time.Duration
+	closedAt    time.Time // when it last closed
+	openedCount uint64    // how often it opened
 }
 
 // State now.
 func (b *Breaker) State() State { return b.state }
 
-// Opened is how often it opened.
-func (b *Breaker) Opened() uint64 { return b.opened }
+// Opened returns how often the breaker has opened.
+func (b *Breaker) Opened() uint64 { return b.openedCount }
 
-// Enter reports whether something may be tried now; Leave must be called with the pass once that
-// has ended.
+// Enter reports whether a call may be tried now; Leave must be called with the pass once it has
+// ended.
 func (b *Breaker) Enter(now time.Time) (Pass, bool) {
 	if b.state == Closed {
 		return Pass{generation: b.generation}, true
 	}
-	if b.probing || now.Sub(b.probed) < b.pause {
+	if b.probing || now.Sub(b.probedAt) < b.pause {
 		return Pass{}, false
 	}
-	b.probing, b.probed, b.state = true, now, HalfOpen
+	b.probing, b.probedAt, b.state = true, now, HalfOpen
 	return Pass{generation: b.generation, probe: true}, true
 }
 
-// Leave notes what came of a pass.
+// Leave records the outcome of a pass.
 func (b *Breaker) Leave(p Pass, o Outcome, now time.Time) {
 	if p.generation != b.generation {
 		return
@@ -100,46 +99,46 @@ func (b *Breaker) Leave(p Pass, o Outcome, now time.Time) {
 		b.probing = false
 		b.judge(o == Answered, now) // a probe must not pass by being given up
 	case b.state == Closed && o == Failed:
-		if b.row++; b.row >= failuresToOpen {
+		if b.streak++; b.streak >= failuresToOpen {
 			b.open(now)
 		}
 	case o == Answered:
-		b.row = 0
+		b.streak = 0
 	}
 }
 
 func (b *Breaker) judge(succeeded bool, now time.Time) {
 	if !succeeded {
-		b.row, b.state = 0, Open
+		b.streak, b.state = 0, Open
 		return
 	}
-	if b.row++; b.row < successesToClose {
+	if b.streak++; b.streak < successesToClose {
 		return
 	}
 	b.generation++
-	b.state, b.row, b.closed = Closed, 0, now
+	b.state, b.streak, b.closedAt = Closed, 0, now
 }
 
 func (b *Breaker) open(now time.Time) {
-	if b.closed.IsZero() || now.Sub(b.closed) >= steady {
+	if b.closedAt.IsZero() || now.Sub(b.closedAt) >= steady {
 		b.pause = ProbeEvery
 	} else { // it closed too soon: more patience, so that it does not flap
 		b.pause = min(2*b.pause, longestProbe)
 	}
 	b.generation++
-	b.opened++
+	b.openedCount++
 	// The first probe, too, comes one pause after the failure.
-	b.state, b.row, b.probed, b.probing = Open, 0, now, false
+	b.state, b.streak, b.probedAt, b.probing = Open, 0, now, false
 }
 
 // Share of the full limit that may be used now: it grows from rampFrom to 1 after the breaker
 // closed.
 func (b *Breaker) Share(now time.Time) float64 {
-	if b.closed.IsZero() {
+	if b.closedAt.IsZero() {
 		return 1
 	}
-	return min(1, rampFrom+(1-rampFrom)*float64(now.Sub(b.closed))/float64(ramp))
+	return min(1, rampFrom+(1-rampFrom)*float64(now.Sub(b.closedAt))/float64(ramp))
 }
 
-// RetryAfter is when trying again may help.
+// RetryAfter returns after which time trying again may succeed.
 func (b *Breaker) RetryAfter() time.Duration { return max(b.pause, ProbeEvery) + ProbeEvery }

@@ -1,4 +1,4 @@
-package guard
+package dbgate
 
 import (
 	"context"
@@ -159,7 +159,7 @@ func TestTheLimitRampsUpAfterAnOutage(t *testing.T) {
 				got <- ticket
 			}()
 		}
-		<-time.After(ramp + look)
+		<-time.After(ramp + recheckEvery)
 		synctest.Wait()
 		if len(got) != 15 { // the last is a read's
 			t.Errorf("%d of 16 are at work after the ramp", len(got))
@@ -194,7 +194,7 @@ func TestAFullPoolIsBackPressure(t *testing.T) {
 			t.Errorf("the first in line waited %s", took)
 		}
 		for range 20 {
-			enter(t, g, Reads).Leave(Starved)
+			enter(t, g, Reads).Leave(PoolExhausted)
 			<-time.After(ProbeEvery)
 		}
 		if g.Away() != nil {
@@ -212,7 +212,7 @@ func TestAFullPoolIsBackPressure(t *testing.T) {
 func TestAStarvedPoolRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gate()
-		enter(t, g, Small).Leave(Starved)
+		enter(t, g, Small).Leave(PoolExhausted)
 		trial := enter(t, g, Small) // one tries
 		_, err := g.Enter(context.Background(), Small)
 		refusedAs(t, err, wirev1.Code_CODE_OVERLOADED)
@@ -227,7 +227,7 @@ func TestAStarvedPoolRefusesAtOnce(t *testing.T) {
 func TestAPoolStaysStarvedBesideConnectionsOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gate()
-		enter(t, g, Small).Leave(Starved)
+		enter(t, g, Small).Leave(PoolExhausted)
 		own, err := g.Try()
 		if err != nil {
 			t.Fatal(err)

@@ -62,7 +62,7 @@ func (c *taker) send(user, id, topic string, n int) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.take(data, nil)
+	c.handle(data, nil)
 }
 
 func (c *taker) answer(n int) []*meshv1.ClientPublishReply_Result {
@@ -177,7 +177,7 @@ func TestARefusalRefusesOneMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.take(data, nil)
+		c.handle(data, nil)
 		got := ""
 		for _, r := range c.answer(5) {
 			got += " " + code.Name(r.GetCode())
@@ -246,7 +246,7 @@ func TestFromOfAClientsMessage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.take(data, nil)
+			c.handle(data, nil)
 			c.answer(1)
 			if from := r.last(t).GetFrom(); from != want {
 				t.Errorf("from %q, want %q", from, want)

@@ -1,6 +1,6 @@
-// Package letters copies dead letters to the topics that their namespaces name for them, so that
+// Package deadletter copies dead letters to the topics that their namespaces name for them, so that
 // they can be subscribed to.
-package letters
+package deadletter
 
 import (
 	"context"
@@ -39,8 +39,9 @@ type Letters interface {
 // Config of a Copier.
 type Config struct {
 	Letters Letters
-	// Claims writes for each shard a number that is 0 where it is not owned (shardlog.Log.Claims).
-	Claims func(dst []uint64)
+	// Ownerships writes for each shard a number that is 0 where it is not owned
+	// (shardlog.Log.Ownerships).
+	Ownerships func(dst []uint64)
 	// Append appends and has the messages routed (dispatch.Dispatcher).
 	Append   func(items []*meshv1.AppendItem, sink shardlog.Sink)
 	Policies func() *policy.Table
@@ -60,11 +61,11 @@ type Config struct {
 // Where it can't (the shard is in another database, or a commit's outcome was unknown for a while)
 // the copy's dedupe key keeps it from being appended again, and the letter is marked afterwards.
 type Copier struct {
-	cfg    Config
-	copies *prometheus.CounterVec
-	group  *lifecycle.Group
-	kick   chan struct{}
-	claims []uint64 // the goroutine's own
+	cfg        Config
+	copies     *prometheus.CounterVec
+	group      *lifecycle.Group
+	kick       chan struct{}
+	ownerships []uint64 // the goroutine's own
 }
 
 // New makes a copier.
@@ -75,7 +76,7 @@ func New(cfg Config) *Copier {
 	if cfg.Done == nil {
 		cfg.Done = func(*meshv1.DeadLetter) {}
 	}
-	c := &Copier{cfg: cfg, kick: make(chan struct{}, 1), claims: make([]uint64, topic.Shards), copies: prometheus.NewCounterVec(prometheus.CounterOpts{
+	c := &Copier{cfg: cfg, kick: make(chan struct{}, 1), ownerships: make([]uint64, topic.Shards), copies: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "pushmesh_store_dead_letter_copies_total",
 		Help: "Dead letters that were copied to their dead-letter topic, by code: OK; UNSUPPORTED, the topic is ephemeral, or the dead letter is a copy itself; any other code, the append was refused.",
 	}, []string{"code"})}
@@ -95,8 +96,8 @@ func (c *Copier) Start(context.Context) error {
 // Stop ends it. Appends under way go on.
 func (c *Copier) Stop(ctx context.Context) error { return c.group.Stop(ctx) }
 
-// Came tells that there are new letters. It never blocks.
-func (c *Copier) Came() {
+// Added tells that there are new letters. It never blocks.
+func (c *Copier) Added() {
 	select {
 	case c.kick <- struct{}{}:
 	default: // it looks anyway
@@ -143,8 +144,8 @@ func (c *Copier) round(ctx context.Context) error {
 
 // owns looks which shards are this store's, and reports whether any is.
 func (c *Copier) owns() bool {
-	c.cfg.Claims(c.claims)
-	for _, claim := range c.claims {
+	c.cfg.Ownerships(c.ownerships)
+	for _, claim := range c.ownerships {
 		if claim != 0 {
 			return true
 		}
@@ -187,12 +188,12 @@ func (c *Copier) copy(ctx context.Context, page []*meshv1.DeadLetter) (marked, d
 		}
 		item, why := copyOf(l, policies, now)
 		switch {
-		case why != wirev1.Code_CODE_OK && c.claims[topic.Shard(l.GetTopic())] == 0:
+		case why != wirev1.Code_CODE_OK && c.ownerships[topic.Shard(l.GetTopic())] == 0:
 			// its owner says so
 		case why != wirev1.Code_CODE_OK:
 			c.copies.WithLabelValues(code.Name(why)).Inc()
 			done = append(done, l.GetId())
-		case c.claims[topic.Shard(item.GetTopic())] != 0: // else its owner copies it
+		case c.ownerships[topic.Shard(item.GetTopic())] != 0: // else its owner copies it
 			item.Ref = uint64(len(items) + 1)
 			items = append(items, item)
 		}

@@ -1,4 +1,4 @@
-package guard
+package dbgate
 
 import (
 	"math"
@@ -7,11 +7,11 @@ import (
 
 // Constants of the adaptive limit.
 const (
-	// leastWindow, leastSamples and twice the time that a piece of work takes must all be reached
+	// leastInterval, leastSamples and twice the time that a piece of work takes must all be reached
 	// before a window is judged; one that takes longer than longestWindow is thrown away.
-	leastWindow   = 40 * time.Millisecond
-	leastSamples  = 32
-	longestWindow = 3 * time.Second
+	leastInterval   = 40 * time.Millisecond
+	leastSamples    = 32
+	longestInterval = 3 * time.Second
 	// probeShare of the limit is what a probe works with, once in probeAfter windows.
 	probeShare = 0.75
 	probeAfter = 20
@@ -45,18 +45,18 @@ const (
 type Limit struct {
 	least, most float64
 	limit       float64
-	window      window
+	interval    interval
 	probe       measure // of the last probe; zero: none that still says anything
 	probedAt    float64 // the limit then
 	probing     bool
 	sinceProbe  int
 	harmful     int              // windows in a row
-	settle      bool             // the window holds work begun under another limit
+	afterChange bool             // the window holds work begun under another limit
 	cost        [classes]float64 // usual seconds of each class
 }
 
-// window gathers what was done since it began.
-type window struct {
+// interval gathers what was done since it began.
+type interval struct {
 	begun   time.Time
 	seconds float64 // spent by all samples together
 	samples int
@@ -87,7 +87,7 @@ func (l *Limit) Now() int {
 // Done notes that one piece of work of a class has ended, how long the database took for it, and
 // whether it was answered.
 func (l *Limit) Done(class Class, took time.Duration, answered bool, now time.Time) {
-	w := &l.window
+	w := &l.interval
 	if w.samples == 0 && w.begun.IsZero() {
 		w.begun = now
 		return
@@ -104,11 +104,11 @@ func (l *Limit) Done(class Class, took time.Duration, answered bool, now time.Ti
 	}
 	span := now.Sub(w.begun)
 	switch {
-	case span > longestWindow:
+	case span > longestInterval:
 		l.begin(now)
-	case span >= leastWindow && w.samples >= leastSamples && span.Seconds() >= 2*w.seconds/float64(w.samples):
-		if l.settle { // the first window after a change only lets what was begun before end
-			l.settle = false
+	case span >= leastInterval && w.samples >= leastSamples && span.Seconds() >= 2*w.seconds/float64(w.samples):
+		if l.afterChange { // the first window after a change only lets what was begun before end
+			l.afterChange = false
 		} else {
 			l.judge(span)
 		}
@@ -117,14 +117,14 @@ func (l *Limit) Done(class Class, took time.Duration, answered bool, now time.Ti
 }
 
 func (l *Limit) begin(now time.Time) {
-	l.window = window{begun: now}
+	l.interval = interval{begun: now}
 }
 
 func (l *Limit) measure(span time.Duration) (m measure) {
-	for class, n := range l.window.work {
+	for class, n := range l.interval.work {
 		m.rate[class] = n / span.Seconds()
 	}
-	m.concurrency = l.window.seconds / span.Seconds() // Little's law
+	m.concurrency = l.interval.seconds / span.Seconds() // Little's law
 	return m
 }
 
@@ -144,13 +144,13 @@ func (l *Limit) judge(span time.Duration) {
 		return
 	}
 	if l.probing {
-		l.probe, l.probedAt, l.probing, l.sinceProbe, l.settle = m, l.limit, false, 0, true
+		l.probe, l.probedAt, l.probing, l.sinceProbe, l.afterChange = m, l.limit, false, 0, true
 		return
 	}
 	l.sinceProbe++
 	ratio := m.concurrency / l.probe.concurrency
 	if l.probe.concurrency == 0 || ratio < apart || l.sinceProbe > probeAfter || l.limit > l.probedAt+max(1, outgrown*l.probedAt) {
-		l.probing, l.settle = true, true
+		l.probing, l.afterChange = true, true
 		return
 	}
 	l.move(span, math.Log(l.goodput(m)/l.goodput(l.probe))/math.Log(ratio))
@@ -171,7 +171,7 @@ func (l *Limit) move(span time.Duration, e float64) {
 	case e < worthLess:
 		l.limit = max(l.least, math.Floor(l.limit)-1)
 	}
-	l.settle = l.limit < before
+	l.afterChange = l.limit < before
 	if e >= harmful {
 		l.harmful = 0 // until then each further harmful window is believed at once
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// eye looks at the stores in one database, through a watch that it owns. Its goroutine is the
-// manager's.
-type eye struct {
+// dbWatch watches the stores in one database, through a backend.Watch that it owns. Its goroutine
+// is the manager's.
+type dbWatch struct {
 	manager  *Manager
 	place    int
 	database Watched
@@ -22,12 +22,13 @@ type eye struct {
 	watch    backend.Watch // the goroutine's own; nil: there is none now
 
 	mu          sync.Mutex
-	witness     witness
+	observed    observations
 	unfenceable map[string]string // stores that could not be fenced at the last look, and why
 }
 
-// turn looks once, has this store's share wanted, and fences who is silent and has something of it.
-func (e *eye) turn(ctx context.Context) {
+// lookAndFence looks once, updates this store's share, and fences stores that are silent and own a
+// part of it.
+func (e *dbWatch) lookAndFence(ctx context.Context) {
 	m := e.manager
 	begun := m.cfg.Now()
 	view, err := e.look(ctx)
@@ -39,17 +40,17 @@ func (e *eye) turn(ctx context.Context) {
 		e.close()
 	} else {
 		e.mu.Lock()
-		e.witness.note(view, begun, m.cfg.Now())
+		e.observed.note(view, begun, m.cfg.Now())
 		e.mu.Unlock()
-		e.judge(view)
+		e.noteUnfenceable(view)
 	}
-	share, leaving := m.wish()
+	share, leaving := m.updateShare()
 	if err == nil && !leaving {
 		e.fence(ctx, share)
 	}
 }
 
-func (e *eye) look(ctx context.Context) (v backend.View, err error) {
+func (e *dbWatch) look(ctx context.Context) (v backend.View, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if e.watch == nil {
@@ -61,7 +62,7 @@ func (e *eye) look(ctx context.Context) (v backend.View, err error) {
 	return e.watch.Look(ctx)
 }
 
-func (e *eye) close() {
+func (e *dbWatch) close() {
 	if e.watch == nil {
 		return
 	}
@@ -71,8 +72,8 @@ func (e *eye) close() {
 	e.watch = nil
 }
 
-// fence ends the silent runs that hold up shards of this store's share.
-func (e *eye) fence(ctx context.Context, share []int) {
+// fence ends the connections of silent stores that own shards of this store's share.
+func (e *dbWatch) fence(ctx context.Context, share []int) {
 	m := e.manager
 	mine := map[int]bool{}
 	for _, s := range share {
@@ -81,7 +82,7 @@ func (e *eye) fence(ctx context.Context, share []int) {
 		}
 	}
 	e.mu.Lock()
-	over := slices.DeleteFunc(e.witness.silent(m.cfg.Owner.Run(), mine), func(s suspect) bool { return e.unfenceable[s.StoreID] != "" })
+	over := slices.DeleteFunc(e.observed.silent(m.cfg.Owner.Run(), mine), func(s suspect) bool { return e.unfenceable[s.StoreID] != "" })
 	e.mu.Unlock()
 	for _, s := range over {
 		if e.watch == nil {
@@ -102,8 +103,9 @@ func (e *eye) fence(ctx context.Context, share []int) {
 	}
 }
 
-// judge notes which stores could not be fenced, and tells of each once for as long as that is so.
-func (e *eye) judge(v backend.View) {
+// noteUnfenceable notes which stores could not be fenced, and logs each once for as long as that is
+// so.
+func (e *dbWatch) noteUnfenceable(v backend.View) {
 	now := map[string]string{}
 	for _, p := range v.Runs {
 		if p.Unfenceable != "" {
@@ -121,8 +123,8 @@ func (e *eye) judge(v backend.View) {
 	}
 }
 
-// unfenced says which stores could not be fenced here, and why.
-func (e *eye) unfenced() (all []string) {
+// unfenced returns which stores could not be fenced here, and why.
+func (e *dbWatch) unfenced() (all []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(e.unfenceable)) {
@@ -131,28 +133,28 @@ func (e *eye) unfenced() (all []string) {
 	return all
 }
 
-// living names the stores that live here; fresh: by a recent look.
-func (e *eye) living(now time.Time) (ids []string, fresh bool) {
+// living returns the ids of the stores that live here; fresh: by a recent look.
+func (e *dbWatch) living(now time.Time) (ids []string, fresh bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.witness.living(now), e.witness.fresh(now)
+	return e.observed.living(now), e.observed.fresh(now)
 }
 
 // owners adds the owners of this database's shards that live.
-func (e *eye) owners(now time.Time, all map[int]backend.Owner) {
+func (e *dbWatch) owners(now time.Time, all map[int]backend.Owner) {
 	m := e.manager
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// what is this store's it knows better
 	lives := map[backend.RunID]bool{m.cfg.Owner.Run(): false}
-	for _, o := range e.witness.owners {
+	for _, o := range e.observed.owners {
 		if m.cfg.Place(o.Shard) != e.place {
 			continue
 		}
 		id := o.Run()
 		yes, asked := lives[id]
 		if !asked {
-			yes = e.witness.alive(id, now) || m.hears(id, now)
+			yes = e.observed.alive(id, now) || m.heardLately(id, now)
 			lives[id] = yes
 		}
 		if yes {

@@ -1,4 +1,4 @@
-package guard
+package dbgate
 
 import (
 	"container/heap"
