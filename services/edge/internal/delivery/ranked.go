@@ -26,7 +26,7 @@ func (d *rankedDelivery) arrived(t *track, j *arrival) (waits bool) {
 	var places []uint32
 	if !d.wantsAll(t, j.ranking) {
 		for i, m := range messages {
-			if m.Seq > t.pos && d.wants(t, m) == wirev1.Code_CODE_OK {
+			if m.Seq > t.pos && d.outcome(t, m) == messageWanted {
 				places = append(places, uint32(i))
 			}
 		}
@@ -51,21 +51,28 @@ func (d *rankedDelivery) wantsAll(t *track, k *ranked.Ranking[rankMember]) bool 
 	return t.cur == nil || t.cur.Missing(ms[0].Seq, last) == uint64(len(ms))
 }
 
-// wants reports whether a message is one to be handed on; otherwise why not, or settled.
-func (d *rankedDelivery) wants(t *track, m *exchange.Message) wirev1.Code {
+// outcome is what becomes of a message that a ranked track has come to.
+type outcome uint8
+
+const (
+	messageWanted  outcome = iota
+	messageSettled         // or with the client
+	messageExpired
+	messageFiltered
+)
+
+// outcome of a message.
+func (d *rankedDelivery) outcome(t *track, m *exchange.Message) outcome {
 	switch {
 	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.find(m.Seq) != nil:
-		return settled
+		return messageSettled
 	case m.ExpiresAt != 0 && m.ExpiresAt <= d.hub.wall:
-		return wirev1.Code_CODE_EXPIRED
+		return messageExpired
 	case d.hub.judge(t, m) == filtered:
-		return wirev1.Code_CODE_FILTERED
+		return messageFiltered
 	}
-	return wirev1.Code_CODE_OK
+	return messageWanted
 }
-
-// settled is no code of the wire's: the message is settled, or with the client.
-const settled = wirev1.Code(-1)
 
 // goOn has a ranked track go on, and says how much it did.
 func (d *rankedDelivery) goOn(t *track) (done int) {
@@ -139,25 +146,25 @@ func (d *rankedDelivery) lineUp(t *track, k *ranked.Ranking[rankMember], member 
 		if m.Seq > t.pos+1 && out == 0 { // behind one that is handed on it is named in its turn
 			d.hub.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
 		}
-		why := d.wants(t, m)
+		is := d.outcome(t, m)
 		_, isBest := slices.BinarySearch(best, uint32(i))
 		_, isFiltered := slices.BinarySearch(answer.Filtered, uint32(i))
 		switch {
 		case isBest: // what has expired since is named once it is its turn
-		case why == wirev1.Code_CODE_EXPIRED:
+		case is == messageExpired:
 			d.hub.gaps.expired(t, m)
-		case why == wirev1.Code_CODE_OK && isFiltered:
+		case is == messageWanted && isFiltered:
 			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
-		case why == wirev1.Code_CODE_OK && skips:
+		case is == messageWanted && skips:
 			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_RANKED_OUT)
-		case why == wirev1.Code_CODE_OK:
+		case is == messageWanted:
 			if out++; out == 1 {
 				o.From = m.Seq
 			}
 			t.pos = m.Seq
 			continue
-		case why != settled:
-			d.hub.gaps.addGap(t, m.Seq, m.Seq, why)
+		case is == messageFiltered:
+			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
 		}
 		t.pos = m.Seq
 		o.Skip = append(o.Skip, m.Seq)
@@ -225,11 +232,11 @@ func (d *rankedDelivery) handOn(t *track) (done int) {
 			o.Pop()
 			continue
 		}
-		switch d.wants(t, m) {
-		case settled:
+		switch d.outcome(t, m) {
+		case messageSettled:
 			o.Pop()
 			continue
-		case wirev1.Code_CODE_EXPIRED:
+		case messageExpired:
 			d.hub.gaps.expired(t, m)
 			o.Pop()
 			continue

@@ -5,6 +5,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 )
 
 // maxWhere is the most bytes of a content filter.
@@ -48,7 +49,7 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 		(wildcard || r.PolicyFor(m.GetFilter()).Durable):
 		return unsupported("nothing is dropped on a durable topic with ack or a session")
 	case m.GetRankTopK() > 0:
-		if err := r.checkRanked(m); err != nil {
+		if err := ranked.Check(m, r.PolicyFor(m.GetFilter())); err != nil {
 			return err
 		}
 	}
@@ -88,19 +89,4 @@ func backendsOnly(filter string) bool {
 	}
 	n := len(dead)
 	return len(filter) < n || filter[:n] != dead || len(filter) > n && filter[n] != '/'
-}
-
-// checkRanked finds what speaks against a Subscribe with rank_top_k.
-func (r *Rules) checkRanked(m *wirev1.Subscribe) *code.Error {
-	switch {
-	case m.GetGroup() != "":
-		return unsupported("a group is not ranked")
-	case m.GetStart() == wirev1.Start_START_AFTER_SEQ || len(m.GetPositions()) > 0:
-		return unsupported("what is ranked comes in no order to go on from: a session can")
-	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST || m.GetOverflow() == wirev1.Overflow_OVERFLOW_CONFLATE:
-		return unsupported("what is ranked has no oldest or newest to be dropped or kept")
-	case r.PolicyFor(m.GetFilter()).Rank == nil:
-		return invalid("the filter's namespace has no rank policy")
-	}
-	return nil
 }
