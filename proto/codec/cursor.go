@@ -1,10 +1,6 @@
 package codec
 
-import (
-	"encoding/binary"
-	"math/bits"
-	"unicode/utf8"
-)
+import "encoding/binary"
 
 // Wire types that occur.
 const (
@@ -86,96 +82,4 @@ func (c *cursor) own() []byte {
 		return v
 	}
 	return nil
-}
-
-// text is a copy: whoever keeps a topic's name should not keep the message that it came in.
-func (c *cursor) text() string {
-	v := c.bytes()
-	if !utf8.Valid(v) {
-		c.fail()
-		return ""
-	}
-	return string(v)
-}
-
-// count says how many fields of a number a message of nothing but length-delimited fields has;
-// false where it has others.
-func count(b []byte, number byte) (n int, ok bool) {
-	c := cursor{b: b}
-	for {
-		field, kind, more := c.next()
-		if !more {
-			return n, !c.bad
-		}
-		if field != number || kind != kindBytes {
-			return 0, false
-		}
-		c.bytes()
-		n++
-	}
-}
-
-func sizeVarint(v uint64) int { return (9*bits.Len64(v|1) + 64) / 64 }
-
-// longTag is what a field takes more whose number is above 15, if it is there at all.
-func longTag(size int) int {
-	if size == 0 {
-		return 0
-	}
-	return size + 1
-}
-
-// putTag begins a field.
-func putTag(dst []byte, number, kind byte) []byte {
-	if number < 16 {
-		return append(dst, number<<3|kind)
-	}
-	return append(dst, number<<3|kind|0x80, number>>4)
-}
-
-func sizeBytes(n int) int {
-	if n == 0 {
-		return 0
-	}
-	return 1 + sizeVarint(uint64(n)) + n
-}
-
-func sizeNumber(v uint64) int {
-	if v == 0 {
-		return 0
-	}
-	return 1 + sizeVarint(v)
-}
-
-func sizeFixed(v uint64) int {
-	if v == 0 {
-		return 0
-	}
-	return 9
-}
-
-func putBytes[T string | []byte](dst []byte, number byte, v T) []byte {
-	if len(v) == 0 {
-		return dst
-	}
-	return append(binary.AppendUvarint(putTag(dst, number, kindBytes), uint64(len(v))), v...)
-}
-
-// putHead begins a message inside of a message; it is there also where it is empty.
-func putHead(dst []byte, number byte, size int) []byte {
-	return binary.AppendUvarint(putTag(dst, number, kindBytes), uint64(size))
-}
-
-func putNumber(dst []byte, number byte, v uint64) []byte {
-	if v == 0 {
-		return dst
-	}
-	return binary.AppendUvarint(putTag(dst, number, kindVarint), v)
-}
-
-func putFixed(dst []byte, number byte, v uint64) []byte {
-	if v == 0 {
-		return dst
-	}
-	return binary.LittleEndian.AppendUint64(putTag(dst, number, kindFixed64), v)
 }

@@ -1,11 +1,15 @@
 package codec
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -31,13 +35,17 @@ func (e *Encoded) unmarshal(data mem.BufferSlice) { *e = data.Materialize() }
 // same.
 func AppendRefusals(dst Encoded, refs []uint64, code wirev1.Code, text string, retry time.Duration) Encoded {
 	var room [128]byte
-	same := putBytes(putNumber(room[:0], 3, uint64(code)), 4, text)
-	wait := durationpb.New(retry)
-	same = putHead(same, 5, sizeDuration(wait))
-	same = putNumber(putNumber(same, 1, uint64(wait.GetSeconds())), 2, uint64(int64(wait.GetNanos())))
+	same, err := proto.MarshalOptions{}.MarshalAppend(room[:0], &pushmeshv1.PublishStreamResponse_Result{
+		Code: code, Error: strings.ToValidUTF8(text, "?"), RetryAfter: durationpb.New(retry),
+	})
+	if err != nil {
+		panic(err) // text was what could not be encoded
+	}
 	for _, ref := range refs {
-		dst = putHead(dst, 1, sizeNumber(ref)+len(same))
-		dst = append(putNumber(dst, 1, ref), same...)
+		dst = protowire.AppendTag(dst, 1, protowire.BytesType)
+		dst = protowire.AppendVarint(dst, uint64(1+protowire.SizeVarint(ref)+len(same)))
+		dst = protowire.AppendTag(dst, 1, protowire.VarintType)
+		dst = append(protowire.AppendVarint(dst, ref), same...)
 	}
 	return dst
 }

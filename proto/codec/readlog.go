@@ -2,6 +2,9 @@ package codec
 
 import "github.com/pushmesh/pushmesh/proto/gen/meshv1"
 
+// takeReadLogResponse makes two pieces of memory whatever the number of records: the records, and
+// the pointers to them. Bodies lie in b, which the message keeps. It is false for what it does not
+// expect.
 func takeReadLogResponse(b []byte, m *meshv1.ReadLogResponse) bool {
 	n, ok := countRecords(b)
 	if !ok {
@@ -71,36 +74,4 @@ func takeLogRecord(b []byte, m *meshv1.LogRecord) bool {
 			return false
 		}
 	}
-}
-
-func sizeReadLogResponse(m *meshv1.ReadLogResponse) (size int, ok bool) {
-	if len(m.ProtoReflect().GetUnknown()) > 0 {
-		return 0, false
-	}
-	size = sizeFixed(m.GetEpoch()) + sizeNumber(m.GetHead()) + sizeNumber(m.GetOldest())
-	for _, r := range m.GetRecords() {
-		if r == nil || len(r.ProtoReflect().GetUnknown()) > 0 {
-			return 0, false
-		}
-		n := sizeLogRecord(r)
-		size += 1 + sizeVarint(uint64(n)) + n
-	}
-	return size, true
-}
-
-func sizeLogRecord(m *meshv1.LogRecord) int {
-	return sizeNumber(m.GetSeq()) + sizeFixed(m.GetExpiresAt()) + sizeBytes(len(m.GetBody()))
-}
-
-func putReadLogResponse(dst []byte, m *meshv1.ReadLogResponse) []byte {
-	dst = putFixed(dst, 1, m.GetEpoch())
-	dst = putNumber(dst, 2, m.GetHead())
-	dst = putNumber(dst, 3, m.GetOldest())
-	for _, r := range m.GetRecords() {
-		dst = putHead(dst, 4, sizeLogRecord(r))
-		dst = putNumber(dst, 1, r.GetSeq())
-		dst = putFixed(dst, 2, r.GetExpiresAt())
-		dst = putBytes(dst, 3, r.GetBody())
-	}
-	return dst
 }
