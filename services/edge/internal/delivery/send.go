@@ -115,15 +115,16 @@ func (h *Hub) Wrote(slot uint32, n int) {
 	held := h.holds(c)
 	h.queues.EndGathering()
 	h.sending = true
+	var sent sendq.Item
 	for it := c.out.First(); it != nil; it = c.out.First() {
-		sent, ok := c.out.TakeSent(&n, h.idsOf(it))
-		if !ok {
-			if n > 0 {
-				c.out.BeginFirst(n, h.idsOf(it))
-			}
-			break
+		if c.out.TakeSent(&n, h.idsOf(it), &sent) {
+			h.onSent(c, &sent)
+			continue
 		}
-		h.onSent(c, &sent)
+		if n > 0 {
+			c.out.BeginFirst(n, h.idsOf(it))
+		}
+		break
 	}
 	h.wakeDrained(c)
 	h.sending = false

@@ -192,7 +192,8 @@ func (m *machine) write(owner int) {
 	x.socket = append(x.socket, all[:n]...)
 	m.shared.EndGathering()
 	for it := x.q.First(); it != nil; it = x.q.First() {
-		if _, ok := x.q.TakeSent(&n, x.ids(it)); !ok {
+		var sent Item
+		if !x.q.TakeSent(&n, x.ids(it), &sent) {
 			if n > 0 {
 				x.q.BeginFirst(n, x.ids(it))
 			}

@@ -26,39 +26,36 @@ func (q *Queue) Gather(dst [][]byte) Gathering { return Gathering{Pieces: dst, s
 // Next goes on, up to the next item whose frame names subscriptions that only the caller knows: Add
 // takes it. nil: that was all.
 func (g *Gathering) Next() *Item {
-	for g.next < min(g.s.n, GatherItems) && g.bytes < GatherBytes {
+	for most := min(g.s.n, GatherItems); g.next < most && g.bytes < GatherBytes; {
 		it := g.s.at(g.next)
-		if it.NeedsIDs() {
+		switch {
+		case it.kind == Dead:
+			g.next++
+		case it.kind != Message || it.Plain():
+			b := it.bytes
+			if g.next == 0 {
+				b = b[g.s.sent:]
+			}
+			g.Pieces, g.bytes, g.next = append(g.Pieces, b), g.bytes+len(b), g.next+1
+		case it.NeedsIDs():
 			return it
+		default:
+			g.Add(it, nil)
 		}
-		g.add(it, nil)
 	}
 	return nil
 }
 
 // Add takes the item that Next has stopped at, with the ids of its subscriptions.
-func (g *Gathering) Add(it *Item, ids []uint32) { g.add(it, ids) }
-
-func (g *Gathering) add(it *Item, ids []uint32) {
-	switch {
-	case it.kind == Dead:
-	case it.kind == Message && !it.Plain():
-		h := g.s.shared
-		if !h.gathering {
-			h.gathering, h.scratch = true, h.scratch[:0]
-		}
-		head, tail := h.ends(it, ids)
-		body := it.message.Frame[wire.HeaderSize:]
-		g.Pieces = append(g.Pieces, head, body, tail)
-		g.bytes += len(head) + len(body) + len(tail)
-	default:
-		b := it.bytes
-		if g.next == 0 {
-			b = b[g.s.sent:]
-		}
-		g.Pieces = append(g.Pieces, b)
-		g.bytes += len(b)
+func (g *Gathering) Add(it *Item, ids []uint32) {
+	h := g.s.shared
+	if !h.gathering {
+		h.gathering, h.scratch = true, h.scratch[:0]
 	}
+	head, tail := h.ends(it, ids)
+	body := it.message.Frame[wire.HeaderSize:]
+	g.Pieces = append(g.Pieces, head, body, tail)
+	g.bytes += len(head) + len(body) + len(tail)
 	g.next++
 }
 
@@ -86,44 +83,54 @@ func (h *Shared) EndGathering() { h.gathering = false }
 // First is the first item of the queue that is not dead, once what a write has sent is taken off;
 // nil: there is none. The queue may be empty.
 func (q *Queue) First() *Item {
-	for q.s.n > 0 {
-		if it := q.s.at(0); it.kind != Dead {
-			return it
-		}
+	s := q.s
+	if s.dead > 0 {
+		q.dropDead()
+		s = q.s
+	}
+	if s.n == 0 {
+		return nil
+	}
+	return &s.items[s.head]
+}
+
+// dropDead takes the dead items off with which the queue begins.
+func (q *Queue) dropDead() {
+	for q.s.n > 0 && q.s.at(0).kind == Dead {
 		q.s.dead--
 		q.pop()
 	}
-	return nil
 }
 
-// TakeSent takes the first item off, or the first message of a run, if n bytes that were sent are
-// all of it, and n by so much down. ids are as for Add.
-func (q *Queue) TakeSent(n *int, ids []uint32) (sent Item, ok bool) {
+// TakeSent takes the first item off into sent, or the first message of a run, if n bytes that were
+// sent are all of it, and n by so much down. ids are as for Add.
+func (q *Queue) TakeSent(n *int, ids []uint32, sent *Item) (ok bool) {
 	s := q.s
-	it := s.at(0)
-	size := s.unsent(it, ids)
+	it := &s.items[s.head]
+	size := len(it.bytes) - int(s.sent)
+	if it.kind == Message && !it.Plain() {
+		size = s.sizeWithEnds(it, ids)
+	}
 	switch {
 	case *n >= size:
 		*n -= size
-		sent = *it
-		s.account(it, -1)
+		*sent = *it
+		s.account(sent, -1)
 		q.pop()
-		return sent, true
+		return true
 	case it.kind == Message && it.count > 1 && *n >= len(it.message.Frame):
 		*n -= len(it.message.Frame)
-		return s.trim(it), true
+		*sent = s.trim(it)
+		return true
 	}
-	return sent, false
+	return false
 }
 
-// unsent is how many bytes of the first item have not left.
-func (s *state) unsent(it *Item, ids []uint32) int {
-	if it.kind == Message && !it.Plain() {
-		s.shared.scratch = s.shared.scratch[:0]
-		_, tail := s.shared.ends(it, ids)
-		return len(it.message.Frame) + len(tail)
-	}
-	return len(it.bytes) - int(s.sent)
+// sizeWithEnds is how many bytes a message takes with fields of its own.
+func (s *state) sizeWithEnds(it *Item, ids []uint32) int {
+	s.shared.scratch = s.shared.scratch[:0]
+	_, tail := s.shared.ends(it, ids)
+	return len(it.message.Frame) + len(tail)
 }
 
 // BeginFirst notes that n bytes of the first item have left, and the rest has not. ids are as for
