@@ -220,7 +220,7 @@ func (c *claimWatch) Run(ctx context.Context, stdio stdio) error {
 			if e == nil || !code.Retryable(e.Code) {
 				return err
 			}
-			fmt.Fprintf(stdio.err, "pushmesh: %s: it begins anew\n", explain(err))
+			fmt.Fprintf(stdio.err, "pushmesh: %s: watching anew\n", explain(err))
 			select {
 			case <-time.After(max(e.RetryAfter, 100*time.Millisecond)):
 			case <-ctx.Done():

@@ -26,7 +26,7 @@ message through every router to every edge, durable and ephemeral. Each finding 
 // Run examines the mesh.
 func (c *doctorCmd) Run(ctx context.Context, stdio stdio) error {
 	if c.Skew <= 0 || c.Patience <= 0 {
-		return usage("--skew and --patience are above 0")
+		return usage("--skew is %v and --patience %v, both must be above 0", c.Skew, c.Patience)
 	}
 	r := doctor.Examine(ctx, doctor.Config{Routers: c.Router, Skew: c.Skew, Probe: !c.NoProbe, Patience: c.Patience, Arrive: c.Patience})
 	var err error

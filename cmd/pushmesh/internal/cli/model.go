@@ -71,7 +71,7 @@ func (c *modelDelete) Run(ctx context.Context, _ stdio) error {
 		return err
 	}
 	if version == 0 {
-		return usage("delete %q: NAME@VERSION", c.Model)
+		return usage("delete %q: it must be NAME@VERSION, like clicks@3", c.Model)
 	}
 	return withModels(ctx, c.routerFlag, func(ctx context.Context, api pushmeshv1.RankServiceClient) error {
 		_, err := api.DeleteModel(ctx, &pushmeshv1.DeleteModelRequest{Name: name, Version: version})
@@ -113,7 +113,7 @@ func modelVersion(what, text string) (name string, version uint64, err error) {
 		return name, 0, nil
 	}
 	if version, err = strconv.ParseUint(number, 10, 64); err != nil || version == 0 || name == "" {
-		return "", 0, usage("%s %q: NAME@VERSION", what, text)
+		return "", 0, usage("%s %q: it must be NAME@VERSION, like clicks@3", what, text)
 	}
 	return name, version, nil
 }

@@ -46,7 +46,7 @@ var fileFormats = map[string]pushmeshv1.ModelFormat{
 // Run sends the file and prints the version that it is.
 func (c *modelPut) Run(ctx context.Context, stdio stdio) error {
 	if c.Timeout <= 0 {
-		return usage("--timeout is above 0")
+		return usage("--timeout is %v, it must be above 0", c.Timeout)
 	}
 	file, err := os.Open(c.File)
 	if err != nil {

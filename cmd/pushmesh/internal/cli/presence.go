@@ -69,7 +69,7 @@ func silent(stdio stdio, edges uint32) error {
 	if edges == 0 {
 		return nil
 	}
-	fmt.Fprintf(stdio.err, "pushmesh: %d edges did not answer in time: this is not everybody\n", edges)
+	fmt.Fprintf(stdio.err, "pushmesh: %d edges did not answer in time: their members are missing here\n", edges)
 	return errReported
 }
 
@@ -132,7 +132,7 @@ func (c *presenceWatch) Run(ctx context.Context, stdio stdio) error {
 			if e == nil || e.RetryAfter == 0 {
 				return err
 			}
-			fmt.Fprintf(stdio.err, "pushmesh: %s: it begins anew\n", explain(err))
+			fmt.Fprintf(stdio.err, "pushmesh: %s: watching anew\n", explain(err))
 			select {
 			case <-time.After(e.RetryAfter):
 			case <-ctx.Done():

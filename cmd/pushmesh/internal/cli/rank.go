@@ -44,7 +44,7 @@ vector, topic.
 // Run ranks query by query; the first refusal ends it.
 func (c *rankCmd) Run(ctx context.Context, stdio stdio) error {
 	if c.Timeout <= 0 {
-		return usage("--timeout is above 0")
+		return usage("--timeout is %v, it must be above 0", c.Timeout)
 	}
 	request, err := c.request()
 	if err != nil {

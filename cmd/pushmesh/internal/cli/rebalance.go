@@ -28,9 +28,9 @@ addresses they have. Prints how many are told; the command does not wait for the
 func (c *rebalanceCmd) Run(ctx context.Context, stdio stdio) error {
 	switch {
 	case !(c.Share > 0 && c.Share <= 1):
-		return usage("--share is above 0 and at most 1")
+		return usage("--share is %v, it must be above 0 and at most 1", c.Share)
 	case c.Within <= 0 || c.Within > time.Hour:
-		return usage("--within is above 0 and an hour at most")
+		return usage("--within is %v, it must be above 0 and at most 1h", c.Within)
 	}
 	conn, err := c.dial()
 	if err != nil {

@@ -37,11 +37,11 @@ func (c *shardMoveCmd) Run(ctx context.Context, stdio stdio) error {
 	}
 	first, err := strconv.Atoi(from)
 	if err != nil {
-		return &settings.UsageError{Err: fmt.Errorf("--shards %q is no number, nor two", c.Shards)}
+		return &settings.UsageError{Err: fmt.Errorf("--shards %q must be a number, like 7, or two, like 512-1023", c.Shards)}
 	}
 	last, err := strconv.Atoi(until)
 	if err != nil {
-		return &settings.UsageError{Err: fmt.Errorf("--shards %q is no number, nor two", c.Shards)}
+		return &settings.UsageError{Err: fmt.Errorf("--shards %q must be a number, like 7, or two, like 512-1023", c.Shards)}
 	}
 	return store.MoveShard(ctx, c.DB, c.ShardDB, first, last, c.To, slog.New(slog.NewTextHandler(stdio.err, nil)))
 }

@@ -31,7 +31,7 @@ func (topCmd) Help() string {
 // Run shows the mesh.
 func (c *topCmd) Run(ctx context.Context, stdio stdio) error {
 	if c.Every < 100*time.Millisecond {
-		return usage("--every is 100ms at least")
+		return usage("--every is %v, it must be 100ms at least", c.Every)
 	}
 	s, err := survey.New(c.Router)
 	if err != nil {

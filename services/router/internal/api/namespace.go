@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -87,7 +88,7 @@ func (n *Namespace) Get(ctx context.Context, req *pushmeshv1.NamespaceServiceGet
 			return &pushmeshv1.NamespaceServiceGetResponse{Namespace: ns}, nil
 		}
 	}
-	return nil, code.New(wirev1.Code_CODE_NOT_FOUND, "no such namespace")
+	return nil, code.New(wirev1.Code_CODE_NOT_FOUND, fmt.Sprintf("there is no namespace %.300q", req.GetPrefix()))
 }
 
 // List implements NamespaceService.
@@ -111,7 +112,7 @@ func (n *Namespace) all(ctx context.Context) ([]*pushmeshv1.Namespace, error) {
 func (n *Namespace) Delete(ctx context.Context, req *pushmeshv1.NamespaceServiceDeleteRequest) (*pushmeshv1.NamespaceServiceDeleteResponse, error) {
 	for _, b := range policy.Builtin() {
 		if b.GetPrefix() == req.GetPrefix() {
-			return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "a built-in namespace can be changed, not deleted")
+			return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "namespace "+req.GetPrefix()+" is built in: it can be changed, not deleted")
 		}
 	}
 	if _, err := n.store.DeleteNamespace(ctx, &meshv1.DeleteNamespaceRequest{Prefix: req.GetPrefix()}); err != nil {

@@ -29,7 +29,7 @@ func (m *Mesh) Rebalance(ctx context.Context, req *pushmeshv1.RebalanceRequest) 
 	}
 	switch share := req.GetShare(); {
 	case req.GetEdge() == "":
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "edge is needed")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "edge is empty: name one, as MeshService.Nodes lists them")
 	case !(share > 0 && share <= 1):
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "share is above 0 and at most 1")
 	case !req.GetWithin().IsValid() && req.GetWithin() != nil || within < 0 || within > maxWithin:

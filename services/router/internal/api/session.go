@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -55,7 +56,7 @@ func (s *Session) List(ctx context.Context, req *pushmeshv1.SessionServiceListRe
 	case limit == 0:
 		limit = defaultSessions
 	case limit > maxSessions:
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "limit is at most 1,000")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("limit is %d, at most 1,000", req.GetLimit()))
 	}
 	resp, err := s.store.ListSessions(ctx, &meshv1.ListSessionsRequest{User: req.GetUser(), Limit: limit, PageToken: req.GetPageToken()})
 	if err != nil {
@@ -169,13 +170,13 @@ func (s *Session) tellDeleted(ctx context.Context, edge string, y *meshv1.YieldS
 // may be left.
 func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequest) (*pushmeshv1.DisconnectResponse, error) {
 	if req.GetClientId() == "" && req.GetUser() == "" {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id or user is needed")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "name a client_id, a user, or both: without them every connection would be meant")
 	}
 	if _, known := wirev1.Code_name[int32(req.GetCode())]; !known {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "code is not known")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("code %d is not known: take one of pushmesh.wire.v1.Code", req.GetCode()))
 	}
 	if len(req.GetReason()) > maxReason {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "reason is longer than 1,024 bytes")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("reason has %d bytes, at most 1,024", len(req.GetReason())))
 	}
 	resp := &pushmeshv1.DisconnectResponse{}
 	err := s.everyEdge(ctx, &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Disconnect{Disconnect: &meshv1.DisconnectClients{
@@ -188,7 +189,7 @@ func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequ
 // connections may be left.
 func (s *Session) SetProfile(ctx context.Context, req *pushmeshv1.SetProfileRequest) (*pushmeshv1.SetProfileResponse, error) {
 	if req.GetClientId() == "" && req.GetUser() == "" {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id or user is needed")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "name a client_id, a user, or both: without them every connection would be meant")
 	}
 	if err := features.Check(req.GetProfile(), req.GetVector(), features.ProfileDimensions); err != nil {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "profile: "+err.Error())

@@ -35,7 +35,7 @@ func checkTopic(name string) error {
 		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
 	}
 	if name[0] == '$' {
-		return code.New(wirev1.Code_CODE_FORBIDDEN, "topics that start with $ are the mesh's own")
+		return code.New(wirev1.Code_CODE_FORBIDDEN, fmt.Sprintf("topic %.40q: topics that begin with $ are the mesh's own", name))
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func checkMessage(m *pushmeshv1.PublishRequest) error {
 		return invalid("topic and topics exclude each other")
 	}
 	if ttl := m.GetTtl(); ttl != nil && (ttl.CheckValid() != nil || ttl.AsDuration() <= 0) {
-		return invalid("ttl must be above 0")
+		return invalid("ttl is %v, it must be above 0", ttl.AsDuration())
 	}
 	if err := checkDeliverAt(m); err != nil {
 		return err
@@ -73,9 +73,9 @@ func checkDeliverAt(m *pushmeshv1.PublishRequest) error {
 	case at == nil:
 		return nil
 	case at.CheckValid() != nil || at.AsTime().UnixMicro() <= 0:
-		return invalid("deliver_at is no time after 1970")
+		return invalid("deliver_at must be a time after 1970")
 	case at.AsTime().After(time.Now().Add(maxAhead)):
-		return invalid("deliver_at is more than 366 days ahead")
+		return invalid("deliver_at is %s, at most 366 days ahead", at.AsTime().Format(time.RFC3339))
 	case len(m.GetTopics()) > 0:
 		return code.New(wirev1.Code_CODE_UNSUPPORTED, "deliver_at with topics: a scheduled message has one topic")
 	}
@@ -84,12 +84,12 @@ func checkDeliverAt(m *pushmeshv1.PublishRequest) error {
 
 func checkHeaders(headers map[string]string) error {
 	if len(headers) > maxHeaders {
-		return invalid("%d headers, at most %d", len(headers), maxHeaders)
+		return invalid("headers has %d entries, at most %d", len(headers), maxHeaders)
 	}
 	size := 0
 	for k, v := range headers {
 		if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
-			return invalid("header %q: a name is not empty, and both are UTF-8", k)
+			return invalid("header %.40q: its name must not be empty, and name and value must be UTF-8", k)
 		}
 		size += len(k) + len(v)
 	}
@@ -112,7 +112,7 @@ func checkProducer(id []byte, seq, settled uint64) error {
 	case len(id) != 0 && len(id) != producerIDSize:
 		return invalid("producer_id has %d bytes, must be %d", len(id), producerIDSize)
 	case len(id) == 0 && seq != 0:
-		return invalid("producer_seq without producer_id")
+		return invalid("producer_seq is %d and producer_id is missing: give both, or neither", seq)
 	case seq != 0 && settled >= seq:
 		return invalid("settled_seq is %d, and must be below producer_seq, which is %d", settled, seq)
 	}
