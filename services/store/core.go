@@ -27,9 +27,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
 	"github.com/pushmesh/pushmesh/services/store/internal/clock"
 	"github.com/pushmesh/pushmesh/services/store/internal/databases"
+	"github.com/pushmesh/pushmesh/services/store/internal/deadletter"
 	"github.com/pushmesh/pushmesh/services/store/internal/dispatch"
 	"github.com/pushmesh/pushmesh/services/store/internal/housekeeping"
-	"github.com/pushmesh/pushmesh/services/store/internal/letters"
 	"github.com/pushmesh/pushmesh/services/store/internal/outbox"
 	"github.com/pushmesh/pushmesh/services/store/internal/ownership"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
@@ -172,7 +172,7 @@ func (c *core) open(ctx context.Context) (backend.Backend, error) {
 	return set, err
 }
 
-// Start opens the database, claims shards and serves.
+// Start opens the database, takes shards and serves.
 func (c *core) Start(ctx context.Context) error {
 	server, err := grpcserve.Listen(ctx, c.settings.Listen)
 	if err != nil {
@@ -294,27 +294,27 @@ func (c *core) build(owner backend.Owner) {
 		Folds: c.settings.DBFold, Now: c.clock.Now, Log: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.dispatch = dispatch.New(dispatch.Config{Log: log, Bus: c.routers(), Logger: c.tel.Log, Registry: c.tel.Registry})
-	copier := letters.New(letters.Config{
-		Letters: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Done: tell.deadLetter, Now: c.clock.Now,
+	copier := deadletter.New(deadletter.Config{
+		Letters: c.backend, Ownerships: log.Ownerships, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Done: tell.deadLetter, Now: c.clock.Now,
 		Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
 	ready := prepare.New(prepare.Config{Registry: c.tel.Registry})
 	lane := claims.New(claims.Config{
-		Backend: c.backend, Away: c.backend.Away, Owner: owner, Owned: log.Claims, Own: log.Claim, Sure: log.Sure, Policies: policies.Table,
+		Backend: c.backend, Away: c.backend.Away, Owner: owner, Owned: log.Ownerships, Own: log.Ownership, Sure: log.Sure, Policies: policies.Table,
 		Prepare: ready.Ask, Log: c.tel.Log, Registry: c.tel.Registry,
 	})
 	policies.OnChange(func(*policy.Table) { lane.Ruled() })
 	policies.Register("store", c.tel.Registry)
 	mesh, _ := c.mesh.Mesh()
 	c.service = service.New(service.Config{
-		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Mesh: mesh, Now: c.clock.Now, Logger: c.tel.Log, Letters: copier.Came,
+		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Mesh: mesh, Now: c.clock.Now, Logger: c.tel.Log, Letters: copier.Added,
 		Changed: func() {
 			policies.Refresh()
 			c.announce()
 		},
 	})
 	later = schedule.New(schedule.Config{
-		Backend: c.backend, Claims: log.Claims, Append: c.dispatch.Append, Now: c.clock.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
+		Backend: c.backend, Ownerships: log.Ownerships, Append: c.dispatch.Append, Now: c.clock.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.log.Store(log)
 	c.claims.Store(lane)

@@ -2,7 +2,6 @@ package claims
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -36,17 +35,7 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 		b.apis = append(b.apis, api{pushmeshv1.NewClaimServiceClient(conn), conn})
 	}
 	try.Do(b.namespace(ctx, plain, nil))
-	for {
-		token, err := b.apis[0].acquire(ctx, plain+"/ready", "bench", time.Minute)
-		if err == nil {
-			return b.apis[0].release(ctx, plain+"/ready", "bench", token)
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return suite.Poll(ctx, time.Minute, func() error { return b.pair("ready")(ctx, 0, 0) })
 }
 
 // namespace puts a policy of claims, with a call before each grant or without.
@@ -60,11 +49,9 @@ func (b *bench) namespace(ctx context.Context, prefix string, before *pushmeshv1
 }
 
 // acquire must be granted at once.
-func (a api) acquire(ctx context.Context, resource, owner string, ttl time.Duration) (uint64, error) {
-	st, err := a.ask(ctx, resource, owner, ttl)
-	if err != nil {
-		return 0, err
-	}
+func (a api) acquire(ctx context.Context, resource, owner string, ttl time.Duration) (_ uint64, err error) {
+	defer try.Catch(&err)
+	st := try.Get(a.ask(ctx, resource, owner, ttl))
 	if st.GetState() != wirev1.ClaimState_STATE_GRANTED {
 		return 0, fmt.Errorf("acquire of %s by %s: %v", resource, owner, st)
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -22,17 +22,7 @@ const (
 func (b *bench) beside(ctx context.Context) error {
 	tokens := make([]uint64, held)
 	all := func(do func(a api, i int) error) error {
-		errs := make([]error, 16)
-		var running sync.WaitGroup
-		for w := range errs {
-			running.Go(func() {
-				for i := w; i < held && errs[w] == nil; i += len(errs) {
-					errs[w] = do(b.apis[w%len(b.apis)], i)
-				}
-			})
-		}
-		running.Wait()
-		return errors.Join(errs...)
+		return suite.Each(held, 16, func(w, i int) error { return do(b.apis[w%len(b.apis)], i) })
 	}
 	name := func(i int) string { return fmt.Sprintf("%s/held-%d", plain, i) }
 	return b.compare(ctx, fmt.Sprintf("a pair beside %d resources held", held), b.Span,

@@ -37,8 +37,8 @@ func New(r *suite.Run) *suite.Suite {
 			f.IntVar(&b.holds, "holds", 100_000, "that there are while some expire")
 		},
 		Check: func() error {
-			if b.callers < 1 || b.conns < 1 || b.Span < time.Second || b.rate <= 0 || b.waiting < 20 || b.holds < 1000 {
-				return errors.New("-callers and -conns are 1 at least, -span 1s, -waiting 20, -holds 1000, -rate above 0")
+			if b.callers < 1 || b.conns < 1 || b.Span < time.Second || b.rate <= 0 || b.waiting < 20 || b.holds < 10*seen {
+				return errors.New("-callers and -conns are 1 at least, -span 1s, -waiting 20, -holds 5000, -rate above 0")
 			}
 			return nil
 		},
@@ -77,11 +77,9 @@ func (b *bench) profiles(ctx context.Context, part string) func() error {
 }
 
 // said is what each of n operations took of the CPU, and how busy the generator was.
-func said(u *suite.Usage, n int) (string, error) {
-	busy, err := u.Busy()
-	if err != nil {
-		return "", err
-	}
+func said(u *suite.Usage, n int) (_ string, err error) {
+	defer try.Catch(&err)
+	busy := try.Get(u.Busy())
 	each, err := u.Each(int64(n))
 	return fmt.Sprintf("%s; the generator took %.0f %% of a core", each, 100*busy), err
 }

@@ -2,11 +2,10 @@ package claims
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -25,30 +24,15 @@ const (
 // machine.
 func (b *bench) expiry(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	errs := make([]error, 32)
-	var running sync.WaitGroup
-	for w := range errs {
-		running.Go(func() {
-			for i := w; i < b.holds*9/10 && errs[w] == nil; i += len(errs) {
-				_, errs[w] = b.apis[w%len(b.apis)].acquire(ctx, fmt.Sprintf("%s/kept-%d", plain, i), "holder", time.Hour)
-			}
-		})
-	}
-	running.Wait()
-	try.Do(errors.Join(errs...))
+	try.Do(suite.Each(b.holds*9/10, 32, func(w, i int) error {
+		_, err := b.apis[w%len(b.apis)].acquire(ctx, fmt.Sprintf("%s/kept-%d", plain, i), "holder", time.Hour)
+		return err
+	}))
 	began := time.Now()
 	ending := b.holds / 10
 	waits := make([]*granted, seen)
 	ends := make([]time.Time, seen)
-	for w := range errs {
-		running.Go(func() {
-			for i := w; i < ending && errs[w] == nil; i += len(errs) {
-				errs[w] = b.ending(ctx, i, began, ending, waits, ends)
-			}
-		})
-	}
-	running.Wait()
-	try.Do(errors.Join(errs...))
+	try.Do(suite.Each(ending, 32, func(_, i int) error { return b.ending(ctx, i, began, ending, waits, ends) }))
 	var late []time.Duration
 	early := 0
 	for i, g := range waits {

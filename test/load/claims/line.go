@@ -2,13 +2,12 @@ package claims
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/procfs"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -42,24 +41,14 @@ func (b *bench) queue(ctx context.Context, resource string, length int) (_ *queu
 	q := &queue{api: b.apis[0], resource: resource, holder: "first"}
 	q.token = try.Get(q.acquire(ctx, resource, q.holder, time.Hour))
 	q.names = make([]string, length)
-	errs := make([]error, 32)
-	var running sync.WaitGroup
-	for w := range errs {
-		running.Go(func() {
-			a := b.apis[w%len(b.apis)]
-			for i := w; i < length && errs[w] == nil; i += len(errs) {
-				name := fmt.Sprintf("w-%d", i)
-				st, err := a.ask(ctx, resource, name, time.Minute)
-				if at := int(st.GetPosition()); err == nil && at > 0 && at <= length {
-					// nobody leaves meanwhile
-					q.names[at-1] = name
-				}
-				errs[w] = err
-			}
-		})
-	}
-	running.Wait()
-	try.Do(errors.Join(errs...))
+	try.Do(suite.Each(length, 32, func(w, i int) error {
+		name := fmt.Sprintf("w-%d", i)
+		st, err := b.apis[w%len(b.apis)].ask(ctx, resource, name, time.Minute)
+		if at := int(st.GetPosition()); err == nil && at > 0 && at <= length {
+			q.names[at-1] = name // nobody leaves meanwhile
+		}
+		return err
+	}))
 	if i := slices.Index(q.names, ""); i >= 0 {
 		return nil, fmt.Errorf("%s: nobody is at position %d", resource, i+1)
 	}

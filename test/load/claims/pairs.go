@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -32,31 +33,6 @@ func (b *bench) pair(prefix string) caller {
 	}
 }
 
-// closed has callers do one pair after the other until the time is over, and gives how long each
-// took.
-func closed(ctx context.Context, callers int, span time.Duration, do caller) (took []time.Duration, err error) {
-	end := time.Now().Add(span)
-	var mu sync.Mutex
-	var running sync.WaitGroup
-	for i := range callers {
-		running.Go(func() {
-			var mine []time.Duration
-			var failed error
-			for n := 0; failed == nil && time.Now().Before(end) && ctx.Err() == nil; n++ {
-				began := time.Now()
-				if failed = do(ctx, i, n); failed == nil {
-					mine = append(mine, time.Since(began))
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			took, err = append(took, mine...), errors.Join(err, failed)
-		})
-	}
-	running.Wait()
-	return took, errors.Join(err, ctx.Err())
-}
-
 // open offers pairs at a rate, each timed from when it was due, by as many callers as it takes up
 // to a bound.
 func open(ctx context.Context, rate float64, span time.Duration, callers int, do caller) (took []time.Duration, err error) {
@@ -64,40 +40,34 @@ func open(ctx context.Context, rate float64, span time.Duration, callers int, do
 	total := int(rate * span.Seconds())
 	began := time.Now()
 	next := make(chan int, total) // whoever is late finds all that are due
-	var mu sync.Mutex
-	var running sync.WaitGroup
-	for i := range callers {
-		running.Go(func() {
-			var mine []time.Duration
-			var failed error
-			for n := range next {
-				if failed != nil {
-					continue
-				}
-				if failed = do(ctx, i, n); failed == nil {
-					mine = append(mine, time.Since(began.Add(time.Duration(n)*every)))
-				}
+	go func() {
+		defer close(next)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for n := 0; n < total && ctx.Err() == nil; <-tick.C {
+			for due := min(total, int(time.Since(began)/every)+1); n < due; n++ {
+				next <- n
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			took, err = append(took, mine...), errors.Join(err, failed)
-		})
-	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for n := 0; n < total && ctx.Err() == nil; <-tick.C {
-		for due := min(total, int(time.Since(began)/every)+1); n < due; n++ {
-			next <- n
 		}
-	}
-	close(next)
-	running.Wait()
-	return took, errors.Join(err, ctx.Err())
+	}()
+	all := make([][]time.Duration, callers)
+	err = suite.Each(callers, callers, func(_, i int) (err error) {
+		for n := range next {
+			if err == nil {
+				err = do(ctx, i, n)
+			}
+			if err == nil {
+				all[i] = append(all[i], time.Since(began.Add(time.Duration(n)*every)))
+			}
+		}
+		return errors.Join(err, ctx.Err())
+	})
+	return slices.Concat(all...), err
 }
 
 // pairs as fast as they go.
 func (b *bench) pairs(ctx context.Context) error {
-	if _, err := closed(ctx, b.callers, time.Second, b.pair("warm")); err != nil {
+	if _, err := suite.Closed(ctx, b.callers, time.Second, b.pair("warm")); err != nil {
 		return err
 	}
 	profiled := b.profiles(ctx, "pairs")
@@ -115,7 +85,7 @@ func (b *bench) loops(ctx context.Context, way, who string, do caller) (err erro
 		for range b.Rounds {
 			u := try.Get(b.UsingMesh(b.mesh))
 			began := time.Now()
-			took = try.Get(closed(ctx, callers, b.Span/2, do))
+			took = try.Get(suite.Closed(ctx, callers, b.Span/2, do))
 			rates, p99 = append(rates, float64(len(took))/time.Since(began).Seconds()), append(p99, table.Quantile(took, 0.99))
 			text = try.Get(said(u, len(took)))
 		}

@@ -1,83 +1,35 @@
 package claims
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/peer"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
-// subscriber is a connection to the edge, which one goroutine uses.
+// subscriber is a client of the edge; its owner is "client:" and its name.
 type subscriber struct {
-	net.Conn
-	r     *bufio.Reader
-	id    uint32
-	buf   []byte
-	frame []byte
-}
-
-// connect is a client of the edge; its owner is "client:" and the name.
-func (b *bench) connect(ctx context.Context, name string) (_ *subscriber, err error) {
-	defer try.Catch(&err)
-	conn := try.Get((&net.Dialer{}).DialContext(ctx, "tcp", b.mesh.Edges[0].Addr))
-	s := &subscriber{Conn: conn, r: bufio.NewReader(conn)}
-	try.Do(s.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: name, HeartbeatMs: swarm.Never}))
-	t, body, err := s.next()
-	if err == nil && t != wirev1.FrameType_FRAME_TYPE_WELCOME {
-		err = fmt.Errorf("%v where Welcome was due: %x", t, body)
-	}
-	return s, err
-}
-
-func (s *subscriber) send(t wirev1.FrameType, m proto.Message) (err error) {
-	if s.frame, err = wire.Append(s.frame[:0], t, m); err != nil {
-		return err
-	}
-	_, err = s.Write(s.frame)
-	return err
-}
-
-func (s *subscriber) next() (wirev1.FrameType, []byte, error) {
-	if err := s.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		return 0, nil, err
-	}
-	t, body, err := wire.Read(s.r, s.buf, wire.MaxBody)
-	if cap(body) > cap(s.buf) {
-		s.buf = body[:cap(body)]
-	}
-	return t, body, err
+	*peer.Conn
+	id uint32
 }
 
 // state is the next ClaimState.
 func (s *subscriber) state() (*wirev1.ClaimState, error) {
-	t, body, err := s.next()
-	if err != nil {
-		return nil, err
-	}
-	if t != wirev1.FrameType_FRAME_TYPE_CLAIM_STATE {
-		var e wirev1.Error
-		_ = proto.Unmarshal(body, &e) // it is only said
-		return nil, fmt.Errorf("%v where ClaimState was due: %v", t, &e)
-	}
 	st := &wirev1.ClaimState{}
-	return st, proto.Unmarshal(body, st)
+	return st, s.Await(wirev1.FrameType_FRAME_TYPE_CLAIM_STATE, st)
 }
 
 // do asks for something, and waits for the answer. Of what is pushed before it a grant is kept.
 func (s *subscriber) do(q *wirev1.Claim, want wirev1.ClaimState_State) (*wirev1.ClaimState, error) {
 	s.id++
 	q.Id = s.id
-	if err := s.send(wirev1.FrameType_FRAME_TYPE_CLAIM, q); err != nil {
+	if err := s.Send(wirev1.FrameType_FRAME_TYPE_CLAIM, q); err != nil {
 		return nil, err
 	}
 	for {
@@ -103,31 +55,12 @@ func (s *subscriber) granted() (*wirev1.ClaimState, error) {
 	}
 }
 
-// served waits until an edge that has just begun knows who owns the shards.
-func served(ctx context.Context, pair caller) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := pair(ctx, 0, 0)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-tick.C:
-		}
-	}
-}
-
 // tcpPairs are pairs and hand-overs over subscribers' connections.
 func (b *bench) tcpPairs(ctx context.Context) (err error) {
 	defer try.Catch(&err)
 	subs := make([]*subscriber, b.callers)
 	for i := range subs {
-		subs[i] = try.Get(b.connect(ctx, fmt.Sprintf("c-%d", i)))
+		subs[i] = &subscriber{Conn: try.Get(peer.Dial(ctx, b.mesh.Edges[0].Addr, fmt.Sprintf("c-%d", i)))}
 		defer func() { _ = subs[i].Close() }()
 	}
 	pair := func(_ context.Context, i, n int) error {
@@ -138,7 +71,7 @@ func (b *bench) tcpPairs(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	try.Do(served(ctx, pair))
+	try.Do(suite.Poll(ctx, 10*time.Second, func() error { return pair(ctx, 0, 0) }))
 	profiled := b.profiles(ctx, "tcp")
 	try.Do(errors.Join(b.loops(ctx, "TCP", "connections", pair), profiled()))
 	took := try.Get(open(ctx, b.rate, b.Span/2, len(subs), pair))

@@ -40,11 +40,9 @@ func celGo(text string, all []*pushmeshv1.Candidate, now time.Time) (_ *celProgr
 	return p, nil
 }
 
-func (p *celProgram) score(i int) (float64, error) {
-	v, _, err := p.program.Eval(p.vars[i])
-	if err != nil {
-		return 0, err
-	}
+func (p *celProgram) score(i int) (_ float64, err error) {
+	defer try.Catch(&err)
+	v, _ := try.Get2(p.program.Eval(p.vars[i]))
 	d, ok := v.(types.Double)
 	if !ok {
 		return 0, fmt.Errorf("cel-go gave %v", v)

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/flow"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 const (
@@ -28,10 +29,8 @@ func p99(ctx context.Context, f *flow.Flow, span time.Duration) (float64, error)
 type lag struct{ p99, most float64 }
 
 func edgeLag(ctx context.Context, p *local.Process) (l lag, err error) {
-	all, err := p.Figures(ctx)
-	if err != nil {
-		return l, err
-	}
+	defer try.Catch(&err)
+	all := try.Get(p.Figures(ctx))
 	for to, quantile := range map[*float64]string{&l.p99: "0.99", &l.most: "1"} {
 		v, ok := all[fmt.Sprintf(`pushmesh_edge_loop_lag_seconds{of="last_100",quantile="%s"}`, quantile)]
 		if !ok {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/cpupool"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // As a compute node has its pool.
@@ -19,13 +20,11 @@ const (
 
 // pool has a pool of this process do the mix, with tasks that compute for an exact time.
 func (b *bench) pool(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	unit := calibrate()
 	var rounds []outcome
 	for i := range b.mixRounds {
-		o, err := b.poolRound(ctx, unit, uint64(i))
-		if err != nil {
-			return err
-		}
+		o := try.Get(b.poolRound(ctx, unit, uint64(i)))
 		rounds = append(rounds, o)
 	}
 	b.mixRows("the pool", rounds, "")

@@ -114,12 +114,10 @@ func inputs(all []*pushmeshv1.Candidate, now time.Time) []expr.Input {
 	return ins
 }
 
-func evaluate(ctx context.Context, p *expr.Program, ins []expr.Input) error {
+func evaluate(ctx context.Context, p *expr.Program, ins []expr.Input) (err error) {
+	defer try.Catch(&err)
 	for i := range ins {
-		r, err := p.Eval(ctx, &ins[i])
-		if err != nil {
-			return err
-		}
+		r := try.Get(p.Eval(ctx, &ins[i]))
 		if r.Undefined {
 			return fmt.Errorf("candidate %d has no score", i)
 		}

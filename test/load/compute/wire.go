@@ -78,11 +78,9 @@ func (b *bench) wire(ctx context.Context) (err error) {
 }
 
 // startCompute starts a node and a client of it, connected.
-func (b *bench) startCompute(ctx context.Context, by []string, more ...string) (*local.Process, *computeclient.Client, error) {
-	p, err := b.Dir.StartCompute(ctx, b.Programs, "compute-1", by, more...)
-	if err != nil {
-		return nil, nil, err
-	}
+func (b *bench) startCompute(ctx context.Context, by []string, more ...string) (_ *local.Process, _ *computeclient.Client, err error) {
+	defer try.Catch(&err)
+	p := try.Get(b.Dir.StartCompute(ctx, b.Programs, "compute-1", by, more...))
 	c := computeclient.New(computeclient.Config{Addrs: []string{p.Addr}, Caller: "bench"})
 	if err := c.Start(ctx); err != nil {
 		p.Stop()
@@ -117,12 +115,10 @@ func (l *load) round(ctx context.Context, c *computeclient.Client, p *local.Proc
 
 // rank measures what the job takes once it is there: a node's clock would count what else runs on
 // its core.
-func (l *load) rank() error {
+func (l *load) rank() (err error) {
+	defer try.Catch(&err)
 	r := l.job.GetRank()
-	spec, err := score.Compile(r, score.Parts{})
-	if err != nil {
-		return err
-	}
+	spec := try.Get(score.Compile(r, score.Parts{}))
 	profiles := []score.Profile{{Features: r.GetProfile(), Keep: int(r.GetTopK())}}
 	if named := l.job.GetProfiles(); len(named) > 0 {
 		profiles = profiles[:0]

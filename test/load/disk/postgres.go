@@ -33,11 +33,9 @@ type Postgres struct {
 }
 
 // Start starts a server and makes it as one that was up for a while.
-func Start(ctx context.Context) (*Postgres, error) {
-	dir, err := pgtest.TempDir()
-	if err != nil {
-		return nil, err
-	}
+func Start(ctx context.Context) (_ *Postgres, err error) {
+	defer try.Catch(&err)
+	dir := try.Get(pgtest.TempDir())
 	d := &Postgres{dir: dir}
 	if d.server, err = pgtest.Start(dir, 0, settings...); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -89,24 +87,28 @@ func (d *Postgres) check(ctx context.Context) (err error) {
 }
 
 // Exec runs SQL in a database.
-func (d *Postgres) Exec(ctx context.Context, url, sql string) error {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
+func (d *Postgres) Exec(ctx context.Context, url, sql string) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, url))
 	_, err = conn.Exec(ctx, sql)
 	return errors.Join(err, conn.Close(ctx))
+}
+
+// Query reads one row from a database.
+func (d *Postgres) Query(ctx context.Context, url, sql string, into ...any) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, url))
+	defer func() { _ = conn.Close(ctx) }()
+	return conn.QueryRow(ctx, sql).Scan(into...)
 }
 
 // Fresh makes an empty database.
 func (d *Postgres) Fresh() (url string, err error) { return pgtest.Database(d.server.Superuser()) }
 
 // Drop ends a database that is of no more use, so that the disk doesn't fill up.
-func (d *Postgres) Drop(ctx context.Context, url string) error {
-	cfg, err := pgx.ParseConfig(url)
-	if err != nil {
-		return err
-	}
+func (d *Postgres) Drop(ctx context.Context, url string) (err error) {
+	defer try.Catch(&err)
+	cfg := try.Get(pgx.ParseConfig(url))
 	return d.Exec(ctx, d.server.Superuser(), "DROP DATABASE "+pgx.Identifier{cfg.Database}.Sanitize()+" WITH (FORCE)")
 }
 

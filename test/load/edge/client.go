@@ -122,10 +122,8 @@ type pings struct {
 // probe pings an edge about every millisecond, in a thread of its own that is first in line for a
 // core where that is allowed, while something else goes on.
 func probe(addr string, while func() error) (p pings, err error) {
-	c, err := dialClient(addr)
-	if err != nil {
-		return p, err
-	}
+	defer try.Catch(&err)
+	c := try.Get(dialClient(addr))
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		// not unlocked: the thread ends with the goroutine, and its rank with it

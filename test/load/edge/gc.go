@@ -62,16 +62,14 @@ func (b *bench) collector(ctx context.Context) (err error) {
 }
 
 // gcTarget has conns connections at one edge: subscribers of a topic, and those that idle.
-func (b *bench) gcTarget(ctx context.Context, m *local.Mesh, edge, conns int) (*swarm.Swarm, *target, error) {
+func (b *bench) gcTarget(ctx context.Context, m *local.Mesh, edge, conns int) (_ *swarm.Swarm, _ *target, err error) {
+	defer try.Catch(&err)
 	own := func(n int) []string { return []string{fmt.Sprintf("bench/gc-%d/own/%d", edge, n)} }
 	// 32 source addresses of its own for each edge: ports of one pair are finite.
 	from := func(n int) [4]byte { return [4]byte{127, 0, byte(100 + edge), byte(1 + n/8000)} }
-	parked, err := swarm.Dial(ctx, swarm.Config{
+	parked := try.Get(swarm.Dial(ctx, swarm.Config{
 		Addr: m.Edges[edge].Addr, Conns: conns - gcSubs, From: from, Dialect: &swarm.Push{Topics: own, HeartbeatMs: swarm.Never},
-	})
-	if err != nil {
-		return nil, nil, err
-	}
+	}))
 	topic := fmt.Sprintf("bench/gc-%d", edge)
 	t := newTarget(m.Edges[edge].Name, m.Edges[edge], gcSubs)
 	if t.Swarm, err = swarm.Dial(ctx, swarm.Config{Addr: m.Edges[edge].Addr, Conns: gcSubs, Dialect: swarm.Subscribe(topic)}); err == nil {
@@ -140,13 +138,11 @@ func readTrace(said string) (c collections, err error) {
 }
 
 // sums are numbers between + and /.
-func sums(s string) ([]float64, error) {
+func sums(s string) (_ []float64, err error) {
+	defer try.Catch(&err)
 	var all []float64
 	for _, field := range strings.FieldsFunc(s, func(r rune) bool { return r == '+' || r == '/' }) {
-		v, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return nil, err
-		}
+		v := try.Get(strconv.ParseFloat(field, 64))
 		all = append(all, v)
 	}
 	return all, nil

@@ -27,11 +27,9 @@ type parked struct {
 
 // idle opens many connections to the edge and, one after the other, to its peers; with all of them
 // there it also measures the large fan-out.
-func (b *bench) idle(ctx context.Context) error {
-	edge, err := b.parkEdge(ctx)
-	if err != nil {
-		return err
-	}
+func (b *bench) idle(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	edge := try.Get(b.parkEdge(ctx))
 	var mem, accepts, fans, idles []string
 	redis := 0.0
 	for _, name := range []string{"redis", "mosquitto", "nats"} {

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // target is one server with subscribers and a publisher.
@@ -86,11 +87,9 @@ func (b *bench) dialect(ctx context.Context, name, addr string) (swarm.Dialect, 
 }
 
 // peerTarget starts a server that isn't ours, with subscribers.
-func (b *bench) peerTarget(ctx context.Context, name string, conns int) (*target, error) {
-	p, err := b.peer(ctx, name)
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) peerTarget(ctx context.Context, name string, conns int) (_ *target, err error) {
+	defer try.Catch(&err)
+	p := try.Get(b.peer(ctx, name))
 	t := newTarget(name, p, conns)
 	t.owned = true
 	d, src := b.dialect(ctx, name, p.Addr)

@@ -47,11 +47,9 @@ func (b *bench) wideStalls(ctx context.Context, m *local.Mesh) (err error) {
 }
 
 // fillTopics has a message in each of the topics.
-func fillTopics(ctx context.Context, router string) error {
-	p, err := publisher.New(ctx, router, "", publisher.StampSize)
-	if err != nil {
-		return err
-	}
+func fillTopics(ctx context.Context, router string) (err error) {
+	defer try.Catch(&err)
+	p := try.Get(publisher.New(ctx, router, "", publisher.StampSize))
 	for f := range wideFilters {
 		var topics []string
 		for i := range wideTopics {

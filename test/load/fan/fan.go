@@ -46,12 +46,10 @@ func (s Sample) Rate() float64 { return float64(s.Deliveries) / s.Wall.Seconds()
 // Pump keeps window messages in flight for a while and then waits for the last. New ones go out in
 // halves of a window, each as one batch, as soon as every subscriber has the half before: so a
 // server always has work, and gets it in bulk.
-func (o *Out) Pump(ctx context.Context, window int, span time.Duration) (Sample, error) {
+func (o *Out) Pump(ctx context.Context, window int, span time.Duration) (_ Sample, err error) {
+	defer try.Catch(&err)
 	o.Swarm.Restart()
-	cpu, err := procfs.CPU(o.PIDs...)
-	if err != nil {
-		return Sample{}, err
-	}
+	cpu := try.Get(procfs.CPU(o.PIDs...))
 	began := time.Now()
 	sent, err := o.publish(ctx, window, began.Add(span))
 	if err == nil {

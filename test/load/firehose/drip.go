@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // Drip publishes one message at a time over a PublishStream of its own, with a system call for each
@@ -58,9 +59,9 @@ func (d *Drip) Poll() error { return d.read(d.take) }
 
 // take counts the results of one answer; a refusal is an error.
 func (d *Drip) take(answer []byte) error {
-	return eachResult(answer, func(ref, code uint64, text []byte) error {
+	return Results(answer, func(ref uint64, code wirev1.Code, text []byte) error {
 		if code != 0 {
-			return fmt.Errorf("drip: message %d was refused: code %d %s", ref, code, text)
+			return fmt.Errorf("drip: message %d was refused: code %d %s", ref, int32(code), text)
 		}
 		d.answered++
 		return nil

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -71,7 +72,7 @@ func Dial(ctx context.Context, cfg Config) (*Hose, error) {
 	}
 	h := &Hose{cfg: cfg, conn: conn, quit: make(chan struct{}), room: make(chan *frame, cfg.Window), waiting: map[uint64]*sent{}}
 	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
-	h.call, err = conn.NewStream(ctx, desc, pushmeshv1.PublishService_PublishStream_FullMethodName, grpc.ForceCodecV2(raw{}), grpc.MaxCallRecvMsgSize(64<<20))
+	h.call, err = conn.NewStream(ctx, desc, pushmeshv1.PublishService_PublishStream_FullMethodName, grpc.ForceCodecV2(codec.Codec{}), grpc.MaxCallRecvMsgSize(64<<20))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("firehose: %w", err), conn.Close())
 	}
@@ -93,8 +94,8 @@ func (h *Hose) Answered() int64 { return h.answered.Load() }
 func (h *Hose) Refused() int64 { return h.refused.Load() }
 
 // refusal reports whether a code means that nothing was published, and that trying again may help.
-func refusal(code uint64) bool {
-	switch wirev1.Code(code) {
+func refusal(code wirev1.Code) bool {
+	switch code {
 	case wirev1.Code_CODE_RATE_LIMITED, wirev1.Code_CODE_OVERLOADED, wirev1.Code_CODE_UNAVAILABLE:
 		return true
 	}
@@ -168,7 +169,7 @@ func (h *Hose) send(ctx context.Context, span time.Duration, frames uint64) erro
 		h.mu.Lock()
 		h.waiting[number] = &sent{frame: f, due: due, left: n, got: make([]bool, n)}
 		h.mu.Unlock()
-		if err := h.call.SendMsg(f.bytes); err != nil {
+		if err := h.call.SendMsg(codec.Encoded(f.bytes)); err != nil {
 			return nil //nolint:nilerr // receive says why
 		}
 	}
@@ -177,7 +178,7 @@ func (h *Hose) send(ctx context.Context, span time.Duration, frames uint64) erro
 
 func (h *Hose) receive() error {
 	defer close(h.quit)
-	var answer []byte
+	var answer codec.Encoded
 	for {
 		err := h.call.RecvMsg(&answer)
 		if errors.Is(err, io.EOF) {
@@ -200,9 +201,9 @@ func (h *Hose) take(answer []byte) error {
 	answered, refused := int64(0), int64(0)
 	var last *sent // results of a frame mostly come together
 	lastNumber := ^uint64(0)
-	err := eachResult(answer, func(ref, code uint64, text []byte) error {
+	err := Results(answer, func(ref uint64, code wirev1.Code, text []byte) error {
 		if code != 0 && !refusal(code) {
-			return fmt.Errorf("firehose: refused: code %d %s", code, text)
+			return fmt.Errorf("firehose: refused: code %d %s", int32(code), text)
 		}
 		number := ref / n
 		if number != lastNumber {

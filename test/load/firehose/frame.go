@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // Numbers of fields of PublishStreamRequest and of what is in it.
@@ -81,8 +83,8 @@ func putFixed(dst []byte, v uint64) {
 
 var errAnswer = errors.New("firehose: not a PublishStreamResponse")
 
-// eachResult visits the results of an encoded PublishStreamResponse.
-func eachResult(b []byte, visit func(ref uint64, code uint64, text []byte) error) error {
+// Results visits the results of an encoded PublishStreamResponse.
+func Results(b []byte, visit func(ref uint64, code wirev1.Code, text []byte) error) error {
 	return eachField(b, func(num protowire.Number, _ uint64, value []byte) error {
 		if num != fieldResults || value == nil {
 			return nil
@@ -103,7 +105,7 @@ func eachResult(b []byte, visit func(ref uint64, code uint64, text []byte) error
 		if err != nil {
 			return err
 		}
-		return visit(ref, code, text)
+		return visit(ref, wirev1.Code(code), text)
 	})
 }
 

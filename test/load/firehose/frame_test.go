@@ -44,20 +44,21 @@ func TestResultsAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	type result struct {
-		ref, code uint64
-		text      string
+		ref  uint64
+		code wirev1.Code
+		text string
 	}
 	var got []result
-	if err := eachResult(b, func(ref, code uint64, text []byte) error {
+	if err := Results(b, func(ref uint64, code wirev1.Code, text []byte) error {
 		got = append(got, result{ref, code, string(text)})
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 2 || got[0] != (result{ref: 300}) || got[1] != (result{0, uint64(wirev1.Code_CODE_OVERLOADED), "full"}) {
+	if len(got) != 2 || got[0] != (result{ref: 300}) || got[1] != (result{0, wirev1.Code_CODE_OVERLOADED, "full"}) {
 		t.Fatalf("%v", got)
 	}
-	if err := eachResult(b[:len(b)-1], func(uint64, uint64, []byte) error { return nil }); !errors.Is(err, errAnswer) {
+	if err := Results(b[:len(b)-1], func(uint64, wirev1.Code, []byte) error { return nil }); !errors.Is(err, errAnswer) {
 		t.Fatalf("cut off: %v", err)
 	}
 }
@@ -96,12 +97,12 @@ func TestAnswersAreChecked(t *testing.T) {
 	}
 }
 
-func FuzzEachResult(f *testing.F) {
+func FuzzResults(f *testing.F) {
 	f.Add([]byte{0x0a, 0x02, 0x08, 0x01})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		want := &pushmeshv1.PublishStreamResponse{}
 		bad := proto.Unmarshal(b, want) != nil
-		err := eachResult(b, func(uint64, uint64, []byte) error { return nil })
+		err := Results(b, func(uint64, wirev1.Code, []byte) error { return nil })
 		if !bad && err != nil {
 			t.Fatalf("refused: %v", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/pushmesh/pushmesh/test/load/try"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,19 +53,13 @@ type link struct {
 	consumed int // bytes of the answer since the windows were opened last
 }
 
-func (l *link) open(ctx context.Context, addr, method string) error {
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
+func (l *link) open(ctx context.Context, addr, method string) (err error) {
+	defer try.Catch(&err)
+	c := try.Get((&net.Dialer{}).DialContext(ctx, "tcp", addr))
 	f, err := c.(*net.TCPConn).File()
-	if err = errors.Join(err, c.Close()); err != nil {
-		return err
-	}
+	try.Do(errors.Join(err, c.Close()))
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
+	try.Do(errors.Join(err, f.Close()))
 	*l = link{fd: fd, buf: make([]byte, 64<<10), conn: h2DefaultWindow, call: h2DefaultWindow, initial: h2DefaultWindow}
 	hello := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	hello = appendFrame(hello, h2Settings, 0, 0, binary.BigEndian.AppendUint32([]byte{0, h2InitialWindow}, windows))

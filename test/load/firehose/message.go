@@ -1,10 +1,6 @@
 package firehose
 
-import (
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-)
+import "google.golang.org/protobuf/encoding/protowire"
 
 const fieldPriority = 5
 
@@ -41,9 +37,4 @@ func (m *Message) Append(request []byte, ref uint64) []byte {
 	request = append(request, m.bytes...)
 	putFixed(request[at:], ref)
 	return request
-}
-
-// Results visits the results of an encoded PublishStreamResponse.
-func Results(response []byte, visit func(ref uint64, code wirev1.Code, text []byte) error) error {
-	return eachResult(response, func(ref, code uint64, text []byte) error { return visit(ref, wirev1.Code(code), text) })
 }

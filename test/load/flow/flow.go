@@ -58,15 +58,13 @@ func Broadcast(ctx context.Context, router, edge, topic string, conns int, perSe
 // Run publishes for a while that does not count, and for a span that does, and gives how many
 // messages there were.
 func (f *Flow) Run(ctx context.Context, warm, span time.Duration) (sent int, err error) {
+	defer try.Catch(&err)
 	if f.First {
 		first(-20)
 		defer first(0)
 	}
 	f.Took, f.counts = f.Took[:0], false
-	before, err := f.publish(ctx, warm)
-	if err != nil {
-		return 0, err
-	}
+	before := try.Get(f.publish(ctx, warm))
 	f.counts = true
 	sent, err = f.publish(ctx, span)
 	f.counts = false
@@ -79,10 +77,8 @@ func (f *Flow) Run(ctx context.Context, warm, span time.Duration) (sent int, err
 func first(rank int) { _ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), rank) }
 
 func (f *Flow) publish(ctx context.Context, span time.Duration) (total int, err error) {
-	src, err := f.Source(ctx)
-	if err != nil {
-		return 0, err
-	}
+	defer try.Catch(&err)
+	src := try.Get(f.Source(ctx))
 	n := len(f.Topics)
 	total = max(1, int(f.PerSecond*span.Seconds())/n) * n
 	f.Swarm.Restart()

@@ -1,21 +1,17 @@
 package guard
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/peer"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
@@ -34,13 +30,12 @@ type crowd struct {
 // connect opens n of them, subscribed to a topic; with TLS where cfg is given.
 func connect(ctx context.Context, addr string, n int, cfg *tls.Config, topic string) (*crowd, error) {
 	c := &crowd{conns: make([]net.Conn, n), there: make(chan struct{}, 1)}
-	err := each(n, func(i int) (err error) {
+	err := suite.Each(n, atATime, func(_, i int) (err error) {
 		defer try.Catch(&err)
 		conn := try.Get(dial(ctx, addr, cfg))
 		c.conns[i] = conn
-		r := bufio.NewReader(conn)
-		try.Do(greet(conn, r, topic))
-		c.ended.Go(func() { c.count(r) })
+		p := try.Get(greet(conn, topic))
+		c.ended.Go(func() { c.count(p) })
 		return nil
 	})
 	if err != nil {
@@ -48,22 +43,6 @@ func connect(ctx context.Context, addr string, n int, cfg *tls.Config, topic str
 		return nil, err
 	}
 	return c, nil
-}
-
-// each calls f for 0 to n-1, atATime of them at once.
-func each(n int, f func(i int) error) error {
-	var next atomic.Int64
-	errs := make([]error, atATime)
-	var all sync.WaitGroup
-	for w := range atATime {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && errs[w] == nil; i = int(next.Add(1)) - 1 {
-				errs[w] = f(i)
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }
 
 func dial(ctx context.Context, addr string, cfg *tls.Config) (net.Conn, error) {
@@ -74,38 +53,21 @@ func dial(ctx context.Context, addr string, cfg *tls.Config) (net.Conn, error) {
 }
 
 // greet says Hello and subscribes.
-func greet(conn net.Conn, r *bufio.Reader, topic string) error {
-	frames, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, HeartbeatMs: swarm.Never})
-	if err == nil {
-		frames, err = wire.Append(frames, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: topic})
-	}
-	if err == nil {
-		_, err = conn.Write(frames)
-	}
-	for _, want := range []wirev1.FrameType{wirev1.FrameType_FRAME_TYPE_WELCOME, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED} {
-		if err != nil {
-			return err
-		}
-		var ft wirev1.FrameType
-		var body []byte
-		if ft, body, err = wire.Read(r, nil, wire.MaxBody); err == nil && ft != want {
-			var e wirev1.Error
-			_ = proto.Unmarshal(body, &e)
-			err = fmt.Errorf("got %v %v, want %v", ft, &e, want)
-		}
-	}
-	return err
+func greet(conn net.Conn, topic string) (c *peer.Conn, err error) {
+	defer try.Catch(&err)
+	c = try.Get(peer.Greet(conn, ""))
+	try.Do(c.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: topic}))
+	return c, c.Await(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, nil)
 }
 
 // count counts messages until the connection ends.
-func (c *crowd) count(r *bufio.Reader) {
-	var buf []byte
+func (c *crowd) count(p *peer.Conn) {
 	for {
-		ft, body, err := wire.Read(r, buf, wire.MaxBody)
+		t, _, err := p.Next()
 		if err != nil {
 			return
 		}
-		if buf = body[:0]; ft == wirev1.FrameType_FRAME_TYPE_MESSAGE && c.got.Add(1) == c.goal.Load() {
+		if t == wirev1.FrameType_FRAME_TYPE_MESSAGE && c.got.Add(1) == c.goal.Load() {
 			c.there <- struct{}{}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/flow"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -40,21 +41,21 @@ func (b *bench) drain(ctx context.Context) (err error) {
 	for i := range topics {
 		topics[i] = fmt.Sprint("room/moves/", i)
 	}
-	all, readers := try.Get2(movers(ctx, m.Edges[0].Addr, b.conns, func(n int) string { return topics[n%drainTopics] }))
+	all := try.Get(movers(ctx, m.Edges[0].Addr, b.conns, func(n int) string { return topics[n%drainTopics] }))
 	stop := publishing(ctx, m.Router.Addr, topics)
 	// Goroutines of clients end with ctx; what they say of themselves is read after that.
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
 	for i, c := range all {
-		wg.Go(func() { errs[i] = c.live(ctx, readers[i]) })
+		wg.Go(func() { errs[i] = c.live(ctx) })
 	}
 	calm := try.Get(p99(ctx, flows, 8*time.Second))
 	began := time.Now()
 	try.Do(m.Edges[0].Signal(syscall.SIGTERM))
 	moving := try.Get(p99(ctx, flows, 22*time.Second))
-	took := try.Get(allMoved(all, m.Edges[0], began))
+	took := try.Get(allMoved(ctx, all, m.Edges[0], began))
 	published := try.Get(stop())
-	missing := missed(all, published)
+	missing := missed(ctx, all, published)
 	cancel()
 	wg.Wait()
 	b.drainRows(all, took, missing, calm, moving)
@@ -83,104 +84,81 @@ func (b *bench) drainRows(all []*mover, took time.Duration, missing int, calm, m
 
 // p99 is that of all flows together, in ms.
 func p99(ctx context.Context, flows []*flow.Flow, span time.Duration) (float64, error) {
-	errs := make([]error, len(flows))
-	var wg sync.WaitGroup
-	for i, f := range flows {
-		wg.Go(func() { _, _, errs[i] = tail(ctx, f, span) })
-	}
-	wg.Wait()
+	err := suite.Each(len(flows), len(flows), func(_, i int) error {
+		_, _, err := tail(ctx, flows[i], span)
+		return err
+	})
 	var took []time.Duration
 	for _, f := range flows {
 		took = append(took, f.Took...)
 	}
-	return table.Quantile(took, 0.99), errors.Join(errs...)
+	return table.Quantile(took, 0.99), err
 }
 
 // publishing publishes 30 messages a second in turns to topics, until it is stopped; then it says
 // how many each has.
 func publishing(ctx context.Context, router string, topics []string) (stop func() (each map[string]uint64, err error)) {
-	ended := make(chan struct{})
-	type result struct {
-		each map[string]uint64
-		err  error
-	}
-	said := make(chan result, 1)
-	go func() {
-		each := map[string]uint64{}
-		p, err := publisher.New(ctx, router, topics[0], 128)
-		if err != nil {
-			said <- result{err: err}
-			return
-		}
-		tick := time.NewTicker(time.Second / 30)
-		defer tick.Stop()
-		for n := 0; err == nil; n++ {
-			select {
-			case <-ended:
-				said <- result{each, errors.Join(p.Wait(ctx), p.Close())}
-				return
-			case <-ctx.Done():
-				err = ctx.Err()
-				continue
-			case at := <-tick.C:
-				topic := topics[n%len(topics)]
-				err = p.PublishTo([]string{topic}, at)
-				each[topic]++
-			}
-		}
-		said <- result{err: errors.Join(err, p.Close())}
-	}()
+	ended, failed, each := make(chan struct{}), make(chan error, 1), map[string]uint64{}
+	go func() { failed <- publishUntil(ctx, ended, router, topics, each) }()
 	return func() (map[string]uint64, error) {
 		close(ended)
-		r := <-said
-		return r.each, r.err
+		err := <-failed
+		return each, err
 	}
 }
 
-// allMoved waits for the edge's end and for all clients to be subscribed elsewhere.
-func allMoved(all []*mover, edge *local.Process, began time.Time) (time.Duration, error) {
-	late := time.NewTimer(time.Minute)
-	defer late.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
+func publishUntil(ctx context.Context, ended <-chan struct{}, router string, topics []string, each map[string]uint64) (err error) {
+	defer try.Catch(&err)
+	p := try.Get(publisher.New(ctx, router, topics[0], 128))
+	defer func() { err = errors.Join(err, p.Close()) }()
+	tick := time.NewTicker(time.Second / 30)
 	defer tick.Stop()
-	for {
-		here := 0
-		for _, c := range all {
-			if c.moved.Load() {
-				here++
-			}
-		}
-		if here == len(all) {
-			break
-		}
+	for n := 0; ; n++ {
 		select {
-		case <-tick.C:
-		case <-late.C:
-			return 0, fmt.Errorf("%d of %d clients are elsewhere", here, len(all))
+		case <-ended:
+			return p.Wait(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		case at := <-tick.C:
+			topic := topics[n%len(topics)]
+			try.Do(p.PublishTo([]string{topic}, at))
+			each[topic]++
 		}
 	}
-	took := time.Since(began)
-	select {
-	case <-edge.Done():
-		return took, nil
-	case <-late.C:
-		return took, errors.New("the edge does not end")
+}
+
+// count is of how many clients something is so.
+func count(all []*mover, is func(*mover) bool) (n int) {
+	for _, c := range all {
+		if is(c) {
+			n++
+		}
 	}
+	return n
+}
+
+// allMoved waits for all clients to be subscribed elsewhere and for the edge's end.
+func allMoved(ctx context.Context, all []*mover, edge *local.Process, began time.Time) (took time.Duration, err error) {
+	err = suite.Poll(ctx, time.Minute, func() error {
+		if here := count(all, func(c *mover) bool { return c.moved.Load() }); here < len(all) {
+			return fmt.Errorf("%d of %d clients are elsewhere", here, len(all))
+		}
+		took = cmp.Or(took, time.Since(began))
+		if edge.Running() {
+			return errors.New("the edge does not end")
+		}
+		return nil
+	})
+	return took, err
 }
 
 // missed waits for the last messages and counts clients that have not got theirs.
-func missed(all []*mover, published map[string]uint64) (n int) {
-	until := time.Now().Add(10 * time.Second)
-	for {
-		n = 0
-		for _, c := range all {
-			if c.last.Load() != published[c.topic] {
-				n++
-			}
+func missed(ctx context.Context, all []*mover, published map[string]uint64) (n int) {
+	_ = suite.Poll(ctx, 10*time.Second, func() error {
+		if n = count(all, func(c *mover) bool { return c.last.Load() != published[c.topic] }); n > 0 {
+			return errors.New("messages are missing")
 		}
-		if n == 0 || time.Now().After(until) {
-			return n
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return nil
+	})
+	return n
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // tail runs a flow for a span and gives the p99 of deliveries in ms, and how many messages there
@@ -22,11 +23,9 @@ func tail(ctx context.Context, f *flow.Flow, span time.Duration) (p99 float64, s
 }
 
 // fill publishes n messages of so many bytes to a topic, each once the one before is stored.
-func fill(ctx context.Context, router, topic string, n, size, batch int) error {
-	p, err := publisher.New(ctx, router, topic, size)
-	if err != nil {
-		return err
-	}
+func fill(ctx context.Context, router, topic string, n, size, batch int) (err error) {
+	defer try.Catch(&err)
+	p := try.Get(publisher.New(ctx, router, topic, size))
 	for ; n > 0 && err == nil; n -= batch {
 		err = errors.Join(p.Publish(min(n, batch)), p.Wait(ctx))
 	}

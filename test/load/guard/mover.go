@@ -1,20 +1,18 @@
 package guard
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/peer"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
@@ -29,64 +27,44 @@ type mover struct {
 	again int           // tries after the first
 	holes int
 	epoch uint64
-	conn  net.Conn
+	conn  *peer.Conn
 	from  net.Addr
 }
 
 var errAway = errors.New("told to go away")
 
 // connect is one try. Its place in 127.0.2.x keeps ports of one pair of addresses from running out.
-func (m *mover) connect(ctx context.Context, addr string) (*bufio.Reader, error) {
+func (m *mover) connect(ctx context.Context, addr string) (err error) {
+	defer try.Catch(&err)
 	d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: m.from}
-	conn, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	m.conn = conn
+	conn := try.Get(d.DialContext(ctx, "tcp", addr))
+	there := false
+	defer func() {
+		if !there {
+			_ = conn.Close()
+		}
+	}()
+	m.conn = try.Get(peer.Greet(conn, fmt.Sprint("mover-", m.n)))
 	sub := &wirev1.Subscribe{Id: 1, Filter: m.topic}
 	if m.epoch != 0 {
 		sub.Start, sub.Seq, sub.Epoch = wirev1.Start_START_AFTER_SEQ, m.last.Load(), m.epoch
 	}
-	b, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: fmt.Sprint("mover-", m.n), HeartbeatMs: swarm.Never})
-	if err == nil {
-		b, err = wire.Append(b, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, sub)
+	try.Do(m.conn.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, sub))
+	var s wirev1.Subscribed
+	try.Do(m.conn.Await(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &s))
+	if m.epoch == 0 {
+		m.epoch = s.GetEpoch()
+		m.last.Store(s.GetHead())
 	}
-	if err == nil {
-		_, err = conn.Write(b)
-	}
-	r := bufio.NewReaderSize(conn, 512)
-	for err == nil {
-		var body []byte
-		var t wirev1.FrameType
-		if t, body, err = wire.Read(r, nil, wire.MaxBody); err != nil {
-			break
-		}
-		switch t {
-		case wirev1.FrameType_FRAME_TYPE_SUBSCRIBED:
-			var s wirev1.Subscribed
-			if err = proto.Unmarshal(body, &s); err != nil {
-				break
-			}
-			if m.epoch == 0 {
-				m.epoch = s.GetEpoch()
-				m.last.Store(s.GetHead())
-			}
-			return r, nil
-		case wirev1.FrameType_FRAME_TYPE_WELCOME:
-		default:
-			err = fmt.Errorf("got %v %q", t, body)
-		}
-	}
-	return nil, errors.Join(err, conn.Close())
+	there = true
+	return nil
 }
 
 // read takes messages until GoAway, whose body it returns, or an end.
-func (m *mover) read(r *bufio.Reader) (_ *wirev1.GoAway, err error) {
+func (m *mover) read() (_ *wirev1.GoAway, err error) {
 	defer try.Catch(&err)
-	var buf []byte
 	for {
-		t, body := try.Get2(wire.Read(r, buf, wire.MaxBody))
-		buf = body[:0]
+		t, body := try.Get2(m.conn.Next())
 		switch t {
 		case wirev1.FrameType_FRAME_TYPE_MESSAGE:
 			var msg wirev1.Message
@@ -105,8 +83,8 @@ func (m *mover) read(r *bufio.Reader) (_ *wirev1.GoAway, err error) {
 }
 
 // live moves once, and stays where it went until ctx ends.
-func (m *mover) live(ctx context.Context, r *bufio.Reader) error {
-	g, err := m.read(r)
+func (m *mover) live(ctx context.Context) error {
+	g, err := m.read()
 	_ = m.conn.Close()
 	if err != nil {
 		return err
@@ -122,7 +100,7 @@ func (m *mover) live(ctx context.Context, r *bufio.Reader) error {
 		return ctx.Err()
 	}
 	for try := 0; ; try++ {
-		if r, err = m.connect(ctx, g.GetAddresses()[try%len(g.GetAddresses())]); err == nil {
+		if err = m.connect(ctx, g.GetAddresses()[try%len(g.GetAddresses())]); err == nil {
 			break
 		}
 		if m.again++; m.again == 50 || ctx.Err() != nil {
@@ -133,7 +111,7 @@ func (m *mover) live(ctx context.Context, r *bufio.Reader) error {
 	m.moved.Store(true)
 	stop := context.AfterFunc(ctx, func() { _ = m.conn.Close() })
 	defer stop()
-	_, err = m.read(r)
+	_, err = m.read()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -141,18 +119,11 @@ func (m *mover) live(ctx context.Context, r *bufio.Reader) error {
 }
 
 // movers connect to addr, some at a time.
-func movers(ctx context.Context, addr string, n int, topic func(n int) string) ([]*mover, []*bufio.Reader, error) {
-	all, readers, errs := make([]*mover, n), make([]*bufio.Reader, n), make([]error, n)
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 100)
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			all[i] = &mover{n: i, topic: topic(i), from: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(1+i/5000))}}
-			readers[i], errs[i] = all[i].connect(ctx, addr)
-		})
-	}
-	wg.Wait()
-	return all, readers, errors.Join(errs...)
+func movers(ctx context.Context, addr string, n int, topic func(n int) string) ([]*mover, error) {
+	all := make([]*mover, n)
+	err := suite.Each(n, 100, func(_, i int) error {
+		all[i] = &mover{n: i, topic: topic(i), from: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(1+i/5000))}}
+		return all[i].connect(ctx, addr)
+	})
+	return all, err
 }

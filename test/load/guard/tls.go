@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -59,7 +59,7 @@ func (b *bench) shake(ctx context.Context) (err error) {
 	resumed := e.cfg.Clone()
 	resumed.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	first := try.Get(dial(ctx, e.Edges[0].Addr, resumed))
-	try.Do(greet(first, bufio.NewReader(first), "bench/none")) // reads the ticket
+	try.Get(greet(first, "bench/none")) // reads the ticket
 	defer func() { _ = first.Close() }()
 	plain := try.Get(b.perCore(ctx, e, nil, false))
 	old := e.cfg.Clone()
@@ -89,12 +89,10 @@ func classic(cfg *tls.Config) *tls.Config {
 }
 
 // perCore is connections made and ended in a second of the edge's CPU.
-func (b *bench) perCore(ctx context.Context, e *secureEdge, cfg *tls.Config, resume bool) (float64, error) {
-	before, err := procfs.CPU(e.pid)
-	if err != nil {
-		return 0, err
-	}
-	err = each(tlsHandshakes, func(int) error {
+func (b *bench) perCore(ctx context.Context, e *secureEdge, cfg *tls.Config, resume bool) (_ float64, err error) {
+	defer try.Catch(&err)
+	before := try.Get(procfs.CPU(e.pid))
+	err = suite.Each(tlsHandshakes, atATime, func(_, _ int) error {
 		conn, err := dial(ctx, e.Edges[0].Addr, cfg)
 		if err != nil {
 			return err
@@ -123,7 +121,8 @@ func opensslSpeed(ctx context.Context) string {
 }
 
 // idle has connections idle in an edge of their own.
-func (b *bench) idle(ctx context.Context) error {
+func (b *bench) idle(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	perConn := func(secure bool) (_ float64, err error) {
 		defer try.Catch(&err)
 		e := try.Get(b.secureEdge(ctx))
@@ -139,10 +138,7 @@ func (b *bench) idle(ctx context.Context) error {
 		after, err := procfs.RSS(e.pid)
 		return float64(after-before) / float64(tlsIdle), err
 	}
-	plain, err := perConn(false)
-	if err != nil {
-		return err
-	}
+	plain := try.Get(perConn(false))
 	secure, err := perConn(true)
 	if err == nil {
 		b.Add(table.AtMost(fmt.Sprintf("RSS per idle TLS connection, %d connections, one subscription", tlsIdle), secure, "B", 12<<10, fmt.Sprintf("without TLS %.0f", plain)))

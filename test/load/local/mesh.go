@@ -88,11 +88,9 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 }
 
 // AnotherRouter starts one more and waits until it is ready. It is the caller's to stop.
-func (m *Mesh) AnotherRouter(ctx context.Context, id string) (*Process, error) {
-	p, err := m.tier("router", id, "--stores", m.Store.Addr)
-	if err != nil {
-		return nil, err
-	}
+func (m *Mesh) AnotherRouter(ctx context.Context, id string) (_ *Process, err error) {
+	defer try.Catch(&err)
+	p := try.Get(m.tier("router", id, "--stores", m.Store.Addr))
 	return p, p.ready(ctx)
 }
 
@@ -110,11 +108,9 @@ func (m *Mesh) tier(name, id string, more ...string) (_ *Process, err error) {
 }
 
 // settle publishes until the durable path works: the store owns its shards and the router knows it.
-func (m *Mesh) settle(ctx context.Context) error {
-	conn, err := grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
+func (m *Mesh) settle(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
 	api := pushmeshv1.NewPublishServiceClient(conn)
 	return m.Router.await(ctx, func(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/pushmesh/pushmesh/internal/ports"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // ErrNotInstalled says that a program isn't on this machine.
@@ -33,11 +34,9 @@ func fileExists(path string) bool {
 }
 
 // StartRedis starts a redis-server that keeps nothing.
-func (d Dir) StartRedis(ctx context.Context) (*Process, error) {
-	path, err := find("redis-server")
-	if err != nil {
-		return nil, err
-	}
+func (d Dir) StartRedis(ctx context.Context) (_ *Process, err error) {
+	defer try.Catch(&err)
+	path := try.Get(find("redis-server"))
 	return d.peer(ctx, "redis-server", func(port string) (string, []string) {
 		args := []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--maxclients", "19000"}
 		// Clients come from all of 127.0.0.0/8, which redis doesn't take for loopback.
@@ -46,11 +45,9 @@ func (d Dir) StartRedis(ctx context.Context) (*Process, error) {
 }
 
 // StartMosquitto starts a mosquitto that lets anyone in and keeps nothing.
-func (d Dir) StartMosquitto(ctx context.Context) (*Process, error) {
-	path, err := find("mosquitto")
-	if err != nil {
-		return nil, err
-	}
+func (d Dir) StartMosquitto(ctx context.Context) (_ *Process, err error) {
+	defer try.Catch(&err)
+	path := try.Get(find("mosquitto"))
 	conf := filepath.Join(string(d), "mosquitto.conf")
 	return d.peer(ctx, "mosquitto", func(port string) (string, []string) {
 		// A file that can't be written shows as a server that doesn't listen.
@@ -69,11 +66,9 @@ func (d Dir) StartBare(ctx context.Context, dir, variant string) (*Process, erro
 }
 
 // StartEtcd starts an etcd of one, whose log and data are in a folder.
-func (d Dir) StartEtcd(ctx context.Context, path, folder string) (*Process, error) {
-	peers, err := ports.Addr()
-	if err != nil {
-		return nil, err
-	}
+func (d Dir) StartEtcd(ctx context.Context, path, folder string) (_ *Process, err error) {
+	defer try.Catch(&err)
+	peers := try.Get(ports.Addr())
 	return d.peer(ctx, "etcd", func(port string) (string, []string) {
 		clients, members := "http://127.0.0.1:"+port, "http://"+peers
 		return path, []string{

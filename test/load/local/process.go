@@ -36,12 +36,10 @@ type Dir string
 
 // start starts a program. What it says goes to a file of its own: a pipe would need someone to read
 // it.
-func (d Dir) start(p *Process, path string, args ...string) error {
+func (d Dir) start(p *Process, path string, args ...string) (err error) {
+	defer try.Catch(&err)
 	p.log = filepath.Join(string(d), fmt.Sprintf("%s-%d.log", p.Name, time.Now().UnixNano()))
-	log, err := os.Create(p.log)
-	if err != nil {
-		return err
-	}
+	log := try.Get(os.Create(p.log))
 	defer func() { _ = log.Close() }()
 	if p.cmd == nil {
 		p.cmd = exec.Command(path, args...)
@@ -178,11 +176,9 @@ func (p *Process) Get(ctx context.Context, path string) (_ []byte, err error) {
 }
 
 // Figures are the process's metrics, by name and labels.
-func (p *Process) Figures(ctx context.Context) (map[string]float64, error) {
-	text, err := p.Get(ctx, "/metrics")
-	if err != nil {
-		return nil, err
-	}
+func (p *Process) Figures(ctx context.Context) (_ map[string]float64, err error) {
+	defer try.Catch(&err)
+	text := try.Get(p.Get(ctx, "/metrics"))
 	all := map[string]float64{}
 	for line := range strings.Lines(string(text)) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {

@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
-	"sync"
 	"syscall"
 	"time"
 
@@ -99,11 +98,7 @@ func (r *race) run(ctx context.Context) (err error) {
 }
 
 func (r *race) stop() {
-	var all sync.WaitGroup
-	for _, w := range r.workers {
-		all.Go(func() { _ = w.Dismiss() })
-	}
-	all.Wait()
+	_ = suite.Each(len(r.workers), len(r.workers), func(_, i int) error { return r.workers[i].Dismiss() })
 }
 
 func (r *race) measured(ctx context.Context) (err error) {
@@ -127,7 +122,8 @@ func (r *race) measured(ctx context.Context) (err error) {
 }
 
 // hireAll starts a worker for every edge.
-func (r *race) hireAll() error {
+func (r *race) hireAll() (err error) {
+	defer try.Catch(&err)
 	n := len(r.mesh.Edges)
 	for i, edge := range r.mesh.Edges {
 		first, end := r.conns*i/n, r.conns*(i+1)/n
@@ -135,10 +131,7 @@ func (r *race) hireAll() error {
 		for k := range j.From {
 			j.From[k] = [4]byte{127, 0, byte(1 + i), byte(1 + k)}
 		}
-		w, err := r.Hire(fmt.Sprintf("worker-%d", i+1), "connections", j, nil)
-		if err != nil {
-			return err
-		}
+		w := try.Get(r.Hire(fmt.Sprintf("worker-%d", i+1), "connections", j, nil))
 		r.workers = append(r.workers, w)
 	}
 	return nil
@@ -148,29 +141,7 @@ func (r *race) hireAll() error {
 const connectAtOnce = 4
 
 func (r *race) connect(ctx context.Context) error {
-	turn := make(chan struct{}, connectAtOnce)
-	errs := make(chan error, len(r.workers))
-	for _, w := range r.workers {
-		turn <- struct{}{}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		go func() {
-			err := w.Ask("connect", nil)
-			<-turn
-			errs <- err
-		}()
-	}
-	var all []error
-	for range r.workers {
-		select {
-		case err := <-errs:
-			all = append(all, err)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return errors.Join(all...)
+	return suite.Each(len(r.workers), connectAtOnce, func(_, i int) error { return errors.Join(ctx.Err(), r.workers[i].Ask("connect", nil)) })
 }
 
 // costOf says what CPU each connection took of whom while something went on, in µs.
@@ -217,11 +188,9 @@ func (r *race) connections(took time.Duration, cost string, before, idle footpri
 const size = 128
 
 // broadcast publishes one message to all.
-func (r *race) broadcast(ctx context.Context) error {
-	got, first, err := r.publish(ctx, []string{everyone}, r.conns)
-	if err != nil {
-		return err
-	}
+func (r *race) broadcast(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	got, first := try.Get2(r.publish(ctx, []string{everyone}, r.conns))
 	took := got.Last.Sub(first)
 	r.Add(
 		table.AtMost("broadcast: until the last subscriber has it", took.Seconds(), "s", 10, fmt.Sprintf("%.0f deliveries/s", float64(got.Deliveries)/took.Seconds())),
@@ -232,16 +201,14 @@ func (r *race) broadcast(ctx context.Context) error {
 }
 
 // unicast publishes one message each to some connections all over the edges.
-func (r *race) unicast(ctx context.Context) error {
+func (r *race) unicast(ctx context.Context) (err error) {
+	defer try.Catch(&err)
 	var topics []string
 	every := max(1, r.conns/unicasts)
 	for n := 0; n < r.conns && len(topics) < unicasts; n += every {
 		topics = append(topics, fmt.Sprintf(ownTopic, n))
 	}
-	got, _, err := r.publish(ctx, topics, len(topics))
-	if err != nil {
-		return err
-	}
+	got, _ := try.Get2(r.publish(ctx, topics, len(topics)))
 	r.Add(
 		table.AtMost(fmt.Sprintf("%d unicasts: missing", len(topics)), float64(len(topics)-got.Connections), "1", 0, ""),
 		table.Figure(fmt.Sprintf("%d unicasts: p50", len(topics)), table.At(got.Took, 0.5), "ms", ""),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // job of a worker: connections of one edge.
@@ -72,20 +73,17 @@ type tally struct {
 // sampled is of how many deliveries of a broadcast one is timed.
 const sampled = 16
 
-func work(ctx context.Context, arg []byte, orders <-chan string, say func(any) error) error {
+func work(ctx context.Context, arg []byte, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
 	w := &worker{job: &job{}}
 	if err := json.Unmarshal(arg, w.job); err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
-	var err error
-	w.swarm, err = swarm.New(swarm.Config{
+	w.swarm = try.Get(swarm.New(swarm.Config{
 		Addr: w.Addr, Conns: w.Conns, First: w.First, Heartbeat: heartbeat, Message: w.message,
 		Dialect: &swarm.Push{Topics: w.topics, HeartbeatMs: uint32(heartbeat.Milliseconds())},
 		From:    func(n int) [4]byte { return w.From[n%len(w.From)] },
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	return errors.Join(say("ready"), w.serve(ctx, orders, say), w.swarm.Close())
 }
 

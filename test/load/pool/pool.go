@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/test/load/suite"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // bench is one run, on one private Postgres.
@@ -45,10 +46,8 @@ func New(r *suite.Run) *suite.Suite {
 }
 
 func (b *bench) begin(context.Context) (end func() error, err error) {
-	data, err := pgtest.TempDir()
-	if err != nil {
-		return nil, err
-	}
+	defer try.Catch(&err)
+	data := try.Get(pgtest.TempDir())
 	if b.pg, err = pgtest.Start(data, 0); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(data))
 	}

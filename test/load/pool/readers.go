@@ -111,11 +111,9 @@ func reads(ctx context.Context, arg []byte, orders <-chan string, say func(any) 
 	return say(read.Load())
 }
 
-func readOnce(ctx context.Context, api meshv1.StoreServiceClient, req *meshv1.ReadLogRequest, read *atomic.Int64) error {
-	stream, err := api.ReadLog(ctx, req)
-	if err != nil {
-		return err
-	}
+func readOnce(ctx context.Context, api meshv1.StoreServiceClient, req *meshv1.ReadLogRequest, read *atomic.Int64) (err error) {
+	defer try.Catch(&err)
+	stream := try.Get(api.ReadLog(ctx, req))
 	for {
 		resp, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

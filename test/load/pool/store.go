@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -66,33 +66,26 @@ func load(ctx context.Context, callers int, span time.Duration, call func(ctx co
 	ctx, cancel := context.WithTimeout(ctx, span+30*time.Second)
 	defer cancel()
 	var failed atomic.Int64
-	var mu sync.Mutex
-	r := &result{}
+	var why atomic.Pointer[error]
 	begun := time.Now()
-	var wg sync.WaitGroup
-	for i := range callers {
-		wg.Go(func() {
-			var mine []time.Duration
-			for time.Since(begun) < span && ctx.Err() == nil {
-				at := time.Now()
-				err := call(ctx, i)
-				if err != nil {
-					failed.Add(1)
-					mu.Lock()
-					r.why = err
-					mu.Unlock()
-					time.Sleep(10 * time.Millisecond)
-					continue
-				}
-				mine = append(mine, time.Since(at))
+	took := make([][]time.Duration, callers)
+	_ = suite.Each(callers, callers, func(_, i int) error {
+		for time.Since(begun) < span && ctx.Err() == nil {
+			at := time.Now()
+			if err := call(ctx, i); err != nil {
+				failed.Add(1)
+				why.Store(&err)
+				time.Sleep(10 * time.Millisecond)
+				continue
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			r.took = append(r.took, mine...)
-		})
+			took[i] = append(took[i], time.Since(at))
+		}
+		return nil
+	})
+	r := &result{took: slices.Concat(took...), failed: failed.Load()}
+	if err := why.Load(); err != nil {
+		r.why = *err
 	}
-	wg.Wait()
 	r.rate = float64(len(r.took)) / time.Since(begun).Seconds()
-	r.failed = failed.Load()
 	return r
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/pushmesh/pushmesh/test/load/try"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,13 +16,11 @@ import (
 // CPU is the time that all threads of the processes have run so far, exact to the nanosecond. Time
 // in the kernel counts, that of io_uring's workers too. A thread that ended takes its time with it;
 // the servers measured keep theirs.
-func CPU(pids ...int) (time.Duration, error) {
+func CPU(pids ...int) (_ time.Duration, err error) {
+	defer try.Catch(&err)
 	var sum time.Duration
 	for _, pid := range pids {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-		if err != nil {
-			return 0, err
-		}
+		tasks := try.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)))
 		if len(tasks) == 0 {
 			return 0, fmt.Errorf("process %d is gone", pid)
 		}
@@ -77,13 +76,11 @@ func RSS(pids ...int) (int64, error) {
 
 // Kernel is the memory the kernel itself holds, in bytes: slabs, stacks, page tables, and what is
 // in the queues of TCP sockets.
-func Kernel() (int64, error) {
+func Kernel() (_ int64, err error) {
+	defer try.Catch(&err)
 	var sum int64
 	for _, field := range []string{"Slab", "KernelStack", "PageTables", "Percpu"} {
-		n, err := meminfo(field)
-		if err != nil {
-			return 0, err
-		}
+		n := try.Get(meminfo(field))
 		sum += n
 	}
 	pages, err := tcpPages()
@@ -93,11 +90,9 @@ func Kernel() (int64, error) {
 // Available is the memory that programs can still get, in bytes.
 func Available() (int64, error) { return meminfo("MemAvailable") }
 
-func meminfo(field string) (int64, error) {
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
+func meminfo(field string) (_ int64, err error) {
+	defer try.Catch(&err)
+	b := try.Get(os.ReadFile("/proc/meminfo"))
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte(field+":")); ok {
 			kb, err := strconv.ParseInt(string(bytes.Fields(rest)[0]), 10, 64)
@@ -108,11 +103,9 @@ func meminfo(field string) (int64, error) {
 }
 
 // tcpPages is the "mem" of the line "TCP: inuse 5 orphan 0 tw 0 alloc 7 mem 1".
-func tcpPages() (int64, error) {
-	b, err := os.ReadFile("/proc/net/sockstat")
-	if err != nil {
-		return 0, err
-	}
+func tcpPages() (_ int64, err error) {
+	defer try.Catch(&err)
+	b := try.Get(os.ReadFile("/proc/net/sockstat"))
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte("TCP:")); ok {
 			fields := bytes.Fields(rest)
@@ -123,11 +116,9 @@ func tcpPages() (int64, error) {
 }
 
 // Children of a process, by its threads' own lists.
-func Children(pid int) ([]int, error) {
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return nil, err
-	}
+func Children(pid int) (_ []int, err error) {
+	defer try.Catch(&err)
+	lists := try.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)))
 	var all []int
 	for _, list := range lists {
 		b, err := os.ReadFile(list)

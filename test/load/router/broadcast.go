@@ -40,12 +40,10 @@ type wide struct {
 }
 
 func (b *bench) wide(ctx context.Context, from, edges int) (w *wide, err error) {
+	defer try.Catch(&err)
 	programs := b.Programs
 	programs.RouterArgs = append(slices.Clone(programs.RouterArgs), "--broadcast-from", strconv.Itoa(from))
-	m, err := b.Dir.StartMesh(ctx, programs, 1)
-	if err != nil {
-		return nil, err
-	}
+	m := try.Get(b.Dir.StartMesh(ctx, programs, 1))
 	w = &wide{Mesh: m}
 	for i := 1; i < edges; i++ {
 		to := 2 * wideTopics
@@ -82,15 +80,13 @@ func (b *bench) bothWays(ctx context.Context, edges int) (err error) {
 }
 
 // compare publishes to the topics from first on, by both ways in turn.
-func (b *bench) compare(ctx context.Context, meshes [2]*wide, edges, wanted, first int) error {
+func (b *bench) compare(ctx context.Context, meshes [2]*wide, edges, wanted, first int) (err error) {
+	defer try.Catch(&err)
 	var perWay [2][]float64 // CPU µs of router, NATS and edges together, for a message
 	var said [2]string
 	for range rounds {
 		for way, m := range meshes {
-			o, err := b.do(ctx, m.load(first, b.Span/10))
-			if err != nil {
-				return err
-			}
+			o := try.Get(b.do(ctx, m.load(first, b.Span/10)))
 			perWay[way] = append(perWay[way], o.cpu["router"]+o.cpu["nats"]+o.cpu["edges"])
 			said[way] = o.used
 		}

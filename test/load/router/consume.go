@@ -23,11 +23,9 @@ const (
 
 // consume has the SDK take what it publishes, over TCP from the edge and through the router: what
 // the way through the router costs.
-func (b *bench) consume(ctx context.Context) error {
-	m, err := b.Dir.StartMesh(ctx, b.Programs, 1)
-	if err != nil {
-		return err
-	}
+func (b *bench) consume(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 	defer m.Stop()
 	for _, kind := range []struct {
 		name, topic string

@@ -63,11 +63,9 @@ func (b *bench) flood(s *stage) (err error) {
 }
 
 // control says what the load makes of a router that does nothing.
-func (s *stage) control(rate float64) error {
-	o, err := s.offer(roundSpan, mixed(rate, 0))
-	if err != nil {
-		return err
-	}
+func (s *stage) control(rate float64) (err error) {
+	defer try.Catch(&err)
+	o := try.Get(s.offer(roundSpan, mixed(rate, 0)))
 	s.b.Add(table.Figure(s.name+", three times what is sustained: p99 with a router that does nothing", o.P99, "ms",
 		fmt.Sprintf("%.0f/s offered and %.0f/s answered, %d not sent; p50 %.1f ms, p99 %.1f until it was sent; CPUs of the load %.2f, of that router %.2f",
 			rate, o.rate(), o.Unsent, o.P50, o.Held99, o.generator, o.router)))

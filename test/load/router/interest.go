@@ -4,12 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/procfs"
@@ -65,11 +60,9 @@ func (b *bench) lookups(ctx context.Context) (err error) {
 	return nil
 }
 
-func (b *bench) wildcards(ctx context.Context) error {
-	m, err := b.ownBenchmark(ctx, "Wildcards")
-	if err != nil {
-		return err
-	}
+func (b *bench) wildcards(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(b.ownBenchmark(ctx, "Wildcards"))
 	b.Add(
 		table.AtMost("match of a topic among a million wildcard filters", m["Wildcards/hit"]["ns/op"], "ns", wildGoal, "random users of whom some are wanted"),
 		table.AtMost("the same, five levels deep", m["Wildcards/deep"]["ns/op"], "ns", wildGoal, ""),
@@ -82,39 +75,15 @@ func (b *bench) wildcards(ctx context.Context) error {
 
 // ownBenchmark runs the interest table's own benchmarks and returns their figures by name and unit.
 func (b *bench) ownBenchmark(ctx context.Context, run string) (map[string]map[string]float64, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(b.Tools, "interest.test"), "-test.run", "^$", "-test.bench", run, "-test.benchtime", "1s")
-	cmd.Env = append(os.Environ(), "PUSHMESH_INTEREST_TOPICS="+strconv.Itoa(interestTopics))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", run, err, out)
-	}
-	found := figures(string(out))
-	if len(found) == 0 {
-		return nil, fmt.Errorf("%s did not run: %s", run, out)
-	}
-	return found, nil
-}
-
-// figures of what go test -bench printed: name, then unit.
-func figures(out string) map[string]map[string]float64 {
+	all, err := b.Benchmark(ctx, "interest.test", run, "1s", 1, "PUSHMESH_INTEREST_TOPICS="+strconv.Itoa(interestTopics))
 	found := map[string]map[string]float64{}
-	for line := range strings.Lines(out) {
-		f := strings.Fields(line)
-		if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
-			continue
-		}
-		name := strings.TrimPrefix(f[0], "Benchmark")
-		if at := strings.LastIndexByte(name, '-'); at > 0 {
-			name = name[:at]
-		}
+	for name, units := range all {
 		found[name] = map[string]float64{}
-		for i := 2; i+1 < len(f); i += 2 {
-			if v, err := strconv.ParseFloat(f[i], 64); err == nil {
-				found[name][f[i+1]] = v
-			}
+		for unit, v := range units {
+			found[name][unit] = v[0]
 		}
 	}
-	return found
+	return found, err
 }
 
 // newRouter starts a router in a mesh of two edges that want five million topics each.
@@ -125,21 +94,17 @@ func (b *bench) newRouter(ctx context.Context) (err error) {
 	m.Router.Stop()
 	began := time.Now()
 	var edges [2]*suite.Worker
-	var errs [len(edges)]error
-	var starting sync.WaitGroup
-	for i := range edges {
-		starting.Go(func() {
-			half := interestTopics / len(edges)
-			edges[i], errs[i] = b.hold(m, fmt.Sprintf("hold-%d", i), "user/%d/inbox", i*half, (i+1)*half)
-		})
-	}
-	starting.Wait()
+	failed := suite.Each(len(edges), len(edges), func(_, i int) (err error) {
+		half := interestTopics / len(edges)
+		edges[i], err = b.hold(m, fmt.Sprintf("hold-%d", i), "user/%d/inbox", i*half, (i+1)*half)
+		return err
+	})
 	for _, p := range edges {
 		if p != nil {
 			defer p.Kill()
 		}
 	}
-	try.Do(errors.Join(errs[:]...))
+	try.Do(failed)
 	filled := time.Since(began)
 	began = time.Now()
 	p, err := m.AnotherRouter(ctx, "router-2")

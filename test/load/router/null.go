@@ -16,11 +16,9 @@ import (
 
 // nullRouter is the worker that answers OK to whatever it reads and does nothing else: what
 // messages wait with it they wait for the load's own sake.
-func nullRouter(ctx context.Context, _ *job, orders <-chan string, say func(any) error) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
+func nullRouter(ctx context.Context, _ *job, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
+	l := try.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	server := grpc.NewServer(grpc.ForceServerCodecV2(codec.Codec{}), grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20))
 	pushmeshv1.RegisterPublishServiceServer(server, &null{})
 	served := make(chan error, 1)
@@ -58,15 +56,13 @@ func (null) PublishStream(stream grpc.BidiStreamingServer[pushmeshv1.PublishStre
 
 // null is this stage with a router that does nothing.
 func (s *stage) null(run func(*stage) error) (err error) {
+	defer try.Catch(&err)
 	var w *suite.Worker
 	var ready tally
-	err = s.router.Do(func() (err error) {
+	try.Do(s.router.Do(func() (err error) {
 		w, err = s.b.Hire("null", "null", job{}, &ready)
 		return err
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	defer func() { err = errors.Join(err, w.Dismiss()) }()
 	at := *s
 	at.addr, at.process = ready.Addr, w.Process

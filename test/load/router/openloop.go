@@ -125,13 +125,11 @@ type sender struct {
 	change chan struct{}
 }
 
-func newSender(ctx context.Context, j *job, s source, n int) (*sender, error) {
-	conn, err := suite.Dial(j.Addr, grpc.WithWriteBufferSize(256<<10),
+func newSender(ctx context.Context, j *job, s source, n int) (_ *sender, err error) {
+	defer try.Catch(&err)
+	conn := try.Get(suite.Dial(j.Addr, grpc.WithWriteBufferSize(256<<10),
 		grpc.WithInitialWindowSize(4<<20), grpc.WithInitialConnWindowSize(8<<20),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{}), grpc.MaxCallRecvMsgSize(64<<20)))
-	if err != nil {
-		return nil, err
-	}
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{}), grpc.MaxCallRecvMsgSize(64<<20))))
 	p := &sender{
 		source: s, handed: make([]time.Duration, maxHanded), conn: conn, topics: int64(len(j.Topics)), first: int64(openFirst.Seconds() * s.Rate), change: make(chan struct{}, 1),
 	}

@@ -58,11 +58,9 @@ func (b *bench) greedyOne(ctx context.Context) error {
 }
 
 // onPostgres runs with a database whose commits are on the disk.
-func (b *bench) onPostgres(ctx context.Context, run func(db string) error) error {
-	pg, err := disk.Start(ctx)
-	if err != nil {
-		return err
-	}
+func (b *bench) onPostgres(ctx context.Context, run func(db string) error) (err error) {
+	defer try.Catch(&err)
+	pg := try.Get(disk.Start(ctx))
 	db, err := pg.Fresh()
 	if err == nil {
 		err = run(db)
@@ -94,12 +92,10 @@ func (b *bench) ephemeralFlood(ctx context.Context) error {
 }
 
 func (b *bench) onMesh(ctx context.Context, db string, router local.CPUs, args []string, run func(m *local.Mesh) error) (err error) {
+	defer try.Catch(&err)
 	prog := b.Programs
 	prog.DB, prog.RouterArgs, prog.RouterOn = db, args, router
-	m, err := b.Dir.StartMesh(ctx, prog, 1)
-	if err != nil {
-		return err
-	}
+	m := try.Get(b.Dir.StartMesh(ctx, prog, 1))
 	defer m.Stop()
 	return run(m)
 }

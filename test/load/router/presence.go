@@ -66,11 +66,9 @@ func (b *bench) crowd(ctx context.Context, m *local.Mesh, api pushmeshv1.Presenc
 }
 
 // held is members of an edge that has no connections.
-func (b *bench) held(ctx context.Context, m *local.Mesh, api pushmeshv1.PresenceServiceClient) error {
-	p, err := b.hold(m, "held", "", 0, 0, "-crowd", heldTopic, "-members", strconv.Itoa(presenceHeld))
-	if err != nil {
-		return err
-	}
+func (b *bench) held(ctx context.Context, m *local.Mesh, api pushmeshv1.PresenceServiceClient) (err error) {
+	defer try.Catch(&err)
+	p := try.Get(b.hold(m, "held", "", 0, 0, "-crowd", heldTopic, "-members", strconv.Itoa(presenceHeld)))
 	defer func() { _ = p.Dismiss() }()
 	w, err := b.watch(ctx, api, "1,000,000 members of an edge without connections", heldTopic, presenceHeld, p.Process, m.Router)
 	if err == nil {
@@ -91,12 +89,10 @@ type watcher struct {
 }
 
 // watch watches a topic, and adds what its snapshot took, in time and in memory.
-func (b *bench) watch(ctx context.Context, api pushmeshv1.PresenceServiceClient, who, topic string, members int, edge, router *local.Process) (*watcher, error) {
+func (b *bench) watch(ctx context.Context, api pushmeshv1.PresenceServiceClient, who, topic string, members int, edge, router *local.Process) (_ *watcher, err error) {
+	defer try.Catch(&err)
 	ps := []*local.Process{router, edge}
-	before, err := heaps(ctx, ps)
-	if err != nil {
-		return nil, err
-	}
+	before := try.Get(heaps(ctx, ps))
 	watching, cancel := context.WithCancel(ctx)
 	w := &watcher{cancel: cancel}
 	began := time.Now()
@@ -131,15 +127,13 @@ func (b *bench) watch(ctx context.Context, api pushmeshv1.PresenceServiceClient,
 
 // heaps are the live heaps of processes in bytes, after a collection; 0 of one that serves no HTTP.
 func heaps(ctx context.Context, ps []*local.Process) (all []float64, err error) {
+	defer try.Catch(&err)
 	for _, p := range ps {
 		if p.HTTP == "" {
 			all = append(all, 0)
 			continue
 		}
-		text, err := p.Get(ctx, "/debug/pprof/heap?gc=1&debug=1")
-		if err != nil {
-			return nil, err
-		}
+		text := try.Get(p.Get(ctx, "/debug/pprof/heap?gc=1&debug=1"))
 		_, rest, _ := strings.Cut(string(text), "# HeapAlloc = ")
 		line, _, _ := strings.Cut(rest, "\n")
 		n, err := strconv.ParseFloat(line, 64)

@@ -30,11 +30,9 @@ func publishing(orders <-chan string, say func(any) error, publish func() (tally
 }
 
 // hose publishes over one stream with hardly any work of its own.
-func hose(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
-	h, err := firehose.Dial(ctx, firehose.Config{Addr: j.Addr, Topics: j.Topics, Size: j.Size, Window: j.Frames})
-	if err != nil {
-		return err
-	}
+func hose(ctx context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
+	h := try.Get(firehose.Dial(ctx, firehose.Config{Addr: j.Addr, Topics: j.Topics, Size: j.Size, Window: j.Frames}))
 	return publishing(orders, say, func() (tally, error) {
 		_, err := h.Run(ctx, j.Span)
 		return tally{N: h.Answered(), Refused: h.Refused()}, err
@@ -71,10 +69,8 @@ func sdk(ctx context.Context, j *job, orders <-chan string, say func(any) error)
 
 // due publishes over one stream when messages are due, whatever became of those before.
 func due(ctx context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
-	d, err := firehose.NewDrip(ctx, j.Addr, j.Topics, j.Size)
-	if err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	d := try.Get(firehose.NewDrip(ctx, j.Addr, j.Topics, j.Size))
 	defer func() { err = errors.Join(err, d.Close()) }()
 	return publishing(orders, say, func() (tally, error) {
 		var at time.Time
@@ -88,11 +84,9 @@ func due(ctx context.Context, j *job, orders <-chan string, say func(any) error)
 }
 
 // dueFrames publishes a frame with a message for every topic when it is due.
-func dueFrames(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
-	p, err := publisher.New(ctx, j.Addr, "", j.Size)
-	if err != nil {
-		return err
-	}
+func dueFrames(ctx context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
+	p := try.Get(publisher.New(ctx, j.Addr, "", j.Size))
 	defer func() { _ = p.Close() }()
 	each := *j
 	each.Rate /= float64(len(j.Topics))
@@ -110,11 +104,9 @@ func (j *job) pace(ctx context.Context, sleep func(*unix.Timespec), publish func
 
 // natsPublisher publishes to nats-server alone, when messages are due or as fast as the server's
 // flow control lets it.
-func natsPublisher(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
-	c, err := nats.Connect("nats://" + j.Addr)
-	if err != nil {
-		return err
-	}
+func natsPublisher(ctx context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
+	c := try.Get(nats.Connect("nats://" + j.Addr))
 	defer c.Close()
 	payload := make([]byte, j.Size)
 	subjects := make([]string, len(j.Topics))

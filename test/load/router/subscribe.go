@@ -38,11 +38,12 @@ func counting(orders <-chan string, say func(any) error, turn func() error, now 
 }
 
 // subscribers are connections to an edge, one for each topic.
-func subscribers(ctx context.Context, j *job, orders <-chan string, say func(any) error) error {
+func subscribers(ctx context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
+	defer try.Catch(&err)
 	var t tally
 	timed := j.Rate > 0
 	t.Took = make([]float64, 0, expected(j))
-	s, err := swarm.Dial(ctx, swarm.Config{
+	s := try.Get(swarm.Dial(ctx, swarm.Config{
 		Addr: j.Addr, Addrs: j.Addrs, Alone: true, Conns: len(j.Topics), Dialect: &swarm.Push{Topics: func(n int) []string { return j.Topics[n : n+1] }, HeartbeatMs: swarm.Never},
 		Message: func(_ int, frame []byte) {
 			if timed {
@@ -51,10 +52,7 @@ func subscribers(ctx context.Context, j *job, orders <-chan string, say func(any
 				}
 			}
 		},
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	defer func() { err = errors.Join(err, s.Close()) }()
 	turn := func() error {
 		before := s.Received()

@@ -66,37 +66,29 @@ func (b *bench) copies(ctx context.Context, name, storage string, run, rows int)
 	w := try.Get(suite.Using(suite.Self("program"), suite.Consumer{Name: suite.Postgres, PIDs: pids}))
 	var n atomic.Int64
 	began := time.Now()
-	failed := make(chan error, bareWriters)
-	for i, conn := range conns {
-		go func() { failed <- copyFor(ctx, conn, i, run, rows, began.Add(b.bareSpan), &n) }()
-	}
-	for range conns {
-		err = errors.Join(err, <-failed)
-	}
+	err = suite.Each(bareWriters, bareWriters, func(_, i int) error { return copyFor(ctx, conns[i], i, run, rows, began.Add(b.bareSpan), &n) })
 	rate := float64(n.Load()) / time.Since(began).Seconds()
 	used, usedErr := w.Each(n.Load())
 	return table.Figure("bare COPY of "+name+", 256 B", rate, "messages/s",
 		fmt.Sprintf("%d connections, a commit every %d messages; %s", bareWriters, run*rows, used)), errors.Join(err, usedErr)
 }
 
-func copyFor(ctx context.Context, conn *pgx.Conn, w, run, rows int, until time.Time, n *atomic.Int64) error {
+func copyFor(ctx context.Context, conn *pgx.Conn, w, run, rows int, until time.Time, n *atomic.Int64) (err error) {
+	defer try.Catch(&err)
 	packed := make([]byte, run*(payload+30)) // what each message of a run has beside its payload
 	_, _ = rand.Read(packed)                 // it never fails
 	names := names(fmt.Sprintf("room/%d", w), topics/bareWriters)
 	columns := []string{"epoch", "first_seq", "last_seq", "commit", "at", "shard", "topic", "packed"}
 	for seq := int64(1); time.Now().Before(until); seq++ {
 		row := 0
-		_, err := conn.CopyFrom(ctx, pgx.Identifier{"run"}, columns, pgx.CopyFromFunc(func() ([]any, error) {
+		try.Get(conn.CopyFrom(ctx, pgx.Identifier{"run"}, columns, pgx.CopyFromFunc(func() ([]any, error) {
 			if row == rows {
 				return nil, nil
 			}
 			row++
 			first := (seq*int64(rows) + int64(row)) * int64(run)
 			return []any{int64(1), first, first + int64(run) - 1, seq, 1_790_000_000_000_000 + seq, int32(row % topics), names[row%len(names)], packed}, nil
-		}))
-		if err != nil {
-			return err
-		}
+		})))
 		n.Add(int64(rows * run))
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -30,17 +31,10 @@ const (
 // timed from when it was due to be published until the subscriber has written its ACK.
 func (b *bench) deliver(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	m, _, end, err := b.mesh(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	m := try.Get(b.mesh(ctx, 1))
+	defer func() { err = errors.Join(err, m.end()) }()
 	all := names("room", topics)
-	subs := make([]*acker, len(all))
-	for i, topic := range all {
-		subs[i] = try.Get(subscribe(ctx, m.Edges[0].Addr, topic))
-		defer func() { _ = subs[i].conn.Close() }()
-	}
+	subs := try.Get(subscribeAll(ctx, m, all))
 	f := &flood{}
 	for i := 0; i < topics; i += frameTopics {
 		h := try.Get(firehose.Dial(ctx, firehose.Config{
@@ -49,7 +43,7 @@ func (b *bench) deliver(ctx context.Context) (err error) {
 		}))
 		f.hoses = append(f.hoses, h)
 	}
-	w := try.Get(b.UsingMesh(m))
+	w := try.Get(b.UsingMesh(m.Mesh))
 	c := b.checkpointIn(ctx, b.Span/2)
 	began := time.Now()
 	answers, err := f.run(ctx, b.Span)
@@ -80,11 +74,18 @@ type acker struct {
 // arrival of a message, by its stamp, at the time its ACK was written.
 type arrival struct{ stamp, at time.Time }
 
-func subscribe(ctx context.Context, edge, topic string) (*acker, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", edge)
-	if err != nil {
-		return nil, err
+// subscribeAll has one for each topic; they end with the mesh at the latest.
+func subscribeAll(ctx context.Context, m *mesh, all []string) (subs []*acker, err error) {
+	defer try.Catch(&err)
+	for _, topic := range all {
+		subs = append(subs, try.Get(subscribe(ctx, m.Edges[0].Addr, topic)))
 	}
+	return subs, nil
+}
+
+func subscribe(ctx context.Context, edge, topic string) (_ *acker, err error) {
+	defer try.Catch(&err)
+	conn := try.Get((&net.Dialer{}).DialContext(ctx, "tcp", edge))
 	a := &acker{conn: conn, read: bufio.NewReaderSize(conn, 64<<10), ended: make(chan struct{})}
 	out, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: "bench-" + topic, HeartbeatMs: 600_000, ReceiveWindow: 4096})
 	if err == nil {
@@ -104,11 +105,9 @@ func subscribe(ctx context.Context, edge, topic string) (*acker, error) {
 }
 
 // frame reads one; its body is valid until the next.
-func (a *acker) frame() (wirev1.FrameType, []byte, error) {
-	head, err := a.read.Peek(wire.HeaderSize)
-	if err != nil {
-		return 0, nil, err
-	}
+func (a *acker) frame() (_ wirev1.FrameType, _ []byte, err error) {
+	defer try.Catch(&err)
+	head := try.Get(a.read.Peek(wire.HeaderSize))
 	n, kind, _ := wire.Header(head)
 	whole, err := a.read.Peek(wire.HeaderSize + n) // frames here are shorter than the buffer
 	if err != nil {
@@ -234,28 +233,18 @@ func arrivals(ctx context.Context, subs []*acker, want int64) (all []arrival, er
 }
 
 // await waits until that many messages were delivered.
-func await(ctx context.Context, subs []*acker, want int64) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for {
+func await(ctx context.Context, subs []*acker, want int64) error {
+	return suite.Poll(ctx, 20*time.Second, func() (err error) {
 		got := int64(0)
 		for _, a := range subs {
 			got += a.got.Load()
+			a.mu.Lock()
+			err = errors.Join(err, a.err)
+			a.mu.Unlock()
 		}
 		if got >= want {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			for _, a := range subs {
-				a.mu.Lock()
-				err = errors.Join(err, a.err)
-				a.mu.Unlock()
-			}
-			return errors.Join(fmt.Errorf("%d of %d messages were delivered", got, want), err)
-		case <-poll.C:
-		}
-	}
+		return errors.Join(fmt.Errorf("%d of %d messages were delivered", got, want), err)
+	})
 }

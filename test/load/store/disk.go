@@ -15,11 +15,9 @@ import (
 
 // disk is what a commit can't do without: 8 KiB appended and fdatasynced, as the write-ahead log
 // is.
-func (b *bench) disk(context.Context) error {
-	took, err := fsyncs(string(b.Dir), 500)
-	if err != nil {
-		return err
-	}
+func (b *bench) disk(context.Context) (err error) {
+	defer try.Catch(&err)
+	took := try.Get(fsyncs(string(b.Dir), 500))
 	b.Add(
 		table.Figure("disk: write of 8 KiB and fdatasync, p50", table.Quantile(took, .5), "ms", ""),
 		table.Figure("disk: write of 8 KiB and fdatasync, p99", table.Quantile(took, .99), "ms", ""),

@@ -7,10 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/local"
+	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -21,22 +20,26 @@ const (
 )
 
 // mesh of processes on a database of its own.
-func (b *bench) mesh(ctx context.Context, edges int, edgeArgs ...string) (m *local.Mesh, url string, end func() error, err error) {
-	return b.meshOf(ctx, b.Programs, edges, edgeArgs...)
+type mesh struct {
+	*local.Mesh
+	url string
+	end func() error
 }
 
-func (b *bench) meshOf(ctx context.Context, prog local.Programs, edges int, edgeArgs ...string) (m *local.Mesh, url string, end func() error, err error) {
-	if url, err = b.DB.Fresh(); err != nil {
-		return nil, "", nil, err
+// mesh starts one.
+func (b *bench) mesh(ctx context.Context, edges int) (*mesh, error) {
+	return b.meshOf(ctx, b.Programs, edges)
+}
+
+func (b *bench) meshOf(ctx context.Context, prog local.Programs, edges int) (m *mesh, err error) {
+	defer try.Catch(&err)
+	prog.DB = try.Get(b.DB.Fresh())
+	drop := func() error { return b.DB.Drop(context.WithoutCancel(ctx), prog.DB) }
+	started, err := b.Dir.StartMesh(ctx, prog, edges)
+	if err != nil {
+		return nil, errors.Join(err, drop())
 	}
-	prog.DB = url
-	if m, err = b.Dir.StartMesh(ctx, prog, edges, edgeArgs...); err != nil {
-		return nil, "", nil, errors.Join(err, b.DB.Drop(ctx, url))
-	}
-	return m, url, func() error {
-		m.Stop()
-		return b.DB.Drop(context.WithoutCancel(ctx), url)
-	}, nil
+	return &mesh{started, prog.DB, func() error { started.Stop(); return drop() }}, nil
 }
 
 func names(prefix string, n int) []string {
@@ -52,13 +55,11 @@ type flood struct {
 	hoses []*firehose.Hose
 }
 
-func dialFlood(ctx context.Context, n int, cfg firehose.Config) (*flood, error) {
+func dialFlood(ctx context.Context, n int, cfg firehose.Config) (_ *flood, err error) {
+	defer try.Catch(&err)
 	f := &flood{}
 	for range n {
-		h, err := firehose.Dial(ctx, cfg)
-		if err != nil {
-			return nil, err
-		}
+		h := try.Get(firehose.Dial(ctx, cfg))
 		f.hoses = append(f.hoses, h)
 	}
 	return f, nil
@@ -78,40 +79,23 @@ func (f *flood) refused() (n int64) {
 	return n
 }
 
-// run holds the load and returns how long the frames took, sorted.
+// run holds the load and returns how long the frames took.
 func (f *flood) run(ctx context.Context, span time.Duration) ([]time.Duration, error) {
-	type outcome struct {
-		took []time.Duration
-		err  error
-	}
-	done := make(chan outcome, len(f.hoses))
-	for _, h := range f.hoses {
-		go func() {
-			took, err := h.Run(ctx, span)
-			done <- outcome{took, err}
-		}()
-	}
-	var all []time.Duration
-	var err error
-	for range f.hoses {
-		o := <-done
-		all = append(all, o.took...)
-		err = errors.Join(err, o.err)
-	}
-	slices.Sort(all)
-	return all, err
+	took := make([][]time.Duration, len(f.hoses))
+	err := suite.Each(len(f.hoses), len(f.hoses), func(_, i int) (err error) {
+		took[i], err = f.hoses[i].Run(ctx, span)
+		return err
+	})
+	return slices.Concat(took...), err
 }
 
 // durable publishes as fast as answers come, with a checkpoint in the middle.
 func (b *bench) durable(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	m, url, end, err := b.mesh(ctx, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	m := try.Get(b.mesh(ctx, 0))
+	defer func() { err = errors.Join(err, m.end()) }()
 	f := try.Get(dialFlood(ctx, b.streams, firehose.Config{Addr: m.Router.Addr, Topics: names("room", b.frame), Size: payload, Window: b.window}))
-	usage := try.Get(b.UsingMesh(m))
+	usage := try.Get(b.UsingMesh(m.Mesh))
 	c := b.checkpointIn(ctx, b.Span/2)
 	profiled := b.Profiles(ctx, "durable", 5, m.Router, m.Store)
 	began := time.Now()
@@ -123,7 +107,8 @@ func (b *bench) durable(ctx context.Context) (err error) {
 	used, usedErr := usage.Each(n)
 	checkpoint, faultErr := c.end()
 	try.Do(errors.Join(err, usedErr, faultErr, profiled()))
-	stored := try.Get(messages(ctx, url))
+	var stored int64
+	try.Do(b.DB.Query(ctx, m.url, "SELECT coalesce(sum(last_seq - first_seq + 1), 0) FROM pushmesh.log", &stored))
 	if stored != n+1 { // the mesh's own first one
 		return fmt.Errorf("%d messages were answered, %d are in the database", n, stored)
 	}
@@ -158,17 +143,6 @@ func slowest(count func() int64) (stop func() int64) {
 		close(quit)
 		return <-found
 	}
-}
-
-// messages in a database's log.
-func messages(ctx context.Context, url string) (n int64, err error) {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, "SELECT coalesce(sum(last_seq - first_seq + 1), 0) FROM pushmesh.log").Scan(&n)
-	return n, err
 }
 
 // ms is a quantile for people.

@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/suite"
@@ -43,11 +41,8 @@ func roomFor(dir string, messages int64) error {
 // and how long a read takes.
 func (b *bench) growth(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	m, url, end, err := b.mesh(ctx, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	m := try.Get(b.mesh(ctx, 0))
+	defer func() { err = errors.Join(err, m.end()) }()
 	conn := try.Get(suite.Dial(m.Store.Addr))
 	defer func() { _ = conn.Close() }()
 	all := names("room", growthTopics)
@@ -65,10 +60,11 @@ func (b *bench) growth(ctx context.Context) (err error) {
 		rate := float64(h.Answered()) / time.Since(began).Seconds()
 		store := meshv1.NewStoreServiceClient(conn)
 		resp := try.Get(store.Heads(ctx, &meshv1.HeadsRequest{Topics: all}))
-		looked := try.Get(lookedAt(ctx, url))
+		looked := try.Get(b.lookedAt(ctx, m.url))
 		took := try.Get(reads(ctx, store, resp.GetHeads()))
 		rows := try.Get(looked(growthReads))
-		size := try.Get(bytesOf(ctx, url))
+		var size int64
+		try.Do(b.DB.Query(ctx, m.url, "SELECT pg_database_size(current_database())", &size))
 		b.Add(table.Figure(fmt.Sprintf("append rate with %d messages stored, %d topics", want, growthTopics), rate, "messages/s", fmt.Sprintf("%d stored; %.0f bytes of disk for each", stored(resp.GetHeads()), float64(size)/float64(stored(resp.GetHeads())))),
 			table.Figure(fmt.Sprintf("read of one message of %d stored, p50", want), table.Quantile(took, .5), "ms",
 				fmt.Sprintf("p99 %s; %.1f rows of the log looked at for each", ms(took, .99), rows)))
@@ -77,11 +73,9 @@ func (b *bench) growth(ctx context.Context) (err error) {
 }
 
 // grow publishes so many frames, a message of each topic in each.
-func (b *bench) grow(ctx context.Context, router string, all []string, frames int) error {
-	h, err := firehose.Dial(ctx, firehose.Config{Addr: router, Topics: all, Size: payload, Window: 4})
-	if err != nil {
-		return err
-	}
+func (b *bench) grow(ctx context.Context, router string, all []string, frames int) (err error) {
+	defer try.Catch(&err)
+	h := try.Get(firehose.Dial(ctx, firehose.Config{Addr: router, Topics: all, Size: payload, Window: 4}))
 	return h.RunFrames(ctx, frames)
 }
 
@@ -117,15 +111,10 @@ func reads(ctx context.Context, store meshv1.StoreServiceClient, heads []*meshv1
 // lookedAt begins to count the rows of the log that are found by its indexes. After so many reads
 // perRead says how many there were for each: a server's process tells what it has counted when it
 // has been idle for some seconds.
-func lookedAt(ctx context.Context, url string) (perRead func(reads int) (float64, error), err error) {
+func (b *bench) lookedAt(ctx context.Context, url string) (perRead func(reads int) (float64, error), err error) {
 	counts := func() (scans, rows, tables int64, err error) {
-		conn, err := pgx.Connect(ctx, url)
-		if err != nil {
-			return 0, 0, 0, err
-		}
-		defer func() { _ = conn.Close(ctx) }()
-		err = conn.QueryRow(ctx, `SELECT sum(idx_scan)::bigint, sum(idx_tup_fetch)::bigint, count(*) FROM pg_stat_user_tables
-			WHERE schemaname = 'pushmesh' AND relname ~ '^log_[a-z]+_[0-9]+$'`).Scan(&scans, &rows, &tables)
+		err = b.DB.Query(ctx, url, `SELECT sum(idx_scan)::bigint, sum(idx_tup_fetch)::bigint, count(*) FROM pg_stat_user_tables
+			WHERE schemaname = 'pushmesh' AND relname ~ '^log_[a-z]+_[0-9]+$'`, &scans, &rows, &tables)
 		return scans, rows, tables, err
 	}
 	scans, rows, _, err := counts()
@@ -150,14 +139,4 @@ func lookedAt(ctx context.Context, url string) (perRead func(reads int) (float64
 			}
 		}
 	}, nil
-}
-
-func bytesOf(ctx context.Context, url string) (n int64, err error) {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&n)
-	return n, err
 }

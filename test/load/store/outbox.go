@@ -51,22 +51,12 @@ func (o *outbox) publish(ctx context.Context, conn *pgx.Conn, rows int) error {
 // hold publishes a transaction of some messages every so often, once at least, on each of several
 // connections.
 func (o *outbox) hold(ctx context.Context, conns, rows int, every, span time.Duration) error {
-	failed := make(chan error, conns)
-	for range conns {
-		go func() { failed <- o.holdOne(ctx, rows, every, span) }()
-	}
-	var err error
-	for range conns {
-		err = errors.Join(err, <-failed)
-	}
-	return err
+	return suite.Each(conns, conns, func(_, _ int) error { return o.holdOne(ctx, rows, every, span) })
 }
 
-func (o *outbox) holdOne(ctx context.Context, rows int, every, span time.Duration) error {
-	conn, err := pgx.Connect(ctx, o.url)
-	if err != nil {
-		return err
-	}
+func (o *outbox) holdOne(ctx context.Context, rows int, every, span time.Duration) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, o.url))
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -133,10 +123,8 @@ func (o *outbox) beside(ctx context.Context, load func() error) (err error) {
 // outboxIdle says what it costs to ask for what isn't there.
 func (b *bench) outboxIdle(ctx context.Context, m *local.Mesh, o *outbox, span time.Duration) (err error) {
 	defer try.Catch(&err)
-	conn := try.Get(pgx.Connect(ctx, o.url))
-	defer func() { _ = conn.Close(ctx) }()
 	var pid int
-	if err := conn.QueryRow(ctx, "SELECT pid FROM pg_stat_activity WHERE application_name = 'pushmesh-outbox'").Scan(&pid); err != nil {
+	if err := b.DB.Query(ctx, o.url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'pushmesh-outbox'", &pid); err != nil {
 		return fmt.Errorf("who reads the outbox: %w", err)
 	}
 	time.Sleep(time.Second) // after the start
@@ -151,27 +139,19 @@ func (b *bench) outboxIdle(ctx context.Context, m *local.Mesh, o *outbox, span t
 
 func (b *bench) outboxRow(ctx context.Context, name string, load func(context.Context, *local.Mesh, *outbox) error) (err error) {
 	defer try.Catch(&err)
-	m, url, end, err := b.mesh(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	o := &outbox{url: url}
+	m := try.Get(b.mesh(ctx, 1))
+	defer func() { err = errors.Join(err, m.end()) }()
+	o := &outbox{url: m.url}
 	if name == "" {
-		return load(ctx, m, o)
+		return load(ctx, m.Mesh, o)
 	}
-	var subs []*acker
-	for _, topic := range names("room", topics) {
-		s := try.Get(subscribe(ctx, m.Edges[0].Addr, topic))
-		defer func() { _ = s.conn.Close() }()
-		subs = append(subs, s)
-	}
+	subs := try.Get(subscribeAll(ctx, m, names("room", topics)))
 	// the first waits until routers trust their tables
 	try.Do(o.holdOne(ctx, 1, time.Nanosecond, time.Nanosecond))
 	try.Do(await(ctx, subs, 1))
-	w := try.Get(b.UsingMesh(m))
+	w := try.Get(b.UsingMesh(m.Mesh))
 	began := time.Now()
-	try.Do(load(ctx, m, o))
+	try.Do(load(ctx, m.Mesh, o))
 	n := len(o.committed) - 1
 	came := try.Get(arrivals(ctx, subs, int64(n+1)))
 	took := make([]time.Duration, 0, n)

@@ -18,11 +18,8 @@ import (
 // can be removed.
 func (b *bench) reader(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	m, url, end, err := b.mesh(ctx, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	m := try.Get(b.mesh(ctx, 0))
+	defer func() { err = errors.Join(err, m.end()) }()
 	f := try.Get(dialFlood(ctx, b.streams, firehose.Config{Addr: m.Router.Addr, Topics: names("room", b.frame), Size: payload, Window: b.window}))
 	// Without and with in turns, within one load.
 	turn := b.bareSpan
@@ -41,7 +38,7 @@ func (b *bench) reader(ctx context.Context) (err error) {
 	var kept int64 // dead rows that came about while a reader kept them from being removed
 	for range 3 {
 		without += rate()
-		conn := try.Get(snapshot(ctx, url))
+		conn := try.Get(snapshot(ctx, m.url))
 		before := try.Get(deadRows(ctx, conn))
 		with += rate()
 		after := try.Get(deadRows(ctx, conn))
@@ -67,11 +64,9 @@ func deadRows(ctx context.Context, conn *pgx.Conn) (n int64, err error) {
 }
 
 // snapshot opens a transaction that sees the log as it is now, and goes on doing so.
-func snapshot(ctx context.Context, url string) (*pgx.Conn, error) {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return nil, err
-	}
+func snapshot(ctx context.Context, url string) (_ *pgx.Conn, err error) {
+	defer try.Catch(&err)
+	conn := try.Get(pgx.Connect(ctx, url))
 	for _, sql := range []string{"BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM pushmesh.log WHERE topic = 'room/settle'"} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return nil, errors.Join(err, conn.Close(ctx))

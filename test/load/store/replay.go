@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,11 +39,8 @@ func (b *bench) replay(ctx context.Context) error {
 
 func (b *bench) replayOf(ctx context.Context, name string, topics int, goal float64) (row table.Row, err error) {
 	defer try.Catch(&err)
-	m, _, end, err := b.mesh(ctx, 0)
-	if err != nil {
-		return row, err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	m := try.Get(b.mesh(ctx, 0))
+	defer func() { err = errors.Join(err, m.end()) }()
 	all := names("room", topics)
 	frame := make([]string, max(topics, 64))
 	for i := range frame {
@@ -59,7 +57,7 @@ func (b *bench) replayOf(ctx context.Context, name string, topics int, goal floa
 		grpc.WithInitialWindowSize(4<<20), grpc.WithInitialConnWindowSize(8<<20)))
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	store := meshv1.NewStoreServiceClient(conn)
-	w := try.Get(b.UsingMesh(m))
+	w := try.Get(b.UsingMesh(m.Mesh))
 	began := time.Now()
 	got, err := readAll(ctx, store, all)
 	span := time.Since(began)
@@ -76,42 +74,18 @@ const readers = 4
 
 // readAll reads every topic once and sees to it that none of its messages is missing.
 func readAll(ctx context.Context, store meshv1.StoreServiceClient, topics []string) (n int64, err error) {
-	todo := make(chan string, len(topics))
-	for _, t := range topics {
-		todo <- t
-	}
-	close(todo)
-	type outcome struct {
-		n   int64
-		err error
-	}
-	done := make(chan outcome, readers)
-	for range readers {
-		go func() {
-			var o outcome
-			for topic := range todo {
-				var got int64
-				if got, o.err = readTopic(ctx, store, topic); o.err != nil {
-					break
-				}
-				o.n += got
-			}
-			done <- o
-		}()
-	}
-	for range readers {
-		o := <-done
-		n += o.n
-		err = errors.Join(err, o.err)
-	}
-	return n, err
+	var read atomic.Int64
+	err = suite.Each(len(topics), readers, func(_, i int) error {
+		got, err := readTopic(ctx, store, topics[i])
+		read.Add(got)
+		return err
+	})
+	return read.Load(), err
 }
 
 func readTopic(ctx context.Context, store meshv1.StoreServiceClient, topic string) (n int64, err error) {
-	stream, err := store.ReadLog(ctx, &meshv1.ReadLogRequest{Topic: topic})
-	if err != nil {
-		return 0, err
-	}
+	defer try.Catch(&err)
+	stream := try.Get(store.ReadLog(ctx, &meshv1.ReadLogRequest{Topic: topic}))
 	for {
 		resp, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

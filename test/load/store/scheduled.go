@@ -43,23 +43,16 @@ func (b *bench) scheduledRow(ctx context.Context, kill bool) (err error) {
 	defer try.Catch(&err)
 	prog := b.Programs
 	prog.TwoStores = true
-	m, _, end, err := b.meshOf(ctx, prog, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	m := try.Get(b.meshOf(ctx, prog, 1))
+	defer func() { err = errors.Join(err, m.end()) }()
 	all := names("room", topics)
-	subs := make([]*acker, len(all))
-	for i, name := range all {
-		subs[i] = try.Get(subscribe(ctx, m.Edges[0].Addr, name))
-		defer func() { _ = subs[i].conn.Close() }()
-	}
+	subs := try.Get(subscribeAll(ctx, m, all))
 	due := time.Now().Add(scheduledAhead).Truncate(time.Second)
 	try.Do(scheduleAll(ctx, m.Router.Addr, all, due))
 	if left := time.Until(due); left < time.Second {
 		return fmt.Errorf("scheduling took so long that %s were left", left)
 	}
-	w := try.Get(b.UsingMesh(m))
+	w := try.Get(b.UsingMesh(m.Mesh))
 	if kill {
 		time.Sleep(time.Until(due.Add(time.Second / 2)))
 		m.Second.Kill()

@@ -31,19 +31,16 @@ const (
 // those before.
 func (b *bench) sessionLoad(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	m, url, end, err := b.mesh(ctx, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+	m := try.Get(b.mesh(ctx, 0))
+	defer func() { err = errors.Join(err, m.end()) }()
 	// Held by an edge, as if they had attached: 100,000 calls of AttachSession would take longer
 	// than all the rest. A server that made them one by one has analyzed the table meanwhile.
-	err = b.DB.Exec(ctx, url, fmt.Sprintf(`INSERT INTO pushmesh.session (user_id, name, generation, connection_id, attached_at, expires_at, ttl, edge)
+	err = b.DB.Exec(ctx, m.url, fmt.Sprintf(`INSERT INTO pushmesh.session (user_id, name, generation, connection_id, attached_at, expires_at, ttl, edge)
 		SELECT 'user-' || i, 'phone', 1, i, 0, 0, 604800000000, 'edge-bench' FROM generate_series(0, %d) AS i`, sessions-1))
-	try.Do(errors.Join(err, b.DB.Exec(ctx, url, "ANALYZE pushmesh.session"), b.DB.Checkpoint(ctx)))
+	try.Do(errors.Join(err, b.DB.Exec(ctx, m.url, "ANALYZE pushmesh.session"), b.DB.Checkpoint(ctx)))
 	without, with := &turn{}, &turn{}
 	for range 2 {
-		try.Do(errors.Join(b.turn(ctx, m, url, without, 0), b.turn(ctx, m, url, with, ackRate)))
+		try.Do(errors.Join(b.turn(ctx, m.Mesh, m.url, without, 0), b.turn(ctx, m.Mesh, m.url, with, ackRate)))
 	}
 	rate := float64(with.acks) / with.span.Seconds()
 	if rate < .95*ackRate {
@@ -139,24 +136,20 @@ func written(ctx context.Context, conn *pgx.Conn) (bytes int64, err error) {
 }
 
 // paced appends at a fixed rate and says how long answers took.
-func (b *bench) paced(ctx context.Context, router string, span time.Duration) ([]time.Duration, error) {
+func (b *bench) paced(ctx context.Context, router string, span time.Duration) (_ []time.Duration, err error) {
+	defer try.Catch(&err)
 	const frame = 16
-	h, err := firehose.Dial(ctx, firehose.Config{
+	h := try.Get(firehose.Dial(ctx, firehose.Config{
 		Addr: router, Topics: names("room", frame), Size: payload, Window: 1024, Rate: appendRate / frame,
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	return h.Run(ctx, span)
 }
 
 // ackFor writes cursors at the rate of the ACKs, one message each, until ctx ends. Sessions take
 // turns.
-func ackFor(ctx context.Context, store string, acks *atomic.Int64) error {
-	conn, err := suite.Dial(store)
-	if err != nil {
-		return err
-	}
+func ackFor(ctx context.Context, store string, acks *atomic.Int64) (err error) {
+	defer try.Catch(&err)
+	conn := try.Get(suite.Dial(store))
 	defer func() { _ = conn.Close() }()
 	api := meshv1.NewStoreServiceClient(conn)
 	tick := time.NewTicker(time.Second * sessionBatch / ackRate)

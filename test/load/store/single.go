@@ -22,12 +22,9 @@ const singleRounds = 5
 // time.
 func (b *bench) single(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	m, url, end, err := b.mesh(ctx, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	conn := try.Get(pgx.Connect(ctx, url))
+	m := try.Get(b.mesh(ctx, 0))
+	defer func() { err = errors.Join(err, m.end()) }()
+	conn := try.Get(pgx.Connect(ctx, m.url))
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	try.Get(conn.Exec(ctx, "CREATE TABLE bare (seq bigint PRIMARY KEY, topic text, payload bytea)"))
 	var ours, bare, ratios []float64

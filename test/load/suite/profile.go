@@ -9,6 +9,7 @@ import (
 	"runtime/pprof"
 
 	"github.com/pushmesh/pushmesh/test/load/local"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // profilePath is the file of a profile, absolute: workers run elsewhere. It is "" without -profile.
@@ -53,11 +54,9 @@ func (r *Run) Heap(ctx context.Context, name string, p *local.Process) error {
 	return r.save(ctx, p, "/debug/pprof/heap?gc=1", name+"."+p.Name+".heap")
 }
 
-func (r *Run) save(ctx context.Context, p *local.Process, path, name string) error {
-	body, err := p.Get(ctx, path)
-	if err != nil {
-		return err
-	}
+func (r *Run) save(ctx context.Context, p *local.Process, path, name string) (err error) {
+	defer try.Catch(&err)
+	body := try.Get(p.Get(ctx, path))
 	return os.WriteFile(r.profilePath(name), body, 0o644) // #nosec G306 -- to be looked at
 }
 

@@ -85,3 +85,11 @@ func TestUsageNamesEverybody(t *testing.T) {
 		t.Error("a process that is not there was measured")
 	}
 }
+
+func TestBenchmarksAreRead(t *testing.T) {
+	const line = "BenchmarkThroughput/8_senders-2 \t 2000000\t        97.36 ns/op\t        10.27 M-items/s\t       0 B/op\n"
+	got := benchmarks("goos: linux\n" + line + line + "PASS\n")
+	if v := got["Throughput/8_senders"]["M-items/s"]; len(got) != 1 || len(v) != 2 || v[1] != 10.27 {
+		t.Errorf("got %v", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
+	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
 // Postgres is the consumer whose processes may end meanwhile: connections whose share of a load is
@@ -51,24 +52,20 @@ type Usage struct {
 }
 
 // Using begins to look at consumers.
-func Using(who ...Consumer) (*Usage, error) {
+func Using(who ...Consumer) (_ *Usage, err error) {
+	defer try.Catch(&err)
 	u := &Usage{who: who, at: time.Now()}
 	for _, c := range who {
-		n, err := c.cpu()
-		if err != nil {
-			return nil, err
-		}
+		n := try.Get(c.cpu())
 		u.began = append(u.began, n)
 	}
 	return u, nil
 }
 
 // UsingMesh begins to look at this program, the tiers of a mesh, and the suite's Postgres.
-func (r *Run) UsingMesh(m *local.Mesh) (*Usage, error) {
-	pids, err := r.DB.PIDs()
-	if err != nil {
-		return nil, err
-	}
+func (r *Run) UsingMesh(m *local.Mesh) (_ *Usage, err error) {
+	defer try.Catch(&err)
+	pids := try.Get(r.DB.PIDs())
 	who := []Consumer{Self("generator"), Of("router", m.Router), Of("store", m.Store), {Postgres, pids}}
 	if len(m.Edges) > 0 {
 		who = append(who, Of("edge", m.Edges...), Of("nats", m.NATS))
@@ -78,11 +75,9 @@ func (r *Run) UsingMesh(m *local.Mesh) (*Usage, error) {
 
 // Spent is what each consumer has used since, in order.
 func (u *Usage) Spent() (all []time.Duration, err error) {
+	defer try.Catch(&err)
 	for i, c := range u.who {
-		n, err := c.cpu()
-		if err != nil {
-			return nil, err
-		}
+		n := try.Get(c.cpu())
 		all = append(all, n-u.began[i])
 	}
 	return all, nil
@@ -99,11 +94,9 @@ func (u *Usage) By(n int64) (map[string]float64, error) {
 }
 
 // Each is the same for people, with the sum.
-func (u *Usage) Each(n int64) (string, error) {
-	by, err := u.By(n)
-	if err != nil {
-		return "", err
-	}
+func (u *Usage) Each(n int64) (_ string, err error) {
+	defer try.Catch(&err)
+	by := try.Get(u.By(n))
 	var said []string
 	var sum float64
 	for _, c := range u.who {

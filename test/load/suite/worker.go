@@ -66,11 +66,9 @@ func (r *Run) Hire(name, kind string, arg, ready any, by ...string) (_ *Worker, 
 }
 
 // Start starts any program that does as a worker does.
-func (r *Run) Start(name string, ready any, command ...string) (*Worker, error) {
-	path, err := exec.LookPath(command[0])
-	if err != nil {
-		return nil, err
-	}
+func (r *Run) Start(name string, ready any, command ...string) (_ *Worker, err error) {
+	defer try.Catch(&err)
+	path := try.Get(exec.LookPath(command[0]))
 	p, in, out, err := r.Dir.StartTool(name, path, command[1:]...)
 	if err != nil {
 		return nil, err

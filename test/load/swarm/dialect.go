@@ -35,8 +35,18 @@ type Dialect interface {
 	Pong() []byte
 }
 
+// quiet is a protocol in which neither end asks the other for a sign of life.
+type quiet struct{}
+
+// Ping is nothing.
+func (quiet) Ping() []byte { return nil }
+
+// Pong is nothing.
+func (quiet) Pong() []byte { return nil }
+
 // Push is this project's own protocol.
 type Push struct {
+	quiet
 	// Topics that connection n subscribes to.
 	Topics func(n int) []string
 	// HeartbeatMs that clients promise.
@@ -91,11 +101,11 @@ func (p *Push) Next(b []byte) (int, Kind, error) {
 // Ping is a Ping with some time in it.
 func (p *Push) Ping() []byte { return []byte{0, 0, 9, 0x0a, 0x09, 1, 2, 3, 4, 5, 6, 7, 8} }
 
-// Pong is nothing: edges don't ask.
-func (p *Push) Pong() []byte { return nil }
-
 // Bare is the protocol of bare.c: messages are Size bytes that begin with '@'.
-type Bare struct{ Size int }
+type Bare struct {
+	quiet
+	Size int
+}
 
 // Hello subscribes.
 func (p *Bare) Hello(int) ([]byte, int) { return []byte("s"), 1 }
@@ -113,14 +123,11 @@ func (p *Bare) Next(b []byte) (int, Kind, error) {
 	return p.Size, Message, nil
 }
 
-// Ping is nothing.
-func (p *Bare) Ping() []byte { return nil }
-
-// Pong is nothing.
-func (p *Bare) Pong() []byte { return nil }
-
 // MQTT is version 3.1.1 with QoS 0.
-type MQTT struct{ Topic string }
+type MQTT struct {
+	quiet
+	Topic string
+}
 
 // packet makes a packet with a body of less than 16 KiB.
 func packet(kind byte, body []byte) []byte {
@@ -170,9 +177,6 @@ func (p *MQTT) Next(b []byte) (int, Kind, error) {
 
 // Ping is PINGREQ.
 func (p *MQTT) Ping() []byte { return []byte{0xc0, 0} }
-
-// Pong is nothing.
-func (p *MQTT) Pong() []byte { return nil }
 
 // Lines is a protocol of text lines in which every message begins alike because topic and size are.
 type Lines struct {

@@ -4,6 +4,7 @@ package table
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/pushmesh/pushmesh/test/load/try"
 	"io"
 	"math"
 	"os"
@@ -61,11 +62,10 @@ func round(v float64) float64 {
 }
 
 // Print writes the rows as a table.
-func Print(out io.Writer, rows []Row) error {
+func Print(out io.Writer, rows []Row) (err error) {
+	defer try.Catch(&err)
 	const form = "%-66s %12s %-12s %10s %-5s %s\n"
-	if _, err := fmt.Fprintf(out, form, "name", "value", "unit", "goal", "met", "reference"); err != nil {
-		return err
-	}
+	try.Get(fmt.Fprintf(out, form, "name", "value", "unit", "goal", "met", "reference"))
 	for _, r := range rows {
 		value, goal, met := fmt.Sprint(r.Value), "-", "-"
 		if r.Value >= 1e6 {
@@ -80,9 +80,7 @@ func Print(out io.Writer, rows []Row) error {
 		if r.Met != nil {
 			met = map[bool]string{true: "yes", false: "NO"}[*r.Met]
 		}
-		if _, err := fmt.Fprintf(out, form, r.Name, value, r.Unit, goal, met, r.Reference); err != nil {
-			return err
-		}
+		try.Get(fmt.Fprintf(out, form, r.Name, value, r.Unit, goal, met, r.Reference))
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func TestClaimsWaitForPolicies(t *testing.T) {
 	c := w.connect(&wirev1.Hello{})
 	known := w.table
 	w.table = policy.Unknown("not known")
-	w.h.cfg.Refuses = func(filter string) *code.Error { return w.table.Refuses(filter) }
+	w.h.rules.Refuses = func(filter string) *code.Error { return w.table.Refuses(filter) }
 	c.claim(&wirev1.Claim{Id: 1, Resource: "room/1"})
 	c.expect("Error UNAVAILABLE ref=1")
 	w.table = known

@@ -146,8 +146,8 @@ func (h *Hub) Open() (slot, gen uint32) {
 	c.deadline = h.now + int64(h.lim.HandshakeTimeout)
 	h.wheel.Set(c.slot, c.deadline)
 	h.stats.Connections++
-	if h.drain != nil {
-		h.turnAway(c)
+	if h.rooms.departure.Stopping() {
+		h.rooms.departure.TurnAway(c.slot)
 	}
 	return c.slot, c.gen
 }
@@ -197,12 +197,12 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 	}
 	h.stats.Closes.add(why, 1)
 	if c.state == stateOpen {
-		h.tellDisconnect(c, why, reason)
+		h.rooms.report.Disconnected(h.handle(c), why, reason)
 	}
 	h.sessions.letGo(c, 0)
 	h.endClaims(c)
-	if h.watched != nil && c.state == stateOpen {
-		h.watched.ended(h, c)
+	if c.state == stateOpen {
+		h.rooms.presence.Ended(h.handle(c))
 	}
 	c.state = stateClosing
 	c.deadline = h.now + int64(closeTimeout)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -99,7 +100,7 @@ func TestWhatIsDueHappensInTime(t *testing.T) {
 			c.expect("room/1/1 subs=[5]")
 			return func() bool { return w.settledText() == "1 TIMEOUT, 2 UNSENT" }
 		}},
-		{"who was told to go has for ACKs", drainPatience, func(w *world) func() bool {
+		{"who was told to go has for ACKs", departure.Patience, func(w *world) func() bool {
 			c := w.session() // a session: nothing of what times out is let go
 			c.subscribeSession("late/1")
 			w.mesh.Send("late/1", "a")

@@ -3,7 +3,6 @@ package delivery
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -132,19 +131,12 @@ func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) (done bool) {
 	return done
 }
 
-// maxHeaders of a message, as at the router.
-const maxHeaders = 64
-
 // refuseMany refuses a Subscribe with more positions, or a Publish with more headers, than there
 // may be, before any of them is decoded: a frame has room for hundreds of thousands.
 func (h *Hub) refuseMany(c *conn, body []byte, t wirev1.FrameType) bool {
-	many, most, why := protowire.Number(11), h.lim.WildcardTopics, code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "more positions than topics that a filter may match")
-	if t == wirev1.FrameType_FRAME_TYPE_PUBLISH {
-		many, most, why = 4, maxHeaders, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "a message has 64 headers at most")
-	}
-	id, found, ok := countField(body, many)
+	id, why := h.rules.Many(t, body)
 	switch {
-	case !ok || found <= most:
+	case why == nil:
 		return false
 	case id == 0 && t == wirev1.FrameType_FRAME_TYPE_PUBLISH:
 		h.stats.Refused.add(why.Code, 1) // no answer is wanted
@@ -154,31 +146,6 @@ func (h *Hub) refuseMany(c *conn, body []byte, t wirev1.FrameType) bool {
 		h.refuse(c, id, why)
 	}
 	return true
-}
-
-// countField counts the elements of a repeated field of messages in a request, and finds the
-// request's id, whichever comes first: fields stand in any order. ok is false where the request is
-// malformed.
-func countField(body []byte, many protowire.Number) (id uint32, found int, ok bool) {
-	for len(body) > 0 {
-		num, typ, n := protowire.ConsumeTag(body)
-		if n < 0 {
-			return 0, 0, false
-		}
-		body = body[n:]
-		if n = protowire.ConsumeFieldValue(num, typ, body); n < 0 {
-			return 0, 0, false
-		}
-		switch {
-		case num == 1 && typ == protowire.VarintType:
-			v, _ := protowire.ConsumeVarint(body)
-			id = uint32(v)
-		case num == many && typ == protowire.BytesType:
-			found++
-		}
-		body = body[n:]
-	}
-	return id, found, true
 }
 
 // decode hands f the message of body; false where it is malformed.

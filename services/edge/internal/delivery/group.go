@@ -71,7 +71,7 @@ func (g *groups) joined(c *conn, e exchange.GroupJoined) {
 		h.refuse(c, n.ID, code.From(e.Err))
 	default:
 		n.Opened()
-		h.tellSubscribe(c, n.Filter, n.Group, n.ACK)
+		h.rooms.report.Subscribed(h.handle(c), n.Filter, n.Group, n.ACK)
 		g.moved(n)
 		h.control(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: n.ID, Epoch: e.Epoch, Head: e.Head, Recovered: true})
 		if c.draining {
@@ -82,9 +82,7 @@ func (g *groups) joined(c *conn, e exchange.GroupJoined) {
 
 // moved has presence look at the member's connection.
 func (g *groups) moved(n *member) {
-	if w := g.hub.watched; w != nil {
-		w.moved(g.hub, n.c, n.Filter, topic.IsFilter(n.Filter))
-	}
+	g.hub.rooms.presence.Moved(g.hub.handle(n.c), n.Filter, topic.IsFilter(n.Filter))
 }
 
 // ended takes the dispatcher's word that a membership has ended.
@@ -98,7 +96,7 @@ func (g *groups) ended(c *conn, e exchange.GroupEnded) {
 func (g *groups) end(n *member, why wirev1.Code, reason string) {
 	g.leave(n)
 	if n.Open() {
-		g.hub.tellUnsubscribe(n.c, n.Filter, n.Group, why, reason)
+		g.hub.rooms.report.Unsubscribed(g.hub.handle(n.c), n.Filter, n.Group, why, reason)
 	}
 	g.hub.control(n.c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: n.ID, Code: why, Reason: reason})
 }

@@ -524,7 +524,7 @@ func TestCountsOfEachKindAreSliced(t *testing.T) {
 		for h.Work(4096) {
 		}
 		counted := uint64(0)
-		j := &count{event: exchange.Count{Topics: []string{"room/1"}, Reply: func(all []uint64) { counted = all[0] }}}
+		j := &count{topics: []string{"room/1"}, done: func(all []uint64) { counted = all[0] }}
 		for done, before := false, uint64(0); !done; before = j.n {
 			if done = j.step(h); j.n-before > fanSlice {
 				t.Fatalf("%v: %d were counted in one slice", m, j.n-before)

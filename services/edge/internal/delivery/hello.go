@@ -8,11 +8,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
 
 // Features of this edge, as Welcome lists them.
@@ -23,8 +22,6 @@ const (
 	maxHeartbeat     = 600_000
 	defaultHeartbeat = 30_000
 	maxWindow        = 65_536
-	maxClientID      = 64
-	maxSession       = 255
 	// attachTimeout is how long the mesh has to answer Attach.
 	attachTimeout = 10 * time.Second
 )
@@ -43,7 +40,7 @@ func (h *Hub) hello(c *conn, body []byte) {
 		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "Hello can't be decoded")
 		return
 	}
-	if why := checkHello(&m); why != nil {
+	if why := request.Hello(&m); why != nil {
 		h.failErr(c, why)
 		return
 	}
@@ -84,38 +81,9 @@ func (h *Hub) hello(c *conn, body []byte) {
 	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
 }
 
-// user that the connection's session belongs to. Backends have their own, for anybody may claim a
-// client's id over TCP.
+// user that the connection's session belongs to.
 func (c *conn) user() string {
-	if c.backend {
-		return backendUser + c.clientID
-	}
-	return clientUser + c.clientID
-}
-
-func checkHello(m *wirev1.Hello) *code.Error {
-	switch {
-	case m.GetVersion() != wire.Version:
-		return code.New(wirev1.Code_CODE_UNSUPPORTED, "this edge speaks version 1")
-	case len(m.GetClientId()) > maxClientID:
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id is longer than 64 bytes")
-	case len(m.GetSession()) > maxSession:
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "session is longer than 255 bytes")
-	case hasControl(m.GetClientId()) || hasControl(m.GetSession()):
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "client_id and session hold no control characters")
-	case m.GetToken() != "":
-		return code.New(wirev1.Code_CODE_UNSUPPORTED, "tokens are not supported: token must be empty")
-	}
-	return checkProfile(m)
-}
-
-func hasControl(s string) bool {
-	for _, r := range s {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 {
-			return true
-		}
-	}
-	return false
+	return exchange.UserOf(c.clientID, c.backend)
 }
 
 // welcome opens the connection.
@@ -126,10 +94,8 @@ func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
 		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
 		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
 	})
-	h.tellConnect(c, resumed)
-	if d := h.drain; d != nil { // it came before the stop
-		h.tellToGo(c, &goAway{reason: stopping, jitterMS: d.JitterMS, addresses: d.Addresses})
-	}
+	h.rooms.report.Connected(h.handle(c), resumed)
+	h.rooms.departure.Welcomed(c.slot)
 }
 
 // patience is how long the connection may be silent, in nanoseconds: 2.5 heartbeats.
@@ -153,12 +119,4 @@ func madeUpID() string {
 		b[i] = byte(v)
 	}
 	return "c-" + hex.EncodeToString(b[:])
-}
-
-// checkTopic is a refusal for a bad topic.
-func checkTopic(t string) *code.Error {
-	if err := topic.Check(t); err != nil {
-		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
-	}
-	return nil
 }

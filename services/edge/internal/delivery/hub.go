@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
@@ -23,6 +22,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
@@ -64,12 +64,13 @@ type Config struct {
 
 // Hub is used by one goroutine alone.
 type Hub struct {
-	cfg  Config
-	lim  Limits
-	mesh exchange.Mesh
-	now  int64  // nanoseconds, monotonic
-	wall uint64 // Unix time in microseconds
-	ms   uint32 // now in milliseconds, which wraps around
+	cfg   Config
+	lim   Limits
+	rules request.Rules
+	mesh  exchange.Mesh
+	now   int64  // nanoseconds, monotonic
+	wall  uint64 // Unix time in microseconds
+	ms    uint32 // now in milliseconds, which wraps around
 
 	cost  walk.Cost // of walks that no slice has counted
 	stats Stats
@@ -122,15 +123,10 @@ type Hub struct {
 	// counting numbers the topics counted, so that no connection counts twice.
 	counting uint32
 	countJob *count
-	watched  *watched // nil: nobody watches who is subscribed
-	drain    *drain
-	leaving  *departure // nil: nobody is asked to go
-	shedding bool       // newcomers are refused
+	shedding bool // newcomers are refused
 	links    linkhealth.Book
 	lateAt   int64 // when the loop was late for what it had to do; 0: never
 	idSeed   uint64
-	// told are the kinds of events that somebody wants.
-	told events.Mask
 }
 
 // New makes an empty hub.
@@ -157,6 +153,9 @@ func New(cfg Config) *Hub {
 	h := &Hub{
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)),
 		policies: 1, idSeed: rand.Uint64(),
+	}
+	h.rules = request.Rules{
+		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
 	}
 	h.jobs.h, h.rooms = h, newRooms(h)
 	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
@@ -278,25 +277,23 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		clear(h.policySet)
 		h.policySet = h.policySet[:0]
 	case exchange.EventKinds:
-		if h.cfg.Events != nil {
-			h.told = e.Kinds
-		}
+		h.rooms.report.Want(e.Kinds)
 	case exchange.Disconnect:
-		h.jobs.push(&disconnect{event: e, who: whomOf(e.ClientID, e.User)})
+		h.rooms.admin.Disconnect(e)
 	case exchange.SetProfile:
-		h.jobs.push(&profiling{event: e, who: whomOf(e.ClientID, e.User)})
+		h.rooms.admin.SetProfile(e)
 	case exchange.Depth:
 		h.forConn(e.Conn, func(c *conn) { e.Reply(c.out.Messages(), c.out.Bytes()) })
 	case exchange.Count:
-		h.jobs.push(&count{event: e})
+		h.jobs.push(&count{topics: e.Topics, done: e.Reply})
 	case exchange.Drain:
-		h.beginDrain(e)
+		h.rooms.departure.Drain(e)
 	case exchange.Rebalance:
-		h.rebalance(e)
+		h.rooms.departure.Rebalance(e)
 	case exchange.WatchMembers:
-		h.watchMembers(e)
+		h.rooms.presence.WatchMembers(e)
 	case exchange.ListMembers:
-		h.listMembers(e)
+		h.rooms.presence.ListMembers(e)
 	}
 	return 1 + h.toll()
 }
@@ -345,7 +342,7 @@ func (h *Hub) Queued() bool {
 // Tick fires what is due, at most about budget connections with few topics each; more says that
 // some are left. Work goes on with those that have many.
 func (h *Hub) Tick(budget int) (more bool) {
-	h.depart()
+	h.rooms.departure.Tick()
 	return h.wheel.Advance(h.now, budget, func(slot uint32) (cost int) {
 		c := h.conns.get(slot)
 		if c == nil || c.state == stateFree {

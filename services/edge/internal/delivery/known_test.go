@@ -14,7 +14,7 @@ import (
 func (w *world) knows(table *policy.Table) {
 	w.table = table
 	w.h.cfg.Unknown = func() *code.Error { return w.table.Known() }
-	w.h.cfg.Refuses = func(filter string) *code.Error { return w.table.Refuses(filter) }
+	w.h.rules.Refuses = func(filter string) *code.Error { return w.table.Refuses(filter) }
 }
 
 // An edge that does not know which topics are durable lets nobody in: neither a session, whose
@@ -59,7 +59,7 @@ func TestANamespaceThatIsNotUnderstoodIsRefused(t *testing.T) {
 	}
 	refused(func() { c.send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Id: id, Topic: "orders/1"}) })
 	refused(func() { c.claim(&wirev1.Claim{Id: id, Resource: "orders/1"}) })
-	if why := w.h.checkPublish(w.h.conns.get(c.slot), &wirev1.Publish{Id: id + 1, Topic: "bills/1"}); why != nil {
+	if why := w.h.rules.Publish(w.h.conns.get(c.slot).asking(id+1), &wirev1.Publish{Id: id + 1, Topic: "bills/1"}); why != nil {
 		t.Error("another namespace is refused:", why)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -101,7 +102,7 @@ func TestLastPositionsAreHandedInInSlices(t *testing.T) {
 			for h.Work(4096) {
 			}
 			(&flusher{h: h}).flush()
-			h.SetTime(1+int64(drainPatience)+2*int64(Tick), wallStart)
+			h.SetTime(1+int64(departure.Patience)+2*int64(Tick), wallStart)
 			for h.Tick(1 << 20) {
 			}
 		}

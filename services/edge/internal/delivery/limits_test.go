@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -229,7 +230,7 @@ func TestControlCharactersAreRefused(t *testing.T) {
 				t.Errorf("%q: %q", name, got)
 			}
 		}
-		if r != '/' && hasControl(name) != control {
+		if r != '/' && request.HasControl(name) != control {
 			t.Errorf("%q", name)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
 
 // clientFrames are the frames that clients send.
@@ -74,7 +75,7 @@ func TestRequestsWithTooMuchAreAnsweredWhereverTheirIDStands(t *testing.T) {
 		fields [][]byte
 		want   string
 	}{
-		{wirev1.FrameType_FRAME_TYPE_PUBLISH, append(times(maxHeaders+1, field(4, header)), field(2, "open/a"), field(1, 7)), "Error INVALID_ARGUMENT ref=7"},
+		{wirev1.FrameType_FRAME_TYPE_PUBLISH, append(times(request.MaxHeaders+1, field(4, header)), field(2, "open/a"), field(1, 7)), "Error INVALID_ARGUMENT ref=7"},
 		{wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, append(times(4, field(11, position)), field(2, "open/+"), field(1, 7)), "Error TOO_MANY_TOPICS ref=7"},
 		{wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, append(times(4, field(11, position)), field(2, "open/+")), "Error INVALID_ARGUMENT ref=0"},
 		// 0 of 32 bits
@@ -141,7 +142,7 @@ func drawFields(t *rapid.T, ft wirev1.FrameType) (fields [][]byte) {
 		fd := known.Get(i)
 		n := rapid.SampledFrom([]int{0, 1, 1, 1, 1, 1, 2}).Draw(t, "times")
 		if fd.IsList() || fd.IsMap() {
-			n = rapid.SampledFrom([]int{0, 1, 4, maxHeaders + 1}).Draw(t, "many times")
+			n = rapid.SampledFrom([]int{0, 1, 4, request.MaxHeaders + 1}).Draw(t, "many times")
 		}
 		if fd.Number() == 1 && ft == wirev1.FrameType_FRAME_TYPE_HELLO {
 			// else it is nothing but UNSUPPORTED

@@ -16,9 +16,7 @@ func (h *Hub) endSub(s *sub, why wirev1.Code, reason string) {
 		return
 	}
 	s.dead, s.active = true, false
-	if h.watched != nil {
-		h.watched.moved(h, s.c, s.filter(), s.wildcard)
-	}
+	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
 	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), why: why, reason: reason})
 }
 
@@ -51,7 +49,7 @@ func (j *ending) step(h *Hub) bool {
 		return false
 	}
 	if s.open {
-		h.tellUnsubscribe(c, s.filter(), "", j.why, j.reason)
+		h.rooms.report.Unsubscribed(h.handle(c), s.filter(), "", j.why, j.reason)
 	}
 	h.forgetSub(s)
 	h.control(c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: id, Code: j.why, Reason: j.reason})

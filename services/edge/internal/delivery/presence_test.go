@@ -11,10 +11,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
-	"github.com/pushmesh/pushmesh/internal/presence"
+	reports "github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
 )
 
 // present is a world in which "seen" has presence.
@@ -31,10 +32,10 @@ func (w *world) watch(filter string, walk uint64) {
 }
 
 // told takes what was told of a filter, and folds it into members by topic and client.
-func (w *world) fold(filter string, members map[string]*presence.Member) (log []string) {
+func (w *world) fold(filter string, members map[string]*reports.Member) (log []string) {
 	for _, c := range w.mesh.Told {
-		if c.Kind == presence.Ended {
-			maps.DeleteFunc(members, func(_ string, m *presence.Member) bool { return m.GetConnectionId() == c.Member.GetConnectionId() })
+		if c.Kind == reports.Ended {
+			maps.DeleteFunc(members, func(_ string, m *reports.Member) bool { return m.GetConnectionId() == c.Member.GetConnectionId() })
 			log = append(log, "ended")
 			continue
 		}
@@ -43,13 +44,13 @@ func (w *world) fold(filter string, members map[string]*presence.Member) (log []
 		}
 		k := fmt.Sprint(c.Member.GetTopic(), " ", c.Member.GetConnectionId())
 		switch c.Kind {
-		case presence.Joined:
+		case reports.Joined:
 			members[k] = c.Member
 			log = append(log, "+"+c.Member.GetTopic()+c.Member.GetClientId())
-		case presence.Left:
+		case reports.Left:
 			delete(members, k)
 			log = append(log, "-"+c.Member.GetTopic())
-		case presence.Walked:
+		case reports.Walked:
 			log = append(log, fmt.Sprint("walked ", c.Walk))
 		}
 	}
@@ -60,7 +61,7 @@ func (w *world) fold(filter string, members map[string]*presence.Member) (log []
 func (w *world) expectTold(filter string, want ...string) {
 	w.t.Helper()
 	w.settle()
-	if got := w.fold(filter, map[string]*presence.Member{}); !slices.Equal(got, want) {
+	if got := w.fold(filter, map[string]*reports.Member{}); !slices.Equal(got, want) {
 		w.t.Fatalf("%s: told %q, want %q", filter, got, want)
 	}
 }
@@ -73,7 +74,7 @@ func TestNobodyIsToldOfMembersUnwatched(t *testing.T) {
 	w.expectTold("seen/1", "+a", "walked 1")
 	w.watch("seen/1", 0)
 	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})
-	if w.expectTold("seen/1"); w.h.watched != nil {
+	if w.expectTold("seen/1"); w.h.rooms.presence.Watching() != 0 {
 		t.Fatal("still watched")
 	}
 	w.watch("seen/1", 0) // once more is nothing
@@ -81,7 +82,7 @@ func TestNobodyIsToldOfMembersUnwatched(t *testing.T) {
 	for _, filter := range []string{"seen/1", "seen/#", "#"} { // nor is it while others are watched
 		w.watch(filter, 0)
 	}
-	if w.expectTold("seen/2", "walked 2"); w.h.watched == nil {
+	if w.expectTold("seen/2", "walked 2"); w.h.rooms.presence.Watching() != 1 {
 		t.Fatal("what is watched is forgotten with what was not")
 	}
 }
@@ -115,7 +116,7 @@ func TestMembersComeAndGo(t *testing.T) {
 				w.expectTold("seen/1", "walked 1")
 				c := w.connect(&wirev1.Hello{ClientId: "a", Session: "s", HeartbeatMs: 1000})
 				c.subscribe(m)
-				members := map[string]*presence.Member{}
+				members := map[string]*reports.Member{}
 				if w.settle(); len(w.fold("seen/1", members)) == 0 || len(members) != 1 {
 					t.Fatalf("%v: members %v", m, members)
 				}
@@ -143,7 +144,7 @@ func TestWhoIsNotSubscribedIsNoMember(t *testing.T) {
 	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "seen/1", Group: "g"})
 	// it has none
 	c.subscribe(&wirev1.Subscribe{Id: 2, Filter: "seen/1", Start: wirev1.Start_START_SESSION})
-	members := map[string]*presence.Member{}
+	members := map[string]*reports.Member{}
 	if w.settle(); len(w.fold("seen/1", members)) > 0 && len(members) > 0 {
 		t.Fatalf("members %v", members)
 	}
@@ -158,7 +159,7 @@ func TestWildcardsAreWatchedByTopic(t *testing.T) {
 	}
 	c.subscribe(&wirev1.Subscribe{Id: 9, Filter: "seen/3", Group: "g"})
 	w.watch("#", 1)
-	members := map[string]*presence.Member{}
+	members := map[string]*reports.Member{}
 	w.fold("#", members)
 	check := func(want ...string) {
 		t.Helper()
@@ -213,14 +214,18 @@ func TestWhatIsToldIsTheTruth(t *testing.T) {
 			c.got = nil
 		}
 		w.settle()
-		members, want := map[string]*presence.Member{}, map[string]bool{}
+		members, want := map[string]*reports.Member{}, map[string]bool{}
 		w.fold(filter, members)
 		for _, c := range all {
 			here := w.h.conns.get(c.slot)
 			for _, name := range []string{"seen/1", "seen/2"} {
-				f := &watchedFilter{name: filter, wild: filter == "seen/#"}
-				if _, is := w.h.isMember(here, f, name); is && (f.wild || name == filter) {
-					want[fmt.Sprint(strings.Repeat(name, b2i(f.wild)), " ", w.h.connID(here))] = true
+				wild := filter == "seen/#"
+				is := wild && names(here, name)
+				if name == filter {
+					_, is = w.h.rooms.presence.Since(w.h.handle(here), name)
+				}
+				if is {
+					want[fmt.Sprint(strings.Repeat(name, b2i(wild)), " ", w.h.connID(here))] = true
 				}
 			}
 		}
@@ -233,6 +238,16 @@ func TestWhatIsToldIsTheTruth(t *testing.T) {
 			}
 		}
 	})
+}
+
+// names reports whether a subscription of the connection names a topic.
+func names(c *conn, topic string) bool {
+	for _, s := range c.subs.All() {
+		if s.active && s.open && !s.dead && s.filter() == topic {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.groups, func(g *member) bool { return g.Counts() && g.Filter == topic })
 }
 
 func b2i(b bool) int {
@@ -248,12 +263,12 @@ func TestTooManyChangesAreMissed(t *testing.T) {
 	w.watch("seen/1", 1)
 	c := w.connect(&wirev1.Hello{ClientId: "a"})
 	w.mesh.Told = nil
-	for range mostNotes + 10 {
-		w.h.watched.moved(w.h, w.h.conns.get(c.slot), "seen/1", false)
+	for range presence.MaxNotes + 10 {
+		w.h.rooms.presence.Moved(w.h.Handle(c.slot), "seen/1", false)
 	}
 	w.settle()
 	n := len(w.mesh.Told)
-	if n != mostNotes+1 || w.mesh.Told[n-1].Kind != presence.Missed {
+	if n != presence.MaxNotes+1 || w.mesh.Told[n-1].Kind != reports.Missed {
 		t.Fatalf("%d told, the last is %v", n, w.mesh.Told[n-1])
 	}
 }
@@ -272,8 +287,8 @@ func TestMembersAreListedInPages(t *testing.T) {
 	}
 	seen, after := map[string]bool{}, uint64(0)
 	for more := true; more; {
-		var page []*presence.Member
-		w.h.Event(exchange.ListMembers{Topic: "seen/1", After: after, Limit: 7, Reply: func(ms []*presence.Member, m bool) { page, more = ms, m }})
+		var page []*reports.Member
+		w.h.Event(exchange.ListMembers{Topic: "seen/1", After: after, Limit: 7, Reply: func(ms []*reports.Member, m bool) { page, more = ms, m }})
 		w.settle()
 		if len(page) > 7 || more && len(page) < 7 {
 			t.Fatalf("%d of a page", len(page))

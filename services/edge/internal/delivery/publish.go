@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -14,7 +13,7 @@ import (
 // publish hands a client's message on. One with id 0 is never answered; a refusal of it is counted
 // alone.
 func (h *Hub) publish(c *conn, m *wirev1.Publish) {
-	if why := h.checkPublish(c, m); why != nil {
+	if why := h.rules.Publish(c.asking(m.GetId()), m); why != nil {
 		if m.GetId() == 0 {
 			h.stats.Refused.add(why.Code, 1)
 			return
@@ -31,33 +30,6 @@ func (h *Hub) publish(c *conn, m *wirev1.Publish) {
 	h.mesh.Publish(h.handle(c), m.GetId(), &meshv1.ClientPublish_Item{
 		Topic: m.GetTopic(), Payload: bytes.Clone(m.GetPayload()), Headers: m.GetHeaders(), DedupeKey: m.GetDedupeKey(), ClientId: strings.Clone(c.clientID),
 	})
-}
-
-func (h *Hub) checkPublish(c *conn, m *wirev1.Publish) *code.Error {
-	if m.GetId() != 0 && c.inUse(m.GetId()) {
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "the id is in use")
-	}
-	if len(c.pubs)+int(c.silent) >= h.lim.PublishWindow {
-		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, Tick, "more publishes are unanswered than publish_window allows")
-	}
-	if c.draining {
-		return code.New(wirev1.Code_CODE_DRAINING, "the edge is stopping")
-	}
-	if why := checkTopic(m.GetTopic()); why != nil {
-		return why
-	}
-	p := h.cfg.PolicyFor(m.GetTopic())
-	switch {
-	case p.Refusal != nil:
-		return p.Refusal
-	case !p.ClientPublish:
-		return code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish to this topic")
-	case m.GetDedupeKey() != "" && !p.Durable:
-		return code.New(wirev1.Code_CODE_UNSUPPORTED, "dedupe_key: the topic is ephemeral, so that nothing remembers keys: leave it out")
-	case p.MaxPayload > 0 && len(m.GetPayload()) > p.MaxPayload:
-		return code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, "the payload is longer than the namespace allows")
-	}
-	return nil
 }
 
 func (h *Hub) published(c *conn, e exchange.Published) {

@@ -1,24 +1,43 @@
 package delivery
 
 import (
+	"strings"
+
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	reports "github.com/pushmesh/pushmesh/internal/presence"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/admin"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/report"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
 )
 
 // rooms are features of the loop with a state of their own.
 type rooms struct {
-	claims *claims.Desk
+	claims    *claims.Desk
+	presence  *presence.Watch
+	admin     *admin.Admin
+	departure *departure.Departures
+	report    *report.Reporter
 }
 
 func newRooms(h *Hub) rooms {
 	p := port{h}
-	return rooms{claims: claims.New(p, h.mesh)}
+	return rooms{
+		claims: claims.New(p, h.mesh),
+		presence: presence.New(presence.Config{
+			Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Jobs: &h.jobs.Jobs, Cost: &h.cost,
+			Watched: func(topic string) bool { return h.cfg.PolicyFor(topic).Presence },
+		}),
+		admin:     &admin.Admin{Delivery: p, Jobs: &h.jobs.Jobs, Cost: &h.cost},
+		departure: departure.New(p, &h.jobs.Jobs),
+		report:    report.New(p, h.cfg.Events),
+	}
 }
 
 // port is the hub as its rooms see it: each declares the part that it needs. Handles are of
@@ -40,12 +59,108 @@ func (p port) RefuseRequest(at exchange.Conn, ref uint32, why *code.Error) {
 	p.h.refuse(p.conn(at), ref, why)
 }
 
+// Slots implements presence.Delivery and others.
+func (p port) Slots() uint32 { return p.h.conns.len() }
+
+// OpenConn implements presence.Delivery.
+func (p port) OpenConn(slot uint32) (at exchange.Conn, open bool) {
+	c := p.h.conns.get(slot)
+	return p.h.handle(c), c.state == stateOpen
+}
+
+// Subscriptions implements presence.Delivery.
+func (p port) Subscriptions(at exchange.Conn) (alone, shared int) {
+	c := p.conn(at)
+	return c.subs.Len(), len(c.groups)
+}
+
+// Subscription implements presence.Delivery.
+func (p port) Subscription(at exchange.Conn, shared bool, i int) presence.Subscription {
+	c := p.conn(at)
+	if shared {
+		g := c.groups[i]
+		return presence.Subscription{Filter: g.Filter, Wildcard: topic.IsFilter(g.Filter), Since: g.Since, Counts: g.Counts()}
+	}
+	s := c.subs.At(i)
+	return presence.Subscription{Filter: s.filter(), Wildcard: s.wildcard, Since: s.since, Counts: s.active && s.open && !s.dead}
+}
+
+// ConnectionID implements presence.Delivery.
+func (p port) ConnectionID(at exchange.Conn) uint64 { return p.h.connID(p.conn(at)) }
+
+// Member implements presence.Delivery.
+func (p port) Member(at exchange.Conn, m *reports.Member) {
+	c := p.conn(at)
+	m.ClientId, m.ConnectedAt = strings.Clone(c.clientID), c.since
+	if c.sess != nil {
+		m.User, m.Session = c.sess.user, c.sess.name
+	}
+}
+
+// Subscribers implements presence.Delivery.
+func (p port) Subscribers(topic string, visit func(exchange.Conn), done func()) {
+	p.h.jobs.push(&count{topics: []string{topic}, visit: visit, done: func([]uint64) { done() }})
+}
+
+// Client implements admin.Delivery.
+func (p port) Client(slot uint32) (clientID string, backend, is bool) {
+	c := p.h.conns.get(slot)
+	return c.clientID, c.backend, c.state == stateOpen || c.state == stateWaiting
+}
+
+// CloseSlot implements admin.Delivery.
+func (p port) CloseSlot(slot uint32, why wirev1.Code, reason string) {
+	p.h.fail(p.h.conns.get(slot), why, reason)
+}
+
+// SetProfile implements admin.Delivery.
+func (p port) SetProfile(slot uint32, profile *exchange.Profile) {
+	p.h.setProfile(p.h.conns.get(slot), profile)
+}
+
+// State implements departure.Delivery.
+func (p port) State(slot uint32) departure.State {
+	switch c := p.h.conns.get(slot); {
+	case c.state == stateFree || c.state == stateClosing:
+		return departure.Gone
+	case c.state == stateWaiting:
+		return departure.Waiting
+	case c.state != stateOpen:
+		return departure.Early
+	case c.draining:
+		return departure.Going
+	}
+	return departure.Staying
+}
+
+// AskToGo implements departure.Delivery.
+func (p port) AskToGo(slot uint32, m *wirev1.GoAway, until int64) {
+	p.h.askToGo(p.h.conns.get(slot), m, until)
+}
+
+// TurnAway implements departure.Delivery.
+func (p port) TurnAway(slot uint32, m *wirev1.GoAway) { p.h.turnAway(p.h.conns.get(slot), m) }
+
+// Connections implements departure.Delivery.
+func (p port) Connections() int { return int(p.h.stats.Connections) }
+
+// Now implements departure.Delivery.
+func (p port) Now() int64 { return p.h.now }
+
+// Who implements report.Delivery.
+func (p port) Who(at exchange.Conn) report.Who {
+	c := p.conn(at)
+	w := report.Who{At: p.h.wall, Conn: p.h.connID(c), ClientID: c.clientID, Backend: c.backend}
+	if c.sess != nil {
+		w.User, w.Session = c.sess.user, c.sess.name
+	}
+	return w
+}
+
 // Policy implements membership.Delivery.
 func (p port) Policy(topic string) *policy.Policy { return p.h.cfg.PolicyFor(topic) }
 
 // Acknowledged implements membership.Delivery.
 func (p port) Acknowledged(m *membership.Member, msg *exchange.Message) {
-	if p.h.told.Has(events.Delivered) {
-		p.h.tell(p.conn(m.Conn), &eventring.Record{Kind: events.Delivered, Name: msg.Topic, Group: m.Group, Epoch: msg.Epoch, Seq: msg.Seq})
-	}
+	p.h.rooms.report.Delivered(m.Conn, msg.Topic, m.Group, msg.Epoch, msg.Seq)
 }

@@ -224,7 +224,7 @@ func (z *sessions) giveUp(t *track, m *exchange.Message, attempts uint32, why wi
 // saved goes on with a subscription whose first position is stored.
 func (z *sessions) saved(e exchange.Saved) {
 	if e.Ref == detachRef {
-		z.hub.drainSaved()
+		z.hub.rooms.departure.Saved()
 		return
 	}
 	z.hub.forConn(e.Conn, func(c *conn) {

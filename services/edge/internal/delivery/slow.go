@@ -38,7 +38,7 @@ type warned struct {
 // sent at once, is not told of.
 func (h *Hub) warnSlow(c *conn) {
 	level, raised := c.out.Level()
-	if !raised || !h.told.Has(events.SlowConsumer) {
+	if !raised || !h.rooms.report.Wants(events.SlowConsumer) {
 		return
 	}
 	w, known := h.warned[c.slot]

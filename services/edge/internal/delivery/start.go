@@ -192,9 +192,7 @@ func (b *starter) activate(j *activation) (n int, done bool) {
 		return n, false
 	}
 	s.active = true
-	if b.hub.watched != nil {
-		b.hub.watched.moved(b.hub, s.c, s.filter(), s.wildcard)
-	}
+	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
 	if s.wildcard {
 		b.hub.wildcards.log.add(s.handle())
 	} else {
@@ -282,13 +280,11 @@ func (b *starter) answerAt(s *sub, j *activation) {
 // openSub answers Subscribed: from here on messages of the subscription may go out.
 func (b *starter) openSub(s *sub) {
 	s.open = true
-	if b.hub.watched != nil {
-		b.hub.watched.moved(b.hub, s.c, s.filter(), s.wildcard)
-	}
+	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
 	it := sendq.AnswerOf(s.answer.whole(s.id))
 	b.hub.push(s.c, &it)
 	b.forgetPending(s)
-	b.hub.tellSubscribe(s.c, s.filter(), "", s.ack)
+	b.hub.rooms.report.Subscribed(b.hub.handle(s.c), s.filter(), "", s.ack)
 	if s.kind != kindSession {
 		return
 	}

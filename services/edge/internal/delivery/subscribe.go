@@ -8,7 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
@@ -150,7 +150,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 		return
 	}
-	why := h.checkSubscribe(c, m)
+	why := h.rules.Subscribe(c.asking(m.GetId()), m)
 	if why == nil {
 		why = h.tooLate()
 	}
@@ -205,91 +205,17 @@ func (h *Hub) join(s *sub, filter string) {
 	h.mesh.Join(h.handle(s.c), s.ref, filter, heads, limit)
 }
 
-func (h *Hub) checkSubscribe(c *conn, m *wirev1.Subscribe) *code.Error {
-	invalid := func(text string) *code.Error { return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, text) }
-	unsupported := func(text string) *code.Error { return code.New(wirev1.Code_CODE_UNSUPPORTED, text) }
-	switch {
-	case c.inUse(m.GetId()):
-		return invalid("the id is in use")
-	case m.GetWhere() != "" && m.GetGroup() != "":
-		return unsupported("a group has no content filter: what a member does not want goes to nobody else")
-	case len(m.GetWhere()) > maxWhere:
-		return invalid("where has 4,096 bytes at most")
-	case m.GetNoEcho():
-		return unsupported("no_echo is not supported")
-	case c.subs.Len()+len(c.groups) >= h.lim.Subscriptions:
-		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "the connection has as many subscriptions as it may")
-	case c.draining:
-		return code.New(wirev1.Code_CODE_DRAINING, "the edge is stopping")
-	}
-	if err := topic.CheckFilter(m.GetFilter()); err != nil {
-		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
-	}
-	if why := h.cfg.Refuses(m.GetFilter()); why != nil {
-		return why
-	}
-	wildcard := topic.IsFilter(m.GetFilter())
-	switch {
-	case !c.backend && backendsOnly(m.GetFilter()):
-		return code.New(wirev1.Code_CODE_FORBIDDEN, "the mesh's own topics are for backends, which subscribe through a router")
-	case m.GetStart() < 0 || m.GetStart() > wirev1.Start_START_SESSION:
-		return invalid("there is no such start")
-	case m.GetOverflow() < 0 || m.GetOverflow() > wirev1.Overflow_OVERFLOW_DISCONNECT:
-		return invalid("there is no such overflow")
-	case m.GetStart() == wirev1.Start_START_SESSION && c.sess == nil && m.GetGroup() == "":
-		return invalid("Hello named no session")
-	case len(m.GetPositions()) > h.lim.WildcardTopics:
-		return code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "more positions than topics that a filter may match")
-	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST && (m.GetAck() || m.GetStart() == wirev1.Start_START_SESSION) &&
-		(wildcard || h.cfg.PolicyFor(m.GetFilter()).Durable):
-		return unsupported("nothing is dropped on a durable topic with ack or a session")
-	case m.GetRankTopK() > 0:
-		if err := checkRanked(m, h.cfg.PolicyFor(m.GetFilter())); err != nil {
-			return err
-		}
-	}
-	if err := checkStart(m, wildcard); err != nil {
-		return err
-	}
-	return membership.Check(m)
-}
-
-// checkStart refuses what a start has no use for: the client meant something by it.
-func checkStart(m *wirev1.Subscribe, wildcard bool) *code.Error {
-	invalid := func(text string) *code.Error { return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, text) }
-	after := m.GetStart() == wirev1.Start_START_AFTER_SEQ
-	switch {
-	case m.GetStart() == wirev1.Start_START_SESSION && len(m.GetPositions()) > 0:
-		return invalid("start SESSION begins at the session's own positions: leave positions out")
-	case m.GetSeq() > 0 && !after && m.GetStart() != wirev1.Start_START_LAST_N:
-		return invalid("seq goes with start AFTER_SEQ or LAST_N: leave it out, or name the start")
-	case m.GetEpoch() > 0 && !after:
-		return invalid("epoch goes with start AFTER_SEQ: leave it out, or name the start")
-	case after && len(m.GetPositions()) > 0 && (m.GetSeq() > 0 || m.GetEpoch() > 0):
-		return invalid("with positions, seq and epoch are those of the positions: leave the subscription's own out")
-	case after && wildcard && (m.GetSeq() > 0 || m.GetEpoch() > 0):
-		return invalid("a filter with wildcards is resumed by positions")
-	}
-	return nil
-}
-
-// dead is the first level of dead-letter topics, the only ones of the mesh's own that clients may
-// subscribe to.
-const dead = "$dead"
-
-// backendsOnly reports whether a valid filter is for topics of the mesh's own that clients may not
-// subscribe to. No wildcard matches their first level.
-func backendsOnly(filter string) bool {
-	if filter[0] != '$' {
-		return false
-	}
-	n := len(dead)
-	return len(filter) < n || filter[:n] != dead || len(filter) > n && filter[n] != '/'
-}
-
 // inUse reports whether an id stands for something that is not over.
 func (c *conn) inUse(id uint32) bool {
 	return c.subByID(id) != nil || c.memberByID(id) != nil || slices.Contains(c.pubs, id) || c.claims.Asks(id)
+}
+
+// asking is the connection as checks of its request with an id see it.
+func (c *conn) asking(id uint32) request.Client {
+	return request.Client{
+		IDInUse: id != 0 && c.inUse(id), Backend: c.backend, Draining: c.draining, HasSession: c.sess != nil,
+		Subscriptions: c.subs.Len() + len(c.groups), Publishes: len(c.pubs) + int(c.silent),
+	}
 }
 
 // joined goes on with a subscription: routers know of it, and these are its heads.

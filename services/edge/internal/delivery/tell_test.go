@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/report"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -18,7 +19,7 @@ import (
 func (w *world) tell(kinds ...events.Kind) *eventring.Ring {
 	r := eventring.New(func() {})
 	r.Open()
-	w.h.cfg.Events = r
+	w.h.rooms.report = report.New(port{w.h}, r)
 	w.h.Event(exchange.EventKinds{Kinds: events.Of(kinds...)})
 	return r
 }
@@ -141,15 +142,15 @@ func TestTellingAllocatesNothing(t *testing.T) {
 	h, slots := crowd(t, n, &wirev1.Subscribe{})
 	r := eventring.New(func() {})
 	r.Open()
-	h.cfg.Events = r
+	h.rooms.report = report.New(port{h}, r)
 	h.Event(exchange.EventKinds{Kinds: events.Of(events.All()...)})
 	at := 0
 	allocs := testing.AllocsPerRun(n-1, func() {
 		c := h.conns.get(slots[at])
-		h.tellConnect(c, true)
-		h.tellSubscribe(c, "room/1", "", true)
-		h.tellUnsubscribe(c, "room/1", "", wirev1.Code_CODE_OK, "")
-		h.tellDisconnect(c, wirev1.Code_CODE_DRAINING, "the edge is stopping")
+		h.rooms.report.Connected(h.handle(c), true)
+		h.rooms.report.Subscribed(h.handle(c), "room/1", "", true)
+		h.rooms.report.Unsubscribed(h.handle(c), "room/1", "", wirev1.Code_CODE_OK, "")
+		h.rooms.report.Disconnected(h.handle(c), wirev1.Code_CODE_DRAINING, "the edge is stopping")
 		at++
 	})
 	if allocs != 0 {

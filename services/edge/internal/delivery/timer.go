@@ -22,7 +22,7 @@ func (h *Hub) timers(c *conn) (cost int) {
 	case c.state == stateOpen && h.now >= h.silentUntil(c):
 		h.fail(c, wirev1.Code_CODE_IDLE_TIMEOUT, "nothing was heard for 2.5 heartbeats")
 	case c.draining:
-		h.drainStep(c)
+		h.goes(c)
 	}
 	next := c.deadline
 	if c.state == stateOpen {

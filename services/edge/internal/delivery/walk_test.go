@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -284,7 +285,7 @@ func TestTooManyOfAFieldAreRefusedUndecoded(t *testing.T) {
 		refuse wirev1.Code
 	}{
 		{wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, []byte{11<<3 | 2, 1, 0xff}, 1000, wirev1.Code_CODE_TOO_MANY_TOPICS},
-		{wirev1.FrameType_FRAME_TYPE_PUBLISH, []byte{4<<3 | 2, 1, 0xff}, maxHeaders, wirev1.Code_CODE_INVALID_ARGUMENT},
+		{wirev1.FrameType_FRAME_TYPE_PUBLISH, []byte{4<<3 | 2, 1, 0xff}, request.MaxHeaders, wirev1.Code_CODE_INVALID_ARGUMENT},
 	} {
 		body := []byte{1 << 3, 7}
 		for range c.most + 1 {

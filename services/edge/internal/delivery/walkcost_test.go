@@ -167,7 +167,7 @@ func TestEachWalkCounts(t *testing.T) {
 			w.h.fan.address(fresh("room/1", 0), all)
 		}},
 		"whether somebody is a member": {walkedSubs, func(w *walked) {
-			w.h.isMember(w.c, &watchedFilter{name: "room/1"}, "")
+			w.h.rooms.presence.Since(w.h.handle(w.c), "room/1")
 		}},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -7,9 +7,6 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-// maxWhere is the most bytes of a content filter.
-const maxWhere = 4 << 10
-
 // A content filter is compiled and evaluated off the loops: a message comes with what each program
 // that is in use for its topic says of it. A subscription with a filter names itself in its
 // messages, and so has a track of its own or its session's.

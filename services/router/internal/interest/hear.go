@@ -17,11 +17,11 @@ func (t *Table) meet(now time.Time, id string, incarnation uint64) *edge {
 		e.heard = now
 		return e
 	}
-	if t.past.Late(now, id, incarnation, e == nil || now.Sub(e.heard) >= SilentAfter, SilentAfter) {
+	if t.formerProcesses.Late(now, id, incarnation, e == nil || now.Sub(e.heard) >= SilentAfter, SilentAfter) {
 		return nil
 	}
 	if e != nil {
-		t.past.Replaced(now, id, e.Incarnation)
+		t.formerProcesses.Replaced(now, id, e.Incarnation)
 		t.drop(e, true)
 	}
 	if t.edges == nil {
@@ -179,8 +179,8 @@ func (t *Table) Digest(now time.Time, d *meshv1.EdgeDigest) {
 	case v == nil:
 		t.ask(now, e)
 	case d.GetVersion() > v.version:
-		if e.behind <= v.version {
-			e.behind, e.behindAt = d.GetVersion(), now
+		if e.digestVersion <= v.version {
+			e.digestVersion, e.digestAt = d.GetVersion(), now
 		}
 	case d.GetVersion() < v.version: // overtaken by an announcement
 	case d.GetCount() != v.count || d.GetHash() != v.hash:
@@ -198,7 +198,7 @@ func (t *Table) leave(now time.Time, d *meshv1.EdgeDigest) {
 	if e := t.edges[d.GetEdgeId()]; e != nil && e.Incarnation == d.GetEdgeIncarnation() {
 		t.drop(e, false)
 	}
-	t.past.Left(now, d.GetEdgeId(), d.GetEdgeIncarnation())
+	t.formerProcesses.Left(now, d.GetEdgeId(), d.GetEdgeIncarnation())
 }
 
 // Snapshot takes in one part of an edge's whole interest. Only one that was asked for counts:

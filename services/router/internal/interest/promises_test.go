@@ -64,7 +64,7 @@ func TestRestartsLeaveNothing(t *testing.T) {
 		s.announce("a", life+1, 1, "x", "y/+")
 		if life%2 == 0 { // and some lives end while a snapshot of theirs is on its way
 			s.digest("a", life+1, 2, "x")
-			s.pass(behindFor+200*time.Millisecond, true)
+			s.pass(digestLagAllowed+200*time.Millisecond, true)
 			s.part("a", life+1, 2, 0, 2, "x")
 		}
 		s.events = nil
@@ -141,7 +141,7 @@ func TestADigestAheadIsWaitedForABit(t *testing.T) {
 	if s.wants("a") {
 		t.Error("an announcement on its way was not waited for")
 	}
-	s.pass(behindFor+100*time.Millisecond, true)
+	s.pass(digestLagAllowed+100*time.Millisecond, true)
 	if !s.wants("a") {
 		t.Error("an announcement that never came was waited for in vain")
 	}

@@ -26,9 +26,9 @@ const (
 	Hearing = 1200 * time.Millisecond
 	// askAgain is when a snapshot is asked for again if nothing of it came.
 	askAgain = 500 * time.Millisecond
-	// behindFor is how long a digest may be ahead of the announcements, which come on another
-	// subject.
-	behindFor = 200 * time.Millisecond
+	// digestLagAllowed is for how long a digest may name a version that no announcement had yet:
+	// announcements come on another subject.
+	digestLagAllowed = 200 * time.Millisecond
 )
 
 // Bounds of what is kept of one edge while a snapshot is on its way; beyond, another snapshot is
@@ -98,10 +98,10 @@ type Table struct {
 	batch    batch
 	expected uint64 // sum of the edges' counts
 
-	edges  map[string]*edge
-	past   incarnation.Memory // processes of edges that are over
-	turns  turns
-	events []Event
+	edges           map[string]*edge
+	formerProcesses incarnation.Memory // processes of edges that are over
+	turns           turns
+	events          []Event
 
 	connectedAt  time.Time // zero: not connected
 	firstAt      time.Time
@@ -121,12 +121,12 @@ type edge struct {
 	highest        uint64 // version among them, or of one that was
 	trimmed        uint64 // versions up to here were forgotten
 
-	want     bool
-	asked    time.Time // or when the last part came; zero: it waits for its turn
-	waits    bool      // it stands in the line
-	staging  *staging
-	behind   uint64 // version that a digest named and the announcements have not reached
-	behindAt time.Time
+	want          bool
+	asked         time.Time // or when the last part came; zero: it waits for its turn
+	waits         bool      // it stands in the line
+	staging       *staging
+	digestVersion uint64 // version that a digest named and the announcements have not reached
+	digestAt      time.Time
 
 	count       uint64 // of topics and filters, as the last digest said
 	connections uint32

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Tick does what time brings; it is called every 100 ms or so. connected reports whether the router
-// can hear edges at all: while it can't, no edge counts as silent.
+// Tick does what is due; it is called every 100 ms or so. connected reports whether the router can
+// receive from edges at all: while it can't, no edge counts as silent.
 func (t *Table) Tick(now time.Time, connected bool) {
 	if !connected {
 		t.connectedAt, t.suspectSince = time.Time{}, time.Time{}
@@ -17,11 +17,11 @@ func (t *Table) Tick(now time.Time, connected bool) {
 		t.connect(now)
 	}
 	for _, e := range t.edges {
-		t.chase(now, e)
+		t.askForMissing(now, e)
 	}
 	t.askNext(now)
-	t.silence(now)
-	if !t.ready && t.unready(now) == nil {
+	t.dropSilent(now)
+	if !t.ready && t.missingInterest(now) == nil {
 		t.ready = true
 	}
 }
@@ -36,20 +36,20 @@ func (t *Table) connect(now time.Time) {
 	}
 }
 
-// chase asks again for what did not come.
-func (t *Table) chase(now time.Time, e *edge) {
+// askForMissing asks an edge again for parts that did not arrive.
+func (t *Table) askForMissing(now time.Time, e *edge) {
 	if e.want && now.Sub(e.asked) >= askAgain {
 		t.discard(e)
 		t.ask(now, e)
 	}
-	if e.active != nil && e.behind > e.active.version && now.Sub(e.behindAt) >= behindFor {
+	if e.active != nil && e.digestVersion > e.active.version && now.Sub(e.digestAt) >= digestLagAllowed {
 		t.ask(now, e)
 	}
 }
 
-// silence drops edges that say nothing, unless there are so many that the router itself may be the
-// one that is cut off.
-func (t *Table) silence(now time.Time) {
+// dropSilent drops edges that sent nothing for SilentAfter, unless they are so many that this
+// router itself may be cut off.
+func (t *Table) dropSilent(now time.Time) {
 	var silent []*edge
 	for _, e := range t.edges {
 		if now.Sub(e.heard) >= SilentAfter {
@@ -68,29 +68,30 @@ func (t *Table) silence(now time.Time) {
 		t.suspectSince = time.Time{}
 	}
 	for _, e := range silent {
-		t.past.Quiet(now, e.ID, e.Incarnation)
+		t.formerProcesses.Quiet(now, e.ID, e.Incarnation)
 		t.drop(e, true)
 	}
 }
 
-// Ready is nil once the table of every live edge is there. Later only a suspicion against itself,
-// or having no connection, makes the router unready: an edge that comes anew is the edge's matter.
+// Ready is nil once the interest of every live edge is complete. Later the router is unready only
+// if it suspects that it is cut off, or has no connection; a new edge does not make it unready.
 func (t *Table) Ready(now time.Time) error {
 	if t.connectedAt.IsZero() {
-		return errors.New("hears no edges: not connected")
+		return errors.New("not connected to NATS: no edges are known")
 	}
 	if !t.suspectSince.IsZero() {
-		return errors.New("a third or more of the edges fell silent together: this router may be cut off")
+		return errors.New("a third or more of the edges became silent at the same time: this router may be cut off")
 	}
 	if t.ready {
 		return nil
 	}
-	return t.unready(now)
+	return t.missingInterest(now)
 }
 
-func (t *Table) unready(now time.Time) error {
+// missingInterest returns why the interest of the edges is not complete; nil: it is.
+func (t *Table) missingInterest(now time.Time) error {
 	if now.Sub(t.firstAt) < Hearing {
-		return errors.New("listens for edges")
+		return errors.New("waits for the announcements of edges")
 	}
 	missing := 0
 	for _, e := range t.edges {
@@ -99,7 +100,7 @@ func (t *Table) unready(now time.Time) error {
 		}
 	}
 	if missing > 0 {
-		return fmt.Errorf("has not the interest of %d of %d edges yet", missing, len(t.edges))
+		return fmt.Errorf("the interest of %d of %d edges is not complete yet", missing, len(t.edges))
 	}
 	return nil
 }

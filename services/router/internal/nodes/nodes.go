@@ -20,13 +20,14 @@ import (
 )
 
 const (
-	// silence is how long a node that beats every second or more often may be unheard.
-	silence = 3 * time.Second
-	// memory is for how long one that fell silent without a word is listed, with that as its
-	// problem: whoever looks for what is wrong asks later than silence.
-	memory = 5 * time.Minute
-	// most is how many nodes are kept: ids come from outside.
-	most = 10_000
+	// silentAfter is after how long without a beat a node, which sends one each second or more
+	// often, counts as silent.
+	silentAfter = 3 * time.Second
+	// listedFor is for how long a node that became silent without leaving is listed, with that as
+	// its problem: operators look later than silentAfter.
+	listedFor = 5 * time.Minute
+	// maxNodes bounds the nodes that are kept: ids come from outside.
+	maxNodes = 10_000
 	// pending is how many messages of one subject may wait.
 	pending = 16 << 10
 )
@@ -41,26 +42,26 @@ type key struct {
 	id   string
 }
 
-type heard struct {
+type lastBeat struct {
 	node *pushmeshv1.Node // not changed once it is here
 	at   time.Time
 }
 
 // Registry is a lifecycle.Part, safe for concurrent use. The bus must be started before it.
 type Registry struct {
-	bus   Bus
-	now   func() time.Time
-	leave []func()
+	bus          Bus
+	now          func() time.Time
+	unsubscribes []func()
 
-	mu    sync.Mutex
-	nodes map[key]heard
-	past  map[pushmeshv1.Tier]*incarnation.Memory
-	swept time.Time // when the silent ones made room last
+	mu              sync.Mutex
+	nodes           map[key]lastBeat
+	formerProcesses map[pushmeshv1.Tier]*incarnation.Memory
+	swept           time.Time // when the silent ones made room last
 }
 
 // New makes a registry that knows nobody.
 func New(b Bus, now func() time.Time) *Registry {
-	return &Registry{bus: b, now: now, nodes: map[key]heard{}, past: map[pushmeshv1.Tier]*incarnation.Memory{}}
+	return &Registry{bus: b, now: now, nodes: map[key]lastBeat{}, formerProcesses: map[pushmeshv1.Tier]*incarnation.Memory{}}
 }
 
 // Start begins to listen.
@@ -75,7 +76,7 @@ func (r *Registry) Start(context.Context) error {
 			r.unsubscribe()
 			return err
 		}
-		r.leave = append(r.leave, leave)
+		r.unsubscribes = append(r.unsubscribes, leave)
 	}
 	return nil
 }
@@ -87,10 +88,10 @@ func (r *Registry) Stop(context.Context) error {
 }
 
 func (r *Registry) unsubscribe() {
-	for _, leave := range r.leave {
+	for _, leave := range r.unsubscribes {
 		leave()
 	}
-	r.leave = nil
+	r.unsubscribes = nil
 }
 
 // decoding makes a handler of messages of one kind. What can't be read is counted by the tables
@@ -105,28 +106,28 @@ func decoding[M any, P interface {
 			return
 		}
 		if n, left := describe(m); bus.CheckID(n.GetId()) == nil {
-			r.take(n, left)
+			r.receiveBeat(n, left)
 		}
 	}
 }
 
-// take puts the newest word of a node in place of the last. What a former process of the same name
-// says late counts for nothing.
-func (r *Registry) take(n *pushmeshv1.Node, left bool) {
+// receiveBeat puts the newest word of a node in place of the last. What a former process of the
+// same name says late counts for nothing.
+func (r *Registry) receiveBeat(n *pushmeshv1.Node, left bool) {
 	now, k := r.now(), key{n.GetTier(), n.GetId()}
 	n.HeardAt = uint64(now.UnixMicro())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, known := r.nodes[k]
-	past := r.past[k.tier]
+	past := r.formerProcesses[k.tier]
 	if past == nil {
 		past = &incarnation.Memory{}
-		r.past[k.tier] = past
+		r.formerProcesses[k.tier] = past
 	}
 	another := known && n.GetIncarnation() != before.node.GetIncarnation()
-	alone := !known || now.Sub(before.at) > silence
+	alone := !known || now.Sub(before.at) > silentAfter
 	switch {
-	case (another || !known) && past.Late(now, k.id, n.GetIncarnation(), alone, silence):
+	case (another || !known) && past.Late(now, k.id, n.GetIncarnation(), alone, silentAfter):
 		return
 	case another && !left:
 		past.Replaced(now, k.id, before.node.GetIncarnation())
@@ -137,19 +138,19 @@ func (r *Registry) take(n *pushmeshv1.Node, left bool) {
 	case left && !another:
 		delete(r.nodes, k)
 	case left: // one that began before or after it is another matter
-	case known || len(r.nodes) < most || r.sweep(now):
-		r.nodes[k] = heard{n, now}
+	case known || len(r.nodes) < maxNodes || r.sweep(now):
+		r.nodes[k] = lastBeat{n, now}
 	}
 }
 
 // sweep makes room by forgetting who is silent, once in that time: it looks at all.
 func (r *Registry) sweep(now time.Time) bool {
-	if now.Sub(r.swept) <= silence {
+	if now.Sub(r.swept) <= silentAfter {
 		return false
 	}
 	r.swept = now
-	maps.DeleteFunc(r.nodes, func(_ key, h heard) bool { return now.Sub(h.at) > silence })
-	return len(r.nodes) < most
+	maps.DeleteFunc(r.nodes, func(_ key, h lastBeat) bool { return now.Sub(h.at) > silentAfter })
+	return len(r.nodes) < maxNodes
 }
 
 // List is every node that is heard and, with a problem, every one that fell silent without a word,
@@ -161,19 +162,19 @@ func (r *Registry) List() []*pushmeshv1.Node {
 	var all []*pushmeshv1.Node
 	taken := map[key]bool{} // by tier and address, which a process has to itself
 	for _, h := range r.nodes {
-		if now.Sub(h.at) <= silence {
+		if now.Sub(h.at) <= silentAfter {
 			all = append(all, h.node)
 			taken[key{h.node.GetTier(), h.node.GetHttpAddress()}] = true
 		}
 	}
 	for k, h := range r.nodes {
 		quiet := now.Sub(h.at)
-		if quiet <= silence {
+		if quiet <= silentAfter {
 			continue
 		}
 		// One that drained has stopped as planned; one whose address another has was started again
 		// under another name.
-		if quiet > memory || h.node.GetDraining() || taken[key{k.tier, h.node.GetHttpAddress()}] {
+		if quiet > listedFor || h.node.GetDraining() || taken[key{k.tier, h.node.GetHttpAddress()}] {
 			delete(r.nodes, k)
 			continue
 		}

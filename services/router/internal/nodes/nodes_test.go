@@ -92,14 +92,14 @@ func TestNodesComeAndGo(t *testing.T) {
 	w.bus.say(t, bus.RouterBeat, &meshv1.RouterBeat{RouterId: "a", Leaving: true})
 	w.expect(t, "TIER_EDGE b 3", "TIER_STORE s 7")
 
-	w.now = w.now.Add(silence)
+	w.now = w.now.Add(silentAfter)
 	// its database is away
 	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "s", StoreIncarnation: 7, Leaving: true})
 	w.expect(t, "TIER_EDGE b 3", "TIER_STORE s 7")
 	w.now = w.now.Add(1)
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "b", EdgeIncarnation: 1})
 	w.expect(t, "TIER_EDGE b 1", "TIER_STORE s 7")
-	w.now = w.now.Add(silence + 1)
+	w.now = w.now.Add(silentAfter + 1)
 	w.expect(t, "TIER_EDGE b 1 not heard for 3s") // the store said that it leaves
 	if err := w.Stop(t.Context()); err != nil || w.bus.left != len(w.bus.hear) {
 		t.Errorf("stop: %v, %d subscriptions ended", err, w.bus.left)
@@ -124,7 +124,7 @@ func TestWhoFellSilentIsRemembered(t *testing.T) {
 	}
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "dead", HttpAddress: "a:7480"})
 	w.expect(t, "TIER_EDGE dead 0", "TIER_EDGE new 0", "TIER_ROUTER r 0")
-	w.now = w.now.Add(memory + 1)
+	w.now = w.now.Add(listedFor + 1)
 	w.expect(t)
 }
 
@@ -168,13 +168,13 @@ func TestNonsense(t *testing.T) {
 	w.bus.hear[bus.EdgeDigest]([]byte("\xff"), nil)
 	w.bus.say(t, bus.EdgeDigest, &meshv1.EdgeDigest{EdgeId: "a.b"})
 	w.expect(t)
-	for i := range most + 5 {
+	for i := range maxNodes + 5 {
 		w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: fmt.Sprint(i)})
 	}
-	if n := len(w.List()); n != most {
+	if n := len(w.List()); n != maxNodes {
 		t.Errorf("%d nodes are kept", n)
 	}
-	w.now = w.now.Add(silence + 1)
+	w.now = w.now.Add(silentAfter + 1)
 	w.bus.say(t, bus.StoreBeat, &meshv1.StoreBeat{StoreId: "new"})
 	w.expect(t, "TIER_STORE new 0") // the silent ones made room
 }

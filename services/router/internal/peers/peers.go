@@ -18,8 +18,8 @@ import (
 const (
 	// tickEvery is how long an answer to one that begins may wait, and how exact goneAfter is.
 	tickEvery = 100 * time.Millisecond
-	// pending is how many beats may wait to be heard.
-	pending = 4096
+	// pendingBeats is how many beats may wait to be read.
+	pendingBeats = 4096
 )
 
 // Bus is what beats go over (bus.Bus).
@@ -45,20 +45,20 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Peers beats for this router and hears the others. It is a lifecycle.Part, whose one goroutine
-// owns the set; Routers is safe for concurrent use.
+// Peers sends beats for this router and receives those of the others. It is a lifecycle.Part, whose
+// one goroutine owns the set; Routers is safe for concurrent use.
 type Peers struct {
-	cfg   Config
-	beats chan *meshv1.RouterBeat
-	live  atomic.Pointer[[]Router]
-	twin  atomic.Bool // another router has this one's id
-	group *lifecycle.Group
-	leave func()
+	cfg         Config
+	received    chan *meshv1.RouterBeat
+	live        atomic.Pointer[[]Router]
+	twin        atomic.Bool // another router has this one's id
+	group       *lifecycle.Group
+	unsubscribe func()
 }
 
-// New makes Peers that know of nobody.
+// New makes Peers that know no other router.
 func New(cfg Config) *Peers {
-	p := &Peers{cfg: cfg, beats: make(chan *meshv1.RouterBeat, pending)}
+	p := &Peers{cfg: cfg, received: make(chan *meshv1.RouterBeat, pendingBeats)}
 	p.live.Store(&[]Router{{ID: cfg.ID, Incarnation: cfg.Incarnation, Version: cfg.Version}})
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -68,37 +68,38 @@ func New(cfg Config) *Peers {
 	return p
 }
 
-// Routers is every live router by id, this one included. It is not to be changed.
+// Routers returns every live router in the order of ids, this one included. The slice must not be
+// changed.
 func (p *Peers) Routers() []Router { return *p.live.Load() }
 
-// Start begins to hear and to beat. The bus must be started before it.
+// Start begins to send and receive beats. The bus must be started before it.
 func (p *Peers) Start(context.Context) error {
 	var err error
-	if p.leave, err = p.cfg.Bus.Subscribe(bus.RouterBeat, pending, p.hear); err != nil {
+	if p.unsubscribe, err = p.cfg.Bus.Subscribe(bus.RouterBeat, pendingBeats, p.receiveBeat); err != nil {
 		return err
 	}
 	self := Router{ID: p.cfg.ID, Incarnation: p.cfg.Incarnation, Version: p.cfg.Version}
 	self.Address, self.HTTP = p.cfg.Addresses()
 	set := NewSet(time.Now(), self)
-	p.tell(set)
+	p.publishLive(set)
 	p.group = lifecycle.NewGroup(context.Background())
 	p.group.Go("peers", func(ctx context.Context) { p.run(ctx, set) })
 	return nil
 }
 
-// Stop says that this router leaves.
+// Stop tells the other routers that this one leaves.
 func (p *Peers) Stop(ctx context.Context) error {
-	p.leave()
+	p.unsubscribe()
 	return p.group.Stop(ctx)
 }
 
-func (p *Peers) hear(data []byte, _ func([]byte) error) {
+func (p *Peers) receiveBeat(data []byte, _ func([]byte) error) {
 	m := &meshv1.RouterBeat{}
 	if proto.Unmarshal(data, m) != nil || bus.CheckID(m.GetRouterId()) != nil {
 		return
 	}
 	select {
-	case p.beats <- m:
+	case p.received <- m:
 	default: // as if the network had lost it
 	}
 }
@@ -111,24 +112,24 @@ func (p *Peers) run(ctx context.Context, set *Set) {
 	for {
 		select {
 		case <-ctx.Done():
-			p.say(set.self, true)
+			p.sendBeat(set.self, true)
 			return
-		case m := <-p.beats:
+		case m := <-p.received:
 			owed = set.Hear(time.Now(), m) || owed
 		case now := <-tick.C:
 			set.Tick(now)
 			p.noteTwin(set.Twin(now))
 			if owed || now.Sub(beat) > beatEvery-tickEvery/2 {
-				p.say(set.self, false)
+				p.sendBeat(set.self, false)
 				owed, beat = false, now
 			}
 		}
-		p.tell(set)
+		p.publishLive(set)
 	}
 }
 
-// say beats. What NATS does not take is like what it loses.
-func (p *Peers) say(self Router, leaving bool) {
+// sendBeat sends a beat. If NATS does not take it, that is like a beat that NATS loses.
+func (p *Peers) sendBeat(self Router, leaving bool) {
 	data, err := proto.Marshal(&meshv1.RouterBeat{
 		RouterId: self.ID, RouterIncarnation: self.Incarnation, Address: self.Address, HttpAddress: self.HTTP, Version: self.Version, Leaving: leaving,
 		SentAt: uint64(time.Now().UnixMicro()), NotReady: p.cfg.Ready != nil && !p.cfg.Ready(),
@@ -141,7 +142,8 @@ func (p *Peers) say(self Router, leaving bool) {
 	}
 }
 
-// noteTwin logs once that another router has this one's id, and once that none has any more.
+// noteTwin logs once that another router process has this one's id, and once that there is none any
+// more.
 func (p *Peers) noteTwin(twin bool) {
 	if p.twin.Swap(twin) == twin {
 		return
@@ -161,7 +163,7 @@ func (p *Peers) CheckID() error {
 	return nil
 }
 
-func (p *Peers) tell(set *Set) {
+func (p *Peers) publishLive(set *Set) {
 	if !set.Changed() {
 		return
 	}

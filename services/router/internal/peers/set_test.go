@@ -145,10 +145,10 @@ func TestChangesAreToldOnce(t *testing.T) {
 
 func TestTheSetIsBounded(t *testing.T) {
 	s := begin(t)
-	for i := range 2 * most {
+	for i := range 2 * maxRouters {
 		s.say(fmt.Sprint("r", i), 1, false)
 	}
-	if n := len(s.set.Live()); n != most {
+	if n := len(s.set.Live()); n != maxRouters {
 		t.Errorf("%d are known", n)
 	}
 }

@@ -32,18 +32,18 @@ type Clients struct {
 
 	wake  chan struct{} // 1: due is not empty
 	mu    sync.Mutex
-	again []*turn // in the order in which they are to go on; each stands there once
+	again []*clientRequest // in the order in which they are to go on; each stands there once
 }
 
 // NewClients makes the part for one router.
 func NewClients(p *Publisher, b *bus.Bus, routerID string) *Clients {
 	c := &Clients{
 		requests: requests{
-			publisher: p, bus: b, name: "client-requests", own: bus.RouterPublish(routerID), most: maxRequests, replies: make(chan reply, maxRequests),
+			publisher: p, bus: b, name: "client-requests", own: bus.RouterPublish(routerID), maxPending: maxRequests, replies: make(chan reply, maxRequests),
 		},
 		wake: make(chan struct{}, 1),
 	}
-	c.take = c.publish
+	c.handle = c.publish
 	return c
 }
 
@@ -61,13 +61,13 @@ func (c *Clients) publish(data []byte, respond func([]byte) error) {
 	if err := proto.Unmarshal(data, in); err != nil || len(in.GetItems()) == 0 {
 		return // nobody can tell which client to answer
 	}
-	t := &turn{clients: c, items: in.GetItems(), size: int64(len(data)), until: time.Now().Add(patience), to: c.begin(len(in.GetItems()), respond)}
-	t.to.hold()
+	t := &clientRequest{clients: c, items: in.GetItems(), size: int64(len(data)), until: time.Now().Add(patience), to: c.beginReply(len(in.GetItems()), respond)}
+	t.to.delay()
 	t.run()
 }
 
 // ready has a turn go on, in the goroutine that is there for it.
-func (c *Clients) ready(t *turn) {
+func (c *Clients) ready(t *clientRequest) {
 	c.mu.Lock()
 	c.again = append(c.again, t)
 	c.mu.Unlock()

@@ -29,9 +29,9 @@ type Events struct{ requests }
 func NewEvents(p *Publisher, b *bus.Bus, routerID string, ready func() error) *Events {
 	e := &Events{requests{
 		publisher: p, bus: b, name: "events", own: bus.RouterEvents(routerID), shared: bus.EventPublish, ready: ready,
-		most: eventRequests, replies: make(chan reply, eventRequests),
+		maxPending: eventRequests, replies: make(chan reply, eventRequests),
 	}}
-	e.take = e.Take
+	e.handle = e.Take
 	return e
 }
 
@@ -42,7 +42,7 @@ func (e *Events) Take(data []byte, respond func([]byte) error) {
 	if err := proto.Unmarshal(data, &in); err != nil || len(in.GetItems()) == 0 {
 		return // the source sends it again
 	}
-	g := e.begin(len(in.GetItems()), respond)
+	g := e.beginReply(len(in.GetItems()), respond)
 	for i, it := range in.GetItems() {
 		key := it.GetDedupeKey()
 		if key == "" {
@@ -73,11 +73,11 @@ func (p *Publisher) tell(topic string, event []byte, key string, ref uint64, to 
 		to.Published(ref, refusal(err))
 		return
 	}
-	l := &lone{}
-	s := &l.sealed
+	l := &singleJob{}
+	s := &l.message
 	m := &Message{Request: &pushmeshv1.PublishRequest{DedupeKey: key}}
 	s.publishedAt = uint64(now.UnixMicro())
-	if err = p.name(m, s); err == nil {
+	if err = p.assignID(m, s); err == nil {
 		s.body, err = wire.Body(&wirev1.Message{Payload: event, PublishedAt: s.publishedAt, Id: s.id})
 	}
 	if err != nil {

@@ -17,15 +17,15 @@ const (
 	maxWaitingBytes = 1 << 20
 )
 
-// arrival is a request as it came, and when.
+// arrival is a request, and when it arrived.
 type arrival struct {
 	frame  codec.Frame
 	at     time.Time
 	weight int // bytes
 }
 
-// inbox holds what a stream's client has sent until it is its turn. gRPC would hold it as well, but
-// nobody could tell for how long. One goroutine puts, another one takes.
+// inbox queues what a stream's client has sent until it is processed. gRPC would queue it as well,
+// but would not tell for how long. One goroutine puts, another one takes.
 type inbox struct {
 	more chan struct{} // 1: there is something to take
 	room chan struct{} // 1: something was taken
@@ -52,8 +52,8 @@ func newInbox() *inbox {
 	return &inbox{more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// receive puts what comes until the stream ends. It does nothing else, so that the queue stands
-// where it is seen, and not in buffers before.
+// receive queues requests until the stream ends. It does nothing else, so that requests wait here,
+// where their age is known, and not in buffers before.
 func (b *inbox) receive(stream grpc.ServerStream) {
 	for {
 		a := arrival{}
@@ -72,7 +72,7 @@ func (b *inbox) receive(stream grpc.ServerStream) {
 	}
 }
 
-// put waits while there is no room.
+// put queues a request; it waits while there is no room.
 func (b *inbox) put(ctx context.Context, a arrival) error {
 	for {
 		b.mu.Lock()
@@ -93,7 +93,7 @@ func (b *inbox) put(ctx context.Context, a arrival) error {
 	}
 }
 
-// take waits for the next request, or the end.
+// take waits for the next request, or the end of the stream.
 func (b *inbox) take() (a arrival, err error) {
 	for {
 		b.mu.Lock()

@@ -21,7 +21,7 @@ const maxSentMsAgo = 1 << 40
 // job is one message for one topic on its way through the store.
 type job struct {
 	publisher *Publisher
-	sealed    *sealed
+	message   *encodedMessage
 	slot      admission.Slot
 	began     time.Time
 	ref       uint64
@@ -30,15 +30,15 @@ type job struct {
 	append    meshv1.AppendItem
 }
 
-// lone is a message for one topic, in one allocation with all that it needs.
-type lone struct {
-	sealed sealed
-	job    job
+// singleJob is a message for one topic, in one allocation with all that it needs.
+type singleJob struct {
+	message encodedMessage
+	job     job
 }
 
 // submit sends an admitted message on its way; the receiver hears of it once.
-func (p *Publisher) submit(j *job, began time.Time, m *Message, s *sealed, topic string, pol *policy.Policy, slot admission.Slot, ref uint64, to Receiver) {
-	*j = job{publisher: p, sealed: s, slot: slot, began: began, ref: ref, to: to}
+func (p *Publisher) submit(j *job, began time.Time, m *Message, s *encodedMessage, topic string, pol *policy.Policy, slot admission.Slot, ref uint64, to Receiver) {
+	*j = job{publisher: p, message: s, slot: slot, began: began, ref: ref, to: to}
 	if !pol.Durable {
 		j.append.Topic = topic
 		if m.Written != nil && m.Written.Repeated { // at most once
@@ -75,10 +75,10 @@ func (j *job) routeEphemeral() *Result {
 	if err := p.cfg.Routes.Reachable(); err != nil {
 		return &Result{Code: wirev1.Code_CODE_UNAVAILABLE, Error: "ephemeral messages need NATS: " + err.Error(), RetryAfter: natsRetry}
 	}
-	if p.cfg.Routes.Route(&edgequeue.Delivery{Topic: j.append.GetTopic(), ExpiresAt: j.sealed.expiresAt, Body: j.sealed.body}) == 0 {
+	if p.cfg.Routes.Route(&edgequeue.Delivery{Topic: j.append.GetTopic(), ExpiresAt: j.message.expiresAt, Body: j.message.body}) == 0 {
 		p.metrics.noSubscriber.Inc()
 	}
-	return &Result{MessageID: j.sealed.id}
+	return &Result{MessageID: j.message.id}
 }
 
 // Appended implements appender.Sink. Interest is looked up here, after the commit, and never
@@ -101,10 +101,10 @@ func (j *job) Appended(res *meshv1.AppendResult, unknown bool) {
 		j.publisher.cfg.Routes.CheckTopic(topic)
 	default:
 		j.publisher.cfg.Routes.Route(&edgequeue.Delivery{
-			Topic: topic, Epoch: res.GetEpoch(), Seq: res.GetSeq(), ExpiresAt: j.expiresAt(), Body: j.sealed.body,
+			Topic: topic, Epoch: res.GetEpoch(), Seq: res.GetSeq(), ExpiresAt: j.expiresAt(), Body: j.message.body,
 		})
 	}
-	id := j.sealed.id
+	id := j.message.id
 	if res.GetDuplicate() && len(res.GetMessageId()) > 0 {
 		id = res.GetMessageId()
 	}
@@ -117,14 +117,14 @@ func (j *job) expiresAt() uint64 {
 	if ttl := j.append.GetTtlUs(); ttl > 0 {
 		return uint64(j.publisher.cfg.Clock(time.Now()).UnixMicro()) + ttl
 	}
-	return j.sealed.expiresAt
+	return j.message.expiresAt
 }
 
 func (j *job) finish(res *Result) {
 	if res.Code != wirev1.Code_CODE_OK && res.Error == "" {
 		res.Error = code.Name(res.Code)
 	}
-	j.sealed.end()
+	j.message.endSpan()
 	j.slot.Release()
 	j.publisher.metrics.published(j.began, res.Code)
 	j.to.Published(j.ref, res)

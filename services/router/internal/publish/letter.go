@@ -40,8 +40,8 @@ func (p *Publisher) Replay(l *meshv1.DeadLetter, m *wirev1.Message, ref uint64, 
 		refuse(err)
 		return
 	}
-	s := &sealed{id: m.GetId(), body: l.GetBody(), publishedAt: m.GetPublishedAt(), traceparent: m.GetTraceparent()}
-	j := &job{publisher: p, sealed: s, slot: slot, began: now, ref: ref, to: to}
+	s := &encodedMessage{id: m.GetId(), body: l.GetBody(), publishedAt: m.GetPublishedAt(), traceparent: m.GetTraceparent()}
+	j := &job{publisher: p, message: s, slot: slot, began: now, ref: ref, to: to}
 	j.item.At = now
 	a := &j.append
 	a.Topic, a.Body, a.MessageId, a.PublishedAt, a.Traceparent = l.GetTopic(), s.body, s.id, s.publishedAt, s.traceparent

@@ -10,17 +10,17 @@ import (
 
 // many gathers the results of one payload for many topics.
 type many struct {
-	results []*pushmeshv1.TopicResult
-	left    atomic.Int64
-	id      []byte
-	ref     uint64
-	to      Receiver
+	results   []*pushmeshv1.TopicResult
+	remaining atomic.Int64
+	id        []byte
+	ref       uint64
+	to        Receiver
 }
 
 // Published implements Receiver for one topic: ref is its place.
 func (g *many) Published(ref uint64, res *Result) {
 	g.results[ref] = &pushmeshv1.TopicResult{Seq: res.Seq, Epoch: res.Epoch, Duplicate: res.Duplicate, Code: res.Code, Error: res.Error}
-	if g.left.Add(-1) == 0 {
+	if g.remaining.Add(-1) == 0 {
 		g.to.Published(g.ref, &Result{MessageID: g.id, Topics: g.results})
 	}
 }
@@ -37,13 +37,13 @@ func (p *Publisher) stored(now time.Time, m *Message, pol *policy.Policy, topic 
 // admitted by namespace, all or none; one refused has its reason in its result.
 func (p *Publisher) publishMany(now time.Time, m *Message) (refused bool) {
 	topics := m.Request.GetTopics()
-	s := &sealed{}
-	if err := p.seal(now, m, s); err != nil {
+	s := &encodedMessage{}
+	if err := p.encode(now, m, s); err != nil {
 		p.refuse(now, m, err)
 		return false
 	}
 	g := &many{results: make([]*pushmeshv1.TopicResult, len(topics)), id: s.id, ref: m.Ref, to: m.To}
-	g.left.Store(int64(len(topics)))
+	g.remaining.Store(int64(len(topics)))
 	refuse := func(i int, err error) {
 		p.refuse(now, &Message{Ref: uint64(i), To: g}, err)
 	}
@@ -57,7 +57,7 @@ func (p *Publisher) publishMany(now time.Time, m *Message) (refused bool) {
 		groups[pol] = append(groups[pol], i)
 	}
 	// The span of all ends with the call's own part: topics are answered one by one.
-	s.end()
+	s.endSpan()
 	s.span = nil
 	for pol, places := range groups {
 		q := ask(m, pol, "")

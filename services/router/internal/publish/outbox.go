@@ -41,9 +41,9 @@ type Outbox struct{ requests }
 // would route to nobody.
 func NewOutbox(p *Publisher, b *bus.Bus, ready func() error) *Outbox {
 	o := &Outbox{requests{
-		publisher: p, bus: b, name: "outbox", shared: bus.OutboxPublish, ready: ready, most: outboxRequests, replies: make(chan reply, outboxRequests),
+		publisher: p, bus: b, name: "outbox", shared: bus.OutboxPublish, ready: ready, maxPending: outboxRequests, replies: make(chan reply, outboxRequests),
 	}}
-	o.take = o.publish
+	o.handle = o.publish
 	return o
 }
 
@@ -52,7 +52,7 @@ func (o *Outbox) publish(data []byte, respond func([]byte) error) {
 	if err := proto.Unmarshal(data, &in); err != nil || len(in.GetItems()) == 0 {
 		return // the store asks again
 	}
-	g := o.begin(len(in.GetItems()), respond)
+	g := o.beginReply(len(in.GetItems()), respond)
 	now := uint64(o.publisher.cfg.Clock(time.Now()).UnixMicro())
 	for i, it := range in.GetItems() {
 		ref := uint64(i)

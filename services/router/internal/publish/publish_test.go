@@ -175,7 +175,7 @@ func FuzzClientPublish(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, _ := newPublisher(noop.NewTracerProvider())
 		c := NewClients(p, nil, "r")
-		c.take(data, nil)
+		c.handle(data, nil)
 		var in meshv1.ClientPublish
 		want := 1
 		if proto.Unmarshal(data, &in) != nil || len(in.GetItems()) == 0 {

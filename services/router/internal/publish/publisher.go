@@ -144,13 +144,13 @@ func (p *Publisher) offer(now time.Time, m *Message) (refused bool, later *admis
 		p.refuse(now, m, err)
 		return true, nil
 	}
-	l := &lone{}
-	if err := p.seal(now, m, &l.sealed); err != nil {
+	l := &singleJob{}
+	if err := p.encode(now, m, &l.message); err != nil {
 		slot.Release()
 		p.refuse(now, m, err)
 		return false, nil
 	}
-	p.submit(&l.job, now, m, &l.sealed, m.Request.GetTopic(), pol, slot, m.Ref, m.To)
+	p.submit(&l.job, now, m, &l.message, m.Request.GetTopic(), pol, slot, m.Ref, m.To)
 	return false, nil
 }
 
@@ -192,8 +192,8 @@ func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {
 	return pol, checkPayload(pol, m.Request.GetPayload())
 }
 
-// sealed is a message in the form in which every subscriber will get it.
-type sealed struct {
+// encodedMessage is a message in the form in which every subscriber gets it.
+type encodedMessage struct {
 	id          []byte
 	body        []byte
 	publishedAt uint64
@@ -201,12 +201,12 @@ type sealed struct {
 	traceparent string
 	span        trace.Span // nil: none
 
-	made [16]byte // where id lies if it is a new one
+	idBytes [16]byte // where id lies if it is a new one
 }
 
-// seal encodes the message once, for good.
-func (p *Publisher) seal(now time.Time, m *Message, s *sealed) (err error) {
-	if err := p.name(m, s); err != nil {
+// encode encodes the message, once for all subscribers.
+func (p *Publisher) encode(now time.Time, m *Message, s *encodedMessage) (err error) {
+	if err := p.assignID(m, s); err != nil {
 		return err
 	}
 	s.publishedAt, s.expiresAt = uint64(now.UnixMicro()), expiry(p.cfg.Clock(now), m.Request)
@@ -220,27 +220,27 @@ func (p *Publisher) seal(now time.Time, m *Message, s *sealed) (err error) {
 		Priority: m.Request.GetPriority(), Traceparent: s.traceparent, From: m.From, Mesh: features,
 	})
 	if err != nil {
-		s.end()
+		s.endSpan()
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "message can't be encoded: "+err.Error())
 	}
 	return nil
 }
 
-// name gives the message its id: the one that it was written with, or a new one.
-func (p *Publisher) name(m *Message, s *sealed) error {
+// assignID gives the message its id: the one that it was written with, or a new one.
+func (p *Publisher) assignID(m *Message, s *encodedMessage) error {
 	if m.Written != nil {
 		s.id = m.Written.MessageID
 		return nil
 	}
-	if err := p.ids.next(&s.made); err != nil {
+	if err := p.ids.next(&s.idBytes); err != nil {
 		return code.New(wirev1.Code_CODE_INTERNAL, "message id: "+err.Error())
 	}
-	s.id = s.made[:]
+	s.id = s.idBytes[:]
 	return nil
 }
 
-// trace finds the message's trace, and opens the span from here to its routing where spans go
-// somewhere.
+// trace returns the message's trace, and opens a span that lasts until the message is routed, if
+// spans are exported.
 func (p *Publisher) trace(m *Message) (traceparent string, span trace.Span) {
 	ctx := m.Context
 	if tp := m.Request.GetTraceparent(); tp != "" {
@@ -252,7 +252,7 @@ func (p *Publisher) trace(m *Message) (traceparent string, span trace.Span) {
 	return telemetry.Traceparent(ctx), span
 }
 
-func (s *sealed) end() {
+func (s *encodedMessage) endSpan() {
 	if s.span != nil {
 		s.span.End()
 	}

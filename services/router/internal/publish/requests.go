@@ -9,12 +9,12 @@ import (
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 )
 
-// readyEvery is how often it is looked whether this router can be trusted with messages.
+// readyEvery is how often the router checks whether it is ready to receive shared requests.
 const readyEvery = 50 * time.Millisecond
 
-// requests are taken over NATS, and their replies sent: at a subject of this router, at one that
-// routers take turns at, or both. What takes them embeds it. It is a lifecycle.Part; the bus and
-// the appender must be started before it.
+// requests receives requests over NATS, and sends their replies: at a subject of this router, at
+// one that routers share, or both. The type that handles the requests embeds it. It is a
+// lifecycle.Part; the bus and the appender must be started before it.
 type requests struct {
 	publisher *Publisher
 	bus       *bus.Bus
@@ -25,17 +25,17 @@ type requests struct {
 	// would route to nobody.
 	shared string
 	ready  func() error
-	// most requests may wait to be taken in, and as many replies to be sent: what is beyond is
-	// dropped, and who asked asks again or says so.
-	most int
-	take func(data []byte, respond func([]byte) error)
+	// maxPending requests may wait to be taken in, and as many replies to be sent: what is beyond
+	// is dropped, and who asked asks again or says so.
+	maxPending int
+	handle     func(data []byte, respond func([]byte) error)
 
-	group    *lifecycle.Group
-	replies  chan reply
-	leave    func()                 // own
-	share    atomic.Pointer[func()] // shared
-	open     atomic.Int64           // requests without a reply
-	draining atomic.Bool
+	group       *lifecycle.Group
+	replies     chan reply
+	unsubscribe func()                 // own
+	unshare     atomic.Pointer[func()] // shared
+	unanswered  atomic.Int64           // requests without a reply
+	draining    atomic.Bool
 }
 
 // reply to one request, ready to be sent: results come from goroutines that must not wait for NATS.
@@ -46,13 +46,13 @@ type reply struct {
 
 // Start subscribes; where the subject is shared, in a goroutine and once the router is ready.
 func (r *requests) Start(context.Context) error {
-	r.leave = func() {}
+	r.unsubscribe = func() {}
 	if r.own != "" {
-		leave, err := r.bus.Subscribe(r.own, r.most, r.take)
+		leave, err := r.bus.Subscribe(r.own, r.maxPending, r.handle)
 		if err != nil {
 			return err
 		}
-		r.leave = leave
+		r.unsubscribe = leave
 	}
 	r.group = lifecycle.NewGroup(context.Background())
 	r.group.Go(r.name, r.run)
@@ -72,9 +72,9 @@ func (r *requests) run(ctx context.Context) {
 		case reply := <-r.replies:
 			// without NATS who asked hears nothing, as when the request is lost
 			_ = reply.respond(reply.data)
-			r.open.Add(-1)
+			r.unanswered.Add(-1)
 		case <-tick.C:
-			if r.share.Load() == nil && !r.draining.Load() && r.ready() == nil {
+			if r.unshare.Load() == nil && !r.draining.Load() && r.ready() == nil {
 				r.join()
 			}
 		}
@@ -82,27 +82,28 @@ func (r *requests) run(ctx context.Context) {
 }
 
 func (r *requests) join() {
-	leave, err := r.bus.Serve(r.shared, bus.Routers, r.most, r.take)
+	leave, err := r.bus.Serve(r.shared, bus.Routers, r.maxPending, r.handle)
 	if err != nil {
 		r.publisher.cfg.Telemetry.Log.Warn("this router does not receive requests that any router may answer", "subject", r.shared, "error", err)
 		return
 	}
-	r.share.Store(&leave)
+	r.unshare.Store(&leave)
 }
 
-// Drain answers DRAINING from now on: who asks goes to another router.
+// Drain answers DRAINING from now on, so that callers use another router.
 func (r *requests) Drain() { r.draining.Store(true) }
 
-// Stop ends the subscriptions and waits, until ctx ends, for the replies to what was taken.
+// Stop ends the subscriptions and waits, until ctx ends, for the replies to the requests that were
+// received.
 func (r *requests) Stop(ctx context.Context) error {
 	r.draining.Store(true)
-	r.leave()
-	if leave := r.share.Load(); leave != nil {
+	r.unsubscribe()
+	if leave := r.unshare.Load(); leave != nil {
 		(*leave)()
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for r.open.Load() > 0 && ctx.Err() == nil {
+	for r.unanswered.Load() > 0 && ctx.Err() == nil {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -111,14 +112,14 @@ func (r *requests) Stop(ctx context.Context) error {
 	return r.group.Stop(ctx)
 }
 
-// begin has the n results of a request gathered, and sent once all are there.
-func (r *requests) begin(n int, respond func([]byte) error) *gathered {
-	r.open.Add(1)
-	return gather(n, func(data []byte) {
+// beginReply returns what gathers the n results of a request and sends them once all are there.
+func (r *requests) beginReply(n int, respond func([]byte) error) *pendingReply {
+	r.unanswered.Add(1)
+	return newPendingReply(n, func(data []byte) {
 		select {
 		case r.replies <- reply{data, respond}:
 		default:
-			r.open.Add(-1)
+			r.unanswered.Add(-1)
 		}
-	}, func() { r.open.Add(-1) })
+	}, func() { r.unanswered.Add(-1) })
 }

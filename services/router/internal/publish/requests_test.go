@@ -254,7 +254,7 @@ func TestWhatWasTakenIsAnsweredBeforeTheEnd(t *testing.T) {
 
 	c = NewClients(s.Publisher, s.bus, "again")
 	s.start(t, c)
-	c.open.Add(1) // one that never ends
+	c.unanswered.Add(1) // one that never ends
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = c.Stop(ctx)
@@ -377,15 +377,15 @@ func TestRepliesThatNobodyTakesAreDropped(t *testing.T) {
 	p := open(t, admission.Limits{})
 	o := NewOutbox(p.Publisher, nil, nil)
 	for range outboxRequests + 1 {
-		g := o.begin(1, nil)
+		g := o.beginReply(1, nil)
 		g.Published(0, &Result{})
 	}
-	if n := o.open.Load(); n != outboxRequests || len(o.replies) != outboxRequests {
+	if n := o.unanswered.Load(); n != outboxRequests || len(o.replies) != outboxRequests {
 		t.Errorf("%d are open, %d replies", n, len(o.replies))
 	}
-	g := o.begin(1, nil)
+	g := o.beginReply(1, nil)
 	g.Published(0, &Result{Error: "\xff"}) // can't be sent
-	if n := o.open.Load(); n != outboxRequests {
+	if n := o.unanswered.Load(); n != outboxRequests {
 		t.Errorf("%d are open behind one that can't be sent", n)
 	}
 }

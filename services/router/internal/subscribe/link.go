@@ -28,7 +28,7 @@ type link struct {
 	conn     net.Conn
 	edge     interest.Edge
 	br       *bufio.Reader
-	up       *upward
+	up       *toEdge
 	welcome  *wirev1.Welcome
 	greeting []byte // body of Welcome
 	away     *code.Error

@@ -36,9 +36,9 @@ type stream struct {
 	hello   *wirev1.Hello
 	move    bool
 
-	events events // pump's
-	moved  error  // pump's: what ended the connection before; nil: there was none
-	deaf   bool   // pump's: the client takes nothing any more
+	events     events // pump's
+	moved      error  // pump's: what ended the connection before; nil: there was none
+	clientGone bool   // pump's: sending to the client failed
 
 	mu      sync.Mutex
 	link    *link         // nil: between edges
@@ -169,7 +169,7 @@ func (s *stream) mayMove(err error) bool {
 	s.mu.Lock()
 	ending := s.ending
 	s.mu.Unlock()
-	if !s.move || s.deaf || ending || s.rpc.Context().Err() != nil {
+	if !s.move || s.clientGone || ending || s.rpc.Context().Err() != nil {
 		return false
 	}
 	switch code.Of(err) {
@@ -234,7 +234,7 @@ func (s *stream) send() error {
 	err := s.rpc.SendMsg(codec.Encoded(s.events.buf))
 	s.service.metrics.messages.Add(float64(s.events.messages))
 	s.events.reset()
-	s.deaf = err != nil
+	s.clientGone = err != nil
 	return err
 }
 

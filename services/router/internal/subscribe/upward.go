@@ -24,9 +24,9 @@ const (
 	entrySize = 32
 )
 
-// upward is what goes to one edge. Its goroutine writes; ACKs are gathered meanwhile. Order is kept
+// toEdge is what goes to one edge. Its goroutine writes; ACKs are gathered meanwhile. Order is kept
 // between ACKs and everything else.
-type upward struct {
+type toEdge struct {
 	conn net.Conn
 	// silent is how long a write may take.
 	silent time.Duration
@@ -56,8 +56,8 @@ type ackKey struct {
 	sub   uint32
 }
 
-func newUpward(conn net.Conn, silent time.Duration) *upward {
-	return &upward{
+func newUpward(conn net.Conn, silent time.Duration) *toEdge {
+	return &toEdge{
 		conn: conn, silent: silent, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{}), end: make(chan struct{}),
 		through: map[ackKey]*wirev1.Ack_Entry{}, mark: uint64(rand.Uint32()) << 32,
 	}
@@ -65,7 +65,7 @@ func newUpward(conn net.Conn, silent time.Duration) *upward {
 
 // ack gathers entries. Of entries that mean all up to a seq the highest says it for all; single
 // ones stay, for they also cover what was Nacked.
-func (u *upward) ack(entries []*wirev1.Ack_Entry) {
+func (u *toEdge) ack(entries []*wirev1.Ack_Entry) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.finished || u.failed {
@@ -87,7 +87,7 @@ func (u *upward) ack(entries []*wirev1.Ack_Entry) {
 }
 
 // frame adds a frame behind everything before it. It fails only where m can't be encoded.
-func (u *upward) frame(t wirev1.FrameType, m proto.Message) error {
+func (u *toEdge) frame(t wirev1.FrameType, m proto.Message) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.finished || u.failed {
@@ -106,7 +106,7 @@ func (u *upward) frame(t wirev1.FrameType, m proto.Message) error {
 }
 
 // seal makes frames of the ACKs gathered. u.mu is held.
-func (u *upward) seal() error {
+func (u *toEdge) seal() error {
 	for len(u.acks) > 0 {
 		n := min(len(u.acks), entriesOfFrame)
 		buf, err := wire.Append(u.buf, wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: u.acks[:n]})
@@ -121,17 +121,17 @@ func (u *upward) seal() error {
 }
 
 // full reports whether too much waits; room is signalled when that may have changed.
-func (u *upward) full() bool {
+func (u *toEdge) full() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return !u.failed && !u.finished && len(u.buf)+u.size > maxUpward
 }
 
 // own reports whether a Pong answers one of the router's own Pings.
-func (u *upward) own(sentAt uint64) bool { return sentAt&^0xffffffff == u.mark }
+func (u *toEdge) own(sentAt uint64) bool { return sentAt&^0xffffffff == u.mark }
 
 // finish has everything written that waits, takes nothing more, and reports whether that went well.
-func (u *upward) finish() bool {
+func (u *toEdge) finish() bool {
 	u.mu.Lock()
 	u.finished = true
 	u.mu.Unlock()
@@ -143,10 +143,10 @@ func (u *upward) finish() bool {
 }
 
 // stop ends the goroutine.
-func (u *upward) stop() { u.once.Do(func() { close(u.end) }) }
+func (u *toEdge) stop() { u.once.Do(func() { close(u.end) }) }
 
 // run writes until stop or finish, or until the connection breaks, which the reader finds out.
-func (u *upward) run() {
+func (u *toEdge) run() {
 	defer close(u.done)
 	defer signal(u.room)
 	beat := time.NewTicker(heartbeat)
@@ -175,13 +175,13 @@ func (u *upward) run() {
 	}
 }
 
-func (u *upward) onlyAcks() bool {
+func (u *toEdge) onlyAcks() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return !u.urgent && !u.finished && u.size < maxUpward/2
 }
 
-func (u *upward) ping() {
+func (u *toEdge) ping() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.pings++
@@ -191,7 +191,7 @@ func (u *upward) ping() {
 }
 
 // write writes what waits and reports whether that was the end.
-func (u *upward) write() (over bool) {
+func (u *toEdge) write() (over bool) {
 	u.mu.Lock()
 	err := u.seal()
 	out := u.buf

@@ -13,7 +13,7 @@ import (
 )
 
 // upwardOf is one whose goroutine does not run: what waits is looked at.
-func upwardOf(t *testing.T) *upward {
+func upwardOf(t *testing.T) *toEdge {
 	near, far := net.Pipe()
 	t.Cleanup(func() {
 		_ = near.Close()
@@ -23,7 +23,7 @@ func upwardOf(t *testing.T) *upward {
 }
 
 // waiting takes the frames that wait, as text.
-func (u *upward) waiting(t *testing.T) (frames []string) {
+func (u *toEdge) waiting(t *testing.T) (frames []string) {
 	t.Helper()
 	u.mu.Lock()
 	defer u.mu.Unlock()

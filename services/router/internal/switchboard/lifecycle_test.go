@@ -284,7 +284,7 @@ func TestARefusedSubscriptionIsNoStart(t *testing.T) {
 		if left := n.subjects(); left != 0 {
 			t.Errorf("%s: %d subscriptions are left", subject, left)
 		}
-		if err := s.out.Leave(t.Context()); err != nil {
+		if err := s.edgeQueues.Leave(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -490,7 +490,7 @@ func TestWhatAnEdgeWantedIsFreed(t *testing.T) {
 func TestAnEdgeThatIsFoundHasAQueue(t *testing.T) {
 	w := newWorld(t, 0)
 	routed := 0
-	hear(w.s, decode, func(now time.Time, m *meshv1.EdgeAnnounce) {
+	receiver(w.s, decode, func(now time.Time, m *meshv1.EdgeAnnounce) {
 		w.s.announce(now, m)
 		routed = w.s.Route(&edgequeue.Delivery{Topic: "a", Body: []byte("x")})
 	})(encode(t, &meshv1.EdgeAnnounce{EdgeId: "e1", EdgeIncarnation: 1, Version: 1, Add: []string{"a"}}))
@@ -511,7 +511,7 @@ func TestAStopWithoutTimeFails(t *testing.T) {
 	if err := r.s.Stop(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	if err := r.s.out.Leave(context.Background()); err != nil {
+	if err := r.s.edgeQueues.Leave(context.Background()); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // waits until its table can be trusted: a router that knows no edge yet would take notices and
 // route them to nobody.
 func (s *Switchboard) shareStored() {
-	if s.leaveStored != nil || s.Check() != nil {
+	if s.unshareStored != nil || s.Check() != nil {
 		return
 	}
 	leave, err := s.cfg.Bus.Share(bus.Stored, bus.Routers, pending, s.stored)
@@ -20,7 +20,7 @@ func (s *Switchboard) shareStored() {
 		s.cfg.Log.Warn("this router does not receive messages that stores append on their own", "error", err)
 		return
 	}
-	s.leaveStored = leave
+	s.unshareStored = leave
 }
 
 // stored routes what a store appended without a router, as if this router had appended it: interest
@@ -28,7 +28,7 @@ func (s *Switchboard) shareStored() {
 func (s *Switchboard) stored(data []byte) {
 	var m meshv1.Stored
 	if proto.Unmarshal(data, &m) != nil {
-		s.metrics.bad.Inc()
+		s.metrics.badMessages.Inc()
 		return
 	}
 	s.Cork()

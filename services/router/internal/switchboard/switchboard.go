@@ -42,29 +42,29 @@ type Config struct {
 	RouterID    string
 	Incarnation uint64
 	Bus         Bus
-	// BroadcastFrom is how many edges must want a topic, at least, for its messages to go out once
+	// BroadcastFrom is how many edges must want a topic, at least, for its messages to be sent once
 	// for all edges; 2 at least.
 	BroadcastFrom int
-	// QueueBytes that may wait for all edges together; 0: the outbox's own measure.
+	// QueueBytes that may wait for all edges together; 0: the default of package edgequeue.
 	QueueBytes int
 	Log        *slog.Logger
 	Registry   prometheus.Registerer
-	// Lost is told of an edge that is gone without a goodbye, and how many connections it had. It
-	// must not block.
+	// Lost is called for an edge that is gone without announcing it, with the number of its
+	// connections. It must not block.
 	Lost func(e interest.Edge, connections uint32)
 }
 
 // Switchboard is a lifecycle.Part, safe for concurrent use. The bus must be started before it.
 type Switchboard struct {
-	cfg     Config
-	out     *edgequeue.Queues
-	metrics *metrics
-	group   *lifecycle.Group
-	leave   []func()
-	ways    *ways
-	scratch sync.Pool // of *scratch
-	// leaveStored ends shareStored; the tick's own, then Stop's.
-	leaveStored func(context.Context) error
+	cfg          Config
+	edgeQueues   *edgequeue.Queues
+	metrics      *metrics
+	group        *lifecycle.Group
+	unsubscribes []func()
+	ways         *ways
+	scratch      sync.Pool // of *scratch
+	// unshareStored ends shareStored; the tick's own, then Stop's.
+	unshareStored func(context.Context) error
 
 	mu     sync.RWMutex // of all of the table but its lookups
 	table  *interest.Table
@@ -75,14 +75,14 @@ type Switchboard struct {
 func New(cfg Config) *Switchboard {
 	s := &Switchboard{
 		cfg: cfg,
-		out: edgequeue.New(edgequeue.Config{
+		edgeQueues: edgequeue.New(edgequeue.Config{
 			RouterID: cfg.RouterID, Incarnation: cfg.Incarnation, Bus: cfg.Bus, TotalBytes: cfg.QueueBytes, Registry: cfg.Registry,
 		}),
 		// apart from everything else: its parts begin where cache lines do
 		table:   &interest.Table{},
 		scratch: sync.Pool{New: func() any { return new(scratch) }},
 	}
-	s.ways = newWays(cfg.BroadcastFrom, s.out.CloseBatches)
+	s.ways = newWays(cfg.BroadcastFrom, s.edgeQueues.CloseBatches)
 	s.metrics = newMetrics(cfg.Registry, s)
 	return s
 }
@@ -91,9 +91,9 @@ func New(cfg Config) *Switchboard {
 func (s *Switchboard) Start(context.Context) error {
 	s.group = lifecycle.NewGroup(context.Background())
 	for subject, hear := range map[string]func([]byte){
-		bus.EdgeAnnounce:                   hear(s, decode, s.announce),
-		bus.EdgeDigest:                     hear(s, decode, s.digest),
-		bus.RouterSnapshot(s.cfg.RouterID): hear(s, new(parts).decode, s.snapshot),
+		bus.EdgeAnnounce:                   receiver(s, decode, s.announce),
+		bus.EdgeDigest:                     receiver(s, decode, s.digest),
+		bus.RouterSnapshot(s.cfg.RouterID): receiver(s, new(parts).decode, s.snapshot),
 	} {
 		leave, err := s.cfg.Bus.Subscribe(subject, pending, func(data []byte, respond func([]byte) error) {
 			hear(data)
@@ -103,7 +103,7 @@ func (s *Switchboard) Start(context.Context) error {
 			s.unsubscribe()
 			return err
 		}
-		s.leave = append(s.leave, leave)
+		s.unsubscribes = append(s.unsubscribes, leave)
 	}
 	s.group.Go("switchboard-tick", s.run)
 	return nil
@@ -112,11 +112,11 @@ func (s *Switchboard) Start(context.Context) error {
 // Stop tells the edges that this router leaves, and waits until NATS has everything.
 func (s *Switchboard) Stop(ctx context.Context) error {
 	err := s.group.Stop(ctx)
-	if s.leaveStored != nil { // while the table still follows the edges
-		err = errors.Join(err, s.leaveStored(ctx))
+	if s.unshareStored != nil { // while the table still follows the edges
+		err = errors.Join(err, s.unshareStored(ctx))
 	}
 	s.unsubscribe()
-	err = errors.Join(err, s.out.Leave(ctx))
+	err = errors.Join(err, s.edgeQueues.Leave(ctx))
 	if s.cfg.Bus.Connected() {
 		err = errors.Join(err, s.cfg.Bus.Flush(ctx))
 	}
@@ -124,33 +124,34 @@ func (s *Switchboard) Stop(ctx context.Context) error {
 }
 
 func (s *Switchboard) unsubscribe() {
-	for _, leave := range s.leave {
+	for _, leave := range s.unsubscribes {
 		leave()
 	}
 }
 
-// word is what an edge says.
-type word interface {
+// edgeMessage is any message that an edge sends to routers.
+type edgeMessage interface {
 	GetEdgeId() string
 	GetEdgeIncarnation() uint64
 }
 
-// hear decodes messages of one kind and lets the table take them in, one at a time.
-func hear[M word](s *Switchboard, decode func(data []byte) (M, error), take func(time.Time, M)) func([]byte) {
+// receiver returns a function that decodes messages of one kind and has the table take them in, one
+// at a time.
+func receiver[M edgeMessage](s *Switchboard, decode func(data []byte) (M, error), take func(time.Time, M)) func([]byte) {
 	return func(data []byte) {
 		m, err := decode(data)
 		if err != nil || bus.CheckID(m.GetEdgeId()) != nil {
-			s.metrics.bad.Inc()
+			s.metrics.badMessages.Inc()
 			return
 		}
 		now := time.Now()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.table.Meet(now, m.GetEdgeId(), m.GetEdgeIncarnation())
-		s.act() // an edge that joins has its queue before anyone can look it up
+		s.applyEvents() // an edge that joins has its queue before anyone can look it up
 		take(now, m)
-		s.act()
-		s.wantEvents(now)
+		s.applyEvents()
+		s.announceEventKinds(now)
 	}
 }
 
@@ -170,17 +171,17 @@ func (s *Switchboard) run(ctx context.Context) {
 	lifecycle.Every(ctx, tickEvery, func(now time.Time) {
 		s.mu.Lock()
 		s.table.Tick(now, s.cfg.Bus.Connected())
-		s.act()
-		s.wantEvents(now)
+		s.applyEvents()
+		s.announceEventKinds(now)
 		s.mu.Unlock()
-		s.out.Beat(now)
+		s.edgeQueues.Beat(now)
 		s.ways.tick()
 		s.sweep()
 		s.shareStored()
 	})
 }
 
-// sweep frees what edges left behind that are gone, over a second or two.
+// sweep frees the memory of edges that are gone, over a second or two.
 func (s *Switchboard) sweep() {
 	for range sweepsPerTick {
 		s.mu.Lock()
@@ -192,47 +193,47 @@ func (s *Switchboard) sweep() {
 	}
 }
 
-// act does what the table asks for. s.mu is held.
-func (s *Switchboard) act() {
+// applyEvents does what the table asks for. s.mu is held.
+func (s *Switchboard) applyEvents() {
 	s.events = s.table.Take(s.events[:0])
 	for _, ev := range s.events {
 		switch ev.Kind {
 		case interest.Joined:
 			s.cfg.Log.Info("edge joined", "edge", ev.Peer.ID, "incarnation", ev.Peer.Incarnation)
 			s.ways.edges.Add(1)
-			ev.Peer.Outlet = s.out.Open(ev.Peer.Edge)
+			ev.Peer.Outlet = s.edgeQueues.Open(ev.Peer.Edge)
 		case interest.Left:
 			s.cfg.Log.Info("edge gone", "edge", ev.Peer.ID, "incarnation", ev.Peer.Incarnation)
 			s.ways.edges.Add(-1)
-			s.out.Close(ev.Peer.Edge)
+			s.edgeQueues.Close(ev.Peer.Edge)
 			if ev.Lost && s.cfg.Lost != nil {
 				s.cfg.Lost(ev.Peer.Edge, ev.Connections)
 			}
 		case interest.Answer:
 			if ev.Want {
-				s.metrics.wanted.Inc()
+				s.metrics.snapshotsRequested.Inc()
 			}
-			outlet(ev.Peer).Answer(ev.Applied, ev.Want)
+			queueOf(ev.Peer).Answer(ev.Applied, ev.Want)
 		}
 	}
 }
 
-// wantEvents tells edges which kinds of events somebody subscribes to, once the table says. s.mu is
-// held.
-func (s *Switchboard) wantEvents(now time.Time) {
+// announceEventKinds tells edges which kinds of events have subscribers, once the table is
+// complete. s.mu is held.
+func (s *Switchboard) announceEventKinds(now time.Time) {
 	if s.table.Ready(now) == nil {
-		s.out.SetWantedEvents(s.table.EventKinds() | events.MaskSet)
+		s.edgeQueues.SetWantedEvents(s.table.EventKinds() | events.MaskSet)
 	}
 }
 
-// scratch is what Route uses again and again.
+// scratch is memory that Route reuses.
 type scratch struct {
 	peers   []*interest.Peer
 	encoded []byte
 }
 
-// Route queues d for every edge that wants its topic now, and says for how many. It never blocks.
-// What one goroutine routes of a topic reaches each edge in that order.
+// Route queues d for every edge that wants its topic now, and returns for how many. It never
+// blocks. What one goroutine routes of a topic reaches each edge in that order.
 func (s *Switchboard) Route(d *edgequeue.Delivery) int {
 	b := s.scratch.Get().(*scratch)
 	defer s.scratch.Put(b)
@@ -243,13 +244,13 @@ func (s *Switchboard) Route(d *edgequeue.Delivery) int {
 	b.encoded = edgequeue.AppendDelivery(b.encoded[:0], d)
 	s.ways.put(d.Topic, len(b.peers), func(broadcast bool) {
 		if broadcast {
-			if s.out.Broadcast(b.encoded) {
+			if s.edgeQueues.Broadcast(b.encoded) {
 				s.metrics.routed.Add(float64(len(b.peers)))
 			}
 			return
 		}
 		for _, p := range b.peers {
-			if outlet(p).Deliver(b.encoded) {
+			if queueOf(p).Deliver(b.encoded) {
 				s.metrics.routed.Inc()
 			}
 		}
@@ -257,8 +258,8 @@ func (s *Switchboard) Route(d *edgequeue.Delivery) int {
 	return len(b.peers)
 }
 
-// outlet is the queue of an edge.
-func outlet(p *interest.Peer) *edgequeue.Queue {
+// queueOf returns the queue of an edge.
+func queueOf(p *interest.Peer) *edgequeue.Queue {
 	q, _ := p.Outlet.(*edgequeue.Queue)
 	return q
 }
@@ -266,24 +267,24 @@ func outlet(p *interest.Peer) *edgequeue.Queue {
 // Admits reports whether a message of a priority may be routed, or is to be refused because edges
 // can't be reached fast enough.
 func (s *Switchboard) Admits(priority uint32) (pressure float64, ok bool) {
-	return s.out.Admits(priority)
+	return s.edgeQueues.Admits(priority)
 }
 
-// Cork says that several messages are about to be routed, without a wait in between: they leave
+// Cork announces that several messages will be routed without a wait in between: they are sent
 // together. Each call is paired with one Uncork.
-func (s *Switchboard) Cork() { s.out.Cork() }
+func (s *Switchboard) Cork() { s.edgeQueues.Cork() }
 
 // Uncork ends a Cork.
-func (s *Switchboard) Uncork() { s.out.Uncork() }
+func (s *Switchboard) Uncork() { s.edgeQueues.Uncork() }
 
 // Reachable is nil while there is a connection to NATS, over which edges are reached.
 func (s *Switchboard) Reachable() error { return s.cfg.Bus.Check() }
 
-// CheckTopic tells every edge that wants the topic to compare its head with the store.
+// CheckTopic asks every edge that wants the topic to compare its head with the store.
 func (s *Switchboard) CheckTopic(topic string) {
 	for _, e := range s.lookup(nil, topic) {
 		s.metrics.checks.Inc()
-		outlet(e).Check(topic)
+		queueOf(e).Check(topic)
 	}
 }
 
@@ -299,7 +300,7 @@ func (s *Switchboard) lookup(dst []*interest.Peer, topic string) []*interest.Pee
 	return s.table.Lookup(dst, topic)
 }
 
-// Edges is every live edge.
+// Edges returns every live edge.
 func (s *Switchboard) Edges() []interest.Edge {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -319,7 +320,7 @@ func (s *Switchboard) stats() interest.Stats {
 	return s.table.Stats()
 }
 
-// Homes is every live edge, as a place for connections.
+// Homes returns every live edge with the number of its connections.
 func (s *Switchboard) Homes() []interest.Home {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -39,13 +39,13 @@ func FuzzHear(f *testing.F) {
 			t.Fatal(err)
 		}
 		s := New(Config{RouterID: "r", Incarnation: 1, Bus: mesh, BroadcastFrom: 3, Log: quiet(), Registry: prometheus.NewRegistry()})
-		hears := []func([]byte){hear(s, decode, s.announce), hear(s, decode, s.digest), hear(s, new(parts).decode, s.snapshot), s.stored}
+		hears := []func([]byte){receiver(s, decode, s.announce), receiver(s, decode, s.digest), receiver(s, new(parts).decode, s.snapshot), s.stored}
 		for i := range hears {
 			hears[(int(kind)+i)%len(hears)](data)
 		}
 		s.Route(&edgequeue.Delivery{Topic: "x"})
 		s.CheckTopic("y/1")
-		if err := s.out.Leave(t.Context()); err != nil {
+		if err := s.edgeQueues.Leave(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if err := mesh.Stop(t.Context()); err != nil {

@@ -76,17 +76,17 @@ func id(edge int) string { return fmt.Sprintf("e%d", edge) }
 
 func (w *world) announce(edge string, add, remove []string) {
 	w.version[edge]++
-	hear(w.s, decode, w.s.announce)(encode(w.t, &meshv1.EdgeAnnounce{EdgeId: edge, EdgeIncarnation: w.lives[edge] + 1, Version: w.version[edge], Add: add, Remove: remove}))
+	receiver(w.s, decode, w.s.announce)(encode(w.t, &meshv1.EdgeAnnounce{EdgeId: edge, EdgeIncarnation: w.lives[edge] + 1, Version: w.version[edge], Add: add, Remove: remove}))
 }
 
 func (w *world) leave(edge string) {
-	hear(w.s, decode, w.s.digest)(encode(w.t, &meshv1.EdgeDigest{EdgeId: edge, EdgeIncarnation: w.lives[edge] + 1, Leaving: true}))
+	receiver(w.s, decode, w.s.digest)(encode(w.t, &meshv1.EdgeDigest{EdgeId: edge, EdgeIncarnation: w.lives[edge] + 1, Leaving: true}))
 	delete(w.version, edge)
 	w.lives[edge]++
 }
 
 func (w *world) end() []sent {
-	if err := w.s.out.Leave(context.Background()); err != nil {
+	if err := w.s.edgeQueues.Leave(context.Background()); err != nil {
 		w.t.Error(err)
 	}
 	w.wire.mu.Lock()

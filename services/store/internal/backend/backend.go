@@ -48,10 +48,11 @@ type Log interface {
 	// Oldest answers each question, in order: the first run of the topic whose At is not before
 	// NotBefore, of those that end at From or later.
 	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
-	// Owners says who claimed which shards last and has not released them (it may be dead since).
+	// Owners says which stores took shards last and have not released them (they may be dead
+	// since).
 	Owners(ctx context.Context) ([]Ownership, error)
 	// Fence ends every writer and ClaimRun of one incarnation of a store: when it returns nil, none
-	// of them can commit any more and their shards can be claimed, and taken. Those that are gone
+	// of them can commit any more and their shards and claims can be taken. Those that are gone
 	// are no error. It never touches another incarnation.
 	Fence(ctx context.Context, storeID string, incarnation uint64) error
 	// NewEpoch begins a new incarnation of every shard's log: heads fall back to 0 under the new
@@ -63,7 +64,7 @@ type Log interface {
 	Away() error
 }
 
-// Owner is one run of a store process.
+// Owner is one incarnation of a store process.
 type Owner struct {
 	StoreID     string
 	Incarnation uint64
@@ -81,11 +82,11 @@ type Ownership struct {
 // one writer at a time, and what proves it (the connection that appends) is what loses it. After
 // ErrUnknown or ErrLost from any method the writer is of no more use: Close it and open another.
 type Writer interface {
-	// Claim takes those of shards that nobody owns, records the owner, and says which. All that
-	// this writer claimed before stay its own. It does not wait for shards held by others. Without
-	// shards it asks whether the writer is still good. Where it fails and the writer is not lost,
-	// nothing was claimed.
-	Claim(ctx context.Context, shards []int) (got []int, err error)
+	// TakeShards takes ownership of those shards that have no owner, records it, and returns them.
+	// Shards that this writer owned before stay its own. It does not wait for shards of other
+	// owners. With an empty list it checks whether the writer can still be used. Where it fails and
+	// the writer is not lost, no shard was taken.
+	TakeShards(ctx context.Context, shards []int) (got []int, err error)
 	// Load tells what is known of owned shards, all of it as of one moment: every shard, topic and
 	// producer as of the shard's last checkpoint, then, per shard in the order of commits, the runs
 	// of the last CoveredCommits that the checkpoint covers and those committed after it, then the
@@ -93,8 +94,8 @@ type Writer interface {
 	// their shard's Forgot; not those in runs and marks.
 	Load(ctx context.Context, shards []int, into Loader) error
 	// Commit writes a batch in one transaction, durable when it returns nil. Its errors are
-	// ErrNotCommitted (the writer is still good), ErrLost (not committed, and never will be),
-	// ErrUnknown (ask Committed of a later writer that claimed the same shards).
+	// ErrNotCommitted (the writer can still be used), ErrLost (not committed, and never will be),
+	// ErrUnknown (ask Committed of a later writer that took the same shards).
 	Commit(ctx context.Context, b *Batch) error
 	// Committed reports whether a batch is in the database. The answer is final if this writer owns
 	// a shard of that batch (the connection that sent it is gone then), for an hour after it was
@@ -107,9 +108,9 @@ type Writer interface {
 	// readers nor whoever else waits for the database hold an append up. It is asked about topics
 	// of owned shards.
 	Finder
-	// Release gives shards back.
-	Release(ctx context.Context, shards []int) error
-	// Close gives every shard back and ends the connection.
+	// ReleaseShards ends the ownership of shards.
+	ReleaseShards(ctx context.Context, shards []int) error
+	// Close releases every shard and ends the connection.
 	Close() error
 }
 

@@ -9,8 +9,8 @@ import (
 // be.
 var ErrFenced = errors.New("another store has taken the claims")
 
-// ErrTaken says that another run has a shard.
-var ErrTaken = errors.New("another store has the claims of a shard")
+// ErrShardTaken is returned when another run owns the claims of a shard.
+var ErrShardTaken = errors.New("another store has the claims of a shard")
 
 // ClaimNumbers is how many numbers a ClaimRun has for a shard, from ClaimShard.Next on.
 const ClaimNumbers = 1 << 32

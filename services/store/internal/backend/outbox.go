@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ErrHeld says that another store reads the outbox.
-var ErrHeld = errors.New("held by another store")
+// ErrOtherReader is returned when another store reads the outbox.
+var ErrOtherReader = errors.New("another store reads the outbox")
 
 // Outboxes is what a database may have besides: an outbox that applications write inside their own
 // transactions. SQLite has none.

@@ -224,7 +224,7 @@ func TestShardNotReadSoFar(t *testing.T) {
 		var until time.Time
 		db.set(func(what string, _ backend.Owner) error {
 			if what == "take" && time.Now().Before(until) {
-				return backend.ErrTaken
+				return backend.ErrShardTaken
 			}
 			return nil
 		}, nil)

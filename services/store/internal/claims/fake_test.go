@@ -85,7 +85,7 @@ func (r *dbRun) Take(_ context.Context, shards []int, force bool, visit func(bac
 			switch o := d.owner[n]; {
 			case o == nil || o == r:
 			case !force:
-				return backend.ErrTaken
+				return backend.ErrShardTaken
 			default:
 				d.end(o)
 			}

@@ -375,16 +375,16 @@ func TestClaimsAreCounted(t *testing.T) {
 		refused(t, e.do(op(renew, "r/1", "ann", 1)), wirev1.Code_CODE_NOT_HELD)
 		refused(t, e.do(op(renew, "r/1\x00", "ann", 1)), wirev1.Code_CODE_INVALID_ARGUMENT)
 		expect("one holds, one waits", map[string]float64{
-			"holding": 1, "waiting": 1, "wait_seconds": 1, "wait_seconds sum": 0, "refused_total NOT_HELD": 1, "refused_total INVALID_ARGUMENT": 1, "batch_ops": 3, "batch_ops sum": 3,
+			"holds": 1, "queued": 1, "wait_seconds": 1, "wait_seconds sum": 0, "refused_total NOT_HELD": 1, "refused_total INVALID_ARGUMENT": 1, "batch_ops": 3, "batch_ops sum": 3,
 			"commit_failures_total": 0, "reloads_total": 0,
 		})
 		pass(5*time.Second - 100*time.Millisecond)
 		is(t, e.do(op(release, "r/1", "ann", ann.GetToken())), freed)
-		expect("handed over after 5 s", map[string]float64{"holding": 1, "waiting": 0, "ended_total OK": 1, "wait_seconds": 2, "expiry_lag_seconds": 0})
+		expect("handed over after 5 s", map[string]float64{"holds": 1, "queued": 0, "ended_total OK": 1, "wait_seconds": 2, "expiry_lag_seconds": 0})
 		e.next()
 		is(t, e.do(op(check, "r/1", "bob", 0)), granted) // taken up
 		pass(31 * time.Second)
-		expect("expired", map[string]float64{"holding": 0, "ended_total EXPIRED": 1, "expiry_lag_seconds": 1})
+		expect("expired", map[string]float64{"holds": 0, "ended_total EXPIRED": 1, "expiry_lag_seconds": 1})
 		db.set(func(what string, _ backend.Owner) error {
 			if what != "commit" {
 				return nil
@@ -396,8 +396,8 @@ func TestClaimsAreCounted(t *testing.T) {
 		<-e.ended
 		expect("read anew", map[string]float64{"commit_failures_total": 1, "reloads_total": 1, "refused_total UNAVAILABLE": 1})
 		is(t, s.node("edge:1", 1).do(op(acquire, "r/2", "ann", 0)), granted)
-		expect("held again", map[string]float64{"holding": 1})
+		expect("held again", map[string]float64{"holds": 1})
 		s.stop()
-		expect("stopped", map[string]float64{"holding": 0, "waiting": 0, "reloads_total": 1})
+		expect("stopped", map[string]float64{"holds": 0, "queued": 0, "reloads_total": 1})
 	})
 }

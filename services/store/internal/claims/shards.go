@@ -163,7 +163,7 @@ func (l *Lane) take(ctx context.Context, group []int, force bool) error {
 		loaded++
 	})
 	switch {
-	case errors.Is(err, backend.ErrTaken):
+	case errors.Is(err, backend.ErrShardTaken):
 		for _, n := range group {
 			if s.tried[n] = true; s.since[n].IsZero() {
 				s.since[n] = begun

@@ -19,7 +19,7 @@ const keptFor = time.Minute
 const sweepAt = 1024
 
 type lease struct {
-	claim      uint64
+	ownership  uint64
 	edge       string
 	generation uint64
 	until      time.Time
@@ -28,13 +28,13 @@ type lease struct {
 
 // Table of leases, safe for concurrent use.
 type Table struct {
-	mu    sync.Mutex
-	held  map[Key]*lease
-	sweep int // the number of leases at which they are swept next
+	mu     sync.Mutex
+	leases map[Key]*lease
+	sweep  int // the number of leases at which they are swept next
 }
 
 // New makes an empty table.
-func New() *Table { return &Table{held: map[Key]*lease{}, sweep: sweepAt} }
+func New() *Table { return &Table{leases: map[Key]*lease{}, sweep: sweepAt} }
 
 // Verdict on an edge that wants a lease.
 type Verdict int
@@ -42,8 +42,8 @@ type Verdict int
 const (
 	// Free says that the caller may go on, and ends with Granted or Abort.
 	Free Verdict = iota
-	// Held by another edge, for now.
-	Held
+	// OtherEdge by another edge, for now.
+	OtherEdge
 	// Busy says that it is being granted just now.
 	Busy
 )
@@ -54,19 +54,19 @@ const (
 func (t *Table) Begin(now time.Time, k Key, edge string, claim uint64) (v Verdict, holder string, last uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.held[k]
+	l := t.leases[k]
 	if l == nil {
 		t.room(now)
 	}
-	if l == nil || l.claim != claim && !l.granting {
-		l = &lease{claim: claim}
-		t.held[k] = l
+	if l == nil || l.ownership != claim && !l.granting {
+		l = &lease{ownership: claim}
+		t.leases[k] = l
 	}
 	switch {
 	case l.granting:
 		return Busy, "", 0
 	case l.edge != "" && l.edge != edge && now.Before(l.until):
-		return Held, l.edge, l.generation
+		return OtherEdge, l.edge, l.generation
 	}
 	l.granting = true
 	return Free, "", l.generation
@@ -76,14 +76,14 @@ func (t *Table) Begin(now time.Time, k Key, edge string, claim uint64) (v Verdic
 func (t *Table) Granted(k Key, edge string, claim, generation uint64, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held[k] = &lease{claim: claim, edge: edge, generation: generation, until: until}
+	t.leases[k] = &lease{ownership: claim, edge: edge, generation: generation, until: until}
 }
 
 // Abort ends Begin without a lease.
 func (t *Table) Abort(k Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.held[k]; l != nil {
+	if l := t.leases[k]; l != nil {
 		l.granting = false
 	}
 }
@@ -93,8 +93,8 @@ func (t *Table) Abort(k Key) {
 func (t *Table) Renew(k Key, edge string, claim, generation uint64, until time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.held[k]
-	if l == nil || l.granting || l.claim != claim || l.edge != edge || l.generation != generation {
+	l := t.leases[k]
+	if l == nil || l.granting || l.ownership != claim || l.edge != edge || l.generation != generation {
 		return false
 	}
 	l.until = until
@@ -105,20 +105,20 @@ func (t *Table) Renew(k Key, edge string, claim, generation uint64, until time.T
 func (t *Table) Release(k Key, generation uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.held[k]; l != nil && !l.granting && l.generation == generation {
-		delete(t.held, k)
+	if l := t.leases[k]; l != nil && !l.granting && l.generation == generation {
+		delete(t.leases, k)
 	}
 }
 
 // room drops what ran out long ago, now and then.
 func (t *Table) room(now time.Time) {
-	if len(t.held) < t.sweep {
+	if len(t.leases) < t.sweep {
 		return
 	}
-	for k, l := range t.held {
+	for k, l := range t.leases {
 		if !l.granting && now.Sub(l.until) > keptFor {
-			delete(t.held, k)
+			delete(t.leases, k)
 		}
 	}
-	t.sweep = max(sweepAt, 2*len(t.held))
+	t.sweep = max(sweepAt, 2*len(t.leases))
 }

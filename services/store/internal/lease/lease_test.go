@@ -18,7 +18,7 @@ func TestALeaseIsExclusiveUntilItRunsOut(t *testing.T) {
 		t.Fatalf("%v while it is being granted", v)
 	}
 	table.Granted(k, "a", 1, 1, now.Add(time.Second))
-	if v, holder, _ := table.Begin(now.Add(time.Second-1), k, "b", 1); v != Held || holder != "a" {
+	if v, holder, _ := table.Begin(now.Add(time.Second-1), k, "b", 1); v != OtherEdge || holder != "a" {
 		t.Fatal(v, holder)
 	}
 	if v, _, last := table.Begin(now.Add(time.Second), k, "b", 1); v != Free || last != 1 {
@@ -35,7 +35,7 @@ func TestALeaseIsExclusiveUntilItRunsOut(t *testing.T) {
 		t.Fatal("renewed by another")
 	}
 	table.Release(k, 2)
-	if v, _, _ := table.Begin(now, k, "b", 1); v != Held {
+	if v, _, _ := table.Begin(now, k, "b", 1); v != OtherEdge {
 		t.Fatal("released with another generation")
 	}
 	table.Release(k, 1)
@@ -68,7 +68,7 @@ func TestOldLeasesAreForgotten(t *testing.T) {
 		table.Granted(key, "a", 1, 1, now.Add(time.Second))
 		now = now.Add(time.Second)
 	}
-	if n := len(table.held); n > 3*sweepAt {
+	if n := len(table.leases); n > 3*sweepAt {
 		t.Errorf("%d leases are kept", n)
 	}
 }

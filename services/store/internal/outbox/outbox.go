@@ -19,8 +19,8 @@ const (
 	// where something was.
 	pollEvery = 20 * time.Millisecond
 	soon      = 4 * time.Millisecond
-	// claimEvery is how often a store that may read tries to get the right.
-	claimEvery = 250 * time.Millisecond
+	// openEvery is how often a store that may read tries to get the right.
+	openEvery = 250 * time.Millisecond
 	// rotateEvery is how often it is looked whether a table has had its turn.
 	rotateEvery = time.Second
 	// A store that reads for one that should gives the right back after holding it for standIn, and
@@ -60,11 +60,11 @@ type Reader struct {
 	group   *lifecycle.Group
 
 	// The goroutine's own.
-	outbox  backend.Outbox
-	sender  *sender
-	rotated time.Time
-	claimed time.Time // when the right was got
-	tried   time.Time // when this store last tried to stand in
+	outbox   backend.Outbox
+	sender   *sender
+	rotated  time.Time
+	openedAt time.Time // when the right was got
+	triedAt  time.Time // when this store last tried to stand in
 }
 
 // New makes a reader that has not begun.
@@ -98,11 +98,11 @@ func (r *Reader) Start(context.Context) error {
 func (r *Reader) Stop(ctx context.Context) error { return r.group.Stop(ctx) }
 
 func (r *Reader) run(ctx context.Context) {
-	ticker := time.NewTicker(claimEvery)
+	ticker := time.NewTicker(openEvery)
 	defer ticker.Stop()
 	defer func() { r.close(nil) }()
 	for ctx.Err() == nil {
-		ticker.Reset(r.turn(ctx))
+		ticker.Reset(r.readRound(ctx))
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:
@@ -110,29 +110,29 @@ func (r *Reader) run(ctx context.Context) {
 	}
 }
 
-// turn says when the next one is.
-func (r *Reader) turn(ctx context.Context) time.Duration {
-	if !r.may(time.Now()) {
+// readRound says when the next one is.
+func (r *Reader) readRound(ctx context.Context) time.Duration {
+	if !r.mayRead(time.Now()) {
 		r.close(nil)
-		return claimEvery
+		return openEvery
 	}
-	if r.outbox == nil && !r.claim(ctx) {
-		return claimEvery
+	if r.outbox == nil && !r.becomeReader(ctx) {
+		return openEvery
 	}
 	some, err := r.read(ctx)
 	switch {
 	case err != nil:
 		r.close(err)
-		return claimEvery
+		return openEvery
 	case some:
 		return soon
 	}
 	return pollEvery
 }
 
-// may reports whether this store shall read now: it should and can, or it stands in for one that
-// can't. A connection is what trying costs, so that is done seldom.
-func (r *Reader) may(now time.Time) bool {
+// mayRead reports whether this store shall read now: it should and can, or it stands in for one
+// that can't. A connection is what trying costs, so that is done seldom.
+func (r *Reader) mayRead(now time.Time) bool {
 	switch {
 	case !r.cfg.Able():
 		return false
@@ -140,22 +140,22 @@ func (r *Reader) may(now time.Time) bool {
 		return true
 	case r.outbox != nil:
 		return r.keeps(now)
-	case now.Sub(r.tried) < standInEvery:
+	case now.Sub(r.triedAt) < standInEvery:
 		return false
 	}
-	r.tried = now
+	r.triedAt = now
 	return true
 }
 
 // keeps reports whether a store that has the right shall still have it.
 func (r *Reader) keeps(now time.Time) bool {
-	return r.cfg.Able() && (r.cfg.Mine() || now.Sub(r.claimed) < standIn)
+	return r.cfg.Able() && (r.cfg.Mine() || now.Sub(r.openedAt) < standIn)
 }
 
-func (r *Reader) claim(ctx context.Context) bool {
+func (r *Reader) becomeReader(ctx context.Context) bool {
 	o, err := r.cfg.Database.OpenOutbox(ctx, r.cfg.Owner)
 	if err != nil {
-		if !errors.Is(err, backend.ErrHeld) {
+		if !errors.Is(err, backend.ErrOtherReader) {
 			// readiness names a database that is away
 			r.cfg.Log.Debug("opening the transactional outbox failed", "error", err)
 		}
@@ -167,7 +167,7 @@ func (r *Reader) claim(ctx context.Context) bool {
 		r.cfg.Log.Warn("reading what is parked beside the transactional outbox failed", "error", errors.Join(err, o.Close()))
 		return false
 	}
-	r.outbox, r.rotated, r.claimed = o, time.Time{}, time.Now()
+	r.outbox, r.rotated, r.openedAt = o, time.Time{}, time.Now()
 	r.sender = &sender{asker: ask, outbox: o, waiting: w, keeps: r.keeps}
 	r.metrics.reading.Set(1)
 	r.cfg.Log.Info("this store reads the transactional outbox")

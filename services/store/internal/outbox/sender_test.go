@@ -228,7 +228,7 @@ func TestEachIsPublishedOnceInOrder(t *testing.T) {
 				}
 				r := New(Config{Database: one{o}, Log: slog.New(slog.DiscardHandler), Request: m.request, Mine: func() bool { return true }, MaxWaiting: most})
 				for began := time.Now(); ctx.Err() == nil && (len(o.parked) > 0 || !o.last || time.Since(began) < time.Second); {
-					_ = wait(ctx, r.turn(ctx))
+					_ = wait(ctx, r.readRound(ctx))
 					if len(o.parked) > most {
 						rt.Fatalf("%d rows wait, at most %d may", len(o.parked), most)
 					}
@@ -348,7 +348,7 @@ func TestALostRightEndsSending(t *testing.T) {
 			return nil, errors.New("timeout")
 		}
 		r := New(Config{Database: one{o}, Log: slog.New(slog.DiscardHandler), Request: request, Mine: func() bool { return true }})
-		if !r.claim(t.Context()) {
+		if !r.becomeReader(t.Context()) {
 			t.Fatal("no right")
 		}
 		defer r.close(nil)
@@ -395,7 +395,7 @@ func (d *rights) OpenOutbox(context.Context, backend.Owner) (backend.Outbox, err
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.held {
-		return nil, backend.ErrHeld
+		return nil, backend.ErrOtherReader
 	}
 	d.held = true
 	return &right{cmp.Or(d.shared, &table{}), d}, nil
@@ -424,9 +424,9 @@ func TestAnotherStoreReadsWhileTheFirstReachesNobody(t *testing.T) {
 		first, second := reader(true, func() bool { return able }), reader(false, nil)
 		after := func(when string, d time.Duration, wantFirst, wantSecond bool) {
 			t.Helper()
-			for end := time.Now().Add(d); time.Now().Before(end); <-time.After(claimEvery) {
-				first.turn(t.Context())
-				second.turn(t.Context())
+			for end := time.Now().Add(d); time.Now().Before(end); <-time.After(openEvery) {
+				first.readRound(t.Context())
+				second.readRound(t.Context())
 			}
 			if (first.outbox != nil) != wantFirst || (second.outbox != nil) != wantSecond {
 				t.Errorf("%s: the first reads %v, the second %v", when, first.outbox != nil, second.outbox != nil)
@@ -434,7 +434,7 @@ func TestAnotherStoreReadsWhileTheFirstReachesNobody(t *testing.T) {
 		}
 		after("at first", time.Minute, true, false)
 		able = false
-		after("the first reaches no router", standInEvery+claimEvery, false, true)
+		after("the first reaches no router", standInEvery+openEvery, false, true)
 		after("for long", standIn-2*standInEvery, false, true)
 		able = true
 		after("and can again", standIn, true, false)
@@ -476,7 +476,7 @@ func TestABatchUnderWayGoesToWhoReachesARouter(t *testing.T) {
 					})
 				}
 				start(nobody, func() bool { return first.mine }, func() bool { return first.able || !cut.Load() })
-				<-time.After(2 * claimEvery)
+				<-time.After(2 * openEvery)
 				if !cut.Load() {
 					t.Fatal("the first has not begun to send")
 				}

@@ -39,22 +39,22 @@ func says(t *testing.T, m *Manager, b *meshv1.StoreBeat) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.hear(data)
+	m.receiveBeat(data)
 }
 
 // kicked reports whether every eye is to look at once, and takes the kicks.
 func kicked(t *testing.T, m *Manager) bool {
 	t.Helper()
 	n := 0
-	for _, e := range m.eyes {
+	for _, e := range m.watches {
 		select {
 		case <-e.kick:
 			n++
 		default:
 		}
 	}
-	if n != 0 && n != len(m.eyes) {
-		t.Errorf("%d of %d databases are looked at", n, len(m.eyes))
+	if n != 0 && n != len(m.watches) {
+		t.Errorf("%d of %d databases are looked at", n, len(m.watches))
 	}
 	return n > 0
 }
@@ -89,7 +89,7 @@ func TestNewsIsLookedAfterAtOnce(t *testing.T) {
 			says(t, m, step.beat)
 			kicked(t, m)
 		}
-		share, leaving := m.wish()
+		share, leaving := m.updateShare()
 		if want := topic.Shards - (step.of-1)*topic.Shards/step.of; len(share) != want || leaving {
 			// its id is the last
 			t.Errorf("%s: a share of %d shards, want %d of %d stores", step.what, len(share), want, step.of)
@@ -98,14 +98,14 @@ func TestNewsIsLookedAfterAtOnce(t *testing.T) {
 			t.Errorf("%s: the log was told another share", step.what)
 		}
 	}
-	m.hear([]byte{0xff}) // whatever comes from NATS costs no store its place
-	if share, _ := m.wish(); len(share) != topic.Shards/3+1 {
+	m.receiveBeat([]byte{0xff}) // whatever comes from NATS costs no store its place
+	if share, _ := m.updateShare(); len(share) != topic.Shards/3+1 {
 		t.Errorf("after nonsense the share is of %d shards", len(share))
 	}
 	for range 4 { // nobody beats any more
 		turn()
 	}
-	if share, _ := m.wish(); len(share) != topic.Shards {
+	if share, _ := m.updateShare(); len(share) != topic.Shards {
 		t.Errorf("two seconds after the last beat the share is of %d shards, want all", len(share))
 	}
 }
@@ -276,7 +276,7 @@ func TestAFenceThatFailsCostsTheConnection(t *testing.T) {
 	for range 5 {
 		turn()
 	}
-	if db.asked != 1 || db.closed != 1 || m.eyes[0].watch != nil || fences() != 0 {
+	if db.asked != 1 || db.closed != 1 || m.watches[0].watch != nil || fences() != 0 {
 		t.Errorf("%d fences on a broken connection, closed %d times, %v fences counted", db.asked, db.closed, fences())
 	}
 	db.fence = nil

@@ -30,7 +30,7 @@ func idleFor(looks []looked, id string, at time.Time) (time.Duration, bool) {
 	for i := first; i > 0; i-- {
 		now, before := looks[i], looks[i-1]
 		p, present := before.runs[id]
-		if now.runs[id].Busy || !present || p.Mark != mark.Mark || now.begun.Sub(before.ended) > blind || now.ended.Sub(now.begun) > blind {
+		if now.runs[id].Busy || !present || p.Mark != mark.Mark || now.begun.Sub(before.ended) > maxLookGap || now.ended.Sub(now.begun) > maxLookGap {
 			break
 		}
 		first = i - 1
@@ -46,9 +46,9 @@ func TestAWitnessFencesWhomItSawDoNothing(t *testing.T) {
 		pause := rapid.SampledFrom([]float64{0, 0.1, 0.5, 0.5, 0.5, 1, 1.5, 1.6})
 		names := []string{"a", "b", "me"}
 		me := backend.RunID{StoreID: "me", Incarnation: 1}
-		w, now, marks := witness{}, seconds(0), map[string]int{}
+		w, now, marks := observations{}, seconds(0), map[string]int{}
 		if w.fresh(now) {
-			t.Fatal("a witness that has not looked is fresh")
+			t.Fatal("observations without a look are fresh")
 		}
 		var looks []looked
 		for range rapid.IntRange(1, 12).Draw(t, "looks") {
@@ -110,7 +110,7 @@ func TestSilenceGoesOnWhileConnectionsAreAway(t *testing.T) {
 	everything, here := map[int]bool{0: true}, view(pulse("a", "1"))
 	away := here
 	away.Runs = nil
-	w := witness{}
+	w := observations{}
 	for i, v := range []backend.View{here, away, here, away, here} { // at 0, 0.5 … 2 s
 		at := seconds(float64(i) / 2)
 		w.note(v, at, at)
@@ -118,7 +118,7 @@ func TestSilenceGoesOnWhileConnectionsAreAway(t *testing.T) {
 	if over := w.silent(backend.RunID{}, everything); len(over) != 1 {
 		t.Errorf("after two seconds with the same mark %v are silent", over)
 	}
-	w = witness{}
+	w = observations{}
 	for i, v := range []backend.View{here, away, away, away, away, here, here} {
 		at := seconds(float64(i) / 2)
 		w.note(v, at, at)

@@ -32,7 +32,7 @@ const (
 // Shards is what the manager needs of the log.
 type Shards interface {
 	Want(shards []int)
-	Hold(hold bool)
+	PauseTaking(hold bool)
 	Owned() []int
 }
 
@@ -62,18 +62,18 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Manager is a lifecycle.Part. It owns a goroutine that beats, one for each database that looks
-// around there, and a subscription.
+// Manager is a lifecycle.Part. It owns a goroutine that sends beats, one for each database that
+// watches the other stores there, and a subscription.
 type Manager struct {
-	cfg    Config
-	eyes   []*eye
-	group  *lifecycle.Group
-	leave  func()
-	fences prometheus.Counter
+	cfg         Config
+	watches     []*dbWatch
+	group       *lifecycle.Group
+	unsubscribe func()
+	fences      prometheus.Counter
 
-	// around a share's computation and its wish, so that no older one comes later
-	wishing sync.Mutex
-	last    []string // the stores that lived when a database was seen last
+	// shareMu is held while the share is computed and set, so that no older share is set later.
+	shareMu  sync.Mutex
+	lastSeen []string // the stores that lived when a database was seen last
 
 	mu    sync.Mutex
 	beats map[string]heard
@@ -83,45 +83,46 @@ type Manager struct {
 	twin    bool // another store has this one's id
 }
 
-// New makes a manager that has not begun.
+// New makes a manager that is not started.
 func New(cfg Config) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	m := &Manager{cfg: cfg, leave: func() {}, beats: map[string]heard{}, fences: prometheus.NewCounter(prometheus.CounterOpts{
+	m := &Manager{cfg: cfg, unsubscribe: func() {}, beats: map[string]heard{}, fences: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "pushmesh_store_fences_total", Help: "Other stores that this store fenced: it ended their database connections, since they did nothing in the database.",
 	})}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(m.fences)
 	}
 	for i, db := range cfg.Databases {
-		m.eyes = append(m.eyes, &eye{manager: m, place: i, database: db, kick: make(chan struct{}, 1)})
+		m.watches = append(m.watches, &dbWatch{manager: m, place: i, database: db, kick: make(chan struct{}, 1)})
 	}
 	return m
 }
 
-// Start looks around once, and begins to beat and to claim. It does not wait for any shard.
+// Start looks at the other stores once, and begins to send beats and to take shards. It does not
+// wait for any shard.
 func (m *Manager) Start(ctx context.Context) error {
 	if m.cfg.Bus != nil {
-		leave, err := m.cfg.Bus.Subscribe(bus.StoreBeat, 1024, func(data []byte, _ func([]byte) error) { m.hear(data) })
+		leave, err := m.cfg.Bus.Subscribe(bus.StoreBeat, 1024, func(data []byte, _ func([]byte) error) { m.receiveBeat(data) })
 		if err != nil {
 			return err
 		}
-		m.leave = leave
+		m.unsubscribe = leave
 	}
-	m.eyes[0].turn(ctx)
+	m.watches[0].lookAndFence(ctx)
 	m.group = lifecycle.NewGroup(context.Background())
 	m.group.Go("ownership-beat", func(ctx context.Context) { every(ctx, nil, func() { m.beat() }) })
-	for _, e := range m.eyes {
+	for _, e := range m.watches {
 		m.group.Go("ownership-look", func(ctx context.Context) {
-			every(ctx, e.kick, func() { e.turn(ctx) })
+			every(ctx, e.kick, func() { e.lookAndFence(ctx) })
 			e.close()
 		})
 	}
 	return nil
 }
 
-// Leave tells the others that this store stops: they take its shards as it gives them back.
+// Leave tells the other stores that this store stops: they take its shards as it releases them.
 func (m *Manager) Leave() {
 	m.mu.Lock()
 	m.leaving = true
@@ -129,9 +130,9 @@ func (m *Manager) Leave() {
 	m.beat()
 }
 
-// Stop ends beating and claiming. What is owned stays owned.
+// Stop ends sending beats and taking shards. What is owned stays owned.
 func (m *Manager) Stop(ctx context.Context) error {
-	m.leave()
+	m.unsubscribe()
 	return m.group.Stop(ctx)
 }
 
@@ -171,26 +172,26 @@ func (m *Manager) beat() {
 	}
 }
 
-func (m *Manager) hear(data []byte) {
+func (m *Manager) receiveBeat(data []byte) {
 	b := &meshv1.StoreBeat{}
 	if err := proto.Unmarshal(data, b); err != nil {
 		m.cfg.Log.Warn("a beat of another store could not be decoded", "error", err)
 		return
 	}
 	if b.GetStoreId() == m.cfg.Owner.StoreID {
-		m.hearSelf(b)
+		m.receiveOwnID(b)
 		return
 	}
 	m.mu.Lock()
 	before, known := m.beats[b.GetStoreId()]
-	if m.late(before, known, b) {
+	if m.isFormerProcess(before, known, b) {
 		m.mu.Unlock()
 		return
 	}
 	m.beats[b.GetStoreId()] = heard{b, m.cfg.Now()}
 	m.mu.Unlock()
 	if !known || before.beat.GetLeaving() != b.GetLeaving() || before.beat.GetStoreIncarnation() != b.GetStoreIncarnation() {
-		for _, e := range m.eyes {
+		for _, e := range m.watches {
 			select {
 			case e.kick <- struct{}{}:
 			default: // it looks anyway
@@ -199,9 +200,9 @@ func (m *Manager) hear(data []byte) {
 	}
 }
 
-// late reports whether b is of a process of its store that is over: the one that lives beats, too.
-// m.mu is held.
-func (m *Manager) late(before heard, known bool, b *meshv1.StoreBeat) bool {
+// isFormerProcess reports whether b was sent by a former process of its store: the one that lives
+// sends beats, too. m.mu is held.
+func (m *Manager) isFormerProcess(before heard, known bool, b *meshv1.StoreBeat) bool {
 	was, is, now := before.beat.GetStoreIncarnation(), b.GetStoreIncarnation(), m.cfg.Now()
 	if !known || was == is {
 		return false
@@ -213,9 +214,9 @@ func (m *Manager) late(before heard, known bool, b *meshv1.StoreBeat) bool {
 	return false
 }
 
-// hearSelf notes a store that has this one's id and is another. Its last beats, where it is the
-// process before this one, are no fault.
-func (m *Manager) hearSelf(b *meshv1.StoreBeat) {
+// receiveOwnID notes another store process that has this one's id. Last beats of the process before
+// this one are no error.
+func (m *Manager) receiveOwnID(b *meshv1.StoreBeat) {
 	now, id := m.cfg.Now(), m.cfg.Owner.StoreID
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,7 +247,7 @@ func (m *Manager) CheckID() error {
 // hang.
 func (m *Manager) CheckFencing() error {
 	var all []string
-	for _, e := range m.eyes {
+	for _, e := range m.watches {
 		all = append(all, e.unfenced()...)
 	}
 	if all == nil {
@@ -255,19 +256,19 @@ func (m *Manager) CheckFencing() error {
 	return errors.New(strings.Join(all, "; "))
 }
 
-// wish computes this store's share from what was seen and heard, and has the log want it; leaving:
-// nothing is wished any more.
-func (m *Manager) wish() (share []int, leaving bool) {
-	m.wishing.Lock()
-	defer m.wishing.Unlock()
+// updateShare computes this store's share of the shards from the stores that were seen and heard,
+// and makes it what the log wants. leaving: the store stops and wants nothing.
+func (m *Manager) updateShare() (share []int, leaving bool) {
+	m.shareMu.Lock()
+	defer m.shareMu.Unlock()
 	now := m.cfg.Now()
 	seen, fresh := m.seen(now)
 	if fresh {
-		m.last = append([]string{}, seen...)
+		m.lastSeen = append([]string{}, seen...)
 	}
 	m.mu.Lock()
 	leaving = m.leaving
-	ids := living(m.last, m.beats, now)
+	ids := living(m.lastSeen, m.beats, now)
 	m.mu.Unlock()
 	if leaving {
 		return nil, true
@@ -277,15 +278,15 @@ func (m *Manager) wish() (share []int, leaving bool) {
 	}
 	share = Spread(append(ids, m.cfg.Owner.StoreID), m.cfg.Owner.StoreID)
 	// who is there has to be known once; until then callers are told to come back
-	m.cfg.Shards.Hold(m.last == nil)
+	m.cfg.Shards.PauseTaking(m.lastSeen == nil)
 	m.cfg.Shards.Want(share)
 	return share, false
 }
 
-// seen names the stores that live, as the first database has it, or, while it is away, the others;
-// fresh: any of them answered lately.
+// seen returns the ids of the stores that live, by the first database or, while that is away, by
+// the others; fresh: at least one database answered lately.
 func (m *Manager) seen(now time.Time) (ids []string, fresh bool) {
-	for i, e := range m.eyes {
+	for i, e := range m.watches {
 		some, yes := e.living(now)
 		if !yes {
 			continue
@@ -298,12 +299,12 @@ func (m *Manager) seen(now time.Time) (ids []string, fresh bool) {
 	return ids, fresh
 }
 
-// Owners says which store owns which shards: this one by what it holds, others by the databases'
+// Owners returns which store owns which shards: this one by what it has, others by the databases'
 // records, unless they are silent.
 func (m *Manager) Owners() []*meshv1.OwnersResponse_Range {
 	now := m.cfg.Now()
 	owners := map[int]backend.Owner{}
-	for _, e := range m.eyes {
+	for _, e := range m.watches {
 		e.owners(now, owners)
 	}
 	for _, s := range m.cfg.Shards.Owned() {
@@ -312,8 +313,8 @@ func (m *Manager) Owners() []*meshv1.OwnersResponse_Range {
 	return ranges(owners)
 }
 
-// hears reports whether a run was heard within silence.
-func (m *Manager) hears(id backend.RunID, now time.Time) bool {
+// heardLately reports whether a run was heard within silence.
+func (m *Manager) heardLately(id backend.RunID, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.beats[id.StoreID] // of one that was never heard, long ago

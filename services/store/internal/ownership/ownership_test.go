@@ -85,7 +85,7 @@ func TestSilent(t *testing.T) {
 	busy := pulse("busy", "1")
 	busy.Busy = true
 	everything := map[int]bool{0: true, 1: true, 2: true, 3: true}
-	w := witness{}
+	w := observations{}
 	for i := range 5 { // looks that took no time, at 0, 0.5 … 2 s
 		at := seconds(float64(i) / 2)
 		if over := w.silent(backend.RunID{}, everything); len(over) > 0 {
@@ -124,7 +124,7 @@ func TestAThawedWitnessBeginsAnew(t *testing.T) {
 		"a slow first look":          {{0, 4}, {4.1, 4.1}, {5, 5}},
 		"the database took its time": {{0, 0}, {1.4, 2.4}},
 	} {
-		w := witness{}
+		w := observations{}
 		for _, l := range looks {
 			w.note(view(pulse("other", "1")), seconds(l[0]), seconds(l[1]))
 			if over := w.silent(backend.RunID{}, map[int]bool{0: true}); over != nil {
@@ -169,7 +169,7 @@ func (f *fakeShards) Want(s []int) {
 	}
 }
 
-func (f *fakeShards) Hold(hold bool) {
+func (f *fakeShards) PauseTaking(hold bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held = hold
@@ -231,8 +231,8 @@ func rig(t *testing.T, dbs ...*fakeWatch) (m *Manager, shards *fakeShards, turn 
 	m = New(cfg)
 	return m, shards, func() {
 		now = now.Add(beatEvery)
-		for _, e := range m.eyes {
-			e.turn(t.Context())
+		for _, e := range m.watches {
+			e.lookAndFence(t.Context())
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestEachDatabaseHasItsSilence(t *testing.T) {
 	two.alive = true
 	n := len(two.fenced)
 	turn()
-	if len(two.fenced) != n || m.eyes[1].watch == nil {
+	if len(two.fenced) != n || m.watches[1].watch == nil {
 		t.Error("a refused fence costs the watch")
 	}
 }

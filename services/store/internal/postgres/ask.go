@@ -15,25 +15,25 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/store/internal/guard"
+	"github.com/pushmesh/pushmesh/services/store/internal/dbgate"
 )
 
 // do runs f as a small statement; see as.
 func (d *DB) do(ctx context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
-	return d.as(ctx, guard.Small, f)
+	return d.as(ctx, dbgate.Small, f)
 }
 
 // as runs f on a connection of the pool, when the gate lets work of its class in, within
 // Config.Patience. Where a connection turns out to be broken (the server was restarted meanwhile)
 // it runs f once more on a new one: whatever f does must bear that.
-func (d *DB) as(ctx context.Context, class guard.Class, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
+func (d *DB) as(ctx context.Context, class dbgate.Class, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	ticket, err := d.gate.Enter(ctx, class)
 	if err != nil {
 		return err
 	}
 	began, patience := time.Now(), d.cfg.Pool.Acquire
 	if ticket.Trial {
-		patience = min(patience, guard.ProbeEvery)
+		patience = min(patience, dbgate.ProbeEvery)
 	}
 	err = d.onConn(ctx, patience, f)
 	if err != nil && away(err) && !errors.Is(err, errStarved) && ctx.Err() == nil && time.Since(began) < d.cfg.Patience/4 {
@@ -42,7 +42,7 @@ func (d *DB) as(ctx context.Context, class guard.Class, f func(ctx context.Conte
 	}
 	o := d.outcomeOf(ctx, err, time.Since(began))
 	ticket.Leave(o)
-	if o == guard.Failed {
+	if o == dbgate.Failed {
 		d.pool.Reset()
 		return unavailable(err)
 	}
@@ -51,18 +51,18 @@ func (d *DB) as(ctx context.Context, class guard.Class, f func(ctx context.Conte
 
 // outcomeOf work on the database that ended with err. A caller that gives up soon says nothing
 // about the database.
-func (d *DB) outcomeOf(ctx context.Context, err error, took time.Duration) guard.Outcome {
+func (d *DB) outcomeOf(ctx context.Context, err error, took time.Duration) dbgate.Outcome {
 	switch {
 	case err == nil:
-		return guard.Answered
+		return dbgate.Answered
 	case errors.Is(err, errStarved):
-		return guard.Starved
+		return dbgate.PoolExhausted
 	case !away(err):
-		return guard.Answered
+		return dbgate.Answered
 	case errors.Is(ctx.Err(), context.Canceled), ctx.Err() != nil && took < d.cfg.Patience/4:
-		return guard.Abandoned
+		return dbgate.Abandoned
 	}
-	return guard.Failed
+	return dbgate.Failed
 }
 
 // errStarved: the pool had no connection to give in time.
@@ -88,11 +88,11 @@ func (d *DB) onConn(ctx context.Context, patience time.Duration, f func(ctx cont
 // tx runs f in a transaction of the pool, again where the server gave it up in favour of another: f
 // must bear that.
 func (d *DB) tx(ctx context.Context, f func(ctx context.Context, tx pgx.Tx) error) error {
-	return d.txAs(ctx, guard.Small, f)
+	return d.txAs(ctx, dbgate.Small, f)
 }
 
 // txAs is tx for a class of work.
-func (d *DB) txAs(ctx context.Context, class guard.Class, f func(ctx context.Context, tx pgx.Tx) error) error {
+func (d *DB) txAs(ctx context.Context, class dbgate.Class, f func(ctx context.Context, tx pgx.Tx) error) error {
 	for tries := 0; ; tries++ {
 		err := d.as(ctx, class, func(ctx context.Context, conn *pgxpool.Conn) error {
 			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return f(ctx, tx) })
@@ -105,11 +105,11 @@ func (d *DB) txAs(ctx context.Context, class guard.Class, f func(ctx context.Con
 
 // query collects rows.
 func query[R any](ctx context.Context, d *DB, scan pgx.RowToFunc[R], sql string, args ...any) (all []R, err error) {
-	return queryAs(ctx, d, guard.Small, scan, sql, args...)
+	return queryAs(ctx, d, dbgate.Small, scan, sql, args...)
 }
 
 // queryAs is query for a class of work.
-func queryAs[R any](ctx context.Context, d *DB, class guard.Class, scan pgx.RowToFunc[R], sql string, args ...any) (all []R, err error) {
+func queryAs[R any](ctx context.Context, d *DB, class dbgate.Class, scan pgx.RowToFunc[R], sql string, args ...any) (all []R, err error) {
 	err = d.as(ctx, class, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, sql, args...)
 		if err != nil {

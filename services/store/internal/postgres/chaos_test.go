@@ -79,7 +79,7 @@ func writerOf(ctx context.Context, d *DB, id string, shard int) (backend.Writer,
 		w, err := d.OpenWriter(ctx, owner(id))
 		if err == nil {
 			var got []int
-			if got, err = w.Claim(ctx, []int{shard}); err == nil && len(got) == 1 {
+			if got, err = w.TakeShards(ctx, []int{shard}); err == nil && len(got) == 1 {
 				if err = w.Load(ctx, got, h); err == nil {
 					return w, h, nil
 				}
@@ -326,7 +326,7 @@ func TestOwnershipIsTheBackends(t *testing.T) {
 	need(t, err)
 	w2, err := d2.OpenWriter(ctx, owner("b"))
 	need(t, err)
-	if got, err := w2.Claim(ctx, []int{3}); err != nil || len(got) != 0 {
+	if got, err := w2.TakeShards(ctx, []int{3}); err != nil || len(got) != 0 {
 		t.Fatalf("a second writer claimed %v, %v", got, err)
 	}
 	need(t, w1.Commit(ctx, batch(3, h.epoch[3], 1)))
@@ -339,7 +339,7 @@ func TestOwnershipIsTheBackends(t *testing.T) {
 	if !ended {
 		t.Fatal("the first writer's backend still runs")
 	}
-	got, err := w2.Claim(ctx, []int{3})
+	got, err := w2.TakeShards(ctx, []int{3})
 	if err != nil || len(got) != 1 {
 		t.Fatalf("the second writer claimed %v, %v", got, err)
 	}

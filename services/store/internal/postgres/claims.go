@@ -51,7 +51,7 @@ func (d *DB) OpenClaims(ctx context.Context, owner backend.Owner) (backend.Claim
 	r, err := d.openClaims(ctx, owner)
 	ticket.Leave(d.outcomeOf(ctx, err, time.Since(began)))
 	if err != nil {
-		return nil, notClaimed(err)
+		return nil, claimsLost(err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,7 +130,7 @@ func (r *claimRun) take(ctx context.Context, shards []int, force bool) ([]backen
 			return taken, err
 		}
 		if !force { // another takes these shards at this moment
-			return nil, fmt.Errorf("%w: %w", backend.ErrTaken, err)
+			return nil, fmt.Errorf("%w: %w", backend.ErrShardTaken, err)
 		}
 		if _, err := r.conn.Exec(ctx, `
 			SELECT pg_terminate_backend(r.pid, $3) FROM pushmesh.claim_run AS r JOIN pg_stat_activity AS a ON a.pid = r.pid AND a.backend_start = r.backend_start
@@ -158,7 +158,7 @@ func (r *claimRun) takeOnce(ctx context.Context, shards []int, force bool) (take
 	case last == "fenced":
 		return nil, backend.ErrFenced
 	case last == "taken":
-		return nil, backend.ErrTaken
+		return nil, backend.ErrShardTaken
 	case len(taken) != len(shards):
 		return nil, fmt.Errorf("%d shards of claims asked for, %d found", len(shards), len(taken))
 	}
@@ -245,22 +245,22 @@ func (r *claimRun) use(ctx context.Context, f func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.failed {
-		return notClaimed(errors.New("the run has ended"))
+		return claimsLost(errors.New("the run has ended"))
 	}
 	if err := ctx.Err(); err != nil {
 		r.lose()
-		return notClaimed(err)
+		return claimsLost(err)
 	}
 	err := f()
 	switch {
-	case err == nil, errors.Is(err, backend.ErrTaken):
+	case err == nil, errors.Is(err, backend.ErrShardTaken):
 		return err
 	}
 	r.lose()
 	if errors.Is(err, backend.ErrFenced) {
 		return err
 	}
-	return notClaimed(err)
+	return claimsLost(err)
 }
 
 // lose gives the run up. r.mu is held. Its backend may live on for a while: the next run of this
@@ -276,8 +276,8 @@ func (r *claimRun) lose() {
 	r.db.remains = append(r.db.remains, r.process)
 }
 
-// notClaimed is what callers see of whatever went wrong.
-func notClaimed(err error) error {
+// claimsLost is what callers see of whatever went wrong.
+func claimsLost(err error) error {
 	if guarded, ok := errors.AsType[*code.Error](err); ok && guarded.Code == wirev1.Code_CODE_UNAVAILABLE {
 		return err
 	}

@@ -118,7 +118,7 @@ func TestClaimsThatAreBeingTakenAreTaken(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `SELECT FROM pushmesh.claim_shard WHERE shard = 4 FOR UPDATE`)
 	need(t, err)
 	none := func(backend.ClaimPlace) {}
-	if _, _, err := r.Take(t.Context(), []int{4, 3}, false, none); !errors.Is(err, backend.ErrTaken) {
+	if _, _, err := r.Take(t.Context(), []int{4, 3}, false, none); !errors.Is(err, backend.ErrShardTaken) {
 		t.Errorf("got %v, want ErrTaken", err)
 	}
 	need(t, tx.Rollback(t.Context()))

@@ -143,7 +143,7 @@ func (w *writer) commit(ctx context.Context, b *backend.Batch) error {
 		return fmt.Errorf("%w: postgres: %w", backend.ErrNotCommitted, err)
 	}
 	sent := !pgconn.SafeToRetry(err)
-	w.lose()
+	w.markLost()
 	if !sent {
 		return fmt.Errorf("%w: postgres: %w", backend.ErrLost, err)
 	}
@@ -159,7 +159,7 @@ func (w *writer) alive(ctx context.Context) error {
 	began := time.Now()
 	if err := w.conn.Ping(ctx); err != nil {
 		w.db.noted(ctx, err, time.Since(began))
-		w.lose()
+		w.markLost()
 		return fmt.Errorf("%w: postgres: %w", backend.ErrLost, err)
 	}
 	return nil

@@ -10,12 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
-	"github.com/pushmesh/pushmesh/services/store/internal/guard"
+	"github.com/pushmesh/pushmesh/services/store/internal/dbgate"
 )
 
 // Owners reads the record; the locks are what counts.
 func (d *DB) Owners(ctx context.Context) ([]backend.Ownership, error) {
-	return queryAs(ctx, d, guard.Vital, scanOwnership, `SELECT shard, store_id, incarnation, address FROM pushmesh.owner ORDER BY shard`)
+	return queryAs(ctx, d, dbgate.Vital, scanOwnership, `SELECT shard, store_id, incarnation, address FROM pushmesh.owner ORDER BY shard`)
 }
 
 func scanOwnership(row pgx.CollectableRow) (o backend.Ownership, err error) {
@@ -31,7 +31,7 @@ func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) erro
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		live, err := queryAs(ctx, d, guard.Vital, pgx.RowTo[bool], `
+		live, err := queryAs(ctx, d, dbgate.Vital, pgx.RowTo[bool], `
 			SELECT a.backend_start IS NOT NULL AND pg_terminate_backend(a.pid) FROM pushmesh.writer AS w
 			JOIN pg_stat_activity AS a ON `+sameBackend+`
 			WHERE w.store_id = $1 AND w.incarnation = $2`, storeID, int64(incarnation))
@@ -47,7 +47,7 @@ func (d *DB) Fence(ctx context.Context, storeID string, incarnation uint64) erro
 			return fmt.Errorf("postgres: fence %s: %d backends still run: %w", storeID, len(live), ctx.Err())
 		}
 	}
-	return d.txAs(ctx, guard.Vital, func(ctx context.Context, tx pgx.Tx) error {
+	return d.txAs(ctx, dbgate.Vital, func(ctx context.Context, tx pgx.Tx) error {
 		var q pgx.Batch
 		q.Queue(`DELETE FROM pushmesh.writer AS w WHERE store_id = $1 AND incarnation = $2 AND NOT EXISTS (
 			SELECT FROM pg_stat_activity AS a WHERE `+sameBackend+`)`, storeID, int64(incarnation))

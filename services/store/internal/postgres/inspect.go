@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/services/store/internal/guard"
+	"github.com/pushmesh/pushmesh/services/store/internal/dbgate"
 )
 
 // inspected are the settings that an installation is judged by. What a server does not know is left
@@ -20,7 +20,7 @@ var inspected = []string{
 // Inspect asks the server what it is set to.
 func (d *DB) Inspect(ctx context.Context) []*meshv1.InspectedDatabase {
 	found := &meshv1.InspectedDatabase{Name: Home, Kind: "postgres", NoFsyncAllowed: d.cfg.AllowNoFsync, StoreConnections: uint32(d.cfg.Pool.Max + d.writing())}
-	err := d.as(ctx, guard.Small, func(ctx context.Context, conn *pgxpool.Conn) error { return d.inspect(ctx, conn, found) })
+	err := d.as(ctx, dbgate.Small, func(ctx context.Context, conn *pgxpool.Conn) error { return d.inspect(ctx, conn, found) })
 	if err != nil {
 		found = &meshv1.InspectedDatabase{Name: Home, Kind: "postgres", Problem: err.Error()}
 	}

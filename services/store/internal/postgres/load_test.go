@@ -55,7 +55,7 @@ func TestALoadBesideAFold(t *testing.T) {
 
 		n, err := d.OpenWriter(t.Context(), owner("b"))
 		need(t, err)
-		_, err = n.Claim(t.Context(), []int{3})
+		_, err = n.TakeShards(t.Context(), []int{3})
 		need(t, err)
 		var statements atomic.Uint64
 		var sql string
@@ -122,7 +122,7 @@ func claimed(t *testing.T, d *DB, shards ...int) (backend.Writer, *loaded) {
 	t.Helper()
 	w, err := d.OpenWriter(t.Context(), owner("a"))
 	need(t, err)
-	got, err := w.Claim(t.Context(), shards)
+	got, err := w.TakeShards(t.Context(), shards)
 	need(t, err)
 	if len(got) != len(shards) {
 		t.Fatalf("claimed %v of %v", got, shards)

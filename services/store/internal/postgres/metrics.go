@@ -8,7 +8,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/store/internal/guard"
+	"github.com/pushmesh/pushmesh/services/store/internal/dbgate"
 )
 
 var (
@@ -28,7 +28,7 @@ var (
 // poolStats reads the pool and the gate at each scrape.
 type poolStats struct {
 	pool *pgxpool.Pool
-	gate *guard.Gate
+	gate *dbgate.Gate
 	// pages and folder of cursors.
 	pages  *pages
 	folder *folder
@@ -64,7 +64,7 @@ func (s poolStats) Collect(out chan<- prometheus.Metric) {
 	gauge(connsDesc, float64(stat.AcquiredConns()), "used")
 	gauge(connsDesc, float64(stat.ConstructingConns()), "connecting")
 	gauge(connsDesc, float64(stat.TotalConns()), "total")
-	for _, c := range guard.Classes() {
+	for _, c := range dbgate.Classes() {
 		gauge(busyDesc, float64(status.Busy[c]), c.String())
 		gauge(waitingDesc, float64(status.Waiting[c]), c.String())
 	}
@@ -76,7 +76,7 @@ func (s poolStats) Collect(out chan<- prometheus.Metric) {
 	counter(foldsDesc, float64(s.folder.folds.Load()), "folded")
 	counter(foldsDesc, float64(s.folder.forced.Load()), "forced")
 	gauge(limitDesc, float64(status.Limit))
-	for _, state := range []guard.State{guard.Closed, guard.HalfOpen, guard.Open} {
+	for _, state := range []dbgate.State{dbgate.Closed, dbgate.HalfOpen, dbgate.Open} {
 		is := 0.0
 		if status.Breaker == state {
 			is = 1

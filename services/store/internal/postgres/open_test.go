@@ -138,7 +138,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	need(t, err)
 	w, err := d.OpenWriter(t.Context(), owner("a"))
 	need(t, err)
-	_, err = w.Claim(t.Context(), []int{1, 2})
+	_, err = w.TakeShards(t.Context(), []int{1, 2})
 	need(t, err)
 	_, err = d.OpenClaims(t.Context(), owner("a"))
 	need(t, err)

@@ -64,7 +64,7 @@ func (o *outbox) begin(ctx context.Context, owner backend.Owner) (err error) {
 		return fmt.Errorf("postgres: lock the outbox: %w", err)
 	}
 	if !mine {
-		return backend.ErrHeld
+		return backend.ErrOtherReader
 	}
 	if _, err := o.conn.Exec(ctx, recordWriter,
 		o.process.pid, o.process.start, owner.StoreID, int64(owner.Incarnation)); err != nil {

@@ -166,7 +166,7 @@ func TestTheOutboxHasOneReader(t *testing.T) {
 	d, url := withOutbox(t)
 	conn := connectTo(t, url)
 	first := openOutbox(t, d, "a")
-	if _, err := d.OpenOutbox(t.Context(), owner("b")); !errors.Is(err, backend.ErrHeld) {
+	if _, err := d.OpenOutbox(t.Context(), owner("b")); !errors.Is(err, backend.ErrOtherReader) {
 		t.Fatalf("a second reader: %v", err)
 	}
 	do(t, conn, `SELECT pushmesh.publish('room/1', '1')`, `SELECT pushmesh.publish('room/1', '2')`)

@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/pushmesh/pushmesh/services/store/internal/guard"
+	"github.com/pushmesh/pushmesh/services/store/internal/dbgate"
 )
 
 // Pool says how many connections there are beside those of the writers, and for what. Zero values
 // stand for the defaults in brackets.
 type Pool struct {
-	// Min [2] connections are kept, Max [20] may be open, of which guard.Reserved are for what is
+	// Min [2] connections are kept, Max [20] may be open, of which dbgate.Reserved are for what is
 	// vital.
 	Min, Max int
 	// Reads [4] of them may read the log at a time.
@@ -41,8 +41,8 @@ func (p Pool) withDefaults() Pool {
 	return p
 }
 
-func (p Pool) gate(now func() time.Time) *guard.Gate {
-	return guard.New(guard.Config{Name: "postgres", Conns: p.Max, Reads: p.Reads, Acquire: p.Acquire, Fixed: p.Fixed, Now: now})
+func (p Pool) gate(now func() time.Time) *dbgate.Gate {
+	return dbgate.New(dbgate.Config{Name: "postgres", Conns: p.Max, Reads: p.Reads, Acquire: p.Acquire, Fixed: p.Fixed, Now: now})
 }
 
 func poolConfig(cfg Config) (*pgxpool.Config, error) {

@@ -118,10 +118,10 @@ func TestAPoolerInSessionMode(t *testing.T) {
 			}
 			need(t, mine.Fence(t.Context(), a.Run(), still(t, mine, a.Run()).Mark))
 			hasOf3(t, v, 3)
-			if _, err := w.Claim(t.Context(), []int{3}); !errors.Is(err, backend.ErrLost) {
+			if _, err := w.TakeShards(t.Context(), []int{3}); !errors.Is(err, backend.ErrLost) {
 				t.Errorf("a fenced writer claims: %v", err)
 			}
-			need(t, v.Release(t.Context(), []int{3}))
+			need(t, v.ReleaseShards(t.Context(), []int{3}))
 
 			// The next run dies without a word, and the one after it is given its backends.
 			a.Incarnation = 2

@@ -1,7 +1,7 @@
 // Package postgres is the store's backend for production: backend.Backend on PostgreSQL 14 or
 // newer, through pgx.
 //
-// Reads and sessions go through a pool behind a guard.Gate. Each Writer has a connection of its
+// Reads and sessions go through a pool behind a dbgate.Gate. Each Writer has a connection of its
 // own, whose backend holds an advisory lock for every shard that the writer owns: when that
 // connection is gone, so is the right to append.
 package postgres
@@ -26,7 +26,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
-	"github.com/pushmesh/pushmesh/services/store/internal/guard"
+	"github.com/pushmesh/pushmesh/services/store/internal/dbgate"
 )
 
 // Bounds of waiting.
@@ -70,7 +70,7 @@ type DB struct {
 	conns  *pgx.ConnConfig // what each connection is made with, by session
 	pooled bool            // a pooler is between, in session mode; settled by Open
 	pool   *pgxpool.Pool
-	gate   *guard.Gate
+	gate   *dbgate.Gate
 	// committed is when the last commit succeeded, in microseconds.
 	committed atomic.Int64
 	full      atomic.Pointer[error] // why nothing can be written (a full disk); nil: it can
@@ -155,7 +155,7 @@ func (d *DB) check(ctx context.Context) error {
 
 // Time is the server's clock.
 func (d *DB) Time(ctx context.Context) (uint64, error) {
-	all, err := queryAs(ctx, d, guard.Vital, pgx.RowTo[int64], `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`)
+	all, err := queryAs(ctx, d, dbgate.Vital, pgx.RowTo[int64], `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`)
 	if err != nil {
 		return 0, fmt.Errorf("postgres: time: %w", err)
 	}
@@ -165,7 +165,7 @@ func (d *DB) Time(ctx context.Context) (uint64, error) {
 // Ping reports whether the database answers, and whether it can be written to again where it could
 // not.
 func (d *DB) Ping(ctx context.Context) error {
-	return d.as(ctx, guard.Vital, func(ctx context.Context, conn *pgxpool.Conn) error {
+	return d.as(ctx, dbgate.Vital, func(ctx context.Context, conn *pgxpool.Conn) error {
 		full := d.full.Load()
 		if full == nil {
 			return conn.Ping(ctx)

@@ -18,7 +18,7 @@ func claims(t *testing.T, d *DB) error {
 		return err
 	}
 	defer func() { need(t, w.Close()) }()
-	_, err = w.Claim(t.Context(), []int{3})
+	_, err = w.TakeShards(t.Context(), []int{3})
 	return err
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
-	"github.com/pushmesh/pushmesh/services/store/internal/guard"
+	"github.com/pushmesh/pushmesh/services/store/internal/dbgate"
 )
 
 // A page of runs is read whole before visit sees it, so that a slow reader holds no connection: a
@@ -39,7 +39,7 @@ type on func(ctx context.Context, f func(ctx context.Context, conn querier) erro
 
 // ReadRuns asks each slice's index once for every page.
 func (d *DB) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
-	return readRunsOn(ctx, d.lend(guard.Reads), topic, epoch, from, to, visit)
+	return readRunsOn(ctx, d.lend(dbgate.Reads), topic, epoch, from, to, visit)
 }
 
 // ReadRuns reads on the writer's own connection.
@@ -47,7 +47,7 @@ func (w *writer) ReadRuns(ctx context.Context, topic string, epoch, from, to uin
 	return readRunsOn(ctx, w.lend, topic, epoch, from, to, visit)
 }
 
-func (d *DB) lend(class guard.Class) on {
+func (d *DB) lend(class dbgate.Class) on {
 	return func(ctx context.Context, f func(ctx context.Context, conn querier) error) error {
 		return d.as(ctx, class, func(ctx context.Context, conn *pgxpool.Conn) error { return f(ctx, conn) })
 	}
@@ -137,7 +137,7 @@ func (d *DB) Oldest(ctx context.Context, questions []backend.OldestQuestion) ([]
 
 // Keys looks in both classes; slices that ended are not looked at.
 func (d *DB) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error) {
-	return keysOn(ctx, d.lend(guard.Small), hashes, now)
+	return keysOn(ctx, d.lend(dbgate.Small), hashes, now)
 }
 
 // Keys asks on the writer's own connection.

@@ -32,7 +32,7 @@ func opened(t *testing.T, d *DB, owner backend.Owner) *writer {
 // hasOf3 asks a writer for shard 3 and wants it to have got these.
 func hasOf3(t *testing.T, w *writer, want ...int) {
 	t.Helper()
-	got, err := w.Claim(t.Context(), []int{3})
+	got, err := w.TakeShards(t.Context(), []int{3})
 	need(t, err)
 	if len(got) != len(want) {
 		t.Fatalf("%s has %v, want %v", w.owner.StoreID, got, want)

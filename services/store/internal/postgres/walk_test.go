@@ -345,7 +345,7 @@ func TestAClaimThatFailedHalfwayIsNotBelieved(t *testing.T) {
 			pgtest.Exec(t, url, `UPDATE pushmesh.shard SET held = false WHERE shard = 3`)
 			return pgtest.Refused
 		})
-		got, err := w.Claim(t.Context(), []int{3})
+		got, err := w.TakeShards(t.Context(), []int{3})
 		wire.Judge(nil)
 		if !met {
 			need(t, err)
@@ -356,7 +356,7 @@ func TestAClaimThatFailedHalfwayIsNotBelieved(t *testing.T) {
 		if !errors.Is(err, backend.ErrLost) {
 			t.Errorf("a claim whose statement %d failed (%s): %v, %v, want ErrLost", n, sql, got, err)
 		}
-		if got, err := w.Claim(t.Context(), []int{3}); err == nil && len(got) > 0 {
+		if got, err := w.TakeShards(t.Context(), []int{3}); err == nil && len(got) > 0 {
 			t.Errorf("the claim after one whose statement %d failed: %v, though the shard's data is in another database", n, got)
 		}
 		next, err := d.OpenWriter(t.Context(), owner("b"))

@@ -51,13 +51,13 @@ func TestAWatchSeesWhatRunsDo(t *testing.T) {
 	w, err := d.OpenWriter(t.Context(), b)
 	need(t, err)
 	defer func() { need(t, w.Close()) }()
-	_, err = w.Claim(t.Context(), []int{1, 2})
+	_, err = w.TakeShards(t.Context(), []int{1, 2})
 	need(t, err)
 
 	before := still(t, mine, b.Run())
 	for what, does := range map[string]func() error{
 		"a look": func() error { _, err := theirs.Look(t.Context()); return err },
-		"a lane that asks whether its writer is good": func() error { _, err := w.Claim(t.Context(), nil); return err },
+		"a lane that asks whether its writer is good": func() error { _, err := w.TakeShards(t.Context(), nil); return err },
 	} {
 		need(t, does())
 		after := still(t, mine, b.Run())
@@ -80,7 +80,7 @@ func TestAWatchSeesWhatRunsDo(t *testing.T) {
 		t.Error("a fenced store can look")
 	}
 	need(t, theirs.Close())
-	if _, err := w.Claim(t.Context(), nil); !errors.Is(err, backend.ErrLost) {
+	if _, err := w.TakeShards(t.Context(), nil); !errors.Is(err, backend.ErrLost) {
 		t.Errorf("a fenced writer: %v", err)
 	}
 	need(t, mine.Fence(t.Context(), b.Run(), "")) // nobody left: no error

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
-	"github.com/pushmesh/pushmesh/services/store/internal/guard"
+	"github.com/pushmesh/pushmesh/services/store/internal/dbgate"
 )
 
 // lockClass is the first key of the advisory locks; the second is the shard.
@@ -45,7 +45,7 @@ func (d *DB) OpenWriter(ctx context.Context, owner backend.Owner) (backend.Write
 	w, err := d.openWriter(ctx, owner)
 	o := d.outcomeOf(ctx, err, time.Since(began))
 	ticket.Leave(o)
-	if o == guard.Failed {
+	if o == dbgate.Failed {
 		err = unavailable(err)
 	}
 	if err != nil {
@@ -128,19 +128,19 @@ func record(b *pgx.Batch, p process, owner backend.Owner) {
 	b.Queue(recordWriter, p.pid, p.start, owner.StoreID, int64(owner.Incarnation))
 }
 
-// Claim takes the locks that are free. Without shards it is a question whether the connection still
-// stands.
-func (w *writer) Claim(ctx context.Context, shards []int) (got []int, err error) {
+// TakeShards takes the locks that are free. Without shards it is a question whether the connection
+// still stands.
+func (w *writer) TakeShards(ctx context.Context, shards []int) (got []int, err error) {
 	err = w.useWhole(ctx, w.db.cfg.Patience, func(ctx context.Context) error {
-		got, err = w.claim(ctx, shards)
+		got, err = w.takeShards(ctx, shards)
 		return err
 	})
 	return got, err
 }
 
-// claimShards locks the shards whose data is here, and puts their owner on record in the same
+// takeShardsSQL locks the shards whose data is here, and puts their owner on record in the same
 // statement: whoever has a lock can be fenced, were it frozen right after.
-const claimShards = `
+const takeShardsSQL = `
 	WITH here AS MATERIALIZED (SELECT shard FROM pushmesh.shard WHERE shard = ANY($2) AND held),
 	locked AS MATERIALIZED (SELECT shard FROM here WHERE pg_try_advisory_lock($1, shard))
 	INSERT INTO pushmesh.owner (shard, store_id, incarnation, address) SELECT shard, $3, $4, $5 FROM locked ORDER BY shard
@@ -148,7 +148,7 @@ const claimShards = `
 		address = excluded.address, claimed_at = excluded.claimed_at
 	RETURNING shard`
 
-func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error) {
+func (w *writer) takeShards(ctx context.Context, shards []int) (got []int, err error) {
 	if len(shards) == 0 {
 		return nil, w.conn.Ping(ctx)
 	}
@@ -158,7 +158,7 @@ func (w *writer) claim(ctx context.Context, shards []int) (got []int, err error)
 			ask = append(ask, int32(s))
 		}
 	}
-	rows, err := w.conn.Query(ctx, claimShards, int32(lockClass), ask, w.owner.StoreID, int64(w.owner.Incarnation), w.owner.Address)
+	rows, err := w.conn.Query(ctx, takeShardsSQL, int32(lockClass), ask, w.owner.StoreID, int64(w.owner.Incarnation), w.owner.Address)
 	var shard int32
 	var fresh []int32
 	if err := each(rows, err, []any{&shard}, func() { fresh = append(fresh, shard) }); err != nil {
@@ -190,15 +190,15 @@ func (w *writer) releaseMoved(ctx context.Context, locked []int32) error {
 	if err := each(rows, err, []any{&shard}, func() { moved = append(moved, shard) }); err != nil || len(moved) == 0 {
 		return err
 	}
-	return w.release(ctx, moved)
+	return w.releaseShards(ctx, moved)
 }
 
-// Release gives shards back: the record first, so that a successor's is never deleted.
-func (w *writer) Release(ctx context.Context, shards []int) error {
-	return w.useWhole(ctx, w.db.cfg.Patience, func(ctx context.Context) error { return w.release(ctx, shards) })
+// ReleaseShards gives shards back: the record first, so that a successor's is never deleted.
+func (w *writer) ReleaseShards(ctx context.Context, shards []int) error {
+	return w.useWhole(ctx, w.db.cfg.Patience, func(ctx context.Context) error { return w.releaseShards(ctx, shards) })
 }
 
-func (w *writer) release(ctx context.Context, shards []int) error {
+func (w *writer) releaseShards(ctx context.Context, shards []int) error {
 	var mine []int32
 	for _, s := range shards {
 		if w.owned[s] {
@@ -236,7 +236,7 @@ func (w *writer) Close() error {
 	for s := range w.owned {
 		all = append(all, s)
 	}
-	err := w.release(ctx, all)
+	err := w.releaseShards(ctx, all)
 	if err == nil {
 		_, err = w.conn.Exec(ctx, `DELETE FROM pushmesh.writer WHERE pid = $1 AND backend_start = $2`, w.process.pid, w.process.start)
 	}
@@ -268,7 +268,7 @@ func (w *writer) use(ctx context.Context, timeout time.Duration, f func(ctx cont
 		return nil
 	}
 	if w.broken(err) {
-		w.lose()
+		w.markLost()
 		return fmt.Errorf("%w: postgres: %w", backend.ErrLost, err)
 	}
 	return fmt.Errorf("postgres: %w", err)
@@ -280,7 +280,7 @@ func (w *writer) useWhole(ctx context.Context, timeout time.Duration, f func(ctx
 	return w.use(ctx, timeout, func(ctx context.Context) error {
 		err := f(ctx)
 		if err != nil {
-			w.lose()
+			w.markLost()
 		}
 		return err
 	})
@@ -291,7 +291,7 @@ func (w *writer) usable() error {
 		return fmt.Errorf("%w: the writer is closed", backend.ErrLost)
 	}
 	if w.failed || w.conn.IsClosed() {
-		w.lose()
+		w.markLost()
 		return fmt.Errorf("%w: the connection is gone", backend.ErrLost)
 	}
 	return nil
@@ -305,9 +305,9 @@ func (w *writer) broken(err error) bool {
 	return w.conn.IsClosed() || away(err)
 }
 
-// lose gives the writer up. w.mu is held. Its backend may live on for a while, with locks: the next
-// writer ends it.
-func (w *writer) lose() {
+// markLost gives the writer up. w.mu is held. Its backend may live on for a while, with locks: the
+// next writer ends it.
+func (w *writer) markLost() {
 	if w.failed {
 		return
 	}

@@ -49,7 +49,7 @@ func (s *Schedule) fire() {
 			if w == nil {
 				break
 			}
-			if s.claims[w.Shard] == 0 { // its new owner appends it
+			if s.ownerships[w.Shard] == 0 { // its new owner appends it
 				s.shelf.drop(w)
 				continue
 			}
@@ -81,7 +81,7 @@ func (s *Schedule) settle() {
 			if !res.r.GetDuplicate() {
 				s.metrics.late.Observe(max(0, now.Sub(time.UnixMicro(int64(w.Due))).Seconds()))
 			}
-		case s.claims[w.Shard] == 0:
+		case s.ownerships[w.Shard] == 0:
 			s.shelf.drop(w)
 		default:
 			if w.tries == 0 {

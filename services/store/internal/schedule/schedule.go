@@ -20,20 +20,20 @@ import (
 const (
 	// horizon is how far ahead messages are read; half of it before the end they are read on.
 	horizon = time.Minute
-	// tick bounds how late a shard claimed anew is noticed.
+	// tick bounds how late a shard that was taken again is noticed.
 	tick = 50 * time.Millisecond
 	// readRetry is when to read again after the database failed.
 	readRetry = 250 * time.Millisecond
 )
 
-// Claims says which shards are owned, by a number that is another one where a shard was owned anew
-// (shardlog.Log.Claims).
-type Claims func(dst []uint64)
+// Ownerships writes for each shard a number that is 0 where it is not owned and differs each time
+// it is taken (shardlog.Log.Ownerships).
+type Ownerships func(dst []uint64)
 
 // Config of a Schedule.
 type Config struct {
-	Backend backend.Schedules
-	Claims  Claims
+	Backend    backend.Schedules
+	Ownerships Ownerships
 	// Append appends and has the messages routed (dispatch.Dispatcher).
 	Append   func(items []*meshv1.AppendItem, sink shardlog.Sink)
 	Now      func() time.Time
@@ -57,17 +57,17 @@ type Schedule struct {
 	missed   bool                // there were more than could be kept
 	results  []result
 
-	shelf    shelf // the goroutine's own, as is all below
-	claims   []uint64
-	before   []uint64
-	nextRead time.Time
+	shelf            shelf // the goroutine's own, as is all below
+	ownerships       []uint64
+	ownershipsBefore []uint64
+	nextRead         time.Time
 }
 
 // New makes a schedule; what Added is told before Start counts.
 func New(cfg Config) *Schedule {
 	return &Schedule{
 		cfg: cfg, metrics: newMetrics(cfg.Registry), kick: make(chan struct{}, 1), shelf: newShelf(),
-		claims: make([]uint64, topic.Shards), before: make([]uint64, topic.Shards),
+		ownerships: make([]uint64, topic.Shards), ownershipsBefore: make([]uint64, topic.Shards),
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *Schedule) run(ctx context.Context) {
 
 // turn does what there is to do now; true: there is more to read at once.
 func (s *Schedule) turn(ctx context.Context) (more bool) {
-	s.own()
+	s.updateOwnerships()
 	s.settle()
 	s.fire()
 	more = s.read(ctx)
@@ -141,13 +141,13 @@ func (s *Schedule) turn(ctx context.Context) (more bool) {
 	return more
 }
 
-// own looks which shards are this store's. Where one was claimed, everything is read from the
-// beginning: another store may have brought or taken messages meanwhile.
-func (s *Schedule) own() {
-	s.before, s.claims = s.claims, s.before
-	s.cfg.Claims(s.claims)
-	for n, claim := range s.claims {
-		if claim != 0 && claim != s.before[n] {
+// updateOwnerships looks which shards are this store's. Where one was taken, everything is read
+// from the beginning: another store may have brought or taken messages meanwhile.
+func (s *Schedule) updateOwnerships() {
+	s.ownershipsBefore, s.ownerships = s.ownerships, s.ownershipsBefore
+	s.cfg.Ownerships(s.ownerships)
+	for n, claim := range s.ownerships {
+		if claim != 0 && claim != s.ownershipsBefore[n] {
 			s.shelf.forget()
 			s.nextRead = time.Time{}
 			return
@@ -156,7 +156,7 @@ func (s *Schedule) own() {
 }
 
 func (s *Schedule) owned() (shards []int) {
-	for n, claim := range s.claims {
+	for n, claim := range s.ownerships {
 		if claim != 0 {
 			shards = append(shards, n)
 		}
@@ -175,7 +175,7 @@ func (s *Schedule) read(ctx context.Context) (more bool) {
 		return false
 	}
 	to, limit := s.micros(now.Add(horizon)), s.shelf.page
-	page, err := s.cfg.Backend.ReadScheduled(ctx, shards, s.shelf.through, to, limit)
+	page, err := s.cfg.Backend.ReadScheduled(ctx, shards, s.shelf.completeUntil, to, limit)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.cfg.Logger.Warn("reading scheduled messages failed", "error", err)
@@ -199,7 +199,7 @@ func (s *Schedule) take() {
 		return
 	}
 	for i := range fresh {
-		if s.claims[fresh[i].Shard] != 0 {
+		if s.ownerships[fresh[i].Shard] != 0 {
 			s.shelf.put(&fresh[i])
 		}
 	}

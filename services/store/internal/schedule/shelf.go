@@ -28,11 +28,11 @@ type waiting struct {
 
 // shelf holds the messages due next. Those of owned shards up to through are all here, or gone.
 type shelf struct {
-	through backend.ScheduledID
-	queue   queue
-	known   map[[16]byte]*waiting // in the queue or flying
-	bytes   int
-	page    int
+	completeUntil backend.ScheduledID
+	queue         queue
+	known         map[[16]byte]*waiting // in the queue or flying
+	bytes         int
+	page          int
 }
 
 func newShelf() shelf { return shelf{known: map[[16]byte]*waiting{}, page: firstPage} }
@@ -53,7 +53,7 @@ func (s *shelf) forget() {
 		s.drop(w)
 	}
 	s.queue = nil
-	s.through = backend.ScheduledID{}
+	s.completeUntil = backend.ScheduledID{}
 }
 
 func (s *shelf) drop(w *waiting) {
@@ -63,7 +63,7 @@ func (s *shelf) drop(w *waiting) {
 
 // wants reports whether to read on: there is room, and what is known does not reach to a time.
 func (s *shelf) wants(to uint64) bool {
-	return s.through.Due < to && len(s.known) < mostHeld/2 && s.bytes < mostBytes/2
+	return s.completeUntil.Due < to && len(s.known) < mostHeld/2 && s.bytes < mostBytes/2
 }
 
 // add puts a page on the shelf, read with a limit and up to a time.
@@ -71,11 +71,11 @@ func (s *shelf) add(page []backend.Scheduled, limit int, to uint64) {
 	size := 0
 	for i := range page {
 		size += len(page[i].Body)
-		s.through = page[i].ScheduledID
+		s.completeUntil = page[i].ScheduledID
 		s.put(&page[i])
 	}
 	if len(page) < limit {
-		s.through = backend.ScheduledID{Due: to, MessageID: [16]byte{
+		s.completeUntil = backend.ScheduledID{Due: to, MessageID: [16]byte{
 			math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8,
 			math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8, math.MaxUint8,
 		}}
@@ -89,7 +89,7 @@ func (s *shelf) add(page []backend.Scheduled, limit int, to uint64) {
 
 // put holds a message, unless it is held, or is to be read later.
 func (s *shelf) put(m *backend.Scheduled) {
-	if s.known[m.MessageID] != nil || order(m.ScheduledID, s.through) > 0 {
+	if s.known[m.MessageID] != nil || order(m.ScheduledID, s.completeUntil) > 0 {
 		return
 	}
 	w := &waiting{Scheduled: *m, tryAt: m.Due}
@@ -113,7 +113,7 @@ func (s *shelf) trim() {
 	}
 	clear(s.queue[keep:])
 	s.queue = s.queue[:keep]
-	s.through = s.queue[keep-1].ScheduledID
+	s.completeUntil = s.queue[keep-1].ScheduledID
 	heap.Init(&s.queue)
 }
 

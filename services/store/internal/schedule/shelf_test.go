@@ -76,7 +76,7 @@ func TestWhatIsDueIsAppended(t *testing.T) {
 		claims := make([]uint64, 4)
 		s := New(Config{
 			Backend: db, Append: db.append, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
-			Claims: func(dst []uint64) { copy(dst, claims) },
+			Ownerships: func(dst []uint64) { copy(dst, claims) },
 		})
 		dues, claim := map[[16]byte]uint64{}, uint64(0)
 		turn := func() {
@@ -145,10 +145,10 @@ func TestShelfIsBounded(t *testing.T) {
 			t.Fatalf("%d are held", s.held())
 		}
 	}
-	if s.through.Due >= 100_003 || len(s.queue) != s.held() || s.held() < mostHeld/2-1 {
-		t.Fatalf("%d held, through %d", s.held(), s.through.Due)
+	if s.completeUntil.Due >= 100_003 || len(s.queue) != s.held() || s.held() < mostHeld/2-1 {
+		t.Fatalf("%d held, through %d", s.held(), s.completeUntil.Due)
 	}
-	later := s.through
+	later := s.completeUntil
 	later.Due++
 	s.put(&backend.Scheduled{ScheduledID: later})
 	if s.known[later.MessageID] != nil && s.known[later.MessageID].Due == later.Due {
@@ -162,7 +162,7 @@ func TestShelfIsBounded(t *testing.T) {
 		last = w.Due
 		s.drop(w)
 	}
-	if s.held() != 0 || s.bytes != 0 || last > s.through.Due {
+	if s.held() != 0 || s.bytes != 0 || last > s.completeUntil.Due {
 		t.Errorf("%d held, %d bytes, last %d", s.held(), s.bytes, last)
 	}
 }

@@ -30,10 +30,10 @@ func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequ
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "lease_ms is more than a minute")
 	}
 	k := lease.Key{User: req.GetUser(), Name: req.GetName()}
-	claim := s.cfg.Log.Claim(topic.SessionShard(k.User, k.Name))
+	claim := s.cfg.Log.Ownership(topic.SessionShard(k.User, k.Name))
 	verdict, holder, last := s.leases.Begin(time.Now(), k, req.GetEdgeId(), claim)
 	switch verdict {
-	case lease.Held:
+	case lease.OtherEdge:
 		return &meshv1.AttachSessionResponse{PreviousEdge: holder}, nil
 	case lease.Busy:
 		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, busyAfter, "the lease is being granted")
@@ -82,12 +82,12 @@ func (s *Service) renew(ctx context.Context, edge string, l *meshv1.RenewLeasesR
 		return err
 	}
 	k := lease.Key{User: l.GetUser(), Name: l.GetName()}
-	claim := s.cfg.Log.Claim(topic.SessionShard(k.User, k.Name))
+	claim := s.cfg.Log.Ownership(topic.SessionShard(k.User, k.Name))
 	if s.leases.Renew(k, edge, claim, l.GetGeneration(), time.Now().Add(length)) {
 		return nil
 	}
 	switch verdict, _, _ := s.leases.Begin(time.Now(), k, edge, claim); verdict {
-	case lease.Held:
+	case lease.OtherEdge:
 		return code.New(wirev1.Code_CODE_SESSION_TAKEN_OVER, "another edge has the lease")
 	case lease.Busy:
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, busyAfter, "the lease is being granted")

@@ -58,7 +58,7 @@ func (l *lane) checkpointAll() {
 func (l *lane) beginCheckpoint() {
 	c, now := &l.checkpoints, l.now()
 	l.forget(now, 0)
-	rest := l.state.dirty()
+	rest := l.state.changed()
 	if c.rest != nil { // one was under way: its states are still to be stored
 		rest.Shards = append(c.rest.Shards, rest.Shards...)
 		rest.Topics = append(c.rest.Topics, rest.Topics...)
@@ -88,16 +88,16 @@ func (l *lane) storePart() {
 	switch {
 	case err == nil:
 	case errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnknown):
-		l.lose(err)
+		l.dropWriter(err)
 	default:
 		l.log.Warn("a checkpoint failed", "error", err)
 		c.rest = nil
-		l.state.soil()
+		l.state.markChanged()
 	}
 }
 
-// dirty is a copy of what changed since the last call.
-func (s *state) dirty() *backend.Checkpoint {
+// changed is a copy of what changed since the last call.
+func (s *state) changed() *backend.Checkpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &backend.Checkpoint{}
@@ -126,9 +126,9 @@ func (s *state) dirty() *backend.Checkpoint {
 	return c
 }
 
-// soil marks everything as changed: a checkpoint failed, and the next one must not leave out what
-// this one held.
-func (s *state) soil() {
+// markChanged marks everything as changed: a checkpoint failed, and the next one must not leave out
+// what this one held.
+func (s *state) markChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sh := range s.shards {

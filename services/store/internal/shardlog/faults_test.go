@@ -116,7 +116,7 @@ func (w *faultyWriter) Commit(ctx context.Context, b *backend.Batch) error {
 	return commit(w.Writer, b)
 }
 
-func (w *faultyWriter) Claim(ctx context.Context, shards []int) ([]int, error) {
+func (w *faultyWriter) TakeShards(ctx context.Context, shards []int) ([]int, error) {
 	w.f.mu.Lock()
 	away, claim := w.f.away, w.f.claim
 	w.f.mu.Unlock()
@@ -126,7 +126,7 @@ func (w *faultyWriter) Claim(ctx context.Context, shards []int) ([]int, error) {
 	if away != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrLost, away)
 	}
-	return w.Writer.Claim(ctx, shards)
+	return w.Writer.TakeShards(ctx, shards)
 }
 
 func start(t *testing.T, changes ...func(*shardlog.Config)) (*backendtest.Log, *faulty) {
@@ -183,7 +183,7 @@ func TestUnknownOutcomeAfterTakeover(t *testing.T) {
 	f.set(func(f *faulty) {
 		f.commit = func(w backend.Writer, b *backend.Batch) error {
 			need(t, w.Close())
-			got, err := other.Claim(context.Background(), backendtest.AllShards())
+			got, err := other.TakeShards(context.Background(), backendtest.AllShards())
 			need(t, err)
 			if len(got) != len(backendtest.AllShards()) {
 				t.Errorf("took %d shards", len(got))

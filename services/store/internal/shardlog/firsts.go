@@ -36,7 +36,7 @@ var errAway = errors.New("the database is away")
 // asked takes in how a question on the writer's connection failed.
 func (l *lane) asked(err error) error {
 	if errors.Is(err, backend.ErrLost) {
-		l.lose(err)
+		l.dropWriter(err)
 	}
 	return err
 }

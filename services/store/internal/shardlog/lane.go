@@ -55,24 +55,24 @@ type lane struct {
 	confirmedAt atomic.Int64
 	kick        chan struct{} // something is queued, or wanted changed
 
-	mu       sync.Mutex
-	queue    []*entry
-	bytes    int
-	wanted   map[int]bool
-	hold     bool // claim nothing new
-	due      bool // wanted has changed
-	draining bool
-	away     error // why the database can't be written to now; nil: it can
-	stalled  bool  // the step under way takes too long; see watch
-	step     uint64
-	changed  chan struct{}
+	mu          sync.Mutex
+	queue       []*entry
+	bytes       int
+	wanted      map[int]bool
+	pauseTaking bool // take no further shards
+	due         bool // wanted has changed
+	draining    bool
+	away        error // why the database can't be written to now; nil: it can
+	stalled     bool  // the step under way takes too long; see watch
+	step        uint64
+	changed     chan struct{}
 
-	writer      backend.Writer // the goroutine's own, as is all below
-	tended      time.Time
-	checkpoints checkpointer
-	warned      bool
-	refused     refusals
-	scratch     scratch
+	writer       backend.Writer // the goroutine's own, as is all below
+	maintainedAt time.Time
+	checkpoints  checkpointer
+	warned       bool
+	refused      refusals
+	scratch      scratch
 }
 
 func newLane(name string, cfg Config, pace *pace) *lane {
@@ -132,7 +132,7 @@ func (l *lane) admit(e *entry, down error) error {
 	case l.stalled:
 		return errStalled
 	case !l.state.owns(e.shard):
-		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the shard is not claimed yet")
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "no store owns the shard yet")
 	case len(l.queue) >= maxQueued || l.bytes+e.size() > maxQueuedBytes:
 		return code.Retry(wirev1.Code_CODE_OVERLOADED, overloadedRetry, "too much is waiting for its commit")
 	}
@@ -176,7 +176,7 @@ func (l *lane) want(shards []int) {
 	}
 }
 
-// wantedNow is a sorted copy, and whether new shards may be claimed.
+// wantedNow is a sorted copy, and whether new shards may be taken.
 func (l *lane) wantedNow() (all []int, hold bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,7 +185,7 @@ func (l *lane) wantedNow() (all []int, hold bool) {
 		all = append(all, s)
 	}
 	slices.Sort(all)
-	return all, l.hold
+	return all, l.pauseTaking
 }
 
 // setAway notes why the database can't be written to, and refuses what is queued. Nil: it can.
@@ -253,16 +253,16 @@ func (l *lane) answer(entries []*entry, results []*meshv1.AppendResult) {
 func (l *lane) run(ctx context.Context) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	l.tend(ctx)
+	l.maintain(ctx)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-l.kick:
 		case <-ticker.C:
 		}
-		l.tendIfDue(ctx)
+		l.maintainIfDue(ctx)
 		for l.appendGroup(context.WithoutCancel(ctx)) {
-			l.tendIfDue(ctx) // also under a load that never ends
+			l.maintainIfDue(ctx) // also under a load that never ends
 			l.checkpoint()
 		}
 	}
@@ -326,11 +326,11 @@ func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
 		l.log.Warn("a group commit failed", "error", err, "messages", len(group))
 		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database did not commit"))
 	case errors.Is(err, backend.ErrLost):
-		l.lose(err)
+		l.dropWriter(err)
 		// Who has the shards now, the next request says.
 		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the connection that appends is lost"))
 	default:
-		l.lose(err)
+		l.dropWriter(err)
 		l.resolve(ctx, p, group, err)
 	}
 }
@@ -345,8 +345,8 @@ func (l *lane) failed(p *plan, group []*entry, why error) {
 	l.answer(group, p.results)
 }
 
-// lose ends a writer that is of no more use, and forgets what it owned.
-func (l *lane) lose(why error) {
+// dropWriter ends a writer that is of no more use, and forgets what it owned.
+func (l *lane) dropWriter(why error) {
 	if l.writer == nil {
 		// each attempt of an outage: readiness says why
 		l.log.Debug("opening a database writer failed again", "error", why)

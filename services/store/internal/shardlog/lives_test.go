@@ -145,7 +145,7 @@ func (w *world) well(what string) {
 			w.t.Fatalf("%s: %v messages wait, %d are not answered", what, n, l.pace.unanswered.Load())
 		}
 		for _, n := range w.wanted(i) {
-			if l.Owns(n) != nil || l.Sure(context.Background(), n) != nil || l.Claim(n) == 0 || w.logs[1-i].Owns(n) == nil || w.logs[1-i].Claim(n) != 0 {
+			if l.Owns(n) != nil || l.Sure(context.Background(), n) != nil || l.Ownership(n) == 0 || w.logs[1-i].Owns(n) == nil || w.logs[1-i].Ownership(n) != 0 {
 				w.t.Fatalf("%s: who owns shard %d is not clear", what, n)
 			}
 		}

@@ -127,11 +127,11 @@ func (g *Log) Want(shards []int) {
 	}
 }
 
-// Hold reports whether no further shards may be claimed; what is owned stays.
-func (g *Log) Hold(hold bool) {
+// PauseTaking sets whether no further shards may be taken; shards that are owned stay owned.
+func (g *Log) PauseTaking(hold bool) {
 	for _, l := range g.lanes {
 		l.mu.Lock()
-		l.hold = hold
+		l.pauseTaking = hold
 		l.mu.Unlock()
 	}
 }
@@ -175,7 +175,7 @@ func (g *Log) Ready(ctx context.Context) error {
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("shards are not claimed: %w", ctx.Err())
+				return fmt.Errorf("this store owns no shards yet: %w", ctx.Err())
 			case <-changed:
 			}
 		}

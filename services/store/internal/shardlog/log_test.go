@@ -279,7 +279,7 @@ func TestShardsLieInTheirDatabases(t *testing.T) {
 		if shard == moves {
 			continue
 		}
-		if err := l.Sure(t.Context(), shard); err != nil || l.Claim(shard) == 0 {
+		if err := l.Sure(t.Context(), shard); err != nil || l.Ownership(shard) == 0 {
 			t.Errorf("shard %d is owned: %v", shard, err)
 		}
 		found := 0

@@ -149,7 +149,7 @@ func (m *memory) fence() {
 	}
 }
 
-func (w *memoryWriter) Claim(_ context.Context, shards []int) (got []int, err error) {
+func (w *memoryWriter) TakeShards(_ context.Context, shards []int) (got []int, err error) {
 	err = w.do("claim", func() error {
 		for _, n := range shards {
 			if w.db.owners[n] == nil || w.db.owners[n] == w {
@@ -388,7 +388,7 @@ func (w *memoryWriter) Keys(_ context.Context, hashes []backend.KeyHash, now uin
 	return found, err
 }
 
-func (w *memoryWriter) Release(_ context.Context, shards []int) error {
+func (w *memoryWriter) ReleaseShards(_ context.Context, shards []int) error {
 	return w.do("release", func() error {
 		for _, n := range shards {
 			if w.db.owners[n] != w {

@@ -128,7 +128,7 @@ func TestACheckpointOfEverythingHoldsEverything(t *testing.T) {
 		t.Errorf("where nothing changed: %s, want %s", got, want)
 	}
 	l.checkpoints.rest = nil
-	l.state.soil()
+	l.state.markChanged()
 	l.beginCheckpoint()
 	if got, want := stored(), "shards 523776, topics 2, positions [a b]"; got != want {
 		t.Errorf("after one that failed: %s, want %s", got, want)

@@ -95,7 +95,7 @@ func (l *lane) notOwned(shard int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.wanted[shard] {
-		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the shard is not claimed")
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "this store does not own the shard")
 	}
 	return code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard")
 }

@@ -118,26 +118,26 @@ type once chan *meshv1.AppendResult
 
 func (o once) Results(rs []*meshv1.AppendResult) { o <- rs[0] }
 
-// Claims writes a number for each shard into dst, which has topic.Shards: 0, not owned; another
-// number than before: owned anew, so that another store may have owned it in between.
-func (g *Log) Claims(dst []uint64) {
+// Ownerships writes a number for each shard into dst, which has topic.Shards elements: 0 if the
+// shard is not owned, else a number that differs each time the shard is taken.
+func (g *Log) Ownerships(dst []uint64) {
 	clear(dst)
 	for _, l := range g.lanes {
 		l.state.mu.RLock()
 		for n, sh := range l.state.shards {
-			dst[n] = sh.claim
+			dst[n] = sh.ownership
 		}
 		l.state.mu.RUnlock()
 	}
 }
 
-// Claim is a shard's number among those of Claims.
-func (g *Log) Claim(shard int) uint64 {
+// Ownership is a shard's number among those of Claims.
+func (g *Log) Ownership(shard int) uint64 {
 	l := g.lane(shard)
 	l.state.mu.RLock()
 	defer l.state.mu.RUnlock()
 	if sh := l.state.shards[shard]; sh != nil {
-		return sh.claim
+		return sh.ownership
 	}
 	return 0
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
 )
 
-// state is what a lane knows of its shards: loaded when a shard is claimed, changed by its own
+// state is what a lane knows of its shards: loaded when a shard is taken, changed by its own
 // commits alone. The lane's goroutine is the only writer; shards and topics are also read by
 // others, under mu.
 type state struct {
-	mu     sync.RWMutex
-	shards map[int]*shard
-	claims uint64 // how often shards were merged
-	topics map[string]*topicState
+	mu         sync.RWMutex
+	shards     map[int]*shard
+	ownerships uint64 // counts ownerships, for shard.ownership
+	topics     map[string]*topicState
 
 	positions positions // of ordered producers; the lane's own, as is keys
 	keys      keyCache
@@ -33,8 +33,8 @@ type shard struct {
 	// forgot is when the last position of a producer that was forgotten was used, and a microsecond
 	// more; 0: none was. The lane's own.
 	forgot uint64
-	// claim tells this ownership of the shard from earlier ones.
-	claim uint64
+	// ownership tells this ownership of the shard from earlier ones.
+	ownership uint64
 }
 
 // topicState of a topic that was published to.
@@ -98,9 +98,9 @@ func (s *state) drop(gone func(shard int) bool) {
 func (s *state) merge(loaded *state, now uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.claims++
+	s.ownerships++
 	for n, x := range loaded.shards {
-		x.claim = s.claims
+		x.ownership = s.ownerships
 		s.shards[n] = x
 	}
 	for name, t := range loaded.topics {

@@ -16,8 +16,8 @@ import (
 const (
 	// commitTimeout bounds one group commit; a database slower than that is taken for gone.
 	commitTimeout = 10 * time.Second
-	// claimTimeout bounds claiming and loading shards.
-	claimTimeout = 60 * time.Second
+	// takeTimeout bounds taking and loading shards.
+	takeTimeout = 60 * time.Second
 	// resolveFor is how long callers wait for the outcome of a commit that ended without an answer;
 	// then they are told that nobody knows.
 	resolveFor = 5 * time.Second
@@ -25,14 +25,14 @@ const (
 	resolvePause = 100 * time.Millisecond
 )
 
-// tendIfDue looks after the shards if others are wanted than before, or if a tick has passed.
-func (l *lane) tendIfDue(ctx context.Context) {
+// maintainIfDue looks after the shards if others are wanted than before, or if a tick has passed.
+func (l *lane) maintainIfDue(ctx context.Context) {
 	l.mu.Lock()
 	due := l.due
 	l.due = false
 	l.mu.Unlock()
-	if due || time.Since(l.tended) >= tick {
-		l.tend(ctx)
+	if due || time.Since(l.maintainedAt) >= tick {
+		l.maintain(ctx)
 	}
 }
 
@@ -41,13 +41,14 @@ func sorted(s []int) []int {
 	return s
 }
 
-// tend makes what is owned what is wanted, as far as the database allows now.
-func (l *lane) tend(ctx context.Context) {
+// maintain takes and releases shards until the lane owns what it should, as far as the database
+// allows now, and makes checkpoints.
+func (l *lane) maintain(ctx context.Context) {
 	defer l.watch()()
-	l.tended = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	l.maintainedAt = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, takeTimeout)
 	defer cancel()
-	if err := l.claim(ctx); err != nil {
+	if err := l.takeShards(ctx); err != nil {
 		l.mu.Lock()
 		same := l.away != nil
 		l.mu.Unlock()
@@ -56,16 +57,16 @@ func (l *lane) tend(ctx context.Context) {
 			l.warned = true
 		}
 		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnknown) || l.writer == nil {
-			l.lose(err)
+			l.dropWriter(err)
 		}
 		return
 	}
 	l.checkpoint()
 }
 
-// claim opens the writer where there is none, gives back what is not wanted, claims and loads what
-// is missing.
-func (l *lane) claim(ctx context.Context) error {
+// takeShards opens the writer where there is none, releases shards that are not wanted, and takes
+// and loads those that are missing.
+func (l *lane) takeShards(ctx context.Context) error {
 	wanted, hold := l.wantedNow()
 	if l.writer == nil {
 		if len(wanted) == 0 || hold {
@@ -79,7 +80,7 @@ func (l *lane) claim(ctx context.Context) error {
 	}
 	owned := sorted(l.state.owned())
 	if surplus := without(owned, wanted); len(surplus) > 0 {
-		if err := l.giveBack(ctx, surplus); err != nil {
+		if err := l.releaseUnwanted(ctx, surplus); err != nil {
 			return err
 		}
 	}
@@ -96,31 +97,31 @@ func (l *lane) claim(ctx context.Context) error {
 		defer cancel()
 	}
 	asked := time.Now()
-	got, err := l.writer.Claim(ctx, missing)
+	got, err := l.writer.TakeShards(ctx, missing)
 	if err != nil {
-		return fmt.Errorf("claim: %w", err)
+		return fmt.Errorf("take shards: %w", err)
 	}
 	l.confirm(asked)
 	if len(got) == 0 {
-		l.back()
+		l.clearAway()
 		return nil
 	}
 	loaded := newLoader(l.state.positions.most)
 	if err := l.writer.Load(ctx, got, loaded); err != nil {
-		return l.undo(ctx, got, fmt.Errorf("load: %w", err))
+		return l.releaseUnloaded(ctx, got, fmt.Errorf("load: %w", err))
 	}
-	if err := l.refuseShards(ctx, loaded); err != nil {
+	if err := l.releaseInconsistent(ctx, loaded); err != nil {
 		return err
 	}
 	l.state.merge(loaded.state, uint64(l.now().UnixMicro()))
 	l.log.Info("took ownership of shards", "lane", l.name, "shards", len(loaded.shards), "owned", len(l.state.owned()))
-	l.back()
+	l.clearAway()
 	return nil
 }
 
-// refuseShards gives back those whose state contradicts the log, and leaves the others. They are
-// loaded again later: where the reason was how they were read, they come back.
-func (l *lane) refuseShards(ctx context.Context, loaded *loader) error {
+// releaseInconsistent releases the shards whose loaded state contradicts the log. They are loaded
+// again later: if reading them was at fault, they are served then.
+func (l *lane) releaseInconsistent(ctx context.Context, loaded *loader) error {
 	if len(loaded.bad) == 0 {
 		return nil
 	}
@@ -130,16 +131,16 @@ func (l *lane) refuseShards(ctx context.Context, loaded *loader) error {
 		l.refused[shard] = time.Now()
 	}
 	loaded.drop(func(shard int) bool { return loaded.bad[shard] != nil })
-	return l.release(ctx, slices.Sorted(maps.Keys(loaded.bad)))
+	return l.releaseShards(ctx, slices.Sorted(maps.Keys(loaded.bad)))
 }
 
 // refusals is when shards were refused.
 type refusals map[int]time.Time
 
-// refusedFor is how long a refused shard is let be.
+// refusedFor is how long after its release an inconsistent shard is not taken again.
 const refusedFor = time.Second
 
-// due leaves out what was refused just now.
+// due returns the shards without those that were released as inconsistent a short time ago.
 func (r refusals) due(shards []int, now time.Time) []int {
 	if len(r) == 0 {
 		return shards
@@ -154,31 +155,31 @@ func (r refusals) due(shards []int, now time.Time) []int {
 	})
 }
 
-// undo gives back shards that were claimed but could not be loaded.
-func (l *lane) undo(ctx context.Context, got []int, why error) error {
-	return errors.Join(why, l.release(ctx, got))
+// releaseUnloaded releases shards that were taken but could not be loaded.
+func (l *lane) releaseUnloaded(ctx context.Context, got []int, why error) error {
+	return errors.Join(why, l.releaseShards(ctx, got))
 }
 
-// back says that the database can be written to.
-func (l *lane) back() {
+// clearAway notes that the database accepts writes.
+func (l *lane) clearAway() {
 	l.warned = false
 	l.setAway(nil)
 }
 
-func (l *lane) giveBack(ctx context.Context, shards []int) error {
+func (l *lane) releaseUnwanted(ctx context.Context, shards []int) error {
 	l.checkpointAll()
 	if l.writer == nil {
 		return fmt.Errorf("release: %w", backend.ErrLost)
 	}
 	l.state.drop(func(shard int) bool { return slices.Contains(shards, shard) })
 	l.log.Info("released shards", "lane", l.name, "shards", len(shards))
-	return l.release(ctx, shards)
+	return l.releaseShards(ctx, shards)
 }
 
-// release gives back shards that the state does not have. Where that fails, they may still be held,
-// and nothing here would give them back later: the end of the connection frees them.
-func (l *lane) release(ctx context.Context, shards []int) error {
-	if err := l.writer.Release(ctx, shards); err != nil {
+// releaseShards releases shards that are not in the state. Where that fails, they may still be
+// owned, and nothing would release them later: the end of the connection does.
+func (l *lane) releaseShards(ctx context.Context, shards []int) error {
+	if err := l.writer.ReleaseShards(ctx, shards); err != nil {
 		return fmt.Errorf("release: %w: %w", backend.ErrLost, err)
 	}
 	return nil
@@ -193,9 +194,9 @@ func without(all, some []int) (rest []int) {
 	return rest
 }
 
-// resolve finds out what became of a batch whose commit ended without an answer: the shards are
-// claimed again, on another connection, so that the old one can't commit any more; then the
-// database is asked.
+// resolve finds out the outcome of a batch whose commit ended without an answer: the shards are
+// taken again on another connection, so that the old one can't commit any more; then the database
+// is asked.
 func (l *lane) resolve(ctx context.Context, p *plan, group []*entry, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveFor)
 	defer cancel()
@@ -213,7 +214,7 @@ func (l *lane) resolve(ctx context.Context, p *plan, group []*entry, why error) 
 
 func (l *lane) outcome(ctx context.Context, p *plan) (bool, error) {
 	for {
-		err := l.claim(ctx)
+		err := l.takeShards(ctx)
 		if err == nil {
 			if !l.state.owns(p.batch.Commits[0].Shard) {
 				err = errors.New("another store took the shard")
@@ -225,7 +226,7 @@ func (l *lane) outcome(ctx context.Context, p *plan) (bool, error) {
 			}
 		}
 		if l.writer != nil && (errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnknown)) {
-			l.lose(err)
+			l.dropWriter(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -235,7 +236,7 @@ func (l *lane) outcome(ctx context.Context, p *plan) (bool, error) {
 	}
 }
 
-// finish commits what is queued, gives the shards back, and refuses the rest.
+// finish commits what is queued, releases the shards, and refuses the rest.
 func (l *lane) finish(ctx context.Context) {
 	for l.appendGroup(ctx) {
 	}

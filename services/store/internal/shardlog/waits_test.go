@@ -289,7 +289,7 @@ func TestAStoreHoldsBack(t *testing.T) {
 		if err := l.Ready(t.Context()); err != nil || l.Check() != nil {
 			t.Errorf("nothing is wanted: %v, %v", err, l.Check())
 		}
-		l.Hold(true)
+		l.PauseTaking(true)
 		l.Want([]int{1, 2})
 		pass(time.Minute)
 		if len(l.Owned()) != 0 || db.calls("open") != 0 || l.Check() == nil {
@@ -303,12 +303,12 @@ func TestAStoreHoldsBack(t *testing.T) {
 		if cancel(); !errors.Is(<-ready, context.Canceled) {
 			t.Error("who gave up is told that all is ready")
 		}
-		l.Hold(false)
+		l.PauseTaking(false)
 		pass(tick)
 		if err := <-ready; err != nil || !slices.Equal(l.Owned(), []int{1, 2}) || l.Check() != nil {
 			t.Errorf("owns %v: %v, %v", l.Owned(), err, l.Check())
 		}
-		l.Hold(true)
+		l.PauseTaking(true)
 		l.Want([]int{2, 3})
 		pass(tick)
 		if err := l.Check(); !slices.Equal(l.Owned(), []int{2}) || err == nil || !strings.Contains(err.Error(), "owns 1 of 2") {
@@ -319,7 +319,7 @@ func TestAStoreHoldsBack(t *testing.T) {
 		if len(ready) > 0 {
 			t.Error("ready with one of two shards")
 		}
-		l.Hold(false)
+		l.PauseTaking(false)
 		pass(tick)
 		if err := <-ready; err != nil || !slices.Equal(l.Owned(), []int{2, 3}) {
 			t.Errorf("owns %v: %v", l.Owned(), err)

@@ -33,11 +33,11 @@ func (b *Backend) OpenClaims(ctx context.Context, owner backend.Owner) (backend.
 	res, err := b.write.ExecContext(ctx, "INSERT INTO claim_run (store_id, incarnation) VALUES (?, ?)", owner.StoreID, int64(owner.Incarnation))
 	if err != nil {
 		b.noted(err)
-		return nil, notClaimed(err)
+		return nil, claimsLost(err)
 	}
 	id, err := res.LastInsertId()
 	if err != nil {
-		return nil, notClaimed(err)
+		return nil, claimsLost(err)
 	}
 	return &claimRun{b: b, id: id}, nil
 }
@@ -73,7 +73,7 @@ func (r *claimRun) take(ctx context.Context, tx *sql.Tx, shards []int, force boo
 	case len(taken) != len(shards):
 		return nil, fmt.Errorf("%d shards of claims asked for, %d found", len(shards), len(taken))
 	case len(others) > 0 && !force:
-		return nil, backend.ErrTaken
+		return nil, backend.ErrShardTaken
 	}
 	for run := range others {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM claim_run WHERE id = ?", run); err != nil {
@@ -224,21 +224,21 @@ func (r *claimRun) use(ctx context.Context, f func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return notClaimed(errors.New("the run has ended"))
+		return claimsLost(errors.New("the run has ended"))
 	}
 	err := ctx.Err()
 	if err == nil {
 		err = f()
 	}
 	switch {
-	case err == nil, errors.Is(err, backend.ErrTaken):
+	case err == nil, errors.Is(err, backend.ErrShardTaken):
 		return err
 	}
 	r.ended = true
 	if errors.Is(err, backend.ErrFenced) {
 		return err
 	}
-	return errors.Join(notClaimed(err), r.forget())
+	return errors.Join(claimsLost(err), r.forget())
 }
 
 // forget deletes the run's row.
@@ -262,8 +262,8 @@ func (r *claimRun) Close() error {
 	return nil
 }
 
-// notClaimed is what callers see of whatever went wrong.
-func notClaimed(err error) error {
+// claimsLost is what callers see of whatever went wrong.
+func claimsLost(err error) error {
 	if _, ok := errors.AsType[*code.Error](err); ok {
 		return err
 	}

@@ -26,7 +26,7 @@ func TestDropGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Claim(ctx, []int{1}); err != nil {
+	if _, err := w.TakeShards(ctx, []int{1}); err != nil {
 		t.Fatal(err)
 	}
 	const at, rows = uint64(1_000_000_000_000_000), 2*dropRows + 1

@@ -24,8 +24,8 @@ func (b *Backend) OpenWriter(_ context.Context, owner backend.Owner) (backend.Wr
 	return &Writer{b: b, owner: owner}, nil
 }
 
-// Claim takes free shards.
-func (w *Writer) Claim(_ context.Context, shards []int) ([]int, error) {
+// TakeShards takes free shards.
+func (w *Writer) TakeShards(_ context.Context, shards []int) ([]int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
@@ -34,8 +34,8 @@ func (w *Writer) Claim(_ context.Context, shards []int) ([]int, error) {
 	return w.b.owners.claim(w, shards), nil
 }
 
-// Release gives shards back.
-func (w *Writer) Release(_ context.Context, shards []int) error {
+// ReleaseShards gives shards back.
+func (w *Writer) ReleaseShards(_ context.Context, shards []int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.b.owners.release(w, shards)

@@ -138,7 +138,7 @@ func testClaimsAreExclusive(t *testing.T, db Database) {
 	defer closeNow(t, b)
 	a, c := openClaims(t, b, "a"), openClaims(t, b, "c")
 	a.take(false, 1, 2)
-	if err := c.try(false, 3, 2); !errors.Is(err, backend.ErrTaken) {
+	if err := c.try(false, 3, 2); !errors.Is(err, backend.ErrShardTaken) {
 		t.Fatalf("another's shard: %v, want ErrTaken", err)
 	}
 	a.take(false, 3) // nothing was taken
@@ -147,7 +147,7 @@ func testClaimsAreExclusive(t *testing.T, db Database) {
 	c.take(false, 2)
 	a.commit(backend.ClaimChanges{})
 	need(t, a.Give(within(t), []int{2})) // not its own any more: c keeps it
-	if err := openClaims(t, b, "d").try(false, 2); !errors.Is(err, backend.ErrTaken) {
+	if err := openClaims(t, b, "d").try(false, 2); !errors.Is(err, backend.ErrShardTaken) {
 		t.Errorf("a shard given by who doesn't have it: %v, want ErrTaken", err)
 	}
 	closeNow(t, a)

@@ -15,7 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
-	"github.com/pushmesh/pushmesh/services/store/internal/letters"
+	"github.com/pushmesh/pushmesh/services/store/internal/deadletter"
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
@@ -62,26 +62,26 @@ func testLettersAreReplayed(t *testing.T, db Database) {
 
 // copying runs a copier until stop is called; apart appends where no letter is marked by it, nil:
 // to the log.
-func copying(t *testing.T, l *Log, of letters.Letters, apart func([]*meshv1.AppendItem, shardlog.Sink)) (c *letters.Copier, stop func()) {
+func copying(t *testing.T, l *Log, of deadletter.Letters, apart func([]*meshv1.AppendItem, shardlog.Sink)) (c *deadletter.Copier, stop func()) {
 	t.Helper()
 	policies := policy.NewTable(nil)
-	cfg := letters.Config{
-		Letters: of, Claims: l.Claims, Append: l.Log.Append, Policies: func() *policy.Table { return policies },
+	cfg := deadletter.Config{
+		Letters: of, Ownerships: l.Ownerships, Append: l.Log.Append, Policies: func() *policy.Table { return policies },
 		Now: NewClock().Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	if apart != nil {
 		cfg.Append, cfg.Apart = apart, func(int) bool { return true }
 	}
-	c = letters.New(cfg)
+	c = deadletter.New(cfg)
 	need(t, c.Start(t.Context()))
 	return c, func() { need(t, c.Stop(within(t))) }
 }
 
 // noneUncopied waits until all are.
-func noneUncopied(t *testing.T, b backend.Backend, c *letters.Copier) {
+func noneUncopied(t *testing.T, b backend.Backend, c *deadletter.Copier) {
 	t.Helper()
 	for ctx := within(t); ; {
-		c.Came()
+		c.Added()
 		left, err := b.UncopiedLetters(ctx, 0, 99)
 		need(t, err)
 		if len(left) == 0 {

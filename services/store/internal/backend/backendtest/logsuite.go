@@ -335,7 +335,7 @@ func testLogTakeover(t *testing.T, db Database) {
 	if r := next.Append(t, Item("room/1", "x"))[0]; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE {
 		t.Errorf("a store that waits for a shard: %v", r)
 	}
-	old.Hold(true) // as one that can't be reached
+	old.PauseTaking(true) // as one that can't be reached
 	need(t, b.Fence(within(t), "a", 7))
 	next.WaitReady(t)
 	wantOK(t, next.Append(t, Item("room/1", "b1"))...)
@@ -347,7 +347,7 @@ func testLogTakeover(t *testing.T, db Database) {
 	}
 	next.Want(AllShards()[:512])
 	old.Want(AllShards()[512:])
-	old.Hold(false)
+	old.PauseTaking(false)
 	// The old store first has to notice what it lost.
 	for ctx := within(t); ; {
 		if slices.Equal(append(next.Owned(), old.Owned()...), AllShards()) {

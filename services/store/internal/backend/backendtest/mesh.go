@@ -25,7 +25,7 @@ func testMesh(t *testing.T, db Database) {
 	is(second, first)
 	w, err := b.OpenWriter(within(t), owner("a"))
 	need(t, err)
-	if _, err := w.Claim(within(t), []int{1}); err != nil {
+	if _, err := w.TakeShards(within(t), []int{1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.MoveToMesh(within(t), second); !errors.Is(err, backend.ErrConflict) {

@@ -10,19 +10,19 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-func testClaimExclusive(t *testing.T, db Database) {
+func testOwnershipExclusive(t *testing.T, db Database) {
 	b := db(t)
 	defer closeNow(t, b)
 	w1 := writer(t, b, owner("a"), 1, 2, 3)
 	w2, err := b.OpenWriter(within(t), owner("b"))
 	need(t, err)
 	defer closeNow(t, w2)
-	got, err := w2.Claim(within(t), []int{3, 4, 2})
+	got, err := w2.TakeShards(within(t), []int{3, 4, 2})
 	need(t, err)
 	if !slices.Equal(got, []int{4}) {
 		t.Errorf("claimed %v, want 4 alone", got)
 	}
-	got, err = w1.Claim(within(t), []int{3, 5})
+	got, err = w1.TakeShards(within(t), []int{3, 5})
 	need(t, err)
 	if slices.Sort(got); !slices.Equal(got, []int{3, 5}) {
 		t.Errorf("claiming an own shard again: %v", got)
@@ -93,7 +93,7 @@ func testReleaseAndClose(t *testing.T, db Database) {
 	defer closeNow(t, b)
 	w1 := writer(t, b, owner("a"), 1, 2, 3)
 	epoch := load(t, w1, 1).shards[1].Epoch
-	need(t, w1.Release(within(t), []int{1}))
+	need(t, w1.ReleaseShards(within(t), []int{1}))
 	if err := w1.Commit(within(t), oneRun(1, 1, epoch, "x", 1, 1, begin, backend.Day)); !errors.Is(err, backend.ErrLost) {
 		t.Errorf("commit to a shard given back: %v", err)
 	}
@@ -104,7 +104,7 @@ func testReleaseAndClose(t *testing.T, db Database) {
 	if want := []backend.Ownership{{Shard: 1, Owner: owner("b")}}; !cmp.Equal(want, owners) {
 		t.Errorf("owners after the close: %v", owners)
 	}
-	got, err := w2.Claim(within(t), []int{2, 3})
+	got, err := w2.TakeShards(within(t), []int{2, 3})
 	need(t, err)
 	if slices.Sort(got); !slices.Equal(got, []int{2, 3}) {
 		t.Errorf("claimed %v after the owner closed", got)

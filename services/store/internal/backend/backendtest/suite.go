@@ -37,7 +37,7 @@ var backendTests = []suiteTest{
 	{"Keys", testKeys},
 	{"Oldest", testOldest},
 	{"DropSlices", testDropSlices},
-	{"ClaimIsExclusive", testClaimExclusive},
+	{"OwnershipIsExclusive", testOwnershipExclusive},
 	{"Takeover", testTakeover},
 	{"FenceOneIncarnation", testFenceIncarnation},
 	{"ReleaseAndClose", testReleaseAndClose},
@@ -121,7 +121,7 @@ func writer(t *testing.T, b backend.Backend, o backend.Owner, shards ...int) bac
 	w, err := b.OpenWriter(ctx, o)
 	need(t, err)
 	t.Cleanup(func() { _ = w.Close() })
-	got, err := w.Claim(ctx, shards)
+	got, err := w.TakeShards(ctx, shards)
 	need(t, err)
 	if fmt.Sprint(got) != fmt.Sprint(shards) {
 		t.Fatalf("claimed %v, want %v", got, shards)

@@ -1,0 +1,38 @@
+package request
+
+import (
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// publishRetry is when to try again what is beyond the publish window.
+const publishRetry = 100 * time.Millisecond
+
+// Publish checks a Publish.
+func (r *Rules) Publish(c Client, m *wirev1.Publish) *code.Error {
+	switch {
+	case m.GetId() != 0 && c.IDInUse:
+		return idInUse
+	case c.Publishes >= r.PublishWindow:
+		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, publishRetry, "more publishes are unanswered than publish_window allows")
+	case c.Draining:
+		return stopping
+	}
+	if why := Topic(m.GetTopic()); why != nil {
+		return why
+	}
+	p := r.PolicyFor(m.GetTopic())
+	switch {
+	case p.Refusal != nil:
+		return p.Refusal
+	case !p.ClientPublish:
+		return code.New(wirev1.Code_CODE_FORBIDDEN, "clients may not publish to this topic")
+	case m.GetDedupeKey() != "" && !p.Durable:
+		return unsupported("dedupe_key: the topic is ephemeral, so that nothing remembers keys: leave it out")
+	case p.MaxPayload > 0 && len(m.GetPayload()) > p.MaxPayload:
+		return code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, "the payload is longer than the namespace allows")
+	}
+	return nil
+}

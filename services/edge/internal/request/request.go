@@ -1,0 +1,60 @@
+// Package request checks what clients ask, as pure functions of the request, of what the edge allows
+// and of what the connection has: nil, or the Error that answers it.
+package request
+
+import (
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// Rules are what the edge allows.
+type Rules struct {
+	PolicyFor func(topic string) *policy.Policy
+	// Refuses is the refusal of a topic, or of a filter that may match one, whose namespace the
+	// edge does not understand; nil: it understands it.
+	Refuses        func(filter string) *code.Error
+	Subscriptions  int // per connection
+	WildcardTopics int // of a filter
+	PublishWindow  int // per connection
+}
+
+// Client is the connection that asks, as far as checks go.
+type Client struct {
+	// IDInUse: the request's id stands for something that is not over.
+	IDInUse       bool
+	Backend       bool // it is a router's, for a backend
+	Draining      bool // it was asked to go
+	HasSession    bool
+	Subscriptions int // that it has
+	Publishes     int // of its that are unanswered
+}
+
+func invalid(text string) *code.Error { return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, text) }
+
+func unsupported(text string) *code.Error { return code.New(wirev1.Code_CODE_UNSUPPORTED, text) }
+
+var (
+	idInUse = invalid("the id is in use")
+	// stopping answers what a connection that was asked to go may not begin.
+	stopping = code.New(wirev1.Code_CODE_DRAINING, "the edge is stopping")
+)
+
+// Topic is a refusal for a bad topic.
+func Topic(t string) *code.Error {
+	if err := topic.Check(t); err != nil {
+		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+	}
+	return nil
+}
+
+// HasControl reports whether a name holds control characters.
+func HasControl(s string) bool {
+	for _, r := range s {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,106 @@
+package request
+
+import (
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+)
+
+// maxWhere is the most bytes of a content filter.
+const maxWhere = 4 << 10
+
+// Subscribe checks a Subscribe.
+func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
+	switch {
+	case c.IDInUse:
+		return idInUse
+	case m.GetWhere() != "" && m.GetGroup() != "":
+		return unsupported("a group has no content filter: what a member does not want goes to nobody else")
+	case len(m.GetWhere()) > maxWhere:
+		return invalid("where has 4,096 bytes at most")
+	case m.GetNoEcho():
+		return unsupported("no_echo is not supported")
+	case c.Subscriptions >= r.Subscriptions:
+		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "the connection has as many subscriptions as it may")
+	case c.Draining:
+		return stopping
+	}
+	if err := topic.CheckFilter(m.GetFilter()); err != nil {
+		return code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+	}
+	if why := r.Refuses(m.GetFilter()); why != nil {
+		return why
+	}
+	wildcard := topic.IsFilter(m.GetFilter())
+	switch {
+	case !c.Backend && backendsOnly(m.GetFilter()):
+		return code.New(wirev1.Code_CODE_FORBIDDEN, "the mesh's own topics are for backends, which subscribe through a router")
+	case m.GetStart() < 0 || m.GetStart() > wirev1.Start_START_SESSION:
+		return invalid("there is no such start")
+	case m.GetOverflow() < 0 || m.GetOverflow() > wirev1.Overflow_OVERFLOW_DISCONNECT:
+		return invalid("there is no such overflow")
+	case m.GetStart() == wirev1.Start_START_SESSION && !c.HasSession && m.GetGroup() == "":
+		return invalid("Hello named no session")
+	case len(m.GetPositions()) > r.WildcardTopics:
+		return code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "more positions than topics that a filter may match")
+	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST && (m.GetAck() || m.GetStart() == wirev1.Start_START_SESSION) &&
+		(wildcard || r.PolicyFor(m.GetFilter()).Durable):
+		return unsupported("nothing is dropped on a durable topic with ack or a session")
+	case m.GetRankTopK() > 0:
+		if err := r.checkRanked(m); err != nil {
+			return err
+		}
+	}
+	if err := checkStart(m, wildcard); err != nil {
+		return err
+	}
+	return membership.Check(m)
+}
+
+// checkStart refuses what a start has no use for: the client meant something by it.
+func checkStart(m *wirev1.Subscribe, wildcard bool) *code.Error {
+	after := m.GetStart() == wirev1.Start_START_AFTER_SEQ
+	switch {
+	case m.GetStart() == wirev1.Start_START_SESSION && len(m.GetPositions()) > 0:
+		return invalid("start SESSION begins at the session's own positions: leave positions out")
+	case m.GetSeq() > 0 && !after && m.GetStart() != wirev1.Start_START_LAST_N:
+		return invalid("seq goes with start AFTER_SEQ or LAST_N: leave it out, or name the start")
+	case m.GetEpoch() > 0 && !after:
+		return invalid("epoch goes with start AFTER_SEQ: leave it out, or name the start")
+	case after && len(m.GetPositions()) > 0 && (m.GetSeq() > 0 || m.GetEpoch() > 0):
+		return invalid("with positions, seq and epoch are those of the positions: leave the subscription's own out")
+	case after && wildcard && (m.GetSeq() > 0 || m.GetEpoch() > 0):
+		return invalid("a filter with wildcards is resumed by positions")
+	}
+	return nil
+}
+
+// dead is the first level of dead-letter topics, the only ones of the mesh's own that clients may
+// subscribe to.
+const dead = "$dead"
+
+// backendsOnly reports whether a valid filter is for topics of the mesh's own that clients may not
+// subscribe to. No wildcard matches their first level.
+func backendsOnly(filter string) bool {
+	if filter[0] != '$' {
+		return false
+	}
+	n := len(dead)
+	return len(filter) < n || filter[:n] != dead || len(filter) > n && filter[n] != '/'
+}
+
+// checkRanked finds what speaks against a Subscribe with rank_top_k.
+func (r *Rules) checkRanked(m *wirev1.Subscribe) *code.Error {
+	switch {
+	case m.GetGroup() != "":
+		return unsupported("a group is not ranked")
+	case m.GetStart() == wirev1.Start_START_AFTER_SEQ || len(m.GetPositions()) > 0:
+		return unsupported("what is ranked comes in no order to go on from: a session can")
+	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST || m.GetOverflow() == wirev1.Overflow_OVERFLOW_CONFLATE:
+		return unsupported("what is ranked has no oldest or newest to be dropped or kept")
+	case r.PolicyFor(m.GetFilter()).Rank == nil:
+		return invalid("the filter's namespace has no rank policy")
+	}
+	return nil
+}
