@@ -1,6 +1,6 @@
-// Package admin does on an event loop what operators and backends ask of it about connections: close
-// those of a client or user, replace what their messages are ranked for, count who is subscribed,
-// and say how much waits for one.
+// Package admin does on an event loop what operators and backends ask of it about connections:
+// close those of a client or user, replace what their messages are ranked for, count who is
+// subscribed, and say how much waits for one.
 package admin
 
 import (
@@ -11,8 +11,8 @@ import (
 
 // Delivery is what admin needs of the loop's connections.
 type Delivery interface {
-	// Slots is how many slots there are. Client is who the connection in one belongs to; is is false
-	// where it is neither open nor waits for its session.
+	// Slots is how many slots there are. Client is who the connection in one belongs to; is is
+	// false where it is neither open nor waits for its session.
 	Slots() uint32
 	Client(slot uint32) (clientID string, backend, is bool)
 	// CloseSlot closes a connection with an Error.
@@ -29,9 +29,9 @@ type Admin struct {
 }
 
 const (
-	// slotsSlice is how many slots are looked at in one go: 100,000 of them are some milliseconds in
-	// slices of some microseconds, which costs less than an index that every connection would have
-	// to be in.
+	// slotsSlice is how many slots are looked at in one go: 100,000 of them are some milliseconds
+	// in slices of some microseconds, which costs less than an index that every connection would
+	// have to be in.
 	slotsSlice = 256
 	// closeCost is how many units closing a connection counts for.
 	closeCost = 8

@@ -3,8 +3,8 @@ package delivery
 import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
 // askToGo sends GOAWAY to an open connection: from here on it gets no first delivery, and is closed
-// once it has ACKed what it was sent, at until at the latest. One that was asked before is closed at
-// until if that is sooner.
+// once it has ACKed what it was sent, at until at the latest. One that was asked before is closed
+// at until if that is sooner.
 func (h *Hub) askToGo(c *conn, m *wirev1.GoAway, until int64) {
 	if c.draining {
 		c.deadline = min(c.deadline, until)

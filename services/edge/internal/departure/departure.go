@@ -30,8 +30,8 @@ type Delivery interface {
 	Slots() uint32
 	State(slot uint32) State
 	// AskToGo sends GOAWAY to an open connection, which gets no first delivery any more and is
-	// closed at until (Now's nanoseconds), or once it has ACKed what it was sent. One that was asked
-	// before is closed at until if that is sooner.
+	// closed at until (Now's nanoseconds), or once it has ACKed what it was sent. One that was
+	// asked before is closed at until if that is sooner.
 	AskToGo(slot uint32, m *wirev1.GoAway, until int64)
 	// TurnAway closes one with GOAWAY alone.
 	TurnAway(slot uint32, m *wirev1.GoAway)

@@ -16,8 +16,8 @@ var (
 )
 
 // Many checks that an encoded Subscribe has no more positions, and a Publish no more headers, than
-// there may be, before any of them is decoded: a frame has room for hundreds of thousands. id is the
-// request's.
+// there may be, before any of them is decoded: a frame has room for hundreds of thousands. id is
+// the request's.
 func (r *Rules) Many(t wirev1.FrameType, body []byte) (id uint32, why *code.Error) {
 	many, most, why := protowire.Number(11), r.WildcardTopics, tooManyPositions
 	if t == wirev1.FrameType_FRAME_TYPE_PUBLISH {

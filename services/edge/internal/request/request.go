@@ -1,5 +1,5 @@
-// Package request checks what clients ask, as pure functions of the request, of what the edge allows
-// and of what the connection has: nil, or the Error that answers it.
+// Package request checks what clients ask, as pure functions of the request, of what the edge
+// allows and of what the connection has: nil, or the Error that answers it.
 package request
 
 import (
