@@ -51,33 +51,49 @@ func TestFirstHourRefusals(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"address without port, subscriber", subscriber(SubscriberConfig{Addrs: []string{"127.0.0.1"}}),
-			`pushmesh: SubscriberConfig.Addrs: "127.0.0.1" must be host:port, like 127.0.0.1:7400`},
-		{"address with a scheme, subscriber", subscriber(SubscriberConfig{Addrs: []string{"tcp://127.0.0.1:7400"}}),
-			`pushmesh: SubscriberConfig.Addrs: "tcp://127.0.0.1:7400" must be host:port, like 127.0.0.1:7400`},
+		{
+			"address without port, subscriber", subscriber(SubscriberConfig{Addrs: []string{"127.0.0.1"}}),
+			`pushmesh: SubscriberConfig.Addrs: "127.0.0.1" must be host:port, like 127.0.0.1:7400`,
+		},
+		{
+			"address with a scheme, subscriber", subscriber(SubscriberConfig{Addrs: []string{"tcp://127.0.0.1:7400"}}),
+			`pushmesh: SubscriberConfig.Addrs: "tcp://127.0.0.1:7400" must be host:port, like 127.0.0.1:7400`,
+		},
 		{"address without port, producer", producer("127.0.0.1"), `pushmesh: ProducerConfig.Addrs: "127.0.0.1" must be host:port, like 127.0.0.1:7401`},
 		{"address with a scheme, producer", producer("http://127.0.0.1:7401"), `pushmesh: ProducerConfig.Addrs: "http://127.0.0.1:7401" must be host:port, like 127.0.0.1:7401`},
 		{"what gRPC has a scheme for", producer("unix:/tmp/no.sock"), ""},
-		{"not UTF-8 in a Producer's message", published(Message{Topic: "room/a", Headers: map[string]string{"name": "a\xff"}}),
-			`pushmesh: INVALID_ARGUMENT: Message.Headers: the name of "name" must not be empty, and name and value must be UTF-8`},
+		{
+			"not UTF-8 in a Producer's message", published(Message{Topic: "room/a", Headers: map[string]string{"name": "a\xff"}}),
+			`pushmesh: INVALID_ARGUMENT: Message.Headers: the name of "name" must not be empty, and name and value must be UTF-8`,
+		},
 		{"not UTF-8 in a Producer's key", published(Message{Topic: "room/a", DedupeKey: "\xff"}), `pushmesh: INVALID_ARGUMENT: Message.DedupeKey "\xff" is not UTF-8`},
 		{"nil callback of PublishAsync", p.PublishAsync(t.Context(), Message{Topic: "room/a"}, nil), ""},
 		{"nil handler", started(nil), `pushmesh: the handler of the subscription to "room/a" is nil`},
 		{"nil option", started(ignore, nil), `pushmesh: INVALID_ARGUMENT: option 1 of the subscription to "room/a" is nil`},
-		{"Session without ClientID", subscriber(SubscriberConfig{Addrs: []string{nobody}, Session: "phone"}),
-			"pushmesh: SubscriberConfig.Session needs ClientID: a session belongs to its client, and an edge makes up another ClientID for every process"},
+		{
+			"Session without ClientID", subscriber(SubscriberConfig{Addrs: []string{nobody}, Session: "phone"}),
+			"pushmesh: SubscriberConfig.Session needs ClientID: a session belongs to its client, and an edge makes up another ClientID for every process",
+		},
 		{"Session without ClientID, with a Token", subscriber(SubscriberConfig{
 			Addrs: []string{nobody}, Session: "phone", Token: func(context.Context) (string, error) { return "t", nil },
 		}), ""},
-		{"DeliverAt with Subscriber.Publish", client(Message{Topic: "room/a", DeliverAt: time.Now().Add(time.Hour)}),
-			"pushmesh: UNSUPPORTED: Message.DeliverAt is set, and clients' messages can't have it: publish through a Producer, or leave it out"},
-		{"TTL with Subscriber.Publish", client(Message{Topic: "room/a", TTL: time.Hour}),
-			"pushmesh: UNSUPPORTED: Message.TTL is set, and clients' messages can't have it: publish through a Producer, or leave it out"},
-		{"Priority with Subscriber.Publish", client(Message{Topic: "room/a", Priority: 1}),
-			"pushmesh: UNSUPPORTED: Message.Priority is set, and clients' messages can't have it: publish through a Producer, or leave it out"},
+		{
+			"DeliverAt with Subscriber.Publish", client(Message{Topic: "room/a", DeliverAt: time.Now().Add(time.Hour)}),
+			"pushmesh: UNSUPPORTED: Message.DeliverAt is set, and clients' messages can't have it: publish through a Producer, or leave it out",
+		},
+		{
+			"TTL with Subscriber.Publish", client(Message{Topic: "room/a", TTL: time.Hour}),
+			"pushmesh: UNSUPPORTED: Message.TTL is set, and clients' messages can't have it: publish through a Producer, or leave it out",
+		},
+		{
+			"Priority with Subscriber.Publish", client(Message{Topic: "room/a", Priority: 1}),
+			"pushmesh: UNSUPPORTED: Message.Priority is set, and clients' messages can't have it: publish through a Producer, or leave it out",
+		},
 		{"TTL below 0", published(Message{Topic: "room/a", TTL: -time.Second}), "pushmesh: INVALID_ARGUMENT: Message.TTL is -1s, it must be above 0, or 0 for none"},
-		{"FromLast with FromEarliest", started(ignore, FromEarliest(), FromLast(3)),
-			`pushmesh: INVALID_ARGUMENT: two options say where the subscription to "room/a" begins: give one of FromEarliest, FromLast, FromSeq and FromSession`},
+		{
+			"FromLast with FromEarliest", started(ignore, FromEarliest(), FromLast(3)),
+			`pushmesh: INVALID_ARGUMENT: two options say where the subscription to "room/a" begins: give one of FromEarliest, FromLast, FromSeq and FromSession`,
+		},
 		{"FromEarliest twice", started(ignore, FromEarliest(), FromEarliest()), ""},
 	} {
 		if c.err == nil && c.want != "" || c.err != nil && c.err.Error() != c.want {
@@ -138,24 +154,40 @@ func TestFirstHourWrongAddresses(t *testing.T) {
 		do   func(context.Context) error
 		want string // and the end of the context
 	}{
-		{"nobody listens", subscribe(SubscriberConfig{Addrs: []string{nobody}}),
-			"pushmesh: not subscribed: no connection: dial tcp 127.0.0.1:1: connect: connection refused"},
-		{"a router's port", subscribe(SubscriberConfig{Addrs: []string{router.addr}}),
-			"pushmesh: not subscribed: " + router.addr + " accepts connections but does not speak pushmesh: is it an edge's port (7400)?"},
-		{"an HTTP port", subscribe(SubscriberConfig{Addrs: []string{at(web.Listener)}, DialTimeout: 50 * time.Millisecond}),
-			"pushmesh: not subscribed: " + at(web.Listener) + " accepts connections but does not answer: is it an edge's port (7400)?"},
-		{"a port where nobody answers", subscribe(SubscriberConfig{Addrs: []string{at(silent)}, DialTimeout: 50 * time.Millisecond}),
-			"pushmesh: not subscribed: " + at(silent) + " accepts connections but does not answer: is it an edge's port (7400)?"},
-		{"TLS where there is none", subscribe(SubscriberConfig{Addrs: []string{at(web.Listener)}, TLS: &tls.Config{ServerName: "edge", MinVersion: tls.VersionTLS12}}),
-			"pushmesh: not subscribed: no connection to " + at(web.Listener) + ": the TLS handshake failed: tls: first record does not look like a TLS handshake"},
+		{
+			"nobody listens", subscribe(SubscriberConfig{Addrs: []string{nobody}}),
+			"pushmesh: not subscribed: no connection: dial tcp 127.0.0.1:1: connect: connection refused",
+		},
+		{
+			"a router's port", subscribe(SubscriberConfig{Addrs: []string{router.addr}}),
+			"pushmesh: not subscribed: " + router.addr + " accepts connections but does not speak pushmesh: is it an edge's port (7400)?",
+		},
+		{
+			"an HTTP port", subscribe(SubscriberConfig{Addrs: []string{at(web.Listener)}, DialTimeout: 50 * time.Millisecond}),
+			"pushmesh: not subscribed: " + at(web.Listener) + " accepts connections but does not answer: is it an edge's port (7400)?",
+		},
+		{
+			"a port where nobody answers", subscribe(SubscriberConfig{Addrs: []string{at(silent)}, DialTimeout: 50 * time.Millisecond}),
+			"pushmesh: not subscribed: " + at(silent) + " accepts connections but does not answer: is it an edge's port (7400)?",
+		},
+		{
+			"TLS where there is none", subscribe(SubscriberConfig{Addrs: []string{at(web.Listener)}, TLS: &tls.Config{ServerName: "edge", MinVersion: tls.VersionTLS12}}),
+			"pushmesh: not subscribed: no connection to " + at(web.Listener) + ": the TLS handshake failed: tls: first record does not look like a TLS handshake",
+		},
 		{"an unknown host", subscribe(SubscriberConfig{Addrs: []string{"nowhere.invalid:7400"}}), "pushmesh: not subscribed: no connection: dial tcp: lookup nowhere.invalid"},
-		{"ThroughRouter to an edge", subscribe(SubscriberConfig{Addrs: []string{edge.addr()}, Dial: ThroughRouter()}),
-			"pushmesh: not subscribed: UNAVAILABLE: " + edge.addr() + " accepts connections but does not speak gRPC: is it a router's port (7401)?"},
-		{"ThroughRouter to nobody", subscribe(SubscriberConfig{Addrs: []string{nobody}, Dial: ThroughRouter()}),
-			"pushmesh: not subscribed: UNAVAILABLE: no connection: dial tcp 127.0.0.1:1: connect: connection refused"},
+		{
+			"ThroughRouter to an edge", subscribe(SubscriberConfig{Addrs: []string{edge.addr()}, Dial: ThroughRouter()}),
+			"pushmesh: not subscribed: UNAVAILABLE: " + edge.addr() + " accepts connections but does not speak gRPC: is it a router's port (7401)?",
+		},
+		{
+			"ThroughRouter to nobody", subscribe(SubscriberConfig{Addrs: []string{nobody}, Dial: ThroughRouter()}),
+			"pushmesh: not subscribed: UNAVAILABLE: no connection: dial tcp 127.0.0.1:1: connect: connection refused",
+		},
 		{"a Producer at a closed port", publish(nobody), "pushmesh: not published: UNAVAILABLE: no connection: dial tcp 127.0.0.1:1: connect: connection refused"},
-		{"a Producer at an edge's port", publish(edge.addr()),
-			"pushmesh: not published: UNAVAILABLE: " + edge.addr() + " accepts connections but does not speak gRPC: is it a router's port (7401)?"},
+		{
+			"a Producer at an edge's port", publish(edge.addr()),
+			"pushmesh: not published: UNAVAILABLE: " + edge.addr() + " accepts connections but does not speak gRPC: is it a router's port (7401)?",
+		},
 	} {
 		var err error
 		for within := 50 * time.Millisecond; ; within *= 4 {

@@ -66,15 +66,15 @@ type Change struct {
 type ChangeKind uint8
 
 const (
-	// Joined: the member is there. It may be reported again.
+	// Joined says that the member is there. It may be reported again.
 	Joined ChangeKind = iota
-	// Left: the member is not there. It may be reported again.
+	// Left says that the member is not there. It may be reported again.
 	Left
-	// Ended: the connection is gone from every filter.
+	// Ended says that the connection is gone from every filter.
 	Ended
-	// Missed: changes of this loop were lost, and all members are walked over again.
+	// Missed says that changes of this loop were lost, and all members are walked over again.
 	Missed
-	// Walked: every member that was there when the walk began was reported, or has left.
+	// Walked says that every member that was there when the walk began was reported, or has left.
 	Walked
 )
 

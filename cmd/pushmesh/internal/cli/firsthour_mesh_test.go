@@ -31,36 +31,64 @@ func TestFirstHourMesh(t *testing.T) {
 		{"history of an ephemeral topic", with(m.router, "history", "nosuch/x"), 0, "", unkept},
 		{"history of a namespace that is ephemeral", with(m.router, "history", "ticks/x"), 0, "", "ephemeral: namespace ticks is not durable, so that nothing is kept of ticks/x\n"},
 		{"history of an empty topic", with(m.router, "history", "room/9/chat"), 0, "", ""},
-		{"put without the flags of before", with(m.router, "namespace", "put", "orders", "--client-publish"), 2, "",
+		{
+			"put without the flags of before", with(m.router, "namespace", "put", "orders", "--client-publish"), 2, "",
 			"pushmesh: namespace orders is durable, and this would make it ephemeral: no message would be kept any more. " +
-				"Give --durable too, or change what you name alone with pushmesh namespace set, or insist with --force\n"},
-		{"put says what changes", with(m.router, "namespace", "put", "orders", "--durable", "--client-publish"), 0,
-			table + "orders  true     -          -            default   N        false\n", "orders: retention 48h0m0s -> default, client_publish false -> true\n"},
-		{"set merges", with(m.router, "namespace", "set", "orders", "--retention", "7d", "--client-publish=false"), 0,
-			table + "orders  true     168h0m0s   -            default   N        false\n", "orders: retention default -> 168h0m0s, client_publish true -> false\n"},
-		{"set names nothing", with(m.router, "namespace", "set", "orders"), 2, "",
-			"pushmesh: name what to change, like --retention 168h: pushmesh namespace set --help lists the flags\n"},
-		{"set makes ephemeral", with(m.router, "namespace", "set", "orders", "--durable=false"), 2, "",
+				"Give --durable too, or change what you name alone with pushmesh namespace set, or insist with --force\n",
+		},
+		{
+			"put says what changes", with(m.router, "namespace", "put", "orders", "--durable", "--client-publish"), 0,
+			table + "orders  true     -          -            default   N        false\n", "orders: retention 48h0m0s -> default, client_publish false -> true\n",
+		},
+		{
+			"set merges", with(m.router, "namespace", "set", "orders", "--retention", "7d", "--client-publish=false"), 0,
+			table + "orders  true     168h0m0s   -            default   N        false\n", "orders: retention default -> 168h0m0s, client_publish true -> false\n",
+		},
+		{
+			"set names nothing", with(m.router, "namespace", "set", "orders"), 2, "",
+			"pushmesh: name what to change, like --retention 168h: pushmesh namespace set --help lists the flags\n",
+		},
+		{
+			"set makes ephemeral", with(m.router, "namespace", "set", "orders", "--durable=false"), 2, "",
 			"pushmesh: namespace orders is durable, and this would make it ephemeral: no message would be kept any more. " +
-				"Give --durable too, or change what you name alone with pushmesh namespace set, or insist with --force\n"},
-		{"set makes ephemeral with --force", with(m.router, "namespace", "set", "orders", "--durable=false", "--force"), 0,
-			table + "orders  false    168h0m0s   -            default   N        false\n", "orders: durable true -> false\n"},
-		{"a wrong expression", with(m.router, "sub", "room/1/chat", "--grpc", "--where", "payload.total > "), 1, "",
-			"pushmesh: INVALID_ARGUMENT: where: line 1, column 17: the expression ends too early" + never},
-		{"a wrong expression of a policy", with(m.router, "namespace", "put", "news", "--rank", bad), 1, "",
-			"pushmesh: INVALID_ARGUMENT: rank: expression: line 1, column 14: the expression ends too early" + never},
-		{"--rank without a scorer", with(m.router, "namespace", "put", "news", "--rank", norank), 1, "",
-			"pushmesh: INVALID_ARGUMENT: rank: no scorer: set one of weighted, expression, embedding and model" + never},
-		{"presence of no namespace", with(m.router, "presence", "list", "nosuch/x"), 1, table0,
-			"pushmesh: CONFLICT: no namespace covers nosuch/x, so that it has no presence: make one (pushmesh namespace set PREFIX --presence)" + never},
-		{"presence not on", with(m.router, "presence", "list", "room/1/chat"), 1, table0,
-			"pushmesh: CONFLICT: namespace room of room/1/chat has no presence: switch it on (pushmesh namespace set room --presence)" + never},
-		{"watching presence that is not on", with(m.router, "presence", "watch", "room/1/chat"), 1, "",
-			"pushmesh: CONFLICT: namespace room of room/1/chat has no presence: switch it on (pushmesh namespace set room --presence)" + never},
-		{"dlq replay nope", with(m.router, "dlq", "replay", "nope"), 0, "0 replayed\n",
-			"pushmesh: no dead letter's topic matches \"nope\": pushmesh dlq list shows those that there are\n"},
-		{"dlq discard of an id that is not there", with(m.router, "dlq", "discard", "--id", "17"), 0, "0 discarded\n",
-			"pushmesh: there is no dead letter with such an id: pushmesh dlq list shows those that there are\n"},
+				"Give --durable too, or change what you name alone with pushmesh namespace set, or insist with --force\n",
+		},
+		{
+			"set makes ephemeral with --force", with(m.router, "namespace", "set", "orders", "--durable=false", "--force"), 0,
+			table + "orders  false    168h0m0s   -            default   N        false\n", "orders: durable true -> false\n",
+		},
+		{
+			"a wrong expression", with(m.router, "sub", "room/1/chat", "--grpc", "--where", "payload.total > "), 1, "",
+			"pushmesh: INVALID_ARGUMENT: where: line 1, column 17: the expression ends too early" + never,
+		},
+		{
+			"a wrong expression of a policy", with(m.router, "namespace", "put", "news", "--rank", bad), 1, "",
+			"pushmesh: INVALID_ARGUMENT: rank: expression: line 1, column 14: the expression ends too early" + never,
+		},
+		{
+			"--rank without a scorer", with(m.router, "namespace", "put", "news", "--rank", norank), 1, "",
+			"pushmesh: INVALID_ARGUMENT: rank: no scorer: set one of weighted, expression, embedding and model" + never,
+		},
+		{
+			"presence of no namespace", with(m.router, "presence", "list", "nosuch/x"), 1, table0,
+			"pushmesh: CONFLICT: no namespace covers nosuch/x, so that it has no presence: make one (pushmesh namespace set PREFIX --presence)" + never,
+		},
+		{
+			"presence not on", with(m.router, "presence", "list", "room/1/chat"), 1, table0,
+			"pushmesh: CONFLICT: namespace room of room/1/chat has no presence: switch it on (pushmesh namespace set room --presence)" + never,
+		},
+		{
+			"watching presence that is not on", with(m.router, "presence", "watch", "room/1/chat"), 1, "",
+			"pushmesh: CONFLICT: namespace room of room/1/chat has no presence: switch it on (pushmesh namespace set room --presence)" + never,
+		},
+		{
+			"dlq replay nope", with(m.router, "dlq", "replay", "nope"), 0, "0 replayed\n",
+			"pushmesh: no dead letter's topic matches \"nope\": pushmesh dlq list shows those that there are\n",
+		},
+		{
+			"dlq discard of an id that is not there", with(m.router, "dlq", "discard", "--id", "17"), 0, "0 discarded\n",
+			"pushmesh: there is no dead letter with such an id: pushmesh dlq list shows those that there are\n",
+		},
 	} {
 		cmd := ran(t, "", w.args...)
 		cmd.wait()

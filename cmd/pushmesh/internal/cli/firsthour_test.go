@@ -54,26 +54,50 @@ func TestFirstHourUsage(t *testing.T) {
 		{"--edge without port", []string{"sub", "a", "--edge", "127.0.0.1"}, 2, "", "pushmesh: --edge \"127.0.0.1\": it needs host:port, like 127.0.0.1:7400\n"},
 		{"unknown host", []string{"pub", "a", "x", "--router", "nowhere.invalid:7401"}, 1, "", "pushmesh: UNAVAILABLE: no connection: the host nowhere.invalid is not known (trying again may help)\n"},
 		{"nobody listens", []string{"pub", "a", "x", "--router", "127.0.0.1:1"}, 1, "", "pushmesh: UNAVAILABLE: no connection: dial tcp 127.0.0.1:1: connect: connection refused (trying again may help)\n"},
-		{"--retention in days, a typing error", []string{"namespace", "put", "a", "--retention", "7 days"}, 2, "",
-			"pushmesh: --retention: \"7 days\" is not a duration: write it like 500ms, 90s, 10m, 24h or 7d" + more},
+		{
+			"--retention in days, a typing error",
+			[]string{"namespace", "put", "a", "--retention", "7 days"},
+			2, "",
+			"pushmesh: --retention: \"7 days\" is not a duration: write it like 500ms, 90s, 10m, 24h or 7d" + more,
+		},
 		{"--ttl below 0", []string{"pub", "a", "x", "--ttl", "-5s"}, 2, "", "pushmesh: --ttl is -5s, it must be above 0\n"},
 		{"--ttl=-5s", []string{"pub", "a", "x", "--ttl=-5s"}, 2, "", "pushmesh: --ttl is -5s, it must be above 0\n"},
-		{"claims JSON with a number for a duration", []string{"namespace", "put", "a", "--claims", claims}, 2, "",
-			"pushmesh: " + claims + ": ttl: 20 is not a duration: write it like \"20s\"\n"},
-		{"--deliver-at yesterday", []string{"pub", "a", "x", "--deliver-at", "yesterday"}, 2, "",
-			"pushmesh: --deliver-at: \"yesterday\" is not a time: write it like 2027-01-31T08:00:00Z" + more},
+		{
+			"claims JSON with a number for a duration",
+			[]string{"namespace", "put", "a", "--claims", claims},
+			2, "",
+			"pushmesh: " + claims + ": ttl: 20 is not a duration: write it like \"20s\"\n",
+		},
+		{
+			"--deliver-at yesterday",
+			[]string{"pub", "a", "x", "--deliver-at", "yesterday"},
+			2, "",
+			"pushmesh: --deliver-at: \"yesterday\" is not a time: write it like 2027-01-31T08:00:00Z" + more,
+		},
 		{"health without http://", []string{"health", "127.0.0.1:27480"}, 2, "", "pushmesh: \"127.0.0.1:27480\" is not a URL: write it like http://127.0.0.1:27480/readyz\n"},
 		{"nosuchcmd", []string{"nosuchcmd"}, 2, "", "pushmesh: there is no command \"nosuchcmd\": pushmesh --help lists them\n"},
 		{"a typing error in a command", []string{"sbu", "a"}, 2, "", "pushmesh: there is no command \"sbu\": did you mean \"sub\"?\n"},
 		{"no such command of namespace", []string{"namespace", "drop"}, 2, "", "pushmesh: there is no command \"drop\": pushmesh --help lists them\n"},
-		{"--session with --from", []string{"sub", "a", "--session", "s", "--client-id", "c", "--from", "earliest"}, 2, "",
-			"pushmesh: --from earliest does not go with --session, which begins where it stands: drop --from, or --session\n"},
-		{"--session with --last", []string{"sub", "a", "--session", "s", "--client-id", "c", "--last", "3"}, 2, "",
-			"pushmesh: --last 3 does not go with --session, which begins where it stands: drop --last, or --session\n"},
+		{
+			"--session with --from",
+			[]string{"sub", "a", "--session", "s", "--client-id", "c", "--from", "earliest"},
+			2, "",
+			"pushmesh: --from earliest does not go with --session, which begins where it stands: drop --from, or --session\n",
+		},
+		{
+			"--session with --last",
+			[]string{"sub", "a", "--session", "s", "--client-id", "c", "--last", "3"},
+			2, "",
+			"pushmesh: --last 3 does not go with --session, which begins where it stands: drop --last, or --session\n",
+		},
 		{"--session without --client-id", []string{"sub", "a", "--session", "s"}, 2, "", "pushmesh: a session needs --session, its name, and --client-id, whose it is\n"},
 		{"--last with --from", []string{"sub", "a", "--last", "3", "--from", "earliest"}, 2, "", "pushmesh: --from and --last exclude each other\n"},
-		{"--rank-top-k with --from", []string{"sub", "a", "--rank-top-k", "1", "--from", "7"}, 2, "",
-			"pushmesh: --rank-top-k does not go with --from 7: use live or earliest, or --session to go on where it stood\n"},
+		{
+			"--rank-top-k with --from",
+			[]string{"sub", "a", "--rank-top-k", "1", "--from", "7"},
+			2, "",
+			"pushmesh: --rank-top-k does not go with --from 7: use live or earliest, or --session to go on where it stood\n",
+		},
 	} {
 		w.check(t, start(t, strings.NewReader(""), w.args...))
 	}
@@ -101,12 +125,24 @@ func TestFirstHourWrongPorts(t *testing.T) {
 	defer web.Close()
 	at := web.Listener.Addr().String()
 	for _, w := range []wrong{
-		{"--router is the edge's port", []string{"pub", "a", "x", "--router", m.addrs.Edge}, 1, "",
-			"pushmesh: UNSUPPORTED: " + m.addrs.Edge + " accepts connections but does not speak gRPC: is it a router's port (7401)? (trying the same again will not help)\n"},
-		{"--router is the HTTP port", []string{"history", "a", "--router", at}, 1, "",
-			"pushmesh: UNSUPPORTED: " + at + " accepts connections but does not speak gRPC: is it a router's port (7401)? (trying the same again will not help)\n"},
-		{"--router is the edge's port, of top", []string{"top", "--once", "--router", m.addrs.Edge}, 1, "",
-			"pushmesh: UNSUPPORTED: " + m.addrs.Edge + " accepts connections but does not speak gRPC: is it a router's port (7401)? (trying the same again will not help)\n"},
+		{
+			"--router is the edge's port",
+			[]string{"pub", "a", "x", "--router", m.addrs.Edge},
+			1, "",
+			"pushmesh: UNSUPPORTED: " + m.addrs.Edge + " accepts connections but does not speak gRPC: is it a router's port (7401)? (trying the same again will not help)\n",
+		},
+		{
+			"--router is the HTTP port",
+			[]string{"history", "a", "--router", at},
+			1, "",
+			"pushmesh: UNSUPPORTED: " + at + " accepts connections but does not speak gRPC: is it a router's port (7401)? (trying the same again will not help)\n",
+		},
+		{
+			"--router is the edge's port, of top",
+			[]string{"top", "--once", "--router", m.addrs.Edge},
+			1, "",
+			"pushmesh: UNSUPPORTED: " + m.addrs.Edge + " accepts connections but does not speak gRPC: is it a router's port (7401)? (trying the same again will not help)\n",
+		},
 	} {
 		w.check(t, start(t, strings.NewReader(""), w.args...))
 	}

@@ -126,7 +126,7 @@ func TestAckOfWhatIsOnItsWayAgainIsDoneInParts(t *testing.T) {
 	}
 	for h.Work(4096) {
 	}
-	if int(c.out.Messages()) != n {
+	if c.out.Messages() != n {
 		t.Fatalf("%d of %d messages go out again", c.out.Messages(), n)
 	}
 	frame := frameOf(t, wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: n, Through: true}}})

@@ -318,10 +318,10 @@ func TestABacklogIsHandedOnInSlices(t *testing.T) {
 	}
 	h.Event(exchange.Range{Topic: "room/1", From: 1, Epoch: upstreamtest.BaseEpoch, Oldest: 1, Head: backlog, Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, 1, slices.Repeat([]string{"x"}, backlog)...)})
 	c := h.conns.get(slot)
-	if n := slicesOf(t, h, replaySlice, "messages are handed on", func() int { return -int(c.out.Messages()) }); n < backlog/replaySlice {
+	if n := slicesOf(t, h, replaySlice, "messages are handed on", func() int { return -c.out.Messages() }); n < backlog/replaySlice {
 		t.Fatalf("%d slices", n)
 	}
-	if s := h.Stats(); int(c.out.Messages()) != backlog || s.Resumed != 1 || s.Behind != 1 || s.LogReads != 1 {
+	if s := h.Stats(); c.out.Messages() != backlog || s.Resumed != 1 || s.Behind != 1 || s.LogReads != 1 {
 		t.Fatalf("%d of %d, %+v", c.out.Messages(), backlog, s)
 	}
 }

@@ -385,7 +385,7 @@ func TestManyGroupsArePausedInSlices(t *testing.T) {
 func TestNothingOfAGroupIsSentAfterItWasLeft(t *testing.T) {
 	const each = 500
 	h, mesh, c := memberships(t, 1, each)
-	if int(c.out.Messages()) != each {
+	if c.out.Messages() != each {
 		t.Fatalf("%d messages are queued", c.out.Messages())
 	}
 	h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1}), 1)
