@@ -82,9 +82,9 @@ func (k *acks) frame(c *conn, body []byte) (done, ok bool) {
 // later notes where an Ack is gone on with: at a byte of its body, with the entry that serial
 // names in hand, or 0. 0 and 0: nowhere.
 func (k *acks) later(c *conn, at int, serial uint32) {
-	more := k.hub.more(c)
+	more := k.hub.conns.more(c)
 	more.ackAt, more.ackSerial = uint32(at), serial
-	k.hub.less(c)
+	k.hub.conns.less(c)
 }
 
 func (e *ackEntry) decode(b []byte) bool {
@@ -125,7 +125,7 @@ func (e *ackEntry) decode(b []byte) bool {
 // begun before.
 func (k *acks) entry(c *conn, e *ackEntry, again bool) (done bool) {
 	found := 0
-	if ts := k.hub.topics.Get(unsafe.String(unsafe.SliceData(e.topic), len(e.topic))); ts != nil {
+	if ts := k.hub.topics.byName.Get(unsafe.String(unsafe.SliceData(e.topic), len(e.topic))); ts != nil {
 		for _, t := range k.hub.tracks.of(c, ts) {
 			if e.sub != 0 && !t.hasID(e.sub) || e.epoch != 0 && e.epoch != t.epoch {
 				continue
@@ -234,7 +234,7 @@ func (k *acks) nack(c *conn, m *wirev1.Nack) {
 	for _, g := range c.groups {
 		found = k.hub.groups.nack(g, m) || found
 	}
-	ts := k.hub.topics.Get(m.GetTopic())
+	ts := k.hub.topics.byName.Get(m.GetTopic())
 	if ts == nil {
 		if !found {
 			k.hub.stats.StaleAcks++

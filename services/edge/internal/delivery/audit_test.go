@@ -391,7 +391,7 @@ func (a *auditor) subscriptions(c *conn) {
 			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.byName[s.wild.name] == s.wild && s.wild.subs.At(int(s.at)) == s)
 		} else {
 			a.exact[s.topic]++
-			a.holds(c, "a topic is found by its name", h.topics.Get(s.topic.name) == s.topic)
+			a.holds(c, "a topic is found by its name", h.topics.byName.Get(s.topic.name) == s.topic)
 			a.holds(c, "a subscription to one topic has one track", topics[s] <= 1)
 		}
 		delete(topics, s)

@@ -15,13 +15,13 @@ func (h *Hub) claim(c *conn, m *wirev1.Claim) {
 		h.refuse(c, m.GetId(), why)
 		return
 	}
-	h.more(c).claims = h.rooms.claims.Ask(c.claims, h.handle(c), h.connID(c), c.user(), m)
+	h.conns.more(c).claims = h.rooms.claims.Ask(c.claims, h.handle(c), h.connID(c), c.user(), m)
 }
 
 // endClaims is for a connection that closes.
 func (h *Hub) endClaims(c *conn) {
 	if c.claims != nil {
 		h.rooms.claims.End(c.claims)
-		h.more(c).claims = nil
+		h.conns.more(c).claims = nil
 	}
 }

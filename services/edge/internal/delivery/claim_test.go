@@ -81,8 +81,8 @@ func TestClaim(t *testing.T) {
 	plain := w.connect(&wirev1.Hello{})
 	w.h.Gone(plain.slot)
 	w.settle()
-	if s := w.h.Stats(); len(w.mesh.Claims.Ended) != 1 || s.Claims.Held != 0 || w.h.connMores.Taken() != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][0] != 1 {
-		t.Fatalf("ended %v, open %d, parts of connections %d", w.mesh.Claims.Ended, s.Claims.Held, w.h.connMores.Taken())
+	if s := w.h.Stats(); len(w.mesh.Claims.Ended) != 1 || s.Claims.Held != 0 || w.h.conns.mores.Taken() != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][0] != 1 {
+		t.Fatalf("ended %v, open %d, parts of connections %d", w.mesh.Claims.Ended, s.Claims.Held, w.h.conns.mores.Taken())
 	}
 }
 
@@ -112,7 +112,7 @@ func TestClaimsRefused(t *testing.T) {
 		c.claim(x.m)
 		c.expect("Error " + x.want + " ref=4")
 	}
-	if s := w.h.Stats(); len(w.mesh.Claims.Asked) != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][wirev1.Code_CODE_FORBIDDEN] != 2 || w.h.connMores.Taken() != 0 {
+	if s := w.h.Stats(); len(w.mesh.Claims.Asked) != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][wirev1.Code_CODE_FORBIDDEN] != 2 || w.h.conns.mores.Taken() != 0 {
 		t.Fatalf("asked %v, counted %v", w.mesh.Claims.Asked, s.Claims.Requests)
 	}
 	c.claim(&wirev1.Claim{Resource: "seat/1"})

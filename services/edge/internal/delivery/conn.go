@@ -35,13 +35,13 @@ type conn struct {
 	waiting   uint32 // tracks that wait for a window or the queue
 	nextRef   uint32
 	stamp     uint32 // of the last ephemeral message queued for plain subscriptions
-	counted   uint32 // hub.counting when it was counted last
+	counted   uint32 // hub.counts.serial when it was counted last
 	since     uint32 // Hello, Unix time in seconds
 	heard     uint32 // when bytes came last, as Hub.ms
 	link      linkhealth.Link
 	silent    uint16 // publishes with id 0 that are not answered
 	state     state
-	dirty     bool // in hub.dirty
+	dirty     bool // in hub.conns.dirty
 	waking    bool // in waker.walks
 	rewake    bool // once more, when it was looked at
 	draining  bool // GOAWAY was sent: no first delivery any more
@@ -60,7 +60,7 @@ type conn struct {
 	*connMore
 }
 
-// connMore is what few connections have at a time. It is written through Hub.more alone: without
+// connMore is what few connections have at a time. It is written through conns.more alone: without
 // any it is noConnMore.
 type connMore struct {
 	byID   map[uint32]*sub          // of subscriptions, once there are many
@@ -88,8 +88,12 @@ var noConnMore = slab.None[connMore]()
 // conns holds connections by slot; pointers stay good for the life of the hub, handles until the
 // slot is freed.
 type conns struct {
-	slab slab.Slab[conn]
-	free []uint32
+	slab    slab.Slab[conn]
+	mores   slab.Pool[connMore]
+	free    []uint32
+	resumed []uint32 // may read again
+	dirty   []uint32 // have something to flush or to end
+	closed  []uint32 // only the socket is left of them
 }
 
 func (s *conns) get(slot uint32) *conn {
@@ -121,19 +125,19 @@ func (c *conn) reset() {
 }
 
 // more is the connection's connMore, to be written to.
-func (h *Hub) more(c *conn) *connMore {
+func (s *conns) more(c *conn) *connMore {
 	if c.connMore == noConnMore {
-		c.connMore = h.connMores.Take()
+		c.connMore = s.mores.Take()
 	}
 	return c.connMore
 }
 
 // less gives connMore back where nothing is in it.
-func (h *Hub) less(c *conn) {
+func (s *conns) less(c *conn) {
 	m := c.connMore
 	if m != noConnMore && m.byID == nil && m.byTop == nil && m.pubs == nil && m.sess == nil && m.groups == nil && m.claims == nil && m.profile == nil && m.ackAt == 0 && m.ackSerial == 0 && m.turn == 0 && m.begun == 0 &&
 		m.sealed == 0 && !m.secure && !m.hungUp {
-		h.connMores.Give(m)
+		s.mores.Give(m)
 		c.connMore = noConnMore
 	}
 }
@@ -207,7 +211,7 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 	c.state = stateClosing
 	c.deadline = h.now + int64(closeTimeout)
 	h.wheel.Set(c.slot, c.deadline)
-	h.markDirty(c)
+	h.conns.markDirty(c)
 	h.jobs.push(&teardown{c: c})
 }
 
@@ -275,18 +279,18 @@ func (h *Hub) recycle(c *conn) {
 	h.texts.Drop(c.clientID)
 	c.clientID = ""
 	if c.connMore != noConnMore {
-		h.connMores.Give(c.connMore)
+		h.conns.mores.Give(c.connMore)
 		c.connMore = noConnMore
 	}
-	h.over = append(h.over, c.slot)
+	h.conns.closed = append(h.conns.closed, c.slot)
 }
 
 // Over takes up to n slots whose connections no topic and no timer knows any more: their sockets
 // are to be closed, then Free called.
 func (h *Hub) Over(dst []uint32, n int) []uint32 {
-	n = min(n, len(h.over))
-	dst = append(dst, h.over[:n]...)
-	h.over = h.over[:copy(h.over, h.over[n:])]
+	n = min(n, len(h.conns.closed))
+	dst = append(dst, h.conns.closed[:n]...)
+	h.conns.closed = h.conns.closed[:copy(h.conns.closed, h.conns.closed[n:])]
 	return dst
 }
 
@@ -297,13 +301,13 @@ func (h *Hub) Free(slot uint32) {
 	h.stats.Connections--
 	c.reset()
 	c.gen = max(c.gen+1, 1)
-	h.released(c)
+	h.conns.released(c)
 }
 
 // released gives back the slot of a connection that was freed while it stood in a list.
-func (h *Hub) released(c *conn) {
+func (s *conns) released(c *conn) {
 	if c.state == stateFree && !c.waking && !c.dirty {
-		h.conns.free = append(h.conns.free, c.slot)
+		s.free = append(s.free, c.slot)
 	}
 }
 
@@ -328,7 +332,7 @@ func (h *Hub) Status(slot uint32) Status {
 
 // HungUp says that the client ended its side behind what is fed next: one that is not welcomed yet
 // has left.
-func (h *Hub) HungUp(slot uint32) { h.more(h.conns.get(slot)).hungUp = true }
+func (h *Hub) HungUp(slot uint32) { h.conns.more(h.conns.get(slot)).hungUp = true }
 
 // holds reports whether reading waits: for Welcome, or because the client does not take its
 // answers.
@@ -336,32 +340,32 @@ func (h *Hub) holds(c *conn) bool {
 	return c.state == stateWaiting || c.state != stateClosing && c.out.Answers() > maxAnswers
 }
 
-func (h *Hub) markDirty(c *conn) {
+func (s *conns) markDirty(c *conn) {
 	if !c.dirty {
 		c.dirty = true
-		h.dirty = append(h.dirty, c.slot)
+		s.dirty = append(s.dirty, c.slot)
 	}
 }
 
 // Dirty takes the slots that have something to flush or to end.
 func (h *Hub) Dirty(dst []uint32) []uint32 {
-	for _, slot := range h.dirty {
+	for _, slot := range h.conns.dirty {
 		c := h.conns.get(slot)
 		c.dirty = false
 		if c.state == stateFree {
-			h.released(c)
+			h.conns.released(c)
 			continue
 		}
 		dst = append(dst, slot)
 	}
-	h.dirty = h.dirty[:0]
+	h.conns.dirty = h.conns.dirty[:0]
 	return dst
 }
 
 // Resumed takes the slots that may read again.
 func (h *Hub) Resumed(dst []uint32) []uint32 {
-	dst = append(dst, h.resumed...)
-	h.resumed = h.resumed[:0]
+	dst = append(dst, h.conns.resumed...)
+	h.conns.resumed = h.conns.resumed[:0]
 	return dst
 }
 

@@ -23,21 +23,27 @@ type count struct {
 	visit   func(exchange.Conn) // of each; may be nil
 }
 
+// counts lets one count at a time mark connections.
+type counts struct {
+	serial uint32 // of the topic in hand, so that no connection counts twice
+	job    *count
+}
+
 func (j *count) step(h *Hub) bool {
-	if h.countJob == nil {
-		h.countJob = j
+	if h.counts.job == nil {
+		h.counts.job = j
 	}
-	if h.countJob != j {
+	if h.counts.job != j {
 		return false // the marks on connections are of one count at a time
 	}
 	if len(j.counts) == len(j.topics) {
-		h.countJob = nil
+		h.counts.job = nil
 		j.done(j.counts)
 		return true
 	}
 	name := j.topics[len(j.counts)]
 	if !j.begun {
-		h.counting++
+		h.counts.serial++
 		j.begun, j.n, j.track, j.wild, j.members = true, 0, 0, nil, nil
 		j.at = math.MaxInt
 		if request.Topic(name) == nil {
@@ -45,7 +51,7 @@ func (j *count) step(h *Hub) bool {
 			j.members = h.groups.room.Of(name)
 		}
 	}
-	if !j.slice(h, h.topics.Get(name)) {
+	if !j.slice(h, h.topics.byName.Get(name)) {
 		return false
 	}
 	j.counts, j.begun = append(j.counts, j.n), false
@@ -89,10 +95,10 @@ func (j *count) slice(h *Hub, ts *topicState) bool {
 }
 
 func (j *count) seen(h *Hub, c *conn) {
-	if c.counted == h.counting || c.state != stateOpen {
+	if c.counted == h.counts.serial || c.state != stateOpen {
 		return
 	}
-	c.counted = h.counting
+	c.counted = h.counts.serial
 	j.n++
 	if j.visit != nil {
 		j.visit(h.handle(c))

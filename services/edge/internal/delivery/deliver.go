@@ -148,7 +148,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code 
 	it := sendq.Delivery(m, &t.Stream, t.kind != kindPlain, is)
 	if t.cur != nil {
 		if n := t.cur.Attempts(m.Seq); n > 0 {
-			if n >= h.policy(t.topic).MaxAttempts {
+			if n >= h.topics.policy(t.topic).MaxAttempts {
 				h.sessions.giveUp(t, m, n, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 				h.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 				return wirev1.Code_CODE_OK

@@ -86,7 +86,7 @@ func (f *fanout) nextMessages() {
 	}
 	m := f.ms[0]
 	f.serial++
-	f.ts, f.at = f.hub.topics.Get(m.Topic), 0
+	f.ts, f.at = f.hub.topics.byName.Get(m.Topic), 0
 	f.findJoins(m)
 	if f.ts != nil && m.Seq > 0 {
 		f.ts.came(f.ms[len(f.ms)-1])

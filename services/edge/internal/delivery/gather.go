@@ -45,7 +45,7 @@ func (d *rankedDelivery) gatherMore() {
 func (d *rankedDelivery) await(t *track) {
 	w := d.room.Window(t.topic.name)
 	if w == nil {
-		w = d.begin(t.topic.name, d.hub.policy(t.topic), t.epoch)
+		w = d.begin(t.topic.name, d.hub.topics.policy(t.topic), t.epoch)
 	}
 	if !t.reading {
 		t.reading = true
@@ -66,7 +66,7 @@ func (d *rankedDelivery) offer(t *track) {
 		t.behind = true
 		d.await(t)
 	case t.rank.level && d.room.Window(t.topic.name) == nil && d.ranks(t):
-		d.begin(t.topic.name, d.hub.policy(t.topic), t.epoch) // it will be there in time for that
+		d.begin(t.topic.name, d.hub.topics.policy(t.topic), t.epoch) // it will be there in time for that
 	}
 }
 

@@ -36,7 +36,7 @@ func (g *groups) join(c *conn, m *wirev1.Subscribe) {
 	n := &member{c: c, Member: g.room.Join(h.handle(c), c.nextRef, m, c.window, uint32(h.wall/1e6), exchange.GroupStart{
 		Mode: st.mode, Seq: st.seq, Epoch: st.epoch, Positions: st.positions,
 	})}
-	more := h.more(c)
+	more := h.conns.more(c)
 	more.groups = append(more.groups, n)
 	c.displaced()
 	h.stats.Subscriptions++
@@ -110,13 +110,13 @@ func (g *groups) leave(n *member) {
 	g.count(n)
 	g.setWaits(n, false)
 	g.moved(n)
-	more := h.more(c)
+	more := h.conns.more(c)
 	more.groups = slices.DeleteFunc(more.groups, func(o *member) bool { return o == n })
 	c.displaced()
 	if len(more.groups) == 0 {
 		more.groups = nil
 	}
-	h.less(c)
+	h.conns.less(c)
 	h.stats.Subscriptions--
 	h.waker.wake(c)
 }

@@ -55,8 +55,8 @@ func (h *Hub) hello(c *conn, body []byte) {
 		return
 	}
 	if c.secure { // nobody asks again
-		h.more(c).secure = false
-		h.less(c)
+		h.conns.more(c).secure = false
+		h.conns.less(c)
 	}
 	id := h.connID(c)
 	c.since = uint32(h.wall / 1e6)
@@ -77,7 +77,7 @@ func (h *Hub) hello(c *conn, body []byte) {
 	c.state = stateWaiting
 	c.deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.slot, c.deadline)
-	h.more(c).sess = &session{user: c.user(), name: m.GetSession(), conn: id}
+	h.conns.more(c).sess = &session{user: c.user(), name: m.GetSession(), conn: id}
 	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
 }
 

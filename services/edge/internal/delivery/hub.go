@@ -9,7 +9,6 @@ package delivery
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -69,27 +68,19 @@ type Hub struct {
 	lim   Limits
 	rules request.Rules
 	mesh  exchange.Mesh
-	now   int64  // nanoseconds, monotonic
-	wall  uint64 // Unix time in microseconds
-	ms    uint32 // now in milliseconds, which wraps around
+	clock
 
 	cost  walk.Cost // of walks that no slice has counted
 	stats Stats
 
-	conns     conns
-	subSlab   slab.Slab[sub]
-	subMores  slab.Slab[subMore]
-	texts     slab.Texts
-	arrays    slab.Arrays // of lists of tracks and subscriptions
-	connMores slab.Pool[connMore]
-	states    slab.Slab[topicState]
+	conns    conns
+	subSlab  slab.Slab[sub]
+	subMores slab.Slab[subMore]
+	texts    slab.Texts
+	arrays   slab.Arrays // of lists of tracks and subscriptions
 
 	wheel  *wheel.Wheel
-	topics *slab.Names[topicState, *topicState]
-	// policies counts changes of policies: a topic with another number asks again. policySet are
-	// those in use, by number, for topics lie where the collector does not see what they refer to.
-	policies  uint32
-	policySet []*policy.Policy
+	topics topics
 
 	tracks    tracks
 	windows   windows
@@ -105,11 +96,8 @@ type Hub struct {
 	groups    groups
 	ranked    rankedDelivery
 
-	resumed []uint32 // slots that may read again
-	dirty   []uint32 // slots with something to flush or to end
-	over    []uint32 // slots of connections of which only the socket is left
-	jobs    jobs
-	rooms   rooms
+	jobs  jobs
+	rooms rooms
 
 	queues *sendq.Shared // of the send queues
 	ids    []uint32      // of the subscriptions of one message
@@ -117,13 +105,18 @@ type Hub struct {
 	sending  bool
 	trimming func(*conn) // tests see whose queue is trimmed
 	warned   map[uint32]warned
-	// counting numbers the topics counted, so that no connection counts twice.
-	counting uint32
-	countJob *count
+	counts   counts
 	shedding bool // newcomers are refused
 	links    linkhealth.Book
 	lateAt   int64 // when the loop was late for what it had to do; 0: never
 	idSeed   uint64
+}
+
+// clock is what time it is in a turn.
+type clock struct {
+	now  int64  // nanoseconds, monotonic
+	wall uint64 // Unix time in microseconds
+	ms   uint32 // now in milliseconds, which wraps around
 }
 
 // New makes an empty hub.
@@ -149,7 +142,7 @@ func New(cfg Config) *Hub {
 	cfg.Limits.defaults()
 	h := &Hub{
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)),
-		policies: 1, idSeed: rand.Uint64(),
+		topics: topics{changes: 1}, idSeed: rand.Uint64(),
 	}
 	h.rules = request.Rules{
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
@@ -160,7 +153,8 @@ func New(cfg Config) *Hub {
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
 	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
 	h.ranked = rankedDelivery{hub: h, room: ranked.New[rankMember](cfg.Loop, h.mesh, h.lim.QueueMemory/gatherShare, &h.cost)}
-	h.topics = slab.NewNames[topicState](&h.arrays)
+	h.topics.byName = slab.NewNames[topicState](&h.arrays)
+	h.topics.policyFor = cfg.PolicyFor
 	share := cfg.Budget
 	if share == nil {
 		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
@@ -178,7 +172,7 @@ func (h *Hub) SetTime(now int64, wall uint64) {
 // Stats of the hub; gauges are up to date.
 func (h *Hub) Stats() Stats {
 	s := h.stats
-	s.Topics = int64(h.topics.Len())
+	s.Topics = int64(h.topics.byName.Len())
 	s.Unhealthy = int64(h.links.Unhealthy())
 	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
 	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
@@ -270,10 +264,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Yield:
 		h.forConn(e.Conn, h.sessions.yield)
 	case exchange.PoliciesChanged:
-		h.policies++
+		h.topics.policiesChanged()
 		h.groups.room.PoliciesChanged()
-		clear(h.policySet)
-		h.policySet = h.policySet[:0]
 	case exchange.EventKinds:
 		h.rooms.report.Want(e.Kinds)
 	case exchange.Disconnect:
@@ -329,7 +321,7 @@ func (h *Hub) Work(budget int) (more bool) {
 
 // Busy reports whether Work, Dirty, Resumed or Over have something to do.
 func (h *Hub) Busy() bool {
-	return len(h.dirty) > 0 || len(h.resumed) > 0 || len(h.over) > 0 || h.Queued()
+	return len(h.conns.dirty) > 0 || len(h.conns.resumed) > 0 || len(h.conns.closed) > 0 || h.Queued()
 }
 
 // Queued reports whether Work has something to do.
@@ -352,22 +344,6 @@ func (h *Hub) Tick(budget int) (more bool) {
 
 func (h *Hub) handle(c *conn) exchange.Conn {
 	return exchange.Conn{Loop: h.cfg.Loop, Slot: c.slot, Gen: c.gen}
-}
-
-func (h *Hub) policy(ts *topicState) *policy.Policy {
-	if ts.policies != h.policies {
-		ts.policy, ts.policies = h.policyNumber(h.cfg.PolicyFor(ts.name)), h.policies
-	}
-	return h.policySet[ts.policy]
-}
-
-func (h *Hub) policyNumber(p *policy.Policy) uint32 {
-	i := slices.Index(h.policySet, p)
-	if i < 0 {
-		i = len(h.policySet)
-		h.policySet = append(h.policySet, p)
-	}
-	return uint32(i)
 }
 
 func sessionWrite(s *session) *meshv1.SessionWrite {

@@ -50,17 +50,17 @@ func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
 	h := New(Config{PolicyFor: policy.NewTable(nil).For})
 	slot, _ := h.Open()
 	c := h.conns.get(slot)
-	fieldsOf(t, h.more(c), []string{"byRef"}, func(name string) { // it goes with byID
+	fieldsOf(t, h.conns.more(c), []string{"byRef"}, func(name string) { // it goes with byID
 		m := c.connMore
-		if h.less(c); c.connMore != m {
+		if h.conns.less(c); c.connMore != m {
 			t.Errorf("a connection's %s is forgotten", name)
 			c.connMore = m
 		}
 	})
-	if h.less(c); c.connMore != noConnMore || h.connMores.Taken() != 0 {
+	if h.conns.less(c); c.connMore != noConnMore || h.conns.mores.Taken() != 0 {
 		t.Error("a connection that has nothing rare takes memory for it")
 	}
-	h.less(c) // is nothing
+	h.conns.less(c) // is nothing
 	tr := &track{trackMore: noTrackMore}
 	// What the others say goes with one of those that are looked at.
 	fieldsOf(t, h.tracks.more(tr), []string{"holeFrom", "holeDue", "holeCode", "asked", "rngAt", "ackTo", "ackSerial"}, func(name string) {
@@ -91,9 +91,9 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 		busy, queued bool
 	}{
 		"nothing":              {func(*Hub) {}, false, false},
-		"something to flush":   {func(h *Hub) { h.dirty = append(h.dirty, 0) }, true, false},
-		"somebody who reads":   {func(h *Hub) { h.resumed = append(h.resumed, 0) }, true, false},
-		"a socket to close":    {func(h *Hub) { h.over = append(h.over, 0) }, true, false},
+		"something to flush":   {func(h *Hub) { h.conns.dirty = append(h.conns.dirty, 0) }, true, false},
+		"somebody who reads":   {func(h *Hub) { h.conns.resumed = append(h.conns.resumed, 0) }, true, false},
+		"a socket to close":    {func(h *Hub) { h.conns.closed = append(h.conns.closed, 0) }, true, false},
 		"messages in hand":     {func(h *Hub) { h.fan.ms = append(h.fan.ms, &exchange.Message{}) }, true, true},
 		"messages that wait":   {func(h *Hub) { h.fan.inbox.push(inbound{}) }, true, true},
 		"somebody behind":      {func(h *Hub) { h.replay.runnable.push(runner{}) }, true, true},

@@ -120,7 +120,7 @@ func TestAckThroughADeepWindowCoversWhatWasSent(t *testing.T) {
 func TestAckOfWhatIsOnItsWayAgainIsDoneInParts(t *testing.T) {
 	const n = 3000
 	h, c, _ := deep(t, n)
-	h.SetTime(h.now+int64(h.policy(c.tracks.At(0).topic).AckTimeout)+int64(Tick), wallStart)
+	h.SetTime(h.now+int64(h.topics.policy(c.tracks.At(0).topic).AckTimeout)+int64(Tick), wallStart)
 	c.heard = h.ms
 	for h.Tick(512) {
 	}

@@ -10,15 +10,15 @@ func (h *Hub) unfinished(c *conn, n int) {
 	if n == 0 || c.begun != 0 || c.state != stateOpen {
 		return
 	}
-	h.more(c).begun = h.now
+	h.conns.more(c).begun = h.now
 	h.wheel.Sooner(c.slot, h.now+int64(h.lim.FrameTimeout))
 }
 
 // finished notes that a frame has come whole.
 func (h *Hub) finished(c *conn) {
 	if c.begun != 0 {
-		h.more(c).begun = 0
-		h.less(c)
+		h.conns.more(c).begun = 0
+		h.conns.less(c)
 	}
 }
 
@@ -28,7 +28,7 @@ func (h *Hub) Unread(slot uint32) {
 	c := h.conns.get(slot)
 	c.heard = h.ms
 	if c.begun != 0 {
-		h.more(c).begun = h.now
+		h.conns.more(c).begun = h.now
 	}
 }
 
@@ -41,7 +41,7 @@ func (h *Hub) dripping(c *conn, next int64) int64 {
 		return next
 	}
 	if h.holds(c) {
-		h.more(c).begun = h.now
+		h.conns.more(c).begun = h.now
 	}
 	due := c.begun + int64(h.lim.FrameTimeout)
 	if h.now >= due {

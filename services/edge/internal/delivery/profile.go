@@ -10,6 +10,6 @@ func (h *Hub) setProfile(c *conn, p *exchange.Profile) {
 	if p == c.profile {
 		return
 	}
-	h.more(c).profile = p
-	h.less(c)
+	h.conns.more(c).profile = p
+	h.conns.less(c)
 }

@@ -18,7 +18,7 @@ func TestHelloHasAProfile(t *testing.T) {
 		t.Fatalf("the profile is %v", p)
 	}
 	plain := w.connect(&wirev1.Hello{})
-	if n := w.h.connMores.Taken(); n != 1 || plain.profile() != nil {
+	if n := w.h.conns.mores.Taken(); n != 1 || plain.profile() != nil {
 		t.Fatalf("%d connections have more than they need", n)
 	}
 	many := map[string]float64{}
@@ -63,7 +63,7 @@ func TestSetProfile(t *testing.T) {
 	if n := set("", "client:a", exchange.NewProfile(nil, nil)); n != 1 || a.profile() != nil {
 		t.Errorf("%d were meant, and there is still %v", n, a.profile())
 	}
-	if n := w.h.connMores.Taken(); n != 2 {
+	if n := w.h.conns.mores.Taken(); n != 2 {
 		t.Errorf("%d connections have more than they need, want 2", n)
 	}
 }

@@ -53,7 +53,7 @@ func (f *follower) subscribed(m *wirev1.Subscribed) {
 		for _, p := range m.GetPositions() {
 			begin(p.GetTopic(), p.GetHead()+1)
 		}
-		for _, name := range topics {
+		for _, name := range roomTopics {
 			begin(name, 1)
 		}
 	}
@@ -75,7 +75,7 @@ func (f *follower) message(w *world, m *wirev1.Message) {
 	f.next[k] = want + 1
 }
 
-var topics = []string{"room/0", "room/1", "room/2"}
+var roomTopics = []string{"room/0", "room/1", "room/2"}
 
 // Whatever is lost on the way to the loop, however slowly clients read and ACK: every subscription
 // sees every durable message once and in order.
@@ -103,7 +103,7 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 			f := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
 			switch rapid.IntRange(0, 10).Draw(t, "op") {
 			case 10:
-				w.mesh.Away(rapid.SampledFrom(topics).Draw(t, "whose owner"), rapid.Bool().Draw(t, "is away"))
+				w.mesh.Away(rapid.SampledFrom(roomTopics).Draw(t, "whose owner"), rapid.Bool().Draw(t, "is away"))
 			case 0, 1, 2, 3:
 				publish(true)
 			case 4:
@@ -121,7 +121,7 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 			}
 			f.check(w)
 		}
-		for _, name := range topics {
+		for _, name := range roomTopics {
 			w.mesh.Away(name, false)
 		}
 		w.pass(time.Second) // failed reads are tried again
@@ -171,7 +171,7 @@ func (f *follower) subscribeAny(t *rapid.T) {
 
 // ackAll ACKs everything that is un-ACKed in each topic.
 func (f *follower) ackAll() {
-	for _, name := range topics {
+	for _, name := range roomTopics {
 		f.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: name, Seq: 1 << 40, Through: true}}})
 	}
 }
@@ -208,7 +208,7 @@ func TestSessionSeesEverything(t *testing.T) {
 		filter := rapid.SampledFrom([]string{"room/1", "room/+"}).Draw(t, "filter")
 		names := []string{"room/1"}
 		if filter != names[0] {
-			names = topics
+			names = roomTopics
 		}
 		f := &holder{w: w, filter: filter, seen: map[spot]bool{}, acked: map[spot]bool{}}
 		sent := map[string]uint64{}
@@ -336,8 +336,8 @@ func FuzzFeed(f *testing.F) {
 		if s := w.h.Stats(); s.Connections != 0 || s.Subscriptions != 0 || s.QueuedBytes != 0 || s.Unacked != 0 {
 			t.Fatalf("something is left: %+v", s)
 		}
-		if w.mesh.Joins != w.mesh.Leaves || w.h.topics.Len() != 0 || len(w.h.wildcards.byName) != 0 {
-			t.Fatalf("%d joins, %d leaves, %d topics, %d filters", w.mesh.Joins, w.mesh.Leaves, w.h.topics.Len(), len(w.h.wildcards.byName))
+		if w.mesh.Joins != w.mesh.Leaves || w.h.topics.byName.Len() != 0 || len(w.h.wildcards.byName) != 0 {
+			t.Fatalf("%d joins, %d leaves, %d topics, %d filters", w.mesh.Joins, w.mesh.Leaves, w.h.topics.byName.Len(), len(w.h.wildcards.byName))
 		}
 	})
 }

@@ -24,7 +24,7 @@ func (h *Hub) publish(c *conn, m *wirev1.Publish) {
 	if m.GetId() == 0 {
 		c.silent++
 	} else {
-		more := h.more(c)
+		more := h.conns.more(c)
 		more.pubs = append(more.pubs, m.GetId())
 	}
 	h.mesh.Publish(h.handle(c), m.GetId(), &meshv1.ClientPublish_Item{
@@ -42,10 +42,10 @@ func (h *Hub) published(c *conn, e exchange.Published) {
 		h.stats.StaleEvents++
 		return
 	}
-	more := h.more(c)
+	more := h.conns.more(c)
 	if more.pubs = slices.Delete(more.pubs, i, i+1); len(more.pubs) == 0 {
 		more.pubs = nil
-		h.less(c)
+		h.conns.less(c)
 	}
 	r := e.Result
 	if r.GetCode() != wirev1.Code_CODE_OK {

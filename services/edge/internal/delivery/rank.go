@@ -75,7 +75,7 @@ func (d *rankedDelivery) settle(t *track) {
 // ranks reports whether the messages of a ranked track are ranked: its namespace may say otherwise
 // by now.
 func (d *rankedDelivery) ranks(t *track) bool {
-	return t.rank.topK > 0 && d.hub.policy(t.topic).Rank != nil
+	return t.rank.topK > 0 && d.hub.topics.policy(t.topic).Rank != nil
 }
 
 // unrank forgets what was to be handed on.

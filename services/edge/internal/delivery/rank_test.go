@@ -69,7 +69,7 @@ func (w *world) ranked(filter string, topK uint32) *client {
 }
 
 func (c *client) taste(v float64) {
-	c.w.h.more(c.w.h.conns.get(c.slot)).profile = &exchange.Profile{Features: map[string]float64{"taste": v}}
+	c.w.h.conns.more(c.w.h.conns.get(c.slot)).profile = &exchange.Profile{Features: map[string]float64{"taste": v}}
 }
 
 func TestTheBestComeFirst(t *testing.T) {

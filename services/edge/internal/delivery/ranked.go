@@ -18,7 +18,7 @@ func (d *rankedDelivery) arrived(t *track, j *arrival) (waits bool) {
 		return false
 	}
 	if j.ranking == nil {
-		p := d.hub.policy(t.topic)
+		p := d.hub.topics.policy(t.topic)
 		j.ranking = d.room.Candidates(j.e.Topic, p, j.e.Messages[:min(len(j.e.Messages), p.RankCandidates())])
 		j.ranking.Range = j.e
 	}

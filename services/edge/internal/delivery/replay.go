@@ -140,7 +140,7 @@ func (r *replayer) roomToRead(t *track) (room, enough bool) {
 
 // ranged takes a range that was read, for all who wait for it.
 func (r *replayer) ranged(e *exchange.Range) {
-	ts := r.hub.topics.Get(e.Topic)
+	ts := r.hub.topics.byName.Get(e.Topic)
 	if ts == nil || ts.reads == nil {
 		return
 	}

@@ -3,7 +3,7 @@ package delivery
 import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
 // Secured says that the connection has TLS, and that hands are shaken.
-func (h *Hub) Secured(slot uint32) { h.more(h.conns.get(slot)).secure = true }
+func (h *Hub) Secured(slot uint32) { h.conns.more(h.conns.get(slot)).secure = true }
 
 // Sealed says how many bytes of ciphertext wait for the connection's socket. They count as queued:
 // the frames in them have left the queue.
@@ -12,8 +12,8 @@ func (h *Hub) Sealed(slot uint32, n int) {
 	less := n < int(c.sealed)
 	h.queues.AddBytes(n - int(c.sealed))
 	if n > 0 || c.sealed > 0 {
-		h.more(c).sealed = uint32(n)
-		h.less(c)
+		h.conns.more(c).sealed = uint32(n)
+		h.conns.less(c)
 	}
 	if less {
 		h.wakeDrained(c)

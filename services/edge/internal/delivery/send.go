@@ -32,7 +32,7 @@ func (h *Hub) push(c *conn, it *sendq.Item) {
 		h.warnSlow(c)
 	}
 	if !c.dirty {
-		h.markDirty(c)
+		h.conns.markDirty(c)
 	}
 }
 
@@ -132,7 +132,7 @@ func (h *Hub) Wrote(slot uint32, n int) {
 		h.rooms.claims.Flush(c.claims)
 	}
 	if held && !h.holds(c) {
-		h.resumed = append(h.resumed, c.slot)
+		h.conns.resumed = append(h.conns.resumed, c.slot)
 	}
 }
 

@@ -176,7 +176,7 @@ func (z *sessions) attached(c *conn, e exchange.Attached) {
 		s.cursors = map[string]*meshv1.SessionCursor{}
 	}
 	z.hub.welcome(c, s.conn, e.Resumed)
-	z.hub.resumed = append(z.hub.resumed, c.slot)
+	z.hub.conns.resumed = append(z.hub.conns.resumed, c.slot)
 }
 
 // takeCursor finds where the session stands in a topic; nil where it has no position there. A track

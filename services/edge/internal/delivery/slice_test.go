@@ -111,7 +111,7 @@ func TestUnsubscribingManyStaysLinear(t *testing.T) {
 	if got := h.Stats(); got.Subscriptions != 0 || got.Topics != 0 {
 		t.Fatalf("%d subscriptions and %d topics are left", got.Subscriptions, got.Topics)
 	}
-	if used := h.subSlab.Taken() + h.tracks.slab.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.connMores.Taken(); used != 0 {
+	if used := h.subSlab.Taken() + h.tracks.slab.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.conns.mores.Taken(); used != 0 {
 		t.Fatalf("%d pieces of subscriptions that ended are left", used)
 	}
 }
@@ -240,7 +240,7 @@ func TestManyTimersOfOneConnectionAreSliced(t *testing.T) {
 		if c.unacked != n {
 			t.Fatalf("%d: %d messages are not ACKed", i, c.unacked)
 		}
-		due := h.now + int64(h.policy(c.tracks.At(0).topic).AckTimeout)
+		due := h.now + int64(h.topics.policy(c.tracks.At(0).topic).AckTimeout)
 		h.SetTime(due+int64(Tick), wallStart)
 		c.heard = h.ms
 		pass := func(what string, f func() bool) {

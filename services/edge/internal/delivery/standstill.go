@@ -92,7 +92,7 @@ func (r *replayer) sendAgain(t *track, m *exchange.Message) {
 	case r.hub.hasExpired(m):
 		r.exhausted(t, m, attempts, wirev1.Code_CODE_EXPIRED)
 		return
-	case attempts >= r.hub.policy(t.topic).MaxAttempts:
+	case attempts >= r.hub.topics.policy(t.topic).MaxAttempts:
 		r.exhausted(t, m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 		return
 	}

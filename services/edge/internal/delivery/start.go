@@ -370,7 +370,7 @@ func (s *sub) tellGone(p *wirev1.Position) {
 // false where there is more to look at; matched is what it has cost.
 func (b *starter) placeOf(s *sub, j *activation, head exchange.Head) (p place, done bool, matched int) {
 	c := s.c
-	if ts := b.hub.topics.Get(head.Topic); ts != nil {
+	if ts := b.hub.topics.byName.Get(head.Topic); ts != nil {
 		if t := b.hub.tracks.sharedBy(s, ts); t != nil && t.epoch == head.Epoch {
 			j.match = matching{}
 			head.Head = max(head.Head, t.pos)

@@ -91,7 +91,7 @@ func (h *Hub) addSub(c *conn, s *sub) {
 	s.atConn = uint32(c.subs.Len())
 	c.subs.Append(&h.arrays, s)
 	if c.byID == nil && c.subs.Len() > manyOf {
-		more := h.more(c)
+		more := h.conns.more(c)
 		more.byID, more.byRef = map[uint32]*sub{}, map[uint32]*sub{}
 		for _, s := range c.subs.All() {
 			more.byID[s.id], more.byRef[s.ref] = s, s
@@ -111,9 +111,9 @@ func (h *Hub) removeSub(c *conn, s *sub) {
 	delete(c.byID, s.id)
 	delete(c.byRef, s.ref)
 	if c.subs.Len() == 0 {
-		more := h.more(c)
+		more := h.conns.more(c)
 		more.byID, more.byRef = nil, nil
-		h.less(c)
+		h.conns.less(c)
 	}
 }
 
@@ -200,7 +200,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 func (h *Hub) join(s *sub, filter string) {
 	heads, limit := true, h.lim.WildcardTopics
 	if !s.wildcard {
-		heads, limit = h.policy(s.topic).Durable, 0
+		heads, limit = h.topics.policy(s.topic).Durable, 0
 	}
 	h.mesh.Join(h.handle(s.c), s.ref, filter, heads, limit)
 }

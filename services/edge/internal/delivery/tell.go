@@ -15,7 +15,7 @@ func (h *Hub) connID(c *conn) uint64 {
 
 // tellDelivered reports that a message was ACKed, in a namespace that asks for that.
 func (h *Hub) tellDelivered(t *track, seq uint64) {
-	if h.rooms.report.Wants(events.Delivered) && h.policy(t.topic).DeliveredEvents {
+	if h.rooms.report.Wants(events.Delivered) && h.topics.policy(t.topic).DeliveredEvents {
 		h.rooms.report.Delivered(h.handle(t.c), t.topic.name, "", t.epoch, seq)
 	}
 }

@@ -12,7 +12,7 @@ func (h *Hub) timers(c *conn) (cost int) {
 	switch {
 	case c.state == stateClosing:
 		if h.now >= c.deadline {
-			h.markDirty(c) // the loop ends the socket
+			h.conns.markDirty(c) // the loop ends the socket
 			return 0
 		}
 	case c.state == stateWaiting && h.now >= c.deadline:

@@ -3,6 +3,7 @@ package delivery
 import (
 	"slices"
 
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
@@ -12,8 +13,8 @@ import (
 type topicState struct {
 	name     string      // of the hub's Texts: what outlives the topic is cloned
 	link     *topicState // in hub.topics
-	policies uint32      // hub.policies when the policy was looked up
-	policy   uint32      // of hub.policySet
+	policies uint32      // hub.topics.changes when the policy was looked up
+	policy   uint32      // of hub.topics.policies
 
 	// last is the highest seq that came live, under epoch; 0: none yet.
 	epoch, last uint64
@@ -35,12 +36,48 @@ type topicReads struct{ from map[uint64][]trackRef }
 func (ts *topicState) Name() string       { return ts.name }
 func (ts *topicState) Next() **topicState { return &ts.link }
 
+// topics are those that the loop knows, and the policies that they have.
+type topics struct {
+	slab      slab.Slab[topicState]
+	byName    *slab.Names[topicState, *topicState]
+	policyFor func(topic string) *policy.Policy
+	// changes counts changes of policies: a topic with another number asks again.
+	changes uint32
+	// policies are those in use, by number, for topics lie where the collector does not see what
+	// they refer to.
+	policies []*policy.Policy
+}
+
+func (s *topics) policy(ts *topicState) *policy.Policy {
+	if ts.policies != s.changes {
+		ts.policy, ts.policies = s.number(s.policyFor(ts.name)), s.changes
+	}
+	return s.policies[ts.policy]
+}
+
+// number of a policy.
+func (s *topics) number(p *policy.Policy) uint32 {
+	i := slices.Index(s.policies, p)
+	if i < 0 {
+		i = len(s.policies)
+		s.policies = append(s.policies, p)
+	}
+	return uint32(i)
+}
+
+// policiesChanged has every topic ask for its policy again.
+func (s *topics) policiesChanged() {
+	s.changes++
+	clear(s.policies)
+	s.policies = s.policies[:0]
+}
+
 func (h *Hub) topic(name string) *topicState {
-	ts := h.topics.Get(name)
+	ts := h.topics.byName.Get(name)
 	if ts == nil {
-		ts = h.states.Take()
+		ts = h.topics.slab.Take()
 		ts.name = h.texts.Put(name)
-		h.topics.Put(ts)
+		h.topics.byName.Put(ts)
 	}
 	return ts
 }
@@ -48,12 +85,12 @@ func (h *Hub) topic(name string) *topicState {
 // letGoTopic forgets a topic that nobody needs any more.
 func (h *Hub) letGoTopic(ts *topicState) {
 	if ts.tracks.Len() == 0 && ts.exact == 0 && h.fan.ts != ts {
-		h.topics.Drop(ts)
+		h.topics.byName.Drop(ts)
 		h.texts.Drop(ts.name)
 		if ts.reads != nil {
 			h.replay.reads.Give(ts.reads)
 		}
-		h.states.Free(ts)
+		h.topics.slab.Free(ts)
 	}
 }
 
@@ -133,8 +170,8 @@ func (w *wildcards) unsubscribe(s *sub) {
 		return
 	}
 	forget(w.hub.fan.wild.filters, f)
-	if w.hub.countJob != nil {
-		forget(w.hub.countJob.wild, f)
+	if w.hub.counts.job != nil {
+		forget(w.hub.counts.job.wild, f)
 	}
 	w.index.Remove(f.name, f)
 	delete(w.byName, f.name)

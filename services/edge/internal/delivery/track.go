@@ -197,7 +197,7 @@ func (p *tracks) settle(t *track) {
 		}
 	}
 	if t.overflow == overflowDefault {
-		t.overflow = uint8(p.hub.policy(t.topic).Overflow)
+		t.overflow = uint8(p.hub.topics.policy(t.topic).Overflow)
 	}
 	if t.overflow == overflowConflate && !alike {
 		t.overflow = overflowDefault // the newest may be wanted by one of them alone
@@ -265,7 +265,7 @@ func (p *tracks) link(c *conn, t *track) {
 		for _, t := range c.tracks.All() {
 			byTop[t.topic] = append(byTop[t.topic], t)
 		}
-		p.hub.more(c).byTop = byTop
+		p.hub.conns.more(c).byTop = byTop
 	}
 }
 
@@ -283,8 +283,8 @@ func (p *tracks) unlink(c *conn, t *track) {
 		delete(c.byTop, t.topic)
 	}
 	if c.tracks.Len() == 0 {
-		p.hub.more(c).byTop = nil
-		p.hub.less(c)
+		p.hub.conns.more(c).byTop = nil
+		p.hub.conns.less(c)
 	}
 }
 

@@ -184,5 +184,5 @@ func (h *Hub) cut(c *conn, why wirev1.Code, text string) {
 	c.out.DropAll(int(c.out.Len()))
 	c.out.Resume()
 	c.deadline = h.now // it has had its time
-	h.markDirty(c)
+	h.conns.markDirty(c)
 }

@@ -54,7 +54,7 @@ func (q *waker) slice() int {
 	c := w.c
 	if c.state == stateFree {
 		c.waking = false
-		q.hub.released(c)
+		q.hub.conns.released(c)
 		return 1
 	}
 	if !w.begun {
@@ -127,8 +127,8 @@ func (q *waker) goesOn(c *conn, at int) bool {
 // setTurn has the next walk begin behind a place. Who waits alone needs no turn.
 func (q *waker) setTurn(c *conn, at uint32) {
 	if c.places() > 1 && c.turn != at {
-		q.hub.more(c).turn = at
-		q.hub.less(c) // 0: nothing is kept for it
+		q.hub.conns.more(c).turn = at
+		q.hub.conns.less(c) // 0: nothing is kept for it
 	}
 }
 
@@ -136,7 +136,7 @@ func (q *waker) setTurn(c *conn, at uint32) {
 func (q *waker) clearTurn(c *conn) {
 	if c.turn != 0 && c.waiting == 0 && c.unacked == 0 {
 		c.connMore.turn = 0
-		q.hub.less(c)
+		q.hub.conns.less(c)
 	}
 }
 

@@ -124,9 +124,9 @@ func TestCountOfWildcardsIsSliced(t *testing.T) {
 	h.Event(exchange.Count{Topics: []string{"room/8"}, Reply: func([]uint64) {}})
 	for more := true; more; {
 		more = h.Work(1)
-		if h.countJob != nil {
-			most = max(most, int(uint32(h.countJob.n)-min(before, uint32(h.countJob.n))))
-			before = uint32(h.countJob.n)
+		if h.counts.job != nil {
+			most = max(most, int(uint32(h.counts.job.n)-min(before, uint32(h.counts.job.n))))
+			before = uint32(h.counts.job.n)
 		}
 	}
 	if most == 0 || most > fanSlice {

@@ -186,14 +186,14 @@ func (v *windows) onSent(c *conn, t *track, m *exchange.Message) {
 	}
 	e.queued, e.nacked = false, false
 	e.sends = min(e.sends+1, 254)
-	e.due = v.hub.now + int64(v.hub.policy(t.topic).AckTimeout)
+	e.due = v.hub.now + int64(v.hub.topics.policy(t.topic).AckTimeout)
 	v.hub.wheel.Sooner(c.slot, e.due)
 }
 
 // overdue does what must happen to a message that was not ACKed in time, or whose Nack's delay is
 // over.
 func (v *windows) overdue(t *track, e *entry) {
-	p, c := v.hub.policy(t.topic), t.c
+	p, c := v.hub.topics.policy(t.topic), t.c
 	attempts := uint32(e.attempt) + 1
 	switch {
 	case e.m.ExpiresAt != 0 && e.m.ExpiresAt <= v.hub.wall:
