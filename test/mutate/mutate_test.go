@@ -38,10 +38,10 @@ func TestWhatTestsDoNotNotice(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"not run counter.go:27 Counter.Even: compare: c.n%2 == 0 → c.n%2 != 0",
-		"not run counter.go:27 Counter.Even: arithmetic: c.n%2 → c.n * 2",
-		"survived counter.go:21 Counter.Add: drop: c.changes++ → (nothing)",
-		"survived counter.go:41 First: boundary: n > 0 → n >= 0",
+		"not run counter.go:28 Counter.Even: compare: c.n%2 == 0 → c.n%2 != 0",
+		"not run counter.go:28 Counter.Even: arithmetic: c.n%2 → c.n * 2",
+		"survived counter.go:22 Counter.Add: drop: c.changes++ → (nothing)",
+		"survived counter.go:42 First: boundary: n > 0 → n >= 0",
 	}
 	if got := survivors(text); !slices.Equal(got, want) {
 		t.Errorf("survivors are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -217,8 +217,14 @@ func TestANextVersionThatIsSlow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !strings.Contains(n.log.String(), "s for a candidate, version 1 takes") {
-		t.Errorf("the log says %q", n.log.String())
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	// What is frozen is told a little later than it is counted.
+	for !strings.Contains(n.log.String(), "s for a candidate, version 1 takes") {
+		if time.Now().After(deadline.Add(patience)) {
+			t.Fatalf("the log says %q", n.log.String())
+		}
+		<-tick.C
 	}
 	for range 10 {
 		if resp, err := n.rank(t, "news", halved(), nil); err != nil || resp.GetModelVersion() != 1 {

@@ -279,7 +279,7 @@ func TestManyTopics(t *testing.T) {
 		{Seq: 8, Epoch: 2},
 		{},
 		{Code: wirev1.Code_CODE_OVERLOADED, Error: "full"},
-		{Code: wirev1.Code_CODE_FORBIDDEN, Error: "topics that start with $ are the mesh's own"},
+		{Code: wirev1.Code_CODE_FORBIDDEN, Error: `topic "$sys/x": topics that begin with $ are the mesh's own`},
 		{Seq: 12, Epoch: 2, Duplicate: true},
 		{Code: wirev1.Code_CODE_BAD_TOPIC, Error: res.Topics[5].GetError()},
 		{},
