@@ -66,7 +66,8 @@ func (d *rankedDelivery) offer(t *track) {
 		t.behind = true
 		d.await(t)
 	case t.rank.level && d.room.Window(t.topic.name) == nil && d.ranks(t):
-		d.begin(t.topic.name, d.hub.topics.policy(t.topic), t.epoch) // it will be there in time for that
+		// it will be there in time for that
+		d.begin(t.topic.name, d.hub.topics.policy(t.topic), t.epoch)
 	}
 }
 
