@@ -232,3 +232,28 @@ func TestRankedSessionSeesEverything(t *testing.T) {
 		}
 	})
 }
+
+// A ranked message that was taken back from the middle of a window, because the edge had no memory
+// left, and is handed on again, is the window's once: its ACK is heard, and its timer runs.
+func TestARankedMessageThatIsTakenBackIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Limits{})
+	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000, ReceiveWindow: 8})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/0", Ack: true})
+	tr := w.h.conns.get(c.slot).tracks.At(0)
+	msgs := w.mesh.Append("room/0", "1", "2", "3")
+	for _, i := range []int{0, 2, 1} {
+		w.h.windows.opened(tr, msgs[i], 0)
+	}
+	w.h.windows.unopened(tr, msgs[1].Seq)
+	w.h.windows.opened(tr, msgs[1], 0)
+	if e := tr.win.find(msgs[1].Seq); e == nil || e.m != msgs[1] {
+		t.Error("it is not found")
+	}
+	if n := len(tr.win.live()); n != 3 {
+		t.Errorf("the window has %d places, want 3", n)
+	}
+	for _, m := range msgs {
+		w.h.windows.unopened(tr, m.Seq)
+	}
+}

@@ -89,7 +89,12 @@ func (v *windows) opened(t *track, m *exchange.Message, attempt uint16) {
 	for at > w.head && w.entries[at-1].seq > m.Seq { // ranked ones come in any order
 		at--
 	}
-	w.entries = slices.Insert(w.entries, at, entry{m: m, seq: m.Seq, attempt: attempt, queued: true})
+	e := entry{m: m, seq: m.Seq, attempt: attempt, queued: true}
+	if at > w.head && w.entries[at-1].seq == m.Seq { // it was taken back, and left its place
+		w.entries[at-1] = e
+	} else {
+		w.entries = slices.Insert(w.entries, at, e)
+	}
 	v.counted(t, 1)
 }
 
