@@ -1,6 +1,5 @@
-// Package admin does on an event loop what operators and backends ask of it about connections:
-// close those of a client or user, replace what their messages are ranked for, count who is
-// subscribed, and say how much waits for one.
+// Package admin does on an event loop what operators and backends ask of it about connections: it
+// closes those of a client or user, and replaces what their messages are ranked for.
 package admin
 
 import (
