@@ -111,21 +111,8 @@ func (z *sessions) encodeCursor(t *track) *meshv1.SessionCursor {
 	if t.win == nil {
 		return out
 	}
-	z.hub.looked(len(t.win.live()))
-	for i := range t.win.live() {
-		e := &t.win.live()[i]
-		n := uint32(e.attempt)
-		if e.sends > 0 && !e.queued {
-			n++
-		}
-		if e.m == nil || n == 0 || e.m.Epoch != t.cur.Epoch {
-			continue
-		}
-		if out.Attempts == nil {
-			out.Attempts = map[uint64]uint32{}
-		}
-		out.Attempts[e.seq] = n
-	}
+	z.hub.looked(len(t.win.Live()))
+	t.win.AddAttempts(out)
 	return out
 }
 
