@@ -193,7 +193,7 @@ func (a *auditor) track(c *conn, t *track, i int) {
 	if t.kind == kindSession && t.cur != nil && !c.detached {
 		a.holds(c, "a session's position is of the track's epoch, and not ahead of it", t.cur.Epoch == t.epoch && (t.cur.Floor <= t.pos || t.behind || t.rank != nil))
 		listed := slices.ContainsFunc(c.sess.changed, func(r trackRef) bool { return r.get() == t })
-		a.holds(c, "a position that changed is to be saved, and soon", t.changed == listed && (!t.changed || c.sess.saveAt != 0))
+		a.holds(c, "a position that changed is to be saved, and soon", t.changed == listed && (!t.changed || c.sess.SaveAt() != 0))
 	}
 	a.goesOn(c, t)
 }
@@ -334,8 +334,8 @@ func auditTimes(t tester, h *Hub) {
 		if c.begun != 0 && !h.holds(c) {
 			to("a frame", c.begun+int64(h.lim.FrameTimeout))
 		}
-		if s := c.sess; s != nil && s.saveAt != 0 {
-			to("its positions", s.saveAt)
+		if s := c.sess; s != nil && s.SaveAt() != 0 {
+			to("its positions", s.SaveAt())
 		}
 		for _, tr := range c.tracks.All() {
 			if tr.retryAt != 0 {

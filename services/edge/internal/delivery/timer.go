@@ -42,11 +42,11 @@ func (h *Hub) openTimers(c *conn) (next int64, cost int) {
 	at, cost := h.visit(c)
 	next = min(next, at)
 	if s := c.sess; s != nil && c.state == stateOpen {
-		if s.saveAt != 0 && h.now >= s.saveAt {
+		if at := s.SaveAt(); at != 0 && h.now >= at {
 			h.sessions.save(c)
 		}
-		if s.saveAt != 0 {
-			next = min(next, s.saveAt)
+		if at := s.SaveAt(); at != 0 {
+			next = min(next, at)
 		}
 	}
 	return next, cost
