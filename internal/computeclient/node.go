@@ -222,7 +222,7 @@ func (n *node) stream(ctx context.Context) {
 	n.open, n.waiting, n.left = false, nil, nil
 	for _, p := range n.underWay {
 		n.remove(p)
-		p.answer <- answer{err: broken("the node went away")}
+		p.answer <- answer{err: broken("the connection to the compute node ended")}
 	}
 }
 
