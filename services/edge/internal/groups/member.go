@@ -227,7 +227,7 @@ func (g *Groups) tend(s *share) {
 	for _, m := range s.members {
 		if !m.joined && g.now.Sub(m.since) > joinPatience {
 			m.joined = true
-			g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can dispatch for the group now"))
+			g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can be the group's dispatcher now"))
 		}
 	}
 	if s.at != "" || s.asking || s.releasing != 0 || len(s.members) == 0 || g.now.Before(s.askAt) {
