@@ -183,7 +183,11 @@ func (p *Process) Ready(ctx context.Context, ok func(body string) bool) error {
 
 // Readyz asks /readyz?verbose once.
 func (p *Process) Readyz(ctx context.Context) (status int, body string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/readyz?verbose", nil)
+	return p.get(ctx, "/readyz?verbose")
+}
+
+func (p *Process) get(ctx context.Context, path string) (status int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil)
 	if err != nil {
 		return 0, "", err
 	}
