@@ -120,10 +120,10 @@ func (d *rankedDelivery) ended(w *ranked.Window[rankMember]) {
 		if n := len(w.Messages); n > 0 {
 			e.From, e.Oldest, e.Head = w.Messages[0].Seq, w.Messages[0].Seq, w.Messages[n-1].Seq
 		}
-		d.hub.jobs.push(&arrival{e: e, members: w.Waiting})
+		d.hub.jobs.Push(&arrival{e: e, members: w.Waiting})
 	case len(w.Members) > 0:
 		for at := 0; at < len(w.Messages); at += w.Policy.RankCandidates() {
-			d.hub.jobs.push(&closing{w: w, at: at})
+			d.hub.jobs.Push(&closing{w: w, at: at})
 		}
 	}
 }

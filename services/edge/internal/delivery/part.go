@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // endSub takes a subscription apart, some tracks at a time, and says so at the end.
@@ -17,7 +18,7 @@ func (h *Hub) endSub(s *sub, why wirev1.Code, reason string) {
 	}
 	s.dead, s.active = true, false
 	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
-	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), why: why, reason: reason})
+	h.jobs.Push(&ending{sub: s.handle(), at: s.c.tracks.Len(), why: why, reason: reason})
 }
 
 type ending struct {
@@ -28,7 +29,7 @@ type ending struct {
 	refused *code.Error // instead of why, where it was never open
 	topics  []string    // at which the session had a track by this subscription alone
 	parted  bool        // the session has the filter no more
-	match   matching
+	match   walk.Search
 }
 
 func (j *ending) step(h *Hub) bool {
@@ -116,7 +117,7 @@ func (j *ending) dropFilter(h *Hub, s *sub) bool {
 	}
 	for n := 0; n < teardownSlice && len(j.topics) > 0; n++ {
 		at := j.topics[0]
-		wanted, done, matched := j.match.look(len(sess.filters), func(i int) bool { return topic.Match(sess.filters[i], at) })
+		wanted, done, matched := j.match.Step(len(sess.filters), func(i int) bool { return topic.Match(sess.filters[i], at) })
 		n += matched
 		if !done {
 			continue

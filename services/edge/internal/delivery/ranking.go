@@ -17,7 +17,7 @@ func (d *rankedDelivery) answered(e exchange.Ranked) {
 		d.hub.stats.StaleEvents++
 		return
 	}
-	d.hub.jobs.push(&answering{k: k})
+	d.hub.jobs.Push(&answering{k: k})
 }
 
 type answering struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // starter begins subscriptions: it works out where each begins, answers, and makes its tracks.
@@ -161,7 +162,7 @@ type activation struct {
 	places []place
 	first  *meshv1.SessionWrite // what storeFirst hands in
 	at     int
-	match  matching
+	match  walk.Search
 	// indexed, told and asked say how many positions were checked and made quick to find, places
 	// put into the answer, and positions looked for in vain.
 	indexed, told, asked int
@@ -289,7 +290,7 @@ func (b *starter) openSub(s *sub) {
 		return
 	}
 	if s.wildcard {
-		b.hub.jobs.push(&opening{sub: s.handle(), left: s.c.tracks.Len()})
+		b.hub.jobs.Push(&opening{sub: s.handle(), left: s.c.tracks.Len()})
 		return
 	}
 	for _, t := range b.hub.tracks.of(s.c, s.topic) {
@@ -372,14 +373,14 @@ func (b *starter) placeOf(s *sub, j *activation, head exchange.Head) (p place, d
 	c := s.c
 	if ts := b.hub.topics.byName.Get(head.Topic); ts != nil {
 		if t := b.hub.tracks.sharedBy(s, ts); t != nil && t.epoch == head.Epoch {
-			j.match = matching{}
+			j.match = walk.Search{}
 			head.Head = max(head.Head, t.pos)
 			return place{head: head, pos: t.pos, recovered: true, shared: t.ref()}, true, 0
 		}
 	}
 	switch s.kind {
 	case kindPlain:
-		awaits, done, matched := j.match.look(c.subs.Len(), func(i int) bool { return c.subs.At(i).awaits(head.Topic) })
+		awaits, done, matched := j.match.Step(c.subs.Len(), func(i int) bool { return c.subs.At(i).awaits(head.Topic) })
 		if awaits {
 			return place{head: head, recovered: true}, true, matched
 		}
@@ -389,7 +390,7 @@ func (b *starter) placeOf(s *sub, j *activation, head exchange.Head) (p place, d
 	}
 	filters := c.sess.filters
 	if c.sess.cursors[head.Topic] == nil {
-		known, done, matched := j.match.look(len(filters), func(i int) bool { return topic.Match(filters[i], head.Topic) })
+		known, done, matched := j.match.Step(len(filters), func(i int) bool { return topic.Match(filters[i], head.Topic) })
 		if !done {
 			return p, false, matched
 		}
@@ -402,7 +403,7 @@ func (b *starter) placeOf(s *sub, j *activation, head exchange.Head) (p place, d
 		p.fresh = true
 		return p, true, matched
 	}
-	j.match = matching{}
+	j.match = walk.Search{}
 	cur, size := c.sess.takeCursor(head.Topic)
 	b.hub.looked(size)
 	return resume(head, cur), true, 0

@@ -236,7 +236,7 @@ func (h *Hub) joined(c *conn, e exchange.Joined) {
 		h.refuseSub(s, e.Err)
 	default:
 		s.start.heads = e.Heads
-		h.fan.inbox.push(inbound{start: &activation{c: c, gen: c.gen, sub: s.handle()}})
+		h.fan.inbox.Push(inbound{start: &activation{c: c, gen: c.gen, sub: s.handle()}})
 	}
 }
 
@@ -246,7 +246,7 @@ func (h *Hub) refuseSub(s *sub, err error) {
 		return
 	}
 	s.dead, s.active = true, false
-	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), refused: code.From(err)})
+	h.jobs.Push(&ending{sub: s.handle(), at: s.c.tracks.Len(), refused: code.From(err)})
 }
 
 // forgetSub takes a subscription without tracks out of every list.

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // slicesOf takes the smallest slices of work until nothing is left, has seen look between them how
@@ -99,7 +100,7 @@ func TestFilterOfASessionIsDroppedInSlices(t *testing.T) {
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1}), 1)
 		before := k.saves
 		n := slicesOf(t, h, 2*teardownSlice, "cursors", func() int { return -k.cursors })
-		if want := topics * filters / matchesAsOne / (teardownSlice + matchesSlice/matchesAsOne); other == "" && (n < want || k.saves-before < want/teardownSlice) {
+		if want := topics * filters / walk.SearchedPerUnit / (teardownSlice + walk.SearchSlice/walk.SearchedPerUnit); other == "" && (n < want || k.saves-before < want/teardownSlice) {
 			t.Fatalf("%d topics were matched with %d filters in %d slices, want %d", topics, filters, n, want)
 		}
 		want := topics
