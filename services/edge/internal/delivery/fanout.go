@@ -92,7 +92,7 @@ func (f *fanout) nextMessages() {
 	if f.ts != nil && m.Seq > 0 {
 		f.ts.came(f.ms[len(f.ms)-1])
 	}
-	f.hub.ranked.gatherMore()
+	f.hub.ranked.room.Gather(f.ms)
 }
 
 // findJoins finds the wildcard subscriptions that match and may have no track at the topic yet. The

@@ -21,7 +21,6 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
-	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
@@ -152,7 +151,7 @@ func New(cfg Config) *Hub {
 	h.tracks.hub, h.windows.hub, h.acks.hub = h, h, h
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
 	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
-	h.ranked = rankedDelivery{hub: h, room: ranked.New[rankMember](cfg.Loop, h.mesh, h.lim.QueueMemory/gatherShare, &h.cost)}
+	h.ranked = newRanked(h)
 	h.topics.byName = slab.NewNames[topicState](&h.arrays)
 	h.topics.policyFor = cfg.PolicyFor
 	share := cfg.Budget
@@ -246,11 +245,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.GroupEnded:
 		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
-		if w := h.ranked.room.Ended(e.Serial); w != nil {
-			h.ranked.ended(w)
-		}
+		h.ranked.room.Ended(e.Serial)
 	case exchange.Ranked:
-		h.ranked.answered(e)
+		h.noteStale(h.ranked.room.Answered(e))
 	case exchange.Saved:
 		h.sessions.saved(e)
 	case exchange.Published:

@@ -113,7 +113,7 @@ func (r *replayer) ask(t *track) {
 	from, size := t.pos+1, r.hub.lim.ReadBytes
 	if t.rank != nil {
 		size = max(size, rankReadBytes)
-		if next, left := t.rank.order.Next(); left {
+		if next, ordered := t.rank.Order.Next(); ordered {
 			from = next.Seq
 		}
 	}
@@ -319,7 +319,7 @@ func (r *replayer) rangeEnds(t *track) {
 	switch {
 	case t.pos < head && len(rng.Messages) == 0:
 		r.readLater(t) // the log is not as far as it says: don't spin
-	case t.pos < head && t.rank != nil && t.rank.level && r.hub.ranked.ranks(t):
+	case t.pos < head && t.rank != nil && t.rank.Level && r.hub.ranked.ranks(t):
 		r.hub.ranked.await(t)
 	case t.pos < head:
 		r.enqueue(t)

@@ -44,8 +44,8 @@ type subMore struct {
 	topics uint32 // tracks at topics that it did not name
 	where  uint32 // number of its content filter; 0: not known yet
 	topK   uint32 // of the best; 0: it is not ranked
-	// gathered is the serial of the ephemeral candidates that it is a member of.
-	gathered uint64
+	// joined is the serial of the window of ephemeral candidates that it joined last.
+	joined uint64
 }
 
 var noSubMore = slab.None[subMore]()
