@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -223,6 +224,13 @@ func (k *acks) parked(t *track, seq uint64, through bool) (n int) {
 		k.hub.windows.give(t)
 	}
 	return n
+}
+
+// tellDelivered reports that a message was ACKed, in a namespace that asks for that.
+func (h *Hub) tellDelivered(t *track, seq uint64) {
+	if h.rooms.report.Wants(events.Delivered) && h.topics.policy(t.topic).DeliveredEvents {
+		h.rooms.report.Delivered(h.handle(t.c), t.topic.name, "", t.epoch, seq)
+	}
 }
 
 // maxNackDelay bounds how long a Nack may put a redelivery off.

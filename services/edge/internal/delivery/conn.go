@@ -274,7 +274,7 @@ func (h *Hub) recycle(c *conn) {
 		return
 	}
 	h.wheel.Clear(c.slot)
-	h.links.Forget(&c.link)
+	h.links.Book().Forget(&c.link)
 	c.out.DropAll(math.MaxInt) // what was queued since
 	h.texts.Drop(c.clientID)
 	c.clientID = ""

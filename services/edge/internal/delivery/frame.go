@@ -8,6 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
 )
 
 // firstOptional is the lowest frame type that an edge which doesn't know it skips.
@@ -169,4 +171,24 @@ func (h *Hub) unsupported(c *conn, id uint32, what string) {
 		return
 	}
 	h.refuse(c, id, code.New(wirev1.Code_CODE_UNSUPPORTED, what+" are not supported"))
+}
+
+// ping answers with what was sent, decoded and encoded in place: but for the arena, of which one is
+// made for some hundred Pongs, nothing is allocated.
+func (h *Hub) ping(c *conn, body []byte) bool {
+	sentAt, lastRTT, ok := frames.Ping(body)
+	if !ok {
+		return false
+	}
+	it := sendq.AnswerOf(h.pong(sentAt))
+	h.push(c, &it)
+	h.waker.clearTurn(c)
+	h.heartbeat(c, lastRTT)
+	return true
+}
+
+// pong makes the frame.
+func (h *Hub) pong(sentAt uint64) []byte {
+	var body [frames.MaxPong]byte
+	return h.queues.ShortFrame(wirev1.FrameType_FRAME_TYPE_PONG, frames.AppendPong(body[:0], sentAt))
 }

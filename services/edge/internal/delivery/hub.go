@@ -103,11 +103,8 @@ type Hub struct {
 	// sending: some of what was gathered may have left without the hub knowing.
 	sending  bool
 	trimming func(*conn) // tests see whose queue is trimmed
-	warned   map[uint32]warned
 	counts   counts
-	shedding bool // newcomers are refused
-	links    linkhealth.Book
-	lateAt   int64 // when the loop was late for what it had to do; 0: never
+	links    linkhealth.Watch
 	idSeed   uint64
 }
 
@@ -145,7 +142,9 @@ func New(cfg Config) *Hub {
 	}
 	h.rules = request.Rules{
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
+		Unknown: cfg.Unknown, Fits: h.fits,
 	}
+	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
 	h.rooms = newRooms(h)
 	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.tracks.hub, h.windows.hub, h.acks.hub = h, h, h
@@ -166,20 +165,6 @@ func New(cfg Config) *Hub {
 func (h *Hub) SetTime(now int64, wall uint64) {
 	h.now, h.wall, h.ms = now, wall, uint32(now/int64(time.Millisecond))
 	h.queues.SetTime(h.ms, wall)
-}
-
-// Stats of the hub; gauges are up to date.
-func (h *Hub) Stats() Stats {
-	s := h.stats
-	s.Topics = int64(h.topics.byName.Len())
-	s.Unhealthy = int64(h.links.Unhealthy())
-	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
-	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
-	h.queueSizes(&s)
-	s.Claims = *h.rooms.claims.Stats()
-	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
-	s.Recalled = h.groups.room.Stats().Recalled
-	return s
 }
 
 // Limits bound what one connection and one loop may hold; zero values take the defaults.

@@ -35,7 +35,7 @@ func (l *lagging) look() {
 		return
 	}
 	l.lookAt = l.hub.now + int64(lagEvery)
-	l.hub.forgetWarned()
+	l.hub.rooms.report.ForgetSlow(l.hub.now)
 	if len(l.tracks) == 0 {
 		return
 	}

@@ -230,8 +230,8 @@ func (b *starter) prepare(s *sub, j *activation) (n int) {
 		j.indexed++
 	case len(j.places) < len(st.heads):
 		return b.placeNext(s, j)
-	case !s.answer.begun:
-		s.answer.begun, s.answer.recovered = true, true
+	case !s.answer.Begun:
+		s.answer.Begun, s.answer.Recovered = true, true
 	case j.told < len(j.places):
 		s.tell(&j.places[j.told])
 		j.told++
@@ -269,7 +269,7 @@ func (b *starter) placeNext(s *sub, j *activation) (n int) {
 func (b *starter) answerAt(s *sub, j *activation) {
 	st := s.start
 	if len(st.heads) == 0 && len(st.positions) == 0 && st.mode == wirev1.Start_START_AFTER_SEQ && st.seq > 0 {
-		s.answer.recovered = false // no log knows the topic
+		s.answer.Recovered = false // no log knows the topic
 	}
 	s.start = nil
 	if s.kind == kindSession && b.storeFirst(s, j.first) {
@@ -282,7 +282,7 @@ func (b *starter) answerAt(s *sub, j *activation) {
 func (b *starter) openSub(s *sub) {
 	s.open = true
 	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
-	it := sendq.AnswerOf(s.answer.whole(s.id))
+	it := sendq.AnswerOf(s.answer.Frame(s.id))
 	b.hub.push(s.c, &it)
 	b.forgetPending(s)
 	b.hub.rooms.report.Subscribed(b.hub.handle(s.c), s.filter(), "", s.ack)
@@ -337,13 +337,13 @@ func (s *sub) tell(p *place) {
 		p.head.Head = max(p.head.Head, p.pos)
 	}
 	out := &s.answer
-	out.recovered = out.recovered && p.recovered
-	out.missed += p.missed
+	out.Recovered = out.Recovered && p.recovered
+	out.Missed += p.missed
 	if s.wildcard {
-		out.position(p.head.Topic, p.head.Epoch, p.head.Head, p.recovered, p.missed)
+		out.AddPosition(p.head.Topic, p.head.Epoch, p.head.Head, p.recovered, p.missed)
 		return
 	}
-	out.epoch, out.head = p.head.Epoch, p.head.Head
+	out.Epoch, out.Head = p.head.Epoch, p.head.Head
 }
 
 // thaw has a track go on whose place is in an answer.
@@ -361,9 +361,9 @@ func (s *sub) tellGone(p *wirev1.Position) {
 	if p.GetSeq() == 0 || s.start.byTopic[p.GetTopic()] == nil {
 		return
 	}
-	s.answer.recovered = false
+	s.answer.Recovered = false
 	if s.wildcard {
-		s.answer.position(p.GetTopic(), 0, 0, false, 0)
+		s.answer.AddPosition(p.GetTopic(), 0, 0, false, 0)
 	}
 }
 

@@ -25,8 +25,31 @@ func (h *Hub) InUse() map[string]int {
 		"connections": int(h.stats.Connections), "queued bytes": int(h.queues.Bytes()), "un-ACKed": int(h.stats.Unacked), "ranges": h.replay.pinned,
 		"subscriptions": h.subSlab.Taken(), "subscriptions with wildcards": h.subMores.Taken(), "positions": h.tracks.slab.Taken(), "parts of positions": h.tracks.mores.Taken(), "beginnings": h.starter.pendings.Taken(),
 		"parts of connections": h.conns.mores.Taken(), "send queues": h.queues.InUse(), "topics": h.topics.slab.Taken(), "reads": h.replay.reads.Taken(),
-		"filters": h.wildcards.pool.Taken(), "names": h.texts.Taken(), "records of links": h.links.Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held),
+		"filters": h.wildcards.pool.Taken(), "names": h.texts.Taken(), "records of links": h.links.Book().Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held),
 	}
+}
+
+// QueueSizes are the sizes by which queues are counted: bytes at least, kernel memory of stalled
+// sockets included.
+var QueueSizes = [...]int{1, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
+
+// Stats of the hub; gauges are up to date.
+func (h *Hub) Stats() Stats {
+	s := h.stats
+	s.Stats = h.links.Stats()
+	s.Topics = int64(h.topics.byName.Len())
+	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
+	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
+	s.QueuesBySize[0] = int64(h.queues.InUse())
+	h.queues.AtLeast(QueueSizes[1:], s.QueuesBySize[1:])
+	if _, held, ok := h.queues.Largest(); ok {
+		s.LargestQueue = int64(held)
+	}
+	s.Claims = *h.rooms.claims.Stats()
+	s.HeldBack = h.rooms.report.Suppressed()
+	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
+	s.Recalled = h.groups.room.Stats().Recalled
+	return s
 }
 
 // Stats are plain counters of one hub, copied for whoever reads them.
@@ -71,19 +94,7 @@ type Stats struct {
 	// messages of groups that went back unsent, because their member's client did not read
 	Recalled uint64
 
-	// connections closed because their client took nothing for long
-	StuckCloses uint64
-	SparedStuck [linkhealth.Reasons]uint64 // times that one was not closed, by why
-
-	// Of links: those that are unhealthy now, how often one became so, how often an unhealthy one
-	// was not closed, by why, which heartbeats told nothing of their link, because the edge was
-	// late or had a queue, and what the others told.
-	Unhealthy      int64
-	UnhealthyTimes uint64
-	Spared         [linkhealth.Reasons]uint64
-	RTTLate        uint64
-	RTTQueued      uint64
-	RTT            linkhealth.Histogram
+	linkhealth.Stats
 
 	Claims claims.Stats
 

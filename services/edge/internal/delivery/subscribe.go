@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
@@ -53,7 +54,7 @@ var noSubMore = slab.None[subMore]()
 // pending is what a subscription has until it is open.
 type pending struct {
 	start  *start // until it begins
-	answer answer
+	answer frames.Subscribed
 }
 
 // filter that the client named.
@@ -150,14 +151,7 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 		return
 	}
-	why := h.rules.Subscribe(c.asking(m.GetId()), m)
-	if why == nil {
-		why = h.tooLate()
-	}
-	if why == nil {
-		why = h.tooTangled(m)
-	}
-	if why != nil {
+	if why := h.rules.Subscribe(c.asking(m.GetId()), m); why != nil {
 		h.refuse(c, m.GetId(), why)
 		return
 	}

@@ -56,7 +56,13 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	if err := checkStart(m, wildcard); err != nil {
 		return err
 	}
-	return membership.Check(m)
+	if err := membership.Check(m); err != nil {
+		return err
+	}
+	if why := r.overloaded(); why != nil {
+		return why
+	}
+	return r.matchesCheaply(m)
 }
 
 // checkStart refuses what a start has no use for: the client meant something by it.
