@@ -66,30 +66,6 @@ func TestQueuesAreCountedBySize(t *testing.T) {
 	}
 }
 
-// Windows that nobody uses are kept for others, up to a bound.
-func TestWhatIsKeptForOthersIsBounded(t *testing.T) {
-	h, c, send := deep(t, 3*windowKept)
-	tr := c.tracks.At(0)
-	large := tr.win
-	h.windows.drop(tr)
-	if slices.Contains(h.windows.free, large) {
-		t.Fatal("a window is kept that was large")
-	}
-	send(3*windowKept+1, 3*windowKept+2)
-	small := tr.win
-	h.windows.drop(tr)
-	if !slices.Contains(h.windows.free, small) {
-		t.Fatal("a small window is not kept")
-	}
-	if send(3*windowKept+3, 3*windowKept+3); tr.win != small || len(h.windows.free) != 0 {
-		t.Fatal("a window that is kept is not used")
-	}
-	h.windows.free = make([]*window, windowsKept)
-	if h.windows.drop(tr); len(h.windows.free) != windowsKept {
-		t.Fatalf("%d windows are kept", len(h.windows.free))
-	}
-}
-
 // A connection's frames are taken in parts: as many short ones as there is budget for, and long
 // ones for what they are.
 func TestFramesAreTakenInParts(t *testing.T) {

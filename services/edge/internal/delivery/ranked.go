@@ -217,7 +217,7 @@ func (r *rankedTrack) of(t *track) *rankedTrack {
 func (r *rankedTrack) Outcome(m *exchange.Message) ranked.Outcome {
 	t := r.t
 	switch {
-	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.find(m.Seq) != nil:
+	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.Find(m.Seq) != nil:
 		return ranked.Had
 	case r.hub.hasExpired(m):
 		return ranked.Expired

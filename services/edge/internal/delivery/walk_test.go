@@ -89,12 +89,12 @@ func TestFilterOfASessionIsDroppedInSlices(t *testing.T) {
 	for _, other := range []string{"room/#", ""} {
 		h, k, slot := durableSession(t, topics)
 		c := h.conns.get(slot)
-		c.sess.filters = append(c.sess.filters, other) // as it was stored once
+		c.sess.Filters = append(c.sess.Filters, other) // as it was stored once
 		if other == "" {
-			c.sess.filters = c.sess.filters[:1]
+			c.sess.Filters = c.sess.Filters[:1]
 		}
 		for i := range filters {
-			c.sess.filters = append(c.sess.filters, fmt.Sprintf("talk/%d/+", i))
+			c.sess.Filters = append(c.sess.Filters, fmt.Sprintf("talk/%d/+", i))
 		}
 		ackTopics(t, h, slot, 0, topics)
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1}), 1)
@@ -107,7 +107,7 @@ func TestFilterOfASessionIsDroppedInSlices(t *testing.T) {
 		if other == "" {
 			want = 0
 		}
-		if len(k.floors) != want || len(c.sess.cursors) != want || c.subs.Len() != 0 {
+		if len(k.floors) != want || c.sess.Positions() != want || c.subs.Len() != 0 {
 			t.Fatalf("with %q, %d topics are left, want %d", other, len(k.floors), want)
 		}
 		for name, floor := range k.floors {
