@@ -212,7 +212,7 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 	c.deadline = h.now + int64(closeTimeout)
 	h.wheel.Set(c.slot, c.deadline)
 	h.conns.markDirty(c)
-	h.jobs.push(&teardown{c: c})
+	h.jobs.Push(&teardown{c: c})
 }
 
 // Gone says that the socket ended or broke. It stays open until Over names the slot.
@@ -223,7 +223,7 @@ func (h *Hub) Gone(slot uint32) {
 	c.out.Resume()
 	if c.torn && c.out.Len() > 0 {
 		c.torn = false
-		h.jobs.push(&teardown{c: c})
+		h.jobs.Push(&teardown{c: c})
 	}
 	h.recycle(c)
 }

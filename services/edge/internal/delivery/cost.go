@@ -13,22 +13,21 @@ func (h *Hub) looked(n int) { h.cost.Add(n) }
 // toll is what the walks since it was asked last count for, in deliveries.
 func (h *Hub) toll() int { return h.cost.Take() }
 
-// job is something long, cut into slices: step does one and reports whether it is done.
+// job is something long of the hub's own, cut into slices: step does one and reports whether it is
+// done.
 type job interface{ step(h *Hub) (done bool) }
 
-// jobs of the hub and of its rooms.
-type jobs struct {
-	walk.Jobs
-	h *Hub
+// jobs of the hub take turns, a step each, as those of its rooms do (rooms.jobs).
+type jobs struct{ walk.FIFO[job] }
+
+// step has the first job do a slice, and says what that cost in deliveries; 0: there is no job.
+func (q *jobs) step(h *Hub) (cost int) {
+	j, ok := q.Pop()
+	if !ok {
+		return 0
+	}
+	if !j.step(h) {
+		q.Push(j)
+	}
+	return walk.StepUnits
 }
-
-func (q *jobs) push(j job) { q.Push(hubJob{j, q.h}) }
-
-// hubJob is a job of the hub itself.
-type hubJob struct {
-	job
-	h *Hub
-}
-
-// Step implements walk.Job.
-func (j hubJob) Step() bool { return j.step(j.h) }

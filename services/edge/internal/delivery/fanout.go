@@ -5,6 +5,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 // many subscribers takes several slices, and no other message overtakes it meanwhile.
 type fanout struct {
 	hub   *Hub
-	inbox fifo[inbound]
+	inbox walk.FIFO[inbound]
 
 	ms      []*exchange.Message // durable ones without holes between them
 	runs    []sendq.Run         // they make
@@ -54,12 +55,12 @@ func (f *fanout) slice(budget int) int {
 		switch {
 		case f.active():
 			done += f.step(budget-done) + 1
-		case f.inbox.len() == 0:
+		case f.inbox.Len() == 0:
 			return done
-		case f.inbox.peek().start != nil:
-			n, over := f.hub.starter.activate(f.inbox.peek().start)
+		case f.inbox.Peek().start != nil:
+			n, over := f.hub.starter.activate(f.inbox.Peek().start)
 			if over {
-				f.inbox.pop()
+				f.inbox.Pop()
 			}
 			done += n
 		default:
@@ -91,7 +92,7 @@ func (f *fanout) nextMessages() {
 	if f.ts != nil && m.Seq > 0 {
 		f.ts.came(f.ms[len(f.ms)-1])
 	}
-	f.hub.ranked.gatherMore()
+	f.hub.ranked.room.Gather(f.ms)
 }
 
 // findJoins finds the wildcard subscriptions that match and may have no track at the topic yet. The
@@ -117,9 +118,9 @@ func (f *fanout) findJoins(m *exchange.Message) {
 // between batches, and between messages.
 func (f *fanout) takeUp() {
 	for f.ended = 0; len(f.ms) < fanMost; {
-		batch := f.inbox.at(f.ended).live.Messages
+		batch := f.inbox.At(f.ended).live.Messages
 		if f.next == len(batch) {
-			if f.ended+1 == f.inbox.len() || f.inbox.at(f.ended+1).start != nil {
+			if f.ended+1 == f.inbox.Len() || f.inbox.At(f.ended+1).start != nil {
 				return
 			}
 			f.ended, f.next = f.ended+1, 0
@@ -152,7 +153,7 @@ func (ts *topicState) came(m *exchange.Message) {
 }
 
 func (f *fanout) liveDone() {
-	in, _ := f.inbox.pop()
+	in, _ := f.inbox.Pop()
 	f.next = 0
 	f.hub.cfg.LiveDone(in.live)
 }
@@ -215,7 +216,7 @@ func (f *fanout) finish() {
 	for ; f.ended > 0; f.ended-- {
 		f.liveDone()
 	}
-	if f.next = next; next == len(f.inbox.peek().live.Messages) {
+	if f.next = next; next == len(f.inbox.Peek().live.Messages) {
 		f.liveDone()
 	}
 }

@@ -12,7 +12,7 @@ func (h *Hub) askToGo(c *conn, m *wirev1.GoAway, until int64) {
 	}
 	c.draining = true
 	if len(c.groups) > 0 {
-		h.jobs.push(&pausing{c: c, gen: c.gen, left: len(c.groups)})
+		h.jobs.Push(&pausing{c: c, gen: c.gen, left: len(c.groups)})
 	}
 	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, m)
 	c.deadline = until

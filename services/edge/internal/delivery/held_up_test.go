@@ -451,35 +451,6 @@ func TestCandidatesGatherWhileOthersAreRanked(t *testing.T) {
 	}
 }
 
-// A message of an order is in the range in hand, may be in another one, or is gone: only what the
-// log has no more is named as missing.
-func TestAMessageIsHereElsewhereOrGone(t *testing.T) {
-	h := New(Config{PolicyFor: policy.NewTable(nil).For})
-	tr := &track{trackMore: &trackMore{}}
-	if m, elsewhere := h.ranked.inRange(tr, 5); m != nil || !elsewhere {
-		t.Error("without a range it is gone")
-	}
-	ms := slices.Concat(upstreamtest.Run("feed/1", upstreamtest.BaseEpoch, 4, "x", "x"), upstreamtest.Run("feed/1", upstreamtest.BaseEpoch, 8, "x"))
-	tr.rng = &exchange.Range{From: 3, Messages: ms}
-	for seq, want := range map[uint64]string{1: "elsewhere", 2: "elsewhere", 3: "gone", 4: "here", 5: "here", 6: "gone", 7: "gone", 8: "here", 9: "elsewhere", 100: "elsewhere"} {
-		m, elsewhere := h.ranked.inRange(tr, seq)
-		got := "gone"
-		switch {
-		case elsewhere:
-			got = "elsewhere"
-		case m != nil && m.Seq == seq:
-			got = "here"
-		}
-		if got != want || m != nil && elsewhere {
-			t.Errorf("%d is %s, want %s", seq, got, want)
-		}
-	}
-	tr.rng = &exchange.Range{From: 3}
-	if m, elsewhere := h.ranked.inRange(tr, 3); m != nil || elsewhere {
-		t.Error("what an empty range does not have is elsewhere")
-	}
-}
-
 // A member has been subscribed since its first subscription that still counts, whatever kind that
 // is.
 func TestMembersAreSubscribedSinceTheirFirstSubscription(t *testing.T) {

@@ -20,7 +20,6 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
-	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
@@ -146,12 +145,12 @@ func New(cfg Config) *Hub {
 	h.rules = request.Rules{
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
 	}
-	h.jobs.h, h.rooms = h, newRooms(h)
-	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
+	h.rooms = newRooms(h)
+	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.tracks.hub, h.windows.hub, h.acks.hub = h, h, h
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
 	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
-	h.ranked = rankedDelivery{hub: h, room: ranked.New[rankMember](cfg.Loop, h.mesh, h.lim.QueueMemory/gatherShare, &h.cost)}
+	h.ranked = newRanked(h)
 	h.topics.byName = slab.NewNames[topicState](&h.arrays)
 	h.topics.policyFor = cfg.PolicyFor
 	share := cfg.Budget
@@ -229,7 +228,7 @@ func set[V int | uint32 | time.Duration](v *V, otherwise V) {
 func (h *Hub) Event(e exchange.Event) (cost int) {
 	switch e := e.(type) {
 	case exchange.Live:
-		h.fan.inbox.push(inbound{live: e})
+		h.fan.inbox.Push(inbound{live: e})
 	case exchange.Range:
 		h.replay.ranged(&e)
 	case exchange.Joined:
@@ -245,11 +244,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.GroupEnded:
 		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
-		if w := h.ranked.room.Ended(e.Serial); w != nil {
-			h.ranked.ended(w)
-		}
+		h.ranked.room.Ended(e.Serial)
 	case exchange.Ranked:
-		h.ranked.answered(e)
+		h.noteStale(h.ranked.room.Answered(e))
 	case exchange.Saved:
 		h.sessions.saved(e)
 	case exchange.Published:
@@ -274,7 +271,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Depth:
 		h.forConn(e.Conn, func(c *conn) { e.Reply(c.out.Messages(), c.out.Bytes()) })
 	case exchange.Count:
-		h.jobs.push(&count{topics: e.Topics, done: e.Reply})
+		h.jobs.Push(&count{topics: e.Topics, done: e.Reply})
 	case exchange.Drain:
 		h.rooms.departure.Drain(e)
 	case exchange.Rebalance:
@@ -308,7 +305,7 @@ func (h *Hub) noteStale(found bool) {
 // or about as much, and reports whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
-		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.Step()
+		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.step(h) + h.rooms.jobs.Step()
 		n += h.toll()
 		if n == 0 {
 			break
@@ -325,7 +322,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.fan.inbox.len() > 0 || h.replay.runnable.len() > 0 && !h.replay.paced() || h.waker.walks.len() > 0 || h.jobs.Len() > 0
+	return h.fan.active() || h.fan.inbox.Len() > 0 || h.replay.runnable.Len() > 0 && !h.replay.paced() || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that

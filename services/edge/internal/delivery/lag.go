@@ -40,7 +40,7 @@ func (l *lagging) look() {
 		return
 	}
 	l.lookAt = math.MaxInt64
-	l.hub.jobs.push(&census{})
+	l.hub.jobs.Push(&census{})
 }
 
 // census is a walk over the tracks that are behind. It forgets those that are not any more.

@@ -17,4 +17,4 @@ func (r *replayer) paced() bool {
 }
 
 // Paced says that somebody waits for the next millisecond, of the clock that SetTime tells.
-func (h *Hub) Paced() bool { return h.replay.runnable.len() > 0 && h.replay.paced() }
+func (h *Hub) Paced() bool { return h.replay.runnable.Len() > 0 && h.replay.paced() }

@@ -17,7 +17,7 @@ func (h *Hub) endSub(s *sub, why wirev1.Code, reason string) {
 	}
 	s.dead, s.active = true, false
 	h.rooms.presence.Moved(h.handle(s.c), s.filter(), s.wildcard)
-	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), why: why, reason: reason})
+	h.jobs.Push(&ending{sub: s.handle(), at: s.c.tracks.Len(), why: why, reason: reason})
 }
 
 type ending struct {

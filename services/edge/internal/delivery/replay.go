@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 // those that wait to members of groups, each in its turn.
 type replayer struct {
 	hub      *Hub
-	runnable fifo[runner] // behind, and able to go on
+	runnable walk.FIFO[runner] // behind, and able to go on
 	reads    slab.Pool[topicReads]
 	pinned   int // ranges held by tracks
 	// replayed are messages that those who are behind got in a millisecond, replayedIn.
@@ -41,7 +42,7 @@ func (r *replayer) enqueue(t *track) {
 	r.hub.lagging.add(t)
 	if !t.runs && !t.held && !t.told {
 		t.runs = true
-		r.runnable.push(runner{t: t.ref()})
+		r.runnable.Push(runner{t: t.ref()})
 	}
 }
 
@@ -49,7 +50,7 @@ func (r *replayer) enqueue(t *track) {
 func (r *replayer) enqueueGroup(n *member) {
 	if !n.runs {
 		n.runs = true
-		r.runnable.push(runner{g: n})
+		r.runnable.Push(runner{g: n})
 	}
 }
 
@@ -58,7 +59,7 @@ func (r *replayer) slice() int {
 	if r.paced() {
 		return 0
 	}
-	next, ok := r.runnable.pop()
+	next, ok := r.runnable.Pop()
 	if !ok {
 		return 0
 	}
@@ -112,7 +113,7 @@ func (r *replayer) ask(t *track) {
 	from, size := t.pos+1, r.hub.lim.ReadBytes
 	if t.rank != nil {
 		size = max(size, rankReadBytes)
-		if next, left := t.rank.order.Next(); left {
+		if next, ordered := t.rank.Order.Next(); ordered {
 			from = next.Seq
 		}
 	}
@@ -151,7 +152,7 @@ func (r *replayer) ranged(e *exchange.Range) {
 		ts.reads = nil
 	}
 	if len(waiting) > 0 {
-		r.hub.jobs.push(&arrival{e: e, waiting: waiting})
+		r.hub.jobs.Push(&arrival{e: e, waiting: waiting})
 	}
 }
 
@@ -318,7 +319,7 @@ func (r *replayer) rangeEnds(t *track) {
 	switch {
 	case t.pos < head && len(rng.Messages) == 0:
 		r.readLater(t) // the log is not as far as it says: don't spin
-	case t.pos < head && t.rank != nil && t.rank.level && r.hub.ranked.ranks(t):
+	case t.pos < head && t.rank != nil && t.rank.Level && r.hub.ranked.ranks(t):
 		r.hub.ranked.await(t)
 	case t.pos < head:
 		r.enqueue(t)

@@ -172,7 +172,7 @@ func (b *starter) openSub(s *sub) {
 		return
 	}
 	if s.wildcard {
-		b.hub.jobs.push(&opening{sub: s.handle(), remaining: s.c.tracks.Len()})
+		b.hub.jobs.Push(&opening{sub: s.handle(), remaining: s.c.tracks.Len()})
 		return
 	}
 	for _, t := range b.hub.tracks.of(s.c, s.topic) {

@@ -46,8 +46,8 @@ type subMore struct {
 	topics uint32 // tracks at topics that it did not name
 	where  uint32 // number of its content filter; 0: not known yet
 	topK   uint32 // of the best; 0: it is not ranked
-	// gathered is the serial of the ephemeral candidates that it is a member of.
-	gathered uint64
+	// joined is the serial of the window of ephemeral candidates that it joined last.
+	joined uint64
 }
 
 var noSubMore = slab.None[subMore]()
@@ -238,7 +238,7 @@ func (h *Hub) joined(c *conn, e exchange.Joined) {
 		h.refuseSub(s, e.Err)
 	default:
 		s.start.Heads = e.Heads
-		h.fan.inbox.push(inbound{start: &activation{hub: h, c: c, gen: c.gen, sub: s.handle()}})
+		h.fan.inbox.Push(inbound{start: &activation{hub: h, c: c, gen: c.gen, sub: s.handle()}})
 	}
 }
 
@@ -248,7 +248,7 @@ func (h *Hub) refuseSub(s *sub, err error) {
 		return
 	}
 	s.dead, s.active = true, false
-	h.jobs.push(&ending{sub: s.handle(), at: s.c.tracks.Len(), refused: code.From(err)})
+	h.jobs.Push(&ending{sub: s.handle(), at: s.c.tracks.Len(), refused: code.From(err)})
 }
 
 // forgetSub takes a subscription without tracks out of every list.

@@ -1,10 +1,12 @@
 package delivery
 
+import "github.com/pushmesh/pushmesh/services/edge/internal/walk"
+
 // waker looks at the tracks and groups of connections that wait for a window or the queue, once one
 // of those has opened.
 type waker struct {
 	hub   *Hub
-	walks fifo[waking]
+	walks walk.FIFO[waking]
 }
 
 // waking is a walk over the tracks and groups of a connection for those that waited for a window or
@@ -34,7 +36,7 @@ func (q *waker) wake(c *conn) {
 		c.rewake = true
 	case c.waiting > 0:
 		c.waking = true
-		q.walks.push(waking{c: c})
+		q.walks.Push(waking{c: c})
 	}
 }
 
@@ -47,7 +49,7 @@ func (c *conn) displaced() {
 
 // slice goes on with the next walk, and reports how much it did.
 func (q *waker) slice() int {
-	w, ok := q.walks.pop()
+	w, ok := q.walks.Pop()
 	if !ok {
 		return 0
 	}
@@ -65,9 +67,9 @@ func (q *waker) slice() int {
 	looked, over := w.slice(q.hub)
 	switch {
 	case !over:
-		q.walks.push(w)
+		q.walks.Push(w)
 	case c.rewake && c.waiting > 0:
-		q.walks.push(waking{c: c})
+		q.walks.Push(waking{c: c})
 	default:
 		c.waking = false
 	}

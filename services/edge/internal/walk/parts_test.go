@@ -1,14 +1,55 @@
 package walk
 
-import "testing"
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A FIFO gives back what was put into it, in that order, however often it has grown and
+// gone around, and keeps nothing that was taken.
+func TestAFIFOKeepsTheOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q FIFO[*int]
+		var want []*int
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			if rapid.IntRange(0, 4).Draw(t, "op") < 3 {
+				v := new(int)
+				q.Push(v)
+				want = append(want, v)
+			} else if v, ok := q.Pop(); ok != (len(want) > 0) || ok && v != want[0] {
+				t.Fatalf("another one comes out, or none: %v", ok)
+			} else if ok {
+				want = want[1:]
+			}
+			if q.Len() != len(want) || len(want) > 0 && *q.Peek() != want[0] {
+				t.Fatalf("%d are queued, want %d", q.Len(), len(want))
+			}
+			for i, v := range want {
+				if *q.At(i) != v {
+					t.Fatalf("another one is in place %d", i)
+				}
+			}
+			kept := 0
+			for _, v := range q.buf {
+				if v != nil {
+					kept++
+				}
+			}
+			if kept != len(want) || len(q.buf) > max(16, 2*len(want)) && len(q.buf) > 1024 {
+				t.Fatalf("%d are kept of %d, in %d places", kept, len(want), len(q.buf))
+			}
+		}
+	})
+}
 
 // Looking for one among many costs what it looks at, finds it wherever it stands, and ends
 // where there is none, also where some go meanwhile.
-func TestSearchLooksAtEachOnce(t *testing.T) {
+func TestASearchLooksAtEachOnce(t *testing.T) {
 	for _, n := range []int{0, 1, SearchSlice - 1, SearchSlice, SearchSlice + 1, 5*SearchSlice + 7} {
 		for _, at := range []int{-1, 0, n / 2, n - 1} {
 			var m Search
-			for range 2 { // it is ready for the next topic once it is done
+			for range 2 { // it is ready for the next search once it is done
 				looked, slices, cost := map[int]int{}, 0, 0
 				for {
 					before := len(looked)
@@ -45,6 +86,6 @@ func TestSearchLooksAtEachOnce(t *testing.T) {
 	}
 	if found, done, _ := m.Step(3, func(i int) bool { return i == 2 }); !found || !done {
 		// the others have gone
-		t.Fatalf("found %v, done %v among the others", found, done)
+		t.Fatalf("found %v, done %v among those that are left", found, done)
 	}
 }
