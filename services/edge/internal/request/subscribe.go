@@ -4,7 +4,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 )
 
@@ -56,7 +55,7 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	if err := checkStart(m, wildcard); err != nil {
 		return err
 	}
-	if err := membership.Check(m); err != nil {
+	if err := checkGroup(m); err != nil {
 		return err
 	}
 	if why := r.overloaded(); why != nil {
