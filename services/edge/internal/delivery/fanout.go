@@ -6,6 +6,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+	"github.com/pushmesh/pushmesh/services/edge/internal/wildcards"
 )
 
 const (
@@ -32,7 +33,7 @@ type fanout struct {
 	joins []subRef
 	// all that match: they may have no track at ts yet, or get an ephemeral message of a topic
 	// without a state of its own
-	wild   wildWalk
+	wild   wildcards.Walk[sub]
 	ended  int    // batches at the beginning of inbox that these are the last messages of
 	next   int    // of the messages of the batch behind those
 	serial uint32 // of these messages
@@ -99,18 +100,18 @@ func (f *fanout) nextMessages() {
 // log of them stays as it is until the messages in hand are fanned out: no subscription becomes
 // active meanwhile.
 func (f *fanout) findJoins(m *exchange.Message) {
-	kept := false
+	kept, wild := false, false
 	if f.ts != nil {
-		f.joins, kept = f.hub.wildcards.log.since(f.ts.wildAt)
+		f.joins, kept = f.hub.wildcards.log.Since(f.ts.wildAt)
 	}
 	if !kept {
-		f.wild.begin(f.hub, m.Topic)
+		wild = f.wild.Begin(&f.hub.wildcards.index, m.Topic)
 	}
-	if f.ts == nil && m.Seq > 0 && len(f.wild.filters) > 0 {
+	if f.ts == nil && m.Seq > 0 && wild {
 		f.ts = f.hub.topic(m.Topic)
 	}
 	if f.ts != nil {
-		f.ts.wildAt = f.hub.wildcards.log.next()
+		f.ts.wildAt = f.hub.wildcards.log.Next()
 	}
 }
 
@@ -168,7 +169,7 @@ func (f *fanout) step(budget int) (done int) {
 		done += 1 + f.hub.toll()
 	}
 	for done < budget {
-		s := f.wild.next()
+		s := f.wild.Next()
 		if s == nil {
 			break
 		}
@@ -208,7 +209,7 @@ func (f *fanout) finish() {
 	clear(f.ms)
 	clear(f.runs)
 	f.ms, f.ts = f.ms[:0], nil
-	f.wild.end()
+	f.wild.End()
 	if ts != nil {
 		f.hub.letGoTopic(ts)
 	}

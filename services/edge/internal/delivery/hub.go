@@ -24,6 +24,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+	"github.com/pushmesh/pushmesh/services/edge/internal/wildcards"
 )
 
 // Tick is how coarse the hub's times are.
@@ -87,7 +88,7 @@ type Hub struct {
 	replay    replayer
 	waker     waker
 	lagging   lagging
-	wildcards wildcards
+	wildcards wildSubs
 	starter   starter
 	gaps      gaps
 	sessions  sessionKeeper
@@ -148,7 +149,7 @@ func New(cfg Config) *Hub {
 	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.tracks.hub, h.windows.hub, h.acks.hub = h, h, h
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
-	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
+	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[sub](), log: wildcards.NewLog[subRef]()}
 	h.ranked = newRanked(h)
 	h.topics.byName = slab.NewNames[topicState](&h.arrays)
 	h.topics.policyFor = cfg.PolicyFor

@@ -11,36 +11,6 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
-// A topic that appears again after a while is told of every subscription that became active
-// meanwhile, or that it must look at all of them: none is passed over.
-func TestTheLogOfWildcardsPassesNobodyOver(t *testing.T) {
-	l := wildLog{base: 1}
-	var all []subRef // number 1 is the first
-	for n := range 3*wildLogKept + 10 {
-		if l.next() != uint64(n+1) {
-			t.Fatalf("number %d is given for the one behind %d", l.next(), n)
-		}
-		s := subRef{gen: uint32(n + 1)}
-		l.add(s)
-		all = append(all, s)
-		if len(l.subs) > wildLogKept || len(l.subs) < min(n+1, wildLogKept/2) {
-			t.Fatalf("%d are kept of %d", len(l.subs), n+1)
-		}
-		if n%97 != 0 && n%wildLogKept > 2 && n%wildLogKept < wildLogKept-2 {
-			continue
-		}
-		for _, at := range []uint64{0, 1, l.base - 1, l.base, l.base + 1, l.next() - 1, l.next()} {
-			got, ok := l.since(at)
-			if ok != (at >= l.base) || ok && !slices.Equal(got, all[at-1:]) {
-				t.Fatalf("since %d of %d, kept from %d on: %v, %d of them", at, n+1, l.base, ok, len(got))
-			}
-		}
-	}
-	if _, ok := l.since(0); ok { // a topic that is new
-		t.Fatal("a new topic need not look at all subscriptions")
-	}
-}
-
 // The deepest queues are seen from outside: how many connections owe how much, and how much the one
 // owes that owes most.
 func TestQueuesAreCountedBySize(t *testing.T) {

@@ -63,7 +63,7 @@ type pending struct {
 // filter that the client named.
 func (s *sub) filter() string {
 	if s.wildcard {
-		return s.wild.name
+		return s.wild.Name
 	}
 	return s.topic.name
 }
