@@ -1,4 +1,4 @@
-package dev
+package inprocess
 
 import (
 	"context"
@@ -12,16 +12,16 @@ import (
 // natsReady is how long the embedded server may take to listen.
 const natsReady = 10 * time.Second
 
-// natsServer is an embedded NATS server on a free port of loopback, without JetStream: the fast
+// NATS is an embedded NATS server on a free port of loopback, without JetStream: the fast
 // path, nothing is kept in it. It is a lifecycle.Part.
-type natsServer struct {
+type NATS struct {
 	srv *server.Server
 }
 
 // Start listens.
-func (n *natsServer) Start(context.Context) error {
+func (n *NATS) Start(context.Context) error {
 	srv, err := server.NewServer(&server.Options{
-		ServerName: "pushmesh-dev", Host: Host, Port: server.RANDOM_PORT,
+		ServerName: "pushmesh", Host: "127.0.0.1", Port: server.RANDOM_PORT,
 		NoSigs: true, NoLog: true, NoSystemAccount: true,
 		// an edge in the same process catches up sooner than it pays to drop it
 		MaxPending: 256 << 20,
@@ -39,10 +39,10 @@ func (n *natsServer) Start(context.Context) error {
 }
 
 // URL for clients, once started.
-func (n *natsServer) URL() string { return n.srv.ClientURL() }
+func (n *NATS) URL() string { return n.srv.ClientURL() }
 
 // Stop ends the server and waits for it.
-func (n *natsServer) Stop(context.Context) error {
+func (n *NATS) Stop(context.Context) error {
 	n.srv.Shutdown()
 	n.srv.WaitForShutdown()
 	return nil
