@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 )
 
 // ackEntry is one entry of an Ack, decoded in place.
@@ -159,7 +160,7 @@ func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
 		return n, true
 	}
 	if !a.through {
-		if e := t.win.find(a.seq); e != nil && e.sends > 0 {
+		if e := t.win.Find(a.seq); e != nil && e.Sends > 0 {
 			k.acked(t, e)
 			n++
 		}
@@ -168,15 +169,15 @@ func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
 	if t.ackSerial != a.serial {
 		// what is sent from here on the entry does not cover, however long it takes
 		more := k.hub.tracks.more(t)
-		more.ackSerial, more.ackTo = a.serial, min(a.seq, t.win.lastSent())
+		more.ackSerial, more.ackTo = a.serial, min(a.seq, t.win.LastSent())
 	}
 	to, some := t.ackTo, false
-	for i := t.win.head; t.win != nil && i < len(t.win.entries); i++ {
-		e := &t.win.entries[i]
-		if e.seq > to {
+	for i := t.win.First(); t.win != nil && i < t.win.End(); i++ {
+		e := t.win.At(i)
+		if e.Seq > to {
 			break
 		}
-		if e.m == nil || e.sends == 0 || e.nacked {
+		if e.Message == nil || e.Sends == 0 || e.Nacked {
 			k.hub.looked(1)
 			continue
 		}
@@ -190,38 +191,32 @@ func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
 	return n, true
 }
 
-func (k *acks) acked(t *track, e *entry) {
+func (k *acks) acked(t *track, e *unacked.Entry) {
 	if t.cur != nil {
-		t.cur.Settle(e.seq, e.seq)
+		t.cur.Settle(e.Seq, e.Seq)
 		k.hub.sessions.cursorChanged(t)
 	}
-	k.hub.tellDelivered(t, e.seq)
+	k.hub.tellDelivered(t, e.Seq)
 	k.hub.windows.leaves(t, e)
 }
 
 // parked takes ACKs that come after their message has left the window.
 func (k *acks) parked(t *track, seq uint64, through bool) (n int) {
 	w := t.win
-	if len(w.parked) == 0 {
+	if w.Parked() == 0 {
 		return 0
 	}
-	k.hub.looked(len(w.parked))
-	for _, p := range w.parked {
-		if p != seq && (!through || p > seq) {
-			continue
-		}
+	k.hub.looked(w.Parked())
+	n = w.Unpark(through, seq, func(seq uint64) {
 		if t.cur != nil {
-			t.cur.Settle(p, p)
+			t.cur.Settle(seq, seq)
 		}
-		k.hub.tellDelivered(t, p)
-	}
+		k.hub.tellDelivered(t, seq)
+	})
 	k.hub.sessions.cursorChanged(t)
-	n = w.unpark(through, seq)
 	k.hub.waker.wake(t.c) // the floor may have moved
 	t.c.timedOut -= min(t.c.timedOut, uint32(n))
-	if len(w.parked) == 0 && len(w.live()) == 0 {
-		k.hub.windows.give(t)
-	}
+	k.hub.windows.giveEmpty(t)
 	return n
 }
 
@@ -245,10 +240,10 @@ func (k *acks) nack(c *conn, m *wirev1.Nack) {
 		if m.GetSub() != 0 && !t.hasID(m.GetSub()) || t.win == nil {
 			continue
 		}
-		if e := t.win.find(m.GetSeq()); e != nil && e.sends > 0 && !e.queued {
-			e.nacked = true
-			e.due = k.hub.now + int64(min(m.GetDelayMs(), maxNackDelay))*1e6
-			k.hub.wheel.Sooner(c.slot, e.due)
+		if e := t.win.Find(m.GetSeq()); e != nil && e.Sends > 0 && !e.Queued {
+			e.Nacked = true
+			e.Due = k.hub.now + int64(min(m.GetDelayMs(), maxNackDelay))*1e6
+			k.hub.wheel.Sooner(c.slot, e.Due)
 		}
 	}
 }

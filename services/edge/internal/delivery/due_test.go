@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 )
 
 // What is due happens when it is, and not before: clients and operators count on each of these
@@ -70,7 +71,7 @@ func TestWhatIsDueHappensInTime(t *testing.T) {
 			c.expect("Subscribed 1 head=0")
 			return came(c)
 		}},
-		{"a session's position is saved", saveDelay, func(w *world) func() bool {
+		{"a session's position is saved", sessions.SaveDelay, func(w *world) func() bool {
 			c := w.session()
 			c.subscribeSession("room/1")
 			w.mesh.Send("room/1", "a")

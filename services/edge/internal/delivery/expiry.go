@@ -91,14 +91,14 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 	if t.win == nil {
 		return false
 	}
-	e := t.win.find(m.Seq)
-	if e == nil || e.m != m {
+	e := t.win.Find(m.Seq)
+	if e == nil || e.Message != m {
 		return false
 	}
 	c.out.DropFirst(i)
-	e.queued = false // leaves looks for nothing in the queue
+	e.Queued = false // leaves looks for nothing in the queue
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
-	h.sessions.giveUp(t, m, uint32(e.attempt), wirev1.Code_CODE_EXPIRED)
+	h.sessions.giveUp(t, m, uint32(e.Attempt), wirev1.Code_CODE_EXPIRED)
 	h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.gaps.progress(t, m.Seq, m.Seq, wirev1.Code_CODE_EXPIRED))
 	h.windows.leaves(t, e)
 	return true

@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
 )
 
 // member is a subscription that shares its messages with others (package membership), and what of
@@ -32,9 +33,9 @@ type groups struct {
 func (g *groups) join(c *conn, m *wirev1.Subscribe) {
 	h := g.hub
 	c.nextRef++
-	st := startOf(m)
+	st := starts.Of(m)
 	n := &member{c: c, Member: g.room.Join(h.handle(c), c.nextRef, m, c.window, uint32(h.wall/1e6), exchange.GroupStart{
-		Mode: st.mode, Seq: st.seq, Epoch: st.epoch, Positions: st.positions,
+		Mode: st.Mode, Seq: st.Seq, Epoch: st.Epoch, Positions: st.Positions,
 	})}
 	more := h.conns.more(c)
 	more.groups = append(more.groups, n)

@@ -141,7 +141,7 @@ func TestWhatAnAnswerNamesIsNotTakenBack(t *testing.T) {
 			t.Fatalf("%v: %d messages of 2 are left", overflow, at.out.Messages())
 		}
 		for _, tr := range at.tracks.All() {
-			w.h.starter.thaw(tr)
+			w.h.starter.goOn(tr)
 		}
 		c.reads("room/1/1", "room/1/2")
 	}

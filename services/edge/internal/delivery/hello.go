@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 )
 
 // Features of this edge, as Welcome lists them.
@@ -77,8 +78,8 @@ func (h *Hub) hello(c *conn, body []byte) {
 	c.state = stateWaiting
 	c.deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.slot, c.deadline)
-	h.conns.more(c).sess = &session{user: c.user(), name: m.GetSession(), conn: id}
-	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
+	h.conns.more(c).sess = &session{Session: sessions.Session{User: c.user(), Name: m.GetSession(), Conn: id}}
+	h.mesh.Attach(h.handle(c), c.sess.User, c.sess.Name, m.GetSessionTtlS(), id)
 }
 
 // user that the connection's session belongs to.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
@@ -92,7 +91,7 @@ type Hub struct {
 	wildcards wildcards
 	starter   starter
 	gaps      gaps
-	sessions  sessions
+	sessions  sessionKeeper
 	groups    groups
 	ranked    rankedDelivery
 
@@ -344,8 +343,4 @@ func (h *Hub) Tick(budget int) (more bool) {
 
 func (h *Hub) handle(c *conn) exchange.Conn {
 	return exchange.Conn{Loop: h.cfg.Loop, Slot: c.slot, Gen: c.gen}
-}
-
-func sessionWrite(s *session) *meshv1.SessionWrite {
-	return &meshv1.SessionWrite{User: s.user, Name: s.name, Generation: s.generation}
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 )
 
 // endSub takes a subscription apart, some tracks at a time, and says so at the end.
@@ -26,9 +26,7 @@ type ending struct {
 	why     wirev1.Code
 	reason  string
 	refused *code.Error // instead of why, where it was never open
-	topics  []string    // at which the session had a track by this subscription alone
-	parted  bool        // the session has the filter no more
-	match   matching
+	removal sessions.Removal
 }
 
 func (j *ending) step(h *Hub) bool {
@@ -75,10 +73,10 @@ func (j *ending) dropTracks(h *Hub, s *sub) bool {
 		}
 		if t.kind == kindSession && j.refused == nil {
 			name := strings.Clone(t.topic.name)
-			j.topics = append(j.topics, name)
+			j.removal.Add(name)
 			if t.cur != nil {
 				cur := h.sessions.encodeCursor(t)
-				c.sess.cursors[name] = cur
+				c.sess.Put(name, cur)
 				h.tracks.more(t).cur = nil
 				if t.changed || t.unacked > 0 {
 					parted = append(parted, cur)
@@ -89,50 +87,30 @@ func (j *ending) dropTracks(h *Hub, s *sub) bool {
 	}
 	if len(parted) > 0 {
 		// the connection may end before the subscription has: no track says then what was ACKed
-		w := sessionWrite(c.sess)
+		w := c.sess.Write()
 		w.Cursors = parted
 		h.mesh.Save(h.handle(c), 0, w, false)
 	}
 	return j.at == 0
 }
 
-// dropFilter takes the filter out of the session, and some of the cursors that no other filter of
-// it wants; it reports whether these were the last. The filter goes first: a session that ends in
-// the middle of this has cursors left that are of no use, and none is missing.
+// dropFilter takes the filter out of the session, unless another subscription has the same, and
+// some of the cursors that no other filter of it wants; it reports whether these were the last.
 func (j *ending) dropFilter(h *Hub, s *sub) bool {
 	c, sess := s.c, s.c.sess
-	w := sessionWrite(sess)
-	if !j.parted {
+	w := sess.Write()
+	if !j.removal.Begun() {
 		h.looked(c.subs.Len())
 		for _, o := range c.subs.All() {
 			if o != s && o.kind == kindSession && o.filter() == s.filter() {
 				return true
 			}
 		}
-		j.parted = true
-		name := strings.Clone(s.filter())
-		sess.filters = slices.DeleteFunc(sess.filters, func(f string) bool { return f == name })
-		w.RemoveFilters = []string{name}
+		j.removal.Begin(&sess.Session, s.filter(), w)
 	}
-	for n := 0; n < teardownSlice && len(j.topics) > 0; n++ {
-		at := j.topics[0]
-		wanted, done, matched := j.match.look(len(sess.filters), func(i int) bool { return topic.Match(sess.filters[i], at) })
-		n += matched
-		if !done {
-			continue
-		}
-		j.topics = j.topics[1:]
-		switch cur := sess.cursors[at]; {
-		case cur == nil: // a track has taken it up
-		case wanted:
-			w.Cursors = append(w.Cursors, cur) // another filter of the session goes on from here
-		default:
-			delete(sess.cursors, at)
-			w.RemoveTopics = append(w.RemoveTopics, at)
-		}
-	}
+	done := j.removal.Step(&sess.Session, w, teardownSlice)
 	if len(w.RemoveFilters)+len(w.RemoveTopics)+len(w.Cursors) > 0 {
 		h.mesh.Save(h.handle(c), 0, w, true)
 	}
-	return len(j.topics) == 0
+	return done
 }

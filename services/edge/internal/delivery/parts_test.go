@@ -80,53 +80,6 @@ func TestTheLogOfWildcardsPassesNobodyOver(t *testing.T) {
 	}
 }
 
-// Looking for one filter among many costs what it looks at, finds it wherever it stands, and ends
-// where there is none, also where some go meanwhile.
-func TestMatchingLooksAtEachOnce(t *testing.T) {
-	for _, n := range []int{0, 1, matchesSlice - 1, matchesSlice, matchesSlice + 1, 5*matchesSlice + 7} {
-		for _, at := range []int{-1, 0, n / 2, n - 1} {
-			var m matching
-			for range 2 { // it is ready for the next topic once it is done
-				looked, slices, cost := map[int]int{}, 0, 0
-				for {
-					before := len(looked)
-					found, done, c := m.look(n, func(i int) bool { looked[i]++; return i == at })
-					if slices, cost = slices+1, cost+c; len(looked)-before > matchesSlice || slices > n+2 {
-						t.Fatalf("%d were looked at in one slice, of %d", len(looked)-before, slices)
-					}
-					if found != (looked[at] > 0) || found && !done {
-						t.Fatalf("%d of %d: found %v, done %v", at, n, found, done)
-					}
-					if done {
-						break
-					}
-				}
-				want := n
-				if at >= 0 {
-					want = n - at
-				}
-				if len(looked) != min(want, n) || cost > want/matchesAsOne || cost < want/matchesAsOne-slices {
-					t.Fatalf("%d of %d: %d were looked at, which costs %d", at, n, len(looked), cost)
-				}
-				for i, k := range looked {
-					if k != 1 || i < 0 || i >= n {
-						t.Fatalf("%d was looked at %d times", i, k)
-					}
-				}
-			}
-		}
-	}
-	var m matching
-	_, done, _ := m.look(2*matchesSlice, func(int) bool { return false })
-	if done {
-		t.Fatal("it has looked at all in one slice")
-	}
-	if found, done, _ := m.look(3, func(i int) bool { return i == 2 }); !found || !done {
-		// the others have gone
-		t.Fatalf("found %v, done %v among those that are left", found, done)
-	}
-}
-
 // The deepest queues are seen from outside: how many connections owe how much, and how much the one
 // owes that owes most.
 func TestQueuesAreCountedBySize(t *testing.T) {
@@ -149,30 +102,6 @@ func TestQueuesAreCountedBySize(t *testing.T) {
 	}
 	if most := int64(held[len(held)-1]); s.LargestQueue > most || s.LargestQueue < most-most/8 {
 		t.Errorf("the largest queue has %d bytes, and %d is told", most, s.LargestQueue)
-	}
-}
-
-// Windows that nobody uses are kept for others, up to a bound.
-func TestWhatIsKeptForOthersIsBounded(t *testing.T) {
-	h, c, send := deep(t, 3*windowKept)
-	tr := c.tracks.At(0)
-	large := tr.win
-	h.windows.drop(tr)
-	if slices.Contains(h.windows.free, large) {
-		t.Fatal("a window is kept that was large")
-	}
-	send(3*windowKept+1, 3*windowKept+2)
-	small := tr.win
-	h.windows.drop(tr)
-	if !slices.Contains(h.windows.free, small) {
-		t.Fatal("a small window is not kept")
-	}
-	if send(3*windowKept+3, 3*windowKept+3); tr.win != small || len(h.windows.free) != 0 {
-		t.Fatal("a window that is kept is not used")
-	}
-	h.windows.free = make([]*window, windowsKept)
-	if h.windows.drop(tr); len(h.windows.free) != windowsKept {
-		t.Fatalf("%d windows are kept", len(h.windows.free))
 	}
 }
 

@@ -64,7 +64,7 @@ const (
 // outcome of a message.
 func (d *rankedDelivery) outcome(t *track, m *exchange.Message) outcome {
 	switch {
-	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.find(m.Seq) != nil:
+	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.Find(m.Seq) != nil:
 		return messageSettled
 	case m.ExpiresAt != 0 && m.ExpiresAt <= d.hub.wall:
 		return messageExpired

@@ -93,7 +93,7 @@ func (p port) Member(at exchange.Conn, m *reports.Member) {
 	c := p.conn(at)
 	m.ClientId, m.ConnectedAt = strings.Clone(c.clientID), c.since
 	if c.sess != nil {
-		m.User, m.Session = c.sess.user, c.sess.name
+		m.User, m.Session = c.sess.User, c.sess.Name
 	}
 }
 
@@ -152,7 +152,7 @@ func (p port) Who(at exchange.Conn) report.Who {
 	c := p.conn(at)
 	w := report.Who{At: p.h.wall, Conn: p.h.connID(c), ClientID: c.clientID, Backend: c.backend}
 	if c.sess != nil {
-		w.User, w.Session = c.sess.user, c.sess.name
+		w.User, w.Session = c.sess.User, c.sess.Name
 	}
 	return w
 }

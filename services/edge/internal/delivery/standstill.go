@@ -34,7 +34,7 @@ func (r *replayer) tendFirst(t *track) {
 		return // wake comes here again
 	}
 	first := t.cur.Floor + 1
-	if t.win != nil && t.win.find(first) != nil {
+	if t.win != nil && t.win.Find(first) != nil {
 		return
 	}
 	r.hub.stats.StandStills++
@@ -109,10 +109,10 @@ func (r *replayer) sendAgain(t *track, m *exchange.Message) {
 		return
 	}
 	if t.win != nil {
-		c.timedOut -= min(c.timedOut, uint32(t.win.unpark(false, m.Seq)))
+		c.timedOut -= min(c.timedOut, uint32(t.win.Unpark(false, m.Seq, nil)))
 	}
 	r.hub.windows.opened(t, m, uint16(min(attempts, 65535)))
-	t.win.find(m.Seq).sends = 1 // so that a late ACK of what was sent before counts
+	t.win.Find(m.Seq).Sends = 1 // so that a late ACK of what was sent before counts
 	it := sendq.Redelivery(m, &t.Stream, t.kind != kindPlain, uint16(min(attempts, 65535)))
 	r.hub.push(c, &it)
 	r.hub.sessions.cursorChanged(t)

@@ -8,7 +8,9 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
+	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
@@ -52,8 +54,8 @@ var noSubMore = slab.None[subMore]()
 
 // pending is what a subscription has until it is open.
 type pending struct {
-	start  *start // until it begins
-	answer answer
+	start  *starts.Start // until it begins
+	answer frames.Subscribed
 }
 
 // filter that the client named.
@@ -172,11 +174,11 @@ func (h *Hub) subscribe(c *conn, m *wirev1.Subscribe) {
 	s.since = uint32(h.wall / 1e6)
 	s.gen, s.wildcard = h.tracks.nextGen(), topic.IsFilter(m.GetFilter())
 	s.pending = h.starter.pendings.Take()
-	s.start = startOf(m)
+	s.start = starts.Of(m)
 	if w := m.GetReceiveWindow(); w > 0 && w < c.window {
 		s.window = uint16(w) // below maxWindow
 	}
-	s.kind = s.start.kind()
+	s.kind = kindOf(s.start)
 	h.addSub(c, s)
 	h.stats.Subscriptions++
 	if s.wildcard {
@@ -235,8 +237,8 @@ func (h *Hub) joined(c *conn, e exchange.Joined) {
 	case e.Err != nil:
 		h.refuseSub(s, e.Err)
 	default:
-		s.start.heads = e.Heads
-		h.fan.inbox.push(inbound{start: &activation{c: c, gen: c.gen, sub: s.handle()}})
+		s.start.Heads = e.Heads
+		h.fan.inbox.push(inbound{start: &activation{hub: h, c: c, gen: c.gen, sub: s.handle()}})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 )
 
 // All send queues of an edge share one budget. When it is used up, the largest queue is trimmed to
@@ -135,19 +136,19 @@ func (h *Hub) postpone(c *conn, i uint32) {
 	if t.win == nil {
 		return
 	}
-	e := t.win.find(m.Seq)
-	if e == nil || e.m != m || !e.queued {
+	e := t.win.Find(m.Seq)
+	if e == nil || e.Message != m || !e.Queued {
 		return
 	}
 	c.out.DropFirst(i)
-	e.queued, e.attempt = false, e.attempt-min(e.attempt, 1)
+	e.TakeBack()
 	h.wait(t, e)
 }
 
 // wait has a message of the window looked at again a little later.
-func (h *Hub) wait(t *track, e *entry) {
-	e.due = h.now + int64(postponed)
-	h.wheel.Sooner(t.c.slot, e.due)
+func (h *Hub) wait(t *track, e *unacked.Entry) {
+	e.Due = h.now + int64(postponed)
+	h.wheel.Sooner(t.c.slot, e.Due)
 }
 
 // trimOldest turns messages of subscriptions with DROP_OLDEST into named holes, the oldest first.

@@ -114,7 +114,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"an ACK of what had timed out": {walkedItems, func(w *walked) {
 			win := w.at("room/1").win
 			for seq := range uint64(walkedItems) {
-				win.parked = append(win.parked, 1<<30+seq)
+				win.Park(1<<30 + seq)
 			}
 			w.h.acks.parked(w.at("room/1"), 1<<30, false)
 		}},

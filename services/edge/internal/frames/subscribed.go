@@ -1,4 +1,6 @@
-package delivery
+// Package frames encodes and decodes in place those frames of the push protocol that come too often
+// for generated code, or get too long for one step of a loop.
+package frames
 
 import (
 	"google.golang.org/protobuf/encoding/protowire"
@@ -7,14 +9,14 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// answer is a Subscribed in the making. Positions are encoded as they are worked out, so that a
-// frame with very many of them is whole at once in the end.
-type answer struct {
-	begun       bool
-	recovered   bool
-	epoch, head uint64
-	missed      uint64
-	// answerRoom for what comes before the positions, and these; nil: there are none
+// Subscribed is one in the making. Positions are encoded as they are worked out, so that a frame
+// with very many of them is whole at once in the end.
+type Subscribed struct {
+	Begun       bool
+	Recovered   bool
+	Epoch, Head uint64
+	Missed      uint64
+	// headRoom for what comes before the positions, and these; nil: there are none
 	frame []byte
 }
 
@@ -36,13 +38,13 @@ const (
 	positionMissed
 )
 
-// answerRoom is enough for the header and the fields before the positions.
-const answerRoom = 64
+// headRoom is enough for the header and the fields before the positions.
+const headRoom = 64
 
-// position adds one.
-func (a *answer) position(topic string, epoch, head uint64, recovered bool, missed uint64) {
+// AddPosition adds one.
+func (a *Subscribed) AddPosition(topic string, epoch, head uint64, recovered bool, missed uint64) {
 	if a.frame == nil {
-		a.frame = make([]byte, answerRoom, 1<<10)
+		a.frame = make([]byte, headRoom, 1<<10)
 	}
 	size := protowire.SizeTag(positionTopic) + protowire.SizeBytes(len(topic)) + sizeFields(epoch, head, recovered, missed)
 	a.frame = protowire.AppendTag(a.frame, subscribedPositions, protowire.BytesType)
@@ -86,15 +88,15 @@ func appendFields(b []byte, epoch, head uint64, recovered bool, missed uint64) [
 	return b
 }
 
-// whole is the frame.
-func (a *answer) whole(id uint32) []byte {
-	var room [answerRoom]byte
+// Frame is the whole of it.
+func (a *Subscribed) Frame(id uint32) []byte {
+	var room [headRoom]byte
 	first := protowire.AppendVarint(protowire.AppendTag(room[:wire.HeaderSize], subscribedID, protowire.VarintType), uint64(id))
-	first = appendFields(first, a.epoch, a.head, a.recovered, a.missed)
+	first = appendFields(first, a.Epoch, a.Head, a.Recovered, a.Missed)
 	if a.frame == nil {
-		a.frame = make([]byte, answerRoom)
+		a.frame = make([]byte, headRoom)
 	}
-	frame := a.frame[answerRoom-len(first):]
+	frame := a.frame[headRoom-len(first):]
 	copy(frame, first)
 	wire.PutHeader(frame, len(frame)-wire.HeaderSize, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED)
 	return frame
