@@ -1,4 +1,4 @@
-package pushmesh
+package link
 
 import (
 	"net"
@@ -14,14 +14,14 @@ import (
 func TestEachRoundTripIsReportedOnce(t *testing.T) {
 	ours, edge := net.Pipe()
 	defer edge.Close()
-	l, at := newLink(ours), newLink(edge)
-	defer l.close()
+	l, at := New(ours), New(edge)
+	defer l.Close()
 	l.beat = time.Hour
-	l.startPings()
+	l.StartPings()
 	ping := func() *wirev1.Ping {
 		t.Helper()
 		go l.ping()
-		_, body, err := at.next()
+		_, body, err := at.Next()
 		p := &wirev1.Ping{}
 		if err != nil || proto.Unmarshal(body, p) != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestEachRoundTripIsReportedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.pong(body)
+	l.Pong(body)
 	if p := ping(); p.GetLastRttUs() == 0 || p.GetLastRttUs() != l.rtt.Load() {
 		t.Fatalf("the second Ping reports %d µs of %d", p.GetLastRttUs(), l.rtt.Load())
 	}

@@ -1,10 +1,8 @@
-package pushmesh
+package topicfilter
 
 import (
 	"strings"
 	"testing"
-
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 func TestMatch(t *testing.T) {
@@ -33,20 +31,20 @@ func TestMatch(t *testing.T) {
 		{"$dead/+", "$dead/x", true},
 		{"#", "", false},
 	} {
-		if got := match(c.filter, c.topic); got != c.want {
-			t.Errorf("match(%q, %q) = %v", c.filter, c.topic, got)
+		if got := Match(c.filter, c.topic); got != c.want {
+			t.Errorf("Match(%q, %q) = %v", c.filter, c.topic, got)
 		}
 	}
 }
 
-func TestCheckFilter(t *testing.T) {
+func TestFault(t *testing.T) {
 	for _, good := range []string{"a", "a/b", "+", "#", "a/+/b/#", strings.Repeat("x", 255)} {
-		if err := checkFilter(good); err != nil {
-			t.Error(err)
+		if why := Fault(good); why != "" {
+			t.Errorf("%q: %s", good, why)
 		}
 	}
 	for _, bad := range []string{"", "/a", "a/", "a//b", "a+", "a/#/b", "##", "\xff", strings.Repeat("x", 256)} {
-		if CodeOf(checkFilter(bad)) != wirev1.Code_CODE_BAD_TOPIC {
+		if Fault(bad) == "" {
 			t.Errorf("%q passes", bad)
 		}
 	}

@@ -1,4 +1,6 @@
-package pushmesh
+// Package bridge makes a connection of a gRPC stream: what is a frame to an edge is a message of
+// SubscribeService to a router.
+package bridge
 
 import (
 	"bufio"
@@ -10,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pushmesh/pushmesh/proto/codec"
@@ -19,17 +20,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// ThroughRouter is a SubscriberConfig.Dial for backends: SubscriberConfig.Addrs are then routers,
-// and the subscriber's connection is a gRPC stream of SubscribeService. Everything works as over
-// TCP, but that a Subscriber can't publish (UNSUPPORTED; a Producer can) or claim (ClaimService
-// does), and that filters may name the mesh's own topics, such as "$events/#". Sessions are apart
-// from those of TCP clients. Without options gRPC is plaintext.
-func ThroughRouter(opts ...grpc.DialOption) func(ctx context.Context, addr string) (net.Conn, error) {
-	if len(opts) == 0 {
-		opts = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
-	}
-	return func(ctx context.Context, addr string) (net.Conn, error) { return dialRouter(ctx, addr, opts) }
-}
+var errBadEvent = errors.New("pushmesh: the router sent an event that can't be decoded")
 
 // streamEnd is how long a stream may take to end once nothing more is sent.
 const streamEnd = 2 * time.Second
@@ -38,9 +29,9 @@ const streamEnd = 2 * time.Second
 // Its two goroutines end with the pipe and the stream.
 type bridge struct {
 	rpc    grpc.BidiStreamingClient[pushmeshv1.SubscribeRequest, pushmeshv1.SubscribeResponse]
-	addr   string
 	pipe   net.Conn
 	cancel context.CancelFunc
+	reason func(error) *wirev1.Error
 	mu     sync.Mutex // writes of whole frames
 }
 
@@ -54,11 +45,9 @@ type bridged struct {
 // written has been read.
 func (c bridged) CloseWrite() error { return c.far.SetReadDeadline(time.Now()) }
 
-func dialRouter(ctx context.Context, addr string, opts []grpc.DialOption) (net.Conn, error) {
-	if err := checkTarget(addr); err != nil {
-		return nil, invalid("SubscriberConfig.Addrs, with ThroughRouter: %v", err)
-	}
-	conn, err := grpc.NewClient(addr, append(windows(), opts...)...)
+// Dial opens a stream to the router at addr. reason makes an Error frame of what ends the stream.
+func Dial(ctx context.Context, addr string, opts []grpc.DialOption, reason func(error) *wirev1.Error) (net.Conn, error) {
+	conn, err := grpc.NewClient(addr, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +60,10 @@ func dialRouter(ctx context.Context, addr string, opts []grpc.DialOption) (net.C
 	if err != nil {
 		cancel()
 		_ = conn.Close() // the call's own error says more
-		return nil, connFault(addr, err)
+		return nil, err
 	}
 	near, far := net.Pipe()
-	b := &bridge{rpc: rpc, addr: addr, pipe: far, cancel: cancel}
+	b := &bridge{rpc: rpc, pipe: far, cancel: cancel, reason: reason}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -156,20 +145,19 @@ func (b *bridge) down() {
 	defer func() { _ = b.pipe.Close() }()
 	var resp codec.Encoded
 	var frames []byte
-	deaf := false
+	unheard := false
 	for {
 		err := b.rpc.RecvMsg(&resp)
-		if err == nil && !deaf {
+		if err == nil && !unheard {
 			if frames, err = appendFrames(frames[:0], resp); err == nil {
-				deaf = b.write(frames) != nil
+				unheard = b.write(frames) != nil
 			}
 		}
 		switch {
 		case err == nil:
 			continue
-		case !errors.Is(err, io.EOF) && !deaf:
-			e := connFault(b.addr, err)
-			b.tell(&wirev1.Error{Code: e.Code, Message: e.Message, RetryAfterMs: uint32(e.RetryAfter.Milliseconds())})
+		case !errors.Is(err, io.EOF) && !unheard:
+			b.tell(b.reason(err))
 		}
 		b.cancel()
 		return
@@ -182,13 +170,13 @@ func appendFrames(dst []byte, resp []byte) ([]byte, error) {
 	for len(resp) > 0 {
 		_, event, rest, ok := field(resp)
 		if !ok {
-			return dst, errBadMessage
+			return dst, errBadEvent
 		}
 		resp = rest
 		for len(event) > 0 {
 			num, body, rest, ok := field(event)
 			if !ok || num > 0xff || len(body) > wire.MaxBody {
-				return dst, errBadMessage
+				return dst, errBadEvent
 			}
 			event = rest
 			var head [wire.HeaderSize]byte
