@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 )
 
@@ -24,13 +26,26 @@ type groupMember struct {
 func (m *Mesh) Groups(ctx context.Context) string {
 	var all strings.Builder
 	for _, p := range m.Edges {
-		_, body, err := p.get(ctx, "/debug/groups")
+		body, err := groupsOf(ctx, p)
 		if err != nil {
-			body = err.Error()
+			body = []byte(err.Error())
 		}
 		fmt.Fprintf(&all, "%s:\n%s\n", p.Name, body)
 	}
 	return all.String()
+}
+
+func groupsOf(ctx context.Context, p *Process) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/debug/groups", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
 }
 
 // GroupsAgree checks that every member that a dispatcher has is one that its edge has. While
@@ -42,12 +57,12 @@ func (m *Mesh) GroupsAgree(ctx context.Context) error {
 	}
 	known, taken := map[name]bool{}, map[name]int{}
 	for _, p := range m.Edges {
-		_, body, err := p.get(ctx, "/debug/groups")
+		body, err := groupsOf(ctx, p)
 		if err != nil {
 			return err
 		}
 		var groups []group
-		if err := json.Unmarshal([]byte(body), &groups); err != nil {
+		if err := json.Unmarshal(body, &groups); err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 		for _, g := range groups {

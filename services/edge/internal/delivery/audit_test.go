@@ -388,7 +388,7 @@ func (a *auditor) subscriptions(c *conn) {
 		}
 		if s.wildcard {
 			a.wild[s.wild]++
-			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.byName[s.wild.name] == s.wild && s.wild.subs.At(int(s.at)) == s)
+			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.index.Find(s.wild.Name) == s.wild && s.wild.Subscriptions.At(int(s.at)) == s)
 		} else {
 			a.exact[s.topic]++
 			a.holds(c, "a topic is found by its name", h.topics.byName.Get(s.topic.name) == s.topic)
@@ -444,7 +444,7 @@ func (a *auditor) totals() {
 		{"beginnings", inUse["beginnings"], a.pendings},
 		{"parts of subscriptions", inUse["subscriptions with wildcards"], a.sharers},
 		{"filters", inUse["filters"], len(a.wild)},
-		{"filters by name", len(h.wildcards.byName), len(a.wild)},
+		{"filters by name", h.wildcards.index.Len(), len(a.wild)},
 		{"owing", int(s.QueuesBySize[0]), a.queues},
 		{"topics", int(s.Topics), inUse["topics"]},
 	} {
@@ -472,11 +472,11 @@ func (a *auditor) totals() {
 		a.t.Fatalf("%d topics are kept, and %d are needed", s.Topics, len(needed))
 	}
 	for f, n := range a.wild {
-		if n != f.subs.Len() {
-			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.name, f.subs.Len(), n)
+		if n != f.Subscriptions.Len() {
+			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.Name, f.Subscriptions.Len(), n)
 		}
 	}
-	if h.fan.active() || h.fan.inbox.len() > 0 || h.waker.walks.len() > 0 || h.jobs.Len() > 0 || !h.groups.room.AtRest() {
+	if h.fan.active() || h.fan.inbox.Len() > 0 || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0 || !h.groups.room.AtRest() {
 		a.t.Fatalf("the hub is not at rest")
 	}
 }

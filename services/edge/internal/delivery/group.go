@@ -226,10 +226,10 @@ func (g *groups) onSent(c *conn, id uint32, m *exchange.Message) {
 
 // ack settles what an entry of an Ack covers and says how many messages that were.
 func (g *groups) ack(n *member, a *ackEntry) (settled int) {
-	if a.sub != 0 && a.sub != n.ID {
+	if a.Sub != 0 && a.Sub != n.ID {
 		return 0
 	}
-	settled = n.Ack(&membership.Ack{Topic: a.topic, Seq: a.seq, Epoch: a.epoch, Through: a.through})
+	settled = n.Ack(&membership.Ack{Topic: a.Topic, Seq: a.Seq, Epoch: a.Epoch, Through: a.Through})
 	if settled > 0 {
 		g.settled(n)
 	}

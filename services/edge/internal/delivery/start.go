@@ -87,7 +87,7 @@ func (b *starter) activate(j *activation) (n int, done bool) {
 	s.active = true
 	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
 	if s.wildcard {
-		b.hub.wildcards.log.add(s.handle())
+		b.hub.wildcards.log.Add(s.handle())
 	} else {
 		b.ownTrack(s)
 	}
@@ -172,7 +172,7 @@ func (b *starter) openSub(s *sub) {
 		return
 	}
 	if s.wildcard {
-		b.hub.jobs.push(&opening{sub: s.handle(), remaining: s.c.tracks.Len()})
+		b.hub.jobs.Push(&opening{sub: s.handle(), remaining: s.c.tracks.Len()})
 		return
 	}
 	for _, t := range b.hub.tracks.of(s.c, s.topic) {

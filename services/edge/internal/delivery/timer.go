@@ -79,7 +79,7 @@ func (h *Hub) visit(c *conn) (next int64, cost int) {
 	if !done {
 		c.visited = true
 		rest := v
-		h.jobs.push(&rest)
+		h.jobs.Push(&rest)
 	}
 	return v.next, cost
 }

@@ -209,7 +209,7 @@ func (p *tracks) settle(t *track) {
 	if !t.ack && t.win != nil {
 		p.hub.windows.drop(t)
 	}
-	p.hub.ranked.settle(t)
+	p.hub.ranked.setTopK(t)
 }
 
 // manyOf is how many subscriptions or tracks of a connection are looked through; more are indexed.

@@ -76,8 +76,8 @@ func TestWildcardsAreWalkedWhileTheyComeAndGo(t *testing.T) {
 		}
 		for h.Work(4096) {
 		}
-		if len(h.wildcards.byName) != 0 || h.wildcards.pool.Taken() != 0 {
-			t.Fatalf("%d filters are left", len(h.wildcards.byName))
+		if h.wildcards.index.Len() != 0 || h.wildcards.index.Taken() != 0 {
+			t.Fatalf("%d filters are left", h.wildcards.index.Len())
 		}
 	}
 }
