@@ -56,7 +56,7 @@ func (h *Hub) skip(x *expiry, i uint32) bool {
 	case s == nil:
 		return h.unassign(x.c, i)
 	case m.Epoch != trackOf(s).epoch:
-		return false // its hole could not be named any more
+		return false // its gap could not be named any more
 	case it.Again():
 		return h.skipAgain(x.c, i)
 	default:
@@ -104,7 +104,7 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 	return true
 }
 
-// skipFirst turns a first delivery into a named hole.
+// skipFirst turns a first delivery into a gap.
 func (h *Hub) skipFirst(x *expiry, i uint32) {
 	it := x.c.out.At(i)
 	t, m, attempts := trackOf(it.Stream()), it.Message(), uint32(it.Attempt())

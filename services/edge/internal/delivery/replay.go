@@ -7,14 +7,12 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
-	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 const (
-	// replaySlice is how many messages one track that is behind gets at most before the others have
-	// their turn.
-	replaySlice = 64
+	replaySlice = replay.Slice
 	// readAgain is when a failed read is tried again.
 	readAgain = 500 * time.Millisecond
 	// fewAfter is when a window with less than half of its room is read for after all: its client
@@ -30,11 +28,9 @@ const (
 type replayer struct {
 	hub      *Hub
 	runnable walk.FIFO[runner] // behind, and able to go on
-	reads    slab.Pool[topicReads]
+	reads    replay.Reads[trackRef]
+	pace     replay.Pace
 	pinned   int // ranges held by tracks
-	// replayed are messages that those who are behind got in a millisecond, replayedIn.
-	replayed   int
-	replayedIn int64
 }
 
 // enqueue puts a track that is behind in line.
@@ -56,7 +52,7 @@ func (r *replayer) enqueueGroup(n *member) {
 
 // slice lets the next track in line go on, and says how much it did.
 func (r *replayer) slice() int {
-	if r.paced() {
+	if r.pace.Exhausted(r.hub.now) {
 		return 0
 	}
 	next, ok := r.runnable.Pop()
@@ -76,7 +72,7 @@ func (r *replayer) slice() int {
 	}
 	if t.rank != nil {
 		n := r.hub.ranked.goOn(t)
-		r.replayed += n
+		r.pace.Spend(n)
 		return 1 + n
 	}
 	if t.rng == nil {
@@ -84,7 +80,7 @@ func (r *replayer) slice() int {
 		return 1
 	}
 	n := r.handOn(t)
-	r.replayed += n
+	r.pace.Spend(n)
 	return 1 + n
 }
 
@@ -94,11 +90,11 @@ func (r *replayer) ask(t *track) {
 	if t.retryAt > r.hub.now && !t.few {
 		return
 	}
-	room, enough := r.roomToRead(t)
-	if !room || !enough && !t.waited() {
+	room := r.roomToRead(t)
+	if !room.Some || !room.Enough && !t.waited() {
 		r.waitFor(t)
 		switch {
-		case room:
+		case room.Some:
 			r.readFewSoon(t)
 		case !t.few:
 			// whoever waits for little room keeps its place: others may use up each bit of it at
@@ -107,7 +103,7 @@ func (r *replayer) ask(t *track) {
 		}
 		return
 	}
-	if enough {
+	if room.Enough {
 		r.noRetry(t)
 	}
 	from, size := t.pos+1, r.hub.lim.ReadBytes
@@ -123,35 +119,25 @@ func (r *replayer) ask(t *track) {
 // waited says that the track goes on, with whatever room its window has, until that is full.
 func (t *track) waited() bool { return t.few && t.retryAt == 0 }
 
-// roomToRead reports whether there is room for a message that is behind, and whether there is
-// enough for reading on to be worth it: half of a window.
-func (r *replayer) roomToRead(t *track) (room, enough bool) {
+// roomToRead is the room for messages that are behind.
+func (r *replayer) roomToRead(t *track) replay.Room {
 	c := t.c
-	room, enough = r.hub.drained(c) && r.near(t, t.pos+1), true
+	room := replay.Room{Some: r.hub.drained(c) && r.near(t, t.pos+1), Enough: true}
 	if t.ack {
-		left := c.window - min(c.window, c.unacked)
-		room, enough = room && left > 0, left >= max(1, c.window/2)
-		if w := uint32(t.window); w > 0 {
-			left = w - min(w, t.unacked)
-			room, enough = room && left > 0, enough && left >= max(1, w/2)
+		if room = room.In(c.window, c.unacked); t.window > 0 {
+			room = room.In(uint32(t.window), t.unacked)
 		}
 	}
-	return room, enough
+	return room
 }
 
 // ranged takes a range that was read, for all who wait for it.
 func (r *replayer) ranged(e *exchange.Range) {
 	ts := r.hub.topics.byName.Get(e.Topic)
-	if ts == nil || ts.reads == nil {
+	if ts == nil {
 		return
 	}
-	waiting := ts.reads.from[e.From]
-	delete(ts.reads.from, e.From)
-	if len(ts.reads.from) == 0 {
-		r.reads.Give(ts.reads)
-		ts.reads = nil
-	}
-	if len(waiting) > 0 {
+	if waiting := r.reads.Arrived(&ts.reads, e.From); len(waiting) > 0 {
 		r.hub.jobs.Push(&arrival{e: e, waiting: waiting})
 	}
 }

@@ -46,13 +46,7 @@ func (r *replayer) tendFirst(t *track) {
 func (r *replayer) read(t *track, from uint64, size int) {
 	ts := t.topic
 	r.hub.tracks.more(t).asked, t.reading = from, true
-	if ts.reads == nil {
-		ts.reads = r.reads.Take()
-		ts.reads.from = map[uint64][]trackRef{}
-	}
-	waiting := ts.reads.from[from]
-	ts.reads.from[from] = append(waiting, t.ref())
-	if len(waiting) == 0 {
+	if r.reads.Wait(&ts.reads, from, t.ref()) {
 		r.hub.stats.LogReads++
 		r.hub.mesh.Read(r.hub.cfg.Loop, strings.Clone(ts.name), t.epoch, from, 0, size)
 	}

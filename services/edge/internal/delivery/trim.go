@@ -151,7 +151,7 @@ func (h *Hub) wait(t *track, e *unacked.Entry) {
 	h.wheel.Sooner(t.c.slot, e.Due)
 }
 
-// trimOldest turns messages of subscriptions with DROP_OLDEST into named holes, the oldest first.
+// trimOldest turns messages of subscriptions with DROP_OLDEST into gaps, the oldest first.
 func (h *Hub) trimOldest(c *conn, goal int) {
 	q, gap, to := &c.out, sendq.NoGap, uint64(0)
 	for i := uint32(0); i < q.Len() && q.Held() > goal; i++ {
