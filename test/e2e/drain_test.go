@@ -152,7 +152,7 @@ func TestRebalanceAndDrainMoveSessions(t *testing.T) {
 	})
 	var moving int
 	// Each loop rounds its share.
-	if _, err := fmt.Sscanf(out, "%d told to go\n", &moving); err != nil || moving < 10 || moving > 30 {
+	if _, err := fmt.Sscanf(out, "%d connections are sent to other edges\n", &moving); err != nil || moving < 10 || moving > 30 {
 		t.Fatalf("it says %q", out)
 	}
 	procmesh.Await(t, "they move", func() bool { return on("edge-2") >= moving })

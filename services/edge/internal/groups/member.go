@@ -41,6 +41,8 @@ type member struct {
 	window uint32
 	since  time.Time
 	joined bool // its client has been told
+	// introduced is the edge that was told of it last, as the one that dispatches.
+	introduced string
 	// has is what was assigned to it and is not settled, settled what the dispatcher was told and
 	// may not have heard.
 	has     map[message]held
@@ -121,11 +123,16 @@ func (g *Groups) LeaveGroup(conn exchange.Conn, sub uint32) {
 		delete(g.members, m.memberKey)
 		delete(g.byID, m.id)
 		delete(m.of.members, m.id)
-		if m.of.at != "" {
-			g.send(m.of.at, &meshv1.GroupOp{Group: m.of.group, Filter: m.of.filter, Member: m.id, Op: &meshv1.GroupOp_Leave{Leave: &meshv1.GroupLeave{}}}, nil)
+		if m.introduced != "" { // it may dispatch although this edge does not go by it now
+			g.left(m.introduced, m.op(nil))
 		}
 		g.forget(m.of)
 	})
+}
+
+// left tells an edge that the member that an op is about is none, or no longer.
+func (g *Groups) left(edge string, op *meshv1.GroupOp) {
+	g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Member: op.GetMember(), Op: &meshv1.GroupOp_Leave{Leave: &meshv1.GroupLeave{}}}, nil)
 }
 
 // SettleGroup implements exchange.Groups.
@@ -184,6 +191,7 @@ func (g *Groups) introduce(m *member, acked []*meshv1.GroupAcked) {
 	if m.of.at == "" {
 		return
 	}
+	m.introduced = m.of.at
 	keys := assignment.KeysOf(m.join.Key)
 	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Settled: m.settled, Acked: acked}
 	for k, h := range m.has {
@@ -219,7 +227,7 @@ func (g *Groups) tend(s *share) {
 	for _, m := range s.members {
 		if !m.joined && g.now.Sub(m.since) > joinPatience {
 			m.joined = true
-			g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can dispatch for the group now"))
+			g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can be the group's dispatcher now"))
 		}
 	}
 	if s.at != "" || s.asking || s.releasing != 0 || len(s.members) == 0 || g.now.Before(s.askAt) {
@@ -271,11 +279,15 @@ func (g *Groups) refuse(m *member, err error) {
 
 // fromDispatcher takes what the edge that dispatches for a group says.
 func (g *Groups) fromDispatcher(edge string, op *meshv1.GroupOp) {
+	m := g.byID[op.GetMember()]
+	if m == nil && op.GetDeliver() != nil {
+		g.left(edge, op) // as it was told before, or would be if that had not been lost
+		return
+	}
 	s := g.groups[op.GetGroup()+"/"+op.GetFilter()]
 	if s == nil || s.at != edge {
 		return
 	}
-	m := g.byID[op.GetMember()]
 	switch o := op.GetOp().(type) {
 	case *meshv1.GroupOp_Gone:
 		g.gone(s, o.Gone)
@@ -284,9 +296,7 @@ func (g *Groups) fromDispatcher(edge string, op *meshv1.GroupOp) {
 			g.answered(m, o.Joined)
 		}
 	case *meshv1.GroupOp_Deliver:
-		if m != nil {
-			g.delivered(m, o.Deliver)
-		}
+		g.delivered(m, o.Deliver)
 	}
 }
 

@@ -271,3 +271,18 @@ func (c *Core) Edges() []string {
 	}
 	return out
 }
+
+// Holder is a member and what it has, as far as is known.
+type Holder struct {
+	Member MemberID
+	// Has is how many messages it was assigned that are not settled, Window the most of them.
+	Has, Window int
+}
+
+// Holders are the members, in no order.
+func (c *Core) Holders() (all []Holder) {
+	for id, m := range c.members {
+		all = append(all, Holder{id, m.load(), m.window})
+	}
+	return all
+}

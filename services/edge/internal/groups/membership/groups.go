@@ -149,15 +149,15 @@ func Check(m *wirev1.Subscribe) *code.Error {
 	case name == "" && m.GetGroupKey() == "":
 		return nil
 	case name == "":
-		return invalid("group_key without group")
+		return invalid("group_key needs group")
 	case len(name) > maxName || strings.Contains(name, "/") || hasControl(name):
-		return invalid("a group's name has 1 to 64 bytes, no / and no control characters")
+		return invalid("group must be 1 to 64 bytes long, without / and control characters")
 	case len(name)+1+len(m.GetFilter()) > maxTogether:
-		return invalid("group and filter have 254 bytes at most together")
+		return invalid("group and filter must be at most 254 bytes long together")
 	case m.GetStart() == wirev1.Start_START_SESSION:
-		return invalid("a group has a position of its own, not a session's")
+		return invalid("start SESSION is not supported with group: a group has positions of its own")
 	case m.GetOverflow() != wirev1.Overflow_OVERFLOW_DEFAULT:
-		return code.New(wirev1.Code_CODE_UNSUPPORTED, "what a member can't take goes to others: group takes no overflow")
+		return code.New(wirev1.Code_CODE_UNSUPPORTED, "overflow is not supported with group: what a member can't take goes to others")
 	}
 	if err := assignment.CheckKey(m.GetGroupKey()); err != nil {
 		return invalid(err.Error())

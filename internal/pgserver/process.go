@@ -1,4 +1,4 @@
-package pgtest
+package pgserver
 
 import (
 	"bytes"
@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// account that Postgres runs as; nil: this process's own.
-type account struct{ uid, gid uint32 }
+// Account that Postgres runs as; nil: this process's own.
+type Account struct{ uid, gid uint32 }
 
-// unprivileged finds an account for Postgres, which refuses to run as root.
-func unprivileged() (*account, error) {
+// Unprivileged finds an account for Postgres, which refuses to run as root.
+func Unprivileged() (*Account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil //nolint:nilnil // nil is an account: our own
 	}
@@ -35,21 +35,22 @@ func unprivileged() (*account, error) {
 		if err := errors.Join(uidErr, gidErr); err != nil {
 			return nil, err
 		}
-		return &account{uint32(uid), uint32(gid)}, nil
+		return &Account{uint32(uid), uint32(gid)}, nil
 	}
 	return nil, errors.Join(errs...)
 }
 
-func (a *account) own(dir string) error {
+// Own gives a file to the account.
+func (a *Account) Own(path string) error {
 	if a == nil {
 		return nil
 	}
-	return os.Chown(dir, int(a.uid), int(a.gid))
+	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
-// run makes cmd run as the account, in a group of its own, so that a Ctrl-C for us does not end it
+// Run makes cmd run as the account, in a group of its own, so that a Ctrl-C for us does not end it
 // before us.
-func (a *account) run(cmd *exec.Cmd, dir string) {
+func (a *Account) Run(cmd *exec.Cmd, dir string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "LC_ALL=C.UTF-8")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -61,7 +62,7 @@ func (a *account) run(cmd *exec.Cmd, dir string) {
 // TempDir makes a folder that Postgres's account may enter: those of testing.T lie in one that only
 // root may.
 func TempDir() (string, error) {
-	as, err := unprivileged()
+	as, err := Unprivileged()
 	if err != nil {
 		return "", err
 	}
@@ -69,7 +70,7 @@ func TempDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dir, as.own(dir)
+	return dir, as.Own(dir)
 }
 
 // binaries is the folder of the newest Postgres installed.
@@ -123,7 +124,7 @@ func (s *Server) signal(sig syscall.Signal) error {
 // gone waits until none of the processes runs. A zombie counts as gone: it holds no memory, and who
 // reaps it is not known.
 func gone(pids []int) error {
-	deadline := time.After(readyWithin)
+	deadline := time.After(ReadyWithin)
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
 	for {
