@@ -263,7 +263,7 @@ func TestIdleConnectionIsHiddenFromTheCollector(t *testing.T) {
 	if per > 8 {
 		t.Fatalf("%.1f bytes on the heap for each connection", per)
 	}
-	if n := h.conns.mores.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.queues.InUse() + h.replay.reads.Taken(); n != 0 {
+	if n := h.conns.mores.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.queues.InUse() + h.replay.reads.Topics(); n != 0 {
 		t.Fatalf("%d pieces of idle connections are on the heap", n)
 	}
 	runtime.KeepAlive(slots)

@@ -23,7 +23,7 @@ type fanout struct {
 	hub   *Hub
 	inbox walk.FIFO[inbound]
 
-	ms      []*exchange.Message // durable ones without holes between them
+	ms      []*exchange.Message // durable ones without gaps between them
 	runs    []sendq.Run         // they make
 	bytes   int                 // of their frames
 	expires uint64              // the first of them, Unix microseconds; 0: none does

@@ -90,7 +90,7 @@ type Hub struct {
 	lagging   lagging
 	wildcards wildSubs
 	starter   starter
-	gaps      gaps
+	gaps      gapReporter
 	sessions  sessionKeeper
 	groups    groups
 	ranked    rankedDelivery
@@ -157,6 +157,7 @@ func New(cfg Config) *Hub {
 	if share == nil {
 		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
 	}
+	h.replay.pace.Most = h.lim.ReplayPace
 	h.queues = sendq.NewShared(sendq.Limits{Messages: h.lim.QueueMessages, Bytes: h.lim.QueueBytes}, share, &h.cost)
 	return h
 }
@@ -308,7 +309,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.fan.inbox.Len() > 0 || h.replay.runnable.Len() > 0 && !h.replay.paced() || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
+	return h.fan.active() || h.fan.inbox.Len() > 0 || h.replay.runnable.Len() > 0 && !h.replay.pace.Exhausted(h.now) || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that

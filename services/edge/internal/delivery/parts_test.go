@@ -95,8 +95,8 @@ func TestARangeIsGivenOutInSlices(t *testing.T) {
 			t.Fatalf("connection %d: %d messages, at %d", i, c.out.Messages(), c.tracks.At(0).pos)
 		}
 	}
-	if h.replay.pinned != 0 || h.replay.reads.Taken() != 0 {
-		t.Fatalf("%d ranges are held, %d reads", h.replay.pinned, h.replay.reads.Taken())
+	if h.replay.pinned != 0 || h.replay.reads.Topics() != 0 {
+		t.Fatalf("%d ranges are held, %d reads", h.replay.pinned, h.replay.reads.Topics())
 	}
 }
 

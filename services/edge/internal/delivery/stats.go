@@ -27,7 +27,7 @@ func (h *Hub) InUse() map[string]int {
 	return map[string]int{
 		"connections": int(h.stats.Connections), "queued bytes": int(h.queues.Bytes()), "un-ACKed": int(h.stats.Unacked), "ranges": h.replay.pinned,
 		"subscriptions": h.subSlab.Taken(), "subscriptions with wildcards": h.subMores.Taken(), "positions": h.tracks.slab.Taken(), "parts of positions": h.tracks.mores.Taken(), "beginnings": h.starter.pendings.Taken(),
-		"parts of connections": h.conns.mores.Taken(), "send queues": h.queues.InUse(), "topics": h.topics.slab.Taken(), "reads": h.replay.reads.Taken(),
+		"parts of connections": h.conns.mores.Taken(), "send queues": h.queues.InUse(), "topics": h.topics.slab.Taken(), "reads": h.replay.reads.Topics(),
 		"filters": h.wildcards.index.Taken(), "names": h.texts.Taken(), "records of links": h.links.Book().Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held),
 	}
 }

@@ -144,11 +144,11 @@ func (h *Hub) trackTimers(v *visit, t *track) {
 			v.next = min(v.next, t.retryAt)
 		}
 	}
-	if t.holeTo != 0 {
-		if h.now >= t.holeDue {
+	if t.gap.IsOpen() {
+		if h.now >= t.gap.Due {
 			h.gaps.reportGap(t, 0)
 		} else {
-			v.next = min(v.next, t.holeDue)
+			v.next = min(v.next, t.gap.Due)
 		}
 	}
 }

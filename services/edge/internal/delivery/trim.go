@@ -152,7 +152,7 @@ func (h *Hub) wait(t *track, e *unacked.Entry) {
 	h.wheel.Sooner(t.c.slot, e.Due)
 }
 
-// trimOldest turns messages of subscriptions with DROP_OLDEST into named holes, the oldest first.
+// trimOldest turns messages of subscriptions with DROP_OLDEST into gaps, the oldest first.
 func (h *Hub) trimOldest(c *conn, goal int) {
 	q, gap, to := &c.out, sendq.NoGap, uint64(0)
 	for i := uint32(0); i < q.Len() && q.Held() > goal; i++ {
@@ -239,7 +239,7 @@ func (h *Hub) skip(x *expiry, i uint32) bool {
 	case s == nil:
 		return h.unassign(x.c, i)
 	case m.Epoch != trackOf(s).epoch:
-		return false // its hole could not be named any more
+		return false // its gap could not be named any more
 	case it.Again():
 		return h.skipAgain(x.c, i)
 	default:
@@ -287,7 +287,7 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 	return true
 }
 
-// skipFirst turns a first delivery into a named hole.
+// skipFirst turns a first delivery into a gap.
 func (h *Hub) skipFirst(x *expiry, i uint32) {
 	it := x.c.out.At(i)
 	t, m, attempts := trackOf(it.Stream()), it.Message(), uint32(it.Attempt())
