@@ -248,7 +248,7 @@ func (j *teardown) step(h *Hub) bool {
 		h.groups.leave(c.groups[n-1])
 		return false
 	}
-	for n := 0; n < teardownSlice; n += 1 + h.toll() {
+	for n := 0; n < teardownSlice; n += 1 + h.takeCost() {
 		if n := c.tracks.Len(); n > 0 {
 			h.tracks.drop(c.tracks.At(n - 1))
 			continue

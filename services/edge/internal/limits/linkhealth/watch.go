@@ -12,8 +12,8 @@ type Stats struct {
 	RTT            Histogram       // what the others told
 
 	// connections closed because their client took nothing for long
-	StuckCloses uint64
-	SparedStuck [Reasons]uint64 // times that one was not closed, by why
+	StallCloses   uint64
+	SparedStalled [Reasons]uint64 // times that one was not closed, by why
 }
 
 // Watch judges the links of one loop's connections, and says which of them are to be closed.
@@ -102,9 +102,9 @@ func (w *Watch) Stalled(now int64, first bool) (closes bool) {
 		w.gate.Turned(now)
 	}
 	if why := w.gate.Close(now); why != None {
-		w.stats.SparedStuck[why]++
+		w.stats.SparedStalled[why]++
 		return false
 	}
-	w.stats.StuckCloses++
+	w.stats.StallCloses++
 	return true
 }
