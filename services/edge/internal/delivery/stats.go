@@ -63,11 +63,12 @@ type Stats struct {
 	Connections   int64 // held now
 	Subscriptions int64 // held now
 	// with a subscription of their own, or durable and seen under a wildcard
-	Topics       int64
-	Unacked      int64                  // messages in windows now
-	QueuedBytes  int64                  // in send queues now
-	BudgetBytes  int64                  // of the budget, used now
-	KernelBytes  int64                  // of them, what the kernel holds for sockets that are stalled
+	Topics      int64
+	Unacked     int64 // messages in windows now
+	QueuedBytes int64 // in send queues now
+	BudgetBytes int64 // of the budget, used now
+	// of them, what the kernel holds for sockets that are stalled
+	KernelBytes  int64
 	Stalled      int64                  // connections whose socket is stalled now
 	QueuesBySize [len(QueueSizes)]int64 // queues of at least so many bytes now
 	// bytes of the largest queue, to an eighth; 0: none is large
