@@ -37,8 +37,8 @@ func (r Room) In(window, unacked uint32) Room {
 const (
 	// Slice is how many messages one who is behind gets at most before others have their turn.
 	Slice = 64
-	// turns is in how many turns a window or the queue's part for those who are behind is given out,
-	// where several may want some of it.
+	// turns is in how many turns a window or the queue's part for those who are behind is given
+	// out, where several may want some of it.
 	turns = 8
 )
 
