@@ -33,7 +33,7 @@ func (s *still) Save(exchange.Conn, uint32, *meshv1.SessionWrite, bool) {}
 func crowd(tb testing.TB, n int, m *wirev1.Subscribe) (*Hub, []uint32) {
 	tb.Helper()
 	mesh := &still{}
-	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	m.Id, m.Filter = 1, "room/1"

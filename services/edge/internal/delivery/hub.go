@@ -135,7 +135,7 @@ func New(cfg Config) *Hub {
 	if cfg.Refuses == nil {
 		cfg.Refuses = func(string) *code.Error { return nil }
 	}
-	cfg.Limits.defaults()
+	cfg.Limits.fill()
 	h := &Hub{
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)),
 		topics: topics{changes: 1}, idSeed: rand.Uint64(),
@@ -168,44 +168,40 @@ func (h *Hub) SetTime(now int64, wall uint64) {
 	h.queues.SetTime(h.ms, wall)
 }
 
-// Limits bound what one connection and one loop may hold; zero values take the defaults.
+// Limits bound what one connection and one loop may hold. The first ones are settings of the edge,
+// which have their defaults there; the others are as delivery has them where they are zero.
 type Limits struct {
 	MaxFrame         int // bytes of a frame's body after Welcome
 	Subscriptions    int // per connection
-	WildcardTopics   int // a wildcard with ack, a session or a start other than LIVE
 	QueueMessages    int // per connection
 	QueueBytes       int // per connection
-	QueueMemory      int // all queues of the loop together, where it shares no budget
-	PublishWindow    int // per connection
-	ReceiveWindow    uint32
 	HandshakeTimeout time.Duration
 	FrameTimeout     time.Duration // for a frame that has begun
 	StuckTimeout     time.Duration // for a client that takes nothing of what is queued
-	ReadBytes        int           // asked for at a time by a subscription that is behind
-	// seqs of a topic that a session may be sent behind the first that it has not settled;
+	ReplayPace       int           // messages in a millisecond for all that are behind; 0: no limit
+
+	WildcardTopics int // a wildcard with ack, a session or a start other than LIVE
+	QueueMemory    int // all queues of the loop together, where it shares no budget
+	PublishWindow  int // per connection
+	ReceiveWindow  uint32
+	ReadBytes      int // asked for at a time by a subscription that is behind
+	// seqs of a topic that a session may be sent behind the first that it has not ACKed;
 	// cursor.Span at most
-	Span       int
-	ReplayPace int // messages in a millisecond for all that are behind; 0: no limit
+	Span int
 }
 
-func (l *Limits) defaults() {
-	set(&l.MaxFrame, 1<<20)
-	set(&l.Subscriptions, 1000)
+// fill gives those that are no settings a value.
+func (l *Limits) fill() {
 	set(&l.WildcardTopics, 1000)
-	set(&l.QueueMessages, 1024)
-	set(&l.QueueBytes, 1<<20)
 	set(&l.QueueMemory, 512<<20)
 	set(&l.PublishWindow, 64)
 	l.PublishWindow = min(l.PublishWindow, math.MaxUint16)
 	set(&l.ReceiveWindow, 256)
-	set(&l.HandshakeTimeout, 5*time.Second)
-	set(&l.FrameTimeout, 30*time.Second)
-	set(&l.StuckTimeout, 2*time.Minute)
 	set(&l.ReadBytes, 128<<10)
 	set(&l.Span, cursor.Span)
 }
 
-func set[V int | uint32 | time.Duration](v *V, otherwise V) {
+func set[V int | uint32](v *V, otherwise V) {
 	if *v <= 0 {
 		*v = otherwise
 	}

@@ -50,7 +50,7 @@ func fieldsOf(t *testing.T, of any, but []string, look func(name string)) {
 // What few connections and positions have takes no memory of those that have none of it, and none
 // of it is forgotten while a connection or a position has it.
 func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
-	h := New(Config{PolicyFor: policy.NewTable(nil).For})
+	h := newHub(Config{PolicyFor: policy.NewTable(nil).For})
 	slot, _ := h.Open()
 	c := h.conns.get(slot)
 	fieldsOf(t, h.conns.more(c), []string{"byRef"}, func(name string) { // it goes with byID
@@ -118,7 +118,7 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 			spendPace(h, h.now-int64(time.Millisecond))
 		}, true, true},
 	} {
-		h := New(Config{PolicyFor: policy.NewTable(nil).For})
+		h := newHub(Config{PolicyFor: policy.NewTable(nil).For})
 		h.SetTime(int64(time.Hour), wallStart)
 		one.set(h)
 		if h.Busy() != one.busy || h.Queued() != one.queued {

@@ -30,7 +30,7 @@ const (
 func newWalked(t *testing.T) *walked {
 	t.Helper()
 	mesh := &teller{}
-	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 1 << 20}})
+	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 1 << 20}})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()

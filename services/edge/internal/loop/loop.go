@@ -27,7 +27,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
 
-// Limits of a loop; zero values take the defaults.
+// Limits of a loop.
 type Limits = delivery.Limits
 
 // Features of this edge, as Welcome lists them.
