@@ -3,6 +3,7 @@ package delivery
 import (
 	"unsafe"
 
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
@@ -169,6 +170,13 @@ func (k *acks) parked(t *track, seq uint64, through bool) (n int) {
 	t.c.timedOut -= min(t.c.timedOut, uint32(n))
 	k.hub.windows.giveEmpty(t)
 	return n
+}
+
+// tellDelivered reports that a message was ACKed, in a namespace that asks for that.
+func (h *Hub) tellDelivered(t *track, seq uint64) {
+	if h.rooms.report.Wants(events.Delivered) && h.topics.policy(t.topic).DeliveredEvents {
+		h.rooms.report.Delivered(h.handle(t.c), t.topic.name, "", t.epoch, seq)
+	}
 }
 
 // maxNackDelay bounds how long a Nack may put a redelivery off.

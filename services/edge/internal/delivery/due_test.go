@@ -149,14 +149,14 @@ func TestWhoTakesNothingHasItsTime(t *testing.T) {
 	it := sendq.AnswerOf([]byte("x"))
 	w.h.push(w.h.conns.get(c.slot), &it)
 	for taken := range uint64(2) {
-		w.h.Stuck(c.slot, Held{Memory: 100, Taken: taken})
+		w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken})
 		w.pass(2*time.Minute - Tick)
-		if w.h.Stuck(c.slot, Held{Memory: 100, Taken: taken}); w.h.Stats().StuckCloses != 0 {
+		if w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken}); w.h.Stats().StuckCloses != 0 {
 			t.Fatal("it is closed before its time")
 		}
 	}
 	w.pass(Tick)
-	if w.h.Stuck(c.slot, Held{Memory: 100, Taken: 1}); w.h.Stats().StuckCloses != 1 {
+	if w.h.Stalled(c.slot, Held{Memory: 100, Taken: 1}); w.h.Stats().StuckCloses != 1 {
 		t.Fatal("it is not closed in time")
 	}
 }

@@ -412,7 +412,7 @@ func TestLargestQueueOfWhoIsClosedIsCut(t *testing.T) {
 func TestANewConnectionIsToldOfThoughItsPlaceWas(t *testing.T) {
 	w, c, r := talks(t)
 	w.say(60)
-	w.h.Stuck(c.slot, Held{Memory: 4000})
+	w.h.Stalled(c.slot, Held{Memory: 4000})
 	expectSlow(t, r, "ann-1 50% 60")
 	w.h.Gone(c.slot)
 	w.settle()
@@ -424,7 +424,7 @@ func TestANewConnectionIsToldOfThoughItsPlaceWas(t *testing.T) {
 	again.expect("Subscribed 1 head=0")
 	again.slow = true
 	w.say(60)
-	w.h.Stuck(again.slot, Held{Memory: 4000})
+	w.h.Stalled(again.slot, Held{Memory: 4000})
 	expectSlow(t, r, "bob 50% 60")
 }
 

@@ -103,11 +103,8 @@ type Hub struct {
 	// sending: some of what was gathered may have left without the hub knowing.
 	sending  bool
 	trimming func(*conn) // tests see whose queue is trimmed
-	warned   map[uint32]warned
 	counts   counts
-	shedding bool // newcomers are refused
-	links    linkhealth.Book
-	lateAt   int64 // when the loop was late for what it had to do; 0: never
+	links    linkhealth.Watch
 	idSeed   uint64
 }
 
@@ -145,7 +142,9 @@ func New(cfg Config) *Hub {
 	}
 	h.rules = request.Rules{
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
+		Unknown: cfg.Unknown, Fits: h.fits,
 	}
+	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
 	h.rooms = newRooms(h)
 	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.tracks.hub, h.windows.hub, h.acks.hub = h, h, h
@@ -167,20 +166,6 @@ func New(cfg Config) *Hub {
 func (h *Hub) SetTime(now int64, wall uint64) {
 	h.now, h.wall, h.ms = now, wall, uint32(now/int64(time.Millisecond))
 	h.queues.SetTime(h.ms, wall)
-}
-
-// Stats of the hub; gauges are up to date.
-func (h *Hub) Stats() Stats {
-	s := h.stats
-	s.Topics = int64(h.topics.byName.Len())
-	s.Unhealthy = int64(h.links.Unhealthy())
-	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
-	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
-	h.queueSizes(&s)
-	s.Claims = *h.rooms.claims.Stats()
-	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
-	s.Recalled = h.groups.room.Stats().Recalled
-	return s
 }
 
 // Limits bound what one connection and one loop may hold. The first ones are settings of the edge,
@@ -338,4 +323,34 @@ func (h *Hub) Tick(budget int) (more bool) {
 
 func (h *Hub) handle(c *conn) exchange.Conn {
 	return exchange.Conn{Loop: h.cfg.Loop, Slot: c.slot, Gen: c.gen}
+}
+
+// Some of what the hub does for one frame, event, timer or delivery is a walk: over a queue, a
+// window, the subscriptions of a connection. Each counts (walk.Cost).
+
+const looksAsOne = walk.ItemsPerUnit
+
+// looked notes a walk over n items.
+func (h *Hub) looked(n int) { h.cost.Add(n) }
+
+// toll is what the walks since it was asked last count for, in deliveries.
+func (h *Hub) toll() int { return h.cost.Take() }
+
+// job is something long of the hub's own, cut into slices: step does one and reports whether it is
+// done.
+type job interface{ step(h *Hub) (done bool) }
+
+// jobs of the hub take turns, a step each, as those of its rooms do (rooms.jobs).
+type jobs struct{ walk.FIFO[job] }
+
+// step has the first job do a slice, and says what that cost in deliveries; 0: there is no job.
+func (q *jobs) step(h *Hub) (cost int) {
+	j, ok := q.Pop()
+	if !ok {
+		return 0
+	}
+	if !j.step(h) {
+		q.Push(j)
+	}
+	return walk.StepUnits
 }
