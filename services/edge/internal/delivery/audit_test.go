@@ -435,7 +435,7 @@ func (a *auditor) totals() {
 		{"subscriptions", int(s.Subscriptions), a.subs},
 		{"un-ACKed", int(s.Unacked), a.unacked},
 		{"queued bytes", int(s.QueuedBytes), a.queued},
-		{"stuck", int(s.Stuck), a.stuck},
+		{"stuck", int(s.Stalled), a.stuck},
 		{"ranges in hand", h.replay.pinned, a.pinned},
 		{"positions", inUse["positions"], a.tracks},
 		{"parts of positions", inUse["parts of positions"], a.trackMores},

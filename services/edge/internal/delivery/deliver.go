@@ -222,7 +222,7 @@ func (h *Hub) purge(t *track, all bool) {
 			q.Drop(i)
 		}
 	}
-	h.looked(int(q.Len()))
+	h.addCost(int(q.Len()))
 	if q.Dead() > 64 {
 		q.Compact()
 	}

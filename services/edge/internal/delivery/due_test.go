@@ -151,12 +151,12 @@ func TestWhoTakesNothingHasItsTime(t *testing.T) {
 	for taken := range uint64(2) {
 		w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken})
 		w.pass(2*time.Minute - Tick)
-		if w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken}); w.h.Stats().StuckCloses != 0 {
+		if w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken}); w.h.Stats().StallCloses != 0 {
 			t.Fatal("it is closed before its time")
 		}
 	}
 	w.pass(Tick)
-	if w.h.Stalled(c.slot, Held{Memory: 100, Taken: 1}); w.h.Stats().StuckCloses != 1 {
+	if w.h.Stalled(c.slot, Held{Memory: 100, Taken: 1}); w.h.Stats().StallCloses != 1 {
 		t.Fatal("it is not closed in time")
 	}
 }

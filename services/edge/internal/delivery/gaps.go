@@ -146,16 +146,16 @@ func (g *gapReporter) dropOldest(t *track, m *exchange.Message, why wirev1.Code)
 			// else a split has made the rest the next item
 			more = gap != sendq.NoGap && q.At(i).Count() > 1
 			g.hub.stats.Drops.add(why, 1)
-			g.hub.looked(looksAsOne)
+			g.hub.addCost(itemsPerUnit)
 			gap = g.dropInto(c, i, gap, why)
 			if g.hub.deliver(t, m, 0) == wirev1.Code_CODE_OK {
-				g.hub.looked(int(i))
+				g.hub.addCost(int(i))
 				q.Tidy()
 				return
 			}
 		}
 	}
-	g.hub.looked(int(q.Len()))
+	g.hub.addCost(int(q.Len()))
 	g.addGap(t, m.Seq, m.Seq, why)
 }
 

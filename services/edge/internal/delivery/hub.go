@@ -264,7 +264,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.ListMembers:
 		h.rooms.presence.ListMembers(e)
 	}
-	return 1 + h.toll()
+	return 1 + h.takeCost()
 }
 
 // forConn finds the connection of a handle that is not stale.
@@ -289,7 +289,7 @@ func (h *Hub) noteStale(found bool) {
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
 		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.step(h) + h.rooms.jobs.Step()
-		n += h.toll()
+		n += h.takeCost()
 		if n == 0 {
 			break
 		}
@@ -317,7 +317,7 @@ func (h *Hub) Tick(budget int) (more bool) {
 		if c == nil || c.state == stateFree {
 			return 1
 		}
-		return 1 + h.timers(c)/2 + h.toll()
+		return 1 + h.timers(c)/2 + h.takeCost()
 	})
 }
 
@@ -328,13 +328,13 @@ func (h *Hub) handle(c *conn) exchange.Conn {
 // Some of what the hub does for one frame, event, timer or delivery is a walk: over a queue, a
 // window, the subscriptions of a connection. Each counts (walk.Cost).
 
-const looksAsOne = walk.ItemsPerUnit
+const itemsPerUnit = walk.ItemsPerUnit
 
-// looked notes a walk over n items.
-func (h *Hub) looked(n int) { h.cost.Add(n) }
+// addCost notes a walk over n items.
+func (h *Hub) addCost(n int) { h.cost.Add(n) }
 
-// toll is what the walks since it was asked last count for, in deliveries.
-func (h *Hub) toll() int { return h.cost.Take() }
+// takeCost is what the walks since it was asked last count for, in deliveries.
+func (h *Hub) takeCost() int { return h.cost.Take() }
 
 // job is something long of the hub's own, cut into slices: step does one and reports whether it is
 // done.

@@ -165,7 +165,7 @@ func (j *arrival) next() (t trackRef) {
 }
 
 func (j *arrival) step(h *Hub) bool {
-	for n := 0; n < fanSlice && j.remaining() > 0; n += 1 + h.toll() {
+	for n := 0; n < fanSlice && j.remaining() > 0; n += 1 + h.takeCost() {
 		if t := j.next().get(); t != nil {
 			h.replay.arrived(t, j)
 		}

@@ -173,7 +173,7 @@ func (t *track) hasID(id uint32) bool {
 
 // settle works out what the subscriptions together ask for.
 func (p *tracks) settle(t *track) {
-	p.hub.looked(len(t.also))
+	p.hub.addCost(len(t.also))
 	t.ack, t.window, t.overflow = false, 0, t.first.overflow
 	alike := true
 	for i := -1; i < len(t.also); i++ {
@@ -213,7 +213,7 @@ const manyOf = 16
 func (p *tracks) of(c *conn, ts *topicState) []*track {
 	if c.byTop != nil {
 		all := c.byTop[ts]
-		p.hub.looked(len(all))
+		p.hub.addCost(len(all))
 		return all
 	}
 	p.found = p.found[:0]

@@ -69,7 +69,7 @@ func (h *Hub) trim(c *conn) {
 	h.trimDurable(c, held/2)
 	if c.state == stateOpen {
 		h.trimOldest(c, held/2)
-		h.looked(3 * int(c.out.Len()))
+		h.addCost(3 * int(c.out.Len()))
 		c.out.Compact()
 		c.out.Shrink()
 	}
@@ -91,7 +91,7 @@ func (h *Hub) trimDurable(c *conn, goal int) {
 			continue
 		}
 		if it.Stream() == nil {
-			h.looked(looksAsOne)
+			h.addCost(itemsPerUnit)
 			h.unassign(c, i-1)
 			continue
 		}
@@ -166,7 +166,7 @@ func (h *Hub) trimOldest(c *conn, goal int) {
 		}
 		from, n := it.Message().Seq, uint64(it.Count())
 		h.stats.Drops.add(wirev1.Code_CODE_MEMORY_BUDGET, n)
-		h.looked(looksAsOne)
+		h.addCost(itemsPerUnit)
 		begin := from
 		if gap != sendq.NoGap && q.At(gap).Stream() == &t.Stream && to+1 == from {
 			begin = q.At(gap).From()
@@ -182,7 +182,7 @@ func (h *Hub) trimOldest(c *conn, goal int) {
 // socket is reset.
 func (h *Hub) cut(c *conn, why wirev1.Code, text string) {
 	h.close(c, why, text)
-	h.looked(int(c.out.Len()))
+	h.addCost(int(c.out.Len()))
 	c.out.DropAll(int(c.out.Len()))
 	c.out.Resume()
 	c.deadline = h.now // it has had its time
