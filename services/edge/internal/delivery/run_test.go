@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -173,7 +174,7 @@ func TestRunsAreCut(t *testing.T) {
 			r.some(1 << 20)
 			r.check(t)
 		}
-		w.pass(holeDelay + time.Second) // a hole behind the last message is named late
+		w.pass(gaps.Delay + time.Second) // a hole behind the last message is named late
 		r.some(1 << 20)
 		r.check(t)
 		s := w.h.Stats()

@@ -102,7 +102,7 @@ func (v *visit) step(h *Hub) bool {
 // slice looks at some more, and says at how much and whether that was the end.
 func (v *visit) slice(h *Hub) (n int, done bool) {
 	c := v.c
-	for ; n < timerSlice; n += h.toll() {
+	for ; n < timerSlice; n += h.takeCost() {
 		v.left = min(v.left, c.tracks.Len())
 		v.groups = min(v.groups, len(c.groups))
 		if c.state != stateOpen || v.left+v.groups == 0 {
@@ -144,11 +144,11 @@ func (h *Hub) trackTimers(v *visit, t *track) {
 			v.next = min(v.next, t.retryAt)
 		}
 	}
-	if t.holeTo != 0 {
-		if h.now >= t.holeDue {
+	if t.gap.IsOpen() {
+		if h.now >= t.gap.Due {
 			h.gaps.reportGap(t, 0)
 		} else {
-			v.next = min(v.next, t.holeDue)
+			v.next = min(v.next, t.gap.Due)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (v *visit) messages(h *Hub, t *track, most int) (n int, over bool) {
 	}
 	for i := w.From(v.seq); t.win == w && i < w.End() && t.c.state == stateOpen; i++ {
 		e := w.At(i)
-		if n += h.toll(); n >= most {
+		if n += h.takeCost(); n >= most {
 			v.seq = e.Seq
 			return n, false
 		}

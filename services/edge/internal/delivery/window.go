@@ -63,13 +63,13 @@ func (v *windows) killAgain(t *track, seq uint64) {
 	q := &t.c.out
 	for i := range q.Len() {
 		if it := q.At(i); it.Stream() == &t.Stream && it.Kind() == sendq.Message && it.Again() && it.Message().Seq == seq && !q.Begun(i) {
-			v.hub.looked(int(i))
+			v.hub.addCost(int(i))
 			q.Drop(i)
 			q.Tidy()
 			return
 		}
 	}
-	v.hub.looked(int(q.Len()))
+	v.hub.addCost(int(q.Len()))
 }
 
 // follows reports whether it matters to the track when its messages leave.
@@ -154,7 +154,7 @@ func (v *windows) drop(t *track) {
 		w.KeepAttempts(t.cur)
 	}
 	v.counted(t, -int(t.unacked))
-	v.hub.looked(w.End())
+	v.hub.addCost(w.End())
 	t.c.timedOut -= min(t.c.timedOut, uint32(w.Parked()))
 	w.Clear()
 	v.giveEmpty(t)

@@ -5,7 +5,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
-// measureBudget is how many stuck sockets are measured in a tick: one call of the kernel each.
+// measureBudget is how many stalled sockets are measured in a tick: one call of the kernel each.
 const measureBudget = 64
 
 // held is what the kernel has for a socket, and how much its peer has acknowledged: a slow client
@@ -14,32 +14,32 @@ func (l *Loop) held(p *peer) delivery.Held {
 	return delivery.Held{Memory: poll.Held(int(p.fd)), Taken: l.info.Taken(int(p.fd))}
 }
 
-// watchStuck has a socket measured again, in turns with others, for as long as the kernel takes
+// watchStalled has a socket measured again, in turns with others, for as long as the kernel takes
 // nothing for it.
-func (l *Loop) watchStuck(slot uint32, p *peer) {
-	if !p.stuck {
-		p.stuck = true
-		l.stuck = append(l.stuck, slot)
+func (l *Loop) watchStalled(slot uint32, p *peer) {
+	if !p.stalled {
+		p.stalled = true
+		l.stalled = append(l.stalled, slot)
 	}
 }
 
-// measure tells the hub what the kernel holds by now for some of the sockets that are stuck, and
+// measure tells the hub what the kernel holds by now for some of the sockets that are stalled, and
 // forgets those that are not.
 func (l *Loop) measure() {
-	for range min(len(l.stuck), measureBudget) {
-		if l.stuckAt >= len(l.stuck) {
-			l.stuckAt = 0
+	for range min(len(l.stalled), measureBudget) {
+		if l.stalledAt >= len(l.stalled) {
+			l.stalledAt = 0
 		}
-		slot := l.stuck[l.stuckAt]
+		slot := l.stalled[l.stalledAt]
 		if p := l.peers.get(slot); p.open() && !p.writable {
 			l.hub.Stalled(slot, l.held(p))
-			l.stuckAt++
+			l.stalledAt++
 			continue
 		}
-		l.peers.get(slot).stuck = false
-		last := len(l.stuck) - 1
-		l.stuck[l.stuckAt] = l.stuck[last]
-		l.stuck = l.stuck[:last]
+		l.peers.get(slot).stalled = false
+		last := len(l.stalled) - 1
+		l.stalled[l.stalledAt] = l.stalled[last]
+		l.stalled = l.stalled[:last]
 		if last == 0 {
 			return
 		}

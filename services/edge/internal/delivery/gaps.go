@@ -4,55 +4,54 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 )
 
-// gaps names the messages that will not come to the clients that they would have gone to.
-type gaps struct {
+// gapReporter tells clients of the messages that will not come to them.
+type gapReporter struct {
 	hub   *Hub
 	frame wirev1.Progress // scratch
 }
 
 // addGap notes that from to to will not come, and moves on behind them. The client is told before
-// the next Message of the topic, or after holeDelay.
-func (g *gaps) addGap(t *track, from, to uint64, why wirev1.Code) {
+// the next Message of the topic, or after gaps.Delay.
+func (g *gapReporter) addGap(t *track, from, to uint64, why wirev1.Code) {
 	g.hub.stats.Drops.add(why, to-from+1)
-	if t.holeTo > 0 && (t.holeCode != why || t.holeTo+1 != from) {
+	if !t.gap.Takes(from, why) {
 		g.reportGap(t, 0)
 	}
 	more := g.hub.tracks.more(t)
-	if t.holeTo == 0 {
-		more.holeFrom, more.holeCode, more.holeDue = from, why, g.hub.now+int64(holeDelay)
-		g.hub.wheel.Sooner(t.c.slot, t.holeDue)
+	if more.gap.Add(from, to, why, g.hub.now) {
+		g.hub.wheel.Sooner(t.c.slot, more.gap.Due)
 	}
-	more.holeTo, t.pos = to, max(t.pos, to)
+	t.pos = max(t.pos, to)
 	if t.cur != nil {
 		t.cur.Settle(from, to)
 		g.hub.sessions.cursorChanged(t)
 	}
 }
 
-// reportGap tells the client of the hole, if there is one, as urgently as the message behind it.
-func (g *gaps) reportGap(t *track, priority uint8) {
-	if t.holeTo == 0 {
+// reportGap tells the client of the gap, if there is one, as urgently as the message behind it.
+func (g *gapReporter) reportGap(t *track, priority uint8) {
+	if !t.gap.IsOpen() {
 		return
 	}
 	g.hub.nameEpoch(t, priority)
-	it := sendq.GapOf(&t.Stream, t.holeFrom, g.progressFrame(t, t.holeFrom, t.holeTo, t.holeCode), priority)
+	it := sendq.GapOf(&t.Stream, t.gap.From, g.progressFrame(t, t.gap.From, t.gap.To, t.gap.Code), priority)
 	g.hub.push(t.c, &it)
 	g.forgetGap(t)
 }
 
-// forgetGap forgets the hole that the client was not told of.
-func (g *gaps) forgetGap(t *track) {
-	if t.holeTo != 0 {
-		more := g.hub.tracks.more(t)
-		more.holeFrom, more.holeTo, more.holeDue, more.holeCode = 0, 0, 0, 0
+// forgetGap forgets the gap that the client was not told of.
+func (g *gapReporter) forgetGap(t *track) {
+	if t.gap.IsOpen() {
+		g.hub.tracks.more(t).gap = gaps.Gap{}
 		g.hub.tracks.less(t)
 	}
 }
 
 // forgetLatest forgets the message that waits.
-func (g *gaps) forgetLatest(t *track) {
+func (g *gapReporter) forgetLatest(t *track) {
 	if t.latest != nil {
 		g.hub.tracks.more(t).latest = nil
 		g.hub.tracks.less(t)
@@ -60,7 +59,7 @@ func (g *gaps) forgetLatest(t *track) {
 }
 
 // progress is good until it is asked for again.
-func (g *gaps) progress(t *track, from, to uint64, why wirev1.Code) *wirev1.Progress {
+func (g *gapReporter) progress(t *track, from, to uint64, why wirev1.Code) *wirev1.Progress {
 	p := &g.frame
 	p.Topic, p.Epoch, p.From, p.To, p.Code, p.Subs = t.topic.name, t.epoch, from, to, why, p.Subs[:0]
 	if t.kind != kindPlain {
@@ -70,12 +69,12 @@ func (g *gaps) progress(t *track, from, to uint64, why wirev1.Code) *wirev1.Prog
 }
 
 // progressFrame is the encoded progress.
-func (g *gaps) progressFrame(t *track, from, to uint64, why wirev1.Code) []byte {
+func (g *gapReporter) progressFrame(t *track, from, to uint64, why wirev1.Code) []byte {
 	return g.hub.queues.Encode(wirev1.FrameType_FRAME_TYPE_PROGRESS, g.progress(t, from, to, why))
 }
 
 // expired skips a message whose time is over.
-func (g *gaps) expired(t *track, m *exchange.Message) {
+func (g *gapReporter) expired(t *track, m *exchange.Message) {
 	if t.cur != nil {
 		g.hub.sessions.giveUp(t, m, t.cur.Attempts(m.Seq), wirev1.Code_CODE_EXPIRED)
 	}
@@ -84,36 +83,36 @@ func (g *gaps) expired(t *track, m *exchange.Message) {
 
 // conflate keeps the newest message alone: it goes out once nothing of the track is queued and a
 // window is open.
-func (g *gaps) conflate(t *track, m *exchange.Message) {
+func (g *gapReporter) conflate(t *track, m *exchange.Message) {
 	g.skipLatest(t)
 	g.hub.tracks.more(t).latest, t.pos = m, m.Seq
 	g.tryLatest(t)
 }
 
 // skipLatest gives up the message that waits, because a newer one came.
-func (g *gaps) skipLatest(t *track) {
+func (g *gapReporter) skipLatest(t *track) {
 	m := t.latest
 	if m == nil {
 		return
 	}
 	g.forgetLatest(t)
-	if t.holeTo == 0 || t.holeFrom < m.Seq {
+	if !t.gap.IsOpen() || t.gap.Precedes(m.Seq) {
 		g.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_CONFLATED)
 		return
 	}
 	// What was filtered behind it is named after it.
-	from, to, why, pos := t.holeFrom, t.holeTo, t.holeCode, t.pos
+	behind, pos := t.gap, t.pos
 	g.forgetGap(t)
 	g.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_CONFLATED)
 	g.reportGap(t, 0)
 	more := g.hub.tracks.more(t)
-	more.holeFrom, more.holeTo, more.holeCode, more.holeDue = from, to, why, g.hub.now+int64(holeDelay)
-	g.hub.wheel.Sooner(t.c.slot, t.holeDue)
+	more.gap.Add(behind.From, behind.To, behind.Code, g.hub.now)
+	g.hub.wheel.Sooner(t.c.slot, more.gap.Due)
 	t.pos = pos
 }
 
 // tryLatest hands on the message that waits, if it may.
-func (g *gaps) tryLatest(t *track) {
+func (g *gapReporter) tryLatest(t *track) {
 	m := t.latest
 	if m == nil || t.Queued() > 0 || t.c.draining || t.c.state != stateOpen {
 		return
@@ -128,8 +127,8 @@ func (g *gaps) tryLatest(t *track) {
 	g.hub.replay.waitFor(t)
 }
 
-// dropOldest makes room for m by turning the track's oldest queued messages into a named hole.
-func (g *gaps) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
+// dropOldest makes room for m by turning the track's oldest queued messages into a gap.
+func (g *gapReporter) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
 	c, gap := t.c, sendq.NoGap
 	q := &c.out
 	for i := uint32(0); i < q.Len(); i++ { //nolint:intrange // splitting a run makes the queue longer
@@ -147,22 +146,22 @@ func (g *gaps) dropOldest(t *track, m *exchange.Message, why wirev1.Code) {
 			// else a split has made the rest the next item
 			more = gap != sendq.NoGap && q.At(i).Count() > 1
 			g.hub.stats.Drops.add(why, 1)
-			g.hub.looked(looksAsOne)
+			g.hub.addCost(itemsPerUnit)
 			gap = g.dropInto(c, i, gap, why)
 			if g.hub.deliver(t, m, 0) == wirev1.Code_CODE_OK {
-				g.hub.looked(int(i))
+				g.hub.addCost(int(i))
 				q.Tidy()
 				return
 			}
 		}
 	}
-	g.hub.looked(int(q.Len()))
+	g.hub.addCost(int(q.Len()))
 	g.addGap(t, m.Seq, m.Seq, why)
 }
 
 // dropInto makes the first message of the i-th item part of the gap at a place, or with NoGap a gap
 // of its own, and gives the place of that.
-func (g *gaps) dropInto(c *conn, i, gap uint32, why wirev1.Code) uint32 {
+func (g *gapReporter) dropInto(c *conn, i, gap uint32, why wirev1.Code) uint32 {
 	it := c.out.At(i)
 	t, seq := trackOf(it.Stream()), it.Message().Seq
 	from := seq
