@@ -32,7 +32,7 @@ type Contribution = pushmeshv1.RankResponse_Contribution
 // Job is one ranking under way. One goroutine at a time may use it.
 type Job struct {
 	spec       *Spec
-	candidates []*pushmeshv1.Candidate
+	candidates []Candidate
 	now        time.Time
 	once, each int // cost
 	filter     *filter
@@ -52,7 +52,7 @@ type Job struct {
 
 // Job begins a ranking. It keeps what it is given until the ranking is done. now is the time that
 // age is counted to, if the Spec names none.
-func (s *Spec) Job(candidates []*pushmeshv1.Candidate, profiles []Profile, now time.Time) (*Job, error) {
+func (s *Spec) Job(candidates []Candidate, profiles []Profile, now time.Time) (*Job, error) {
 	switch {
 	case len(candidates) > MaxCandidates:
 		return nil, invalid("%d candidates, at most %d", len(candidates), MaxCandidates)
@@ -93,7 +93,7 @@ func (s *Spec) checkProfile(p *Profile, candidates int) error {
 	}
 	for i, c := range p.Candidates {
 		if int(c) >= candidates || i > 0 && c <= p.Candidates[i-1] {
-			return invalid("the places of a profile's candidates must grow and be below %d", candidates)
+			return invalid("the indices of a profile's candidates must be ascending and below %d", candidates)
 		}
 	}
 	if !p.Explain {

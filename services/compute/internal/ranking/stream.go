@@ -22,6 +22,9 @@ type jobStream = grpc.BidiStreamingServer[meshv1.RankJobsRequest, meshv1.RankJob
 // under way, and one that does not read its answers is not read from. A planned stop answers what
 // is under way.
 func (s *Service) RankJobs(stream jobStream) error {
+	if err := stream.Send(&meshv1.RankJobsResponse{TakesPacked: true}); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	out := newAnswers()
@@ -33,7 +36,7 @@ func (s *Service) RankJobs(stream jobStream) error {
 	case err := <-sent:
 		return err
 	case <-s.draining:
-		end = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the node stops")
+		end = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the node is stopping")
 	case err := <-received:
 		if !errors.Is(err, io.EOF) {
 			return err

@@ -102,15 +102,6 @@ type Loop struct {
 	loopState
 }
 
-// New makes the only loop of an edge.
-func New(cfg Config) (*Loop, error) {
-	all, err := NewAll(cfg, 1)
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
-}
-
 // NewAll makes n loops that share a port; they differ in their index. It binds the port, so that
 // Addr is known; connections are taken from Start on.
 func NewAll(cfg Config, n int) ([]*Loop, error) {
@@ -228,7 +219,7 @@ const stalled = 5 * time.Second
 // Check is for /readyz: an error where the loop has not turned for 5 s.
 func (l *Loop) Check() error {
 	if d := time.Since(l.LastTurn()); d > stalled {
-		return fmt.Errorf("loop %d has not turned for %v", l.cfg.Index, d.Round(time.Second))
+		return fmt.Errorf("loop %d has been stalled for %v", l.cfg.Index, d.Round(time.Second))
 	}
 	return nil
 }
