@@ -166,7 +166,8 @@ func (b *Backend) readClaims(ctx context.Context, shards []int, visit func(backe
 	}
 	return scan(rows, func() error {
 		var p backend.ClaimPlace
-		var seq, token, ttl, joined, granted, expires, offered, incarnation, conn, gone int64 // SQLite's integers are signed
+		// SQLite's integers are signed
+		var seq, token, ttl, joined, granted, expires, offered, incarnation, conn, gone int64
 		var resource, owner, node sql.RawBytes
 		err := rows.Scan(&p.Shard, &seq, &resource, &owner, &p.Priority, &token, &ttl, &joined, &granted, &expires, &offered, &node, &incarnation, &conn, &p.Bound, &gone)
 		if err == nil {
