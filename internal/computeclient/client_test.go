@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/leaks"
@@ -33,6 +35,9 @@ type fake struct {
 	alone  atomic.Int64
 	mute   atomic.Bool // answers nothing
 	full   atomic.Bool
+	packs  atomic.Bool // says that it takes packed candidates
+	packed atomic.Int64
+	before bool // but knows nothing of them
 	held   chan uint64
 	told   chan uint64 // cancelled
 }
@@ -62,14 +67,28 @@ func (f *fake) RankJob(_ context.Context, req *meshv1.RankJobRequest) (*meshv1.R
 }
 
 func (f *fake) answer(req *meshv1.RankJobRequest) *meshv1.RankJobResponse {
-	out := &pushmeshv1.RankResponse{}
-	for _, c := range req.GetRank().GetCandidates() {
-		out.Ranked = append(out.Ranked, &pushmeshv1.RankResponse_Ranked{Id: c.GetId()})
+	out := &meshv1.RankJobResponse{Rank: &pushmeshv1.RankResponse{}, RanUs: 1}
+	for i, c := range req.GetRank().GetCandidates() {
+		out.Rank.Ranked = append(out.Rank.Ranked, &pushmeshv1.RankResponse_Ranked{Id: c.GetId(), Index: uint32(i)})
 	}
-	return &meshv1.RankJobResponse{Rank: out, RanUs: 1}
+	if n := req.GetPacked().GetCount(); !f.before {
+		out.Packed = n
+		for i := range n {
+			f.packed.Add(1)
+			out.Rank.Ranked = append(out.Rank.Ranked, &pushmeshv1.RankResponse_Ranked{Index: n - 1 - i})
+		}
+	}
+	return out
 }
 
+func holds(all []*pushmeshv1.Candidate) bool { return len(all) > 0 && all[0].GetId() == "hold" }
+
 func (f *fake) RankJobs(stream grpc.BidiStreamingServer[meshv1.RankJobsRequest, meshv1.RankJobsResponse]) error {
+	if f.packs.Load() {
+		if err := stream.Send(&meshv1.RankJobsResponse{TakesPacked: true}); err != nil {
+			return err
+		}
+	}
 	for {
 		req, err := stream.Recv()
 		if err != nil {
@@ -82,7 +101,7 @@ func (f *fake) RankJobs(stream grpc.BidiStreamingServer[meshv1.RankJobsRequest, 
 		for _, it := range req.GetItems() {
 			f.jobs.Add(1)
 			switch {
-			case f.mute.Load() || it.GetJob().GetRank().GetCandidates()[0].GetId() == "hold":
+			case f.mute.Load() || holds(it.GetJob().GetRank().GetCandidates()):
 				f.held <- it.GetRef()
 			case f.full.Load():
 				resp.Items = append(resp.Items, &meshv1.RankJobsResponse_Item{Ref: it.GetRef(), Code: wirev1.Code_CODE_OVERLOADED, RetryAfterMs: 70})
@@ -266,6 +285,117 @@ func TestRefusalsAndSizes(t *testing.T) {
 	}
 	if _, err := c.Do(t.Context(), job(string(make([]byte, MaxMessage)))); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
 		t.Fatal(err)
+	}
+}
+
+// takesPacked waits until a client knows that its nodes do.
+func takesPacked(t *testing.T, c *Client) {
+	t.Helper()
+	for _, n := range c.nodes {
+		until(t, func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.packed })
+	}
+}
+
+func packing(t *testing.T) *fake {
+	t.Helper()
+	f := newFake(t)
+	f.packs.Store(true)
+	return f
+}
+
+// Nodes of the version before get candidates as they know them, others packed ones, and both
+// answer the same.
+func TestNodesOfTwoVersions(t *testing.T) {
+	before, now := newFake(t), packing(t)
+	old, fresh := start(t, before), start(t, now)
+	takesPacked(t, fresh)
+	large := string(make([]byte, maxBatch))
+	asked := &meshv1.RankJobRequest{Rank: &pushmeshv1.RankRequest{
+		Candidates: []*pushmeshv1.Candidate{{Id: "a"}, {Id: large, Payload: []byte(large)}}, Filter: "payload != null",
+	}}
+	for _, j := range []*meshv1.RankJobRequest{
+		{Rank: &pushmeshv1.RankRequest{Candidates: []*pushmeshv1.Candidate{{Id: "a"}, {Id: "b"}}}}, asked,
+		{Rank: &pushmeshv1.RankRequest{}},
+	} {
+		n := len(j.GetRank().GetCandidates())
+		for name, c := range map[string]*Client{"before": old, "now": fresh} {
+			resp, err := c.Do(t.Context(), j)
+			if err != nil || len(resp.GetRank().GetRanked()) != n {
+				t.Fatalf("%s: %d of %d, %v", name, len(resp.GetRank().GetRanked()), n, err)
+			}
+			for _, r := range resp.GetRank().GetRanked() {
+				if r.GetId() != j.GetRank().GetCandidates()[r.GetIndex()].GetId() {
+					t.Errorf("%s: place %d is called %.9q", name, r.GetIndex(), r.GetId())
+				}
+			}
+		}
+	}
+	if n := now.packed.Load(); n != 4 || before.packed.Load() != 0 {
+		t.Errorf("%d packed candidates came, and %d to the node of the version before", n, before.packed.Load())
+	}
+	if before.alone.Load() != 1 || now.alone.Load() != 1 {
+		t.Errorf("%d and %d large jobs went alone", before.alone.Load(), now.alone.Load())
+	}
+	// What an edge packed is unpacked for a node of the version before.
+	resp, err := old.Do(t.Context(), &meshv1.RankJobRequest{Rank: &pushmeshv1.RankRequest{}, Packed: &meshv1.PackedCandidates{
+		Count: 2, Ids: &meshv1.PackedTexts{Texts: []byte("xy"), Lengths: []uint32{1, 1}},
+	}})
+	if err != nil || len(resp.GetRank().GetRanked()) != 2 || resp.GetRank().GetRanked()[1].GetId() != "y" {
+		t.Error(resp, err)
+	}
+}
+
+// A node that was replaced by one of the version before, while a job was on its way to it, ranks
+// nothing: that is no answer.
+func TestPackedCandidatesAreNotLostSilently(t *testing.T) {
+	wrong := packing(t)
+	wrong.before = true
+	c := start(t, wrong)
+	takesPacked(t, c)
+	for _, id := range []string{"x", string(make([]byte, 2*maxBatch))} {
+		j := job(id)
+		j.Rank.Filter = `id != ""`
+		if resp, err := c.Do(t.Context(), j); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
+			t.Errorf("%v, %v", resp, err)
+		}
+	}
+	right := packing(t)
+	c = start(t, wrong, right)
+	takesPacked(t, c)
+	for range 4 { // each of them is asked first in turn
+		right.must(t, c, "x")
+	}
+	if right.packed.Load() != 4 {
+		t.Error(right.packed.Load())
+	}
+}
+
+// What a request has besides its candidates goes with them.
+func TestEveryFieldOfARequestIsShipped(t *testing.T) {
+	r := &pushmeshv1.RankRequest{}
+	m := r.ProtoReflect()
+	for i := range m.Descriptor().Fields().Len() {
+		switch f := m.Descriptor().Fields().Get(i); {
+		case f.IsMap():
+			m.Mutable(f).Map().Set(protoreflect.ValueOfString("a").MapKey(), protoreflect.ValueOfFloat64(1))
+		case f.IsList() && f.Message() != nil:
+			m.Mutable(f).List().AppendMutable()
+		case f.IsList():
+			m.Mutable(f).List().Append(protoreflect.ValueOfFloat32(1))
+		case f.Message() != nil:
+			m.Mutable(f)
+		case f.Kind() == protoreflect.StringKind:
+			m.Set(f, protoreflect.ValueOfString("a"))
+		case f.Kind() == protoreflect.Uint32Kind:
+			m.Set(f, protoreflect.ValueOfUint32(1))
+		case f.Kind() == protoreflect.BoolKind:
+			m.Set(f, protoreflect.ValueOfBool(true))
+		default:
+			t.Fatalf("%s is of a kind that this test does not know", f.Name())
+		}
+	}
+	if got := withCandidates(r, r.GetCandidates()); !proto.Equal(got, r) {
+		t.Errorf("%v\nwant %v", got, r)
 	}
 }
 

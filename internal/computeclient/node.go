@@ -41,6 +41,7 @@ type node struct {
 
 	mu        sync.Mutex
 	open      bool // there is a stream
+	packed    bool // the node takes packed candidates
 	ref       uint64
 	waiting   []*place
 	underWay  map[uint64]*place // sent or waiting
@@ -54,6 +55,7 @@ type node struct {
 type place struct {
 	ref    uint64
 	call   *call
+	form   *form
 	sent   time.Time
 	answer chan answer // 1
 }
@@ -114,10 +116,17 @@ func (n *node) picked(now time.Time) {
 
 // do has a call done here.
 func (n *node) do(ctx context.Context, c *call) (*meshv1.RankJobResponse, error) {
-	if c.large() {
-		return n.alone(ctx, c)
+	n.mu.Lock()
+	packed := n.packed
+	n.mu.Unlock()
+	f, err := c.form(packed)
+	if err != nil {
+		return nil, err
 	}
-	p, err := n.put(c)
+	if f.large() {
+		return n.alone(ctx, c, f)
+	}
+	p, err := n.put(c, f)
 	if err != nil {
 		return nil, err
 	}
@@ -131,27 +140,30 @@ func (n *node) do(ctx context.Context, c *call) (*meshv1.RankJobResponse, error)
 }
 
 // alone has a call done that shares no stream.
-func (n *node) alone(ctx context.Context, c *call) (*meshv1.RankJobResponse, error) {
-	resp, err := meshv1.NewComputeServiceClient(n.conn).RankJob(ctx, c.job(time.Now()))
+func (n *node) alone(ctx context.Context, c *call, f *form) (*meshv1.RankJobResponse, error) {
+	resp, err := meshv1.NewComputeServiceClient(n.conn).RankJob(ctx, c.timed(f, time.Now()))
 	if e := code.From(err); e != nil && e.Code == wirev1.Code_CODE_UNAVAILABLE && ctx.Err() == nil {
 		return nil, &brokenError{e}
 	}
-	return resp, err
+	if err != nil {
+		return nil, err
+	}
+	return c.take(f, resp)
 }
 
-func (n *node) put(c *call) (*place, error) {
+func (n *node) put(c *call, f *form) (*place, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case !n.open:
+	case !n.open || f.request.GetPacked() != nil && !n.packed: // it was another stream's
 		return nil, broken("the node is not connected")
-	case len(n.underWay) >= maxUnderWay || n.bytes > 0 && n.bytes+c.size > maxBytes:
+	case len(n.underWay) >= maxUnderWay || n.bytes > 0 && n.bytes+f.size > maxBytes:
 		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, 100*time.Millisecond, "too many jobs are under way")
 	}
 	n.ref++
-	p := &place{ref: n.ref, call: c, sent: time.Now(), answer: make(chan answer, 1)}
+	p := &place{ref: n.ref, call: c, form: f, sent: time.Now(), answer: make(chan answer, 1)}
 	n.underWay[p.ref] = p
-	n.bytes += c.size
+	n.bytes += f.size
 	n.waiting = append(n.waiting, p)
 	n.awake()
 	return p, nil
@@ -181,7 +193,7 @@ func (n *node) leave(p *place) {
 
 func (n *node) remove(p *place) {
 	delete(n.underWay, p.ref)
-	n.bytes -= p.call.size
+	n.bytes -= p.form.size
 }
 
 // run keeps a stream open until ctx ends.
@@ -219,7 +231,7 @@ func (n *node) stream(ctx context.Context) {
 	<-read
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.open, n.waiting, n.abandoned = false, nil, nil
+	n.open, n.packed, n.waiting, n.abandoned = false, false, nil, nil
 	for _, p := range n.underWay {
 		n.remove(p)
 		p.answer <- answer{err: broken("the connection to the compute node ended")}
@@ -255,15 +267,15 @@ func (n *node) batch() *meshv1.RankJobsRequest {
 	n.abandoned = nil
 	size, taken := 0, 0
 	for _, p := range n.waiting {
-		if size > 0 && size+p.call.size > maxBatch {
+		if size > 0 && size+p.form.size > maxBatch {
 			break
 		}
 		taken++
 		if n.underWay[p.ref] == nil {
 			continue // its caller has left
 		}
-		size += p.call.size
-		req.Items = append(req.Items, &meshv1.RankJobsRequest_Item{Ref: p.ref, Job: p.call.job(time.Now())})
+		size += p.form.size
+		req.Items = append(req.Items, &meshv1.RankJobsRequest_Item{Ref: p.ref, Job: p.call.timed(p.form, time.Now())})
 	}
 	rest := copy(n.waiting, n.waiting[taken:])
 	clear(n.waiting[rest:])
@@ -276,6 +288,11 @@ func (n *node) read(s jobStream) {
 		resp, err := s.Recv()
 		if err != nil {
 			return
+		}
+		if resp.GetTakesPacked() {
+			n.mu.Lock()
+			n.packed = true
+			n.mu.Unlock()
 		}
 		for _, it := range resp.GetItems() {
 			n.answered(it)
@@ -302,6 +319,7 @@ func (n *node) answered(it *meshv1.RankJobsResponse_Item) {
 		p.answer <- answer{err: err}
 		return
 	}
-	n.client.ships.learn(p.call, time.Since(p.sent), it.GetJob())
-	p.answer <- answer{resp: it.GetJob()}
+	n.client.ships.learn(p.form, time.Since(p.sent), it.GetJob())
+	resp, err := p.call.take(p.form, it.GetJob())
+	p.answer <- answer{resp, err}
 }

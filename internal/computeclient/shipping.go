@@ -7,8 +7,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/internal/candidates"
+	"github.com/pushmesh/pushmesh/internal/expr"
+	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
 // worthwhile is how many times the cost of shipping a job its work must be.
@@ -28,8 +30,8 @@ type shipping struct {
 }
 
 // learn takes in how long an answer took from when the job was put.
-func (s *shipping) learn(c *call, took time.Duration, resp *meshv1.RankJobResponse) {
-	if c.size > smallJob {
+func (s *shipping) learn(f *form, took time.Duration, resp *meshv1.RankJobResponse) {
+	if f.size > smallJob {
 		return
 	}
 	way := took - time.Duration(resp.GetWaitedUs()+resp.GetRanUs())*time.Microsecond
@@ -53,26 +55,32 @@ func (s *shipping) of(bytes int) time.Duration {
 	return base + time.Duration(s.perByte*float64(bytes))
 }
 
-// measure encodes and decodes a job of 100 candidates some times, and says what the best of them
-// took by the byte.
+// measure packs, encodes, decodes and unpacks 100 candidates some times, and returns what the best of
+// them took by the byte.
 func measure() float64 {
-	job := &meshv1.RankJobRequest{Rank: &pushmeshv1.RankRequest{}}
-	for i := range 100 {
-		features := map[string]float64{}
+	all, needs := make([]score.Candidate, 100), score.Needs{Features: true}
+	for i := range all {
 		for f := range 8 {
-			features[fmt.Sprint("feature", f)] = float64(f * i)
+			all[i].Features.Pairs = append(all[i].Features.Pairs, expr.Pair[float64]{Name: fmt.Sprint("feature", f), Value: float64(f * i)})
 		}
-		job.Rank.Candidates = append(job.Rank.Candidates, &pushmeshv1.Candidate{Id: fmt.Sprint(i), Features: features})
 	}
 	best := time.Hour
 	var size int
 	for range 5 {
 		began := time.Now()
-		b, err := proto.Marshal(job)
+		packed, err := candidates.Pack(all, &needs)
 		if err != nil {
-			panic(err) // of a message that is made here
+			panic(err) // of candidates that are made here
 		}
-		if err := proto.Unmarshal(b, &meshv1.RankJobRequest{}); err != nil {
+		b, err := proto.Marshal(packed)
+		if err != nil {
+			panic(err)
+		}
+		got := &meshv1.PackedCandidates{}
+		if err := proto.Unmarshal(b, got); err != nil {
+			panic(err)
+		}
+		if _, err := candidates.Unpack(got); err != nil {
 			panic(err)
 		}
 		best, size = min(best, time.Since(began)), len(b)

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -81,6 +82,42 @@ func (t *Table[V]) Get(name string) (V, bool) {
 	}
 	var none V
 	return none, false
+}
+
+// All entries, in the order of their names where they are Pairs.
+func (t *Table[V]) All() iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for name, v := range t.Map {
+			if !yield(name, v) {
+				return
+			}
+		}
+		if t.Map != nil {
+			return
+		}
+		for i := range t.Pairs {
+			if !yield(t.Pairs[i].Name, t.Pairs[i].Value) {
+				return
+			}
+		}
+	}
+}
+
+// InOrder sorts by name and keeps the last of each, as maps do, in place.
+func InOrder[V float64 | string](pairs []Pair[V]) []Pair[V] {
+	byName := func(a, b Pair[V]) int { return strings.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(pairs, byName) {
+		slices.SortStableFunc(pairs, byName)
+	}
+	n := 0
+	for i, p := range pairs {
+		if i+1 < len(pairs) && pairs[i+1].Name == p.Name {
+			continue
+		}
+		pairs[n] = p
+		n++
+	}
+	return pairs[:n]
 }
 
 // Len counts the entries.

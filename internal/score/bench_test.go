@@ -52,7 +52,7 @@ func BenchmarkScorers(b *testing.B) {
 			calm := time.Hour
 			for b.Loop() {
 				var longest time.Duration
-				j, err := spec.Job(candidates, profiles, now)
+				j, err := spec.Job(Candidates(candidates), profiles, now)
 				for done := false; err == nil && !done; {
 					began := time.Now()
 					done, err = j.Step(time.Millisecond)
@@ -64,7 +64,7 @@ func BenchmarkScorers(b *testing.B) {
 				calm = min(calm, longest)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/candidate")
-			b.ReportMetric(float64(time.Duration(spec.Cost(candidates, 1))*Unit)/n, "estimated-ns/candidate")
+			b.ReportMetric(float64(time.Duration(spec.Cost(Candidates(candidates), 1))*Unit)/n, "estimated-ns/candidate")
 			b.ReportMetric(float64(calm.Microseconds()), "longest-slice-us")
 		})
 	}

@@ -1,9 +1,6 @@
 package score
 
-import (
-	"github.com/pushmesh/pushmesh/internal/expr"
-	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
-)
+import "github.com/pushmesh/pushmesh/internal/expr"
 
 const (
 	// chunk is how many candidates are scored between two looks at the clock, at most.
@@ -30,9 +27,9 @@ func (j *Job) next() error {
 	b := &j.block
 	b.from, b.places = b.to, b.room[:0]
 	for cost := 0; b.to < len(j.candidates) && b.to < b.from+chunk && cost < chunkCost; b.to++ {
-		c := j.candidates[b.to]
+		c := &j.candidates[b.to]
 		cost += j.once + j.each + j.spec.weight(c)
-		if err := checkCandidate(b.to, c); err != nil {
+		if err := c.Check(b.to); err != nil {
 			return err
 		}
 		if b.inputs != nil {
@@ -60,11 +57,11 @@ func (j *Job) passes(candidate int, in *expr.Input) (bool, error) {
 }
 
 // fill has expressions see a candidate.
-func (j *Job) fill(in *expr.Input, c *pushmeshv1.Candidate) {
-	in.Features.Map, in.Headers.Map, in.Profile.Map = c.GetFeatures(), c.GetHeaders(), nil
-	in.Priority, in.Topic, in.ID = int64(c.GetPriority()), c.GetTopic(), c.GetId()
-	in.Age, in.Now = age(c, j.now), j.now
-	in.SetPayload(c.GetPayload())
+func (j *Job) fill(in *expr.Input, c *Candidate) {
+	in.Features, in.Headers, in.Profile.Map = c.Features, c.Headers, nil
+	in.Priority, in.Topic, in.ID = int64(c.Priority), c.Topic, c.ID
+	in.Age, in.Now = c.age(j.now), j.now
+	in.SetPayload(c.Payload)
 }
 
 // scoreFor scores the block for one profile.
@@ -120,30 +117,10 @@ func (j *Job) choose(t *target) (some bool, err error) {
 
 // weight of a candidate: the steps that checking what it carries takes, and parsing its payload
 // where expressions look at it, once for all profiles.
-func (s *Spec) weight(c *pushmeshv1.Candidate) int {
-	steps := 2 + len(c.GetFeatures()) + len(c.GetVector())/16
-	if n := len(c.GetPayload()); s.payload && n <= expr.MaxPayload {
+func (s *Spec) weight(c *Candidate) int {
+	steps := 2 + c.Features.Len() + len(c.Vector)/16
+	if n := len(c.Payload); s.payload && n <= expr.MaxPayload {
 		steps += n / 8
 	}
 	return steps
-}
-
-func checkCandidate(i int, c *pushmeshv1.Candidate) error {
-	if c.GetPriority() > MaxPriority {
-		return invalid("candidate %d: priority %d, at most %d", i, c.GetPriority(), MaxPriority)
-	}
-	for name, v := range c.GetFeatures() {
-		if !finite(v) {
-			return invalid("candidate %d: feature %.64q must be finite", i, name)
-		}
-	}
-	if err := checkVector(c.GetVector()); err != nil {
-		return invalid("candidate %d: vector: %v", i, err)
-	}
-	if t := c.GetPublishedAt(); t != nil {
-		if err := t.CheckValid(); err != nil {
-			return invalid("candidate %d: published_at: %v", i, err)
-		}
-	}
-	return nil
 }

@@ -10,7 +10,7 @@ import (
 // diversify puts behind what has too many of its kind before it.
 type diversify struct {
 	of   string // "topic", "header" or "feature"
-	key  func(c *pushmeshv1.Candidate) (key string, has bool)
+	key  func(c *Candidate) (key string, has bool)
 	most uint32
 }
 
@@ -24,15 +24,12 @@ func compileDiversify(d *pushmeshv1.Diversify) (*diversify, error) {
 	kind, name, named := strings.Cut(d.GetKey(), ":")
 	switch {
 	case d.GetKey() == "topic":
-		return &diversify{of: kind, most: d.GetAtMost(), key: func(c *pushmeshv1.Candidate) (string, bool) { return c.GetTopic(), c.GetTopic() != "" }}, nil
+		return &diversify{of: kind, most: d.GetAtMost(), key: func(c *Candidate) (string, bool) { return c.Topic, c.Topic != "" }}, nil
 	case kind == "header" && named:
-		return &diversify{of: kind, most: d.GetAtMost(), key: func(c *pushmeshv1.Candidate) (string, bool) {
-			v, has := c.GetHeaders()[name]
-			return v, has
-		}}, nil
+		return &diversify{of: kind, most: d.GetAtMost(), key: func(c *Candidate) (string, bool) { return c.Headers.Get(name) }}, nil
 	case kind == "feature" && named:
-		return &diversify{of: kind, most: d.GetAtMost(), key: func(c *pushmeshv1.Candidate) (string, bool) {
-			v, has := c.GetFeatures()[name]
+		return &diversify{of: kind, most: d.GetAtMost(), key: func(c *Candidate) (string, bool) {
+			v, has := c.Features.Get(name)
 			return strconv.FormatFloat(v, 'g', -1, 64), has
 		}}, nil
 	}
@@ -51,10 +48,10 @@ func newSpread(ranked []Place) *spread {
 }
 
 // some looks at the next few and reports whether there are more.
-func (s *spread) some(d *diversify, candidates []*pushmeshv1.Candidate) (more bool) {
+func (s *spread) some(d *diversify, candidates []Candidate) (more bool) {
 	n := min(len(s.ranked), 2*chunk)
 	for _, p := range s.ranked[:n] {
-		if key, has := d.key(candidates[p.Index]); has {
+		if key, has := d.key(&candidates[p.Index]); has {
 			if s.seen[key]++; s.seen[key] > d.most {
 				s.behind = append(s.behind, p)
 				continue

@@ -83,7 +83,7 @@ func (p *projection) block(places []uint32) error {
 	}
 	p.rows = p.rows[:len(places)*p.dim]
 	for i, place := range places {
-		v, row := p.job.candidates[place].GetVector(), p.rows[i*p.dim:(i+1)*p.dim]
+		v, row := p.job.candidates[place].Vector, p.rows[i*p.dim:(i+1)*p.dim]
 		if len(v) == 0 {
 			clear(row)
 		} else if copy(row, v); len(v) != p.dim {

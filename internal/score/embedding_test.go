@@ -37,11 +37,11 @@ func TestEmbeddings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := spec.Job(r.GetCandidates(), profiles, now)
+		j, err := spec.Job(Candidates(r.GetCandidates()), profiles, now)
 		finish(t, j, err)
 		for i := range profiles {
 			p := &profiles[i]
-			checkPlaces(t, j, i, p, func(c *pushmeshv1.Candidate) (float64, bool) {
+			checkPlaces(t, j, i, r.GetCandidates(), p, func(c *pushmeshv1.Candidate) (float64, bool) {
 				passes := r.GetFilter() == "" || c.GetFeatures()["a"] > p.Features["a"]
 				switch {
 				case len(c.GetVector()) == 0 || len(p.Vector) == 0:

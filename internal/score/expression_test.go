@@ -103,7 +103,7 @@ func TestPayloadsCost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := spec.Cost(large, 10) - spec.Cost([]*pushmeshv1.Candidate{{}}, 10); got != more {
+		if got := spec.Cost(Candidates(large), 10) - spec.Cost(Candidates([]*pushmeshv1.Candidate{{}}), 10); got != more {
 			t.Errorf("%s: the payload costs %d, want %d", expression, got, more)
 		}
 	}
@@ -144,11 +144,11 @@ func TestExpressions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := spec.Job(r.GetCandidates(), profiles, now)
+		j, err := spec.Job(Candidates(r.GetCandidates()), profiles, now)
 		finish(t, j, err)
 		for i := range profiles {
 			p := &profiles[i]
-			checkPlaces(t, j, i, p, func(c *pushmeshv1.Candidate) (float64, bool) {
+			checkPlaces(t, j, i, r.GetCandidates(), p, func(c *pushmeshv1.Candidate) (float64, bool) {
 				s := someone{c, p.Features}
 				return formulas[text](s), pass(s)
 			})
@@ -173,15 +173,15 @@ func everyOther(r *pushmeshv1.RankRequest) []uint32 {
 }
 
 // checkPlaces holds what a profile got to a formula: the best of what passes, in order.
-func checkPlaces(t *rapid.T, j *Job, profile int, p *Profile, formula func(*pushmeshv1.Candidate) (score float64, passes bool)) {
+func checkPlaces(t *rapid.T, j *Job, profile int, candidates []*pushmeshv1.Candidate, p *Profile, formula func(*pushmeshv1.Candidate) (score float64, passes bool)) {
 	var want heap
 	var filtered []uint32
-	for i, c := range j.candidates {
+	for i, c := range candidates {
 		if p.Candidates != nil && i%2 != 0 {
 			continue
 		}
 		if s, passes := formula(c); passes {
-			want.offer(Place{uint32(i), s}, len(j.candidates))
+			want.offer(Place{uint32(i), s}, len(candidates))
 		} else {
 			filtered = append(filtered, uint32(i))
 		}

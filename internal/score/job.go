@@ -32,7 +32,7 @@ type Contribution = pushmeshv1.RankResponse_Contribution
 // Job is one ranking under way. One goroutine at a time may use it.
 type Job struct {
 	spec       *Spec
-	candidates []*pushmeshv1.Candidate
+	candidates []Candidate
 	now        time.Time
 	once, each int // cost
 	filter     *filter
@@ -52,7 +52,7 @@ type Job struct {
 
 // Job begins a ranking. It keeps what it is given until the ranking is done. now is the time that
 // age is counted to, if the Spec names none.
-func (s *Spec) Job(candidates []*pushmeshv1.Candidate, profiles []Profile, now time.Time) (*Job, error) {
+func (s *Spec) Job(candidates []Candidate, profiles []Profile, now time.Time) (*Job, error) {
 	switch {
 	case len(candidates) > MaxCandidates:
 		return nil, invalid("%d candidates, at most %d", len(candidates), MaxCandidates)

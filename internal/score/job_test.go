@@ -36,7 +36,7 @@ func TestProfilesDoNotMeddle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := spec.Job(r.GetCandidates(), profiles, now)
+		j, err := spec.Job(Candidates(r.GetCandidates()), profiles, now)
 		finish(t, j, err)
 		for i, p := range profiles {
 			alone := &pushmeshv1.RankRequest{Weighted: r.GetWeighted(), Profile: p.Features, TopK: uint32(p.Keep)}
@@ -151,11 +151,11 @@ func TestRefusesProfiles(t *testing.T) {
 		"out of range":    {{Candidates: []uint32{2000}}},
 		"twice":           {{Candidates: []uint32{1, 1}}},
 	} {
-		if _, err := spec.Job(candidates, profiles, now); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
+		if _, err := spec.Job(Candidates(candidates), profiles, now); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	j, err := spec.Job(candidates, nil, now)
+	j, err := spec.Job(Candidates(candidates), nil, now)
 	if done, err2 := j.Step(time.Second); err != nil || err2 != nil || !done {
 		t.Fatal(err, err2)
 	}

@@ -35,7 +35,7 @@ func TestALenientRankingGoesOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(c.what, err)
 			}
-			j, err := spec.Job(candidates, []Profile{{}}, time.Unix(0, 0))
+			j, err := spec.Job(Candidates(candidates), []Profile{{}}, time.Unix(0, 0))
 			if err != nil {
 				t.Fatal(c.what, err)
 			}

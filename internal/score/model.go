@@ -118,18 +118,18 @@ type prediction struct {
 func (p *prediction) block(places []uint32) error {
 	p.rows, p.scored = p.rows[:0], false
 	for _, place := range places {
-		p.rows = p.appendRow(p.rows, p.job.candidates[place])
+		p.rows = p.appendRow(p.rows, &p.job.candidates[place])
 	}
 	return nil
 }
 
 // appendRow appends what a candidate has of the model's columns; the others are missing.
-func (p *prediction) appendRow(rows []float64, c *pushmeshv1.Candidate) []float64 {
+func (p *prediction) appendRow(rows []float64, c *Candidate) []float64 {
 	at := len(rows)
 	for range p.Columns() {
 		rows = append(rows, math.NaN())
 	}
-	for name, v := range c.GetFeatures() {
+	for name, v := range c.Features.All() {
 		if place, ok := p.Column(name); ok {
 			rows[at+place] = v
 		}
@@ -193,7 +193,7 @@ func (p *prediction) predict(dst, rows []float64, n int) []float64 {
 
 // explain says what each column contributed to the raw score, and "" the constant part.
 func (p *prediction) explain(candidate, profile int) []*Contribution {
-	row := p.appendRow(nil, p.job.candidates[candidate])
+	row := p.appendRow(nil, &p.job.candidates[candidate])
 	fill(row, p.profiles[profile])
 	values := make([]float64, len(row)+1)
 	p.Explain(row, p.output, values)

@@ -64,7 +64,7 @@ func TestModels(t *testing.T) {
 		if err != nil || spec.Model() != 3 {
 			t.Fatal(err, spec)
 		}
-		j, err := spec.Job(r.GetCandidates(), profiles, now)
+		j, err := spec.Job(Candidates(r.GetCandidates()), profiles, now)
 		finish(t, j, err)
 		row, out := make([]float64, len(m.Columns())), make([]float64, m.Outputs())
 		fillRow := func(c *pushmeshv1.Candidate, p *Profile) {
@@ -80,7 +80,7 @@ func TestModels(t *testing.T) {
 		}
 		for i := range profiles {
 			p := &profiles[i]
-			checkPlaces(t, j, i, p, func(c *pushmeshv1.Candidate) (float64, bool) {
+			checkPlaces(t, j, i, r.GetCandidates(), p, func(c *pushmeshv1.Candidate) (float64, bool) {
 				fillRow(c, p)
 				m.Raw(row, out)
 				m.Transform(out)
@@ -140,10 +140,10 @@ func TestExplanationsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	candidates := make([]*pushmeshv1.Candidate, MaxExplained+1)
-	if _, err := spec.Job(candidates, []Profile{{Explain: true}}, now); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
+	if _, err := spec.Job(Candidates(candidates), []Profile{{Explain: true}}, now); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
 		t.Errorf("too many: %v", err)
 	}
-	j, err := spec.Job(candidates, []Profile{{Explain: true, Keep: MaxExplained}}, now)
+	j, err := spec.Job(Candidates(candidates), []Profile{{Explain: true, Keep: MaxExplained}}, now)
 	if finish(t, j, err); len(j.Explained(0)) != MaxExplained {
 		t.Errorf("%d explanations", len(j.Explained(0)))
 	}

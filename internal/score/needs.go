@@ -1,9 +1,17 @@
 package score
 
-// Needs says which parts of candidates and profiles a Scoring looks at: whoever makes candidates
-// may leave out the others.
+import (
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Needs says which parts of candidates and profiles a Scoring looks at, at most: whoever makes
+// candidates may leave out the others.
 type Needs struct {
 	ID, Topic, Features, Vector, Headers, Payload bool
+	// FeatureNames are those of Features, ascending; nil: it may look at any.
+	FeatureNames []string
 	// PublishedAt: the score depends on age.
 	PublishedAt bool
 	// Profile: its features. Of its vector, Vector tells.
@@ -11,49 +19,74 @@ type Needs struct {
 }
 
 // Personal reports whether profiles matter: otherwise all get the same.
-func (n Needs) Personal() bool { return n.Profile || n.Vector }
+func (n *Needs) Personal() bool { return n.Profile || n.Vector }
 
-// NeedsOf a Scoring that Compile takes wherever there is every model.
-func NeedsOf(s Scoring, parts Parts) (Needs, error) {
+// Feature reports whether a Scoring may look at the feature of a name.
+func (n *Needs) Feature(name string) bool {
+	if !n.Features || n.FeatureNames == nil {
+		return n.Features
+	}
+	_, found := slices.BinarySearch(n.FeatureNames, name)
+	return found
+}
+
+// NeedsOf a Scoring. Expressions are read as words, not compiled: what one does not name, it can't
+// look at.
+func NeedsOf(s Scoring) Needs {
 	var n Needs
+	named := []string{}
 	switch {
 	case s.GetWeighted() != nil:
 		w := s.GetWeighted()
 		n.Profile = len(w.GetAffinities()) > 0
-		n.Features = n.Profile || len(w.GetWeights()) > 0
 		n.PublishedAt = w.GetHalfLife().AsDuration() > 0
-	case s.GetExpression() != nil:
-		e, err := compileExpression(s.GetExpression(), parts)
-		if err != nil {
-			return n, err
+		for _, factors := range []map[string]float64{w.GetWeights(), w.GetAffinities()} {
+			for name := range factors {
+				named = append(named, name)
+			}
 		}
-		n.add(e.program)
+	case s.GetExpression() != nil:
+		n.addWords(s.GetExpression().GetExpression())
 	case s.GetEmbedding() != nil:
 		n.Vector = true
-	case s.GetModel() != nil:
+	case s.GetModel() != nil: // who has it knows its columns
 		n.Features, n.Profile = true, true
 	}
-	f, err := compileFilter(s.GetFilter(), parts)
-	if err != nil {
-		return n, err
+	n.addWords(s.GetFilter())
+	switch kind, name, _ := strings.Cut(s.GetDiversify().GetKey(), ":"); kind {
+	case "topic":
+		n.Topic = true
+	case "header":
+		n.Headers = true
+	case "feature":
+		named = append(named, name)
 	}
-	if f != nil {
-		n.add(f.program)
+	if !n.Features && len(named) > 0 {
+		n.Features = true
+		slices.Sort(named)
+		n.FeatureNames = slices.Compact(named)
 	}
-	d, err := compileDiversify(s.GetDiversify())
-	if err != nil {
-		return n, err
-	}
-	if d != nil {
-		n.Topic, n.Headers, n.Features = n.Topic || d.of == "topic", n.Headers || d.of == "header", n.Features || d.of == "feature"
-	}
-	return n, nil
+	return n
 }
 
-func (n *Needs) add(p program) {
-	for name, need := range map[string]*bool{
-		"id": &n.ID, "topic": &n.Topic, "features": &n.Features, "headers": &n.Headers, "payload": &n.Payload, "age": &n.PublishedAt, "profile": &n.Profile,
-	} {
-		*need = *need || p.Uses(name)
+// addWords of an expression. CEL has no other way to write the name of a variable.
+func (n *Needs) addWords(expression string) {
+	for word := range strings.FieldsFuncSeq(expression, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		switch word {
+		case "id":
+			n.ID = true
+		case "topic":
+			n.Topic = true
+		case "features":
+			n.Features = true
+		case "headers":
+			n.Headers = true
+		case "payload":
+			n.Payload = true
+		case "age":
+			n.PublishedAt = true
+		case "profile":
+			n.Profile = true
+		}
 	}
 }

@@ -24,7 +24,7 @@ func begin(r *pushmeshv1.RankRequest) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return spec.Job(r.GetCandidates(), []Profile{{Features: r.GetProfile(), Vector: r.GetProfileVector(), Keep: int(r.GetTopK()), Explain: r.GetExplain()}}, now)
+	return spec.Job(Candidates(r.GetCandidates()), []Profile{{Features: r.GetProfile(), Vector: r.GetProfileVector(), Keep: int(r.GetTopK()), Explain: r.GetExplain()}}, now)
 }
 
 // finish runs a job to its end with slices of no time at all, so that every boundary between slices

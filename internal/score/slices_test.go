@@ -53,7 +53,7 @@ func TestExplanationsOfLargeModelsAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := spec.Job(r.GetCandidates(), []Profile{{Explain: true}}, now)
+		j, err := spec.Job(Candidates(r.GetCandidates()), []Profile{{Explain: true}}, now)
 		if code.Of(err) != want {
 			t.Errorf("depth %d: %v, want %v", depth, err, want)
 		}
@@ -92,14 +92,14 @@ func TestBlocksShrink(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		j, err := spec.Job(r.GetCandidates(), []Profile{{Vector: r.GetProfileVector()}}, now)
+		j, err := spec.Job(Candidates(r.GetCandidates()), []Profile{{Vector: r.GetProfileVector()}}, now)
 		if err != nil {
 			t.Fatal(name, err)
 		}
 		if err := j.next(); err != nil || j.block.to < c.low || j.block.to > c.high {
 			t.Errorf("%s: a block of %d, want %d to %d; %v", name, j.block.to, c.low, c.high, err)
 		}
-		if cost := spec.Cost(r.GetCandidates(), 1); cost < 100*chunkCost/(j.block.to+1)/2 && j.block.to < chunk {
+		if cost := spec.Cost(Candidates(r.GetCandidates()), 1); cost < 100*chunkCost/(j.block.to+1)/2 && j.block.to < chunk {
 			t.Errorf("%s: 100 cost %d steps, and a block has %d", name, cost, j.block.to)
 		}
 	}

@@ -188,11 +188,11 @@ func (s *Spec) costs() (once, each int) {
 
 // Cost estimates the work of a ranking, in steps of 25 ns: what each candidate carries is checked,
 // and each is scored for each profile.
-func (s *Spec) Cost(candidates []*pushmeshv1.Candidate, profiles int) int {
+func (s *Spec) Cost(candidates []Candidate, profiles int) int {
 	once, each := s.costs()
 	cost := (once + each*profiles) * len(candidates)
-	for _, c := range candidates {
-		cost += s.weight(c)
+	for i := range candidates {
+		cost += s.weight(&candidates[i])
 	}
 	return cost
 }

@@ -26,6 +26,12 @@ type term struct {
 	weight  float64
 }
 
+// of is what the term adds to a candidate's sum.
+func (t *term) of(c *Candidate) float64 {
+	v, _ := c.Features.Get(t.feature)
+	return t.weight * v
+}
+
 func compileWeighted(w *pushmeshv1.WeightedScorer) (*weighted, error) {
 	if !finite(w.GetBias()) || !finite(w.GetPriorityWeight()) {
 		return nil, invalid("bias and priority_weight must be finite")
@@ -93,33 +99,23 @@ func (w *weighted) begin(j *Job) (scorer, error) {
 func (g *weighing) block(places []uint32) error {
 	g.places = places
 	for i, place := range places {
-		c := g.job.candidates[place]
-		features := c.GetFeatures()
+		c := &g.job.candidates[place]
 		sum := g.bias
 		for _, t := range g.weights {
-			sum += t.weight * features[t.feature]
+			sum += t.of(c)
 		}
-		g.sums[i] = sum + g.priority*float64(c.GetPriority())
+		g.sums[i] = sum + g.priority*float64(c.Priority)
 		g.decay[i] = g.decayOf(c)
 	}
 	return nil
 }
 
 // decayOf is 0.5^(age / half_life).
-func (g *weighing) decayOf(c *pushmeshv1.Candidate) float64 {
+func (g *weighing) decayOf(c *Candidate) float64 {
 	if g.halfLife == 0 {
 		return 1
 	}
-	return math.Exp2(-age(c, g.job.now) / g.halfLife)
-}
-
-// age of a candidate in seconds: at least 0, and 0 without published_at, since clocks that differ
-// must not lift a message.
-func age(c *pushmeshv1.Candidate, now time.Time) float64 {
-	if c.GetPublishedAt() == nil {
-		return 0
-	}
-	return max(now.Sub(c.GetPublishedAt().AsTime()).Seconds(), 0)
+	return math.Exp2(-c.age(g.job.now) / g.halfLife)
 }
 
 func (g *weighing) score(profile int, _ []bool, out []float64) error {
@@ -127,9 +123,9 @@ func (g *weighing) score(profile int, _ []bool, out []float64) error {
 	for i := range out {
 		sum := g.sums[i]
 		if len(factors) > 0 {
-			features := g.job.candidates[g.places[i]].GetFeatures()
+			c := &g.job.candidates[g.places[i]]
 			for _, t := range factors {
-				sum += t.weight * features[t.feature]
+				sum += t.of(c)
 			}
 		}
 		out[i] = sum * g.decay[i]
@@ -138,12 +134,12 @@ func (g *weighing) score(profile int, _ []bool, out []float64) error {
 }
 
 func (g *weighing) explain(candidate, profile int) []*Contribution {
-	c := g.job.candidates[candidate]
+	c := &g.job.candidates[candidate]
 	parts := contribute(nil, "", g.bias)
-	parts = contribute(parts, "$priority", g.priority*float64(c.GetPriority()))
+	parts = contribute(parts, "$priority", g.priority*float64(c.Priority))
 	for _, all := range [][]term{g.weights, g.factors[profile]} {
 		for _, t := range all {
-			parts = contribute(parts, t.feature, t.weight*c.GetFeatures()[t.feature])
+			parts = contribute(parts, t.feature, t.of(c))
 		}
 	}
 	return parts

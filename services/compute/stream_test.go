@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/pushmesh/pushmesh/internal/candidates"
+	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -149,5 +151,44 @@ func TestExplanations(t *testing.T) {
 	parts := resp.GetRank().GetRanked()[0].GetContributions()
 	if len(parts) != 2 || parts[0].GetName() != "f" || parts[0].GetValue() != 3 || parts[1].GetName() != "" || parts[1].GetValue() != 0.5 {
 		t.Fatal(parts)
+	}
+}
+
+// A node says that it takes packed candidates before anything else, ranks them, and leaves their
+// ids to the client.
+func TestPackedJobs(t *testing.T) {
+	_, conn := startCompute(t, Settings{})
+	client := meshv1.NewComputeServiceClient(conn)
+	stream, err := client.RankJobs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, err := stream.Recv(); err != nil || !first.GetTakesPacked() || len(first.GetItems()) > 0 {
+		t.Fatal(first, err)
+	}
+	r := big(20)
+	packed, err := candidates.Pack(score.Candidates(r.GetCandidates()), &score.Needs{Features: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := &meshv1.RankJobRequest{Rank: r, Packed: packed}
+	alone := &meshv1.RankJobRequest{Rank: &pushmeshv1.RankRequest{Weighted: r.GetWeighted(), TopK: 3}, Packed: packed}
+	broken := &meshv1.RankJobRequest{Rank: alone.GetRank(), Packed: &meshv1.PackedCandidates{Count: 1, Priorities: []byte{1, 2}}}
+	if err := stream.Send(&meshv1.RankJobsRequest{Items: []*meshv1.RankJobsRequest_Item{{Ref: 1, Job: alone}, {Ref: 2, Job: both}, {Ref: 3, Job: broken}}}); err != nil {
+		t.Fatal(err)
+	}
+	got := collect(t, stream.Recv, 3)
+	if got[2].GetCode() != wirev1.Code_CODE_INVALID_ARGUMENT || got[3].GetCode() != wirev1.Code_CODE_INVALID_ARGUMENT {
+		t.Error(got[2], got[3])
+	}
+	resp, err := client.RankJob(t.Context(), alone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, resp := range []*meshv1.RankJobResponse{got[1].GetJob(), resp} {
+		best := resp.GetRank().GetRanked()
+		if resp.GetPacked() != 20 || len(best) != 3 || best[0].GetIndex() != 19 || best[0].GetScore() != 19 || best[0].GetId() != "" {
+			t.Error(resp)
+		}
 	}
 }

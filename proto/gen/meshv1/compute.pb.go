@@ -156,7 +156,9 @@ type RankJobRequest struct {
 	// whose evaluation costs too much, is then among nobody's best instead of the end of the job.
 	Profiles []*RankProfile `protobuf:"bytes,3,rep,name=profiles,proto3" json:"profiles,omitempty"`
 	// What the job may take, in microseconds; 0: the call's deadline.
-	TimeoutUs     uint64 `protobuf:"varint,4,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
+	TimeoutUs uint64 `protobuf:"varint,4,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
+	// Set: what is ranked, instead of rank's own candidates; only for nodes that take it (RankJobsResponse.takes_packed).
+	Packed        *PackedCandidates `protobuf:"bytes,5,opt,name=packed,proto3" json:"packed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +221,269 @@ func (x *RankJobRequest) GetTimeoutUs() uint64 {
 	return 0
 }
 
+func (x *RankJobRequest) GetPacked() *PackedCandidates {
+	if x != nil {
+		return x.Packed
+	}
+	return nil
+}
+
+// PackedCandidates are candidates in lists of one kind of value each, candidate by candidate: an eighth of what their maps cost to encode and decode.
+// What the scoring does not look at is left out, and so are ids, unless an expression asks for them. A list is empty where no candidate has any.
+type PackedCandidates struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 100,000 at most.
+	Count uint32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// Names that candidates have together, of features and of headers.
+	Sets []*NameSet `protobuf:"bytes,2,rep,name=sets,proto3" json:"sets,omitempty"`
+	// For each candidate, which of sets its features have.
+	FeatureSets []uint32 `protobuf:"varint,3,rep,packed,name=feature_sets,json=featureSets,proto3" json:"feature_sets,omitempty"`
+	// Values of the features, in the order of their names.
+	Features []float64 `protobuf:"fixed64,4,rep,packed,name=features,proto3" json:"features,omitempty"`
+	// Likewise of the headers.
+	HeaderSets []uint32     `protobuf:"varint,5,rep,packed,name=header_sets,json=headerSets,proto3" json:"header_sets,omitempty"`
+	Headers    *PackedTexts `protobuf:"bytes,6,opt,name=headers,proto3" json:"headers,omitempty"`
+	// A byte for each candidate.
+	Priorities       []byte  `protobuf:"bytes,7,opt,name=priorities,proto3" json:"priorities,omitempty"`
+	PublishedSeconds []int64 `protobuf:"fixed64,8,rep,packed,name=published_seconds,json=publishedSeconds,proto3" json:"published_seconds,omitempty"`
+	// 1,000,000,000 where there is no published_at.
+	PublishedNanos []uint32 `protobuf:"fixed32,9,rep,packed,name=published_nanos,json=publishedNanos,proto3" json:"published_nanos,omitempty"`
+	// For each candidate, the dimensions of its vector, and the vectors.
+	Dimensions    []uint32     `protobuf:"varint,10,rep,packed,name=dimensions,proto3" json:"dimensions,omitempty"`
+	Vectors       []float32    `protobuf:"fixed32,11,rep,packed,name=vectors,proto3" json:"vectors,omitempty"`
+	Ids           *PackedTexts `protobuf:"bytes,12,opt,name=ids,proto3" json:"ids,omitempty"`
+	Topics        *PackedTexts `protobuf:"bytes,13,opt,name=topics,proto3" json:"topics,omitempty"`
+	Payloads      *PackedTexts `protobuf:"bytes,14,opt,name=payloads,proto3" json:"payloads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PackedCandidates) Reset() {
+	*x = PackedCandidates{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PackedCandidates) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PackedCandidates) ProtoMessage() {}
+
+func (x *PackedCandidates) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PackedCandidates.ProtoReflect.Descriptor instead.
+func (*PackedCandidates) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PackedCandidates) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *PackedCandidates) GetSets() []*NameSet {
+	if x != nil {
+		return x.Sets
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetFeatureSets() []uint32 {
+	if x != nil {
+		return x.FeatureSets
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetFeatures() []float64 {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetHeaderSets() []uint32 {
+	if x != nil {
+		return x.HeaderSets
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetHeaders() *PackedTexts {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetPriorities() []byte {
+	if x != nil {
+		return x.Priorities
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetPublishedSeconds() []int64 {
+	if x != nil {
+		return x.PublishedSeconds
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetPublishedNanos() []uint32 {
+	if x != nil {
+		return x.PublishedNanos
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetDimensions() []uint32 {
+	if x != nil {
+		return x.Dimensions
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetVectors() []float32 {
+	if x != nil {
+		return x.Vectors
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetIds() *PackedTexts {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetTopics() *PackedTexts {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *PackedCandidates) GetPayloads() *PackedTexts {
+	if x != nil {
+		return x.Payloads
+	}
+	return nil
+}
+
+type NameSet struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ascending, each once.
+	Names         []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NameSet) Reset() {
+	*x = NameSet{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NameSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NameSet) ProtoMessage() {}
+
+func (x *NameSet) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NameSet.ProtoReflect.Descriptor instead.
+func (*NameSet) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *NameSet) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// PackedTexts are texts one after the other, and the bytes of each.
+type PackedTexts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Texts         []byte                 `protobuf:"bytes,1,opt,name=texts,proto3" json:"texts,omitempty"`
+	Lengths       []uint32               `protobuf:"varint,2,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PackedTexts) Reset() {
+	*x = PackedTexts{}
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PackedTexts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PackedTexts) ProtoMessage() {}
+
+func (x *PackedTexts) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PackedTexts.ProtoReflect.Descriptor instead.
+func (*PackedTexts) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PackedTexts) GetTexts() []byte {
+	if x != nil {
+		return x.Texts
+	}
+	return nil
+}
+
+func (x *PackedTexts) GetLengths() []uint32 {
+	if x != nil {
+		return x.Lengths
+	}
+	return nil
+}
+
 // RankProfile is one subscriber of a ranked delivery.
 type RankProfile struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -234,7 +499,7 @@ type RankProfile struct {
 
 func (x *RankProfile) Reset() {
 	*x = RankProfile{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -246,7 +511,7 @@ func (x *RankProfile) String() string {
 func (*RankProfile) ProtoMessage() {}
 
 func (x *RankProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[3]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -259,7 +524,7 @@ func (x *RankProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankProfile.ProtoReflect.Descriptor instead.
 func (*RankProfile) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{3}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RankProfile) GetFeatures() map[string]float64 {
@@ -297,14 +562,16 @@ type RankJobResponse struct {
 	WaitedUs uint64 `protobuf:"varint,2,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"`
 	RanUs    uint64 `protobuf:"varint,3,opt,name=ran_us,json=ranUs,proto3" json:"ran_us,omitempty"`
 	// In the order of RankJobRequest.profiles.
-	Profiles      []*RankedPlaces `protobuf:"bytes,4,rep,name=profiles,proto3" json:"profiles,omitempty"`
+	Profiles []*RankedPlaces `protobuf:"bytes,4,rep,name=profiles,proto3" json:"profiles,omitempty"`
+	// How many were packed: 0 of a node that does not know packed candidates. Ids of rank are left empty then.
+	Packed        uint32 `protobuf:"varint,5,opt,name=packed,proto3" json:"packed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RankJobResponse) Reset() {
 	*x = RankJobResponse{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[4]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +583,7 @@ func (x *RankJobResponse) String() string {
 func (*RankJobResponse) ProtoMessage() {}
 
 func (x *RankJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[4]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +596,7 @@ func (x *RankJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankJobResponse.ProtoReflect.Descriptor instead.
 func (*RankJobResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{4}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RankJobResponse) GetRank() *pushmeshv1.RankResponse {
@@ -360,6 +627,13 @@ func (x *RankJobResponse) GetProfiles() []*RankedPlaces {
 	return nil
 }
 
+func (x *RankJobResponse) GetPacked() uint32 {
+	if x != nil {
+		return x.Packed
+	}
+	return 0
+}
+
 // RankedPlaces are places in RankRequest.candidates, best first, and their scores.
 type RankedPlaces struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -373,7 +647,7 @@ type RankedPlaces struct {
 
 func (x *RankedPlaces) Reset() {
 	*x = RankedPlaces{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[5]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +659,7 @@ func (x *RankedPlaces) String() string {
 func (*RankedPlaces) ProtoMessage() {}
 
 func (x *RankedPlaces) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[5]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +672,7 @@ func (x *RankedPlaces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankedPlaces.ProtoReflect.Descriptor instead.
 func (*RankedPlaces) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{5}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RankedPlaces) GetPlaces() []uint32 {
@@ -434,7 +708,7 @@ type RankJobsRequest struct {
 
 func (x *RankJobsRequest) Reset() {
 	*x = RankJobsRequest{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[6]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +720,7 @@ func (x *RankJobsRequest) String() string {
 func (*RankJobsRequest) ProtoMessage() {}
 
 func (x *RankJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[6]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +733,7 @@ func (x *RankJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankJobsRequest.ProtoReflect.Descriptor instead.
 func (*RankJobsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{6}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RankJobsRequest) GetItems() []*RankJobsRequest_Item {
@@ -477,15 +751,17 @@ func (x *RankJobsRequest) GetCancel() []uint64 {
 }
 
 type RankJobsResponse struct {
-	state         protoimpl.MessageState   `protogen:"open.v1"`
-	Items         []*RankJobsResponse_Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	state protoimpl.MessageState   `protogen:"open.v1"`
+	Items []*RankJobsResponse_Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// The node takes RankJobRequest.packed. It says so in the first message of a stream, before any answer.
+	TakesPacked   bool `protobuf:"varint,2,opt,name=takes_packed,json=takesPacked,proto3" json:"takes_packed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RankJobsResponse) Reset() {
 	*x = RankJobsResponse{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[7]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +773,7 @@ func (x *RankJobsResponse) String() string {
 func (*RankJobsResponse) ProtoMessage() {}
 
 func (x *RankJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[7]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +786,7 @@ func (x *RankJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankJobsResponse.ProtoReflect.Descriptor instead.
 func (*RankJobsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{7}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RankJobsResponse) GetItems() []*RankJobsResponse_Item {
@@ -518,6 +794,13 @@ func (x *RankJobsResponse) GetItems() []*RankJobsResponse_Item {
 		return x.Items
 	}
 	return nil
+}
+
+func (x *RankJobsResponse) GetTakesPacked() bool {
+	if x != nil {
+		return x.TakesPacked
+	}
+	return false
 }
 
 type RankJobsRequest_Item struct {
@@ -531,7 +814,7 @@ type RankJobsRequest_Item struct {
 
 func (x *RankJobsRequest_Item) Reset() {
 	*x = RankJobsRequest_Item{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +826,7 @@ func (x *RankJobsRequest_Item) String() string {
 func (*RankJobsRequest_Item) ProtoMessage() {}
 
 func (x *RankJobsRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[9]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +839,7 @@ func (x *RankJobsRequest_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankJobsRequest_Item.ProtoReflect.Descriptor instead.
 func (*RankJobsRequest_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{6, 0}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{9, 0}
 }
 
 func (x *RankJobsRequest_Item) GetRef() uint64 {
@@ -586,7 +869,7 @@ type RankJobsResponse_Item struct {
 
 func (x *RankJobsResponse_Item) Reset() {
 	*x = RankJobsResponse_Item{}
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +881,7 @@ func (x *RankJobsResponse_Item) String() string {
 func (*RankJobsResponse_Item) ProtoMessage() {}
 
 func (x *RankJobsResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[10]
+	mi := &file_pushmesh_internal_v1_compute_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +894,7 @@ func (x *RankJobsResponse_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankJobsResponse_Item.ProtoReflect.Descriptor instead.
 func (*RankJobsResponse_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{7, 0}
+	return file_pushmesh_internal_v1_compute_proto_rawDescGZIP(), []int{10, 0}
 }
 
 func (x *RankJobsResponse_Item) GetRef() uint64 {
@@ -661,13 +944,40 @@ const file_pushmesh_internal_v1_compute_proto_rawDesc = "" +
 	"\aprogram\x18\x03 \x01(\tR\aprogram\x12!\n" +
 	"\fhttp_address\x18\x04 \x01(\tR\vhttpAddress\x12\x14\n" +
 	"\x05clock\x18\x05 \x01(\x06R\x05clock\x12\x14\n" +
-	"\x05ready\x18\x06 \x01(\bR\x05ready\"\xb4\x01\n" +
+	"\x05ready\x18\x06 \x01(\bR\x05ready\"\xf4\x01\n" +
 	"\x0eRankJobRequest\x12\x16\n" +
 	"\x06caller\x18\x01 \x01(\tR\x06caller\x12,\n" +
 	"\x04rank\x18\x02 \x01(\v2\x18.pushmesh.v1.RankRequestR\x04rank\x12=\n" +
 	"\bprofiles\x18\x03 \x03(\v2!.pushmesh.internal.v1.RankProfileR\bprofiles\x12\x1d\n" +
 	"\n" +
-	"timeout_us\x18\x04 \x01(\x04R\ttimeoutUs\"\xe4\x01\n" +
+	"timeout_us\x18\x04 \x01(\x04R\ttimeoutUs\x12>\n" +
+	"\x06packed\x18\x05 \x01(\v2&.pushmesh.internal.v1.PackedCandidatesR\x06packed\"\xd7\x04\n" +
+	"\x10PackedCandidates\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x121\n" +
+	"\x04sets\x18\x02 \x03(\v2\x1d.pushmesh.internal.v1.NameSetR\x04sets\x12!\n" +
+	"\ffeature_sets\x18\x03 \x03(\rR\vfeatureSets\x12\x1a\n" +
+	"\bfeatures\x18\x04 \x03(\x01R\bfeatures\x12\x1f\n" +
+	"\vheader_sets\x18\x05 \x03(\rR\n" +
+	"headerSets\x12;\n" +
+	"\aheaders\x18\x06 \x01(\v2!.pushmesh.internal.v1.PackedTextsR\aheaders\x12\x1e\n" +
+	"\n" +
+	"priorities\x18\a \x01(\fR\n" +
+	"priorities\x12+\n" +
+	"\x11published_seconds\x18\b \x03(\x10R\x10publishedSeconds\x12'\n" +
+	"\x0fpublished_nanos\x18\t \x03(\aR\x0epublishedNanos\x12\x1e\n" +
+	"\n" +
+	"dimensions\x18\n" +
+	" \x03(\rR\n" +
+	"dimensions\x12\x18\n" +
+	"\avectors\x18\v \x03(\x02R\avectors\x123\n" +
+	"\x03ids\x18\f \x01(\v2!.pushmesh.internal.v1.PackedTextsR\x03ids\x129\n" +
+	"\x06topics\x18\r \x01(\v2!.pushmesh.internal.v1.PackedTextsR\x06topics\x12=\n" +
+	"\bpayloads\x18\x0e \x01(\v2!.pushmesh.internal.v1.PackedTextsR\bpayloads\"\x1f\n" +
+	"\aNameSet\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"=\n" +
+	"\vPackedTexts\x12\x14\n" +
+	"\x05texts\x18\x01 \x01(\fR\x05texts\x12\x18\n" +
+	"\alengths\x18\x02 \x03(\rR\alengths\"\xe4\x01\n" +
 	"\vRankProfile\x12K\n" +
 	"\bfeatures\x18\x01 \x03(\v2/.pushmesh.internal.v1.RankProfile.FeaturesEntryR\bfeatures\x12\x16\n" +
 	"\x06vector\x18\x02 \x03(\x02R\x06vector\x12\x13\n" +
@@ -677,12 +987,13 @@ const file_pushmesh_internal_v1_compute_proto_rawDesc = "" +
 	"candidates\x1a;\n" +
 	"\rFeaturesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xb4\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xcc\x01\n" +
 	"\x0fRankJobResponse\x12-\n" +
 	"\x04rank\x18\x01 \x01(\v2\x19.pushmesh.v1.RankResponseR\x04rank\x12\x1b\n" +
 	"\twaited_us\x18\x02 \x01(\x04R\bwaitedUs\x12\x15\n" +
 	"\x06ran_us\x18\x03 \x01(\x04R\x05ranUs\x12>\n" +
-	"\bprofiles\x18\x04 \x03(\v2\".pushmesh.internal.v1.RankedPlacesR\bprofiles\"Z\n" +
+	"\bprofiles\x18\x04 \x03(\v2\".pushmesh.internal.v1.RankedPlacesR\bprofiles\x12\x16\n" +
+	"\x06packed\x18\x05 \x01(\rR\x06packed\"Z\n" +
 	"\fRankedPlaces\x12\x16\n" +
 	"\x06places\x18\x01 \x03(\rR\x06places\x12\x16\n" +
 	"\x06scores\x18\x02 \x03(\x01R\x06scores\x12\x1a\n" +
@@ -692,9 +1003,10 @@ const file_pushmesh_internal_v1_compute_proto_rawDesc = "" +
 	"\x06cancel\x18\x02 \x03(\x04R\x06cancel\x1aP\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\x04R\x03ref\x126\n" +
-	"\x03job\x18\x02 \x01(\v2$.pushmesh.internal.v1.RankJobRequestR\x03job\"\x91\x02\n" +
+	"\x03job\x18\x02 \x01(\v2$.pushmesh.internal.v1.RankJobRequestR\x03job\"\xb4\x02\n" +
 	"\x10RankJobsResponse\x12A\n" +
-	"\x05items\x18\x01 \x03(\v2+.pushmesh.internal.v1.RankJobsResponse.ItemR\x05items\x1a\xb9\x01\n" +
+	"\x05items\x18\x01 \x03(\v2+.pushmesh.internal.v1.RankJobsResponse.ItemR\x05items\x12!\n" +
+	"\ftakes_packed\x18\x02 \x01(\bR\vtakesPacked\x1a\xb9\x01\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\x04R\x03ref\x127\n" +
 	"\x03job\x18\x02 \x01(\v2%.pushmesh.internal.v1.RankJobResponseR\x03job\x12*\n" +
@@ -718,45 +1030,54 @@ func file_pushmesh_internal_v1_compute_proto_rawDescGZIP() []byte {
 	return file_pushmesh_internal_v1_compute_proto_rawDescData
 }
 
-var file_pushmesh_internal_v1_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_pushmesh_internal_v1_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_pushmesh_internal_v1_compute_proto_goTypes = []any{
 	(*DescribeRequest)(nil),         // 0: pushmesh.internal.v1.DescribeRequest
 	(*DescribeResponse)(nil),        // 1: pushmesh.internal.v1.DescribeResponse
 	(*RankJobRequest)(nil),          // 2: pushmesh.internal.v1.RankJobRequest
-	(*RankProfile)(nil),             // 3: pushmesh.internal.v1.RankProfile
-	(*RankJobResponse)(nil),         // 4: pushmesh.internal.v1.RankJobResponse
-	(*RankedPlaces)(nil),            // 5: pushmesh.internal.v1.RankedPlaces
-	(*RankJobsRequest)(nil),         // 6: pushmesh.internal.v1.RankJobsRequest
-	(*RankJobsResponse)(nil),        // 7: pushmesh.internal.v1.RankJobsResponse
-	nil,                             // 8: pushmesh.internal.v1.RankProfile.FeaturesEntry
-	(*RankJobsRequest_Item)(nil),    // 9: pushmesh.internal.v1.RankJobsRequest.Item
-	(*RankJobsResponse_Item)(nil),   // 10: pushmesh.internal.v1.RankJobsResponse.Item
-	(*pushmeshv1.RankRequest)(nil),  // 11: pushmesh.v1.RankRequest
-	(*pushmeshv1.RankResponse)(nil), // 12: pushmesh.v1.RankResponse
-	(wirev1.Code)(0),                // 13: pushmesh.wire.v1.Code
+	(*PackedCandidates)(nil),        // 3: pushmesh.internal.v1.PackedCandidates
+	(*NameSet)(nil),                 // 4: pushmesh.internal.v1.NameSet
+	(*PackedTexts)(nil),             // 5: pushmesh.internal.v1.PackedTexts
+	(*RankProfile)(nil),             // 6: pushmesh.internal.v1.RankProfile
+	(*RankJobResponse)(nil),         // 7: pushmesh.internal.v1.RankJobResponse
+	(*RankedPlaces)(nil),            // 8: pushmesh.internal.v1.RankedPlaces
+	(*RankJobsRequest)(nil),         // 9: pushmesh.internal.v1.RankJobsRequest
+	(*RankJobsResponse)(nil),        // 10: pushmesh.internal.v1.RankJobsResponse
+	nil,                             // 11: pushmesh.internal.v1.RankProfile.FeaturesEntry
+	(*RankJobsRequest_Item)(nil),    // 12: pushmesh.internal.v1.RankJobsRequest.Item
+	(*RankJobsResponse_Item)(nil),   // 13: pushmesh.internal.v1.RankJobsResponse.Item
+	(*pushmeshv1.RankRequest)(nil),  // 14: pushmesh.v1.RankRequest
+	(*pushmeshv1.RankResponse)(nil), // 15: pushmesh.v1.RankResponse
+	(wirev1.Code)(0),                // 16: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_compute_proto_depIdxs = []int32{
-	11, // 0: pushmesh.internal.v1.RankJobRequest.rank:type_name -> pushmesh.v1.RankRequest
-	3,  // 1: pushmesh.internal.v1.RankJobRequest.profiles:type_name -> pushmesh.internal.v1.RankProfile
-	8,  // 2: pushmesh.internal.v1.RankProfile.features:type_name -> pushmesh.internal.v1.RankProfile.FeaturesEntry
-	12, // 3: pushmesh.internal.v1.RankJobResponse.rank:type_name -> pushmesh.v1.RankResponse
-	5,  // 4: pushmesh.internal.v1.RankJobResponse.profiles:type_name -> pushmesh.internal.v1.RankedPlaces
-	9,  // 5: pushmesh.internal.v1.RankJobsRequest.items:type_name -> pushmesh.internal.v1.RankJobsRequest.Item
-	10, // 6: pushmesh.internal.v1.RankJobsResponse.items:type_name -> pushmesh.internal.v1.RankJobsResponse.Item
-	2,  // 7: pushmesh.internal.v1.RankJobsRequest.Item.job:type_name -> pushmesh.internal.v1.RankJobRequest
-	4,  // 8: pushmesh.internal.v1.RankJobsResponse.Item.job:type_name -> pushmesh.internal.v1.RankJobResponse
-	13, // 9: pushmesh.internal.v1.RankJobsResponse.Item.code:type_name -> pushmesh.wire.v1.Code
-	2,  // 10: pushmesh.internal.v1.ComputeService.RankJob:input_type -> pushmesh.internal.v1.RankJobRequest
-	6,  // 11: pushmesh.internal.v1.ComputeService.RankJobs:input_type -> pushmesh.internal.v1.RankJobsRequest
-	0,  // 12: pushmesh.internal.v1.ComputeService.Describe:input_type -> pushmesh.internal.v1.DescribeRequest
-	4,  // 13: pushmesh.internal.v1.ComputeService.RankJob:output_type -> pushmesh.internal.v1.RankJobResponse
-	7,  // 14: pushmesh.internal.v1.ComputeService.RankJobs:output_type -> pushmesh.internal.v1.RankJobsResponse
-	1,  // 15: pushmesh.internal.v1.ComputeService.Describe:output_type -> pushmesh.internal.v1.DescribeResponse
-	13, // [13:16] is the sub-list for method output_type
-	10, // [10:13] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	14, // 0: pushmesh.internal.v1.RankJobRequest.rank:type_name -> pushmesh.v1.RankRequest
+	6,  // 1: pushmesh.internal.v1.RankJobRequest.profiles:type_name -> pushmesh.internal.v1.RankProfile
+	3,  // 2: pushmesh.internal.v1.RankJobRequest.packed:type_name -> pushmesh.internal.v1.PackedCandidates
+	4,  // 3: pushmesh.internal.v1.PackedCandidates.sets:type_name -> pushmesh.internal.v1.NameSet
+	5,  // 4: pushmesh.internal.v1.PackedCandidates.headers:type_name -> pushmesh.internal.v1.PackedTexts
+	5,  // 5: pushmesh.internal.v1.PackedCandidates.ids:type_name -> pushmesh.internal.v1.PackedTexts
+	5,  // 6: pushmesh.internal.v1.PackedCandidates.topics:type_name -> pushmesh.internal.v1.PackedTexts
+	5,  // 7: pushmesh.internal.v1.PackedCandidates.payloads:type_name -> pushmesh.internal.v1.PackedTexts
+	11, // 8: pushmesh.internal.v1.RankProfile.features:type_name -> pushmesh.internal.v1.RankProfile.FeaturesEntry
+	15, // 9: pushmesh.internal.v1.RankJobResponse.rank:type_name -> pushmesh.v1.RankResponse
+	8,  // 10: pushmesh.internal.v1.RankJobResponse.profiles:type_name -> pushmesh.internal.v1.RankedPlaces
+	12, // 11: pushmesh.internal.v1.RankJobsRequest.items:type_name -> pushmesh.internal.v1.RankJobsRequest.Item
+	13, // 12: pushmesh.internal.v1.RankJobsResponse.items:type_name -> pushmesh.internal.v1.RankJobsResponse.Item
+	2,  // 13: pushmesh.internal.v1.RankJobsRequest.Item.job:type_name -> pushmesh.internal.v1.RankJobRequest
+	7,  // 14: pushmesh.internal.v1.RankJobsResponse.Item.job:type_name -> pushmesh.internal.v1.RankJobResponse
+	16, // 15: pushmesh.internal.v1.RankJobsResponse.Item.code:type_name -> pushmesh.wire.v1.Code
+	2,  // 16: pushmesh.internal.v1.ComputeService.RankJob:input_type -> pushmesh.internal.v1.RankJobRequest
+	9,  // 17: pushmesh.internal.v1.ComputeService.RankJobs:input_type -> pushmesh.internal.v1.RankJobsRequest
+	0,  // 18: pushmesh.internal.v1.ComputeService.Describe:input_type -> pushmesh.internal.v1.DescribeRequest
+	7,  // 19: pushmesh.internal.v1.ComputeService.RankJob:output_type -> pushmesh.internal.v1.RankJobResponse
+	10, // 20: pushmesh.internal.v1.ComputeService.RankJobs:output_type -> pushmesh.internal.v1.RankJobsResponse
+	1,  // 21: pushmesh.internal.v1.ComputeService.Describe:output_type -> pushmesh.internal.v1.DescribeResponse
+	19, // [19:22] is the sub-list for method output_type
+	16, // [16:19] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_compute_proto_init() }
@@ -770,7 +1091,7 @@ func file_pushmesh_internal_v1_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_compute_proto_rawDesc), len(file_pushmesh_internal_v1_compute_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

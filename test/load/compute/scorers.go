@@ -94,7 +94,7 @@ func (b *bench) scorerRows(rankers []*ranker) {
 
 // rank does a whole ranking in slices, as a worker of the pool does.
 func rank(spec *score.Spec, all []*pushmeshv1.Candidate, now time.Time) error {
-	j, err := spec.Job(all, []score.Profile{{Features: profile(7), Keep: wantedBest}}, now)
+	j, err := spec.Job(score.Candidates(all), []score.Profile{{Features: profile(7), Keep: wantedBest}}, now)
 	for done := false; err == nil && !done; {
 		done, err = j.Step(cpupool.Slice)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	candidate "github.com/pushmesh/pushmesh/internal/candidates"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/cpupool"
 	"github.com/pushmesh/pushmesh/internal/score"
@@ -51,10 +52,18 @@ func (b *bench) wire(ctx context.Context) (err error) {
 	for i := range 100 {
 		many.Profiles = append(many.Profiles, &meshv1.RankProfile{Features: profile(i), TopK: 10})
 	}
+	alike := &meshv1.RankJobRequest{Rank: &pushmeshv1.RankRequest{Candidates: candidates(1000, now), Embedding: &pushmeshv1.EmbeddingScorer{}}}
+	for i, c := range alike.GetRank().GetCandidates() {
+		c.Vector = vectorOf(i)
+	}
+	for i := range 100 {
+		alike.Profiles = append(alike.Profiles, &meshv1.RankProfile{Vector: vectorOf(7 * i), TopK: 10})
+	}
 	loads := []*load{
 		{name: "100 candidates, weighted", job: &meshv1.RankJobRequest{Rank: weighted(100)}, pairs: 100},
 		{name: "1000 candidates, weighted", job: &meshv1.RankJobRequest{Rank: weighted(1000)}, pairs: 1000},
 		{name: "1000 candidates × 100 profiles, expression", job: many, pairs: 100_000},
+		{name: "1000 candidates × 100 profiles, embedding", job: alike, pairs: 100_000},
 	}
 	for range b.Rounds {
 		for _, l := range loads {
@@ -75,6 +84,25 @@ func (b *bench) wire(ctx context.Context) (err error) {
 		try.Do(errors.Join(err, done()))
 	}
 	return nil
+}
+
+// packedSize is that of a job as the client ships it; 0: it can't.
+func packedSize(job *meshv1.RankJobRequest) int {
+	needs := score.NeedsOf(job.GetRank())
+	packed, err := candidate.Pack(score.Candidates(job.GetRank().GetCandidates()), &needs)
+	if err != nil {
+		return 0
+	}
+	return proto.Size(&meshv1.RankJobRequest{Packed: packed, Profiles: job.GetProfiles()})
+}
+
+// vectorOf is one of 128 dimensions.
+func vectorOf(n int) []float32 {
+	v := make([]float32, 128)
+	for i := range v {
+		v[i] = float32((n*31+i*17)%100) / 100
+	}
+	return v
 }
 
 // startCompute starts a node and a client of it, connected.
@@ -123,11 +151,12 @@ func (l *load) rank() (err error) {
 	if named := l.job.GetProfiles(); len(named) > 0 {
 		profiles = profiles[:0]
 		for _, p := range named {
-			profiles = append(profiles, score.Profile{Features: p.GetFeatures(), Keep: int(p.GetTopK())})
+			profiles = append(profiles, score.Profile{Features: p.GetFeatures(), Vector: p.GetVector(), Keep: int(p.GetTopK())})
 		}
 	}
+	all := score.Candidates(r.GetCandidates())
 	v, err := perSecond(100*time.Millisecond, 1, func() error {
-		j, err := spec.Job(r.GetCandidates(), profiles, time.Now())
+		j, err := spec.Job(all, profiles, time.Now())
 		for done := false; err == nil && !done; {
 			done, err = j.Step(cpupool.Slice)
 		}
@@ -161,7 +190,7 @@ func (l *load) flood(ctx context.Context, c *computeclient.Client, span time.Dur
 func (b *bench) wireRows(c *computeclient.Client, l *load) {
 	rate := table.Median(l.rate)
 	server, client, work := table.Median(l.server), table.Median(l.client), table.Median(l.work)
-	size := proto.Size(l.job)
+	size := packedSize(l.job)
 	b.Add(
 		table.Figure("over the wire, "+l.name+": candidates scored", rate*float64(l.pairs)/1e6, "M/s",
 			fmt.Sprintf("%.0f jobs/s (%s), %d in flight, %d B a job, client and node on the same cores", rate, table.Spread(l.rate), inFlight, size)),

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
-	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 )
 
 // RestartAfter is how long a process stays dead with Settings.Restart: long enough that its peers
@@ -29,7 +29,7 @@ type Mesh struct {
 	mu    sync.Mutex // guards state and its file
 	state State
 
-	postgres *pgtest.Server
+	postgres *pgserver.Server
 	pgDir    string
 }
 
@@ -82,12 +82,12 @@ func (m *Mesh) startPostgres() error {
 	if m.set.Postgres != "" {
 		return nil
 	}
-	dir, err := pgtest.TempDir()
+	dir, err := pgserver.TempDir()
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
 	m.pgDir = dir
-	if m.postgres, err = pgtest.Start(dir, 0); err != nil {
+	if m.postgres, err = pgserver.Start(dir, 0); err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
 	m.state.Postgres = m.postgres.URL()

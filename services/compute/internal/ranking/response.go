@@ -8,7 +8,7 @@ import (
 
 // response of a job that is done.
 func (w *work) response(times cpupool.Times) *meshv1.RankJobResponse {
-	resp := &meshv1.RankJobResponse{WaitedUs: uint64(times.Waited.Microseconds()), RanUs: uint64(times.Ran.Microseconds())}
+	resp := &meshv1.RankJobResponse{WaitedUs: uint64(times.Waited.Microseconds()), RanUs: uint64(times.Ran.Microseconds()), Packed: w.req.GetPacked().GetCount()}
 	if len(w.req.GetProfiles()) == 0 {
 		resp.Rank = w.ranked()
 		return resp
@@ -30,7 +30,10 @@ func (w *work) ranked() *pushmeshv1.RankResponse {
 	all := make([]pushmeshv1.RankResponse_Ranked, len(places))
 	out := &pushmeshv1.RankResponse{Ranked: make([]*pushmeshv1.RankResponse_Ranked, len(places)), ModelVersion: w.model, Filtered: uint32(len(w.job.Filtered(0)))}
 	for i, p := range places {
-		all[i].Id, all[i].Score, all[i].Index = r.GetCandidates()[p.Index].GetId(), p.Score, p.Index
+		all[i].Score, all[i].Index = p.Score, p.Index
+		if w.req.GetPacked() == nil {
+			all[i].Id = w.candidates[p.Index].ID
+		}
 		if r.GetExplain() {
 			all[i].Contributions = explained[i]
 		}

@@ -22,6 +22,9 @@ type jobStream = grpc.BidiStreamingServer[meshv1.RankJobsRequest, meshv1.RankJob
 // under way, and one that does not read its answers is not read from. A planned stop answers what
 // is under way.
 func (s *Service) RankJobs(stream jobStream) error {
+	if err := stream.Send(&meshv1.RankJobsResponse{TakesPacked: true}); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	out := newAnswers()

@@ -3,6 +3,7 @@ package ranking
 import (
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/candidates"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -14,12 +15,13 @@ const maxCaller = 128
 
 // work is a job that was checked and made ready. It is a cpupool.Task.
 type work struct {
-	req      *meshv1.RankJobRequest
-	profiles []score.Profile
-	now      time.Time
-	cost     int
-	model    uint64 // version
-	job      *score.Job
+	req        *meshv1.RankJobRequest
+	candidates []score.Candidate
+	profiles   []score.Profile
+	now        time.Time
+	cost       int
+	model      uint64 // version
+	job        *score.Job
 
 	trial  *trial      // nil: there is no roll-out
 	pinned *score.Spec // for when the new version fails; nil: it is not tried, or has failed
@@ -32,7 +34,11 @@ func newWork(req *meshv1.RankJobRequest, t *trial, parts score.Parts) (*work, er
 	if len(req.GetCaller()) > maxCaller {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "caller has more than 128 bytes")
 	}
-	w := &work{req: req, profiles: profiles(req), now: time.Now(), trial: t}
+	ranked, err := asked(req)
+	if err != nil {
+		return nil, err
+	}
+	w := &work{req: req, candidates: ranked, profiles: profiles(req), now: time.Now(), trial: t}
 	pinned, err := score.Compile(req.GetRank(), parts)
 	if t == nil || !t.next {
 		if err != nil {
@@ -46,11 +52,11 @@ func newWork(req *meshv1.RankJobRequest, t *trial, parts score.Parts) (*work, er
 // begin makes the job of a spec.
 func (w *work) begin(spec *score.Spec) error {
 	r := w.req.GetRank()
-	cost := spec.Cost(r.GetCandidates(), len(w.profiles))
+	cost := spec.Cost(w.candidates, len(w.profiles))
 	if r.GetExplain() && len(w.req.GetProfiles()) == 0 {
-		cost += spec.ExplainCost(w.profiles[0].Places(len(r.GetCandidates())))
+		cost += spec.ExplainCost(w.profiles[0].Places(len(w.candidates)))
 	}
-	job, err := spec.Job(r.GetCandidates(), w.profiles, w.now)
+	job, err := spec.Job(w.candidates, w.profiles, w.now)
 	if err != nil {
 		return err
 	}
@@ -60,6 +66,17 @@ func (w *work) begin(spec *score.Spec) error {
 	}
 	w.job, w.model, w.cost = job, spec.Model(), cost
 	return nil
+}
+
+// asked are the candidates of a job, packed or not.
+func asked(req *meshv1.RankJobRequest) ([]score.Candidate, error) {
+	switch {
+	case req.GetPacked() == nil:
+		return score.Candidates(req.GetRank().GetCandidates()), nil
+	case len(req.GetRank().GetCandidates()) > 0:
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "candidates are packed, or they are not")
+	}
+	return candidates.Unpack(req.GetPacked())
 }
 
 // profiles of a job: those it names, or the request's own.

@@ -2,8 +2,6 @@ package filters
 
 import (
 	"math"
-	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -46,7 +44,8 @@ func fill(in *expr.Input, m *exchange.Message) {
 			in.Features.Pairs = append(in.Features.Pairs, expr.Pair[float64]{Name: string(key), Value: math.Float64frombits(bits)})
 		}
 	})
-	in.Headers.Pairs, in.Features.Pairs = inOrder(in.Headers.Pairs), inOrder(in.Features.Pairs)
+	// routers send them in order
+	in.Headers.Pairs, in.Features.Pairs = expr.InOrder(in.Headers.Pairs), expr.InOrder(in.Features.Pairs)
 	in.SetPayload(payload)
 }
 
@@ -55,21 +54,4 @@ func clearInput(in *expr.Input) {
 	in.Topic, in.From = "", ""
 	clear(in.Headers.Pairs[:cap(in.Headers.Pairs)])
 	in.SetPayload(nil)
-}
-
-// inOrder sorts by name and keeps the last of each, as maps do. Routers send them in order.
-func inOrder[V float64 | string](pairs []expr.Pair[V]) []expr.Pair[V] {
-	byName := func(a, b expr.Pair[V]) int { return strings.Compare(a.Name, b.Name) }
-	if !slices.IsSortedFunc(pairs, byName) {
-		slices.SortStableFunc(pairs, byName)
-	}
-	n := 0
-	for i, p := range pairs {
-		if i+1 < len(pairs) && pairs[i+1].Name == p.Name {
-			continue
-		}
-		pairs[n] = p
-		n++
-	}
-	return pairs[:n]
 }

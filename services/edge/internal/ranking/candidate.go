@@ -3,14 +3,14 @@ package ranking
 import (
 	"encoding/hex"
 	"math"
+	"slices"
 	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/pushmesh/pushmesh/internal/expr"
 	"github.com/pushmesh/pushmesh/internal/score"
-	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/fields"
 )
@@ -34,15 +34,25 @@ const maxNames = 4096
 type converter struct {
 	needs score.Needs
 	names map[string]string // of features and headers, which messages of a topic share
-	bytes int               // about what the candidates are encoded
+	bytes int               // about what the candidates are encoded, packed
+
+	features []expr.Pair[float64] // of a message
+	headers  []expr.Pair[string]
 }
 
-// perCandidate is what one is encoded besides what it carries, at most.
-const perCandidate = 32
+// What candidates are encoded besides what they carry, at most: all together, and each.
+const (
+	together     = 64
+	perCandidate = 32
+)
+
+func newConverter(needs score.Needs) converter {
+	return converter{needs: needs, names: map[string]string{}, bytes: together}
+}
 
 // fill makes out, which is empty, the candidate of a message. The candidate refers to the message's
 // payload.
-func (c *converter) fill(out *pushmeshv1.Candidate, m *exchange.Message) {
+func (c *converter) fill(out *score.Candidate, m *exchange.Message) {
 	n := &c.needs
 	c.bytes += perCandidate
 	out.Priority = min(uint32(m.Priority), score.MaxPriority)
@@ -51,62 +61,53 @@ func (c *converter) fill(out *pushmeshv1.Candidate, m *exchange.Message) {
 		c.bytes += len(m.Topic)
 	}
 	if n.ID || n.Headers || n.Payload || n.PublishedAt {
+		c.headers = c.headers[:0]
 		fields.Each(m.Body(), func(num protowire.Number, typ protowire.Type, value []byte) { c.fromBody(out, num, typ, value) })
+		out.Headers.Pairs = slices.Clone(expr.InOrder(c.headers))
 	}
 	if n.Features || n.Vector {
+		c.features = c.features[:0]
 		fields.Each(m.Mesh, func(num protowire.Number, typ protowire.Type, value []byte) { c.fromMesh(out, num, typ, value) })
-		if len(out.GetVector()) > score.MaxDimensions || !finite(out.GetVector()) {
+		// of two the last one counts, and neither where that is not finite
+		finite := slices.DeleteFunc(expr.InOrder(c.features), func(p expr.Pair[float64]) bool { return p.Value-p.Value != 0 })
+		out.Features.Pairs = slices.Clone(finite)
+		c.bytes += 8 * len(finite)
+		if len(out.Vector) > score.MaxDimensions || !allFinite(out.Vector) {
 			out.Vector = nil
 		}
-		c.bytes += 4 * len(out.GetVector())
+		c.bytes += 4 * len(out.Vector)
 	}
 }
 
-func (c *converter) fromBody(out *pushmeshv1.Candidate, num protowire.Number, typ protowire.Type, value []byte) {
+func (c *converter) fromBody(out *score.Candidate, num protowire.Number, typ protowire.Type, value []byte) {
 	switch {
 	case num == publishedAtField && typ == protowire.Fixed64Type && c.needs.PublishedAt:
 		us, _ := protowire.ConsumeFixed64(value)
 		out.PublishedAt = timestamp(us)
 	case typ != protowire.BytesType:
 	case num == payloadField && c.needs.Payload:
-		c.bytes += len(value) - len(out.GetPayload())
+		c.bytes += len(value) - len(out.Payload)
 		out.Payload = value
 	case num == idField && c.needs.ID:
-		out.Id = uuid(value)
-		c.bytes += len(out.GetId())
+		out.ID = uuid(value)
+		c.bytes += len(out.ID)
 	case num == headersField && c.needs.Headers:
 		key, text := fields.Entry(value, protowire.BytesType)
-		name, ok := c.name(key)
-		if !ok || !utf8.Valid(text) {
-			return
+		if name, ok := c.name(key); ok && utf8.Valid(text) {
+			c.headers = append(c.headers, expr.Pair[string]{Name: name, Value: string(text)})
+			c.bytes += len(text) + 4
 		}
-		if out.Headers == nil {
-			out.Headers = map[string]string{}
-		}
-		out.Headers[name] = string(text)
-		c.bytes += len(value) + 4
 	}
 }
 
-func (c *converter) fromMesh(out *pushmeshv1.Candidate, num protowire.Number, typ protowire.Type, value []byte) {
+func (c *converter) fromMesh(out *score.Candidate, num protowire.Number, typ protowire.Type, value []byte) {
 	switch {
 	case num == featuresField && typ == protowire.BytesType && c.needs.Features:
 		key, v := fields.Entry(value, protowire.Fixed64Type)
 		bits, _ := protowire.ConsumeFixed64(v)
-		number := math.Float64frombits(bits)
-		name, ok := c.name(key)
-		if !ok {
-			return
+		if name, ok := c.name(key); ok && c.needs.Feature(name) {
+			c.features = append(c.features, expr.Pair[float64]{Name: name, Value: math.Float64frombits(bits)})
 		}
-		if number-number != 0 { // NaN and the infinities
-			delete(out.Features, name) // of two the last one counts
-			return
-		}
-		if out.Features == nil {
-			out.Features = map[string]float64{}
-		}
-		out.Features[name] = number
-		c.bytes += len(value) + 4
 	case num == vectorField && c.needs.Vector && typ == protowire.BytesType:
 		if out.Vector == nil {
 			out.Vector = make([]float32, 0, len(value)/4)
@@ -130,14 +131,15 @@ func (c *converter) name(b []byte) (string, bool) {
 		return "", false
 	}
 	s := string(b)
+	c.bytes += len(s) + 2 // names are encoded once, but for sets that differ
 	if len(c.names) < maxNames {
 		c.names[s] = s
 	}
 	return s, true
 }
 
-// finite reports whether a vector can be scored.
-func finite(v []float32) bool {
+// allFinite reports whether a vector can be scored.
+func allFinite(v []float32) bool {
 	for _, x := range v {
 		if x-x != 0 {
 			return false
@@ -149,13 +151,13 @@ func finite(v []float32) bool {
 // latest is the last second of the year 9999, beyond which there is no Timestamp.
 const latest = 253402300799
 
-// timestamp of a Unix time in microseconds; nil: of none.
-func timestamp(us uint64) *timestamppb.Timestamp {
+// timestamp of a Unix time in microseconds; 0 is none.
+func timestamp(us uint64) score.Time {
 	seconds := us / uint64(time.Second/time.Microsecond)
 	if us == 0 || seconds > latest {
-		return nil
+		return score.Time{}
 	}
-	return &timestamppb.Timestamp{Seconds: int64(seconds), Nanos: int32(us%1e6) * 1000}
+	return score.Time{Seconds: int64(seconds), Nanos: int32(us%1e6) * 1000, Set: true}
 }
 
 // uuid is the text of 16 bytes; "" of others.
@@ -178,10 +180,10 @@ func uuid(b []byte) string {
 
 // dimensions is the length that most vectors of candidates have, of those that equally many have
 // the shortest; 0: none has any.
-func dimensions(candidates []pushmeshv1.Candidate) int {
+func dimensions(candidates []score.Candidate) int {
 	counts, best := map[int]int{}, 0
 	for i := range candidates {
-		if n := len(candidates[i].GetVector()); n > 0 {
+		if n := len(candidates[i].Vector); n > 0 {
 			counts[n]++
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/pushmesh/pushmesh/internal/candidates"
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -21,18 +22,31 @@ import (
 
 var everything = score.Needs{ID: true, Topic: true, Features: true, Vector: true, Headers: true, Payload: true, PublishedAt: true}
 
-func candidate(needs score.Needs, m *exchange.Message) (*pushmeshv1.Candidate, int) {
-	c := converter{needs: needs, names: map[string]string{}}
-	out := &pushmeshv1.Candidate{}
-	c.fill(out, m)
-	return out, c.bytes
+// candidate of a message, as a compute node unpacks it, and what its bytes are reckoned to be.
+func candidate(t testing.TB, needs score.Needs, m *exchange.Message) (*pushmeshv1.Candidate, *meshv1.PackedCandidates, int) {
+	t.Helper()
+	c := newConverter(needs)
+	var out score.Candidate
+	c.fill(&out, m)
+	packed, err := candidates.Pack([]score.Candidate{out}, &needs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := proto.Marshal(packed); err != nil || proto.Unmarshal(b, packed) != nil {
+		t.Fatal(err)
+	}
+	all, err := candidates.Unpack(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return candidates.Messages(all)[0], packed, c.bytes
 }
 
 func TestCandidateHasWhatIsNeeded(t *testing.T) {
 	m := message(t, &wirev1.Message{
 		Payload: []byte(`{}`), PublishedAt: 1_700_000_000_123_456, Id: []byte("0123456789abcdef"), Headers: map[string]string{"k": "v", "": ""}, Priority: 7, From: "u",
 	}, &meshv1.MessageFeatures{Features: map[string]float64{"a": 1.5}, Vector: []float32{1, 2}})
-	got, bytes := candidate(everything, m)
+	got, packed, bytes := candidate(t, everything, m)
 	want := &pushmeshv1.Candidate{
 		Id: "30313233-3435-3637-3839-616263646566", Topic: "shop/offers", Priority: 7, PublishedAt: &timestamppb.Timestamp{Seconds: 1_700_000_000, Nanos: 123_456_000},
 		Headers: map[string]string{"k": "v", "": ""}, Payload: []byte(`{}`), Features: map[string]float64{"a": 1.5}, Vector: []float32{1, 2},
@@ -40,10 +54,10 @@ func TestCandidateHasWhatIsNeeded(t *testing.T) {
 	if !proto.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if size := proto.Size(got); bytes < size || bytes > 2*size+perCandidate {
+	if size := proto.Size(packed); bytes < size || bytes > 2*size+perCandidate+together {
 		t.Errorf("%d bytes, reckoned as %d", size, bytes)
 	}
-	if got, _ := candidate(score.Needs{}, m); !proto.Equal(got, &pushmeshv1.Candidate{Priority: 7}) {
+	if got, _, _ := candidate(t, score.Needs{}, m); !proto.Equal(got, &pushmeshv1.Candidate{Priority: 7}) {
 		t.Error(got)
 	}
 }
@@ -68,16 +82,16 @@ func FuzzCandidate(f *testing.F) {
 		if m.Frame == nil {
 			return
 		}
-		got, _ := candidate(everything, m)
-		if _, err := proto.Marshal(got); err != nil {
-			t.Fatal(err)
-		}
+		got, _, _ := candidate(t, everything, m)
 		var b wirev1.Message
 		var mesh meshv1.MessageFeatures
 		if proto.Unmarshal(body, &b) != nil || proto.Unmarshal(features, &mesh) != nil {
 			return
 		}
-		want := &pushmeshv1.Candidate{Topic: "t", Headers: b.GetHeaders(), Payload: b.GetPayload(), Vector: mesh.GetVector(), PublishedAt: timestamp(b.GetPublishedAt())}
+		want := &pushmeshv1.Candidate{Topic: "t", Headers: b.GetHeaders(), Payload: b.GetPayload(), Vector: mesh.GetVector()}
+		if at := timestamp(b.GetPublishedAt()); at.Set {
+			want.PublishedAt = &timestamppb.Timestamp{Seconds: at.Seconds, Nanos: at.Nanos}
+		}
 		if h := hex.EncodeToString(b.GetId()); len(h) == 32 {
 			want.Id = fmt.Sprint(h[:8], "-", h[8:12], "-", h[12:16], "-", h[16:20], "-", h[20:])
 		}

@@ -5,7 +5,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/pushmesh/pushmesh/internal/score"
-	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -19,7 +18,7 @@ const (
 // would get the same become one.
 type preparation struct {
 	k      *ranking
-	all    []pushmeshv1.Candidate
+	filled int // of the ranking's candidates
 	made   converter
 	member int // looked at
 	seen   map[likeness]int32
@@ -49,13 +48,11 @@ func (p *preparation) some() (done bool, err error) {
 	switch {
 	case k.scoring == nil:
 		return false, p.begin()
-	case len(k.candidates) < len(p.all):
-		for end := min(len(k.candidates)+someMessages, len(p.all)); len(k.candidates) < end; {
-			i := len(k.candidates)
-			p.made.fill(&p.all[i], k.asked.Messages[i])
-			k.candidates = append(k.candidates, &p.all[i])
+	case p.filled < len(k.candidates):
+		for end := min(p.filled+someMessages, len(k.candidates)); p.filled < end; p.filled++ {
+			p.made.fill(&k.candidates[p.filled], k.asked.Messages[p.filled])
 		}
-		if len(k.candidates) == len(p.all) {
+		if p.filled == len(k.candidates) {
 			p.settle()
 		}
 		return false, nil
@@ -78,9 +75,8 @@ func (p *preparation) begin() (err error) {
 	if k.scoring, err = k.r.scorings.get(k.asked.Policy, k.began); err != nil {
 		return err
 	}
-	n := len(k.asked.Messages)
-	p.made = converter{needs: k.scoring.needs, names: map[string]string{}}
-	p.all, k.candidates = make([]pushmeshv1.Candidate, n), make([]*pushmeshv1.Candidate, 0, n)
+	p.made = newConverter(k.scoring.needs)
+	k.candidates = make([]score.Candidate, len(k.asked.Messages))
 	k.of, p.seen = make([]int32, 0, len(k.asked.Members)), map[likeness]int32{}
 	return nil
 }
@@ -90,10 +86,11 @@ func (p *preparation) settle() {
 	if !p.made.needs.Vector {
 		return
 	}
-	p.k.dimensions = dimensions(p.all)
-	for i := range p.all {
-		if len(p.all[i].GetVector()) != p.k.dimensions {
-			p.all[i].Vector = nil
+	k := p.k
+	k.dimensions = dimensions(k.candidates)
+	for i := range k.candidates {
+		if len(k.candidates[i].Vector) != k.dimensions {
+			k.candidates[i].Vector = nil
 		}
 	}
 }
@@ -131,7 +128,7 @@ func (p *preparation) profile(of *exchange.Profile) (out score.Profile) {
 	if p.made.needs.Profile {
 		out.Features = clean(of.Features)
 	}
-	if p.made.needs.Vector && len(of.Vector) == p.k.dimensions && finite(of.Vector) {
+	if p.made.needs.Vector && len(of.Vector) == p.k.dimensions && allFinite(of.Vector) {
 		out.Vector = of.Vector
 	}
 	p.made.bytes += perCandidate + 4*len(out.Vector)

@@ -9,7 +9,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/cpupool"
 	"github.com/pushmesh/pushmesh/internal/score"
-	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
@@ -35,7 +34,7 @@ type ranking struct {
 	released bool // likewise
 
 	scoring    *scoring
-	candidates []*pushmeshv1.Candidate
+	candidates []score.Candidate
 	distinct   []score.Profile // of members, those alike once
 	of         []int32         // for each member, which of distinct; -1: it gets nothing
 	dimensions int             // of vectors, where they matter; 0: no message has one

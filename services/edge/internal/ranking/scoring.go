@@ -64,18 +64,18 @@ func (s *scorings) get(p *policy.Policy, now time.Time) (*scoring, error) {
 }
 
 func (s *scorings) make(p *pushmeshv1.RankPolicy) (*scoring, error) {
-	needs, err := score.NeedsOf(p, s.parts)
-	if err != nil || p.GetModel() != nil {
-		return &scoring{needs: needs}, err
+	needs := score.NeedsOf(p)
+	if p.GetModel() != nil {
+		return &scoring{needs: needs}, nil
 	}
 	spec, err := score.Compile(p, s.parts)
 	return &scoring{spec: spec, needs: needs}, err
 }
 
-// request is what a compute node is told of a policy, with candidates that it may not change.
-func request(p *policy.Policy, candidates []*pushmeshv1.Candidate) *pushmeshv1.RankRequest {
+// request is what a compute node is told of a policy.
+func request(p *policy.Policy) *pushmeshv1.RankRequest {
 	return &pushmeshv1.RankRequest{
-		Candidates: candidates, Namespace: p.Prefix, Filter: p.Rank.GetFilter(), Diversify: p.Rank.GetDiversify(),
+		Namespace: p.Prefix, Filter: p.Rank.GetFilter(), Diversify: p.Rank.GetDiversify(),
 		Weighted: p.Rank.GetWeighted(), Expression: p.Rank.GetExpression(), Embedding: p.Rank.GetEmbedding(), Model: p.Rank.GetModel(),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/internal/candidates"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/leaks"
@@ -174,6 +175,9 @@ func (n *node) RankJob(ctx context.Context, req *meshv1.RankJobRequest) (*meshv1
 }
 
 func (n *node) RankJobs(stream grpc.BidiStreamingServer[meshv1.RankJobsRequest, meshv1.RankJobsResponse]) error {
+	if err := stream.Send(&meshv1.RankJobsResponse{TakesPacked: true}); err != nil {
+		return err
+	}
 	for {
 		req, err := stream.Recv()
 		if err != nil {
@@ -211,14 +215,20 @@ func (n *node) answer(req *meshv1.RankJobRequest) (*meshv1.RankJobResponse, erro
 	for _, p := range req.GetProfiles() {
 		profiles = append(profiles, score.Profile{Features: p.GetFeatures(), Vector: p.GetVector(), Keep: int(p.GetTopK()), Candidates: p.GetCandidates()})
 	}
-	job, err := spec.Job(req.GetRank().GetCandidates(), profiles, time.Now())
+	all := score.Candidates(req.GetRank().GetCandidates())
+	if req.GetPacked() != nil {
+		if all, err = candidates.Unpack(req.GetPacked()); err != nil {
+			return nil, err
+		}
+	}
+	job, err := spec.Job(all, profiles, time.Now())
 	for done := false; err == nil && !done; {
 		done, err = job.Step(time.Second)
 	}
 	if err != nil {
 		return nil, err
 	}
-	resp := &meshv1.RankJobResponse{}
+	resp := &meshv1.RankJobResponse{Packed: req.GetPacked().GetCount()}
 	for i := range profiles {
 		p := &meshv1.RankedPlaces{Filtered: job.Filtered(i)}
 		for _, place := range job.Places(i) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
@@ -111,7 +112,7 @@ func TestALongReaderDelaysNoAppend(t *testing.T) {
 
 // lockWaits are the lines of the server's log about waits of an application for tables and
 // transactions.
-func lockWaits(t *testing.T, server *pgtest.Server, application string) (lines string) {
+func lockWaits(t *testing.T, server *pgserver.Server, application string) (lines string) {
 	t.Helper()
 	text, err := server.Log()
 	need(t, err)
