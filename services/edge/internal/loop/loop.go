@@ -102,15 +102,6 @@ type Loop struct {
 	loopState
 }
 
-// New makes the only loop of an edge.
-func New(cfg Config) (*Loop, error) {
-	all, err := NewAll(cfg, 1)
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
-}
-
 // NewAll makes n loops that share a port; they differ in their index. It binds the port, so that
 // Addr is known; connections are taken from Start on.
 func NewAll(cfg Config, n int) ([]*Loop, error) {

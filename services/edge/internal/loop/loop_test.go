@@ -26,6 +26,15 @@ func run(t testing.TB, lim Limits) (*Loop, *upstreamtest.Mesh) {
 	return runSending(t, lim, poll.ModeAuto)
 }
 
+// single is the only loop of an edge.
+func single(cfg Config) (*Loop, error) {
+	all, err := NewAll(cfg, 1)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
 func runSending(t testing.TB, lim Limits, send SendMode) (*Loop, *upstreamtest.Mesh) {
 	t.Helper()
 	var l *Loop
@@ -38,7 +47,7 @@ func runSending(t testing.TB, lim Limits, send SendMode) (*Loop, *upstreamtest.M
 	})
 	table := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{Durable: true, ClientPublish: true}}})
 	lim.HandshakeTimeout = cmp.Or(lim.HandshakeTimeout, patience)
-	l, err := New(Config{EdgeID: "edge", Mesh: mesh, PolicyFor: table.For, Limits: lim, ListenAddr: "127.0.0.1:0", Poller: testPoller, Send: send})
+	l, err := single(Config{EdgeID: "edge", Mesh: mesh, PolicyFor: table.For, Limits: lim, ListenAddr: "127.0.0.1:0", Poller: testPoller, Send: send})
 	if err != nil {
 		t.Fatal(err)
 	}

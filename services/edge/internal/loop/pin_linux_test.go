@@ -65,7 +65,7 @@ func TestPinnedLoopsKeepToTheirCPUs(t *testing.T) {
 	if len(cpus) > 1 {
 		eventually(t, "the threads ended with their loops", func() bool { return pinnedTo(t, cpus[0]) == before })
 	}
-	if l, err := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, CPUs: []int{1<<10 - 1}}); err != nil {
+	if l, err := single(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, CPUs: []int{1<<10 - 1}}); err != nil {
 		t.Fatal(err)
 	} else if err := l.Start(t.Context()); err == nil {
 		t.Fatal("a loop runs on a CPU that is not there")
