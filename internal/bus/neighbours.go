@@ -82,7 +82,7 @@ func (n *Neighbours) run(ctx context.Context) {
 	sub, err := n.bus.conn.Subscribe(hello(mesh.Name), func(m *nats.Msg) {
 		in := &meshv1.MeshHello{}
 		if proto.Unmarshal(m.Data, in) == nil {
-			n.hear(time.Now(), mesh, in)
+			n.observe(time.Now(), mesh, in)
 		}
 	})
 	if err == nil {
@@ -122,8 +122,8 @@ func (n *Neighbours) speak(ctx context.Context, mesh meshid.Mesh) {
 	}
 }
 
-// hear notes who speaks. Another mesh is logged when it is first heard, and then once a minute.
-func (n *Neighbours) hear(now time.Time, mesh meshid.Mesh, in *meshv1.MeshHello) {
+// observe notes who speaks. Another mesh is logged when it is first heard, and then once a minute.
+func (n *Neighbours) observe(now time.Time, mesh meshid.Mesh, in *meshv1.MeshHello) {
 	theirs := meshid.Mesh{Name: in.GetMeshName(), ID: in.GetMeshId()}
 	if theirs == mesh || theirs.Check() != nil {
 		return

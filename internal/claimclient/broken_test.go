@@ -176,7 +176,7 @@ func TestOwnerChanges(t *testing.T) {
 	n.heard(t, "3 o GRANTED 5", "3 o LOST 5 NOT_HELD")
 }
 
-// What is pushed by a store that did not speak of the place last is not believed, but a reason to
+// What is pushed by a store that did not speak of the place last is not taken, but a reason to
 // ask.
 func TestPushOfAnotherStore(t *testing.T) {
 	a, b := newStore(t), newStore(t)

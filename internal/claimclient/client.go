@@ -1,7 +1,7 @@
-// Package claimclient is the side of claims of those nodes that have owners: edges and routers. It
+// Package claimclient sends the claims of clients and backends from edges and routers to stores. It
 // sends each operation to the store that owns the resource's shard, over one stream to each store,
-// and knows which connection is to be told what becomes of a place. A push that is lost is found by
-// asking again.
+// and knows which connections are notified of a claim's changes. It finds changes whose push was
+// lost by asking again.
 package claimclient
 
 import (
@@ -35,16 +35,16 @@ type Config struct {
 	Node        string
 	Incarnation uint64
 	Stores      *storeclient.Client
-	// Tell says to a connection what became of its owner's place at st.Resource, or of a resource
-	// that it watches. It is called by one goroutine at a time for a resource, in the order of what
-	// happened, never after End(conn) has returned. It must not block or call the client. st is
-	// shared: nobody may change it.
-	Tell func(conn uint64, owner string, st *wirev1.ClaimState)
-	// Timeout of an operation; Recheck is how often it is asked what a connection should know. 0:
+	// Notify sends a connection a change of its owner's place at st.Resource, or of a resource that
+	// it watches. It is called by one goroutine at a time for a resource, in the order of the
+	// changes, and never after End(conn) has returned. It must not block or call the client. st is
+	// shared and must not be changed.
+	Notify func(conn uint64, owner string, st *wirev1.ClaimState)
+	// Timeout of an operation; Recheck is how often the state of each claim is asked for again. 0:
 	// the default.
 	Timeout, Recheck time.Duration
-	// MaxUnderWay operations that have no answer yet; MaxTies pairs of a connection and an owner's
-	// place. 0: the default. What is more is OVERLOADED.
+	// MaxUnderWay is the most operations without an answer, MaxTies the most pairs of a connection
+	// and an owner's place. 0: the default. Further operations are OVERLOADED.
 	MaxUnderWay, MaxTies int
 	Log                  *slog.Logger
 	// Tier names the metrics in Registry: "edge" or "router". Without a registry there are none.
@@ -53,7 +53,7 @@ type Config struct {
 }
 
 // Client is a lifecycle.Part, safe for concurrent use. It owns a stream to each store that it has
-// asked anything, and goroutines that keep them and what is known about places fresh.
+// sent an operation to, and the goroutines that keep the streams open and the places up to date.
 type Client struct {
 	cfg      Config
 	group    *lifecycle.Group
@@ -63,7 +63,7 @@ type Client struct {
 	ties     atomic.Int64
 	underWay atomic.Int64
 	keeper   keeper
-	again    again
+	retries  retries
 	failed   failures
 
 	mu      sync.RWMutex
@@ -82,7 +82,7 @@ func New(cfg Config) *Client {
 	cfg.MaxTies = orDefault(cfg.MaxTies, DefaultMaxTies)
 	c := &Client{cfg: cfg, group: lifecycle.NewGroup(context.Background()), links: map[string]*link{}, stopped: true}
 	c.conns.init()
-	c.keeper.wake, c.again.wake, c.failed.wake = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	c.keeper.wake, c.retries.wake, c.failed.wake = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	c.metrics = newMetrics(c)
 	return c
 }
@@ -94,37 +94,38 @@ func orDefault[T int | time.Duration](v, d T) T {
 	return v
 }
 
-// Start begins to keep places fresh; it waits for no store.
+// Start begins to keep places up to date; it waits for no store.
 func (c *Client) Start(context.Context) error {
 	c.mu.Lock()
 	c.stopped = false
 	c.mu.Unlock()
 	c.group.Go("claimclient-keeper", c.keep)
 	c.group.Go("claimclient-again", c.tryAgain)
-	c.group.Go("claimclient-failed", c.tellFailures)
+	c.group.Go("claimclient-failed", c.reportFailures)
 	return nil
 }
 
-// Stop ends every stream. What is under way, and everything after it, is UNAVAILABLE.
+// Stop ends every stream. Operations under way, and all later ones, are UNAVAILABLE.
 func (c *Client) Stop(ctx context.Context) error {
 	c.mu.Lock()
 	c.stopped = true
 	c.mu.Unlock()
 	err := c.group.Stop(ctx)
-	c.again.end()
+	c.retries.end()
 	c.failed.end()
 	return err
 }
 
-// Do sends an operation to the store that has its resource, and hands done what came of it: exactly
-// once, on another goroutine, which it must not hold up. It never blocks. The client sets op's ref
-// and keeps it. Codes are those of a ClaimResult without CONFLICT; UNAVAILABLE too where ctx or the
-// time for an operation is over, OVERLOADED where too much is under way.
+// Do sends an operation to the store that owns its resource's shard, and calls done with the
+// result: exactly once, on another goroutine, which done must not block. Do never blocks. The
+// client sets m's ref and keeps m. Codes are those of a ClaimResult without CONFLICT; UNAVAILABLE
+// also if ctx or the time for an operation has ended, OVERLOADED if too many operations are under
+// way.
 //
-// With a conn, Tell tells it from the result on: of its owner's place until that ends, and after
-// KIND_WATCH of the resource while there is no such place, until KIND_LEAVE; of everything until
-// End(conn). A number of a connection is never used again. Of several connections with one owner at
-// a resource, each is told.
+// A connection (conn) is notified from the result on: of its owner's place until that ends and,
+// after KIND_WATCH, of the resource while there is no such place, until KIND_LEAVE; of everything
+// until End(conn). The number of a connection is never used again. If several connections have the
+// same owner at a resource, each is notified.
 func (c *Client) Do(ctx context.Context, m *meshv1.ClaimOp, done func(*meshv1.ClaimResult)) {
 	o := &op{client: c, m: m, shard: topic.Shard(m.GetResource()), began: time.Now(), done: done, counted: true}
 	if c.underWay.Add(1) > int64(c.cfg.MaxUnderWay) {

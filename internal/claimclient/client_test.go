@@ -82,7 +82,7 @@ func newNode(t *testing.T, cfg Config, seeds ...*store) *node {
 		addrs[i] = s.addr
 	}
 	n := &node{stores: storeclient.New(storeclient.Config{Seeds: addrs}), changed: make(chan struct{})}
-	cfg.Node, cfg.Incarnation, cfg.Stores, cfg.Tell = "edge:e1", 7, n.stores, n.tell
+	cfg.Node, cfg.Incarnation, cfg.Stores, cfg.Notify = "edge:e1", 7, n.stores, n.tell
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patience
 	}

@@ -9,35 +9,34 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// key of an entry. Without an owner it is of those who watch the resource for nobody.
+// key of an entry. Without an owner the entry has the connections that watch the resource only.
 type key struct{ resource, owner string }
 
-// bucket has what is told of the resources of one shard. Its lock comes before all others of the
-// client.
+// bucket has the entries of one shard. Its lock is taken before all others of the client.
 type bucket struct {
 	mu      sync.Mutex
 	entries map[key]*entry
 	watched map[string]map[*entry]struct{} // by resource: entries with a tie that watches
 }
 
-// entry is an owner's place at a resource, as far as this node tells anybody about it.
+// entry is an owner's place at a resource, as last sent to connections of this node.
 type entry struct {
 	key
 	shard int
 	ties  []*tie // the newest last
-	// place was told last: GRANTED or QUEUED; nil: there is none. public is what was told last
-	// while there is none.
+	// place was sent last: GRANTED or QUEUED; nil: there is none. public is the resource's state
+	// that was sent last while there is no place.
 	place, public *wirev1.ClaimState
-	since         time.Time // of place
-	unsure        bool      // whether place is so: something was sent whose outcome is unknown
-	link          *link     // that was told of a tie last
-	watching      int       // ties
-	queued        bool      // the keeper will ask
+	since         time.Time // when place was set
+	unsure        bool      // an operation was sent whose outcome is unknown, so place may be wrong
+	link          *link     // the link that a tie was sent over last
+	watching      int       // number of ties that watch
+	queued        bool      // the keeper will ask about it
 	checking      int       // operations of the keeper under way
-	again         bool      // ask once more when these are over
+	again         bool      // ask once more when these have ended
 }
 
-// tie is a connection that is told about an entry.
+// tie is a connection that is notified about an entry.
 type tie struct {
 	conn    uint64
 	bound   bool
@@ -55,7 +54,7 @@ func (e *entry) find(conn uint64) *tie {
 	return nil
 }
 
-// newest tie whose connection is there.
+// newest is the newest tie whose connection has not ended.
 func (e *entry) newest() *tie {
 	for _, t := range slices.Backward(e.ties) {
 		if !t.ended {
@@ -138,7 +137,7 @@ func (c *Client) unwatch(b *bucket, e *entry, t *tie) {
 func (c *Client) mention(shard int, m *meshv1.ClaimOp) {
 	o := &op{client: c, m: m, shard: shard, began: time.Now()}
 	if failed := c.send(o); failed != nil {
-		o.over.Store(true)
+		o.ended.Store(true)
 	}
 }
 

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// keeperTick is how exact timeouts are.
+	// keeperTick is the resolution of timeouts.
 	keeperTick = 100 * time.Millisecond
-	// checkWindow questions of the keeper are under way at most.
-	checkWindow = 2000
+	// mostChecks is the most questions of the keeper under way.
+	mostChecks = 2000
 	// laterTicks is how long a question that failed waits.
 	laterTicks = 3
 )
 
-// keeper asks the stores again what the connections should know, and tells them which are gone.
+// keeper asks stores for the current state of places, and tells them which connections are gone.
 type keeper struct {
 	wake chan struct{}
 
@@ -65,7 +65,7 @@ func (c *Client) postpone(e *entry) {
 func (k *keeper) next() []*entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	n := min(len(k.dirty), max(checkWindow-k.out, 0))
+	n := min(len(k.dirty), max(mostChecks-k.out, 0))
 	out := append([]*entry(nil), k.dirty[:n]...)
 	k.dirty = k.dirty[n:]
 	if len(k.dirty) == 0 {
@@ -90,8 +90,8 @@ func (k *keeper) nowLater() {
 	k.later = nil
 }
 
-// keep is the keeper's goroutine: it also ends operations whose time is over, and links to stores
-// that own nothing.
+// keep is the keeper's goroutine: it also ends operations that took too long, and links to stores
+// that own no shards.
 func (c *Client) keep(ctx context.Context) {
 	tick := time.NewTicker(keeperTick)
 	defer tick.Stop()
@@ -126,8 +126,8 @@ func (c *Client) sweep(ticks int, now time.Time) {
 	turn := ticks % turns
 	for s := turn * topic.Shards / turns; s < (turn+1)*topic.Shards/turns; s++ {
 		c.eachOf(s, func(e *entry) {
-			// An owner that has just been told of a grant has to take it up itself: a question
-			// would.
+			// An owner that was just notified of a grant must accept it itself: a question of the
+			// keeper would accept it.
 			if e.place == nil || now.Sub(e.since) > c.cfg.Recheck/3 {
 				c.markDirty(e)
 			}
@@ -145,7 +145,7 @@ func (c *Client) eachOf(shard int, f func(*entry)) {
 	}
 }
 
-// renewed: a store is reached by another stream than before. What it pushed in between is lost.
+// renewed asks about all entries of a store that has a new stream: pushes in between were lost.
 func (c *Client) renewed(l *link) {
 	for s := range c.shards {
 		c.eachOf(s, func(e *entry) {
@@ -176,7 +176,7 @@ func (c *Client) ownersChanged() {
 	}
 }
 
-// ask sends what has to be asked and said about an entry.
+// ask sends the questions and notices about an entry.
 func (c *Client) ask(e *entry) {
 	b := &c.shards[e.shard]
 	b.mu.Lock()
@@ -216,7 +216,7 @@ func (c *Client) askOf(e *entry, t *tie, m *meshv1.ClaimOp) {
 	}
 }
 
-// checked is the end of a question. The bucket is locked.
+// checked takes the result of a question. The bucket is locked.
 func (c *Client) checked(e *entry, r *meshv1.ClaimResult) {
 	c.keeper.count(-1)
 	e.checking--

@@ -8,15 +8,15 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// maxBatch operations leave in one message; the store takes no more.
+// maxBatch is the most operations of one message that a store takes.
 const maxBatch = 1000
 
-// link is the way to one store: operations that wait to be sent, and those without an answer. Its
-// goroutine opens a stream again and again until the store owns nothing any more.
+// link has the operations for one store that wait to be sent, and those without an answer. Its
+// goroutine opens a stream again whenever it breaks, until the store owns no shards any more.
 type link struct {
 	client *Client
 	addr   string
-	wake   chan struct{} // 1: something waits, or the link shall end
+	wake   chan struct{} // an operation waits, or the link must end
 
 	mu       sync.Mutex
 	ref      uint64
@@ -32,7 +32,7 @@ func newLink(c *Client, addr string) *link {
 	return &link{client: c, addr: addr, wake: make(chan struct{}, 1), underWay: map[uint64]*op{}}
 }
 
-// put is false where the link has ended.
+// put adds an operation, and returns false if the link has ended.
 func (l *link) put(o *op) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +49,7 @@ func (l *link) put(o *op) bool {
 	return true
 }
 
-// batch is what waits, and is as good as sent then.
+// batch takes the operations that wait, and marks them as sent.
 func (l *link) batch() *meshv1.StoreServiceClaimsRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *link) batch() *meshv1.StoreServiceClaimsRequest {
 			break
 		}
 		n++
-		if o.over.Load() {
+		if o.ended.Load() {
 			delete(l.underWay, o.m.GetRef())
 			continue
 		}
@@ -73,7 +73,7 @@ func (l *link) batch() *meshv1.StoreServiceClaimsRequest {
 	return req
 }
 
-// answered is the operation that a result is of; nil: nobody waits for it.
+// answered removes the operation that a result belongs to; nil: no operation waits for it.
 func (l *link) answered(ref uint64) *op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +89,7 @@ func (l *link) expire(now time.Time) {
 	n := 0
 	for _, ref := range l.order {
 		o := l.underWay[ref]
-		if o != nil && !o.over.Load() && !o.late(now) {
+		if o != nil && !o.ended.Load() && !o.late(now) {
 			break
 		}
 		n++
@@ -124,7 +124,7 @@ func (l *link) fail(why string, all bool) {
 	}
 }
 
-// retire has the link end once nothing is under way, unless it is used again.
+// retire ends the link once no operation is under way, unless it is used again.
 func (l *link) retire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +132,8 @@ func (l *link) retire() {
 	awake(l.wake)
 }
 
-// over reports whether a retired link has nothing more to do: it ends then.
-func (l *link) over() bool {
+// closeIfIdle closes a retired link without operations, and reports whether the link is closed.
+func (l *link) closeIfIdle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.idle && len(l.underWay) == 0 {
@@ -154,7 +154,7 @@ func (l *link) isOpen() bool {
 	return l.open
 }
 
-// close is the end: what comes afterwards is refused.
+// close ends the link: later operations are refused.
 func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true

@@ -12,10 +12,10 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// retryAfter is what callers are told to wait.
+// retryAfter is how long callers should wait before they try again.
 const retryAfter = 250 * time.Millisecond
 
-// op is an operation on its way. Its end is told once.
+// op is an operation under way. Its result is reported once.
 type op struct {
 	client *Client
 	m      *meshv1.ClaimOp
@@ -23,15 +23,15 @@ type op struct {
 	began  time.Time
 	done   func(*meshv1.ClaimResult)
 
-	tie     *tie   // of m.Conn; nil: without
-	watches bool   // it made tie watch
-	check   *entry // that the keeper asks about; nil: a caller's
+	tie     *tie   // of m.Conn; nil: the operation has none
+	watches bool   // this operation made tie watch
+	check   *entry // the entry that the keeper asks about; nil: a caller's operation
 	counted bool   // in underWay
 	moved   bool   // it was refused with CONFLICT before
 
 	link   *link // where it is; the link's lock
 	sent   bool
-	over   atomic.Bool
+	ended  atomic.Bool
 	unhook func() bool
 }
 
@@ -48,18 +48,19 @@ func (o *op) follow(ctx context.Context) {
 	})
 }
 
-// late reports whether the operation's time is over.
+// late reports whether the operation has taken too long.
 func (o *op) late(now time.Time) bool { return now.Sub(o.began) >= o.client.cfg.Timeout }
 
-// finish hands on what came of it, unless something else did before. from is the link that
-// answered, nil for what this side says; sent: a store may have done it. No bucket is locked.
+// finish reports the operation's result, unless it has ended before. from is the link that
+// answered, nil if this side ends the operation; sent: a store may have carried it out. No bucket
+// is locked.
 func (o *op) finish(from *link, r *meshv1.ClaimResult, sent bool) {
-	if !o.over.CompareAndSwap(false, true) {
+	if !o.ended.CompareAndSwap(false, true) {
 		return
 	}
 	o.release()
-	o.client.settle(o, from, r, sent)
-	o.tell(r)
+	o.client.applyResult(o, from, r, sent)
+	o.report(r)
 }
 
 func (o *op) release() {
@@ -71,7 +72,7 @@ func (o *op) release() {
 	}
 }
 
-func (o *op) tell(r *meshv1.ClaimResult) {
+func (o *op) report(r *meshv1.ClaimResult) {
 	if o.done != nil {
 		o.done(r)
 	}
@@ -79,13 +80,13 @@ func (o *op) tell(r *meshv1.ClaimResult) {
 
 // refuse ends an operation that was never sent; its bucket may be locked.
 func (c *Client) refuse(o *op, r *meshv1.ClaimResult) {
-	if !o.over.CompareAndSwap(false, true) {
+	if !o.ended.CompareAndSwap(false, true) {
 		return
 	}
 	o.release()
 	c.failed.add(func() {
-		c.settle(o, nil, r, false)
-		o.tell(r)
+		c.applyResult(o, nil, r, false)
+		o.report(r)
 	})
 }
 
@@ -97,21 +98,21 @@ func stoppedResult() *meshv1.ClaimResult {
 	return failure(wirev1.Code_CODE_UNAVAILABLE, "the node is stopping")
 }
 
-// again has operations that a store refused since another owns the shard: they are sent once more
-// after the owners were asked for.
-type again struct {
+// retries has operations that a store refused because another one owns the shard: they are sent
+// once more after the owners were asked for.
+type retries struct {
 	wake chan struct{}
 
-	mu   sync.Mutex
-	ops  []*op
-	over bool
+	mu    sync.Mutex
+	ops   []*op
+	ended bool
 }
 
 // add is false once the client has stopped.
-func (a *again) add(o *op) bool {
+func (a *retries) add(o *op) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.over {
+	if a.ended {
 		return false
 	}
 	a.ops = append(a.ops, o)
@@ -119,7 +120,7 @@ func (a *again) add(o *op) bool {
 	return true
 }
 
-func (a *again) take() []*op {
+func (a *retries) take() []*op {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ops := a.ops
@@ -127,9 +128,9 @@ func (a *again) take() []*op {
 	return ops
 }
 
-func (a *again) end() {
+func (a *retries) end() {
 	a.mu.Lock()
-	a.over = true
+	a.ended = true
 	a.mu.Unlock()
 	for _, o := range a.take() {
 		o.finish(nil, stoppedResult(), false)
@@ -141,9 +142,9 @@ func (c *Client) tryAgain(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.again.wake:
+		case <-c.retries.wake:
 		}
-		ops := c.again.take()
+		ops := c.retries.take()
 		err := c.cfg.Stores.Refreshed(ctx)
 		for _, o := range ops {
 			switch {
@@ -159,7 +160,7 @@ func (c *Client) tryAgain(ctx context.Context) {
 }
 
 func (c *Client) resend(o *op) {
-	o.m = proto.CloneOf(o.m) // whoever sent it may still look at it
+	o.m = proto.CloneOf(o.m) // the first stream may still read it
 	b := &c.shards[o.shard]
 	b.mu.Lock()
 	failed := c.send(o)
@@ -169,19 +170,19 @@ func (c *Client) resend(o *op) {
 	}
 }
 
-// failures calls back for operations that failed before they left.
+// failures reports operations that failed before they were sent.
 type failures struct {
 	wake chan struct{}
 
 	mu    sync.Mutex
 	calls []func()
-	over  bool
+	ended bool
 }
 
 func (f *failures) add(call func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.over {
+	if f.ended {
 		go call()
 		return
 	}
@@ -201,12 +202,12 @@ func (f *failures) run() {
 
 func (f *failures) end() {
 	f.mu.Lock()
-	f.over = true
+	f.ended = true
 	f.mu.Unlock()
 	f.run()
 }
 
-func (c *Client) tellFailures(ctx context.Context) {
+func (c *Client) reportFailures(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -26,7 +26,7 @@ func (l *link) run(ctx context.Context) {
 	for renewed := false; ; {
 		opened, heard := l.stream(ctx, renewed)
 		renewed = renewed || opened
-		if ctx.Err() != nil || l.over() {
+		if ctx.Err() != nil || l.closeIfIdle() {
 			return
 		}
 		if !opened {
@@ -88,7 +88,7 @@ func (l *link) write(ctx context.Context, s claimStream) {
 	for {
 		req := l.batch()
 		if len(req.GetOps()) == 0 {
-			if l.over() {
+			if l.closeIfIdle() {
 				return
 			}
 			select {
@@ -119,7 +119,7 @@ func (l *link) read(s claimStream) (heard bool) {
 			}
 		}
 		for _, p := range resp.GetPushes() {
-			l.client.pushed(l, p)
+			l.client.applyPush(l, p)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (l *link) take(o *op, r *meshv1.ClaimResult) {
 	}
 	if !o.moved {
 		o.moved = true
-		if l.client.again.add(o) {
+		if l.client.retries.add(o) {
 			return
 		}
 	}

@@ -39,16 +39,16 @@ type node struct {
 	client *Client
 	wake   chan struct{} // 1: something waits
 
-	mu       sync.Mutex
-	open     bool // there is a stream
-	packed   bool // whose node takes packed candidates
-	ref      uint64
-	waiting  []*place
-	underWay map[uint64]*place // sent or waiting
-	left     []uint64          // sent, and nobody waits for them
-	bytes    int
-	timeouts int // one after the other
-	probed   time.Time
+	mu        sync.Mutex
+	open      bool // there is a stream
+	packed    bool // the node takes packed candidates
+	ref       uint64
+	waiting   []*place
+	underWay  map[uint64]*place // sent or waiting
+	abandoned []uint64          // jobs that were sent and that no caller waits for any more
+	bytes     int
+	timeouts  int // one after the other
+	probed    time.Time
 }
 
 // place is a call at a node.
@@ -186,7 +186,7 @@ func (n *node) leave(p *place) {
 	n.remove(p)
 	n.timeouts++
 	if !slices.Contains(n.waiting, p) {
-		n.left = append(n.left, p.ref)
+		n.abandoned = append(n.abandoned, p.ref)
 		n.awake()
 	}
 }
@@ -231,7 +231,7 @@ func (n *node) stream(ctx context.Context) {
 	<-read
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.open, n.packed, n.waiting, n.left = false, false, nil, nil
+	n.open, n.packed, n.waiting, n.abandoned = false, false, nil, nil
 	for _, p := range n.underWay {
 		n.remove(p)
 		p.answer <- answer{err: broken("the connection to the compute node ended")}
@@ -263,8 +263,8 @@ func (n *node) write(ctx context.Context, s jobStream) {
 func (n *node) batch() *meshv1.RankJobsRequest {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	req := &meshv1.RankJobsRequest{Cancel: n.left}
-	n.left = nil
+	req := &meshv1.RankJobsRequest{Cancel: n.abandoned}
+	n.abandoned = nil
 	size, taken := 0, 0
 	for _, p := range n.waiting {
 		if size > 0 && size+p.form.size > maxBatch {

@@ -101,7 +101,7 @@ func (p *Pool) cancel(j *job) {
 	switch {
 	case j.answered:
 	case j.running:
-		p.tell(j, context.Cause(j.ctx))
+		p.answer(j, context.Cause(j.ctx))
 	case p.lanes[j.lane].remove(j):
 		p.finish(j, context.Cause(j.ctx))
 	}
@@ -111,11 +111,11 @@ func (p *Pool) cancel(j *job) {
 func (p *Pool) finish(j *job, err error) {
 	p.cost -= j.cost
 	p.lanes[j.lane].cost -= j.cost
-	p.tell(j, err)
+	p.answer(j, err)
 }
 
-// tell answers a job that was not answered yet.
-func (p *Pool) tell(j *job, err error) {
+// answer answers a job that was not answered yet.
+func (p *Pool) answer(j *job, err error) {
 	if j.answered {
 		return
 	}

@@ -182,7 +182,7 @@ func binary(name string, a, b code) (code, bool) {
 		if !okX || !okY {
 			return code{}, false
 		}
-		return code{bool: settled(x, y, name == operators.LogicalOr)}, true
+		return code{bool: shortCircuit(x, y, name == operators.LogicalOr)}, true
 	case operators.Add, operators.Subtract, operators.Multiply, operators.Divide, operators.Modulo:
 		return arithmetic(name, a, b)
 	case operators.Equals:
@@ -201,9 +201,9 @@ func binary(name string, a, b code) (code, bool) {
 	return code{}, false
 }
 
-// settled is x || y where by is true and x && y where it is false. One side that equals by is
+// shortCircuit is x || y where by is true and x && y where it is false. One side that equals by is
 // enough, whatever the other is.
-func settled(x, y func(*Input) bool, by bool) func(*Input) bool {
+func shortCircuit(x, y func(*Input) bool, by bool) func(*Input) bool {
 	return func(in *Input) bool {
 		before := in.bad
 		in.bad = false

@@ -34,19 +34,19 @@ func TestWhatIsLate(t *testing.T) {
 		{"replaced", func(m *Memory) { m.Replaced(begin, "a", 1) }, time.Hour, false, true},
 		{"replaced just now by one that is gone", func(m *Memory) { m.Replaced(begin, "a", 1) }, silence - 1, true, true},
 		{"replaced long ago by one that is gone", func(m *Memory) { m.Replaced(begin, "a", 1) }, silence, true, false},
-		{"said goodbye", func(m *Memory) { m.Left(begin, "a", 1) }, time.Hour, true, true},
-		{"replaced, then said goodbye", func(m *Memory) { m.Replaced(begin, "a", 1); m.Left(begin, "a", 1) }, time.Hour, true, true},
+		{"said goodbye", func(m *Memory) { m.Departed(begin, "a", 1) }, time.Hour, true, true},
+		{"replaced, then said goodbye", func(m *Memory) { m.Replaced(begin, "a", 1); m.Departed(begin, "a", 1) }, time.Hour, true, true},
 		{"silent, and back", func(m *Memory) { m.Quiet(begin, "a", 1) }, 0, true, false},
 		{"silent, and another came", func(m *Memory) { m.Quiet(begin, "a", 1) }, time.Hour, false, true},
 		{"another id", func(m *Memory) { m.Replaced(begin, "b", 1) }, 0, false, false},
 		{"another process", func(m *Memory) { m.Replaced(begin, "a", 2) }, 0, false, false},
 		{"one of the last", func(m *Memory) {
-			for i := range uint64(kept) {
+			for i := range uint64(mostFormer) {
 				m.Replaced(begin, "a", i+1)
 			}
 		}, 0, false, true},
 		{"before the last", func(m *Memory) {
-			for i := range uint64(kept + 1) {
+			for i := range uint64(mostFormer + 1) {
 				m.Replaced(begin, "a", i+1)
 			}
 		}, 0, false, false},
@@ -96,11 +96,11 @@ func TestTwins(t *testing.T) {
 func TestTheMemoryIsBounded(t *testing.T) {
 	m := &Memory{}
 	for i := range 3 * mostIDs {
-		for n := range uint64(2 * kept) {
+		for n := range uint64(2 * mostFormer) {
 			m.Replaced(begin, fmt.Sprint(i), n)
 		}
 	}
-	if len(m.ids) > mostIDs || len(m.ids["0"]) > kept || cap(m.ids[fmt.Sprint(3*mostIDs-1)]) > 2*kept {
+	if len(m.ids) > mostIDs || len(m.ids["0"]) > mostFormer || cap(m.ids[fmt.Sprint(3*mostIDs-1)]) > 2*mostFormer {
 		t.Errorf("%d ids", len(m.ids))
 	}
 }

@@ -37,9 +37,9 @@ type Bus interface {
 // Clock is a lifecycle.Part, safe for concurrent use. Between beats it goes on by the monotonic
 // clock; before the first one it is this machine's.
 type Clock struct {
-	bus   Bus
-	began time.Time // where monotonic times begin
-	leave func()
+	bus         Bus
+	began       time.Time // where monotonic times begin
+	unsubscribe func()
 
 	// offset is the database's time less the monotonic one, in microseconds; 0: it is not known.
 	offset atomic.Int64
@@ -54,24 +54,24 @@ func New(b Bus) *Clock { return &Clock{bus: b, began: time.Now()} }
 
 // Start begins to listen.
 func (c *Clock) Start(context.Context) error {
-	leave, err := c.bus.Subscribe(bus.StoreBeat, pending, func(data []byte, _ func([]byte) error) {
+	unsubscribe, err := c.bus.Subscribe(bus.StoreBeat, pending, func(data []byte, _ func([]byte) error) {
 		b := &meshv1.StoreBeat{}
 		if proto.Unmarshal(data, b) == nil && b.GetTime() > 0 {
-			c.hear(time.Now(), b.GetTime())
+			c.observe(time.Now(), b.GetTime())
 		}
 	})
-	c.leave = leave
+	c.unsubscribe = unsubscribe
 	return err
 }
 
 // Stop ends that.
 func (c *Clock) Stop(context.Context) error {
-	c.leave()
+	c.unsubscribe()
 	return nil
 }
 
-// hear takes in that a store said the database's time, in Unix microseconds.
-func (c *Clock) hear(now time.Time, said uint64) {
+// observe takes the database's time from a beat, in Unix microseconds.
+func (c *Clock) observe(now time.Time, said uint64) {
 	offset := int64(said) - now.Sub(c.began).Microseconds()
 	c.mu.Lock()
 	defer c.mu.Unlock()

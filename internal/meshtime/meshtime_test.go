@@ -17,7 +17,7 @@ func TestAClockGoesByTheDatabase(t *testing.T) {
 		if now := c.began; apart(c, now, now) > 0 {
 			t.Errorf("before a store has said anything the time is %v, not the machine's %v", c.At(now), now)
 		}
-		c.hear(c.began, micros(c.began.Add(-wrong)))
+		c.observe(c.began, micros(c.began.Add(-wrong)))
 		for _, later := range []time.Duration{0, time.Second, time.Hour} {
 			if now := c.began.Add(later); apart(c, now, now.Add(-wrong)) > time.Millisecond {
 				t.Errorf("a clock that is %v wrong says %v at %v", wrong, c.At(now), now.Add(-wrong))
@@ -36,7 +36,7 @@ func TestAClockIsNotMovedByLateBeats(t *testing.T) {
 	now := c.began
 	step := func(d, late time.Duration) {
 		now = now.Add(d)
-		c.hear(now, micros(now.Add(-late)))
+		c.observe(now, micros(now.Add(-late)))
 		if apart(c, now, now) > time.Millisecond {
 			t.Fatalf("%v after the beginning the time is %v wrong", now.Sub(c.began), apart(c, now, now))
 		}
@@ -57,11 +57,11 @@ func TestAClockIsNotMovedByLateBeats(t *testing.T) {
 func TestAClockFollowsTheDatabase(t *testing.T) {
 	c := New(nil)
 	now := c.began
-	c.hear(now, micros(now.Add(-time.Minute)))
+	c.observe(now, micros(now.Add(-time.Minute)))
 	for _, ahead := range []time.Duration{0, time.Minute, -time.Minute} {
 		for range 20 {
 			now = now.Add(500 * time.Millisecond)
-			c.hear(now, micros(now.Add(ahead)))
+			c.observe(now, micros(now.Add(ahead)))
 		}
 		if d := apart(c, now, now.Add(ahead)); d > time.Millisecond {
 			t.Errorf("%v wrong, ten seconds after the database was set to be %v ahead", d, ahead)

@@ -192,7 +192,7 @@ type link struct {
 
 func (p *Proxy) serve(client net.Conn, made *attempt) {
 	l := &link{proxy: p, attempt: made}
-	defer func() { l.over(time.Now()) }()
+	defer func() { l.end(time.Now()) }()
 	defer p.drop(client)
 	server, err := p.wire.Dial(context.Background(), "tcp", p.target)
 	if err != nil {
@@ -214,8 +214,8 @@ func (p *Proxy) serve(client net.Conn, made *attempt) {
 	<-back
 }
 
-// over says when the connection was made, or given up.
-func (l *link) over(at time.Time) {
+// end says when the connection was made, or given up.
+func (l *link) end(at time.Time) {
 	l.made.Do(func() {
 		l.proxy.mu.Lock()
 		defer l.proxy.mu.Unlock()
@@ -238,7 +238,7 @@ func (l *link) fromServer(b []byte) {
 	l.tail = append(l.tail, b...)
 	l.tail = l.tail[max(0, len(l.tail)-len(readyForQuery)-1):]
 	if bytes.HasPrefix(l.tail, readyForQuery) {
-		l.over(time.Now())
+		l.end(time.Now())
 		l.answered()
 	}
 }

@@ -208,7 +208,7 @@ func TestWatchRefusesByASetThatIsOutOfDate(t *testing.T) {
 	now := time.Unix(1000, 0)
 	look := func(after time.Duration, known bool) {
 		t.Helper()
-		w.judge(now.Add(after))
+		w.refuseIfStale(now.Add(after))
 		if (w.Check() == nil) != known || (w.Table().Refuses("orders/1") == nil) != known {
 			t.Fatalf("after %v: %v", after, w.Check())
 		}

@@ -18,29 +18,29 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// refreshEvery is the pace of asking while stores say with every beat which version there is.
+// refreshEvery is how often the store is asked while the beats of stores tell the version.
 const refreshEvery = 5 * time.Second
 
-// pollEvery is the pace while no beat says so: it bounds how long a change stays unseen without
-// NATS.
+// pollEvery is how often it is asked without beats: it bounds how long a change stays unseen
+// without NATS.
 const pollEvery = 500 * time.Millisecond
 
 // beatsWithin is how old the last beat may be; they come every 500 ms.
 const beatsWithin = 1500 * time.Millisecond
 
-// Until the namespaces are known, and while they are known to be out of date, they are asked for at
-// a pace that goes from the first to the second.
+// Until the namespaces are known, and while they are known to be out of date, the time between two
+// questions grows from the first to the second.
 const (
 	retryFirst = 10 * time.Millisecond
 	retryEvery = 250 * time.Millisecond
 )
 
-// firstWithin is how long Start waits for the namespaces. A process that does not get them so soon
-// runs, refuses, and is not ready.
+// firstWithin is how long Start waits for the namespaces. A process that has none by then runs,
+// refuses every topic, and is not ready.
 const firstWithin = time.Second
 
-// staleAfter is how long a newer set may be named, and not be had, before what is known here is too
-// old to go by.
+// staleAfter is how long a newer version may exist without this process having it, before the known
+// one is too old to be used.
 const staleAfter = 5 * time.Second
 
 // askTimeout bounds one question to the store, askPeersTimeout one to another process.
@@ -66,34 +66,35 @@ type Bus interface {
 // Watch holds the policies that apply now. It is a lifecycle.Part, safe for concurrent use; it owns
 // one goroutine and its NATS subscriptions.
 //
-// It begins with a table that refuses every topic: to treat a durable topic as an ephemeral one
-// loses messages, and so a process takes nothing before it knows the namespaces. The store tells
-// them; where none answers, any process of the mesh that knows them does. What is known stays known
+// It begins with a table that refuses every topic: treating a durable topic as an ephemeral one
+// loses messages, so a process takes nothing before it knows the namespaces. It asks a store for
+// them and, if none answers, any process of the mesh that knows them. Once known they stay known
 // without a store.
 type Watch struct {
-	from  Lister
-	bus   Bus // nil: by the clock alone
-	log   *slog.Logger
-	rules []Rule // a namespace that breaks one is not understood
-	kick  chan struct{}
-	set   atomic.Pointer[set] // nil: the namespaces are not known yet
-	table atomic.Pointer[Table]
-	heard atomic.Int64 // when a beat named a version last, Unix time in nanoseconds
+	from     Lister
+	bus      Bus // nil: the store is asked at intervals
+	log      *slog.Logger
+	rules    []Rule // a namespace that breaks one is not understood
+	kick     chan struct{}
+	set      atomic.Pointer[set] // nil: the namespaces are not known yet
+	table    atomic.Pointer[Table]
+	lastBeat atomic.Int64 // when the last beat with a version came, Unix time in nanoseconds
 	// named is the highest version that a beat has named since the database answered last.
 	named atomic.Uint64
 	first chan struct{} // closed once set is there
 	node  string        // what others ask for this process by (bus.Node)
-	// since when named is above the version of set; zero: it is not. Of the goroutine alone
-	behind time.Time
-	group  *lifecycle.Group
-	leave  []func()
+	// staleSince is when named rose above the version of set; zero: it is not above. Used by the
+	// goroutine only.
+	staleSince  time.Time
+	group       *lifecycle.Group
+	unsubscribe []func()
 
 	mu       sync.Mutex
 	onChange []func(*Table)
-	// version of table, once all of onChange have had it; 0: it refuses everything
+	// applied is the version of table, once all of onChange have it; 0: it refuses everything
 	applied uint64
 	changed chan struct{} // closed and replaced with each table
-	asking  []question    // of others, not answered yet
+	asking  []question    // questions of other processes that are not answered yet
 }
 
 // set is all namespaces as they were at a version. It is never changed.
@@ -161,8 +162,8 @@ func (w *Watch) CheckUnderstood() error {
 	return errors.Join(errs...)
 }
 
-// Register adds the version of the namespaces that this process goes by, so that whoever changes
-// them sees who has the change.
+// Register adds a metric for the version of the namespaces that this process uses, so that an
+// operator sees which processes have a change.
 func (w *Watch) Register(tier string, reg prometheus.Registerer) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pushmesh_" + tier + "_namespaces_version", Help: "Version of the namespaces that this process uses; 0: it does not know them yet.",
@@ -174,7 +175,7 @@ func (w *Watch) Register(tier string, reg prometheus.Registerer) {
 	}))
 }
 
-// Refresh asks the store soon.
+// Refresh has the store asked soon.
 func (w *Watch) Refresh() {
 	select {
 	case w.kick <- struct{}{}:
@@ -182,12 +183,12 @@ func (w *Watch) Refresh() {
 	}
 }
 
-// Start begins to watch, and waits a second at most for the namespaces: whoever starts after this
-// part serves at once where there is a store.
+// Start begins to watch, and waits a second at most for the namespaces, so that parts which start
+// after this one serve at once if there is a store.
 func (w *Watch) Start(ctx context.Context) error {
 	if w.bus != nil {
 		if err := w.listen(); err != nil {
-			w.left()
+			w.unsubscribeAll()
 			return err
 		}
 		w.bus.OnGap(w.Refresh)
@@ -209,27 +210,27 @@ func (w *Watch) listen() error {
 	for subject, handle := range map[string]func(data []byte, respond func([]byte) error){
 		bus.NamespacesChanged:    func([]byte, func([]byte) error) { w.Refresh() },
 		bus.StoreBeat:            func(data []byte, _ func([]byte) error) { w.beat(data) },
-		bus.NamespacesAt(w.node): w.settled,
+		bus.NamespacesAt(w.node): w.answerWhenApplied,
 	} {
-		leave, err := w.bus.Subscribe(subject, 1024, handle)
+		unsubscribe, err := w.bus.Subscribe(subject, 1024, handle)
 		if err != nil {
 			return err
 		}
-		w.leave = append(w.leave, leave)
+		w.unsubscribe = append(w.unsubscribe, unsubscribe)
 	}
 	return nil
 }
 
-func (w *Watch) left() {
-	for _, leave := range w.leave {
-		leave()
+func (w *Watch) unsubscribeAll() {
+	for _, unsubscribe := range w.unsubscribe {
+		unsubscribe()
 	}
 }
 
 // Stop ends the watch; the table stays.
 func (w *Watch) Stop(ctx context.Context) error {
 	err := w.group.Stop(ctx) // which adds to leave
-	w.left()
+	w.unsubscribeAll()
 	return err
 }
 
@@ -253,7 +254,7 @@ func (w *Watch) run(ctx context.Context) {
 		if err := w.ask(ctx); err != nil && ctx.Err() == nil {
 			w.log.Debug("refreshing the namespaces failed", "error", err)
 		}
-		w.judge(time.Now())
+		w.refuseIfStale(time.Now())
 		if w.current() {
 			timer.Reset(pollEvery)
 			retry = retryFirst
@@ -264,14 +265,14 @@ func (w *Watch) run(ctx context.Context) {
 	}
 }
 
-// beat hears which version a store knows of: word of a change that was lost is made up for.
+// beat takes the version that a store knows, which makes up for a lost notice of a change.
 func (w *Watch) beat(data []byte) {
 	b := &meshv1.StoreBeat{}
 	if proto.Unmarshal(data, b) != nil || b.GetNamespacesVersion() == 0 {
 		return
 	}
-	w.heard.Store(time.Now().UnixNano())
-	w.name(b.GetNamespacesVersion())
+	w.lastBeat.Store(time.Now().UnixNano())
+	w.noteVersion(b.GetNamespacesVersion())
 }
 
 // current reports whether the namespaces are known, and no beat has named newer ones.
@@ -280,20 +281,20 @@ func (w *Watch) current() bool {
 	return s != nil && s.version >= w.named.Load()
 }
 
-// due reports whether the store is asked again without any reason to: seldom while beats come that
-// would give one.
+// due reports whether the store is asked again without a sign of a change: seldom while beats
+// arrive, which would be such a sign.
 func (w *Watch) due(now, asked time.Time) bool {
-	silent := w.bus == nil || !w.bus.Connected() || now.Sub(time.Unix(0, w.heard.Load())) > beatsWithin
+	silent := w.bus == nil || !w.bus.Connected() || now.Sub(time.Unix(0, w.lastBeat.Load())) > beatsWithin
 	return silent || !w.current() || now.Sub(asked) >= refreshEvery
 }
 
-// ask asks the store, and where none answers the other processes.
+// ask asks the store and, if none answers, the other processes.
 func (w *Watch) ask(ctx context.Context) error {
 	named := w.named.Load()
 	resp, err := w.askStore(ctx)
 	if err == nil {
-		// What the database says now counts, though a beat named more: it was restored since, or
-		// the beat was of another mesh.
+		// The database's answer applies even if a beat had a higher version: the database was
+		// restored since then, or the beat was from another mesh.
 		w.named.CompareAndSwap(named, 0)
 		if s := w.set.Load(); s == nil || resp.GetVersion() != s.version {
 			w.take(resp)
@@ -304,7 +305,7 @@ func (w *Watch) ask(ctx context.Context) error {
 	if err2 != nil {
 		return errors.Join(err, err2)
 	}
-	// A process that missed a change must not pass what it knows on to one that has heard of the
+	// A process that missed a change must not pass old namespaces on to one that knows of the
 	// change.
 	if resp.GetVersion() > w.Version() && resp.GetVersion() >= w.named.Load() {
 		w.take(resp)
@@ -318,8 +319,8 @@ func (w *Watch) askStore(ctx context.Context) (*meshv1.ListNamespacesResponse, e
 	return w.from.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{HaveVersion: w.Version()})
 }
 
-// askPeers asks one of the processes that know the namespaces. Asked again and again by all who
-// reach no store, they agree on the newest set that one of them has.
+// askPeers asks one of the processes that know the namespaces. As all processes without a store
+// repeat it, they agree on the newest version that one of them has.
 func (w *Watch) askPeers(ctx context.Context) (*meshv1.ListNamespacesResponse, error) {
 	if w.bus == nil {
 		return nil, errors.New("no other process can be asked")
@@ -340,12 +341,12 @@ func (w *Watch) askPeers(ctx context.Context) (*meshv1.ListNamespacesResponse, e
 	return resp, nil
 }
 
-// answer tells another process what is known here.
+// answer sends the namespaces that this process knows to another one.
 func (w *Watch) answer(data []byte, respond func([]byte) error) {
 	req := &meshv1.ListNamespacesRequest{}
 	s := w.set.Load()
 	if proto.Unmarshal(data, req) != nil || w.Check() != nil {
-		return // who asks asks another one
+		return // the other process asks again
 	}
 	resp := &meshv1.ListNamespacesResponse{Version: s.version}
 	if s.version > req.GetHaveVersion() {
@@ -375,27 +376,28 @@ func (w *Watch) take(resp *meshv1.ListNamespacesResponse) {
 	if w.bus == nil {
 		return
 	}
-	leave, err := w.bus.Serve(bus.Namespaces, bus.NamespacesKnown, 64, w.answer)
+	unsubscribe, err := w.bus.Serve(bus.Namespaces, bus.NamespacesKnown, 64, w.answer)
 	if err != nil {
 		w.log.Warn("other processes can't ask this one for the namespaces", "error", err)
 		return
 	}
-	w.leave = append(w.leave, leave)
+	w.unsubscribe = append(w.unsubscribe, unsubscribe)
 }
 
-// judge has every topic refused once a newer set has been named for too long, until it is had.
-func (w *Watch) judge(now time.Time) {
+// refuseIfStale refuses every topic once a newer version has existed for too long, until this
+// process has it.
+func (w *Watch) refuseIfStale(now time.Time) {
 	s := w.set.Load()
 	switch {
 	case s == nil:
 	case w.current():
-		w.behind = time.Time{}
+		w.staleSince = time.Time{}
 		if w.Table() != s.table {
 			w.apply(s.table, s.version)
 		}
-	case w.behind.IsZero():
-		w.behind = now
-	case now.Sub(w.behind) >= staleAfter && w.Check() == nil:
+	case w.staleSince.IsZero():
+		w.staleSince = now
+	case now.Sub(w.staleSince) >= staleAfter && w.Check() == nil:
 		why := fmt.Sprintf("the namespaces known here are out of date: version %d, and stores have had %d for %v", s.version, w.named.Load(), staleAfter)
 		w.log.Error("every topic is refused", "reason", why)
 		w.apply(Unknown(why), 0)
@@ -416,5 +418,5 @@ func (w *Watch) apply(table *Table, version uint64) {
 	close(w.changed)
 	w.changed = make(chan struct{})
 	w.mu.Unlock()
-	w.answerSettled()
+	w.answerApplied()
 }

@@ -145,13 +145,13 @@ func (c *Client) latest() string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	best := ""
-	for addr, at := range c.heard {
-		if best == "" || at.After(c.heard[best]) {
+	for addr, at := range c.lastAnswer {
+		if best == "" || at.After(c.lastAnswer[best]) {
 			best = addr
 		}
 	}
 	for _, addr := range owners {
-		if at, ok := c.heard[addr]; ok && c.heard[best].Sub(at) < c.waits.silent {
+		if at, ok := c.lastAnswer[addr]; ok && c.lastAnswer[best].Sub(at) < c.waits.silent {
 			return addr
 		}
 	}

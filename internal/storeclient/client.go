@@ -49,10 +49,10 @@ type Client struct {
 	mu     sync.RWMutex
 	owners [topic.Shards]string // "": none
 	// by address: the last answer to Owners, or when it became an owner
-	heard   map[string]time.Time
-	foreign map[string]error // by address: why a known store's last answer was not believed
-	changed chan struct{}    // closed at the next change of owners
-	waiting []chan struct{}  // closed at the end of the next round that begins
+	lastAnswer map[string]time.Time
+	foreign    map[string]error // by address: why a known store's last answer was not believed
+	changed    chan struct{}    // closed at the next change of owners
+	waiting    []chan struct{}  // closed at the end of the next round that begins
 }
 
 // New makes a client that knows no owner yet.
@@ -64,14 +64,14 @@ func New(cfg Config) *Client {
 		cfg.Mesh = meshid.New("")
 	}
 	return &Client{
-		cfg:     cfg,
-		waits:   defaultWaits,
-		kick:    make(chan struct{}, 1),
-		group:   lifecycle.NewGroup(context.Background()),
-		dials:   newDials(append(cfg.Mesh.DialOptions(), cfg.DialOptions...)),
-		heard:   map[string]time.Time{},
-		foreign: map[string]error{},
-		changed: make(chan struct{}),
+		cfg:        cfg,
+		waits:      defaultWaits,
+		kick:       make(chan struct{}, 1),
+		group:      lifecycle.NewGroup(context.Background()),
+		dials:      newDials(append(cfg.Mesh.DialOptions(), cfg.DialOptions...)),
+		lastAnswer: map[string]time.Time{},
+		foreign:    map[string]error{},
+		changed:    make(chan struct{}),
 	}
 }
 
@@ -151,7 +151,7 @@ func (c *Client) Silent(addr string) bool {
 }
 
 // silent: c.mu is held.
-func (c *Client) silent(addr string) bool { return time.Since(c.heard[addr]) > c.waits.silent }
+func (c *Client) silent(addr string) bool { return time.Since(c.lastAnswer[addr]) > c.waits.silent }
 
 // whyUnowned is the most likely reason why a shard has no owner. Stores give up their shards where
 // the database does not confirm that they own them.
@@ -161,7 +161,7 @@ func (c *Client) whyUnowned() string {
 	if slices.ContainsFunc(c.owners[:], func(addr string) bool { return addr != "" }) {
 		return "another store is about to take it over"
 	}
-	for addr := range c.heard {
+	for addr := range c.lastAnswer {
 		if !c.silent(addr) {
 			return "stores answer and own no shards, as they do while their database is away"
 		}

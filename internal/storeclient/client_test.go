@@ -423,7 +423,7 @@ func TestASilentOwnerIsRefusedForAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.mu.Lock()
-	c.heard[a.addr] = time.Now().Add(-c.waits.silent - time.Second)
+	c.lastAnswer[a.addr] = time.Now().Add(-c.waits.silent - time.Second)
 	c.mu.Unlock()
 	_, _, err := c.Owner(0)
 	if e := code.From(err); e == nil || e.Code != wirev1.Code_CODE_UNAVAILABLE || e.RetryAfter == 0 || !c.Silent(a.addr) || c.Check() == nil || c.CheckAny() == nil {

@@ -153,7 +153,7 @@ func (c *Client) note(addr string, foreign error) error {
 		if _, known := c.cfg.Mesh.Mesh(); known {
 			delete(c.foreign, addr)
 		}
-		c.heard[addr] = time.Now()
+		c.lastAnswer[addr] = time.Now()
 		return nil
 	}
 	if was := c.foreign[addr]; was == nil || was.Error() != foreign.Error() {
@@ -192,14 +192,15 @@ func (c *Client) take(owners [topic.Shards]string) {
 	}
 	c.owners = owners
 	known, now := c.known(), time.Now()
-	for addr := range c.heard {
+	for addr := range c.lastAnswer {
 		if !known[addr] {
-			delete(c.heard, addr)
+			delete(c.lastAnswer, addr)
 		}
 	}
 	for _, addr := range owners {
-		if addr != "" && c.heard[addr].IsZero() { // known by hearsay: it has not been asked yet
-			c.heard[addr] = now
+		if addr != "" && c.lastAnswer[addr].IsZero() {
+			// known by hearsay: it has not been asked yet
+			c.lastAnswer[addr] = now
 		}
 	}
 	close(c.changed)

@@ -40,7 +40,7 @@ func (nd *node[V]) with(filter string) int {
 	is, plus, exact := 1, 0, 0
 	if nd != nil {
 		next, is = nd.child(level), nd.met()
-		plus, exact = nd.behind()
+		plus, exact = nd.mostBelow()
 	}
 	behind := 1
 	switch {
@@ -55,8 +55,8 @@ func (nd *node[V]) with(filter string) int {
 	return 1 + plus + max(exact, behind)
 }
 
-// behind is the most that a match meets behind "+", and behind any other level.
-func (nd *node[V]) behind() (plus, exact int) {
+// mostBelow is the most that a match meets below the level "+", and below any other level.
+func (nd *node[V]) mostBelow() (plus, exact int) {
 	if nd.below == nil {
 		return 0, 0
 	}
@@ -79,7 +79,7 @@ func (nd *node[V]) weigh(level string, was, is int) {
 		nd.below, nd.meets = nil, 0
 		return
 	}
-	plus, exact := nd.behind()
+	plus, exact := nd.mostBelow()
 	nd.meets = int32(1 + plus + exact)
 }
 

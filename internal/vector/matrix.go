@@ -114,7 +114,7 @@ type heap []Scored
 func (h *heap) offer(scores []float32, from, k int) {
 	i := 0
 	for ; i < len(scores) && len(*h) < k; i++ {
-		*h = append(*h, Scored{from + i, behind(scores[i])})
+		*h = append(*h, Scored{from + i, nanLast(scores[i])})
 		if len(*h) == k {
 			h.build()
 		}
@@ -132,8 +132,8 @@ func (h *heap) offer(scores []float32, from, k int) {
 	}
 }
 
-// behind has NaN count as minus infinity.
-func behind(s float32) float32 {
+// nanLast returns minus infinity for NaN, so that it comes last.
+func nanLast(s float32) float32 {
 	if s != s {
 		return float32(math.Inf(-1))
 	}

@@ -90,7 +90,7 @@ func TestDotsAndTopK(t *testing.T) {
 				if one := out[p*c.n+i]; one != s && s == s {
 					t.Fatalf("%+v: row %d, profile %d: %v, not %v", c, i, p, one, s)
 				}
-				want = append(want, Scored{i, behind(s)})
+				want = append(want, Scored{i, nanLast(s)})
 			}
 			slices.SortStableFunc(want, func(a, b Scored) int { return cmp.Compare(b.Score, a.Score) })
 			if want = want[:min(c.k, c.n)]; !slices.Equal(got[p], want) {

@@ -209,7 +209,7 @@ func (e *Edge) rank(belongs *meshid.Identity) {
 func (e *Edge) claim(began uint64) {
 	e.claims = handover.New(e.mesh.Post)
 	e.claimers = claimclient.New(claimclient.Config{
-		Node: "edge:" + e.settings.ID, Incarnation: began, Stores: e.stores, Tell: e.claims.Tell, Log: e.tel.Log, Tier: "edge", Registry: e.tel.Registry,
+		Node: "edge:" + e.settings.ID, Incarnation: began, Stores: e.stores, Notify: e.claims.Notify, Log: e.tel.Log, Tier: "edge", Registry: e.tel.Registry,
 	})
 	e.claims.Use(e.claimers)
 }

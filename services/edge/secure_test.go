@@ -137,8 +137,8 @@ func TestClientCertificates(t *testing.T) {
 func TestSettingsOfTLS(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"one key for each certificate": {TLSCerts: []string{"a", "b"}, TLSKeys: []string{"a"}},
-		"need --tls-cert":            {TLSRequired: true},
-		"must be 1.2 or 1.3":            {TLSMinVersion: "1.1"},
+		"need --tls-cert":              {TLSRequired: true},
+		"must be 1.2 or 1.3":           {TLSMinVersion: "1.1"},
 	} {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

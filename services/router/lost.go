@@ -51,7 +51,7 @@ func newLostEdges(cfg lostConfig) *lostEdges {
 	})}
 }
 
-func (l *lostEdges) tell(e interest.Edge, connections uint32) {
+func (l *lostEdges) publish(e interest.Edge, connections uint32) {
 	topic := events.Disconnect.Topic()
 	if first := l.cfg.routers()[0].ID; first != l.cfg.router && !l.cfg.durable(topic) {
 		return

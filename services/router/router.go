@@ -106,7 +106,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		compute    = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: append(belongs.DialOptions(), tel.DialOption())})
 		checks     = &health.Checks{}
 		known      = nodes.New(mesh, time.Now)
-		namespaces = api.NewNamespace(stores, stores, known, watch.Settle)
+		namespaces = api.NewNamespace(stores, stores, known, watch.AwaitVersion)
 		claimed    = claims.New(claims.Config{
 			RouterID: s.ID, Incarnation: began, Stores: stores, Caller: publish.Caller, MaxPerCaller: s.CallerClaims, MaxWatches: s.ClaimWatches,
 			Client: claimclient.Config{Log: tel.Log}, Registry: tel.Registry,
@@ -187,7 +187,7 @@ func (r *Router) addresses() (grpc, http string) {
 	return grpc, settings.Reach(r.HTTPAddr(), grpc)
 }
 
-func (r *Router) edgeLost(e interest.Edge, connections uint32) { r.lost.tell(e, connections) }
+func (r *Router) edgeLost(e interest.Edge, connections uint32) { r.lost.publish(e, connections) }
 
 // Routers is every live router of the mesh that this one knows of, itself included, by id.
 func (r *Router) Routers() []peers.Router { return r.peers.Routers() }

@@ -303,7 +303,7 @@ func (c *core) build(owner backend.Owner) {
 		Owner: owner, Databases: watched, Place: place, Shards: log, Bus: c.bus, Able: beat.check, Log: c.tel.Log, About: c.about(owner, policies),
 		Registry: c.tel.Registry,
 	})
-	tell := newTeller(c.bus, owner, policies, c.tel)
+	tell := newEventPublisher(c.bus, owner, policies, c.tel)
 	keeper := housekeeping.New(housekeeping.Config{
 		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Ages: c.clock.Check, Expired: tell.expired,
 		Folds: c.settings.DBFold, Now: c.clock.Now, Log: c.tel.Log, Registry: c.tel.Registry,

@@ -306,7 +306,7 @@ func wrongMoves(t *testing.T, move mover, home, other string) {
 		want string
 	}{
 		{move, []string{"--shards", "7", "--to", "c"}, `there is no database "c"`},
-		{move, []string{"--shards", "1000-1024", "--to", "b"}, "numbered 0 to 1023"},
+		{move, []string{"--shards", "1000-1024", "--to", "b"}, "shards are numbered 0 to 1023"},
 		{move, []string{"--shards", "9-8", "--to", "b"}, "shards 9 to 8"},
 		{move, []string{"--shards", "seven", "--to", "b"}, "seven"},
 		{move, []string{"--shards", "7"}, "--to"},

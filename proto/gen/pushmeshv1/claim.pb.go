@@ -27,11 +27,11 @@ type AcquireRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	Owner    string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Of the hold, from its grant on; 0: the policy's ttl. At most the policy's max_ttl.
+	// How long the hold lasts, from its grant on; 0: the policy's ttl. At most the policy's max_ttl.
 	Ttl *durationpb.Duration `protobuf:"bytes,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// 0 to 9: the line of a higher one goes first.
+	// Priority, 0 to 9: claims of a higher one are granted first.
 	Priority uint32 `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
-	// Leave the line after so long; 0: the policy's max_wait.
+	// Leave the line after this time; 0: the policy's max_wait.
 	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	// Don't wait: HELD_BY_OTHER instead of QUEUED.
 	NoWait        bool `protobuf:"varint,6,opt,name=no_wait,json=noWait,proto3" json:"no_wait,omitempty"`
@@ -160,7 +160,7 @@ type RenewRequest struct {
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	Owner    string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	Token    uint64                 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
-	// 0: as it was acquired.
+	// How long the hold lasts from now on; 0: as it was acquired.
 	Ttl           *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -273,7 +273,7 @@ type ReleaseRequest struct {
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	Owner    string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	Token    uint64                 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
-	// Who has it next, before anybody who waits; empty: the next in line. It need not wait for it, and has offer_ttl (told by push) or wait_ttl to take it up.
+	// The owner that gets the resource next, before all others in the line; empty: the next in line. It need not be in the line, and must accept the grant within offer_ttl (if it is pushed) or wait_ttl.
 	Successor     string `protobuf:"bytes,4,opt,name=successor,proto3" json:"successor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -480,7 +480,7 @@ func (x *LeaveResponse) GetState() *wirev1.ClaimState {
 type CheckRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	// Empty: nobody's place, the resource alone.
+	// Empty: only the resource, no owner's place.
 	Owner         string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -577,7 +577,7 @@ func (x *CheckResponse) GetState() *wirev1.ClaimState {
 type WatchRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	// Empty: nobody's place, the resource alone.
+	// Empty: only the resource, no owner's place.
 	Owner         string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -673,10 +673,10 @@ func (x *WatchResponse) GetState() *wirev1.ClaimState {
 
 type ClaimServiceListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// This resource alone; empty: every one whose name begins with prefix.
+	// Only this resource; empty: all whose names begin with prefix.
 	Resource string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	Prefix   string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// Places of a page; 0: 100; 1,000 at most.
+	// Most places of a page; 0: 100; 1,000 at most.
 	Limit uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// From the last answer.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -744,7 +744,7 @@ func (x *ClaimServiceListRequest) GetPageToken() string {
 
 type ClaimServiceListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of a resource: holders first, then the line in its order. Resources are in no particular order.
+	// For each resource the holders first, then the line in its order. Resources are in no particular order.
 	Places []*ClaimPlace `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"`
 	// Empty: that was the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -801,19 +801,19 @@ type ClaimPlace struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	Owner    string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// 0: it waits.
+	// Fencing token of the hold; 0: the owner waits.
 	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
-	// In the line, 1 is next; 0: it holds.
+	// Position in the line, 1 is next; 0: the owner holds the resource.
 	Position uint32 `protobuf:"varint,4,opt,name=position,proto3" json:"position,omitempty"`
-	// As asked for; 10: it was named as a successor.
+	// As in Acquire; 10: the owner was named as a successor.
 	Priority uint32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
-	// When it came, was granted (0: not), and ends by itself: the hold, or the wait (0: it does not).
+	// When the claim arrived, when it was granted (0: it was not), and when the hold or the wait ends by itself (0: it does not).
 	JoinedAt  uint64 `protobuf:"fixed64,6,opt,name=joined_at,json=joinedAt,proto3" json:"joined_at,omitempty"`
 	GrantedAt uint64 `protobuf:"fixed64,7,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
 	ExpiresAt uint64 `protobuf:"fixed64,8,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// Granted, and not taken up so far.
+	// Granted, and not accepted yet.
 	Offered bool `protobuf:"varint,9,opt,name=offered,proto3" json:"offered,omitempty"`
-	// Where the owner is told: "edge:" or "router:" and an id; empty: it polls, or its connection is gone.
+	// The node that notifies the owner: "edge:" or "router:" and an id; empty: the owner polls, or its connection is gone.
 	Node          string `protobuf:"bytes,10,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -922,28 +922,28 @@ func (x *ClaimPlace) GetNode() string {
 // ClaimPolicy says how resources of a namespace are claimed. Zero values mean the default given.
 type ClaimPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many may hold a resource at a time, default 1, at most 1,000. Fewer than hold now: they keep it.
+	// How many owners may hold a resource at a time, default 1, at most 1,000. If it is lowered, present holders keep it.
 	Holders uint32 `protobuf:"varint,1,opt,name=holders,proto3" json:"holders,omitempty"`
-	// Of a hold that names none, default 30 s; and the longest that may be named, default 1 h, at most 366 days. The shortest is 1 s.
+	// TTL of a hold whose request has none, default 30 s; and the longest TTL of a request, default 1 h, at most 366 days. The shortest is 1 s.
 	Ttl    *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	MaxTtl *durationpb.Duration `protobuf:"bytes,3,opt,name=max_ttl,json=maxTtl,proto3" json:"max_ttl,omitempty"`
 	// The longest that a hold may last, however often it is renewed; 0: no limit.
 	MaxHold *durationpb.Duration `protobuf:"bytes,4,opt,name=max_hold,json=maxHold,proto3" json:"max_hold,omitempty"`
-	// The longest that one may wait; 0: no limit.
+	// The longest time in the line; 0: no limit.
 	MaxWait *durationpb.Duration `protobuf:"bytes,5,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	// How many may wait for a resource, default 10,000, at most 100,000.
+	// How many owners may wait for a resource, default 10,000, at most 100,000.
 	MaxWaiting uint32 `protobuf:"varint,6,opt,name=max_waiting,json=maxWaiting,proto3" json:"max_waiting,omitempty"`
-	// A subscriber whose connection ended keeps its place for so long; default 10 s.
+	// How long a subscriber keeps its place after its connection ended; default 10 s.
 	Grace *durationpb.Duration `protobuf:"bytes,7,opt,name=grace,proto3" json:"grace,omitempty"`
-	// An owner that polls and was not heard of for so long loses its place in the line; default 15 s.
+	// How long an owner that polls keeps its place in the line without a call; default 15 s.
 	WaitTtl *durationpb.Duration `protobuf:"bytes,8,opt,name=wait_ttl,json=waitTtl,proto3" json:"wait_ttl,omitempty"`
-	// A grant that was told by push passes on when it is not taken up in this time; default 2 s. One who polls has wait_ttl.
+	// A pushed grant that is not accepted within this time goes to the next owner; default 2 s. An owner that polls has wait_ttl.
 	OfferTtl *durationpb.Duration `protobuf:"bytes,9,opt,name=offer_ttl,json=offerTtl,proto3" json:"offer_ttl,omitempty"`
-	// Clients may claim over their connection. Backends may in any case.
+	// Clients may claim over their connection. Backends may always.
 	Clients bool `protobuf:"varint,10,opt,name=clients,proto3" json:"clients,omitempty"`
-	// The highest priority that a client may ask for.
+	// The highest priority that a client may use.
 	MaxClientPriority uint32 `protobuf:"varint,11,opt,name=max_client_priority,json=maxClientPriority,proto3" json:"max_client_priority,omitempty"`
-	// What is asked before a grant; unset: nothing.
+	// The service that is called before a grant; unset: none.
 	Prepare       *ClaimPrepare `protobuf:"bytes,12,opt,name=prepare,proto3" json:"prepare,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1063,8 +1063,8 @@ func (x *ClaimPolicy) GetPrepare() *ClaimPrepare {
 	return nil
 }
 
-// ClaimPrepare is a call that gets a resource ready for who is next, before it is told of the grant: Acquire is answered QUEUED, GRANTED is pushed. A call that fails or is late
-// costs the owner its place (LOST, UNAVAILABLE), and the next is tried.
+// ClaimPrepare is a call that prepares a resource for the next owner, before the owner gets the grant: Acquire is answered QUEUED, GRANTED is pushed. If a call fails or is late,
+// the owner loses its place (LOST, UNAVAILABLE), and the next one is tried.
 type ClaimPrepare struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "http://…" or "https://…": a POST of a PrepareRequest as JSON, answered 2xx. "grpc://host:port": PrepareService there.
@@ -1132,7 +1132,7 @@ type PrepareRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	Owner    string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// That the grant will have.
+	// The token that the grant will have.
 	Token         uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

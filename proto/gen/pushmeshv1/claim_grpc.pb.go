@@ -33,26 +33,26 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // ClaimService gives out resources that only so many may hold at a time (one, unless the policy says otherwise), first come, first served. A
-// resource is any name that could be a topic; it exists while somebody holds it or waits for it. What may be done with it is in the policy of its
+// resource is any name that could be a topic; it exists while an owner holds it or waits for it. What may be done with it is in the policy of its
 // namespace (ClaimPolicy). An owner is any name of 1 to 255 bytes; those of subscribers are as SessionService has users. Every operation of one owner
-// on one resource may be repeated: it answers with what is so now.
+// on one resource may be repeated: the answer has the current state.
 type ClaimServiceClient interface {
-	// Acquire answers at once: GRANTED with a fencing token, or QUEUED with a position. Who holds or waits already has its present place again. RESOURCE_EXHAUSTED, reason
+	// Acquire answers at once: GRANTED with a fencing token, or QUEUED with a position. An owner that holds or waits already gets its present place. RESOURCE_EXHAUSTED, reason
 	// OVERLOADED: the line is full.
 	Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (*AcquireResponse, error)
-	// Renew begins the TTL of a hold anew, as far as the policy's max_hold lets it. FAILED_PRECONDITION, reason NOT_HELD: the token is not that of a hold any more.
+	// Renew begins the TTL of a hold again, within the policy's max_hold. FAILED_PRECONDITION, reason NOT_HELD: the hold of this token has ended.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
-	// Release ends the hold of a token and tells apart: RELEASED; FREE, nobody holds it; HELD_BY_OTHER. With the last two, code is NOT_HELD.
+	// Release ends the hold of a token. It answers RELEASED; FREE, if no owner holds the resource; or HELD_BY_OTHER. With the last two, code is NOT_HELD.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
-	// Leave gives a place in the line up, also one that was granted and not taken up: RELEASED. A hold that was taken up stays: GRANTED.
+	// Leave gives up a place in the line, also one that was granted and not accepted: RELEASED. An accepted hold stays: GRANTED.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
-	// Check says what is so. To whom waits it proves that the owner is still there, and a grant that it tells is taken up.
+	// Check answers with the current state. It proves that an owner in the line is still there, and accepts a grant that it answers with.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
-	// Watch tells the state, and every change of it. With an owner, that of its place; while the stream lasts the owner need not Check, but it has offer_ttl to
-	// take a grant up by Renew. The stream of an owner without a place, or of nobody, tells of FREE and HELD_BY_OTHER, at most ten times a second. It ends with SLOW_CONSUMER
-	// where the caller does not keep up and with DRAINING where the router stops.
+	// Watch sends the state, and every change of it. With an owner, the state of its place; while the stream lasts the owner need not Check, but it must accept
+	// a grant by Renew within offer_ttl. Without an owner, or if it has no place, the stream sends FREE and HELD_BY_OTHER, at most ten times a second. It ends with SLOW_CONSUMER
+	// if the caller does not keep up, and with DRAINING if the router is stopping.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
-	// List tells who holds and who waits.
+	// List answers with the holders and the lines.
 	List(ctx context.Context, in *ClaimServiceListRequest, opts ...grpc.CallOption) (*ClaimServiceListResponse, error)
 }
 
@@ -148,26 +148,26 @@ func (c *claimServiceClient) List(ctx context.Context, in *ClaimServiceListReque
 // for forward compatibility.
 //
 // ClaimService gives out resources that only so many may hold at a time (one, unless the policy says otherwise), first come, first served. A
-// resource is any name that could be a topic; it exists while somebody holds it or waits for it. What may be done with it is in the policy of its
+// resource is any name that could be a topic; it exists while an owner holds it or waits for it. What may be done with it is in the policy of its
 // namespace (ClaimPolicy). An owner is any name of 1 to 255 bytes; those of subscribers are as SessionService has users. Every operation of one owner
-// on one resource may be repeated: it answers with what is so now.
+// on one resource may be repeated: the answer has the current state.
 type ClaimServiceServer interface {
-	// Acquire answers at once: GRANTED with a fencing token, or QUEUED with a position. Who holds or waits already has its present place again. RESOURCE_EXHAUSTED, reason
+	// Acquire answers at once: GRANTED with a fencing token, or QUEUED with a position. An owner that holds or waits already gets its present place. RESOURCE_EXHAUSTED, reason
 	// OVERLOADED: the line is full.
 	Acquire(context.Context, *AcquireRequest) (*AcquireResponse, error)
-	// Renew begins the TTL of a hold anew, as far as the policy's max_hold lets it. FAILED_PRECONDITION, reason NOT_HELD: the token is not that of a hold any more.
+	// Renew begins the TTL of a hold again, within the policy's max_hold. FAILED_PRECONDITION, reason NOT_HELD: the hold of this token has ended.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
-	// Release ends the hold of a token and tells apart: RELEASED; FREE, nobody holds it; HELD_BY_OTHER. With the last two, code is NOT_HELD.
+	// Release ends the hold of a token. It answers RELEASED; FREE, if no owner holds the resource; or HELD_BY_OTHER. With the last two, code is NOT_HELD.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
-	// Leave gives a place in the line up, also one that was granted and not taken up: RELEASED. A hold that was taken up stays: GRANTED.
+	// Leave gives up a place in the line, also one that was granted and not accepted: RELEASED. An accepted hold stays: GRANTED.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
-	// Check says what is so. To whom waits it proves that the owner is still there, and a grant that it tells is taken up.
+	// Check answers with the current state. It proves that an owner in the line is still there, and accepts a grant that it answers with.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
-	// Watch tells the state, and every change of it. With an owner, that of its place; while the stream lasts the owner need not Check, but it has offer_ttl to
-	// take a grant up by Renew. The stream of an owner without a place, or of nobody, tells of FREE and HELD_BY_OTHER, at most ten times a second. It ends with SLOW_CONSUMER
-	// where the caller does not keep up and with DRAINING where the router stops.
+	// Watch sends the state, and every change of it. With an owner, the state of its place; while the stream lasts the owner need not Check, but it must accept
+	// a grant by Renew within offer_ttl. Without an owner, or if it has no place, the stream sends FREE and HELD_BY_OTHER, at most ten times a second. It ends with SLOW_CONSUMER
+	// if the caller does not keep up, and with DRAINING if the router is stopping.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
-	// List tells who holds and who waits.
+	// List answers with the holders and the lines.
 	List(context.Context, *ClaimServiceListRequest) (*ClaimServiceListResponse, error)
 	mustEmbedUnimplementedClaimServiceServer()
 }
@@ -392,7 +392,7 @@ const (
 //
 // PrepareService is what ClaimPrepare calls: its users implement it.
 type PrepareServiceClient interface {
-	// Prepare gets a resource ready for an owner; any error refuses it. It may be called again with the same token.
+	// Prepare prepares a resource for an owner; any error refuses it. It may be called again with the same token.
 	Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareResponse, error)
 }
 
@@ -420,7 +420,7 @@ func (c *prepareServiceClient) Prepare(ctx context.Context, in *PrepareRequest, 
 //
 // PrepareService is what ClaimPrepare calls: its users implement it.
 type PrepareServiceServer interface {
-	// Prepare gets a resource ready for an owner; any error refuses it. It may be called again with the same token.
+	// Prepare prepares a resource for an owner; any error refuses it. It may be called again with the same token.
 	Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error)
 	mustEmbedUnimplementedPrepareServiceServer()
 }

@@ -27,7 +27,7 @@ type DeadLetter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows in order of arrival.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The message, where it was published.
+	// Topic, epoch and seq of the message.
 	Topic     string            `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
 	Epoch     uint64            `protobuf:"fixed64,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Seq       uint64            `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -40,12 +40,12 @@ type DeadLetter struct {
 	From        string `protobuf:"bytes,10,opt,name=from,proto3" json:"from,omitempty"`
 	// ATTEMPTS_EXHAUSTED or EXPIRED.
 	Reason wirev1.Code `protobuf:"varint,11,opt,name=reason,proto3,enum=pushmesh.wire.v1.Code" json:"reason,omitempty"`
-	// Deliveries tried, over all connections.
+	// Deliveries tried, on all connections together.
 	Attempts uint32 `protobuf:"varint,12,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// Whose session gave it up.
+	// User and name of the session that gave it up.
 	User    string `protobuf:"bytes,13,opt,name=user,proto3" json:"user,omitempty"`
 	Session string `protobuf:"bytes,14,opt,name=session,proto3" json:"session,omitempty"`
-	// When; Unix time in microseconds.
+	// When it was given up; Unix time in microseconds.
 	At            uint64 `protobuf:"fixed64,15,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -190,7 +190,7 @@ type DeadLetterServiceListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Filter on the topic; empty: all.
 	Filter string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// 100 by default, 1,000 at most; a page of large letters may have fewer.
+	// 100 by default, 1,000 at most; a page of large dead letters may have fewer.
 	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -303,7 +303,7 @@ func (x *DeadLetterServiceListResponse) GetNextPageToken() string {
 
 type DeadLetterServiceReplayRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Either ids, 1,000 at most, or filter: every letter that is there when the call begins and whose topic matches ("#" is every one).
+	// Either ids, 1,000 at most, or filter: every dead letter that exists when the call begins and whose topic matches ("#" matches all).
 	Ids           []uint64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	Filter        string   `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -357,7 +357,7 @@ func (x *DeadLetterServiceReplayRequest) GetFilter() string {
 type DeadLetterServiceReplayResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Replayed uint64                 `protobuf:"varint,1,opt,name=replayed,proto3" json:"replayed,omitempty"`
-	// Letters that could not be published and stay; the first 100.
+	// Dead letters that could not be published and are kept; the first 100.
 	Failures      []*DeadLetterFailure `protobuf:"bytes,2,rep,name=failures,proto3" json:"failures,omitempty"`
 	Failed        uint64               `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -28,14 +28,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// DeadLetterService looks after messages that sessions and groups gave up: at max_attempts, or at their TTL.
+// DeadLetterService lists, replays and discards messages that sessions and groups gave up: at max_attempts, or at the end of their TTL.
 type DeadLetterServiceClient interface {
-	// List pages through dead letters, the oldest first.
+	// List returns pages of dead letters, the oldest first.
 	List(ctx context.Context, in *DeadLetterServiceListRequest, opts ...grpc.CallOption) (*DeadLetterServiceListResponse, error)
-	// Replay publishes letters to the topics they came from, for every subscriber, as new messages with their old id and no TTL, and
-	// removes them. A letter is published once, however often and by how many it is replayed: the commit that publishes it removes it.
+	// Replay publishes dead letters to the topics they came from, for every subscriber, as new messages with their old id and no TTL, and
+	// removes them. A dead letter is published once, however often it is replayed: the commit that publishes it removes it.
 	Replay(ctx context.Context, in *DeadLetterServiceReplayRequest, opts ...grpc.CallOption) (*DeadLetterServiceReplayResponse, error)
-	// Discard removes letters for good.
+	// Discard removes dead letters for good.
 	Discard(ctx context.Context, in *DeadLetterServiceDiscardRequest, opts ...grpc.CallOption) (*DeadLetterServiceDiscardResponse, error)
 }
 
@@ -81,14 +81,14 @@ func (c *deadLetterServiceClient) Discard(ctx context.Context, in *DeadLetterSer
 // All implementations must embed UnimplementedDeadLetterServiceServer
 // for forward compatibility.
 //
-// DeadLetterService looks after messages that sessions and groups gave up: at max_attempts, or at their TTL.
+// DeadLetterService lists, replays and discards messages that sessions and groups gave up: at max_attempts, or at the end of their TTL.
 type DeadLetterServiceServer interface {
-	// List pages through dead letters, the oldest first.
+	// List returns pages of dead letters, the oldest first.
 	List(context.Context, *DeadLetterServiceListRequest) (*DeadLetterServiceListResponse, error)
-	// Replay publishes letters to the topics they came from, for every subscriber, as new messages with their old id and no TTL, and
-	// removes them. A letter is published once, however often and by how many it is replayed: the commit that publishes it removes it.
+	// Replay publishes dead letters to the topics they came from, for every subscriber, as new messages with their old id and no TTL, and
+	// removes them. A dead letter is published once, however often it is replayed: the commit that publishes it removes it.
 	Replay(context.Context, *DeadLetterServiceReplayRequest) (*DeadLetterServiceReplayResponse, error)
-	// Discard removes letters for good.
+	// Discard removes dead letters for good.
 	Discard(context.Context, *DeadLetterServiceDiscardRequest) (*DeadLetterServiceDiscardResponse, error)
 	mustEmbedUnimplementedDeadLetterServiceServer()
 }

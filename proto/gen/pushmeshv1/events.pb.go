@@ -23,18 +23,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Event is what happened in the mesh: the payload of a message of a topic under $events/. Which kind is published where is said with each.
+// Event is the payload of a message of a topic under $events/. The comment of each kind names its topic.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When it happened, by the clock of who saw it.
+	// When it happened, by the clock of the source.
 	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
-	// Id of the edge, store or router that saw it.
+	// Id of the edge, store or router that published it.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	// Random, of the source's process: another one says that the source was started again.
+	// Random number of the source's process: it changes when the source is restarted.
 	Incarnation uint64 `protobuf:"fixed64,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Counts the events that the source's process sent, whatever their kind. An event may come twice: then source, incarnation and number are the same.
 	Number uint64 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"`
-	// Events of this kind that the source's process has dropped so far. Where it grows between two events of a source, some are missing in between.
+	// Events of this kind that the source's process has dropped so far. If it grows between two events of a source, some are missing in between.
 	Lost uint64 `protobuf:"varint,5,opt,name=lost,proto3" json:"lost,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
@@ -255,7 +255,7 @@ type Event_DeadLetter struct {
 }
 
 type Event_EdgeLost struct {
-	// $events/disconnect: it stands for those of the edge's connections.
+	// $events/disconnect, instead of an event for each of the edge's connections.
 	EdgeLost *EventEdgeLost `protobuf:"bytes,17,opt,name=edge_lost,json=edgeLost,proto3,oneof"`
 }
 
@@ -294,10 +294,10 @@ type EventConnection struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	ConnectionId uint64                 `protobuf:"fixed64,1,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
 	ClientId     string                 `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// Whose session it holds; empty: it holds none.
+	// The user and name of its session; empty: it has none.
 	User    string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	Session string `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
-	// A router's, for a backend that consumes through SubscribeService.
+	// The connection is a router's, for a backend that consumes through SubscribeService.
 	Backend       bool `protobuf:"varint,5,opt,name=backend,proto3" json:"backend,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -368,11 +368,11 @@ func (x *EventConnection) GetBackend() bool {
 	return false
 }
 
-// EventConnect: a connection was told Welcome.
+// EventConnect: a connection got its Welcome.
 type EventConnect struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Connection *EventConnection       `protobuf:"bytes,1,opt,name=connection,proto3" json:"connection,omitempty"`
-	// It goes on with a session that was there.
+	// It resumed an existing session.
 	Resumed       bool `protobuf:"varint,2,opt,name=resumed,proto3" json:"resumed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -428,7 +428,7 @@ type EventDisconnect struct {
 	Connection *EventConnection       `protobuf:"bytes,1,opt,name=connection,proto3" json:"connection,omitempty"`
 	// OK: the client ended it, or it broke.
 	Code wirev1.Code `protobuf:"varint,2,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
-	// For people, as the client was told.
+	// Text for people, as sent to the client.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -485,7 +485,7 @@ func (x *EventDisconnect) GetReason() string {
 	return ""
 }
 
-// EventSubscribe: a subscription was told Subscribed.
+// EventSubscribe: a subscription got its Subscribed.
 type EventSubscribe struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Connection *EventConnection       `protobuf:"bytes,1,opt,name=connection,proto3" json:"connection,omitempty"`
@@ -555,7 +555,7 @@ func (x *EventSubscribe) GetAck() bool {
 	return false
 }
 
-// EventUnsubscribe: a subscription was told Unsubscribed. Those that end with their connection are not told of.
+// EventUnsubscribe: a subscription got its Unsubscribed. There is none for subscriptions that end with their connection.
 type EventUnsubscribe struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Connection *EventConnection       `protobuf:"bytes,1,opt,name=connection,proto3" json:"connection,omitempty"`
@@ -711,7 +711,7 @@ func (x *EventDelivered) GetGroup() string {
 	return ""
 }
 
-// EventSessionExpired: nobody held the session for its TTL, and it was deleted.
+// EventSessionExpired: the session was not attached for its TTL, and was deleted.
 type EventSessionExpired struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
@@ -769,14 +769,14 @@ type EventDeadLetter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For DeadLetterService.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Of the message, where it was published.
+	// Topic, epoch and seq of the message.
 	Topic string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
 	Epoch uint64 `protobuf:"fixed64,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Seq   uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	// ATTEMPTS_EXHAUSTED or EXPIRED.
 	Reason   wirev1.Code `protobuf:"varint,5,opt,name=reason,proto3,enum=pushmesh.wire.v1.Code" json:"reason,omitempty"`
 	Attempts uint32      `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// Whose session gave it up, as in DeadLetter.
+	// User and name of the session that gave it up, as in DeadLetter.
 	User          string `protobuf:"bytes,7,opt,name=user,proto3" json:"user,omitempty"`
 	Session       string `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -869,8 +869,8 @@ func (x *EventDeadLetter) GetSession() string {
 	return ""
 }
 
-// EventSlowConsumer: a connection takes less than is sent to it, and what waits for it has reached a part of what may: of bytes or of messages, whichever is
-// nearer to its bound. It is told at 50 and at 80 per cent, again once there was less than half of that in between, and for one connection every 10 s at most.
+// EventSlowConsumer: a connection takes less than is sent to it, and its send queue has reached a part of its bound: in bytes or in messages, whichever is
+// nearer to its bound. It is sent at 50 and at 80 per cent, again only after the queue was below half of that, and for one connection every 10 s at most.
 type EventSlowConsumer struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Connection *EventConnection       `protobuf:"bytes,1,opt,name=connection,proto3" json:"connection,omitempty"`
@@ -940,13 +940,13 @@ func (x *EventSlowConsumer) GetQueuedBytes() uint64 {
 	return 0
 }
 
-// EventEdgeLost: an edge fell silent, or came back as another process, without saying goodbye. A router is the source.
+// EventEdgeLost: an edge became silent, or was restarted, without draining. A router is the source.
 type EventEdgeLost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Edge  string                 `protobuf:"bytes,1,opt,name=edge,proto3" json:"edge,omitempty"`
 	// Random, of the edge's process.
 	EdgeIncarnation uint64 `protobuf:"fixed64,2,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
-	// As the edge said last, at most a second before.
+	// As in the edge's last beat, at most a second before.
 	Connections   uint32 `protobuf:"varint,3,opt,name=connections,proto3" json:"connections,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1003,11 +1003,11 @@ func (x *EventEdgeLost) GetConnections() uint32 {
 	return 0
 }
 
-// EventLost: events of one kind that were dropped since the last event of this sort, by the first reason.
+// EventLost: events of one kind that were dropped since the last EventLost of the kind, by the first reason.
 type EventLost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Count uint64                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
-	// QUEUE_FULL: more than the source could hold; else why a router refused them for good.
+	// QUEUE_FULL: the source's queue was full; otherwise the code with which a router refused them for good.
 	Code          wirev1.Code `protobuf:"varint,2,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

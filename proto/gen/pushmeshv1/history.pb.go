@@ -24,7 +24,7 @@ const (
 type ReadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// 0: whichever epoch the topic has now. Another one that is gone answers EPOCH_CHANGED.
+	// 0: the topic's present epoch. EPOCH_CHANGED if the topic has another one.
 	Epoch uint64 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// 0 and 1 are the same.
 	FromSeq uint64 `protobuf:"varint,3,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
@@ -305,7 +305,7 @@ type TopicHead struct {
 	Epoch uint64                 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Highest seq; 0: nothing was ever published.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Lowest seq still retained; seq + 1 where none is.
+	// Lowest seq that is still retained; seq + 1 if none is.
 	Oldest        uint64 `protobuf:"varint,4,opt,name=oldest,proto3" json:"oldest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -192,7 +192,7 @@ func (x *RebalanceRequest) GetWithin() *durationpb.Duration {
 
 type RebalanceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// That are told to go in that time.
+	// Number of connections that are sent elsewhere in that time.
 	Connections   uint64 `protobuf:"varint,1,opt,name=connections,proto3" json:"connections,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -240,7 +240,7 @@ type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Tier  Tier                   `protobuf:"varint,1,opt,name=tier,proto3,enum=pushmesh.v1.Tier" json:"tier,omitempty"`
 	Id    string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// Random, of the node's process: another one says that the node was started again.
+	// Random number of the node's process: it changes when the node is restarted.
 	Incarnation uint64 `protobuf:"fixed64,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Of the program; empty: it was not built with one, or is older than this message.
 	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
@@ -253,14 +253,14 @@ type Node struct {
 	HttpAddress string `protobuf:"bytes,7,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
 	// Of subscribers (edges).
 	Connections uint32 `protobuf:"varint,8,opt,name=connections,proto3" json:"connections,omitempty"`
-	// It stops, or hands over what it has.
+	// The node is stopping, or sends its connections or shards to others.
 	Draining bool  `protobuf:"varint,9,opt,name=draining,proto3" json:"draining,omitempty"`
 	Ready    Ready `protobuf:"varint,10,opt,name=ready,proto3,enum=pushmesh.v1.Ready" json:"ready,omitempty"`
-	// The node's clock when it spoke last and the router's clock when that came, Unix time in microseconds; 0: not known. Their difference is the
-	// node's skew against the router, less the way there. For a node that was asked, heard_at lies halfway between question and answer.
+	// The node's clock at its last beat and the router's clock when that arrived, Unix time in microseconds; 0: not known. Their difference is the
+	// node's skew against the router, less the time of the transfer. For a node that was asked, heard_at lies halfway between question and answer.
 	Clock   uint64 `protobuf:"fixed64,11,opt,name=clock,proto3" json:"clock,omitempty"`
 	HeardAt uint64 `protobuf:"fixed64,12,opt,name=heard_at,json=heardAt,proto3" json:"heard_at,omitempty"`
-	// Why a node that the router was told of, or heard before, is not heard; its id may be empty then. Empty: it is heard.
+	// Why the router gets no beats or answers of a node that it knows; the node's id may be empty then. Empty: there is no problem.
 	Problem string `protobuf:"bytes,13,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Shards owned (stores).
 	Shards        uint32 `protobuf:"varint,14,opt,name=shards,proto3" json:"shards,omitempty"`

@@ -27,15 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// MeshService tells what a mesh consists of.
+// MeshService lists the nodes of a mesh.
 type MeshServiceClient interface {
-	// Nodes lists every node of every tier, as the router that is asked knows them: from what they say of themselves over NATS every second
-	// or more often, and from compute nodes by asking those that this router was told of. One that falls silent without a word is listed for
+	// Nodes lists every node of every tier, as the called router knows them: from their beats over NATS every second
+	// or more often, and compute nodes by asking those of the router's --computes. A node that becomes silent without draining is listed for
 	// five minutes more, with a problem.
 	Nodes(ctx context.Context, in *MeshServiceNodesRequest, opts ...grpc.CallOption) (*MeshServiceNodesResponse, error)
-	// Rebalance has one edge tell a share of its connections to go elsewhere (GoAway, DRAINING), spread over a time. It answers at once; the edge goes on taking
-	// connections. Which ones are told is chosen at random. Another call for the same edge takes the place of what is left of the one before.
-	// NOT_FOUND: no such edge is alive. CONFLICT: it drains already, or there is no other that could take them.
+	// Rebalance makes one edge send a share of its connections elsewhere (GoAway, DRAINING), spread over a time. It answers at once; the edge still accepts
+	// connections. The connections are chosen at random. A second call for the same edge replaces what an earlier one has not done yet.
+	// NOT_FOUND: no such edge is alive. CONFLICT: it is draining already, or there is no other edge that could take them.
 	Rebalance(ctx context.Context, in *RebalanceRequest, opts ...grpc.CallOption) (*RebalanceResponse, error)
 }
 
@@ -71,15 +71,15 @@ func (c *meshServiceClient) Rebalance(ctx context.Context, in *RebalanceRequest,
 // All implementations must embed UnimplementedMeshServiceServer
 // for forward compatibility.
 //
-// MeshService tells what a mesh consists of.
+// MeshService lists the nodes of a mesh.
 type MeshServiceServer interface {
-	// Nodes lists every node of every tier, as the router that is asked knows them: from what they say of themselves over NATS every second
-	// or more often, and from compute nodes by asking those that this router was told of. One that falls silent without a word is listed for
+	// Nodes lists every node of every tier, as the called router knows them: from their beats over NATS every second
+	// or more often, and compute nodes by asking those of the router's --computes. A node that becomes silent without draining is listed for
 	// five minutes more, with a problem.
 	Nodes(context.Context, *MeshServiceNodesRequest) (*MeshServiceNodesResponse, error)
-	// Rebalance has one edge tell a share of its connections to go elsewhere (GoAway, DRAINING), spread over a time. It answers at once; the edge goes on taking
-	// connections. Which ones are told is chosen at random. Another call for the same edge takes the place of what is left of the one before.
-	// NOT_FOUND: no such edge is alive. CONFLICT: it drains already, or there is no other that could take them.
+	// Rebalance makes one edge send a share of its connections elsewhere (GoAway, DRAINING), spread over a time. It answers at once; the edge still accepts
+	// connections. The connections are chosen at random. A second call for the same edge replaces what an earlier one has not done yet.
+	// NOT_FOUND: no such edge is alive. CONFLICT: it is draining already, or there is no other edge that could take them.
 	Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error)
 	mustEmbedUnimplementedMeshServiceServer()
 }

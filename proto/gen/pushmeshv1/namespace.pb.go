@@ -26,9 +26,9 @@ const (
 type RankPolicy_Rest int32
 
 const (
-	// What is not among the best follows behind them, without a score.
+	// Messages that are not among the best follow them, without a score.
 	RankPolicy_REST_DELIVER RankPolicy_Rest = 0
-	// It is not delivered: RANKED_OUT.
+	// They are not delivered: RANKED_OUT.
 	RankPolicy_REST_SKIP RankPolicy_Rest = 1
 )
 
@@ -71,18 +71,18 @@ func (RankPolicy_Rest) EnumDescriptor() ([]byte, []int) {
 	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{2, 0}
 }
 
-// Namespace is a topic prefix (whole levels) with a policy; the longest prefix wins.
-// The namespace "default" holds the policy of topics that no prefix covers.
+// Namespace is a topic prefix (whole levels) with a policy; the longest prefix that covers a topic applies.
+// The namespace "default" has the policy of topics that no prefix covers.
 type Namespace struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Prefix string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	Policy *Policy                `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Grows with every change; set by the store.
 	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
-	// Came with the mesh; may be changed, not deleted.
+	// Exists in every mesh; it may be changed, but not deleted.
 	Builtin bool `protobuf:"varint,4,opt,name=builtin,proto3" json:"builtin,omitempty"`
-	// Set by the store: why it does not understand the policy, which a newer version of it wrote. Topics of such a namespace are refused
-	// (UNAVAILABLE) by whoever reads this. Put refuses it.
+	// Set by the store if it does not understand the policy, which a newer version wrote: the reason. Topics of such a namespace are refused
+	// with UNAVAILABLE. Put refuses this field.
 	NotUnderstood string `protobuf:"bytes,5,opt,name=not_understood,json=notUnderstood,proto3" json:"not_understood,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -163,9 +163,9 @@ type Policy struct {
 	AckTimeout *durationpb.Duration `protobuf:"bytes,3,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
 	// Redeliveries on one connection, default 2.
 	MaxRedeliveries *uint32 `protobuf:"varint,4,opt,name=max_redeliveries,json=maxRedeliveries,proto3,oneof" json:"max_redeliveries,omitempty"`
-	// Over all connections; then the dead-letter topic. Default 16.
+	// Attempts on all connections together; then the message is a dead letter. Default 16.
 	MaxAttempts uint32 `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	// Where dead letters are copied to. Default $dead/{prefix}, which is also taken while the topic named is ephemeral.
+	// Topic that dead letters are copied to. Default $dead/{prefix}, which is also used while the named topic is ephemeral.
 	DeadLetterTopic string          `protobuf:"bytes,6,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`
 	Overflow        wirev1.Overflow `protobuf:"varint,7,opt,name=overflow,proto3,enum=pushmesh.wire.v1.Overflow" json:"overflow,omitempty"`
 	Presence        bool            `protobuf:"varint,8,opt,name=presence,proto3" json:"presence,omitempty"`
@@ -181,7 +181,7 @@ type Policy struct {
 	DedupeWindow *durationpb.Duration `protobuf:"bytes,13,opt,name=dedupe_window,json=dedupeWindow,proto3" json:"dedupe_window,omitempty"`
 	// How subscriptions with rank_top_k are served; unset: they are refused.
 	Rank *RankPolicy `protobuf:"bytes,14,opt,name=rank,proto3" json:"rank,omitempty"`
-	// How resources with this prefix are claimed; unset: by backends alone, as an empty ClaimPolicy says.
+	// How resources with this prefix are claimed; unset: by backends only, as with an empty ClaimPolicy.
 	Claims *ClaimPolicy `protobuf:"bytes,15,opt,name=claims,proto3" json:"claims,omitempty"`
 	// Every ACK of a durable message here is an event, $events/delivered/{prefix}, while somebody subscribes to those.
 	DeliveredEvents bool `protobuf:"varint,20,opt,name=delivered_events,json=deliveredEvents,proto3" json:"delivered_events,omitempty"`
@@ -334,9 +334,9 @@ func (x *Policy) GetDeliveredEvents() bool {
 // RankPolicy says how messages are ranked for subscriptions with rank_top_k. One scorer is set.
 type RankPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long candidates gather from the first on; default 100 ms, 10 s at most.
+	// Rank interval: how long candidates are collected, from the first one on; default 100 ms, 10 s at most.
 	Window *durationpb.Duration `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
-	// What compute may take; then delivery goes on unranked. Default 50 ms, 5 s at most.
+	// How long a ranking may take before its messages are delivered unranked. Default 50 ms, 5 s at most.
 	Deadline   *durationpb.Duration `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	Rest       RankPolicy_Rest      `protobuf:"varint,3,opt,name=rest,proto3,enum=pushmesh.v1.RankPolicy_Rest" json:"rest,omitempty"`
 	Weighted   *WeightedScorer      `protobuf:"bytes,4,opt,name=weighted,proto3" json:"weighted,omitempty"`
@@ -345,7 +345,7 @@ type RankPolicy struct {
 	Model      *ModelScorer         `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
 	Filter     string               `protobuf:"bytes,8,opt,name=filter,proto3" json:"filter,omitempty"`
 	Diversify  *Diversify           `protobuf:"bytes,9,opt,name=diversify,proto3" json:"diversify,omitempty"`
-	// Most candidates of one ranking; what comes beyond waits for the next one. Default 1,000, 10,000 at most.
+	// Most candidates of one ranking; further ones wait for the next one. Default 1,000, 10,000 at most.
 	MaxCandidates uint32 `protobuf:"varint,10,opt,name=max_candidates,json=maxCandidates,proto3" json:"max_candidates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -498,8 +498,8 @@ func (x *NamespaceServicePutRequest) GetNamespace() *Namespace {
 type NamespaceServicePutResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// Processes that may still go by the policy of before, as tier and id (edge.e1): they did not answer within two seconds, or are of an older version.
-	// The change is made; they learn of it once they reach a store.
+	// Processes that may still use the earlier policy, as tier and id (edge.e1): they did not answer within two seconds, or are of an older version.
+	// The change is stored; they use it once they reach a store.
 	Lagging       []string `protobuf:"bytes,2,rep,name=lagging,proto3" json:"lagging,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -31,8 +31,8 @@ const (
 //
 // NamespaceService changes the policies of topic prefixes. A change reaches every tier without a restart.
 type NamespaceServiceClient interface {
-	// Put sets the policy of a prefix, and answers once every process of the mesh that is heard goes by it, or after two seconds: those that do not are named.
-	// NOT_FOUND: it names a model, or a version of one, that there is not.
+	// Put sets the policy of a prefix, and answers once every known process of the mesh uses it, or after two seconds: then it names those that do not.
+	// NOT_FOUND: it names a model, or a version of one, that does not exist.
 	Put(ctx context.Context, in *NamespaceServicePutRequest, opts ...grpc.CallOption) (*NamespaceServicePutResponse, error)
 	Get(ctx context.Context, in *NamespaceServiceGetRequest, opts ...grpc.CallOption) (*NamespaceServiceGetResponse, error)
 	List(ctx context.Context, in *NamespaceServiceListRequest, opts ...grpc.CallOption) (*NamespaceServiceListResponse, error)
@@ -94,8 +94,8 @@ func (c *namespaceServiceClient) Delete(ctx context.Context, in *NamespaceServic
 //
 // NamespaceService changes the policies of topic prefixes. A change reaches every tier without a restart.
 type NamespaceServiceServer interface {
-	// Put sets the policy of a prefix, and answers once every process of the mesh that is heard goes by it, or after two seconds: those that do not are named.
-	// NOT_FOUND: it names a model, or a version of one, that there is not.
+	// Put sets the policy of a prefix, and answers once every known process of the mesh uses it, or after two seconds: then it names those that do not.
+	// NOT_FOUND: it names a model, or a version of one, that does not exist.
 	Put(context.Context, *NamespaceServicePutRequest) (*NamespaceServicePutResponse, error)
 	Get(context.Context, *NamespaceServiceGetRequest) (*NamespaceServiceGetResponse, error)
 	List(context.Context, *NamespaceServiceListRequest) (*NamespaceServiceListResponse, error)

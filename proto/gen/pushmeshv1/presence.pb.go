@@ -229,9 +229,9 @@ func (x *Member) GetSubscribedAt() uint64 {
 type PresenceServiceListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Members of a page; 0: 100; 1,000 at most.
+	// Most members of a page; 0: 100; 1,000 at most.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// From the last answer. It stays good while members come and go.
+	// From the last answer. It stays valid while members join and leave.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -395,7 +395,7 @@ func (x *PresenceServiceWatchRequest) GetFilter() string {
 	return ""
 }
 
-// PresenceServiceWatchResponse is a part of the snapshot, or changes behind it, in order.
+// PresenceServiceWatchResponse is a part of the snapshot, or changes after it, in order.
 type PresenceServiceWatchResponse struct {
 	state         protoimpl.MessageState                 `protogen:"open.v1"`
 	Snapshot      *PresenceServiceWatchResponse_Snapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
@@ -450,10 +450,10 @@ func (x *PresenceServiceWatchResponse) GetChanges() []*PresenceServiceWatchRespo
 
 type PresenceServiceWatchResponse_Snapshot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the state that all parts together tell.
+	// Version of the state that all parts together describe.
 	Version uint64    `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Members []*Member `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
-	// No further part follows: changes do.
+	// This is the last part: changes follow.
 	Last bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	// Edges that had not answered when the snapshot was made (2 s after the first Watch of the filter here). Their members follow as joins.
 	SilentEdges   uint32 `protobuf:"varint,4,opt,name=silent_edges,json=silentEdges,proto3" json:"silent_edges,omitempty"`
@@ -524,7 +524,7 @@ type PresenceServiceWatchResponse_Change struct {
 	// Grows with every change of the stream; above the snapshot's. Versions of different streams can't be compared.
 	Version uint64  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Member  *Member `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`
-	// It left; otherwise it joined.
+	// The member left; otherwise it joined.
 	Left          bool `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -28,18 +28,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PresenceService says who is subscribed. A member of a topic is a connection with a subscription that matches it, once however many of them do:
+// PresenceService lists the members of topics. A member of a topic is a connection with at least one subscription that matches it:
 // wildcards, groups and sessions included. List and Watch need presence in the policy of the topic's namespace; without it they are refused with
 // FAILED_PRECONDITION, reason CONFLICT. Count answers for every topic.
 type PresenceServiceClient interface {
-	// Count answers with the number of members of each topic, asked of the interested edges alone.
+	// Count answers with the number of members of each topic; it asks only the interested edges.
 	Count(ctx context.Context, in *CountRequest, opts ...grpc.CallOption) (*CountResponse, error)
-	// List pages through the members of a topic in the order of (edge, connection_id), asking the interested edges alone. Who is a member from
-	// the first page to the last is listed once; who comes or goes meanwhile may be listed or not.
+	// List returns pages of the members of a topic in the order of (edge, connection_id); it asks only the interested edges. A member from
+	// the first page to the last is listed once; one that joins or leaves meanwhile may be listed or not.
 	List(ctx context.Context, in *PresenceServiceListRequest, opts ...grpc.CallOption) (*PresenceServiceListResponse, error)
-	// Watch tells of the members of a topic, or of all topics that a filter with wildcards matches: first who is there, then every join and leave,
-	// once each. With wildcards a connection is a member where a subscription names the topic: one with wildcards is in no particular topic.
-	// It ends with SLOW_CONSUMER where the caller does not keep up, with DRAINING where the router stops, and with CONFLICT where the policy ends it; a new Watch begins with a
+	// Watch sends the members of a topic, or of all topics that a filter with wildcards matches: first the present members, then every join and leave,
+	// once each. With wildcards, members are connections with a subscription that names the topic: one with wildcards is in no particular topic.
+	// It ends with SLOW_CONSUMER if the caller does not keep up, with DRAINING if the router is stopping, and with CONFLICT if the policy ends it; a new Watch begins with a
 	// snapshot again.
 	Watch(ctx context.Context, in *PresenceServiceWatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PresenceServiceWatchResponse], error)
 }
@@ -95,18 +95,18 @@ type PresenceService_WatchClient = grpc.ServerStreamingClient[PresenceServiceWat
 // All implementations must embed UnimplementedPresenceServiceServer
 // for forward compatibility.
 //
-// PresenceService says who is subscribed. A member of a topic is a connection with a subscription that matches it, once however many of them do:
+// PresenceService lists the members of topics. A member of a topic is a connection with at least one subscription that matches it:
 // wildcards, groups and sessions included. List and Watch need presence in the policy of the topic's namespace; without it they are refused with
 // FAILED_PRECONDITION, reason CONFLICT. Count answers for every topic.
 type PresenceServiceServer interface {
-	// Count answers with the number of members of each topic, asked of the interested edges alone.
+	// Count answers with the number of members of each topic; it asks only the interested edges.
 	Count(context.Context, *CountRequest) (*CountResponse, error)
-	// List pages through the members of a topic in the order of (edge, connection_id), asking the interested edges alone. Who is a member from
-	// the first page to the last is listed once; who comes or goes meanwhile may be listed or not.
+	// List returns pages of the members of a topic in the order of (edge, connection_id); it asks only the interested edges. A member from
+	// the first page to the last is listed once; one that joins or leaves meanwhile may be listed or not.
 	List(context.Context, *PresenceServiceListRequest) (*PresenceServiceListResponse, error)
-	// Watch tells of the members of a topic, or of all topics that a filter with wildcards matches: first who is there, then every join and leave,
-	// once each. With wildcards a connection is a member where a subscription names the topic: one with wildcards is in no particular topic.
-	// It ends with SLOW_CONSUMER where the caller does not keep up, with DRAINING where the router stops, and with CONFLICT where the policy ends it; a new Watch begins with a
+	// Watch sends the members of a topic, or of all topics that a filter with wildcards matches: first the present members, then every join and leave,
+	// once each. With wildcards, members are connections with a subscription that names the topic: one with wildcards is in no particular topic.
+	// It ends with SLOW_CONSUMER if the caller does not keep up, with DRAINING if the router is stopping, and with CONFLICT if the policy ends it; a new Watch begins with a
 	// snapshot again.
 	Watch(*PresenceServiceWatchRequest, grpc.ServerStreamingServer[PresenceServiceWatchResponse]) error
 	mustEmbedUnimplementedPresenceServiceServer()

@@ -30,17 +30,17 @@ type PublishRequest struct {
 	// 256 KiB at most by default.
 	Payload []byte            `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
 	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// A second publish with this key within the namespace's window answers with the first result.
+	// A second publish with this key within the namespace's dedupe window answers with the first result.
 	DedupeKey string `protobuf:"bytes,4,opt,name=dedupe_key,json=dedupeKey,proto3" json:"dedupe_key,omitempty"`
 	// 0 to 9.
 	Priority uint32               `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
 	Ttl      *durationpb.Duration `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// When it is to be published, at most 366 days ahead; the past: now. Only one durable topic at a time. Its ttl runs from then, and
+	// When to publish it, at most 366 days ahead; a past time means now. Only for a single durable topic. Its ttl runs from then, and
 	// it gets its seq then; message_id names it until then.
 	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
 	// For ranking and for content filters (where), 64 at most; subscribers don't get them.
 	Features map[string]float64 `protobuf:"bytes,8,rep,name=features,proto3" json:"features,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// W3C traceparent, where it is not in the call's metadata.
+	// W3C traceparent, if it is not in the call's metadata.
 	Traceparent string `protobuf:"bytes,9,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// One payload to many topics, 10,000 at most. Excludes topic.
 	Topics []string `protobuf:"bytes,10,rep,name=topics,proto3" json:"topics,omitempty"`
@@ -244,7 +244,7 @@ func (x *PublishResponse) GetResults() []*TopicResult {
 	return nil
 }
 
-// TopicResult is what became of one topic of PublishRequest.topics.
+// TopicResult is the result of one topic of PublishRequest.topics.
 type TopicResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -331,7 +331,7 @@ type PublishStreamRequest struct {
 	ProducerSeq uint64                       `protobuf:"varint,4,opt,name=producer_seq,json=producerSeq,proto3" json:"producer_seq,omitempty"`
 	Batch       []*PublishStreamRequest_Item `protobuf:"bytes,5,rep,name=batch,proto3" json:"batch,omitempty"`
 	// Numbers of the topic up to this one are settled: the producer has their answers, or has given them up, and will not send them
-	// again. Below producer_seq. A producer whose position in the topic was forgotten goes on after it.
+	// again. Below producer_seq. A producer whose position in the topic was forgotten continues after it.
 	SettledSeq uint64 `protobuf:"varint,6,opt,name=settled_seq,json=settledSeq,proto3" json:"settled_seq,omitempty"`
 	// For how many milliseconds the outcome of this number is unknown: since it was first sent, or was last refused for certain. 0: this is
 	// the first time. Whether a repetition was published is known for as long as positions are; later it is refused.

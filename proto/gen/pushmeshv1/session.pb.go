@@ -29,14 +29,14 @@ type Session struct {
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Raised by every attach; stale writers are refused.
 	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Edge that has it now; empty: nobody is connected.
+	// Edge at which it is attached now; empty: it is not attached.
 	Edge         string `protobuf:"bytes,4,opt,name=edge,proto3" json:"edge,omitempty"`
 	ConnectionId uint64 `protobuf:"fixed64,5,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
 	// Unix time in microseconds.
 	AttachedAt uint64    `protobuf:"fixed64,6,opt,name=attached_at,json=attachedAt,proto3" json:"attached_at,omitempty"`
 	ExpiresAt  uint64    `protobuf:"fixed64,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	Cursors    []*Cursor `protobuf:"bytes,8,rep,name=cursors,proto3" json:"cursors,omitempty"`
-	// What waits at the edge for the connection to take it, in Get alone; 0 where the edge does not answer. What it has yet to read from the log is the cursors' lag.
+	// The connection's send queue at the edge, only in Get; 0 if the edge does not answer. The messages that the session has not read from the log yet are the cursors' lag.
 	QueuedMessages uint64 `protobuf:"varint,9,opt,name=queued_messages,json=queuedMessages,proto3" json:"queued_messages,omitempty"`
 	QueuedBytes    uint64 `protobuf:"varint,10,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -143,7 +143,7 @@ func (x *Session) GetQueuedBytes() uint64 {
 	return 0
 }
 
-// Cursor is how far a session has come in one topic.
+// Cursor is a session's position in one topic.
 type Cursor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`

@@ -35,11 +35,11 @@ type SessionServiceClient interface {
 	List(ctx context.Context, in *SessionServiceListRequest, opts ...grpc.CallOption) (*SessionServiceListResponse, error)
 	Get(ctx context.Context, in *SessionServiceGetRequest, opts ...grpc.CallOption) (*SessionServiceGetResponse, error)
 	Delete(ctx context.Context, in *SessionServiceDeleteRequest, opts ...grpc.CallOption) (*SessionServiceDeleteResponse, error)
-	// Disconnect closes connections by client_id or user, everywhere in the mesh: where both are given, those of either. They see the code and the
-	// reason. A client that proved no user is the user "client:" and its id, as in Session.
+	// Disconnect closes connections by client_id or user, in the whole mesh: if both are given, those of either. The clients get the code and the
+	// reason. Without authentication the user of a client is "client:" and its id, as in Session.
 	Disconnect(ctx context.Context, in *DisconnectRequest, opts ...grpc.CallOption) (*DisconnectResponse, error)
-	// SetProfile replaces what a user's or a client's connections are ranked for, as their Hello would have. It holds for connections that there are
-	// now; one that comes back has the profile of its Hello again.
+	// SetProfile replaces the profile that messages are ranked for, for the connections of a user or a client. It holds for the connections that exist
+	// now; after a reconnect the profile of Hello applies again.
 	SetProfile(ctx context.Context, in *SetProfileRequest, opts ...grpc.CallOption) (*SetProfileResponse, error)
 }
 
@@ -110,11 +110,11 @@ type SessionServiceServer interface {
 	List(context.Context, *SessionServiceListRequest) (*SessionServiceListResponse, error)
 	Get(context.Context, *SessionServiceGetRequest) (*SessionServiceGetResponse, error)
 	Delete(context.Context, *SessionServiceDeleteRequest) (*SessionServiceDeleteResponse, error)
-	// Disconnect closes connections by client_id or user, everywhere in the mesh: where both are given, those of either. They see the code and the
-	// reason. A client that proved no user is the user "client:" and its id, as in Session.
+	// Disconnect closes connections by client_id or user, in the whole mesh: if both are given, those of either. The clients get the code and the
+	// reason. Without authentication the user of a client is "client:" and its id, as in Session.
 	Disconnect(context.Context, *DisconnectRequest) (*DisconnectResponse, error)
-	// SetProfile replaces what a user's or a client's connections are ranked for, as their Hello would have. It holds for connections that there are
-	// now; one that comes back has the profile of its Hello again.
+	// SetProfile replaces the profile that messages are ranked for, for the connections of a user or a client. It holds for the connections that exist
+	// now; after a reconnect the profile of Hello applies again.
 	SetProfile(context.Context, *SetProfileRequest) (*SetProfileResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }

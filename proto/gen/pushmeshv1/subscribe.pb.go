@@ -35,11 +35,11 @@ type SubscribeRequest struct {
 	//	*SubscribeRequest_Nack
 	//	*SubscribeRequest_Ping
 	Request isSubscribeRequest_Request `protobuf_oneof:"request"`
-	// With ack and nack: Welcome.connection_id of the connection that they are about, the last Welcome's read. Those about an earlier one are passed
-	// over: what they are about comes again. 0: the present one; not allowed on a stream with move.
+	// With ack and nack: Welcome.connection_id of the connection that they are for, that of the last Welcome read. Those for an earlier one are ignored,
+	// and their messages come again. 0: the present one; not allowed on a stream with move.
 	Connection uint64 `protobuf:"fixed64,20,opt,name=connection,proto3" json:"connection,omitempty"`
-	// With hello: when the edge stops or dies, the router goes on with another one by itself, instead of ending the stream with UNAVAILABLE: another
-	// Welcome comes, then Subscribed for each subscription, then what was not ACKed. Every subscription must have a position that the mesh keeps: start
+	// With hello: when the edge stops or dies, the router moves the stream to another one, instead of ending it with UNAVAILABLE: another
+	// Welcome comes, then Subscribed for each subscription, then the messages that were not ACKed. Every subscription must have a position that the mesh keeps: start
 	// SESSION or a group; others are refused with INVALID_ARGUMENT.
 	Move          bool `protobuf:"varint,21,opt,name=move,proto3" json:"move,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -157,7 +157,7 @@ type isSubscribeRequest_Request interface {
 
 type SubscribeRequest_Hello struct {
 	// Names the client as over TCP: client_id, session, session_ttl_s, receive_window, agent, traceparent, features. A session belongs to
-	// ("backend:" and the client_id, its name). version and heartbeat_ms are the router's; token, profile and ticket must be empty.
+	// ("backend:" and the client_id, its name). The router sets version and heartbeat_ms; token, profile and ticket must be empty.
 	Hello *wirev1.Hello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
 }
 
@@ -196,7 +196,7 @@ func (*SubscribeRequest_Ping) isSubscribeRequest_Request() {}
 
 type SubscribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In order; what came together is sent together.
+	// In order; events that arrived together are sent together.
 	Events        []*SubscribeEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -397,7 +397,7 @@ type SubscribeEvent_Error struct {
 }
 
 type SubscribeEvent_GoAway struct {
-	// The stream's edge is about to stop: ACK what is there and open another stream after reconnect_after_ms. addresses is empty. Not sent with move.
+	// The stream's edge is about to stop: ACK the messages that you have, and open another stream after reconnect_after_ms. addresses is empty. Not sent with move.
 	GoAway *wirev1.GoAway `protobuf:"bytes,17,opt,name=go_away,json=goAway,proto3,oneof"`
 }
 

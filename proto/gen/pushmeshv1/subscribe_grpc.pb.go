@@ -26,12 +26,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SubscribeService is for backends that consume. What is said is the subscriber protocol (pushmesh.wire.v1, docs/protocol.md) and means the same:
-// the router hands it to an edge, over a connection of its own for each stream.
+// SubscribeService is for backends that consume. Its messages are those of the subscriber protocol (pushmesh.wire.v1, docs/protocol.md) and mean the same:
+// the router passes them to an edge, over a connection of its own for each stream.
 type SubscribeServiceClient interface {
 	// Subscribe is one subscriber: requests are its frames, events those of the edge. The first request is Hello, and its answer, Welcome, the first
-	// event. An Error of the edge about the whole connection is the status that the stream ends with. Once the client half-closes, what it sent is
-	// handed on and the stream ends OK.
+	// event. An Error of the edge about the whole connection becomes the status that the stream ends with. After the client half-closes, everything it sent is
+	// passed on, and the stream ends OK.
 	Subscribe(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubscribeRequest, SubscribeResponse], error)
 }
 
@@ -60,12 +60,12 @@ type SubscribeService_SubscribeClient = grpc.BidiStreamingClient[SubscribeReques
 // All implementations must embed UnimplementedSubscribeServiceServer
 // for forward compatibility.
 //
-// SubscribeService is for backends that consume. What is said is the subscriber protocol (pushmesh.wire.v1, docs/protocol.md) and means the same:
-// the router hands it to an edge, over a connection of its own for each stream.
+// SubscribeService is for backends that consume. Its messages are those of the subscriber protocol (pushmesh.wire.v1, docs/protocol.md) and mean the same:
+// the router passes them to an edge, over a connection of its own for each stream.
 type SubscribeServiceServer interface {
 	// Subscribe is one subscriber: requests are its frames, events those of the edge. The first request is Hello, and its answer, Welcome, the first
-	// event. An Error of the edge about the whole connection is the status that the stream ends with. Once the client half-closes, what it sent is
-	// handed on and the stream ends OK.
+	// event. An Error of the edge about the whole connection becomes the status that the stream ends with. After the client half-closes, everything it sent is
+	// passed on, and the stream ends OK.
 	Subscribe(grpc.BidiStreamingServer[SubscribeRequest, SubscribeResponse]) error
 	mustEmbedUnimplementedSubscribeServiceServer()
 }

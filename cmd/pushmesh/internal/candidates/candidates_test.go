@@ -60,7 +60,7 @@ func TestFaultsNameTheLine(t *testing.T) {
 		"1 a:3\n":                             `f.txt: line 1: "a:3" is not INDEX:VALUE`,
 		"1 2\n":                               `f.txt: line 1: "2" is not INDEX:VALUE`,
 		"1 2:y\n":                             `f.txt: line 1: "2:y" is not INDEX:VALUE`,
-		"1 2:1 2:1\n":                         "f.txt: line 1: feature 2 is there twice",
+		"1 2:1 2:1\n":                         "f.txt: line 1: feature 2 is given twice",
 		"{}\n{\"nope\": 1}\n":                 `f.txt: line 2: not a candidate`,
 		"{}\n1 2:3\n":                         "f.txt: line 2: not a candidate",
 		"{}\n{\"priority\": -1}":              "f.txt: line 2: not a candidate",

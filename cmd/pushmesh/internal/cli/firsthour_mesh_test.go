@@ -104,7 +104,7 @@ const table0 = ""
 
 var (
 	anyID      = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f-]{27}\b`)
-	lagging    = regexp.MustCompile(`the change is made, but .*\n`) // where the machine is slow
+	lagging    = regexp.MustCompile(`the change is stored, but .*\n`) // where the machine is slow
 	anyVersion = regexp.MustCompile(`  [0-9]+ +(true|false)\n`)
 )
 

@@ -77,7 +77,7 @@ func (m *Models) ask(ctx context.Context) error {
 	resp, err := m.cfg.Store.ListModels(ctx, &meshv1.StoreServiceListModelsRequest{Revision: have})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	defer m.tell()
+	defer m.notifyWaiting()
 	if err != nil {
 		m.unheard, m.away, m.relist = m.unheard+1, err, false
 		return err
@@ -140,7 +140,7 @@ func (m *Models) load(ctx context.Context, k key) {
 	model, err := m.read(ctx, k)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	defer m.tell()
+	defer m.notifyWaiting()
 	m.wanted = slices.DeleteFunc(m.wanted, func(w key) bool { return w == k })
 	if m.known[k] == nil || ctx.Err() != nil {
 		return

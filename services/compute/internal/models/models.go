@@ -122,7 +122,7 @@ func (m *Models) Check() error {
 type outlook int
 
 const (
-	settled outlook = iota // nothing, for some time
+	final   outlook = iota // nothing, for some time
 	asked                  // the store is asked for it
 	loading                // it is being loaded, or waits to be
 )
@@ -146,7 +146,7 @@ func (m *Models) Wait(ctx context.Context, name string, version uint64) error {
 	defer m.mu.Unlock()
 	for unheard := m.unheard; ; {
 		_, _, out, err := m.look(name, version)
-		if out == settled {
+		if out == final {
 			return err
 		}
 		if out == asked && m.unheard != unheard {
@@ -171,16 +171,16 @@ func (m *Models) next(ctx context.Context) bool {
 	}
 }
 
-// tell those that wait. m.mu is held.
-func (m *Models) tell() {
+// notifyWaiting wakes the jobs that wait. m.mu is held.
+func (m *Models) notifyWaiting() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// look is Model, and what a failure may become. m.mu is held.
+// look is Model, and whether a failure may change. m.mu is held.
 func (m *Models) look(name string, version uint64) (*trees.Model, uint64, outlook, error) {
 	if m.cfg.Store == nil {
-		return nil, 0, settled, code.New(wirev1.Code_CODE_UNSUPPORTED, "this compute node has no models: no store is configured (--stores)")
+		return nil, 0, final, code.New(wirev1.Code_CODE_UNSUPPORTED, "this compute node has no models: no store is configured (--stores)")
 	}
 	if !m.listed {
 		m.ahead()
@@ -195,12 +195,12 @@ func (m *Models) look(name string, version uint64) (*trees.Model, uint64, outloo
 		return nil, 0, out, err
 	}
 	if found := m.loaded.get(k); found != nil {
-		return found, k.version, settled, nil
+		return found, k.version, final, nil
 	}
 	out, err := m.want(k)
 	if version == 0 {
 		if found, at := m.loaded.newest(name); found != nil {
-			return found, at, settled, nil
+			return found, at, final, nil
 		}
 	}
 	return nil, 0, out, err
@@ -209,7 +209,7 @@ func (m *Models) look(name string, version uint64) (*trees.Model, uint64, outloo
 // want has a version loaded, and says why it isn't. m.mu is held.
 func (m *Models) want(k key) (outlook, error) {
 	if f, ok := m.failed[k]; ok && time.Now().Before(f.before) {
-		return settled, f.err
+		return final, f.err
 	}
 	m.queue(k)
 	return loading, code.Retry(wirev1.Code_CODE_UNAVAILABLE, loadingRetry, k.String()+" is not loaded yet")
@@ -241,7 +241,7 @@ func (m *Models) miss(k key) (outlook, error) {
 		if k.version == 0 {
 			what = "model " + k.name
 		}
-		return settled, code.New(wirev1.Code_CODE_NOT_FOUND, "there is no "+what)
+		return final, code.New(wirev1.Code_CODE_NOT_FOUND, "there is no "+what)
 	}
 	m.missed[k] = false
 	m.ahead()

@@ -155,7 +155,7 @@ func (l *Loop) read() (something bool) {
 	began := l.clock.at
 	l.period = l.periodAt(began)
 	for i, slot := range l.slots {
-		if i%readSlice == readSlice-1 && l.over(began) {
+		if i%readSlice == readSlice-1 && l.partTimeUp(began) {
 			l.reads = append(l.reads, l.slots[i:]...)
 			break
 		}
@@ -185,7 +185,7 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 	if l.tooMuch(slot, p) {
 		return
 	}
-	if l.left(p) <= 0 {
+	if l.remainingShare(p) <= 0 {
 		l.goOn(slot, p)
 		return
 	}
@@ -194,7 +194,7 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 		if !l.take(slot, p, nil) {
 			return
 		}
-		if l.left(p) <= 0 {
+		if l.remainingShare(p) <= 0 {
 			l.goOn(slot, p)
 			return
 		}
@@ -258,7 +258,7 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 		b = p.rest.bytes
 	}
 	before := l.hub.Frames()
-	used, more := l.hub.Feed(slot, b, l.left(p))
+	used, more := l.hub.Feed(slot, b, l.remainingShare(p))
 	frames := int(l.hub.Frames() - before)
 	l.spend(p, max(frames, len(fresh)/kib, 1))
 	l.charge(slot, frames, len(fresh))

@@ -55,7 +55,7 @@ func (l *Loop) takeSealed(slot uint32, p *peer, fresh []byte) bool {
 	}
 	goesOn := true
 	n := record.Whole(b)
-	for ; n > 0 && goesOn && p.open() && l.left(p) > 0; n = record.Whole(b) {
+	for ; n > 0 && goesOn && p.open() && l.remainingShare(p) > 0; n = record.Whole(b) {
 		goesOn = l.open(slot, p, b[:n])
 		b = b[n:]
 	}

@@ -16,8 +16,8 @@ const (
 // for one.
 func periodAt(now int64) uint16 { return uint16(now / period) }
 
-// left is what the connection has of its share.
-func (l *Loop) left(p *peer) int {
+// remainingShare is what the connection has of its share.
+func (l *Loop) remainingShare(p *peer) int {
 	if p.period != l.period {
 		p.period, p.spent = l.period, 0
 	}
@@ -33,7 +33,7 @@ func (l *Loop) goOn(slot uint32, p *peer) {
 	switch {
 	case p.deferred || !p.readable && !p.fed:
 		return
-	case l.left(p) > 0:
+	case l.remainingShare(p) > 0:
 		l.wantRead(slot, p)
 		return
 	}

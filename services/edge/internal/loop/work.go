@@ -24,7 +24,7 @@ func (l *Loop) work() (something bool) {
 		return false
 	}
 	began := l.clock.at
-	for left := workBudget; left > 0 && l.hub.Work(min(left, workSlice)) && !l.over(began); {
+	for left := workBudget; left > 0 && l.hub.Work(min(left, workSlice)) && !l.partTimeUp(began); {
 		left -= workSlice
 	}
 	if l.hub.Paced() {
@@ -33,5 +33,5 @@ func (l *Loop) work() (something bool) {
 	return true
 }
 
-// over says that a part of the turn that began then has had its time.
-func (l *Loop) over(began int64) bool { return l.now()-began >= int64(l.partTime) }
+// partTimeUp says that a part of the turn that began then has had its time.
+func (l *Loop) partTimeUp(began int64) bool { return l.now()-began >= int64(l.partTime) }

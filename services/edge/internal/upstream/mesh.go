@@ -206,7 +206,7 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 		m.loops = append(m.loops, &outlet{loop: l, full: m.full})
 	}
 	m.sessions = sessions.New(sessions.Config{
-		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Over: m.tellOver, Log: m.cfg.Log,
+		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Over: m.notifyTakeover, Log: m.cfg.Log,
 		Owner: func(user, name string) string { return m.cfg.Store.OwnerOf(topic.SessionShard(user, name)) },
 	})
 	m.groups = groups.New(groups.Config{

@@ -198,9 +198,9 @@ func (m *Mesh) askToYield(ctx context.Context, edge, user, name string) bool {
 	return yielded
 }
 
-// tellOver tells another edge that holds of a session under older generations are over. An edge
-// that is not there needs to be told no more.
-func (m *Mesh) tellOver(ctx context.Context, edge, user, name string, generation uint64) (told bool) {
+// notifyTakeover tells another edge that holds of a session under older generations are over. An
+// edge that is not there needs to be told no more.
+func (m *Mesh) notifyTakeover(ctx context.Context, edge, user, name string, generation uint64) (told bool) {
 	if bus.CheckID(edge) != nil {
 		return true
 	}

@@ -40,7 +40,7 @@ func (a *Admission) Stored(now time.Time, q Ask) error {
 // answered. It is 0 unless the producer goes on sending what is refused, so that its refusals can't
 // cost more than a share of what it may send.
 func (a *Admission) Penalty(now time.Time, producer string) time.Duration {
-	return a.budget(now, producer, nil).owes(now)
+	return a.budget(now, producer, nil).remainingPenalty(now)
 }
 
 // charge takes n refusals from those that are forgiven: as many a second as the producer may send
@@ -56,7 +56,7 @@ func (b *budget) charge(now time.Time, n int) {
 	}
 }
 
-func (b *budget) owes(now time.Time) time.Duration {
+func (b *budget) remainingPenalty(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.penalty == nil {

@@ -17,33 +17,33 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 )
 
-// Letters is what DeadLetter needs of the store (storeclient.Client).
-type Letters interface {
+// DeadLetters is what DeadLetter needs of the store (storeclient.Client).
+type DeadLetters interface {
 	ListDeadLetters(ctx context.Context, req *meshv1.ListDeadLettersRequest) (*meshv1.ListDeadLettersResponse, error)
 	DiscardDeadLetters(ctx context.Context, req *meshv1.DiscardDeadLettersRequest) (*meshv1.DiscardDeadLettersResponse, error)
 }
 
-// Replayer publishes a letter again (publish.Publisher).
+// Replayer publishes a dead letter again (publish.Publisher).
 type Replayer interface {
 	Replay(l *meshv1.DeadLetter, m *wirev1.Message, ref uint64, to publish.Receiver)
 }
 
 // Bounds of calls about dead letters.
 const (
-	defaultLetters = 100
-	maxLetters     = 1000
-	maxFailures    = 100
+	defaultPage = 100
+	maxPage     = 1000
+	maxFailures = 100
 )
 
 // DeadLetter is pushmesh.v1.DeadLetterService.
 type DeadLetter struct {
 	pushmeshv1.UnimplementedDeadLetterServiceServer
-	letters  Letters
+	letters  DeadLetters
 	replayer Replayer
 }
 
 // NewDeadLetter makes the service.
-func NewDeadLetter(letters Letters, replayer Replayer) *DeadLetter {
+func NewDeadLetter(letters DeadLetters, replayer Replayer) *DeadLetter {
 	return &DeadLetter{letters: letters, replayer: replayer}
 }
 
@@ -52,8 +52,8 @@ func (d *DeadLetter) List(ctx context.Context, req *pushmeshv1.DeadLetterService
 	limit := req.GetLimit()
 	switch {
 	case limit == 0:
-		limit = defaultLetters
-	case limit > maxLetters:
+		limit = defaultPage
+	case limit > maxPage:
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("limit is %d, at most 1,000", req.GetLimit()))
 	}
 	after := uint64(0)
@@ -69,7 +69,7 @@ func (d *DeadLetter) List(ctx context.Context, req *pushmeshv1.DeadLetterService
 	}
 	out := &pushmeshv1.DeadLetterServiceListResponse{}
 	for _, l := range resp.GetDeadLetters() {
-		shown, err := shownLetter(l)
+		shown, err := publicDeadLetter(l)
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func letterMessage(l *meshv1.DeadLetter) (*wirev1.Message, error) {
 	return m, nil
 }
 
-func shownLetter(l *meshv1.DeadLetter) (*pushmeshv1.DeadLetter, error) {
+func publicDeadLetter(l *meshv1.DeadLetter) (*pushmeshv1.DeadLetter, error) {
 	m, err := letterMessage(l)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (d *DeadLetter) each(ctx context.Context, ids []uint64, filter string, do f
 	switch {
 	case (len(ids) == 0) == (filter == ""):
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "give either ids or a filter")
-	case len(ids) > maxLetters:
+	case len(ids) > maxPage:
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "ids are at most 1,000")
 	}
 	if filter != "" {
@@ -152,7 +152,7 @@ func (d *DeadLetter) each(ctx context.Context, ids []uint64, filter string, do f
 		}
 	}
 	began := uint64(time.Now().UnixMicro())
-	ask := &meshv1.ListDeadLettersRequest{Ids: ids, Filter: filter, Limit: maxLetters}
+	ask := &meshv1.ListDeadLettersRequest{Ids: ids, Filter: filter, Limit: maxPage}
 	for {
 		resp, err := d.letters.ListDeadLetters(ctx, ask)
 		if err != nil {

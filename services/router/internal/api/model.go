@@ -104,7 +104,7 @@ func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*
 		resp.Namespaces = append(resp.Namespaces, ns.GetPrefix())
 	}
 	if version > 0 {
-		r.namespaces.settle(ctx, version, r.namespaces.live())
+		r.namespaces.await(ctx, version, r.namespaces.live())
 	}
 	return resp, nil
 }

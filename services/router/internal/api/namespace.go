@@ -26,17 +26,17 @@ type Namespace struct {
 	store  NamespaceStore
 	models ModelLister
 	nodes  Nodes
-	settle Settle
+	await  AwaitVersion
 }
 
-// Settle waits until nodes (bus.Node) and this router go by a version of the namespaces, and
+// AwaitVersion waits until nodes (bus.Node) and this router use a version of the namespaces, and
 // returns those that don't in time.
-type Settle func(ctx context.Context, version uint64, nodes []string) (lagging []string)
+type AwaitVersion func(ctx context.Context, version uint64, nodes []string) (lagging []string)
 
 // NewNamespace makes the service. models are those that policies may name; nodes are those that
 // must go by a change, besides this router.
-func NewNamespace(store NamespaceStore, models ModelLister, nodes Nodes, settle Settle) *Namespace {
-	return &Namespace{store: store, models: models, nodes: nodes, settle: settle}
+func NewNamespace(store NamespaceStore, models ModelLister, nodes Nodes, await AwaitVersion) *Namespace {
+	return &Namespace{store: store, models: models, nodes: nodes, await: await}
 }
 
 // live are the nodes that are heard and go by namespaces.
@@ -65,7 +65,7 @@ func (n *Namespace) Put(ctx context.Context, req *pushmeshv1.NamespaceServicePut
 	if err != nil {
 		return nil, err
 	}
-	return &pushmeshv1.NamespaceServicePutResponse{Namespace: ns, Lagging: n.settle(ctx, ns.GetVersion(), n.live())}, nil
+	return &pushmeshv1.NamespaceServicePutResponse{Namespace: ns, Lagging: n.await(ctx, ns.GetVersion(), n.live())}, nil
 }
 
 // put a policy that was checked. Nodes may not go by it yet.
@@ -121,7 +121,7 @@ func (n *Namespace) Delete(ctx context.Context, req *pushmeshv1.NamespaceService
 	lagging := n.live()
 	if all, err := n.store.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{}); err == nil {
 		// otherwise it is deleted, and nobody was asked
-		lagging = n.settle(ctx, all.GetVersion(), lagging)
+		lagging = n.await(ctx, all.GetVersion(), lagging)
 	}
 	return &pushmeshv1.NamespaceServiceDeleteResponse{Lagging: lagging}, nil
 }

@@ -53,7 +53,7 @@ func New(cfg Config) *Service {
 	s := &Service{cfg: cfg, draining: make(chan struct{}), callers: map[string]int{}, watches: map[uint64]*stream{}}
 	s.metrics = newMetrics(cfg.Registry, s.watching)
 	c := cfg.Client
-	c.Node, c.Incarnation, c.Stores, c.Tell = "router:"+cfg.RouterID, cfg.Incarnation, cfg.Stores, s.tell
+	c.Node, c.Incarnation, c.Stores, c.Notify = "router:"+cfg.RouterID, cfg.Incarnation, cfg.Stores, s.notify
 	c.Tier, c.Registry = "router", cfg.Registry
 	s.client = claimclient.New(c)
 	return s

@@ -49,8 +49,8 @@ func (w *stream) take() ([]*wirev1.ClaimState, error) {
 	return queue, nil
 }
 
-// tell is what the client of the stores calls.
-func (s *Service) tell(conn uint64, _ string, st *wirev1.ClaimState) {
+// notify is what the client of the stores calls.
+func (s *Service) notify(conn uint64, _ string, st *wirev1.ClaimState) {
 	s.mu.Lock()
 	w := s.watches[conn]
 	s.mu.Unlock()

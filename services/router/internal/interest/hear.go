@@ -198,7 +198,7 @@ func (t *Table) leave(now time.Time, d *meshv1.EdgeDigest) {
 	if e := t.edges[d.GetEdgeId()]; e != nil && e.Incarnation == d.GetEdgeIncarnation() {
 		t.drop(e, false)
 	}
-	t.formerProcesses.Left(now, d.GetEdgeId(), d.GetEdgeIncarnation())
+	t.formerProcesses.Departed(now, d.GetEdgeId(), d.GetEdgeIncarnation())
 }
 
 // Snapshot takes in one part of an edge's whole interest. Only one that was asked for counts:

@@ -132,7 +132,7 @@ func (r *Registry) receiveBeat(n *pushmeshv1.Node, left bool) {
 	case another && !left:
 		past.Replaced(now, k.id, before.node.GetIncarnation())
 	case left:
-		past.Left(now, k.id, n.GetIncarnation())
+		past.Departed(now, k.id, n.GetIncarnation())
 	}
 	switch {
 	case left && !another:

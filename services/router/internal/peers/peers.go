@@ -115,7 +115,7 @@ func (p *Peers) run(ctx context.Context, set *Set) {
 			p.sendBeat(set.self, true)
 			return
 		case m := <-p.received:
-			owed = set.Hear(time.Now(), m) || owed
+			owed = set.Observe(time.Now(), m) || owed
 		case now := <-tick.C:
 			set.Tick(now)
 			p.noteTwin(set.Twin(now))

@@ -61,8 +61,8 @@ func NewSet(now time.Time, self Router) *Set {
 	return &Set{self: self, others: map[string]*other{}, ownBeatAt: now, changed: true}
 }
 
-// Hear takes in a beat. It reports whether a router has started that may not know this one yet.
-func (s *Set) Hear(now time.Time, m *meshv1.RouterBeat) (begun bool) {
+// Observe takes a beat. It reports whether a router has started that may not know this one yet.
+func (s *Set) Observe(now time.Time, m *meshv1.RouterBeat) (begun bool) {
 	id, life := m.GetRouterId(), m.GetRouterIncarnation()
 	if id == s.self.ID {
 		if life == s.self.Incarnation {
@@ -79,7 +79,7 @@ func (s *Set) Hear(now time.Time, m *meshv1.RouterBeat) (begun bool) {
 		// sent by a former process
 		return false
 	case m.GetLeaving():
-		s.formerProcesses.Left(now, id, life)
+		s.formerProcesses.Departed(now, id, life)
 		if !another {
 			delete(s.others, id)
 			s.changed = true

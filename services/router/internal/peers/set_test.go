@@ -28,7 +28,7 @@ func (s *story) say(id string, life uint64, leaving bool) {
 	if s.cut {
 		return
 	}
-	if s.set.Hear(s.now, &meshv1.RouterBeat{RouterId: id, RouterIncarnation: life, Leaving: leaving}) {
+	if s.set.Observe(s.now, &meshv1.RouterBeat{RouterId: id, RouterIncarnation: life, Leaving: leaving}) {
 		s.begun = append(s.begun, id)
 	}
 }

@@ -54,14 +54,14 @@ func (e *Events) Take(data []byte, respond func([]byte) error) {
 		case topic.Check(it.GetTopic()) != nil || !events.IsEvent(it.GetTopic()):
 			g.Published(uint64(i), refusal(code.New(wirev1.Code_CODE_FORBIDDEN, "not a topic of events")))
 		default:
-			e.publisher.tell(it.GetTopic(), it.GetEvent(), key, uint64(i), g)
+			e.publisher.publishEvent(it.GetTopic(), it.GetEvent(), key, uint64(i), g)
 		}
 	}
 }
 
-// tell publishes an event: a message of the mesh's own. Nobody's limits hold it but a part of those
-// of all together.
-func (p *Publisher) tell(topic string, event []byte, key string, ref uint64, to Receiver) {
+// publishEvent publishes an event: a message of the mesh's own. Nobody's limits hold it but a part
+// of those of all together.
+func (p *Publisher) publishEvent(topic string, event []byte, key string, ref uint64, to Receiver) {
 	now := time.Now()
 	pol := p.cfg.Policies.Table().For(topic)
 	if pol.Refusal != nil {

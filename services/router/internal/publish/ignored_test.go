@@ -58,9 +58,9 @@ func meansNothing(mode, field string) string {
 	case "producer_id", "producer_seq", "settled_seq", "sent_ms_ago":
 		switch {
 		case mode == "ordered, ephemeral":
-			return "mean nothing there: a producer may number all that it sends"
+			return "have no effect there, so a producer may number all of its messages"
 		case !strings.HasPrefix(mode, "ordered") && field != "producer_seq":
-			return "Without `producer_seq`, `producer_id`, `settled_seq` and `sent_ms_ago` mean nothing"
+			return "Without `producer_seq`, `producer_id`, `settled_seq` and `sent_ms_ago` have no effect"
 		}
 	}
 	return ""

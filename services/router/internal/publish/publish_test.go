@@ -225,7 +225,7 @@ func TestNothingIsPublishedBeforeTheNamespacesAreKnown(t *testing.T) {
 	p.Replay(&meshv1.DeadLetter{Topic: "orders/1"}, &wirev1.Message{}, 0, w)
 	res := <-w
 	refused("a dead letter", res.Code, res.RetryAfter)
-	p.tell("$events/connect", nil, "", 0, w)
+	p.publishEvent("$events/connect", nil, "", 0, w)
 	res = <-w
 	refused("an event", res.Code, res.RetryAfter)
 	res = publishOne(t, p, &Message{Request: &pushmeshv1.PublishRequest{Topics: []string{"orders/1", "room/1"}}})

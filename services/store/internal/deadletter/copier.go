@@ -128,11 +128,11 @@ func (c *Copier) round(ctx context.Context) error {
 			return err
 		}
 		marked, done := c.copy(ctx, page)
-		c.tell(page, marked)
+		c.reportDone(page, marked)
 		if err := c.mark(ctx, done); err != nil {
 			return err
 		}
-		c.tell(page, done)
+		c.reportDone(page, done)
 		if after = page[len(page)-1].GetId(); len(page) < perPage {
 			return nil
 		}
@@ -165,8 +165,8 @@ func (c *Copier) mark(ctx context.Context, ids []uint64) error {
 	return c.cfg.Letters.MarkLettersCopied(ctx, ids)
 }
 
-// tell says of letters, by id, that they are done with.
-func (c *Copier) tell(page []*meshv1.DeadLetter, ids []uint64) {
+// reportDone calls Done for the dead letters of page with these ids.
+func (c *Copier) reportDone(page []*meshv1.DeadLetter, ids []uint64) {
 	for _, l := range page {
 		if slices.Contains(ids, l.GetId()) {
 			c.cfg.Done(l)

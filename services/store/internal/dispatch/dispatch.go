@@ -113,20 +113,20 @@ func (d *Dispatcher) committed(items map[uint64]*meshv1.AppendItem, rs []*meshv1
 	}
 }
 
-// run tells routers of what is queued until ctx ends, and then of the rest.
+// run notifies routers of queued messages until ctx ends, and then of the rest.
 func (d *Dispatcher) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			d.tell()
+			d.notify()
 			return
 		case <-d.kick:
-			d.tell()
+			d.notify()
 		}
 	}
 }
 
-func (d *Dispatcher) tell() {
+func (d *Dispatcher) notify() {
 	d.mu.Lock()
 	q := d.queue
 	d.queue = queue{}

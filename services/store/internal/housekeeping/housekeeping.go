@@ -98,7 +98,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 	k.since = k.cfg.Steady()
 	if k.cfg.Bus != nil {
-		leave, err := k.cfg.Bus.Subscribe(bus.EdgeDigest, 4096, func(data []byte, _ func([]byte) error) { k.hear(data) })
+		leave, err := k.cfg.Bus.Subscribe(bus.EdgeDigest, 4096, func(data []byte, _ func([]byte) error) { k.observe(data) })
 		if err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func (k *Keeper) gap() {
 	k.since = k.cfg.Steady()
 }
 
-func (k *Keeper) hear(data []byte) {
+func (k *Keeper) observe(data []byte) {
 	d := &meshv1.EdgeDigest{}
 	if err := proto.Unmarshal(data, d); err != nil {
 		k.cfg.Log.Warn("an edge's beat could not be decoded", "error", err)

@@ -129,7 +129,7 @@ func TestSilentEdges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.hear(data)
+		k.observe(data)
 	}
 	holders := []string{"live", "gone", "never"}
 	digest("gone")
@@ -167,7 +167,7 @@ func TestAStepOfTheClockMakesNoEdgeSilent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.hear(data)
+		k.observe(data)
 	}
 	pass(2 * edgeSilence)
 	hear()

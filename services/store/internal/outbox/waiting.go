@@ -144,7 +144,7 @@ func (w *waiting) tend(ctx context.Context) error {
 		l := &w.lanes[i]
 		select {
 		case a := <-l.answers:
-			if err := w.settle(ctx, l.sent, a); err != nil {
+			if err := w.finish(ctx, l.sent, a); err != nil {
 				return err
 			}
 			l.sent = nil
@@ -197,8 +197,8 @@ func (w *waiting) due(now time.Time, flowing bool) (shards []int, each int) {
 	return shards, pieceRows / max(len(shards), 1)
 }
 
-// settle notes what became of rows that were sent.
-func (w *waiting) settle(ctx context.Context, sent []row, a answer) error {
+// finish takes the results of rows that were sent.
+func (w *waiting) finish(ctx context.Context, sent []row, a answer) error {
 	stays, failed := map[int64]bool{}, map[int]bool{}
 	for _, r := range a.again {
 		stays[r.ID], failed[topic.Shard(r.Topic)] = true, true

@@ -41,7 +41,7 @@ func (f *flight) Results(rs []*meshv1.AppendResult) {
 // fire appends what is due.
 func (s *Schedule) fire() {
 	now := s.micros(s.cfg.Now())
-	for s.shelf.held()-len(s.shelf.queue) < mostFlying {
+	for s.shelf.size()-len(s.shelf.queue) < mostFlying {
 		f := &flight{s: s}
 		var items []*meshv1.AppendItem
 		for len(items) < perAppend {
@@ -66,8 +66,8 @@ func (s *Schedule) fire() {
 	}
 }
 
-// settle takes in what became of appends. A duplicate was appended before, or cancelled.
-func (s *Schedule) settle() {
+// takeResults takes the results of appends. A duplicate was appended before, or cancelled.
+func (s *Schedule) takeResults() {
 	s.mu.Lock()
 	results := s.results
 	s.results = nil

@@ -133,11 +133,11 @@ func (s *Schedule) run(ctx context.Context) {
 // turn does what there is to do now; true: there is more to read at once.
 func (s *Schedule) turn(ctx context.Context) (more bool) {
 	s.updateOwnerships()
-	s.settle()
+	s.takeResults()
 	s.fire()
 	more = s.read(ctx)
 	s.take()
-	s.metrics.waiting.Set(float64(s.shelf.held()))
+	s.metrics.waiting.Set(float64(s.shelf.size()))
 	return more
 }
 

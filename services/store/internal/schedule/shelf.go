@@ -37,7 +37,7 @@ type shelf struct {
 
 func newShelf() shelf { return shelf{known: map[[16]byte]*waiting{}, page: firstPage} }
 
-func (s *shelf) held() int { return len(s.known) }
+func (s *shelf) size() int { return len(s.known) }
 
 // next is when something is to be done.
 func (s *shelf) next() (at uint64, any bool) {

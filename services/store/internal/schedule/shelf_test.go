@@ -141,12 +141,12 @@ func TestShelfIsBounded(t *testing.T) {
 		m := backend.Scheduled{ScheduledID: backend.ScheduledID{Due: (i * 7919) % 100_003, MessageID: [16]byte{byte(i), byte(i >> 8), byte(i >> 16)}}}
 		s.put(&m)
 		s.trim()
-		if s.held() > mostHeld {
-			t.Fatalf("%d are held", s.held())
+		if s.size() > mostHeld {
+			t.Fatalf("%d are held", s.size())
 		}
 	}
-	if s.completeUntil.Due >= 100_003 || len(s.queue) != s.held() || s.held() < mostHeld/2-1 {
-		t.Fatalf("%d held, through %d", s.held(), s.completeUntil.Due)
+	if s.completeUntil.Due >= 100_003 || len(s.queue) != s.size() || s.size() < mostHeld/2-1 {
+		t.Fatalf("%d held, through %d", s.size(), s.completeUntil.Due)
 	}
 	later := s.completeUntil
 	later.Due++
@@ -162,7 +162,7 @@ func TestShelfIsBounded(t *testing.T) {
 		last = w.Due
 		s.drop(w)
 	}
-	if s.held() != 0 || s.bytes != 0 || last > s.completeUntil.Due {
-		t.Errorf("%d held, %d bytes, last %d", s.held(), s.bytes, last)
+	if s.size() != 0 || s.bytes != 0 || last > s.completeUntil.Due {
+		t.Errorf("%d held, %d bytes, last %d", s.size(), s.bytes, last)
 	}
 }

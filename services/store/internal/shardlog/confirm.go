@@ -31,7 +31,7 @@ func (l *lane) confirm(asked time.Time) {
 	l.confirmedAt.Store(int64(asked.Sub(started)))
 	if !was {
 		l.mu.Lock()
-		l.tell()
+		l.ownershipChanged()
 		l.mu.Unlock()
 	}
 }

@@ -192,7 +192,7 @@ func (l *lane) wantedNow() (all []int, hold bool) {
 func (l *lane) setAway(why error) {
 	l.mu.Lock()
 	l.away = why
-	l.tell()
+	l.ownershipChanged()
 	var refused []*entry
 	if why != nil {
 		refused, l.queue, l.bytes = l.queue, nil, 0
@@ -204,8 +204,8 @@ func (l *lane) setAway(why error) {
 	})
 }
 
-// tell wakes whoever waits for a change of what is owned. l.mu is held.
-func (l *lane) tell() {
+// ownershipChanged wakes the callers that wait for a change of the owned shards. l.mu is held.
+func (l *lane) ownershipChanged() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }

@@ -73,9 +73,9 @@ func (c *Claims) EndClaims(connectionID uint64) {
 	})
 }
 
-// Tell is what the client calls for a connection. A state for one that is gone is of no use to
+// Notify is what the client calls for a connection. A state for one that is gone is of no use to
 // anybody.
-func (c *Claims) Tell(conn uint64, _ string, st *wirev1.ClaimState) {
+func (c *Claims) Notify(conn uint64, _ string, st *wirev1.ClaimState) {
 	c.mu.Lock()
 	at, lives := c.conns[conn]
 	c.mu.Unlock()

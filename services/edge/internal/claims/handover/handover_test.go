@@ -52,13 +52,13 @@ func TestStatesFindTheirConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := exchange.Conn{Loop: 3, Slot: 5, Gen: 7}
-	c.Tell(42, "client:a", &wirev1.ClaimState{Resource: "seat/0"}) // of nobody
+	c.Notify(42, "client:a", &wirev1.ClaimState{Resource: "seat/0"}) // of nobody
 	stores.let <- struct{}{}
 	c.Claim(conn, 9, &meshv1.ClaimOp{Resource: "seat/1", Conn: 42})
 	if e, ok := next(t, posted).(exchange.Claimed); !ok || e.Conn != conn || e.ID != 9 || e.Result.GetState().GetResource() != "seat/1" || next(t, to) != 3 {
 		t.Fatal(e)
 	}
-	c.Tell(42, "client:a", &wirev1.ClaimState{Resource: "seat/1"})
+	c.Notify(42, "client:a", &wirev1.ClaimState{Resource: "seat/1"})
 	if e, ok := next(t, posted).(exchange.ClaimTold); !ok || e.Conn != conn || e.State.GetResource() != "seat/1" {
 		t.Fatal(e)
 	}
@@ -67,7 +67,7 @@ func TestStatesFindTheirConnection(t *testing.T) {
 	if n := next(t, stores.ended); n != 42 {
 		t.Fatal(n)
 	}
-	c.Tell(42, "client:a", &wirev1.ClaimState{Resource: "seat/1"})
+	c.Notify(42, "client:a", &wirev1.ClaimState{Resource: "seat/1"})
 	stores.let <- struct{}{}
 	if e, ok := next(t, posted).(exchange.Claimed); !ok || e.ID != 10 {
 		// for nobody, and told nevertheless

@@ -116,7 +116,7 @@ func (s *Set) Take(now time.Time, f *Frame, version uint64) Verdict {
 	}
 	v.Applied = v.Applied || f.Applied > before
 	if f.Leaving {
-		s.past.Left(now, string(f.Router), f.Incarnation)
+		s.past.Departed(now, string(f.Router), f.Incarnation)
 		s.drop(string(f.Router))
 		v.Applied = true
 	}

@@ -177,7 +177,7 @@ func (s *Sessions) hold(one *session, a *attach, resp *meshv1.AttachSessionRespo
 		s.lost(one, errTakenOver)
 	}
 	if before := resp.GetPreviousEdge(); before != "" && before != s.cfg.Edge {
-		s.tellOver(before, one.key, resp.GetGeneration())
+		s.notifyTakeover(before, one.key, resp.GetGeneration())
 	}
 	s.Attaches.Add(1)
 	if resp.GetGeneration() < one.void {
@@ -201,8 +201,8 @@ func (s *Sessions) hold(one *session, a *attach, resp *meshv1.AttachSessionRespo
 // yieldPatience at most.
 var overPauses = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 8 * time.Second}
 
-// tellOver tells the edge that held a session before that its hold is over.
-func (s *Sessions) tellOver(edge string, k key, generation uint64) {
+// notifyTakeover tells the edge that held a session before that its hold is over.
+func (s *Sessions) notifyTakeover(edge string, k key, generation uint64) {
 	select {
 	case s.tells <- struct{}{}:
 	default:

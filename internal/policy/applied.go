@@ -13,18 +13,18 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// settleWithin is how long whoever changed the namespaces waits for processes to go by the change.
-// Most have it after some milliseconds.
-const settleWithin = 2 * time.Second
+// applyTimeout is how long the router that changed the namespaces waits until all processes use the
+// change. Most have it after some milliseconds.
+const applyTimeout = 2 * time.Second
 
-// mostAsking questions wait for an answer; further ones get none.
+// mostAsking is how many questions may wait for an answer; further ones get none.
 const mostAsking = 64
 
-// Settle waits until this process and others go by a version of the namespaces, or a newer one, for
-// two seconds at most. It returns those that don't as far as is known. nodes are the others, by
-// bus.Node: this process itself may be among them.
-func (w *Watch) Settle(ctx context.Context, version uint64, nodes []string) (lagging []string) {
-	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+// AwaitVersion waits, for two seconds at most, until this process and nodes use a version of the
+// namespaces, or a newer one. It returns those that do not, as far as is known. nodes are named as
+// by bus.Node; this process may be among them.
+func (w *Watch) AwaitVersion(ctx context.Context, version uint64, nodes []string) (lagging []string) {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -62,16 +62,16 @@ func (w *Watch) askNode(ctx context.Context, node string, version uint64) error 
 	return err
 }
 
-// question of another process, which waits for this one to go by a version.
+// question is one of another process, which waits until this one uses a version.
 type question struct {
 	version uint64
 	respond func([]byte) error
 	until   time.Time
 }
 
-// settled answers a question of askNode once this process goes by the version. It does not answer
-// where that takes too long.
-func (w *Watch) settled(data []byte, respond func([]byte) error) {
+// answerWhenApplied answers a question of askNode once this process uses the version, and not at
+// all if that takes too long.
+func (w *Watch) answerWhenApplied(data []byte, respond func([]byte) error) {
 	req := &meshv1.ListNamespacesRequest{}
 	if proto.Unmarshal(data, req) != nil {
 		return
@@ -80,15 +80,15 @@ func (w *Watch) settled(data []byte, respond func([]byte) error) {
 	w.mu.Lock()
 	w.asking = slices.DeleteFunc(w.asking, func(q question) bool { return now.After(q.until) })
 	if len(w.asking) < mostAsking {
-		w.asking = append(w.asking, question{req.GetHaveVersion(), respond, now.Add(settleWithin)})
+		w.asking = append(w.asking, question{req.GetHaveVersion(), respond, now.Add(applyTimeout)})
 	}
 	w.mu.Unlock()
-	w.name(req.GetHaveVersion())
-	w.answerSettled()
+	w.noteVersion(req.GetHaveVersion())
+	w.answerApplied()
 }
 
-// answerSettled answers whoever waits for a version that applies now.
-func (w *Watch) answerSettled() {
+// answerApplied answers the questions about versions that apply now.
+func (w *Watch) answerApplied() {
 	w.mu.Lock()
 	var due []question
 	w.asking = slices.DeleteFunc(w.asking, func(q question) bool {
@@ -106,8 +106,8 @@ func (w *Watch) answerSettled() {
 	}
 }
 
-// await waits until the table that applies is of a version, or of a newer one. Whoever names a
-// version knows that there is one.
+// await waits until the table that applies has a version, or a newer one. A caller that names a
+// version knows that it exists.
 func (w *Watch) await(ctx context.Context, version uint64) error {
 	for {
 		w.mu.Lock()
@@ -116,7 +116,7 @@ func (w *Watch) await(ctx context.Context, version uint64) error {
 		if applied >= version {
 			return nil
 		}
-		w.name(version)
+		w.noteVersion(version)
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -125,8 +125,8 @@ func (w *Watch) await(ctx context.Context, version uint64) error {
 	}
 }
 
-// name notes that there is a version, and asks for it where this process has an older one.
-func (w *Watch) name(version uint64) {
+// noteVersion notes that a version exists, and asks for it if this process has an older one.
+func (w *Watch) noteVersion(version uint64) {
 	if version <= w.Version() {
 		return
 	}

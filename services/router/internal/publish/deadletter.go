@@ -10,9 +10,10 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 )
 
-// letterWindow is how long a replayed letter is recognised by its key, in seconds. It matters only
-// where several replay one letter at a time: the append that publishes a letter removes it.
-const letterWindow = 24 * 3600
+// replayWindow is how long a replayed dead letter is recognised by its key, in seconds. It matters
+// only when one dead letter is replayed several times at once: the append that publishes it removes
+// it.
+const replayWindow = 24 * 3600
 
 // Replay publishes a dead letter, whose message is m, to the topic that it came from: its bytes as
 // they are, with a new seq and no TTL. to is told the result as of Publish.
@@ -45,7 +46,7 @@ func (p *Publisher) Replay(l *meshv1.DeadLetter, m *wirev1.Message, ref uint64, 
 	j.item.At = now
 	a := &j.append
 	a.Topic, a.Body, a.MessageId, a.PublishedAt, a.Traceparent = l.GetTopic(), s.body, s.id, s.publishedAt, s.traceparent
-	a.DeadLetter, a.DedupeKey, a.DedupeWindowS = l.GetId(), fmt.Sprintf("\x00dead-letter/%d/%d", l.GetId(), l.GetAt()), letterWindow
+	a.DeadLetter, a.DedupeKey, a.DedupeWindowS = l.GetId(), fmt.Sprintf("\x00dead-letter/%d/%d", l.GetId(), l.GetAt()), replayWindow
 	j.item.Req, j.item.Sink = a, j
 	if err := p.cfg.Appender.Submit(&j.item); err != nil {
 		j.finish(refusal(err))

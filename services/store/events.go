@@ -22,15 +22,15 @@ import (
 // eventsWaiting bounds the events that wait for a router.
 const eventsWaiting = 16 << 10
 
-// teller publishes what happens in the store. These events are few, so that they are sent whether
-// anybody listens or not: routers know.
-type teller struct {
-	queue    *forwarder.Forwarder // nil: no NATS, nobody is told
+// eventPublisher publishes the store's events. They are few, so it sends them whether there are
+// subscribers or not: routers know that.
+type eventPublisher struct {
+	queue    *forwarder.Forwarder // nil: no NATS, so no events
 	policies *policy.Watch
 }
 
-func newTeller(b *bus.Bus, owner backend.Owner, policies *policy.Watch, tel *telemetry.Telemetry) *teller {
-	t := &teller{policies: policies}
+func newEventPublisher(b *bus.Bus, owner backend.Owner, policies *policy.Watch, tel *telemetry.Telemetry) *eventPublisher {
+	t := &eventPublisher{policies: policies}
 	if b == nil {
 		return t
 	}
@@ -42,8 +42,8 @@ func newTeller(b *bus.Bus, owner backend.Owner, policies *policy.Watch, tel *tel
 	return t
 }
 
-// expired sessions are told of after the commit.
-func (t *teller) expired(s backend.SessionKey) {
+// expired publishes the end of a session, after the commit.
+func (t *eventPublisher) expired(s backend.SessionKey) {
 	if t.queue == nil {
 		return
 	}
@@ -52,13 +52,13 @@ func (t *teller) expired(s backend.SessionKey) {
 	})
 }
 
-// deadLetter tells of a letter that is stored, but of none that events themselves became: those
-// would go on for ever.
-func (t *teller) deadLetter(l *meshv1.DeadLetter) {
+// deadLetter publishes that a dead letter was stored, except those of events, which would cause
+// events without end.
+func (t *eventPublisher) deadLetter(l *meshv1.DeadLetter) {
 	if t.queue == nil || events.IsEvent(l.GetTopic()) {
 		return
 	}
-	t.queue.Put(events.DeadLetter, events.DeadLetter.In(t.policies.Table().For(l.GetTopic()).Prefix), letterKey(l), &pushmeshv1.Event{
+	t.queue.Put(events.DeadLetter, events.DeadLetter.In(t.policies.Table().For(l.GetTopic()).Prefix), deadLetterKey(l), &pushmeshv1.Event{
 		At: timestamppb.New(time.UnixMicro(int64(l.GetAt()))),
 		Event: &pushmeshv1.Event_DeadLetter{DeadLetter: &pushmeshv1.EventDeadLetter{
 			Id: l.GetId(), Topic: l.GetTopic(), Epoch: l.GetEpoch(), Seq: l.GetSeq(), Reason: l.GetReason(), Attempts: l.GetAttempts(),
@@ -67,8 +67,8 @@ func (t *teller) deadLetter(l *meshv1.DeadLetter) {
 	})
 }
 
-// letterKey is the same whichever store tells of the letter.
-func letterKey(l *meshv1.DeadLetter) string {
+// deadLetterKey is the same whichever store publishes the event.
+func deadLetterKey(l *meshv1.DeadLetter) string {
 	return fmt.Sprint("\x00dead-letter-event/", strconv.FormatUint(l.GetId(), 10), "/", l.GetAt())
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// settle takes what an operation's end says about its owner's place, and tells the connections that
+// applyResult takes the owner's place from an operation's result, and notifies the connections that
 // did not ask.
-func (c *Client) settle(o *op, from *link, r *meshv1.ClaimResult, sent bool) {
+func (c *Client) applyResult(o *op, from *link, r *meshv1.ClaimResult, sent bool) {
 	kind := o.m.GetKind()
 	if kind == meshv1.ClaimOp_KIND_UNWATCH {
 		return
@@ -42,7 +42,7 @@ func (c *Client) settle(o *op, from *link, r *meshv1.ClaimResult, sent bool) {
 	c.tidy(b, e)
 }
 
-// untied: the store knows that a connection is gone, or has nothing to do with it.
+// untied forgets a tie once the store knows that its connection is gone, or never knew of it.
 func (c *Client) untied(e *entry, t *tie, r *meshv1.ClaimResult) {
 	if mayHelp(r) {
 		return
@@ -56,7 +56,7 @@ func (c *Client) untied(e *entry, t *tie, r *meshv1.ClaimResult) {
 	}
 }
 
-// mayHelp reports whether asking the same once more can help.
+// mayHelp reports whether the same operation may succeed later.
 func mayHelp(r *meshv1.ClaimResult) bool {
 	return r.GetCode() == wirev1.Code_CODE_UNAVAILABLE || r.GetCode() == wirev1.Code_CODE_OVERLOADED || r.GetCode() == wirev1.Code_CODE_CONFLICT
 }
@@ -70,76 +70,76 @@ func (c *Client) learn(e *entry, o *op, from *link, r *meshv1.ClaimResult, sent 
 	switch r.GetCode() {
 	case wirev1.Code_CODE_OK:
 	case wirev1.Code_CODE_NOT_HELD:
-		c.doubt(e)
+		c.markUnsure(e)
 		return
 	case wirev1.Code_CODE_UNAVAILABLE:
 		if sent {
-			c.doubt(e)
+			c.markUnsure(e)
 		}
 		return
 	default:
 		return // nothing was done
 	}
-	var told bool
+	var notified bool
 	switch st.GetState() {
 	case wirev1.ClaimState_STATE_GRANTED, wirev1.ClaimState_STATE_QUEUED:
-		told = c.placed(e, st, asker)
+		notified = c.placed(e, st, asker)
 	case wirev1.ClaimState_STATE_RELEASED, wirev1.ClaimState_STATE_LOST:
-		told = c.ended(e, st, asker)
+		notified = c.ended(e, st, asker)
 	default:
 		if o.m.GetKind() == meshv1.ClaimOp_KIND_RELEASE {
-			// which says nothing of another token's place
-			c.doubt(e)
+			// the answer says nothing about the place of another token
+			c.markUnsure(e)
 			return
 		}
-		told = c.without(e, st, asker)
+		notified = c.without(e, st, asker)
 	}
 	switch {
 	case o.m.GetConn() != 0 || e.owner == "":
 		e.link = from
-	case e.link != from: // it does not know yet who is told
+	case e.link != from: // that store does not know the connections yet
 		c.markDirty(e)
 	}
-	if told && o.check != nil {
+	if notified && o.check != nil {
 		c.metrics.found()
 	}
 }
 
-// doubt has the keeper find out what is so.
-func (c *Client) doubt(e *entry) {
+// markUnsure has the keeper ask for the current state.
+func (c *Client) markUnsure(e *entry) {
 	e.unsure = true
 	c.markDirty(e)
 }
 
-// placed: the owner has a place. It reports whether anybody had to be told.
+// placed takes a place of the owner, and reports whether it was a change.
 func (c *Client) placed(e *entry, st *wirev1.ClaimState, asker uint64) bool {
 	news := differs(e.place, st)
 	e.place, e.public, e.unsure = st, nil, false
 	if news {
 		e.since = time.Now()
-		c.tell(e, st, asker, false)
+		c.notify(e, st, asker, false)
 	}
 	return news
 }
 
-// ended: the owner's place was given up or lost, st says how.
+// ended takes the end of the owner's place; st says how it ended.
 func (c *Client) ended(e *entry, st *wirev1.ClaimState, asker uint64) bool {
 	had := e.place != nil
 	e.place, e.unsure = nil, false
 	if had {
-		c.tell(e, st, asker, false)
+		c.notify(e, st, asker, false)
 	}
 	if e.watching > 0 {
-		c.markDirty(e) // they are told of the resource from now on
+		c.markDirty(e) // from now on they are notified of the resource
 	}
 	return had
 }
 
-// without: the owner has no place, st is the resource's state.
+// without takes that the owner has no place; st is the resource's state.
 func (c *Client) without(e *entry, st *wirev1.ClaimState, asker uint64) bool {
 	lost := e.place != nil
 	if lost {
-		c.tell(e, &wirev1.ClaimState{
+		c.notify(e, &wirev1.ClaimState{
 			Resource: e.resource, State: wirev1.ClaimState_STATE_LOST, Token: e.place.GetToken(), Code: wirev1.Code_CODE_NOT_HELD,
 		}, 0, false)
 	}
@@ -150,21 +150,21 @@ func (c *Client) without(e *entry, st *wirev1.ClaimState, asker uint64) bool {
 	news := differs(e.public, st)
 	e.public = st
 	if news {
-		c.tell(e, st, asker, true)
+		c.notify(e, st, asker, true)
 	}
 	return lost || news
 }
 
-// tell tells the connections of an entry, but not the one that asked and has its answer.
-func (c *Client) tell(e *entry, st *wirev1.ClaimState, asker uint64, watchers bool) {
+// notify notifies the connections of an entry, but not the one that asked and has its answer.
+func (c *Client) notify(e *entry, st *wirev1.ClaimState, asker uint64, watchers bool) {
 	for _, t := range e.ties {
 		if !t.ended && t.conn != asker && (t.watch || !watchers) {
-			c.cfg.Tell(t.conn, e.owner, st)
+			c.cfg.Notify(t.conn, e.owner, st)
 		}
 	}
 }
 
-// differs reports whether b has to be told to whom was told a.
+// differs reports whether a connection that was sent a must be sent b.
 func differs(a, b *wirev1.ClaimState) bool {
 	switch {
 	case a == nil || a.GetState() != b.GetState():
@@ -177,10 +177,10 @@ func differs(a, b *wirev1.ClaimState) bool {
 	return a.GetHolder() != b.GetHolder() || a.GetHolding() != b.GetHolding() || a.GetWaiting() != b.GetWaiting()
 }
 
-// pushed takes what a store tells by itself.
-func (c *Client) pushed(from *link, p *meshv1.ClaimPush) {
+// applyPush takes a change that a store sends by itself.
+func (c *Client) applyPush(from *link, p *meshv1.ClaimPush) {
 	if p.GetOwner() == "" {
-		c.pushedPublic(from, p.GetState())
+		c.applyPublicPush(from, p.GetState())
 		return
 	}
 	st := p.GetState()
@@ -191,11 +191,11 @@ func (c *Client) pushed(from *link, p *meshv1.ClaimPush) {
 	e := b.entries[key{st.GetResource(), p.GetOwner()}]
 	if e == nil || e.find(p.GetConn()) == nil {
 		if st.GetState() == wirev1.ClaimState_STATE_GRANTED || st.GetState() == wirev1.ClaimState_STATE_QUEUED {
-			// the store believes in a connection that is gone
+			// the store has a connection that is gone
 			c.mention(shard, &meshv1.ClaimOp{Kind: meshv1.ClaimOp_KIND_UNTIE, Resource: st.GetResource(), Owner: p.GetOwner(), Conn: p.GetConn()})
 		}
 	}
-	if e == nil || !c.believed(e, from) {
+	if e == nil || !c.fromCurrentLink(e, from) {
 		return
 	}
 	switch st.GetState() {
@@ -207,9 +207,9 @@ func (c *Client) pushed(from *link, p *meshv1.ClaimPush) {
 	c.tidy(b, e)
 }
 
-// believed reports whether a link is the one that was told last who is told of the entry. Where it
-// is not, the owner has changed, and is asked.
-func (c *Client) believed(e *entry, from *link) bool {
+// fromCurrentLink reports whether a link is the one that the entry's ties were sent over last. If
+// it is not, the shard has a new owner, which the keeper asks.
+func (c *Client) fromCurrentLink(e *entry, from *link) bool {
 	if e.link == from {
 		return true
 	}
@@ -217,8 +217,8 @@ func (c *Client) believed(e *entry, from *link) bool {
 	return false
 }
 
-// pushedPublic tells those who watch a resource and have no place there.
-func (c *Client) pushedPublic(from *link, st *wirev1.ClaimState) {
+// applyPublicPush notifies the connections that watch a resource and have no place there.
+func (c *Client) applyPublicPush(from *link, st *wirev1.ClaimState) {
 	shard := shardOf(st)
 	b := &c.shards[shard]
 	b.mu.Lock()
@@ -230,13 +230,13 @@ func (c *Client) pushedPublic(from *link, st *wirev1.ClaimState) {
 	}
 	for e := range entries {
 		switch {
-		case e.link == nil || e.place != nil || !c.believed(e, from):
-			// nil: its answer is still to come
+		case e.link == nil || e.place != nil || !c.fromCurrentLink(e, from):
+			// link is nil until the first answer
 		case e.owner != "" && e.owner == st.GetHolder():
-			c.markDirty(e) // it has a place now, that was not asked for by a connection
+			c.markDirty(e) // it has a place now that no connection asked for
 		case differs(e.public, st):
 			e.public = st
-			c.tell(e, st, 0, true)
+			c.notify(e, st, 0, true)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestWatchSettlesOnceEveryProcessGoesByTheVersion(t *testing.T) {
 
 	here.set(false, 8, durable("orders"))
 	settled := make(chan []string, 1)
-	go func() { settled <- w.Settle(t.Context(), 8, []string{node(here), node(there)}) }()
+	go func() { settled <- w.AwaitVersion(t.Context(), 8, []string{node(here), node(there)}) }()
 	for here8 := time.Now(); w.Version() < 8; <-time.After(time.Millisecond) {
 		if time.Since(here8) > time.Minute {
 			t.Fatal("the process that asks does not learn of the version")
@@ -53,7 +53,7 @@ func TestWatchNamesProcessesThatLag(t *testing.T) {
 	startOn(t, there, nats)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	lagging := w.Settle(ctx, 8, []string{node(there), "edge.gone"})
+	lagging := w.AwaitVersion(ctx, 8, []string{node(there), "edge.gone"})
 	if got, want := fmt.Sprint(lagging), 3; len(lagging) != want {
 		t.Errorf("lagging: %s, want %d of them", got, want)
 	}
